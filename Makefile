@@ -1,0 +1,133 @@
+# A thin front for CMake: which builds there are, and what is run in them.
+# On a bare machine use ./run TARGET, which installs what is missing first.
+JOBS          ?= $(shell nproc 2>/dev/null || echo 1)
+PREFIX        ?= /usr/local
+FUZZ_SECONDS  ?= 60
+# Extra options for every configure, such as CMAKE_OPTIONS=-DCMAKE_C_COMPILER=clang.
+CMAKE_OPTIONS ?=
+
+QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF
+C_DIRS = $(wildcard include src cli tests examples bench)
+C_FILES = $(shell find $(C_DIRS) -name '*.c' -o -name '*.h')
+
+# Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
+FIXED = $(shell setarch -R true 2>/dev/null && echo setarch -R)
+
+# $(call build,FOLDER,OPTIONS): configures (cheap when nothing changed) and compiles.
+define build
+	@echo "build  $(1)"
+	@cmake -S . -B $(1) $(QUIET) $(2) $(CMAKE_OPTIONS) >/dev/null
+	@MAKEFLAGS= cmake --build $(1) -j $(JOBS) -- --no-print-directory
+endef
+
+.NOTPARALLEL:
+.PHONY: help deps all demo test test-full check format bench parity fuzz soak install clean \
+        build-float build-double build-asan build-tsan check-format check-cppcheck \
+        check-layers check-patterns check-headers check-tested check-warnings
+
+help:
+	@echo "usage: make TARGET      (./run TARGET installs what is missing first)"
+	@echo
+	@echo "  deps       install the Debian packages all targets need"
+	@echo "  all        library, command line, examples, tests, in build/"
+	@echo "  demo       train a tiny byte-level GPT and watch it learn"
+	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
+	@echo "  test-full  the same with the slow cases, and the thread sanitizer"
+	@echo "  check      formatting, static analysis, layers, banned patterns, headers, warnings"
+	@echo "  format     rewrite all C files in the project's format"
+	@echo "  bench      run every benchmark"
+	@echo "  parity     compare with other implementations"
+	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
+	@echo "  soak       run the endurance tests"
+	@echo "  install    install under PREFIX (/usr/local)"
+	@echo "  clean      remove build/"
+
+deps:
+	@./run deps
+
+all: build-float
+
+build-float:
+	$(call build,build)
+
+build-double:
+	$(call build,build/double,-DDRA_DOUBLE=ON)
+
+build-asan:
+	$(call build,build/asan,-DDRA_SANITIZE=address)
+
+build-tsan:
+	$(call build,build/tsan,-DDRA_SANITIZE=thread)
+
+demo: build-float
+	@build/examples/02_tiny_gpt
+
+test: build-float build-double build-asan
+	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan
+
+test-full: build-float build-double build-asan build-tsan
+	@DRA_TEST_FULL=1 $(FIXED) tests/run.sh \
+	    float=build double=build/double asan=build/asan tsan=build/tsan
+
+# `make -k check` goes on after a finding.
+check: check-format check-cppcheck check-layers check-patterns check-headers check-tested \
+       check-warnings
+	@echo "check  clean"
+
+check-format:
+	@echo "check  format"
+	@clang-format --dry-run -Werror $(C_FILES)
+
+check-cppcheck:
+	@echo "check  cppcheck"
+	@cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
+	    --inline-suppr --error-exitcode=1 -j $(JOBS) \
+	    -I include -I src -I cli -I tests $(C_DIRS)
+
+check-layers:
+	@echo "check  layers"
+	@scripts/check_layers.sh
+
+check-patterns:
+	@echo "check  patterns"
+	@scripts/check_patterns.sh
+
+check-headers:
+	@echo "check  headers"
+	@scripts/check_headers.sh
+
+check-tested:
+	@echo "check  ops without a test"
+	@scripts/ops_without_test.sh
+
+check-warnings:
+	$(call build,build/werror,-DDRA_WERROR=ON)
+
+format:
+	@clang-format -i $(C_FILES)
+
+bench: build-float
+	@for program in build/bench/*; do \
+	    test -f "$$program" && test -x "$$program" || continue; \
+	    echo "bench  $$program"; "$$program" || exit 1; \
+	done
+
+parity: build-float
+	@tests/parity/run.sh
+
+# A fuzzer takes its seconds as the only argument and exits with 0 when nothing went wrong.
+fuzz: build-asan
+	@for program in build/asan/fuzz/fuzz_*; do \
+	    test -x "$$program" || { echo "fuzz: no fuzzers in build/asan/fuzz" >&2; exit 1; }; \
+	    echo "fuzz   $$program, $(FUZZ_SECONDS) s"; \
+	    $(FIXED) "$$program" $(FUZZ_SECONDS) || exit 1; \
+	done
+
+soak: build-float
+	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=soak tests/run.sh float=build
+
+install: build-float
+	@cmake --install build --prefix $(PREFIX)
+
+clean:
+	@rm -rf build

@@ -1,0 +1,82 @@
+#!/bin/sh
+# Includes point downwards only: a file of src/<layer> may include its own layer and those before
+# it, and public headers; a public header those before it; programs see public headers only.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Each may use the ones before it.
+layers="base device graph ops memory model run serve"
+headers="base device graph ops memory model train generate server dra"
+# Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason beside it.
+exceptions=""
+
+folders=
+for folder in include src cli examples bench; do
+    [ ! -d "$folder" ] || folders="$folders $folder"
+done
+
+# shellcheck disable=SC2086 # a list of folders
+find $folders -name '*.[ch]' | sort | xargs awk \
+    -v layers="$layers" -v headers="$headers" -v exceptions="$exceptions" '
+BEGIN {
+    n = split(layers, name, " ");  for (i = 1; i <= n; i++) layer[name[i]] = i
+    n = split(headers, name, " "); for (i = 1; i <= n; i++) header[name[i]] = i
+    n = split(exceptions, name, " "); for (i = 1; i <= n; i++) allowed[name[i]] = 1
+}
+
+function wrong(text) {
+    printf "%s:%d: includes \"%s\": %s\n", FILENAME, FNR, target, text
+    bad = 1
+}
+
+function stem(path) { sub(/^.*\//, "", path); sub(/\.[^.]*$/, "", path); return path }
+
+function exists(path,    line, found) {
+    found = (getline line < path) >= 0
+    close(path)
+    return found
+}
+
+function is_excepted(    entry, part) {
+    for (entry in allowed) {
+        split(entry, part, ">")
+        if (index(FILENAME, part[1]) == 1 && part[2] == target) return 1
+    }
+    return 0
+}
+
+function check_public(    from, to) {
+    from = stem(FILENAME); to = stem(target)
+    if (target !~ /^dra\//) wrong("a public header includes only dra/ and the system")
+    else if (!(from in header)) wrong("dra/" from ".h is missing in the list of headers")
+    else if (!(to in header)) wrong("dra/" to ".h is missing in the list of headers")
+    else if (header[to] >= header[from]) wrong("dra/" to ".h comes after dra/" from ".h")
+}
+
+function check_source(    part, to) {
+    if (target ~ /^dra\//) return
+    split(FILENAME, part, "/")
+    if (!(part[2] in layer)) { wrong("src/" part[2] " is missing in the list of layers"); return }
+    to = target
+    if (to !~ /\//) to = part[2] "/" to
+    sub(/\/.*/, "", to)
+    if (!(to in layer)) wrong("not a layer")
+    else if (layer[to] > layer[part[2]]) wrong("layer " part[2] " comes before " to)
+}
+
+function check_program(    folder) {
+    if (target ~ /^dra\//) return
+    folder = FILENAME; sub(/\/[^\/]*$/, "", folder)
+    if (target ~ /\// || !exists(folder "/" target)) wrong("programs see dra/ and their own folder")
+}
+
+/^[ \t]*#[ \t]*include[ \t]*("|<dra\/)/ {
+    target = $0
+    sub(/^[^"<]*["<]/, "", target); sub(/[">].*$/, "", target)
+    if (is_excepted()) next
+    if (FILENAME ~ /^include\//) check_public()
+    else if (FILENAME ~ /^src\//) check_source()
+    else check_program()
+}
+END { exit bad }
+'

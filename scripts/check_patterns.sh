@@ -1,0 +1,72 @@
+#!/bin/sh
+# Patterns that do not belong: calls a library must not make, untidy text, machine paths.
+# Prints file:line: reason for each and exits with 1; long files are only warned about.
+set -eu
+cd "$(dirname "$0")/.."
+
+find . \( -path ./build -o -path ./.git -o -path ./tests/data \) -prune -o -type f \
+    \( -name '*.[ch]' -o -name '*.def' -o -name '*.cu' -o -name '*.sh' -o -name '*.awk' \
+    -o -name '*.md' -o -name '*.cmake' -o -name '*.in' -o -name 'CMakeLists.txt' \
+    -o -name Makefile -o -name run \) -print | sort | LC_ALL=C xargs awk '
+function wrong(text) { printf "%s:%d: %s\n", FILENAME, FNR, text; bad = 1 }
+
+function calls(name) { return code ~ ("(^|[^A-Za-z0-9_])(" name ")[ \t]*\\(") }
+
+# Bytes after the first of a UTF-8 letter take no column.
+function columns(text) { gsub(/[\200-\277]/, "", text); return length(text) }
+
+function end_of_file() {
+    if (is_c && last > 600) printf "%s: warning: %d lines; split at 600\n", previous, last
+}
+
+# Code without text in quotes and comments; a comment over several lines starts with " *".
+function strip(text) {
+    gsub(/\\./, "", text)
+    gsub(/"[^"]*"/, "\"\"", text)
+    gsub(/\/\*([^*]|\*[^\/])*\*\//, "", text)
+    sub(/\/[*\/].*$/, "", text)
+    if (text ~ /^ *\* /) text = ""
+    return text
+}
+
+function check_text() {
+    if ($0 ~ /[ \t]$/) wrong("blanks at the end of the line")
+    if ($0 ~ /\t/ && FILENAME !~ /Makefile$/) wrong("tab")
+    if ($0 ~ /\/(work|root|home)\//) wrong("path of one machine")
+    if (FILENAME !~ /\.md$/ && columns($0) > 100) wrong("longer than 100 columns")
+}
+
+function check_todo() {
+    if ($0 ~ /(FIXME|XXX|HACK)/) wrong("say what is wrong and when it can be done: TODO when ...")
+    if ($0 ~ /TODO/ && $0 !~ /TODO (when|once|if|after) /)
+        wrong("a TODO names its condition: TODO when ...")
+}
+
+function check_library() {
+    if (calls("exit|_exit|_Exit|quick_exit|abort")) wrong("the library never ends the process")
+    if (calls("printf|vprintf|puts|putchar|perror") || code ~ /(^|[^A-Za-z0-9_])std(out|err)[^a-z]/)
+        wrong("the library never prints")
+    if (calls("signal|sigaction")) wrong("the library sets no signal handlers")
+}
+
+function check_c() {
+    if (calls("v?sprintf|strn?cpy|strn?cat|gets|ato[ilf]|s?scanf|alloca"))
+        wrong("unbounded or unchecked call")
+    if (calls("rand|srand|random|strtok")) wrong("hidden global state")
+}
+
+FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cu)$/ }
+{
+    last = FNR
+    check_text()
+    if (is_c || FILENAME ~ /\.def$/) {
+        code = strip($0)
+        check_todo()
+        check_c()
+        if (FILENAME ~ /^\.\/(src|include)\//) check_library()
+    }
+    if (FILENAME !~ /\.(md|sh)$/ && $0 ~ /f(ast-math|unsafe-math)/)
+        wrong("it makes NaN checks lie")
+}
+END { end_of_file(); exit bad }
+'
