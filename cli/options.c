@@ -1,0 +1,254 @@
+/* The parser behind every verb's option table. */
+#include "options.h"
+#include "value.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One call of cli_parse(). */
+typedef struct parser {
+    const cli_verb *verb;
+    int             argc;
+    char *const    *argv;
+    int             next; /* index of the first argument not read yet */
+    char           *args;
+    bool           *given; /* per option */
+    char           *why;
+} parser;
+
+static bool misused(parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static bool misused(parser *p, const char *format, ...)
+{
+    va_list   values;
+    const int n = snprintf(p->why, CLI_WHY, "dra %s: ", p->verb->name);
+    va_start(values, format);
+    vsnprintf(p->why + n, CLI_WHY - (size_t)n, format, values);
+    va_end(values);
+    return false;
+}
+
+static bool positional(const cli_option *o) { return (o->flags & CLI_POSITIONAL) != 0; }
+
+/* What a user calls an option: "--out" by name, "FILE" by place. */
+static const char *label(const cli_option *o, char *text, size_t size)
+{
+    if (positional(o)) return cli_value_name(o, text, size);
+    snprintf(text, size, "--%s", o->name);
+    return text;
+}
+
+static bool in_range(const cli_option *o, double x)
+{
+    return !(o->min < o->max) || (x >= o->min && x <= o->max);
+}
+
+/* What a value has to look like, for errors. */
+static void expectation(const cli_option *o, char *text, size_t size)
+{
+    char range[64], name[256];
+    switch (o->kind) {
+    case CLI_FLAG: snprintf(text, size, "on or off"); break;
+    case CLI_INT:
+        snprintf(text, size, "a whole number%s", cli_range(o, range, sizeof range));
+        break;
+    case CLI_REAL: snprintf(text, size, "a number%s", cli_range(o, range, sizeof range)); break;
+    case CLI_CHOICE: snprintf(text, size, "%s", cli_value_name(o, name, sizeof name)); break;
+    case CLI_TEXT:
+    case CLI_LIST: snprintf(text, size, "a value"); break;
+    }
+}
+
+static bool expected(parser *p, const cli_option *o, const char *found)
+{
+    char what[256], name[256], quoted[80];
+    expectation(o, what, sizeof what);
+    if (found) found = cli_quote(found, quoted, sizeof quoted);
+    return misused(p, "%s: expected %s, found %s", label(o, name, sizeof name), what,
+                   found ? found : "nothing");
+}
+
+static bool read_choice(const cli_option *o, const char *value, int *out)
+{
+    for (int i = 0; o->choices[i]; i++)
+        if (strcmp(o->choices[i], value) == 0) {
+            *out = i;
+            return true;
+        }
+    return false;
+}
+
+static bool misused_choice(parser *p, const cli_option *o, const char *value)
+{
+    char      quoted[80], name[256];
+    cli_guess guess = {.typed = value};
+    for (int i = 0; o->choices[i]; i++) cli_guess_try(&guess, o->choices[i]);
+    if (!guess.best) return expected(p, o, value);
+    return misused(p, "%s: no such choice: %s; did you mean %s?", label(o, name, sizeof name),
+                   cli_quote(value, quoted, sizeof quoted), guess.best);
+}
+
+/* The array holds as many texts as there are arguments, so it never grows. */
+static bool append(parser *p, cli_list *list, const char *value)
+{
+    if (!list->text) list->text = calloc((size_t)p->argc, sizeof *list->text);
+    if (!list->text) return misused(p, "out of memory");
+    list->text[list->count++] = value;
+    return true;
+}
+
+/* Puts a value into the option's field. */
+static bool store(parser *p, const cli_option *o, const char *value)
+{
+    void   *field = p->args + o->offset;
+    int64_t n;
+    double  x;
+    switch (o->kind) {
+    case CLI_FLAG: return cli_read_bool(value, field) || expected(p, o, value);
+    case CLI_INT:
+        if (!cli_read_int(value, &n) || !in_range(o, (double)n)) return expected(p, o, value);
+        *(int64_t *)field = n;
+        return true;
+    case CLI_REAL:
+        if (!cli_read_real(value, &x) || !in_range(o, x)) return expected(p, o, value);
+        *(double *)field = x;
+        return true;
+    case CLI_CHOICE: return read_choice(o, value, field) || misused_choice(p, o, value);
+    case CLI_TEXT: *(const char **)field = value; return true;
+    case CLI_LIST: return append(p, field, value);
+    }
+    return false;
+}
+
+/* An option said twice would lose one of its values, so only lists may repeat. */
+static bool take(parser *p, const cli_option *o, const char *value)
+{
+    bool *given = &p->given[o - p->verb->options];
+    char  name[256];
+    if (*given && o->kind != CLI_LIST)
+        return misused(p, "%s: given twice, expected once", label(o, name, sizeof name));
+    *given = true;
+    return store(p, o, value);
+}
+
+static const cli_option *find(const cli_verb *verb, const char *name, size_t length)
+{
+    for (size_t i = 0; i < verb->n_options; i++) {
+        const cli_option *o = &verb->options[i];
+        if (!positional(o) && strlen(o->name) == length && memcmp(o->name, name, length) == 0)
+            return o;
+    }
+    return NULL;
+}
+
+static bool unknown(parser *p, const char *argument)
+{
+    char      name[64], quoted[80];
+    cli_guess guess = {.typed = name};
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
+    cli_quote(name, quoted, sizeof quoted);
+    memmove(name, name + strspn(name, "-"), strlen(name + strspn(name, "-")) + 1);
+    for (size_t i = 0; i < p->verb->n_options; i++)
+        if (!positional(&p->verb->options[i])) cli_guess_try(&guess, p->verb->options[i].name);
+    cli_guess_try(&guess, "help");
+    if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
+    return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
+}
+
+/* A value that looks like an option is more often a forgotten value than meant. */
+static bool forgotten(parser *p, const cli_option *o, const char *found)
+{
+    char what[256], quoted[80];
+    expectation(o, what, sizeof what);
+    return misused(p, "--%s: expected %s, found %s; if that is meant, write --%s=VALUE", o->name,
+                   what, cli_quote(found, quoted, sizeof quoted), o->name);
+}
+
+/* "--name value", "--name=value", "--flag", "--no-flag". */
+static bool named(parser *p, const char *argument)
+{
+    const char       *name = argument + 2, *equals = strchr(name, '=');
+    const size_t      length = equals ? (size_t)(equals - name) : strlen(name);
+    const cli_option *o = argument[1] == '-' ? find(p->verb, name, length) : NULL;
+    if (o && equals) return take(p, o, equals + 1);
+    if (o && o->kind == CLI_FLAG) return take(p, o, "on");
+    if (o) {
+        const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
+        if (!value) return expected(p, o, NULL);
+        return strncmp(value, "--", 2) == 0 ? forgotten(p, o, value) : take(p, o, value);
+    }
+    if (!equals && length > 3 && strncmp(name, "no-", 3) == 0) {
+        o = find(p->verb, name + 3, length - 3);
+        if (o && o->kind == CLI_FLAG) return take(p, o, "off");
+    }
+    return unknown(p, argument);
+}
+
+static bool placed(parser *p, const char *argument)
+{
+    char quoted[80];
+    for (size_t i = 0; i < p->verb->n_options; i++) {
+        const cli_option *o = &p->verb->options[i];
+        if (positional(o) && (!p->given[i] || o->kind == CLI_LIST)) return take(p, o, argument);
+    }
+    return misused(p, "expected no further argument, found %s",
+                   cli_quote(argument, quoted, sizeof quoted));
+}
+
+static bool complete(parser *p)
+{
+    for (size_t i = 0; i < p->verb->n_options; i++)
+        if ((p->verb->options[i].flags & CLI_REQUIRED) && !p->given[i])
+            return expected(p, &p->verb->options[i], NULL);
+    return true;
+}
+
+static bool asks_help(const char *argument)
+{
+    return strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0;
+}
+
+static cli_outcome parse(parser *p)
+{
+    bool by_name = true; /* until "--" */
+    while (p->next < p->argc) {
+        const char *argument = p->argv[p->next++];
+        const bool  dashed = by_name && argument[0] == '-' && argument[1];
+        double      x;
+        if (dashed && asks_help(argument)) return CLI_ASKED_HELP;
+        if (dashed && strcmp(argument, "--") == 0) {
+            by_name = false;
+            continue;
+        }
+        /* "-" is a place like any other, "-3" a number. */
+        const bool is_option = dashed && !cli_read_real(argument, &x);
+        if (!(is_option ? named(p, argument) : placed(p, argument))) return CLI_MISUSED;
+    }
+    return complete(p) ? CLI_PARSED : CLI_MISUSED;
+}
+
+cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why)
+{
+    parser p = {.verb = verb, .argc = argc, .argv = argv, .args = args, .why = why};
+    why[0] = '\0';
+    if (verb->args_size) memcpy(args, verb->defaults, verb->args_size);
+    p.given = calloc(verb->n_options + 1, sizeof *p.given);
+    if (!p.given) {
+        misused(&p, "out of memory");
+        return CLI_MISUSED;
+    }
+    const cli_outcome outcome = parse(&p);
+    free(p.given);
+    return outcome;
+}
+
+void cli_release(const cli_verb *verb, void *args)
+{
+    for (size_t i = 0; i < verb->n_options; i++) {
+        if (verb->options[i].kind != CLI_LIST) continue;
+        cli_list *list = (void *)((char *)args + verb->options[i].offset);
+        free(list->text);
+        *list = (cli_list){0};
+    }
+}

@@ -1,0 +1,77 @@
+/* Options of the command line: one table per verb drives parsing, ranges, defaults and help.
+ *
+ * A verb keeps what it was asked in a plain struct of its own. The table says which field each
+ * option fills and of what kind it is; the verb's `defaults` are both the start values and what
+ * help shows. Nothing here prints or exits: misuse comes back as one line of text. */
+#ifndef DRA_CLI_OPTIONS_H
+#define DRA_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit status */
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool: --json, --no-json, --json=on|off */
+    CLI_INT,    /* int64_t */
+    CLI_REAL,   /* double, finite */
+    CLI_TEXT,   /* const char *, borrowed from argv */
+    CLI_CHOICE, /* int: the index of one of `choices` */
+    CLI_LIST    /* cli_list: text that may be repeated */
+} cli_kind;
+
+typedef struct cli_list {
+    size_t       count;
+    const char **text; /* the array belongs to the list, the texts to argv */
+} cli_list;
+
+enum {
+    CLI_REQUIRED = 1,  /* must be given; has no default */
+    CLI_POSITIONAL = 2 /* given by place, not by name; a list takes all that is left */
+};
+
+typedef struct cli_option {
+    const char        *name; /* without dashes */
+    cli_kind           kind;
+    size_t             offset;   /* of the field in the verb's struct */
+    double             min, max; /* of a number, both included; equal: any number */
+    const char        *help;
+    const char        *value;   /* how help calls the value; NULL: by kind */
+    const char *const *choices; /* CLI_CHOICE only, NULL at the end */
+    unsigned           flags;
+} cli_option;
+
+typedef struct cli_verb {
+    const char       *name;
+    const char       *summary; /* one line, for the list of verbs and the verb's own help */
+    const cli_option *options;
+    size_t            n_options;
+    const void       *defaults; /* the verb's struct as it is before parsing */
+    size_t            args_size;
+    int (*run)(const void *args); /* returns the exit status */
+} cli_verb;
+
+typedef enum cli_outcome { CLI_PARSED, CLI_ASKED_HELP, CLI_MISUSED } cli_outcome;
+
+enum { CLI_WHY = 512 };
+
+/* Fills `args` (args_size bytes) from the defaults and from argv, which starts after the verb.
+ * CLI_MISUSED leaves one line without newline in `why` (CLI_WHY bytes): what, expected, found.
+ * Call cli_release() afterwards, whatever the outcome. */
+cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why);
+void        cli_release(const cli_verb *verb, void *args); /* frees the lists */
+
+/* Writes how a verb is used: every option with its value, range and default. */
+void cli_help(const cli_verb *verb, FILE *out);
+
+/* How help and errors call an option's value: "N", "FILE", "fast|exact". Returns `text`. */
+const char *cli_value_name(const cli_option *option, char *text, size_t size);
+
+/* The finite range of a number as " from 1 to 8", or "". Returns `text`. */
+const char *cli_range(const cli_option *option, char *text, size_t size);
+
+#endif

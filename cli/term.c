@@ -1,0 +1,37 @@
+/* What the terminal gets: colour where there is one, errors, JSON text. */
+#include "term.h"
+#include "options.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static bool coloured(FILE *out)
+{
+    const char *off = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(fileno(out)) && !(off && *off) && term && strcmp(term, "dumb") != 0;
+}
+
+const char *cli_bold(FILE *out) { return coloured(out) ? "\033[1m" : ""; }
+const char *cli_plain(FILE *out) { return coloured(out) ? "\033[0m" : ""; }
+
+int cli_fail(const dra_error *err)
+{
+    fprintf(stderr, "dra: %s\n", err->text);
+    return CLI_FAILED;
+}
+
+void cli_json_text(const char *text, FILE *out)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20)
+            fprintf(out, "\\u%04x", c);
+        else
+            fputc(c, out);
+    }
+    fputc('"', out);
+}

@@ -1,0 +1,19 @@
+/* What the terminal gets: colour where there is one, errors, JSON text. */
+#ifndef DRA_CLI_TERM_H
+#define DRA_CLI_TERM_H
+
+#include "dra/base.h"
+
+#include <stdio.h>
+
+/* Escape sequences, or "" when `out` is not a terminal, NO_COLOR is set or TERM is dumb. */
+const char *cli_bold(FILE *out);
+const char *cli_plain(FILE *out);
+
+/* Says on stderr what the library reported. Returns the exit status, 1. */
+int cli_fail(const dra_error *err);
+
+/* Writes `text` as a JSON string, quotes included. `text` is UTF-8. */
+void cli_json_text(const char *text, FILE *out);
+
+#endif

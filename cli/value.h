@@ -1,0 +1,28 @@
+/* Values from text: strict numbers, so that nothing a user typed is dropped or guessed. */
+#ifndef DRA_CLI_VALUE_H
+#define DRA_CLI_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decimal only, the whole text, no blanks; false when it is not a number or does not fit.
+ * Reals are finite: "nan" and "inf" are refused. */
+bool cli_read_int(const char *text, int64_t *out);
+bool cli_read_real(const char *text, double *out);
+bool cli_read_bool(const char *text, bool *out); /* on off true false yes no 1 0 */
+
+/* Puts `text` between quotes, on one line and of bounded length, for an error. Returns `out`. */
+const char *cli_quote(const char *text, char *out, size_t size);
+
+/* The nearest of some names to what was typed: start with {.typed = ...}, try each name, then
+ * `best` is the one to suggest, or NULL when none is near. Near is what starts with the typed
+ * text, or differs in about one letter of three. */
+typedef struct cli_guess {
+    const char *typed, *best;
+    size_t      wrong; /* letters of `best` that differ */
+} cli_guess;
+
+void cli_guess_try(cli_guess *guess, const char *name);
+
+#endif

@@ -1,0 +1,105 @@
+#!/bin/sh
+# The command line as a process: exit status, and what goes to stdout and to stderr.
+#   test_cli.sh PATH_OF_DRA
+set -u
+dra=$1
+. "$(dirname "$0")/../tap.sh"
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+out=$scratch/out
+err=$scratch/err
+
+# run STATUS ARGUMENTS...: runs dra and compares the exit status; the streams are kept in files.
+run() {
+    expected=$1
+    shift
+    status=0
+    "$dra" "$@" >"$out" 2>"$err" || status=$?
+    [ "$status" -eq "$expected" ] && return 0
+    echo "exit status: expected $expected, found $status"
+    cat "$err"
+    return 1
+}
+
+quiet() { # nothing in a file
+    [ ! -s "$1" ] || { cat "$1"; return 1; }
+}
+
+one_line() {
+    [ "$(wc -l <"$1")" -eq 1 ] || { cat "$1"; return 1; }
+}
+
+# answers ARGUMENTS...: status 0, an answer on stdout, nothing on stderr.
+answers() { run 0 "$@" && [ -s "$out" ] && quiet "$err"; }
+
+# misused TEXT ARGUMENTS...: status 2, the text as the only line on stderr, nothing on stdout.
+misused() {
+    text=$1
+    shift
+    run 2 "$@" && quiet "$out" && one_line "$err" || return 1
+    [ "$(cat "$err")" = "$text" ] && return 0
+    echo "expected: $text"
+    echo "found:    $(cat "$err")"
+    return 1
+}
+
+says() { # says TEXT ARGUMENTS...: an answer with the text in it
+    text=$1
+    shift
+    answers "$@" && { grep -q -e "$text" "$out" || { cat "$out"; return 1; }; }
+}
+
+shows_overview_when_bare() { run 2 && quiet "$out" && grep -q '^usage: dra VERB' "$err"; }
+
+version_form() { answers --version && grep -Eqx 'dra [0-9]+\.[0-9]+\.[0-9]+' "$out"; }
+
+no_escapes() { answers "$@" && ! grep -q "$(printf '\033')" "$out"; }
+
+# A line per op, as many as the JSON has.
+same_ops_in_both_forms() {
+    answers ops && lines=$(wc -l <"$out") || return 1
+    answers ops --json || return 1
+    names=$(grep -c '"name": ' "$out")
+    [ "$names" -gt 0 ] && [ "$lines" -eq $((names + 1)) ]
+}
+
+json_is_one_object() {
+    answers ops --json || return 1
+    [ "$(head -c 1 "$out")" = '{' ] && [ "$(tail -c 2 "$out")" = '}' ] || return 1
+    if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$out"; fi
+}
+
+notices_a_full_disk() {
+    [ -c /dev/full ] || return 0
+    status=0
+    "$dra" "$@" >/dev/full 2>"$err" || status=$?
+    [ "$status" -eq 1 ] && one_line "$err" && grep -q '^dra: stdout: cannot write' "$err"
+}
+
+notices_a_closed_stdout() {
+    status=0
+    "$dra" ops >&- 2>"$err" || status=$?
+    [ "$status" -eq 1 ] && one_line "$err"
+}
+
+check "no verb" shows_overview_when_bare
+check "--version" version_form
+check "--help lists the verbs" says '^  ops ' --help
+check "-h" says '^usage:' -h
+check "verb --help" says '--json' ops --help
+check "no escapes without a terminal" no_escapes --help
+check "misspelt verb" misused "dra opss: no such verb; did you mean ops?" opss
+check "unknown verb" misused "dra xyzzy: no such verb; 'dra --help' lists them" xyzzy
+check "empty verb" misused "dra : no such verb; 'dra --help' lists them" ""
+check "unknown option before the verb" \
+    misused "dra --frobnicate: no such option; 'dra --help' lists them" --frobnicate
+check "misspelt option" misused "dra ops: no such option: '--josn'; did you mean --json?" ops --josn
+check "argument nobody takes" misused "dra ops: expected no further argument, found 'x'" ops x
+check "ops" says '^op ' ops
+check "ops --json is one object" json_is_one_object
+check "the same ops in both forms" same_ops_in_both_forms
+check "full disk: ops" notices_a_full_disk ops
+check "full disk: --help" notices_a_full_disk --help
+check "full disk: --version" notices_a_full_disk --version
+check "closed stdout" notices_a_closed_stdout
+tap_end

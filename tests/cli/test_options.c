@@ -1,0 +1,305 @@
+/* Options: what is accepted, what is refused and in which words, what help shows. */
+#include "options.h"
+#include "value.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct args {
+    bool        json, check;
+    int64_t     tokens, seed;
+    double      temperature, shift;
+    const char *out, *prompt, *name;
+    int         mode;
+    cli_list    set, files;
+};
+
+static const char *const modes[] = {"fast", "exact", "replay", NULL};
+
+static const struct args defaults = {
+    .check = true, .tokens = 128, .temperature = 0.8, .prompt = "hello", .mode = 1};
+
+static const cli_option options[] = {
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "JSON explained"},
+    {"check", CLI_FLAG, offsetof(struct args, check), 0, 0, "check explained"},
+    {"tokens", CLI_INT, offsetof(struct args, tokens), 1, 65536, "tokens explained"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 0, "seed explained"},
+    {"temperature", CLI_REAL, offsetof(struct args, temperature), 0, 10, "temperature explained"},
+    {"shift", CLI_REAL, offsetof(struct args, shift), 0, 0, "shift explained"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "out explained", "DIR", NULL, CLI_REQUIRED},
+    {"prompt", CLI_TEXT, offsetof(struct args, prompt), 0, 0, "prompt explained"},
+    {"mode", CLI_CHOICE, offsetof(struct args, mode), 0, 0, "mode explained", NULL, modes},
+    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "set explained", "KEY=VALUE"},
+    {"name", CLI_TEXT, offsetof(struct args, name), 0, 0, "name explained", "NAME", NULL,
+     CLI_POSITIONAL},
+    {"files", CLI_LIST, offsetof(struct args, files), 0, 0, "files explained", "FILE", NULL,
+     CLI_POSITIONAL},
+};
+
+static const cli_verb verb = {.name = "try",
+                              .summary = "tries things",
+                              .options = options,
+                              .n_options = COUNT(options),
+                              .defaults = &defaults,
+                              .args_size = sizeof defaults};
+
+enum { MOST = 8 };
+
+static cli_outcome parse(const char *const *words, struct args *a, char *why)
+{
+    char *argv[MOST + 1];
+    int   argc = 0;
+    for (; argc < MOST && words[argc]; argc++) argv[argc] = (char *)(uintptr_t)words[argc];
+    return cli_parse(&verb, argc, argv, a, why);
+}
+
+/* The fields as one line of text, so that a table can say what is expected. */
+static void describe(const struct args *a, char *text, size_t size)
+{
+    int n = snprintf(text, size, "%s%s%lld %lld %g %g %s %s %s", a->json ? "json " : "",
+                     a->check ? "check " : "", (long long)a->tokens, (long long)a->seed,
+                     a->temperature, a->shift, a->out ? a->out : "-", a->prompt, modes[a->mode]);
+    for (size_t i = 0; i < a->set.count; i++)
+        n += snprintf(text + n, size - (size_t)n, " set:%s", a->set.text[i]);
+    if (a->name) n += snprintf(text + n, size - (size_t)n, " name:%s", a->name);
+    for (size_t i = 0; i < a->files.count; i++)
+        n += snprintf(text + n, size - (size_t)n, " file:%s", a->files.text[i]);
+}
+
+static const struct {
+    const char *words[MOST], *expected;
+} accepted[] = {
+    {{"--out", "d"}, "check 128 0 0.8 0 d hello exact"},
+    {{"--out=d"}, "check 128 0 0.8 0 d hello exact"},
+    {{"--out="}, "check 128 0 0.8 0  hello exact"},
+    {{"--out=a=b"}, "check 128 0 0.8 0 a=b hello exact"},
+    {{"--out=--json"}, "check 128 0 0.8 0 --json hello exact"},
+    {{"--out=d", "--json"}, "json check 128 0 0.8 0 d hello exact"},
+    {{"--out=d", "--json=off", "--no-check"}, "128 0 0.8 0 d hello exact"},
+    {{"--out=d", "--json=yes", "--check=0"}, "json 128 0 0.8 0 d hello exact"},
+    {{"--out=d", "--tokens", "1"}, "check 1 0 0.8 0 d hello exact"},
+    {{"--out=d", "--tokens=65536"}, "check 65536 0 0.8 0 d hello exact"},
+    {{"--out=d", "--seed", "-5"}, "check 128 -5 0.8 0 d hello exact"},
+    {{"--out=d", "--seed=9223372036854775807"},
+     "check 128 9223372036854775807 0.8 0 d hello exact"},
+    {{"--out=d", "--seed=-9223372036854775808"},
+     "check 128 -9223372036854775808 0.8 0 d hello exact"},
+    {{"--out=d", "--temperature", "0"}, "check 128 0 0 0 d hello exact"},
+    {{"--out=d", "--temperature=1e1"}, "check 128 0 10 0 d hello exact"},
+    {{"--out=d", "--shift", "-1.5e-3"}, "check 128 0 0.8 -0.0015 d hello exact"},
+    {{"--out=d", "--prompt", ""}, "check 128 0 0.8 0 d  exact"},
+    {{"--out=d", "--prompt", "-x"}, "check 128 0 0.8 0 d -x exact"},
+    {{"--out=d", "--mode", "replay"}, "check 128 0 0.8 0 d hello replay"},
+    {{"--out=d", "--set", "a=1", "--set=b=2"}, "check 128 0 0.8 0 d hello exact set:a=1 set:b=2"},
+    {{"n", "--out=d"}, "check 128 0 0.8 0 d hello exact name:n"},
+    {{"n", "f", "--out=d", "g"}, "check 128 0 0.8 0 d hello exact name:n file:f file:g"},
+    {{"--out=d", "-", "-7"}, "check 128 0 0.8 0 d hello exact name:- file:-7"},
+    {{"--out=d", "--", "--json", "--"}, "check 128 0 0.8 0 d hello exact name:--json file:--"},
+};
+
+static void accepts(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(accepted); i++) {
+        struct args a;
+        char        why[CLI_WHY], text[512];
+        if (parse(accepted[i].words, &a, why) != CLI_PARSED) fail_msg("row %zu: %s", i, why);
+        describe(&a, text, sizeof text);
+        assert_string_equal(text, accepted[i].expected);
+        assert_string_equal(why, "");
+        cli_release(&verb, &a);
+    }
+}
+
+static const struct {
+    const char *words[MOST], *why;
+} refused[] = {
+    {{NULL}, "--out: expected a value, found nothing"},
+    {{"--json"}, "--out: expected a value, found nothing"},
+    {{"--out"}, "--out: expected a value, found nothing"},
+    {{"--out", "--json"},
+     "--out: expected a value, found '--json'; if that is meant, write --out=VALUE"},
+    {{"--out=d", "--out=e"}, "--out: given twice, expected once"},
+    {{"--json", "--no-json"}, "--json: given twice, expected once"},
+    {{"--json=maybe"}, "--json: expected on or off, found 'maybe'"},
+    {{"--json="}, "--json: expected on or off, found ''"},
+    {{"--tokens", "0"}, "--tokens: expected a whole number from 1 to 65536, found '0'"},
+    {{"--tokens", "65537"}, "--tokens: expected a whole number from 1 to 65536, found '65537'"},
+    {{"--tokens", "-1"}, "--tokens: expected a whole number from 1 to 65536, found '-1'"},
+    {{"--tokens", "12x"}, "--tokens: expected a whole number from 1 to 65536, found '12x'"},
+    {{"--tokens", "1.5"}, "--tokens: expected a whole number from 1 to 65536, found '1.5'"},
+    {{"--tokens", "0x10"}, "--tokens: expected a whole number from 1 to 65536, found '0x10'"},
+    {{"--tokens", " 1"}, "--tokens: expected a whole number from 1 to 65536, found ' 1'"},
+    {{"--tokens", "1-"}, "--tokens: expected a whole number from 1 to 65536, found '1-'"},
+    {{"--tokens="}, "--tokens: expected a whole number from 1 to 65536, found ''"},
+    {{"--tokens"}, "--tokens: expected a whole number from 1 to 65536, found nothing"},
+    {{"--seed", "9223372036854775808"},
+     "--seed: expected a whole number, found '9223372036854775808'"},
+    {{"--seed", "-"}, "--seed: expected a whole number, found '-'"},
+    {{"--temperature", "10.01"}, "--temperature: expected a number from 0 to 10, found '10.01'"},
+    {{"--temperature", "nan"}, "--temperature: expected a number from 0 to 10, found 'nan'"},
+    {{"--shift", "inf"}, "--shift: expected a number, found 'inf'"},
+    {{"--shift", "1e999"}, "--shift: expected a number, found '1e999'"},
+    {{"--shift", "1e-999"}, "--shift: expected a number, found '1e-999'"},
+    {{"--shift", "1e"}, "--shift: expected a number, found '1e'"},
+    {{"--shift", "1,5"}, "--shift: expected a number, found '1,5'"},
+    {{"--shift", "."}, "--shift: expected a number, found '.'"},
+    {{"--mode", "quick"}, "--mode: expected fast|exact|replay, found 'quick'"},
+    {{"--mode", "exatc"}, "--mode: no such choice: 'exatc'; did you mean exact?"},
+    {{"--mode", ""}, "--mode: expected fast|exact|replay, found ''"},
+    {{"--josn"}, "no such option: '--josn'; did you mean --json?"},
+    {{"-json"}, "no such option: '-json'; did you mean --json?"},
+    {{"--temp=1"}, "no such option: '--temp'; did you mean --temperature?"},
+    {{"--helo"}, "no such option: '--helo'; did you mean --help?"},
+    {{"--zebra"}, "no such option: '--zebra'; 'dra try --help' lists them"},
+    {{"-q"}, "no such option: '-q'; 'dra try --help' lists them"},
+    {{"--=3"}, "no such option: '--'; 'dra try --help' lists them"},
+    {{"--no-tokens"}, "no such option: '--no-tokens'; did you mean --tokens?"},
+    {{"--name", "n"}, "no such option: '--name'; 'dra try --help' lists them"},
+    {{"--tokens", "a\nb"}, "--tokens: expected a whole number from 1 to 65536, found 'a?b'"},
+};
+
+static void refuses(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNT(refused); i++) {
+        struct args a;
+        char        why[CLI_WHY], expected[CLI_WHY];
+        snprintf(expected, sizeof expected, "dra try: %s", refused[i].why);
+        if (parse(refused[i].words, &a, why) != CLI_MISUSED) fail_msg("row %zu was accepted", i);
+        assert_string_equal(why, expected);
+        cli_release(&verb, &a);
+    }
+}
+
+static void refuses_what_nobody_takes(void **state)
+{
+    static const cli_verb bare = {.name = "bare", .summary = "takes nothing"};
+    char *const           argv[] = {(char[]){"x"}};
+    char                  why[CLI_WHY];
+    (void)state;
+    assert_int_equal(cli_parse(&bare, 1, argv, NULL, why), CLI_MISUSED);
+    assert_string_equal(why, "dra bare: expected no further argument, found 'x'");
+    assert_int_equal(cli_parse(&bare, 0, argv, NULL, why), CLI_PARSED);
+}
+
+/* However long a value is, the error fits its buffer and stays one line. */
+static void shortens_long_values(void **state)
+{
+    static char long_value[4096] = "--tokens=";
+    const char *words[MOST] = {long_value};
+    struct args a;
+    char        why[CLI_WHY];
+    (void)state;
+    memset(long_value + strlen(long_value), 'x', sizeof long_value - 1 - strlen(long_value));
+    assert_int_equal(parse(words, &a, why), CLI_MISUSED);
+    assert_non_null(strstr(why, "xxx...'"));
+    cli_release(&verb, &a);
+
+    memset(long_value + 2, '\t', 1000);
+    assert_int_equal(parse(words, &a, why), CLI_MISUSED);
+    assert_null(strchr(why, '\t'));
+    cli_release(&verb, &a);
+}
+
+static void help_wins(void **state)
+{
+    const char *rows[][MOST] = {{"--help"}, {"-h"}, {"--json", "--help", "--nonsense"}};
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        struct args a;
+        char        why[CLI_WHY];
+        assert_int_equal(parse(rows[i], &a, why), CLI_ASKED_HELP);
+        cli_release(&verb, &a);
+    }
+}
+
+static char *help_text(const cli_verb *v)
+{
+    char  *text = NULL;
+    size_t size = 0;
+    FILE  *out = open_memstream(&text, &size);
+    assert_non_null(out);
+    cli_help(v, out);
+    fclose(out);
+    return text;
+}
+
+static void help_names_every_option(void **state)
+{
+    static const char *const lines[] = {
+        "usage: dra try --out DIR [options] [NAME] [FILE...]\n",
+        "\ntries things\n",
+        "  --json                    JSON explained\n",
+        "  --[no-]check              check explained (default on)\n",
+        "  --tokens N                tokens explained (from 1 to 65536, default 128)\n",
+        "  --seed N                  seed explained (default 0)\n",
+        "  --temperature X           temperature explained (from 0 to 10, default 0.8)\n",
+        "  --out DIR                 out explained (required)\n",
+        "  --prompt TEXT             prompt explained (default hello)\n",
+        "  --mode fast|exact|replay  mode explained (default exact)\n",
+        "  --set KEY=VALUE           set explained (may be repeated)\n",
+        "  NAME                      name explained\n",
+        "  FILE...                   files explained\n",
+        "  --help                    this text\n",
+    };
+    char *text = help_text(&verb);
+    (void)state;
+    for (size_t i = 0; i < COUNT(lines); i++)
+        if (!strstr(text, lines[i])) fail_msg("help lacks: %sin:\n%s", lines[i], text);
+    for (size_t i = 0; i < COUNT(options); i++) assert_non_null(strstr(text, options[i].help));
+    free(text);
+}
+
+static void help_breaks_after_a_long_name(void **state)
+{
+    static const cli_option long_one[] = {
+        {"a-name-longer-than-the-column", CLI_INT, 0, 0, 0, "explained"}};
+    static const int64_t  zero = 0;
+    static const cli_verb v = {"v", "does", long_one, 1, &zero, sizeof zero, NULL};
+    char                 *text = help_text(&v);
+    (void)state;
+    assert_non_null(strstr(text, "  --a-name-longer-than-the-column N\n"
+                                 "                            explained (default 0)\n"));
+    free(text);
+}
+
+static void guesses_the_nearest_name(void **state)
+{
+    static const char *const names[] = {"train", "tokenize", "eval", "generate", "convert"};
+    static const struct {
+        const char *typed, *best;
+    } rows[] = {
+        {"trian", "train"},  {"trainn", "train"}, {"rain", "train"},     {"tokenise", "tokenize"},
+        {"gen", "generate"}, {"evla", "eval"},    {"Train", "train"},    {"xyzzy", NULL},
+        {"q", NULL},         {"", NULL},          {"cnovrt", "convert"},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        cli_guess guess = {.typed = rows[i].typed};
+        for (size_t j = 0; j < COUNT(names); j++) cli_guess_try(&guess, names[j]);
+        if (rows[i].best)
+            assert_string_equal(guess.best ? guess.best : "nothing", rows[i].best);
+        else
+            assert_null(guess.best);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(accepts),
+        cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_what_nobody_takes),
+        cmocka_unit_test(shortens_long_values),
+        cmocka_unit_test(help_wins),
+        cmocka_unit_test(help_names_every_option),
+        cmocka_unit_test(help_breaks_after_a_long_name),
+        cmocka_unit_test(guesses_the_nearest_name),
+    };
+    return cmocka_run_group_tests_name("options", tests, NULL, NULL);
+}

@@ -1,0 +1,58 @@
+#!/bin/sh
+# Installs a build to a temporary prefix and uses it from outside.
+#   run.sh BUILD_FOLDER VERSION           (environment: CC, CMAKE)
+set -u
+build=$1
+version=$2
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../tap.sh"
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+prefix=$scratch/prefix
+: "${CC:=cc}" "${CMAKE:=cmake}"
+
+install_build() { "$CMAKE" --install "$build" --prefix "$prefix"; }
+
+# Where files end up depends on the system, so they are searched for.
+find_one() { find "$prefix" -name "$1" | grep .; }
+library_folder() { dirname "$(find_one libdra.so)"; }
+
+complete() {
+    for file in dra.h base.h libdra.so libdra.a dra.pc draConfig.cmake draTargets.cmake; do
+        find_one "$file" || { echo "missing: $file"; return 1; }
+    done
+}
+
+soname() { readelf -d "$(find_one libdra.so)" | grep "SONAME.*libdra\.so\.${version%%.*}\]"; }
+
+exports_only_dra() {
+    names=$(nm -D --defined-only "$(find_one libdra.so)" | awk '{ print $3 }')
+    [ -n "$names" ] && ! printf '%s\n' "$names" | grep -v '^dra_'
+}
+
+installed_command() { "$prefix/bin/dra" --version | grep -qx "dra $version"; }
+
+by_pkg_config() {
+    PKG_CONFIG_PATH=$(dirname "$(find_one dra.pc)")
+    export PKG_CONFIG_PATH
+    # shellcheck disable=SC2046 # words are meant to split
+    "$CC" -std=c17 -Wall -Wextra -Wpedantic -Werror -o "$scratch/use" "$here/use.c" \
+        $(pkg-config --cflags --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
+    [ "$(pkg-config --modversion dra)" = "$version" ] && "$scratch/use" "$version"
+}
+
+by_cmake() {
+    "$CMAKE" -S "$here" -B "$scratch/cmake" -DCMAKE_PREFIX_PATH="$prefix" \
+        -DCMAKE_C_COMPILER="$CC" -DDRA_EXPECTED="$version" &&
+        "$CMAKE" --build "$scratch/cmake" &&
+        "$scratch/cmake/use_shared" "$version" && "$scratch/cmake/use_static" "$version"
+}
+
+check "install" install_build
+check "all files are there" complete
+check "SONAME" soname
+check "exports nothing but dra_*" exports_only_dra
+check "installed command" installed_command
+check "program through pkg-config" by_pkg_config
+check "program through find_package" by_cmake
+tap_end

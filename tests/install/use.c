@@ -1,0 +1,17 @@
+/* A program outside the project: uses the installed headers and library.
+ * Its argument is the version it expects. */
+#include <dra/dra.h>
+
+#include <stdio.h>
+#include <string.h>
+
+int main(int argc, char **argv)
+{
+    if (argc != 2 || strcmp(argv[1], dra_version()) != 0) {
+        fprintf(stderr, "expected version %s, found %s\n", argc > 1 ? argv[1] : "?", dra_version());
+        return 1;
+    }
+    if (dra_op_count() == 0) return 1;
+    printf("%zu ops, first %s\n", dra_op_count(), dra_op_at(0).name);
+    return 0;
+}

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Runs the tests of several builds and counts them.
+#   tests/run.sh LABEL=BUILD_FOLDER...        e.g. tests/run.sh float=build asan=build/asan
+# DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
+#
+# Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
+# before its plan is done or fails without saying `not ok` is one more failure; one that prints no
+# TAP lines at all is one test. The last line is always "N passed, M failed, K skipped"; the exit
+# status is 1 if something failed or nothing ran.
+set -u
+
+here=$(dirname "$0")
+scratch=$(mktemp -d) || exit 1
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 1' INT TERM
+: >"$scratch/counts"
+: >"$scratch/names"
+
+for pair in "$@"; do
+    label=${pair%%=*}
+    folder=${pair#*=}
+    if [ ! -f "$folder/CTestTestfile.cmake" ]; then
+        echo "failed   $label: $folder is not a build folder with tests" >>"$scratch/names"
+        echo 0 1 0 >>"$scratch/counts"
+        continue
+    fi
+    ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "${DRA_TEST_ONLY:-.}" 2>&1 |
+        LC_ALL=C awk -v label="$label" -v counts="$scratch/counts" -v names="$scratch/names" \
+            -f "$here/count.awk"
+done
+
+echo
+sort -r "$scratch/names"
+awk '{ ok += $1; bad += $2; skip += $3 }
+     END { printf "%d passed, %d failed, %d skipped\n", ok, bad, skip; exit !(ok > 0 && !bad) }' \
+    "$scratch/counts"

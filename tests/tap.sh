@@ -1,0 +1,23 @@
+# shellcheck shell=sh
+# TAP for shell tests: `. tests/tap.sh`, then check NAME COMMAND..., at the end tap_end.
+tap_done=0
+tap_bad=0
+
+# check NAME COMMAND...: one test, passed when the command succeeds.
+check() {
+    tap_name=$1
+    shift
+    tap_done=$((tap_done + 1))
+    if tap_said=$("$@" 2>&1); then
+        echo "ok $tap_done - $tap_name"
+    else
+        tap_bad=$((tap_bad + 1))
+        echo "not ok $tap_done - $tap_name"
+        printf '%s\n' "$*" "$tap_said" | sed 's/^/# /'
+    fi
+}
+
+tap_end() {
+    echo "1..$tap_done"
+    [ "$tap_bad" -eq 0 ]
+}
