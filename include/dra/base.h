@@ -1,0 +1,106 @@
+/* dra/base.h - what every other header stands on: status, error text, numbers, shapes.
+ * Errors:  fallible functions return dra_status and fill `err` (may be NULL) with one line that
+ *          names the place, what was found and what was expected. The library never exits,
+ *          aborts or prints.
+ * Threads: everything here is a plain value. */
+#ifndef DRA_BASE_H
+#define DRA_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define DRA_BEGIN_C extern "C" {
+#define DRA_END_C }
+#else
+#define DRA_BEGIN_C
+#define DRA_END_C
+#endif
+
+#if defined(DRA_BUILD) && defined(__GNUC__)
+#define DRA_API __attribute__((visibility("default")))
+#else
+#define DRA_API
+#endif
+
+DRA_BEGIN_C
+
+typedef enum dra_status {
+    DRA_OK = 0,
+    DRA_ERR_SHAPE,  /* sizes, ranks or axes do not fit                 */
+    DRA_ERR_DTYPE,  /* an element type an op does not take             */
+    DRA_ERR_VALUE,  /* an argument outside its range, a null handle    */
+    DRA_ERR_NAME,   /* no such name, or a name used twice              */
+    DRA_ERR_INDEX,  /* an index found at run time outside its range    */
+    DRA_ERR_GRAD,   /* a gradient that does not exist                  */
+    DRA_ERR_DEVICE, /* a missing kernel, a failure of the device       */
+    DRA_ERR_MEMORY, /* out of memory, or a size that overflows         */
+    DRA_ERR_BIND    /* a program run with inputs unbound               */
+} dra_status;
+
+enum { DRA_ERROR_TEXT = 512 };
+
+typedef struct dra_error {
+    dra_status code;
+    char       text[DRA_ERROR_TEXT]; /* one line, always terminated */
+} dra_error;
+
+/* The name of a status, for logs: "shape", "dtype", ... */
+DRA_API const char *dra_status_name(dra_status status);
+
+/* The version of the library, "major.minor.patch". */
+DRA_API const char *dra_version(void);
+
+/* Element types. What each one is (bytes, name) is a row of a table, see dra_dtype_info(). */
+typedef enum dra_dtype {
+    DRA_F32,
+    DRA_F64, /* only in the double build */
+    DRA_BF16,
+    DRA_F16,
+    DRA_I32,
+    DRA_BOOL,
+    DRA_DTYPE_COUNT
+} dra_dtype;
+
+/* The type all arithmetic is done in: float, or double in the build made for gradient checks. */
+#ifdef DRA_REAL_DOUBLE
+typedef double dra_real;
+#define DRA_REAL DRA_F64
+#else
+typedef float dra_real;
+#define DRA_REAL DRA_F32
+#endif
+
+typedef struct dra_dtype_info {
+    const char *name;
+    size_t      block_elements; /* 1 for plain types; quantised types pack several */
+    size_t      block_bytes;
+    bool        is_float; /* a storage form of real numbers */
+} dra_dtype_info;
+
+DRA_API const dra_dtype_info *dra_dtype_get(dra_dtype dtype); /* NULL outside the enum */
+
+enum { DRA_MAX_RANK = 6 };
+
+/* Row-major sizes; rank 0 is a scalar. Any size may be 0. */
+typedef struct dra_shape {
+    int32_t rank;
+    int64_t dim[DRA_MAX_RANK];
+} dra_shape;
+
+DRA_API int64_t dra_shape_count(const dra_shape *s); /* elements; -1 when it overflows */
+DRA_API bool    dra_shape_equal(const dra_shape *a, const dra_shape *b);
+
+/* Writes "(4, 8)" and returns `text`. */
+DRA_API const char *dra_shape_text(const dra_shape *s, char *text, size_t size);
+
+/* DRA_SHAPE(2, 3, 4) in C: the shape with those sizes. A scalar is (dra_shape){0}. */
+#ifndef __cplusplus
+#define DRA_SHAPE_COUNT(a, b, c, d, e, f, n, ...) n
+#define DRA_SHAPE(...)                                                                             \
+    ((dra_shape){DRA_SHAPE_COUNT(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0), {__VA_ARGS__}})
+#endif
+
+DRA_END_C
+#endif

@@ -1,0 +1,36 @@
+/* Status names, error texts, the version. */
+#include "base/error.h"
+
+#include <stdio.h>
+
+const char *dra_version(void) { return DRA_VERSION_STRING; }
+
+const char *dra_status_name(dra_status status)
+{
+    static const char *const names[] = {
+        [DRA_OK] = "ok",          [DRA_ERR_SHAPE] = "shape",   [DRA_ERR_DTYPE] = "dtype",
+        [DRA_ERR_VALUE] = "value", [DRA_ERR_NAME] = "name",     [DRA_ERR_INDEX] = "index",
+        [DRA_ERR_GRAD] = "gradient", [DRA_ERR_DEVICE] = "device", [DRA_ERR_MEMORY] = "memory",
+        [DRA_ERR_BIND] = "bind",
+    };
+    const size_t n = sizeof names / sizeof *names;
+    return (size_t)status < n ? names[status] : "unknown";
+}
+
+dra_status dra_fail_v(dra_error *err, dra_status code, const char *format, va_list args)
+{
+    if (err) {
+        err->code = code;
+        vsnprintf(err->text, sizeof err->text, format, args);
+    }
+    return code;
+}
+
+dra_status dra_fail(dra_error *err, dra_status code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    dra_fail_v(err, code, format, args);
+    va_end(args);
+    return code;
+}

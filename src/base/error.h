@@ -1,0 +1,19 @@
+/* Error texts. */
+#ifndef DRA_SRC_ERROR_H
+#define DRA_SRC_ERROR_H
+
+#include <stdarg.h>
+
+#include "dra/base.h"
+
+#ifdef __GNUC__
+#define DRA_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define DRA_PRINTF(a, b)
+#endif
+
+/* Fills `err` (may be NULL) and returns `code`, so that callers `return dra_fail(...)`. */
+dra_status dra_fail(dra_error *err, dra_status code, const char *format, ...) DRA_PRINTF(3, 4);
+dra_status dra_fail_v(dra_error *err, dra_status code, const char *format, va_list args);
+
+#endif

@@ -1,0 +1,25 @@
+/* Shapes, element types and sizes checked for overflow. */
+#ifndef DRA_SRC_SHAPE_H
+#define DRA_SRC_SHAPE_H
+
+#include "dra/base.h"
+
+/* *out = a * b; false when it overflows. */
+bool dra_mul_size(size_t a, size_t b, size_t *out);
+
+/* Bytes of a dense tensor; false when it overflows or the dtype is unknown. */
+bool dra_type_bytes(dra_dtype dtype, const dra_shape *s, size_t *out);
+
+size_t dra_dtype_bytes(dra_dtype dtype); /* of one element of a plain dtype */
+
+/* bf16 and f16 to and from f32, round to nearest even; NaN stays NaN. */
+float    dra_bf16_to_f32(uint16_t x);
+uint16_t dra_f32_to_bf16(float x);
+float    dra_f16_to_f32(uint16_t x);
+uint16_t dra_f32_to_f16(float x);
+
+static inline int64_t dra_imin(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t dra_imax(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t dra_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+#endif
