@@ -1,0 +1,195 @@
+/* dra/graph.h - describe a computation once, get its gradients, run it many times.
+ *
+ * Flow:    builders (dra/ops.h) add nodes to a graph; dra_gradient() adds the nodes of its
+ *          gradients; dra_compile() plans memory for one device; dra_buffers holds one running
+ *          instance; dra_run() computes.
+ * Errors:  a graph keeps its first error; from then on builders return the null value and do
+ *          nothing, so a model reads like its formula and dra_compile() checks once.
+ * Threads: one thread builds a graph. A compiled program is read-only: many threads may run it,
+ *          each with its own dra_buffers. */
+#ifndef DRA_GRAPH_H
+#define DRA_GRAPH_H
+
+#include "dra/base.h"
+#include "dra/device.h"
+DRA_BEGIN_C
+
+typedef struct dra_graph   dra_graph;   /* opaque: owns its nodes in one arena            */
+typedef struct dra_program dra_program; /* opaque: a compiled graph, independent of it    */
+typedef struct dra_buffers dra_buffers; /* opaque: one running instance of a program      */
+
+typedef struct dra_value { /* names one tensor of one graph; 0 = none */
+    uint32_t id;
+} dra_value;
+
+/* ---- building ---------------------------------------------------------------------------- */
+
+DRA_API dra_status dra_graph_create(dra_graph **out, dra_error *err);
+DRA_API void       dra_graph_destroy(dra_graph *g); /* NULL is allowed */
+
+/* The first error of a graph; code DRA_OK when there is none. Lives as long as the graph. */
+DRA_API const dra_error *dra_graph_error(const dra_graph *g);
+
+/* What comes in at run time, bound by pointer. Names are unique in a graph.
+ *   input: new with every run      parameter: changes rarely, what depends on parameters alone
+ *   state: comes in and goes out,  is computed once per change (see dra_touch)
+ *   owned by the caller */
+DRA_API dra_value dra_input(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
+DRA_API dra_value dra_parameter(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
+DRA_API dra_value dra_state(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
+
+/* What goes out, read by name after a run. One value may go out under several names. */
+DRA_API void dra_output(dra_graph *g, const char *name, dra_value v);
+
+/* An output that takes over the buffer of `state` (a state or parameter of the same type): after
+ * a run the caller's memory holds the new value. Whoever reads the old value must come before
+ * the node that makes the new one; otherwise the graph is refused, naming the reader. */
+DRA_API void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state);
+
+DRA_API dra_dtype dra_dtype_of(const dra_graph *g, dra_value v);
+DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
+
+/* Names the part of the model being built. The path of scopes keys random numbers, so that they
+ * depend on where in the model they are drawn, never on the number of a node. */
+DRA_API void dra_scope_push(dra_graph *g, const char *name);
+DRA_API void dra_scope_pop(dra_graph *g);
+
+/* ---- regions: sub-graphs with declared inputs and outputs ---------------------------------- */
+
+/* A body sees only the values it is handed; values of the outer graph are refused inside. */
+
+/* One step of a scan: new carries and per-step outputs from carries, the step's x and constants. */
+typedef void (*dra_scan_body)(dra_graph *step, void *user, const dra_value *carry,
+                              const dra_value *x, const dra_value *constant, dra_value *carry_out,
+                              dra_value *y);
+
+typedef struct dra_scan_config {
+    int64_t          length; /* T: how many steps                                        */
+    int              carries, xs, constants, ys;
+    const dra_value *carry;    /* start values; a step must return the same types          */
+    const dra_value *x;        /* each (T, ...): step t sees x[t]                          */
+    const dra_value *constant; /* seen whole by every step                                 */
+    bool             reverse;  /* run t = T-1 .. 0                                         */
+    int64_t          border;   /* carries are kept every `border` steps; 0: about sqrt(T)  */
+    dra_scan_body    body;
+    void            *user;
+} dra_scan_config;
+
+/* Runs `body` T times. carry_out: the last carries. y: each (T, ...), in the order of x.
+ * Gradient: a reverse scan that starts from the carries kept at borders and recomputes inside. */
+DRA_API void dra_scan(dra_graph *g, const dra_scan_config *config, dra_value *carry_out,
+                      dra_value *y);
+
+typedef void (*dra_region_body)(dra_graph *body, void *user, const dra_value *in, dra_value *out);
+
+/* out = body(in), with nothing inside kept for the gradient: it is computed again there. */
+DRA_API void dra_recompute(dra_graph *g, dra_region_body body, void *user, int n_in,
+                           const dra_value *in, int n_out, dra_value *out);
+
+/* out = flag != 0 ? body(in) : otherwise. flag: an i32 scalar read at run time; otherwise: n_out
+ * values of the types body returns. The body costs nothing when it does not run. */
+DRA_API void dra_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
+                       const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out);
+
+/* ---- gradients ----------------------------------------------------------------------------- */
+
+/* Adds the nodes of dx[i] = sum_j dy[j] . d y[j] / d x[i]. `dy` may be NULL, and so may single
+ * entries: then y[j] must hold one element and its upstream is 1. An x that no y depends on
+ * gets zeros. x may be any float values: inputs, parameters, states or inner values. Gradients
+ * are real whatever the dtype of x. */
+DRA_API void dra_gradient(dra_graph *g, int n_y, const dra_value *y, const dra_value *dy, int n_x,
+                          const dra_value *x, dra_value *dx);
+
+/* ---- looking at a graph -------------------------------------------------------------------- */
+
+/* Checks every node again: types, order, names, donations, regions. dra_compile() does it too. */
+DRA_API dra_status dra_graph_verify(const dra_graph *g, dra_error *err);
+
+/* Write the graph as text, one line a node, or for Graphviz. As snprintf: returns the length
+ * needed, writes at most `size` bytes with the terminator. */
+DRA_API size_t dra_graph_text(const dra_graph *g, char *text, size_t size);
+DRA_API size_t dra_graph_dot(const dra_graph *g, char *text, size_t size);
+
+/* ---- compiling and running ----------------------------------------------------------------- */
+
+/* Plans the outputs of `g` for `device` (borrowed until dra_program_destroy). The graph may be
+ * destroyed afterwards. A graph with an error, without outputs, or with an op the device has no
+ * kernel for is refused here. */
+DRA_API dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out,
+                               dra_error *err);
+DRA_API void       dra_program_destroy(dra_program *p); /* NULL is allowed */
+
+typedef struct dra_memory_report {
+    size_t activations;  /* the planned block: all that lives only during a run  */
+    size_t prepared;     /* values that depend on parameters alone               */
+    size_t without_plan; /* activations if every value had memory of its own     */
+    size_t bound;        /* inputs, parameters and states, owned by the caller    */
+    size_t steps;        /* kernel calls and regions in the step program          */
+    size_t prepare_steps;
+} dra_memory_report;
+
+DRA_API dra_memory_report dra_program_memory(const dra_program *p);
+
+/* The report as text, a few lines. As snprintf. */
+DRA_API size_t dra_program_text(const dra_program *p, char *text, size_t size);
+
+/* One instance: the planned blocks and the bindings. The program must outlive it. */
+DRA_API dra_status dra_buffers_create(const dra_program *p, dra_buffers **out, dra_error *err);
+DRA_API void       dra_buffers_destroy(dra_buffers *b); /* NULL is allowed */
+
+/* Binds an input, parameter or state to memory of the caller, which stays there until bound
+ * anew. `bytes` must be exactly the size of the value. Binding counts as a change. An input that
+ * the outputs do not depend on may be bound; it is ignored. */
+DRA_API dra_status dra_bind(dra_buffers *b, const char *name, void *data, size_t bytes,
+                            dra_error *err);
+
+/* Says that the caller changed parameter `name` (NULL: all) in place: what was computed from
+ * parameters is computed again at the next run. Parameters a program updates itself by donation
+ * are touched by dra_run(). */
+DRA_API dra_status dra_touch(dra_buffers *b, const char *name, dra_error *err);
+
+/* Computes all outputs. Allocates nothing. After an error outputs and donated states are
+ * undefined. */
+DRA_API dra_status dra_run(dra_buffers *b, dra_error *err);
+
+/* The memory of an output, valid until the next run; NULL for an unknown name. */
+DRA_API const void *dra_result(const dra_buffers *b, const char *name);
+DRA_API dra_status  dra_result_type(const dra_program *p, const char *name, dra_dtype *dtype,
+                                    dra_shape *shape, dra_error *err);
+
+/* How often the part that depends on parameters alone was computed. */
+DRA_API int64_t dra_prepare_runs(const dra_buffers *b);
+
+typedef struct dra_profile_row {
+    const char *op;
+    int64_t     calls;
+    double      seconds;
+    double      flops, bytes; /* by the ops' own formulas */
+} dra_profile_row;
+
+/* Starts (and clears) or stops timing of every kernel call. */
+DRA_API void dra_profile_enable(dra_buffers *b, bool on);
+/* One row an op, most time first; returns how many there are, writes at most `size`. */
+DRA_API size_t dra_profile_read(const dra_buffers *b, dra_profile_row *rows, size_t size);
+
+/* ---- programs by shape --------------------------------------------------------------------- */
+
+/* Shapes are static, extents are values: what grows has a capacity that doubles, live lengths
+ * are i32 inputs. A cache of programs keyed by shapes then stays logarithmic in the length. */
+typedef struct dra_programs dra_programs; /* opaque; one thread at a time */
+
+/* Builds the graph for a key of shapes; errors are those of the graph. */
+typedef void (*dra_build)(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
+
+DRA_API dra_status dra_programs_create(dra_device *device, dra_build build, void *user,
+                                       dra_programs **out, dra_error *err);
+DRA_API void       dra_programs_destroy(dra_programs *p); /* NULL is allowed */
+DRA_API dra_status dra_programs_get(dra_programs *p, const dra_shape *key, size_t n_key,
+                                    const dra_program **out, dra_error *err);
+DRA_API size_t     dra_programs_count(const dra_programs *p); /* how many were compiled */
+
+/* The capacity to allocate for n live items: a power of two, at least 16; -1 when it overflows. */
+DRA_API int64_t dra_capacity(int64_t n);
+
+DRA_END_C
+#endif

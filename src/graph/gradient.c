@@ -1,0 +1,139 @@
+/* Gradients by rules that build nodes: walk the nodes backwards, ask each op for the gradients of
+ * its inputs, add up over uses. The gradient of a float value is real whatever its own dtype. */
+#include "graph/graph.h"
+
+#include <stdlib.h>
+
+typedef struct walk {
+    dra_graph *g;
+    size_t     first, last; /* nodes looked at: first <= i < last */
+    size_t     values;      /* how many values there were at the start */
+    bool      *depends;     /* by value: depends on one of the x */
+    dra_value *dv;          /* by value: the gradient so far */
+} walk;
+
+static bool depends(const walk *w, dra_value v)
+{
+    return dra_index(v) < w->values && w->depends[dra_index(v)];
+}
+
+/* What can carry a gradient: floats that depend on x, unless the op says it stops here. */
+static void mark_dependants(walk *w)
+{
+    for (size_t i = w->first; i < w->last; i++) {
+        const dra_node *n = dra_node_at(w->g, i);
+        bool            any = false;
+        for (int j = 0; j < n->n_in; j++) any = any || depends(w, n->in[j]);
+        if (!any || n->op->flags & DRA_OP_NO_GRAD) continue;
+        for (int j = 0; j < n->n_out; j++)
+            if (dra_is_float(w->g, n->out[j])) w->depends[dra_index(n->out[j])] = true;
+    }
+}
+
+static void accumulate(walk *w, dra_value v, dra_value dv)
+{
+    if (!dv.id || !depends(w, v)) return;
+    dra_value *sum = &w->dv[dra_index(v)];
+    *sum = sum->id ? dra_add(w->g, *sum, dv) : dv;
+}
+
+static void step_back(walk *w, const dra_node *n)
+{
+    dra_value *dy = calloc((size_t)(n->n_out + n->n_in), sizeof *dy), *dx = dy + n->n_out;
+    bool       any = false;
+    if (!dy) {
+        dra_build_fail(w->g, "gradient", DRA_ERR_MEMORY, "out of memory");
+        return;
+    }
+    for (int i = 0; i < n->n_out; i++) {
+        if (depends(w, n->out[i])) dy[i] = w->dv[dra_index(n->out[i])];
+        any = any || dy[i].id;
+    }
+    if (any && !n->op->gradient)
+        dra_build_fail(w->g, "gradient", DRA_ERR_GRAD, "op '%s' has none", n->op->name);
+    if (any && n->op->gradient) {
+        n->op->gradient(w->g, n, dy, dx);
+        for (int i = 0; i < n->n_in; i++) accumulate(w, n->in[i], dx[i]);
+    }
+    free(dy);
+}
+
+static dra_value zeros_like(dra_graph *g, dra_value x)
+{
+    return dra_broadcast(g, dra_number(g, 0), dra_type_of(g, x)->shape);
+}
+
+static bool check_upstream(dra_graph *g, dra_value y, dra_value dy)
+{
+    const dra_type *t = dra_type_of(g, y);
+    if (!dra_is_float(g, y)) {
+        dra_build_fail(g, "gradient", DRA_ERR_GRAD, "y is %s; only floats have one",
+                       dra_type_text(g, y));
+    } else if (!dy.id && dra_shape_count(&t->shape) != 1) {
+        dra_build_fail(g, "gradient", DRA_ERR_SHAPE, "y %s has several elements and no upstream",
+                       dra_type_text(g, y));
+    } else if (dy.id && (!dra_check_values(g, "gradient", 1, &dy) ||
+                         dra_type_of(g, dy)->dtype != DRA_REAL ||
+                         !dra_shape_equal(&dra_type_of(g, dy)->shape, &t->shape))) {
+        if (!dra_graph_failed(g))
+            dra_build_fail(g, "gradient", DRA_ERR_SHAPE, "y %s, its upstream %s",
+                           dra_type_text(g, y), dra_type_text(g, dy));
+    }
+    return !dra_graph_failed(g);
+}
+
+static bool check_arguments(dra_graph *g, int n_y, const dra_value *y, const dra_value *dy, int n_x,
+                            const dra_value *x)
+{
+    if (!dra_check_values(g, "gradient", n_y, y) || !dra_check_values(g, "gradient", n_x, x))
+        return false;
+    for (int i = 0; i < n_y; i++)
+        if (!check_upstream(g, y[i], dy ? dy[i] : (dra_value){0})) return false;
+    for (int i = 0; i < n_x; i++) {
+        if (dra_is_float(g, x[i])) continue;
+        dra_build_fail(g, "gradient", DRA_ERR_GRAD, "x %d is %s; only floats have one", i,
+                       dra_type_text(g, x[i]));
+        return false;
+    }
+    return true;
+}
+
+static void start(walk *w, int n_y, const dra_value *y, const dra_value *dy)
+{
+    for (int i = 0; i < n_y; i++) {
+        dra_value up = dy ? dy[i] : (dra_value){0};
+        if (!up.id) up = dra_broadcast(w->g, dra_number(w->g, 1), dra_type_of(w->g, y[i])->shape);
+        accumulate(w, y[i], up);
+    }
+}
+
+void dra_gradient_since(dra_graph *g, size_t first, int n_y, const dra_value *y,
+                        const dra_value *dy, int n_x, const dra_value *x, dra_value *dx)
+{
+    for (int i = 0; i < n_x; i++) dx[i] = (dra_value){0};
+    if (!check_arguments(g, n_y, y, dy, n_x, x)) return;
+    walk w = {g, first, g->nodes.n, dra_value_count(g), NULL, NULL};
+    w.depends = calloc(w.values, sizeof *w.depends);
+    w.dv = calloc(w.values, sizeof *w.dv);
+    if (w.depends && w.dv) {
+        for (int i = 0; i < n_x; i++) w.depends[dra_index(x[i])] = true;
+        mark_dependants(&w);
+        start(&w, n_y, y, dy);
+        for (size_t i = w.last; i-- > first && !dra_graph_failed(g);)
+            step_back(&w, dra_node_at(g, i));
+        for (int i = 0; i < n_x && !dra_graph_failed(g); i++) {
+            dx[i] = w.dv[dra_index(x[i])];
+            if (!dx[i].id) dx[i] = zeros_like(g, x[i]);
+        }
+    } else {
+        dra_build_fail(g, "gradient", DRA_ERR_MEMORY, "out of memory");
+    }
+    free(w.depends);
+    free(w.dv);
+}
+
+void dra_gradient(dra_graph *g, int n_y, const dra_value *y, const dra_value *dy, int n_x,
+                  const dra_value *x, dra_value *dx)
+{
+    dra_gradient_since(g, 0, n_y, y, dy, n_x, x, dx);
+}

@@ -1,0 +1,67 @@
+/* The inside of a graph. */
+#ifndef DRA_SRC_GRAPH_H
+#define DRA_SRC_GRAPH_H
+
+#include "base/arena.h"
+#include "graph/op.h"
+
+typedef enum dra_role { DRA_ROLE_NODE, DRA_ROLE_INPUT, DRA_ROLE_PARAMETER, DRA_ROLE_STATE } dra_role;
+
+typedef struct dra_value_info {
+    dra_type    type;
+    dra_role    role;
+    const char *name;   /* of an input, parameter or state */
+    uint32_t    node;   /* who makes it, when role is NODE */
+    uint32_t    output; /* as which of its outputs         */
+} dra_value_info;
+
+typedef struct dra_output_info {
+    const char *name;
+    dra_value   value;
+    dra_value   donor; /* the state whose memory it takes over, or none */
+} dra_output_info;
+
+/* Growing arrays; the things pointed to stay in place in the arena. */
+typedef struct dra_list {
+    void **at;
+    size_t n, room;
+} dra_list;
+
+struct dra_graph {
+    dra_arena  arena;
+    dra_error  error;
+    dra_list   values;  /* dra_value_info *; slot 0 is the null value */
+    dra_list   nodes;   /* dra_node *, in an order in which they can run */
+    dra_list   outputs; /* dra_output_info * */
+    dra_list   bodies;  /* dra_graph *: sub-graphs owned by this one */
+    dra_graph *parent;  /* NULL for the outermost */
+    uint32_t   tag;     /* high bits of every handle: tells the graphs of one family apart */
+    uint32_t   tags;    /* of the outermost: how many were given out */
+    char       scope[256];
+    char       type_text[4][64];
+    unsigned   next_text;
+};
+
+enum { DRA_TAG_SHIFT = 22, DRA_INDEX_MASK = (1u << DRA_TAG_SHIFT) - 1 };
+
+bool dra_list_push(dra_list *l, void *item);
+
+static inline uint32_t dra_index(dra_value v) { return v.id & DRA_INDEX_MASK; }
+static inline size_t   dra_value_count(const dra_graph *g) { return g->values.n; }
+
+static inline dra_value_info *dra_info(const dra_graph *g, dra_value v)
+{
+    return g->values.at[dra_index(v)];
+}
+
+static inline dra_node *dra_node_at(const dra_graph *g, size_t i) { return g->nodes.at[i]; }
+
+static inline dra_output_info *dra_output_at(const dra_graph *g, size_t i)
+{
+    return g->outputs.at[i];
+}
+
+/* Is `v` a live handle of this very graph? */
+bool dra_owns(const dra_graph *g, dra_value v);
+
+#endif

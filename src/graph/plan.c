@@ -1,0 +1,301 @@
+/* Planning memory: when is each storage alive, which outputs take over the memory of an input that
+ * dies, which take over a donated state, and where in the block does each storage lie. */
+#include "graph/program.h"
+
+#include <stdlib.h>
+
+enum { ALIGN = 64 };
+
+/* What a storage takes: whole lines, with a fence on both sides where the program has them. */
+static size_t taken(const dra_program *p, size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN + 2 * p->guard;
+}
+
+/* ---- liveness ----------------------------------------------------------------------------------- */
+
+typedef void (*visit)(dra_program *p, int32_t storage, void *user);
+
+/* Calls `see` for every storage an instruction touches, inside its region too. */
+static void each_storage(dra_program *p, const dra_instr *in, visit see, void *user)
+{
+    for (int i = 0; i < in->n_in; i++) see(p, in->in[i].storage, user);
+    for (int i = 0; i < in->n_out; i++) see(p, in->out[i].storage, user);
+    see(p, in->scratch, user);
+    if (!in->region) return;
+    see(p, in->region->memory, user);
+    const int32_t inner[] = {in->region->block, in->region->otherwise};
+    for (int k = 0; k < 2; k++)
+        for (size_t i = 0; inner[k] >= 0 && i < p->block[inner[k]].n; i++)
+            each_storage(p, p->block[inner[k]].instr[i], see, user);
+}
+
+typedef struct moment {
+    int32_t block, at;
+} moment;
+
+static void touch(dra_program *p, int32_t storage, void *user)
+{
+    const moment *m = user;
+    const int32_t root = dra_root(p, storage);
+    if (root < 0 || p->storage[root].block != m->block) return;
+    dra_storage *s = &p->storage[root];
+    if (s->first < 0) s->first = m->at;
+    s->last = m->at;
+}
+
+static void find_lives(dra_program *p, int32_t block)
+{
+    for (size_t i = 0; i < p->n_storage; i++)
+        if (p->storage[i].block == block) p->storage[i].first = p->storage[i].last = -1;
+    const dra_block *b = &p->block[block];
+    for (size_t i = 0; i < b->n; i++)
+        each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
+    for (size_t i = 0; i < p->n_storage; i++) {
+        dra_storage *s = &p->storage[i];
+        if (s->block == block && s->alias < 0 && s->kept) s->last = (int32_t)b->n;
+    }
+}
+
+/* What the step reads of the prepare block, and every result, lives on. */
+static void keep(dra_program *p, int32_t storage, void *user)
+{
+    const int32_t root = dra_root(p, storage);
+    if (root >= 0 && p->storage[root].block == DRA_BLOCK_PREPARE) p->storage[root].kept = true;
+}
+
+static void mark_kept(dra_program *p)
+{
+    for (size_t b = DRA_BLOCK_STEP; b < p->n_block; b++)
+        for (size_t i = 0; i < p->block[b].n; i++)
+            each_storage(p, p->block[b].instr[i], keep, NULL);
+    for (size_t i = 0; i < p->n_result; i++)
+        p->storage[dra_root(p, p->result[i].place.storage)].kept = true;
+}
+
+/* ---- in place ------------------------------------------------------------------------------------ */
+
+static bool covers(const dra_program *p, const dra_place *place)
+{
+    size_t bytes = 0;
+    dra_type_bytes(place->tensor.dtype, &place->tensor.shape, &bytes);
+    return place->offset == 0 && dra_tensor_is_dense(&place->tensor) &&
+           bytes == p->storage[dra_root(p, place->storage)].bytes;
+}
+
+static bool same_place(const dra_place *a, const dra_place *b)
+{
+    if (a->offset != b->offset || !dra_shape_equal(&a->tensor.shape, &b->tensor.shape)) return false;
+    for (int32_t i = 0; i < a->tensor.shape.rank; i++)
+        if (a->tensor.stride[i] != b->tensor.stride[i]) return false;
+    return true;
+}
+
+/* Is `out` the value that takes over the donor in the end? Then it may be kept there. */
+static bool donated_to(const dra_program *p, int32_t out, int32_t donor)
+{
+    for (size_t i = 0; i < p->n_result; i++)
+        if (p->result[i].donor == donor && dra_root(p, p->result[i].place.storage) == out)
+            return true;
+    return false;
+}
+
+static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, int32_t at, int from,
+                     int to)
+{
+    const dra_place *x = &in->in[from], *y = &in->out[to];
+    if (y->storage < 0 || x->storage < 0) return false;
+    const int32_t      rx = dra_root(p, x->storage), ry = dra_root(p, y->storage);
+    const dra_storage *sx = &p->storage[rx], *sy = &p->storage[ry];
+    const bool         donor = sx->kind == DRA_STORAGE_BOUND && sx->donor;
+    if (rx == ry || sx->block != block || sy->block != block || sy->kind != DRA_STORAGE_LOCAL)
+        return false;
+    if (sx->kind != DRA_STORAGE_LOCAL && !donor) return false;
+    if ((!donor && sx->kept) || sx->last != at || sx->bytes != sy->bytes) return false;
+    if (donor && sy->kept && !donated_to(p, ry, rx)) return false;
+    if (!covers(p, x) || !covers(p, y)) return false;
+    for (int i = 0; i < in->n_in; i++)
+        if (i != from && dra_root(p, in->in[i].storage) == rx && !same_place(&in->in[i], x))
+            return false;
+    return true;
+}
+
+static void take(dra_program *p, int32_t from, int32_t to)
+{
+    const int32_t rx = dra_root(p, from), ry = dra_root(p, to);
+    p->storage[rx].last = p->storage[ry].last;
+    p->storage[rx].kept = p->storage[rx].kept || p->storage[ry].kept;
+    p->storage[ry].alias = rx;
+}
+
+static void share_in_place(dra_program *p, int32_t block)
+{
+    const dra_block *b = &p->block[block];
+    for (size_t i = 0; i < b->n; i++) {
+        const dra_instr *in = b->instr[i];
+        const bool       paired = in->op->flags & DRA_OP_PAIRED;
+        for (int to = 0; to < (paired ? in->n_out : in->n_out > 0); to++) {
+            for (int from = 0; from < in->n_in; from++) {
+                const bool wanted = paired ? from == to : from < 32 && in->op->in_place >> from & 1;
+                if (!wanted || !may_take(p, block, in, (int32_t)i, from, to)) continue;
+                take(p, in->in[from].storage, in->out[to].storage);
+                break;
+            }
+        }
+    }
+}
+
+/* ---- donations ----------------------------------------------------------------------------------- */
+
+/* Results that take over a state and are not there already: write there directly if the old value
+ * is dead by then, else copy at the end. */
+static void donate(dra_program *p)
+{
+    for (size_t i = 0; i < p->n_result; i++) {
+        dra_result_slot *r = &p->result[i];
+        if (r->donor < 0) continue;
+        const int32_t root = dra_root(p, r->place.storage);
+        dra_storage  *s = &p->storage[root], *donor = &p->storage[r->donor];
+        if (root == r->donor) continue;
+        if (s->kind == DRA_STORAGE_LOCAL && s->block == DRA_BLOCK_STEP && covers(p, &r->place) &&
+            donor->last < s->first) {
+            s->alias = r->donor;
+            donor->last = s->last;
+            continue;
+        }
+        dra_place to = r->place;
+        to.storage = r->donor;
+        to.offset = 0;
+        dra_tensor_make_dense(&to.tensor);
+        dra_emit_copy(p, DRA_BLOCK_STEP, &r->place, &to);
+        r->place = to;
+    }
+}
+
+/* ---- offsets ------------------------------------------------------------------------------------- */
+
+typedef struct sized {
+    size_t  bytes;
+    int32_t storage;
+} sized;
+
+static int larger_first(const void *a, const void *b)
+{
+    const sized *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x->storage < y->storage ? -1 : 1;
+}
+
+static bool alive_together(const dra_storage *a, const dra_storage *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* The lowest place for `s` beside those placed before it. `placed` is kept in order of offset. */
+static void place_one(dra_program *p, int32_t *placed, size_t n, int32_t id)
+{
+    dra_storage *s = &p->storage[id];
+    const size_t bytes = taken(p, s->bytes);
+    size_t       offset = 0, at = n;
+    for (size_t i = 0; i < n; i++) {
+        const dra_storage *o = &p->storage[placed[i]];
+        if (!alive_together(o, s)) continue;
+        if (o->offset >= offset + bytes) break; /* a gap that is large enough */
+        const size_t end = o->offset + taken(p, o->bytes);
+        if (end > offset) offset = end;
+    }
+    s->offset = offset;
+    while (at > 0 && p->storage[placed[at - 1]].offset > offset) {
+        placed[at] = placed[at - 1];
+        at--;
+    }
+    placed[at] = id;
+}
+
+static bool needs_memory(const dra_storage *s, int32_t block)
+{
+    return s->block == block && s->kind == DRA_STORAGE_LOCAL && s->first >= 0;
+}
+
+static dra_status place_block(dra_program *p, int32_t block)
+{
+    dra_block *b = &p->block[block];
+    sized     *order = calloc(p->n_storage + 1, sizeof *order);
+    int32_t   *placed = calloc(p->n_storage + 1, sizeof *placed);
+    size_t     n = 0;
+    if (!order || !placed) {
+        free(order);
+        free(placed);
+        return dra_fail(&p->error, DRA_ERR_MEMORY, "compile: out of memory");
+    }
+    for (size_t i = 0; i < p->n_storage; i++) {
+        const dra_storage *s = &p->storage[i];
+        if (s->block == block && s->kind == DRA_STORAGE_LOCAL) b->without_plan += taken(p, s->bytes);
+        if (s->alias < 0 && needs_memory(s, block)) order[n++] = (sized){s->bytes, (int32_t)i};
+    }
+    qsort(order, n, sizeof *order, larger_first);
+    for (size_t i = 0; i < n; i++) {
+        place_one(p, placed, i, order[i].storage);
+        const dra_storage *s = &p->storage[order[i].storage];
+        if (s->offset + taken(p, s->bytes) > b->bytes) b->bytes = s->offset + taken(p, s->bytes);
+    }
+    free(order);
+    free(placed);
+    return DRA_OK;
+}
+
+/* ---- all blocks ----------------------------------------------------------------------------------- */
+
+static void to_root(const dra_program *p, size_t n, dra_place *place)
+{
+    for (size_t i = 0; i < n; i++) place[i].storage = dra_root(p, place[i].storage);
+}
+
+static void ids_to_root(const dra_program *p, int32_t n, int32_t *id)
+{
+    for (int32_t i = 0; i < n; i++) id[i] = dra_root(p, id[i]);
+}
+
+static void region_to_roots(const dra_program *p, dra_region *r)
+{
+    to_root(p, 1, &r->flag);
+    if (!r->x && !r->carry[0]) return; /* a guard */
+    to_root(p, (size_t)(3 * r->carries + r->xs + r->ys), r->carry[0]); /* one array */
+    ids_to_root(p, r->carries, r->carry_in);
+    ids_to_root(p, r->carries, r->carry_out);
+    ids_to_root(p, r->xs, r->x_in);
+    ids_to_root(p, r->ys, r->y_out);
+}
+
+static void use_roots(dra_program *p)
+{
+    for (size_t b = 0; b < p->n_block; b++) {
+        for (size_t i = 0; i < p->block[b].n; i++) {
+            dra_instr *in = p->block[b].instr[i];
+            to_root(p, (size_t)in->n_in, in->in);
+            to_root(p, (size_t)in->n_out, in->out);
+            if (in->region) region_to_roots(p, in->region);
+        }
+    }
+    for (size_t i = 0; i < p->n_result; i++) to_root(p, 1, &p->result[i].place);
+}
+
+dra_status dra_plan(dra_program *p)
+{
+    mark_kept(p);
+    for (size_t i = p->n_block; i-- > 0 && p->error.code == DRA_OK;) { /* bodies come first */
+        const int32_t block = (int32_t)i;
+        find_lives(p, block);
+        share_in_place(p, block);
+        if (block == DRA_BLOCK_STEP) {
+            donate(p);
+            find_lives(p, block); /* copies may have been added */
+        }
+        if (p->error.code == DRA_OK) place_block(p, block);
+        if (p->block[i].memory >= 0) {
+            p->storage[p->block[i].memory].bytes = p->block[i].bytes;
+        }
+    }
+    if (p->error.code == DRA_OK) use_roots(p);
+    return p->error.code;
+}
