@@ -1,0 +1,326 @@
+/* dra/ops.h - one documented builder per op.
+ * Letters: B batch, T time, C channels, H heads, D key width, E value width, V vocabulary.
+ * "real" is f32 (f64 in the double build). Axes count from 0; negative ones from the end.
+ * A mistake (shape, dtype, axis, null handle) is kept as the graph's error and the null value is
+ * returned. Every op on reals has a gradient unless its comment says otherwise. */
+#ifndef DRA_OPS_H
+#define DRA_OPS_H
+
+#include "dra/graph.h"
+DRA_BEGIN_C
+
+/* ---- the table of ops ---------------------------------------------------------------------- */
+
+typedef struct dra_op_info {
+    const char *name;
+    int         inputs, outputs; /* -1: any number */
+    bool        gradient, cpu;   /* has a gradient rule, has a CPU kernel */
+} dra_op_info;
+
+DRA_API size_t      dra_op_count(void);
+DRA_API dra_op_info dra_op_at(size_t i); /* i < dra_op_count() */
+
+/* ---- constants and views: no memory is moved ------------------------------------------------- */
+
+DRA_API dra_value dra_number(dra_graph *g, double x);   /* real scalar */
+DRA_API dra_value dra_integer(dra_graph *g, int32_t x); /* i32 scalar  */
+DRA_API dra_value dra_arange(dra_graph *g, int64_t n);  /* i32 (n): 0, 1, ..., n-1 */
+
+DRA_API dra_value dra_reshape(dra_graph *g, dra_value x, dra_shape shape); /* one size may be -1 */
+DRA_API dra_value dra_permute(dra_graph *g, dra_value x, const int *axes); /* axes[rank] */
+DRA_API dra_value dra_transpose(dra_graph *g, dra_value x, int a, int b);  /* swaps two axes */
+/* Elements start, start+1, ..., start+n-1 along an axis. */
+DRA_API dra_value dra_slice(dra_graph *g, dra_value x, int axis, int64_t start, int64_t n);
+/* x seen with `shape`: missing leading axes and axes of size 1 are repeated. */
+DRA_API dra_value dra_broadcast(dra_graph *g, dra_value x, dra_shape shape);
+/* y = x; no gradient passes. */
+DRA_API dra_value dra_stop_gradient(dra_graph *g, dra_value x);
+/* y = x; the gradient goes to `surrogate` (same type) as if it were y. */
+DRA_API dra_value dra_straight_through(dra_graph *g, dra_value x, dra_value surrogate);
+
+/* ---- copies and conversions ------------------------------------------------------------------ */
+
+DRA_API dra_value dra_copy(dra_graph *g, dra_value x); /* dense, memory of its own */
+/* To another dtype. Floats round to nearest even; float to i32 truncates and saturates (NaN: 0);
+ * to bool: x != 0. Gradient between floats only. */
+DRA_API dra_value dra_cast(dra_graph *g, dra_value x, dra_dtype dtype);
+
+/* ---- pointwise, one input --------------------------------------------------------------------- */
+
+DRA_API dra_value dra_neg(dra_graph *g, dra_value x); /* also i32 */
+DRA_API dra_value dra_abs(dra_graph *g, dra_value x); /* also i32; slope 0 at 0 */
+DRA_API dra_value dra_sign(dra_graph *g, dra_value x);
+DRA_API dra_value dra_exp(dra_graph *g, dra_value x);
+DRA_API dra_value dra_expm1(dra_graph *g, dra_value x);
+DRA_API dra_value dra_log(dra_graph *g, dra_value x);
+DRA_API dra_value dra_log1p(dra_graph *g, dra_value x);
+DRA_API dra_value dra_sqrt(dra_graph *g, dra_value x);
+DRA_API dra_value dra_rsqrt(dra_graph *g, dra_value x); /* 1 / sqrt(x) */
+DRA_API dra_value dra_square(dra_graph *g, dra_value x);
+DRA_API dra_value dra_reciprocal(dra_graph *g, dra_value x);
+DRA_API dra_value dra_sin(dra_graph *g, dra_value x);
+DRA_API dra_value dra_cos(dra_graph *g, dra_value x);
+DRA_API dra_value dra_tanh(dra_graph *g, dra_value x);
+DRA_API dra_value dra_erf(dra_graph *g, dra_value x);
+DRA_API dra_value dra_sigmoid(dra_graph *g, dra_value x);
+DRA_API dra_value dra_log_sigmoid(dra_graph *g, dra_value x); /* -softplus(-x) */
+DRA_API dra_value dra_softplus(dra_graph *g, dra_value x);    /* ln(1 + e^x), never overflows */
+DRA_API dra_value dra_relu(dra_graph *g, dra_value x);        /* slope 0 at 0 */
+DRA_API dra_value dra_relu2(dra_graph *g, dra_value x);       /* max(x, 0)^2 */
+DRA_API dra_value dra_gelu(dra_graph *g, dra_value x);        /* x/2 (1 + erf(x/sqrt 2)) */
+DRA_API dra_value dra_gelu_tanh(dra_graph *g, dra_value x);   /* GPT-2's approximation */
+DRA_API dra_value dra_silu(dra_graph *g, dra_value x);        /* x sigmoid(x) */
+DRA_API dra_value dra_elu(dra_graph *g, dra_value x);         /* x > 0 ? x : e^x - 1 */
+DRA_API dra_value dra_not(dra_graph *g, dra_value x);         /* bool */
+
+/* ---- pointwise, two inputs of one dtype, shapes broadcast against each other -------------------- */
+
+DRA_API dra_value dra_add(dra_graph *g, dra_value a, dra_value b); /* real, i32 */
+DRA_API dra_value dra_sub(dra_graph *g, dra_value a, dra_value b); /* real, i32 */
+DRA_API dra_value dra_mul(dra_graph *g, dra_value a, dra_value b); /* real, i32 */
+DRA_API dra_value dra_div(dra_graph *g, dra_value a, dra_value b); /* real, i32 (floor) */
+/* Remainder of the same sign as b, i32 and real; for i32 b = 0 gives 0. No gradient in b. */
+DRA_API dra_value dra_mod(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_pow(dra_graph *g, dra_value a, dra_value b); /* real, a >= 0 for db */
+/* real, i32; at a tie the gradient goes to a; NaN if either is NaN. */
+DRA_API dra_value dra_minimum(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_maximum(dra_graph *g, dra_value a, dra_value b);
+/* Comparisons of reals or i32, to bool. */
+DRA_API dra_value dra_equal(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_not_equal(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_less(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_less_equal(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_greater(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_greater_equal(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_and(dra_graph *g, dra_value a, dra_value b); /* bool */
+DRA_API dra_value dra_or(dra_graph *g, dra_value a, dra_value b);  /* bool */
+
+/* where ? a : b; where is bool, all three broadcast; a and b of one dtype. */
+DRA_API dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b);
+/* min(max(x, lo), hi); no gradient where x lies outside. NaN stays NaN. */
+DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
+/* s x + t, with numbers. */
+DRA_API dra_value dra_affine(dra_graph *g, dra_value x, double s, double t);
+
+/* ---- reductions ---------------------------------------------------------------------------------- */
+
+/* Over `n` axes; with `keep` they stay as size 1. An empty sum is 0; the mean, max and logsumexp of
+ * nothing are refused. */
+typedef struct dra_axes {
+    int  n;
+    int  axis[DRA_MAX_RANK];
+    bool keep;
+} dra_axes;
+
+DRA_API dra_value dra_sum(dra_graph *g, dra_value x, dra_axes axes); /* also i32 and bool to i32 */
+DRA_API dra_value dra_mean(dra_graph *g, dra_value x, dra_axes axes);
+DRA_API dra_value dra_max(dra_graph *g, dra_value x, dra_axes axes); /* ties share the gradient */
+DRA_API dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes);
+DRA_API dra_value dra_sum_last(dra_graph *g, dra_value x); /* last axis, kept as size 1 */
+DRA_API dra_value dra_sum_all(dra_graph *g, dra_value x);  /* to a scalar */
+/* Position of the first maximum along the last axis, i32, axis dropped. No gradient. */
+DRA_API dra_value dra_argmax(dra_graph *g, dra_value x);
+/* The k-th largest value of each row of the last axis, kept as size 1; 1 <= k <= size. The result
+ * is a constant to the gradient. */
+DRA_API dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k);
+
+/* Running sum / maximum along an axis; `reverse` runs from the end. i32 too for the sum. */
+DRA_API dra_value dra_cumsum(dra_graph *g, dra_value x, int axis, bool reverse);
+DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
+
+/* ---- products -------------------------------------------------------------------------------------- */
+
+/* a (..., M, K)  b (..., K, N)  ->  (..., M, N); leading axes broadcast. For transposes pass
+ * dra_transpose() of a or b: it costs nothing. */
+DRA_API dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b);
+/* y = x w^T + b:  x (..., I)  w (O, I)  b (O) or none. */
+DRA_API dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b);
+
+/* ---- moving elements ------------------------------------------------------------------------------- */
+
+/* All dtypes; gradients for floats. */
+DRA_API dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis);
+/* `before` and `after` new elements of value `fill` along an axis. */
+DRA_API dra_value dra_pad(dra_graph *g, dra_value x, int axis, int64_t before, int64_t after,
+                          double fill);
+/* y[i] = x[i - by] along an axis, zeros where there is none; by may be negative. */
+DRA_API dra_value dra_shift(dra_graph *g, dra_value x, int axis, int64_t by);
+/* Each element n times in a row along an axis: a a b b c c. */
+DRA_API dra_value dra_repeat(dra_graph *g, dra_value x, int axis, int64_t n);
+/* y[.., i, ..] = x[.., index[.., i, ..], ..] along an axis; index is i32 of x's rank, its other
+ * axes of x's sizes. An index outside 0..size-1 is an error of the run. */
+DRA_API dra_value dra_gather(dra_graph *g, dra_value x, dra_value index, int axis);
+/* y = x, then y[.., index[.., i, ..], ..] += src[.., i, ..]; src has the shape of index. */
+DRA_API dra_value dra_scatter_add(dra_graph *g, dra_value x, dra_value index, dra_value src,
+                                  int axis);
+/* Rows of a table: table (V, C), ids i32 (...) -> (..., C). An id outside is an error of the run.
+ * The table may be bf16 or f16; rows come out in its dtype. */
+DRA_API dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids);
+/* ids i32 (...) -> real (..., n): 1 at the id, else 0; an id outside 0..n-1 gives a row of zeros. */
+DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
+/* y = x with rows replaced: x (B, cap, ...), rows (B, T, ...), at i32 (B, T): y[b, at[b,t]] =
+ * rows[b,t]; entries with at < 0 write nothing (padding), at >= cap is an error of the run. Within
+ * one b no two entries may name one row. All dtypes. The way state grows: donate y to x's state
+ * and it is written in place. */
+DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
+
+/* ---- norms, over the last axis ---------------------------------------------------------------------- */
+
+/* (x - mean) / sqrt(var + eps) w + b, biased variance; w (C), b (C): either may be none. */
+DRA_API dra_value dra_layer_norm(dra_graph *g, dra_value x, dra_value w, dra_value b, double eps);
+/* x / sqrt(mean(x^2) + eps) w; w may be none. */
+DRA_API dra_value dra_rms_norm(dra_graph *g, dra_value x, dra_value w, double eps);
+/* x / sqrt(sum(x^2) + eps). */
+DRA_API dra_value dra_unit(dra_graph *g, dra_value x, double eps);
+/* x / max(sqrt(sum(x^2)), eps). */
+DRA_API dra_value dra_unit_clamped(dra_graph *g, dra_value x, double eps);
+/* dra_unit_clamped(x, eps) sqrt(C) w; w a scalar, or (C), or none. */
+DRA_API dra_value dra_scale_norm(dra_graph *g, dra_value x, dra_value w, double eps);
+/* Layer norm of each of `groups` equal parts of the last axis, then w and b (C) or none. */
+DRA_API dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w,
+                                 dra_value b, double eps);
+
+/* ---- softmax, over the last axis ---------------------------------------------------------------------- */
+
+/* Entries at or below DRA_MASKED / 2 do not take part; a row without any that does gives 0. */
+#define DRA_MASKED (-1e30)
+DRA_API dra_value dra_softmax(dra_graph *g, dra_value x);
+DRA_API dra_value dra_log_softmax(dra_graph *g, dra_value x);
+
+/* a act(b) for the two halves [a, b] of the last axis. */
+typedef enum dra_activation {
+    DRA_ACT_NONE,
+    DRA_ACT_SIGMOID,
+    DRA_ACT_TANH,
+    DRA_ACT_RELU,
+    DRA_ACT_RELU2,
+    DRA_ACT_GELU,
+    DRA_ACT_GELU_TANH,
+    DRA_ACT_SILU,
+    DRA_ACT_ELU,
+    DRA_ACT_SOFTPLUS,
+    DRA_ACT_COUNT
+} dra_activation;
+
+DRA_API dra_value dra_activate(dra_graph *g, dra_value x, dra_activation act);
+DRA_API dra_value dra_glu(dra_graph *g, dra_value x, dra_activation act);
+
+/* ---- random numbers -------------------------------------------------------------------------------------- */
+
+/* Philox 4x32-10, keyed by `key` i32 (4) = {seed low, seed high, step low, step high}, by the scopes
+ * around and `name`, and by absolute position: element (b, t, rest) of shape (B, T, ...) is drawn
+ * at row row[b] (i32 (B), or none: b) and time pos[b] + t (i32 (B), or none: t), so that numbers
+ * do not depend on how a sequence is cut or batched. Rank 1 is (T) at row 0. No gradient. */
+typedef struct dra_random_config {
+    const char *name; /* unique in its scope */
+    dra_value   key, pos, row;
+} dra_random_config;
+
+DRA_API dra_value dra_random_uniform(dra_graph *g, dra_shape shape, const dra_random_config *c);
+DRA_API dra_value dra_random_normal(dra_graph *g, dra_shape shape, const dra_random_config *c);
+/* x / (1-p) with probability 1-p, else 0; 0 <= p < 1. Rank of x >= 1. */
+DRA_API dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_random_config *c);
+
+/* ---- positions --------------------------------------------------------------------------------------------- */
+
+typedef struct dra_rotary_config {
+    double  base;       /* 0: 10000 */
+    int64_t width;      /* channels that turn, even; 0: all */
+    double  stretch;    /* angles are divided by it; 0: 1 */
+    bool    halves;     /* pairs (c, c + width/2) instead of (2c, 2c+1) */
+    double  xpos_base;  /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
+    double  xpos_center;
+    bool    xpos_invert; /* keys: the reciprocal factor */
+} dra_rotary_config;
+
+/* Turns pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch.
+ * x (B, H, T, D)   pos i32 (B, T)   zeta_c = (2c + 0.4 width) / (1.4 width) */
+DRA_API dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos,
+                             const dra_rotary_config *config); /* config may be NULL */
+
+/* ---- losses ---------------------------------------------------------------------------------------------------- */
+
+typedef struct dra_cross_entropy_config {
+    int32_t ignore;       /* targets equal to it do not count; only with use_ignore */
+    bool    use_ignore;
+    double  smoothing;    /* target = (1-s) one-hot + s / V */
+} dra_cross_entropy_config;
+
+/* -log softmax(logits)[target] of each row, 0 for ignored ones: logits (..., V), target i32 (...).
+ * A target outside 0..V-1 that is not ignored is an error of the run. config may be NULL. */
+DRA_API dra_value dra_token_losses(dra_graph *g, dra_value logits, dra_value target,
+                                   const dra_cross_entropy_config *config);
+/* Their mean over the rows that count (0 if none does). */
+DRA_API dra_value dra_cross_entropy(dra_graph *g, dra_value logits, dra_value target,
+                                    const dra_cross_entropy_config *config);
+/* The same from x (..., C) and the head w (V, C), logits = x w^T, without ever holding all logits:
+ * blocks of tokens, whose forward pass also makes dx and dw. */
+DRA_API dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w,
+                                           dra_value target,
+                                           const dra_cross_entropy_config *config);
+
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+typedef enum dra_attend_path { DRA_ATTEND_AUTO, DRA_ATTEND_PLAIN, DRA_ATTEND_TILED } dra_attend_path;
+typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD } dra_head_map;
+
+typedef struct dra_attend_config {
+    /* What a query sees. Intervals are values: causal, windows, ragged, packed, prefixes and cache
+     * lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
+    dra_value lo, hi; /* i32 (B, T); none: 0 and J */
+    dra_value mask;   /* bool, broadcastable to (B, H, T, J); true = sees */
+    dra_value bias;   /* real, broadcastable to (B, H, T, J); added to the logits */
+    dra_value slopes; /* real (H): ALiBi, adds -slope |q_pos - k_pos| */
+    dra_value q_pos;  /* i32 (B, T), for slopes and dropout; none: J - T + t */
+    dra_value k_pos;  /* i32 (B, J), for slopes and dropout; none: j */
+
+    dra_head_map heads; /* which of the K key heads query head h reads: h / (H/K), or h mod K */
+    double scale;       /* of q.k; 0: 1 / sqrt(D) */
+    double softcap;     /* 0: none; else cap tanh(s / cap), before bias and masks */
+    double dropout;     /* of the weights; needs `random` */
+    const dra_random_config *random;
+
+    int64_t topk;             /* 0: all; else only logits >= the k-th largest count */
+    bool    topk_straight;    /* gradient as if all counted */
+    bool    hard;             /* one-hot of the largest; gradient of the softmax */
+    dra_attend_path path;
+    dra_value *scores; /* where to put the masked logits (B, H, T, J); plain path only */
+} dra_attend_config;
+
+/* y = softmax(q k^T scale + ...) v.
+ * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
+ * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
+ * AUTO takes the tiled one unless topk, hard or scores ask for the other. */
+DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                             const dra_attend_config *config); /* config may be NULL */
+
+/* lo, hi for causal attention to keys 0..pos+t, at most the last `window` of them (0: all).
+ * pos i32 (B): where the queries start, or none: 0. */
+DRA_API void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t T, int64_t window,
+                                 dra_value *lo, dra_value *hi);
+
+/* ---- optimizer ----------------------------------------------------------------------------------------------------- */
+
+/* sqrt of the sum of squares over all values: a real scalar. No gradient. */
+DRA_API dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x);
+/* min(1, limit / (norm + 1e-6)), the factor that clips gradients. No gradient. */
+DRA_API dra_value dra_clip_factor(dra_graph *g, dra_value norm, double limit);
+
+typedef struct dra_adamw_config {
+    double beta1, beta2, eps, decay; /* of one group of parameters */
+} dra_adamw_config;
+
+/* One step: with gradient s dp, m' = b1 m + (1-b1) s dp, v' = b2 v + (1-b2) (s dp)^2,
+ * p' = p - rate (decay p + (m'/(1-b1^t)) / (sqrt(v'/(1-b2^t)) + eps)).
+ * rate, s: real scalars; t: i32 scalar, 1 for the first step. No gradient. Donate p', m', v' to be
+ * updated in place. */
+typedef struct dra_adamw_result {
+    dra_value p, m, v;
+} dra_adamw_result;
+
+DRA_API dra_adamw_result dra_adamw(dra_graph *g, dra_value p, dra_value dp, dra_value m,
+                                   dra_value v, dra_value rate, dra_value s, dra_value t,
+                                   const dra_adamw_config *config);
+
+DRA_END_C
+#endif

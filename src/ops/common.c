@@ -1,0 +1,167 @@
+/* What op files share. */
+#include "ops/common.h"
+
+enum { TILE = 16384 }; /* elements of a pointwise tile: fixed by shape, never by threads */
+
+/* ---- pointwise ------------------------------------------------------------------------------------ */
+
+typedef struct walk { /* all tensors of a call with axes merged where every tensor allows it */
+    int     tensors, rank;
+    int64_t dim[DRA_MAX_RANK];
+    int64_t stride[DRA_POINTWISE_MAX][DRA_MAX_RANK];
+} walk;
+
+static const dra_tensor *tensor_at(const dra_call *c, int k)
+{
+    return k < c->n_out ? &c->out[k] : &c->in[k - c->n_out];
+}
+
+static bool mergeable(const dra_call *c, const walk *w, int32_t axis)
+{
+    for (int k = 0; k < w->tensors; k++)
+        if (tensor_at(c, k)->stride[axis] != w->stride[k][0] * w->dim[0]) return false;
+    return true;
+}
+
+/* Axes are collected from the last to the first, so w->dim[0] is the innermost. */
+static walk make_walk(const dra_call *c)
+{
+    const dra_shape *s = &c->out[0].shape;
+    walk             w = {.tensors = c->n_out + c->n_in, .rank = 0};
+    for (int32_t axis = s->rank - 1; axis >= 0; axis--) {
+        if (s->dim[axis] == 1) continue;
+        if (w.rank == 1 && mergeable(c, &w, axis)) {
+            w.dim[0] *= s->dim[axis];
+            continue;
+        }
+        w.dim[w.rank] = s->dim[axis];
+        for (int k = 0; k < w.tensors; k++) w.stride[k][w.rank] = tensor_at(c, k)->stride[axis];
+        w.rank++;
+    }
+    if (w.rank == 0) {
+        w.rank = 1;
+        w.dim[0] = 1;
+    }
+    return w;
+}
+
+int64_t dra_pointwise_tiles(const dra_call *c)
+{
+    return dra_div_up(dra_shape_count(&c->out[0].shape), TILE);
+}
+
+void dra_pointwise_tile(const dra_call *c, int64_t i, dra_pointwise_row row)
+{
+    const walk    w = make_walk(c);
+    const int64_t total = dra_shape_count(&c->out[0].shape);
+    const int64_t end = dra_imin(total, (i + 1) * TILE);
+    int64_t       step[DRA_POINTWISE_MAX];
+    for (int k = 0; k < w.tensors; k++) step[k] = w.stride[k][0];
+    for (int64_t at = i * TILE; at < end;) {
+        int64_t       rest = at / w.dim[0];
+        const int64_t inner = at % w.dim[0], n = dra_imin(w.dim[0] - inner, end - at);
+        int64_t       offset[DRA_POINTWISE_MAX];
+        void         *ptr[DRA_POINTWISE_MAX];
+        for (int k = 0; k < w.tensors; k++) offset[k] = inner * step[k];
+        for (int axis = 1; axis < w.rank; axis++) {
+            const int64_t index = rest % w.dim[axis];
+            rest /= w.dim[axis];
+            for (int k = 0; k < w.tensors; k++) offset[k] += index * w.stride[k][axis];
+        }
+        for (int k = 0; k < w.tensors; k++) {
+            const dra_tensor *t = tensor_at(c, k);
+            ptr[k] = (unsigned char *)t->data + offset[k] * (int64_t)dra_dtype_bytes(t->dtype);
+        }
+        row(c, n, ptr, step);
+        at += n;
+    }
+}
+
+dra_cost dra_pointwise_cost(const dra_call *c)
+{
+    dra_cost cost = {.flops = (double)dra_shape_count(&c->out[0].shape)};
+    for (int k = 0; k < c->n_out + c->n_in; k++) {
+        const dra_tensor *t = tensor_at(c, k);
+        double            bytes = (double)dra_dtype_bytes(t->dtype);
+        for (int32_t a = 0; a < t->shape.rank; a++)
+            if (t->stride[a] != 0) bytes *= (double)t->shape.dim[a];
+        cost.bytes += bytes;
+    }
+    return cost;
+}
+
+/* ---- shapes --------------------------------------------------------------------------------------- */
+
+int dra_axis_of(int axis, int32_t rank)
+{
+    if (axis < 0) axis += rank;
+    return axis >= 0 && axis < rank ? axis : -1;
+}
+
+dra_status dra_infer_same(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    *out = *dra_type_of(g, n->in[0]);
+    for (int i = 0; i < n->n_in; i++) {
+        const dra_type *t = dra_type_of(g, n->in[i]);
+        if (t->dtype != DRA_REAL)
+            return dra_op_fail(g, n, DRA_ERR_DTYPE, "input %d is %s, expected %s", i,
+                               dra_type_text(g, n->in[i]), dra_dtype_get(DRA_REAL)->name);
+        if (!dra_shape_equal(&t->shape, &out->shape))
+            return dra_op_fail(g, n, DRA_ERR_SHAPE, "inputs %s and %s differ",
+                               dra_type_text(g, n->in[0]), dra_type_text(g, n->in[i]));
+    }
+    return DRA_OK;
+}
+
+bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out)
+{
+    *out = (dra_shape){.rank = a->rank > b->rank ? a->rank : b->rank};
+    for (int32_t i = 0; i < out->rank; i++) { /* from the last axis */
+        const int64_t x = i < a->rank ? a->dim[a->rank - 1 - i] : 1;
+        const int64_t y = i < b->rank ? b->dim[b->rank - 1 - i] : 1;
+        if (x != y && x != 1 && y != 1) return false;
+        out->dim[out->rank - 1 - i] = x == 1 ? y : x;
+    }
+    return true;
+}
+
+bool dra_broadcast_pair(dra_graph *g, const char *op, dra_value *pair)
+{
+    dra_shape shape;
+    if (!dra_check_values(g, op, 2, pair)) return false;
+    if (!dra_broadcast_shapes(&dra_type_of(g, pair[0])->shape, &dra_type_of(g, pair[1])->shape,
+                              &shape)) {
+        dra_build_fail(g, op, DRA_ERR_SHAPE, "%s and %s do not broadcast",
+                       dra_type_text(g, pair[0]), dra_type_text(g, pair[1]));
+        return false;
+    }
+    for (int i = 0; i < 2; i++) pair[i] = dra_broadcast(g, pair[i], shape);
+    return true;
+}
+
+dra_value dra_zeros(dra_graph *g, dra_shape shape)
+{
+    return dra_broadcast(g, dra_number(g, 0), shape);
+}
+
+dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape)
+{
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const dra_shape from = dra_shape_of(g, dy);
+    dra_axes        axes = {.keep = true};
+    const int32_t   lead = from.rank - shape.rank;
+    for (int32_t i = 0; i < from.rank; i++)
+        if (i < lead || (shape.dim[i - lead] == 1 && from.dim[i] != 1)) axes.axis[axes.n++] = i;
+    if (axes.n) dy = dra_sum(g, dy, axes);
+    return dra_reshape(g, dy, shape);
+}
+
+int64_t dra_offset_of(const dra_tensor *t, int64_t i)
+{
+    int64_t offset = 0;
+    for (int32_t a = t->shape.rank - 1; a >= 0; a--) {
+        offset += i % t->shape.dim[a] * t->stride[a];
+        i /= t->shape.dim[a];
+    }
+    return offset;
+}

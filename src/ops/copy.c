@@ -1,0 +1,125 @@
+/* copy: y = x, dense. cast: y = x in another dtype. */
+#include <math.h>
+#include <string.h>
+
+#include "ops/common.h"
+
+/* ---- copy -------------------------------------------------------------------------------------------- */
+
+static dra_status copy_infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    *out = *dra_type_of(g, n->in[0]);
+    return DRA_OK;
+}
+
+static void copy_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    dx[0] = dy[0];
+}
+
+static void copy_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
+{
+    const size_t         size = dra_dtype_bytes(c->out[0].dtype);
+    unsigned char       *y = ptr[0];
+    const unsigned char *x = ptr[1];
+    if (step[1] == 1 && step[0] == 1) {
+        memmove(y, x, (size_t)n * size); /* a donated copy may start and end in one place */
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy(y + (size_t)(i * step[0]) * size, x + i * step[1] * (int64_t)size, size);
+}
+
+static void copy_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, copy_row); }
+
+const dra_op dra_op_copy = {.name = "copy",
+                            .n_in = 1,
+                            .n_out = 1,
+                            .infer = copy_infer,
+                            .gradient = copy_gradient};
+const dra_kernel dra_cpu_copy = {&dra_op_copy, DRA_ANY_DTYPE, dra_pointwise_tiles, copy_tile};
+
+dra_value dra_copy(dra_graph *g, dra_value x) { return dra_add_op(g, &dra_op_copy, 1, &x, NULL); }
+
+/* ---- cast -------------------------------------------------------------------------------------------- */
+
+typedef struct cast_attr {
+    dra_dtype dtype;
+} cast_attr;
+
+static dra_status cast_infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    *out = *dra_type_of(g, n->in[0]);
+    out->dtype = ((const cast_attr *)n->attr)->dtype;
+    return DRA_OK;
+}
+
+/* The gradient of a float value is real whatever its own dtype, so it passes as it is. */
+static void cast_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    if (dra_is_float(g, n->in[0])) dx[0] = dy[0];
+}
+
+/* Through double: exact for every dtype we have. */
+static double load(dra_dtype t, const void *p)
+{
+    switch (t) {
+    case DRA_F32: return *(const float *)p;
+    case DRA_F64: return *(const double *)p;
+    case DRA_BF16: return dra_bf16_to_f32(*(const uint16_t *)p);
+    case DRA_F16: return dra_f16_to_f32(*(const uint16_t *)p);
+    case DRA_I32: return *(const int32_t *)p;
+    case DRA_BOOL: return *(const uint8_t *)p != 0;
+    case DRA_DTYPE_COUNT: break;
+    }
+    return 0;
+}
+
+static int32_t to_i32(double x)
+{
+    if (isnan(x)) return 0;
+    if (x >= 2147483647.0) return INT32_MAX;
+    if (x <= -2147483648.0) return INT32_MIN;
+    return (int32_t)x;
+}
+
+static void store(dra_dtype t, void *p, double x)
+{
+    switch (t) {
+    case DRA_F32: *(float *)p = (float)x; break;
+    case DRA_F64: *(double *)p = x; break;
+    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16((float)x); break;
+    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16((float)x); break;
+    case DRA_I32: *(int32_t *)p = to_i32(x); break;
+    case DRA_BOOL: *(uint8_t *)p = x != 0; break;
+    case DRA_DTYPE_COUNT: break;
+    }
+}
+
+static void cast_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
+{
+    const dra_dtype      to = c->out[0].dtype, from = c->in[0].dtype;
+    unsigned char       *y = ptr[0];
+    const unsigned char *x = ptr[1];
+    for (int64_t i = 0; i < n; i++)
+        store(to, y + i * step[0] * (int64_t)dra_dtype_bytes(to),
+              load(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));
+}
+
+static void cast_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, cast_row); }
+
+const dra_op dra_op_cast = {.name = "cast",
+                            .n_in = 1,
+                            .n_out = 1,
+                            .attr_size = sizeof(cast_attr),
+                            .infer = cast_infer,
+                            .gradient = cast_gradient,
+                            .cost = dra_pointwise_cost};
+const dra_kernel dra_cpu_cast = {&dra_op_cast, DRA_ANY_DTYPE, dra_pointwise_tiles, cast_tile};
+
+dra_value dra_cast(dra_graph *g, dra_value x, dra_dtype dtype)
+{
+    if (!dra_check_values(g, "cast", 1, &x)) return (dra_value){0};
+    if (dra_type_of(g, x)->dtype == dtype) return x;
+    return dra_add_op(g, &dra_op_cast, 1, &x, &(cast_attr){dtype});
+}

@@ -1,0 +1,36 @@
+/* The table of ops, made from ops.def: the CPU device's kernels and what `dra ops` lists. */
+#include "graph/op.h"
+
+#define DRA_OP(name)                                                                               \
+    extern const dra_op     dra_op_##name;                                                         \
+    extern const dra_kernel dra_cpu_##name;
+#define DRA_OP_ONLY(name) extern const dra_op dra_op_##name;
+#include "ops/ops.def"
+#undef DRA_OP
+#undef DRA_OP_ONLY
+
+#define DRA_OP(name) &dra_cpu_##name,
+#define DRA_OP_ONLY(name)
+const dra_kernel *const dra_cpu_kernels[] = {
+#include "ops/ops.def"
+    NULL};
+#undef DRA_OP
+#undef DRA_OP_ONLY
+
+#define DRA_OP(name) &dra_op_##name,
+#define DRA_OP_ONLY(name) &dra_op_##name,
+static const dra_op *const ops[] = {
+#include "ops/ops.def"
+};
+#undef DRA_OP
+#undef DRA_OP_ONLY
+
+size_t dra_op_count(void) { return sizeof ops / sizeof *ops; }
+
+dra_op_info dra_op_at(size_t i)
+{
+    const dra_op *op = ops[i];
+    bool          cpu = (op->flags & (DRA_OP_VIEW | DRA_OP_REGION)) != 0; /* need no kernel */
+    for (const dra_kernel *const *k = dra_cpu_kernels; *k; k++) cpu = cpu || (*k)->op == op;
+    return (dra_op_info){op->name, op->n_in, op->n_out, op->gradient != NULL, cpu};
+}
