@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000 };
+enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, STACK = 256 * 1024, PAGE = 4096 };
 #define CLOSED (1u << 31)
 
 struct dra_pool {
@@ -68,9 +68,17 @@ static void sleep_until_moved(dra_pool *p, unsigned seen)
     pthread_mutex_unlock(&p->sleep);
 }
 
+/* So that the first tile a worker runs, whenever that is, finds its stack in memory. */
+static void touch_stack(void)
+{
+    volatile unsigned char room[STACK];
+    for (size_t i = 0; i < sizeof room; i += PAGE) room[i] = 0;
+}
+
 static void *worker(void *arg)
 {
     dra_pool *p = arg;
+    touch_stack();
     unsigned  seen = 0;
     while (!atomic_load(&p->stop)) {
         for (int i = 0; i < SPINS && atomic_load(&p->epoch) == seen; i++) {

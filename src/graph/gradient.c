@@ -17,14 +17,20 @@ static bool depends(const walk *w, dra_value v)
     return dra_index(v) < w->values && w->depends[dra_index(v)];
 }
 
+/* An x may be made by an op without a gradient: nothing behind it is asked for then. */
+static bool leads_to_x(const walk *w, const dra_node *n)
+{
+    bool any = false;
+    for (int i = 0; i < n->n_in; i++) any = any || depends(w, n->in[i]);
+    return any && !(n->op->flags & DRA_OP_NO_GRAD);
+}
+
 /* What can carry a gradient: floats that depend on x, unless the op says it stops here. */
 static void mark_dependants(walk *w)
 {
     for (size_t i = w->first; i < w->last; i++) {
         const dra_node *n = dra_node_at(w->g, i);
-        bool            any = false;
-        for (int j = 0; j < n->n_in; j++) any = any || depends(w, n->in[j]);
-        if (!any || n->op->flags & DRA_OP_NO_GRAD) continue;
+        if (!leads_to_x(w, n)) continue;
         for (int j = 0; j < n->n_out; j++)
             if (dra_is_float(w->g, n->out[j])) w->depends[dra_index(n->out[j])] = true;
     }
@@ -39,6 +45,7 @@ static void accumulate(walk *w, dra_value v, dra_value dv)
 
 static void step_back(walk *w, const dra_node *n)
 {
+    if (!leads_to_x(w, n)) return;
     dra_value *dy = calloc((size_t)(n->n_out + n->n_in), sizeof *dy), *dx = dy + n->n_out;
     bool       any = false;
     if (!dy) {

@@ -114,9 +114,12 @@ static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, i
     if ((!donor && sx->kept) || sx->last != at || sx->bytes != sy->bytes) return false;
     if (donor && sy->kept && !donated_to(p, ry, rx)) return false;
     if (!covers(p, x) || !covers(p, y)) return false;
-    for (int i = 0; i < in->n_in; i++)
-        if (i != from && dra_root(p, in->in[i].storage) == rx && !same_place(&in->in[i], x))
+    for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
+        const bool in_step = in->op->flags & DRA_OP_PAIRED || (i < 32 && in->op->in_place >> i & 1);
+        if (i != from && dra_root(p, in->in[i].storage) == rx &&
+            !(in_step && same_place(&in->in[i], x)))
             return false;
+    }
     return true;
 }
 

@@ -74,21 +74,20 @@ const dra_op dra_op_recompute = {.name = "recompute",
 void dra_recompute(dra_graph *g, dra_region_body body, void *user, int n_in, const dra_value *in,
                    int n_out, dra_value *out)
 {
-    for (int i = 0; i < n_out; i++) out[i] = (dra_value){0};
-    if (!dra_check_values(g, "recompute", n_in, in)) return;
-    dra_type  *types = calloc((size_t)n_in + 1, sizeof *types);
-    dra_value *inner = calloc((size_t)(n_in + n_out) + 1, sizeof *inner);
-    if (types && inner) {
+    const size_t    room = (size_t)(n_in + n_out) + 1;
+    dra_type       *types = calloc(room, sizeof *types);
+    dra_value      *inner = calloc(room, sizeof *inner);
+    const dra_node *n = NULL;
+    if (!types || !inner) {
+        dra_build_fail(g, "recompute", DRA_ERR_MEMORY, "out of memory");
+    } else if (dra_check_values(g, "recompute", n_in, in)) {
         for (int i = 0; i < n_in; i++) types[i] = *dra_type_of(g, in[i]);
         dra_graph *b = dra_body_create(g, n_in, types, inner);
         if (b) body(b, user, inner, inner + n_in);
-        if (b && dra_body_return(g, b, n_out, inner + n_in)) {
-            const dra_node *n = dra_region_add(g, &dra_op_recompute, n_in, in, NULL, b);
-            for (int i = 0; n && i < n_out; i++) out[i] = n->out[i];
-        }
-    } else {
-        dra_build_fail(g, "recompute", DRA_ERR_MEMORY, "out of memory");
+        if (b && dra_body_return(g, b, n_out, inner + n_in))
+            n = dra_region_add(g, &dra_op_recompute, n_in, in, NULL, b);
     }
+    for (int i = 0; i < n_out; i++) out[i] = n ? n->out[i] : (dra_value){0}; /* may be `in` */
     free(types);
     free(inner);
 }

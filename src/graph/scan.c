@@ -101,25 +101,23 @@ static bool check_config(dra_graph *g, const dra_scan_config *c)
     return true;
 }
 
+/* carry_out and y may be the arrays that hold the inputs, so they are written last. */
 void dra_scan(dra_graph *g, const dra_scan_config *c, dra_value *carry_out, dra_value *y)
 {
-    for (int i = 0; i < c->carries; i++) carry_out[i] = (dra_value){0};
-    for (int i = 0; i < c->ys; i++) y[i] = (dra_value){0};
-    if (!check_config(g, c)) return;
-    const dra_scan_attr a = {c->length, c->border ? c->border : default_border(c->length),
-                             c->carries, c->xs, c->constants, c->ys, c->reverse};
-    dra_value *in = calloc((size_t)(c->carries + c->xs + c->constants) + 1, sizeof *in);
-    if (!in) {
-        dra_build_fail(g, "scan", DRA_ERR_MEMORY, "out of memory");
-        return;
+    const dra_node *n = NULL;
+    if (check_config(g, c)) {
+        const dra_scan_attr a = {c->length, c->border ? c->border : default_border(c->length),
+                                 c->carries, c->xs, c->constants, c->ys, c->reverse};
+        dra_value *in = calloc((size_t)(c->carries + c->xs + c->constants) + 1, sizeof *in);
+        for (int i = 0; in && i < c->carries; i++) in[i] = c->carry[i];
+        for (int i = 0; in && i < c->xs; i++) in[c->carries + i] = c->x[i];
+        for (int i = 0; in && i < c->constants; i++) in[c->carries + c->xs + i] = c->constant[i];
+        if (in) n = add_scan(g, a, in, c->body, c->user);
+        else dra_build_fail(g, "scan", DRA_ERR_MEMORY, "out of memory");
+        free(in);
     }
-    for (int i = 0; i < c->carries; i++) in[i] = c->carry[i];
-    for (int i = 0; i < c->xs; i++) in[c->carries + i] = c->x[i];
-    for (int i = 0; i < c->constants; i++) in[c->carries + c->xs + i] = c->constant[i];
-    const dra_node *n = add_scan(g, a, in, c->body, c->user);
-    for (int i = 0; n && i < c->carries; i++) carry_out[i] = n->out[i];
-    for (int i = 0; n && i < c->ys; i++) y[i] = n->out[c->carries + i];
-    free(in);
+    for (int i = 0; i < c->carries; i++) carry_out[i] = n ? n->out[i] : (dra_value){0};
+    for (int i = 0; i < c->ys; i++) y[i] = n ? n->out[c->carries + i] : (dra_value){0};
 }
 
 /* ---- gradient ------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
  * library is counted (the linker wraps malloc and its kin), page faults by the system. */
 #include "check.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -132,16 +133,24 @@ static void step_allocates_nothing(void **state)
     check_bind(&p, "t1", &t, sizeof t);
     check_run(&p);
     const dra_real first = *check_result(&p, "loss");
-    for (t = 2; t < 5; t++) check_run(&p); /* stacks of the workers grow to what they need */
-    const long before = atomic_load(&allocations), faults = page_faults();
-    for (; t < 60; t++) {
+    for (t = 2; t < 8; t++) { /* both ways of the guard */
         flag = t % 3 != 0;
         check_run(&p);
     }
-    const long after = atomic_load(&allocations), faults_after = page_faults();
-    assert_int_equal(after - before, 0);
+    const long before = atomic_load(&allocations);
+    long       fewest = LONG_MAX; /* the system may fault by itself now and then, a step must not */
+    for (int window = 0; window < 5; window++) {
+        const long faults = page_faults();
+        for (int i = 0; i < 12; i++, t++) {
+            flag = t % 3 != 0;
+            check_run(&p);
+        }
+        const long seen = page_faults() - faults;
+        if (seen < fewest) fewest = seen;
+    }
+    assert_int_equal(atomic_load(&allocations) - before, 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* shadow memory faults */
-    assert_int_equal(faults_after - faults, 0);
+    assert_int_equal(fewest, 0);
 #endif
     assert_true(*check_result(&p, "loss") < first); /* and it learns */
     check_free(&p);
