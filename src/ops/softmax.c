@@ -1,0 +1,119 @@
+/* softmax over the last axis:      y_c = e^(x_c - m) / sum_j e^(x_j - m),  m = max_j x_j
+ * log_softmax over the last axis:  y_c = (x_c - m) - ln(sum_j e^(x_j - m))
+ * m cancels out; it only keeps e^ finite. Entries at or below DRA_MASKED / 2 take no part: their
+ * weight is exactly 0 and their logarithm DRA_MASKED; a row in which none does gives 0 and
+ * DRA_MASKED throughout. No test is needed for them in the sum: next to a larger entry their
+ * distance to m is at least 1e22, so that e^ is 0.
+ * Gradients: softmax      dx = y (dy - sum(dy y))
+ *            log_softmax  dx = dy' - e^y sum(dy'), dy' = dy where an entry takes part, else 0. */
+#include <tgmath.h>
+
+#include "ops/rows.h"
+
+#define LIMIT ((real)(DRA_MASKED / 2))
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    *out = *dra_type_of(g, n->in[0]);
+    if (out->shape.rank == 0) return dra_op_fail(g, n, DRA_ERR_SHAPE, "x has no axis");
+    return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+}
+
+static dra_cost cost(const dra_call *c)
+{
+    dra_cost k = dra_pointwise_cost(c);
+    k.flops *= 5; /* maximum, difference, e^, sum, product */
+    return k;
+}
+
+/* ---- softmax --------------------------------------------------------------------------------- */
+
+static void softmax_tile(const dra_call *c, int64_t tile)
+{
+    const int64_t       C = dra_last(&c->in[0]);
+    const dra_row_range rows = dra_tile_rows(c, tile);
+    for (int64_t row = rows.begin; row < rows.end; row++) {
+        const real *x = dra_row(&c->in[0], row);
+        real       *y = (real *)c->out[0].data + row * C;
+        const real  m = c->simd->max(C, x);
+        if (m <= LIMIT) {
+            for (int64_t i = 0; i < C; i++) y[i] = 0;
+        } else {
+            const real sum = c->simd->exp_sum(C, x, m, y);
+            c->simd->scale(C, 1 / sum, y);
+        }
+    }
+}
+
+static void softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    const dra_value y = n->out[0]; /* kept from the forward pass, cheaper than e^x again */
+    const dra_value mean = dra_sum_last(g, dra_mul(g, dy[0], y));
+    dx[0] = dra_mul(g, y, dra_sub(g, dy[0], mean));
+}
+
+const dra_op     dra_op_softmax = {.name = "softmax",
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .layout = DRA_LAYOUT_ROWS,
+                                   .in_place = 1,
+                                   .infer = infer,
+                                   .gradient = softmax_gradient,
+                                   .cost = cost};
+const dra_kernel dra_cpu_softmax = {&dra_op_softmax, DRA_REALS, dra_row_tiles, softmax_tile};
+
+dra_value dra_softmax(dra_graph *g, dra_value x)
+{
+    return dra_add_op(g, &dra_op_softmax, 1, &x, NULL);
+}
+
+/* ---- log_softmax ----------------------------------------------------------------------------- */
+
+/* ln(sum e^(x - m)), through a small buffer because y may be x's own memory. */
+static real log_sum(const dra_simd *simd, int64_t C, const real *x, real m)
+{
+    enum { CHUNK = 256 };
+    real part[CHUNK], sum = 0;
+    for (int64_t i = 0; i < C; i += CHUNK)
+        sum += simd->exp_sum(dra_imin(CHUNK, C - i), x + i, m, part);
+    return log(sum);
+}
+
+static void log_softmax_tile(const dra_call *c, int64_t tile)
+{
+    const int64_t       C = dra_last(&c->in[0]);
+    const dra_row_range rows = dra_tile_rows(c, tile);
+    for (int64_t row = rows.begin; row < rows.end; row++) {
+        const real *x = dra_row(&c->in[0], row);
+        real       *y = (real *)c->out[0].data + row * C;
+        const real  m = c->simd->max(C, x);
+        const real  rest = m <= LIMIT ? 0 : log_sum(c->simd, C, x, m);
+        for (int64_t i = 0; i < C; i++) y[i] = x[i] <= LIMIT ? (real)DRA_MASKED : x[i] - m - rest;
+    }
+}
+
+/* Both who takes part and the weights are read off y, so that x need not be kept. (An entry more
+ * than 5e29 below the largest counts as masked here; nothing depends on it.) */
+static void log_softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *dy,
+                                 dra_value *dx)
+{
+    const dra_value y = n->out[0], limit = dra_number(g, DRA_MASKED / 2);
+    const dra_value up = dra_select(g, dra_greater(g, y, limit), dy[0], dra_number(g, 0));
+    dx[0] = dra_sub(g, up, dra_mul(g, dra_exp(g, y), dra_sum_last(g, up)));
+}
+
+const dra_op     dra_op_log_softmax = {.name = "log_softmax",
+                                       .n_in = 1,
+                                       .n_out = 1,
+                                       .layout = DRA_LAYOUT_ROWS,
+                                       .in_place = 1,
+                                       .infer = infer,
+                                       .gradient = log_softmax_gradient,
+                                       .cost = cost};
+const dra_kernel dra_cpu_log_softmax = {&dra_op_log_softmax, DRA_REALS, dra_row_tiles,
+                                        log_softmax_tile};
+
+dra_value dra_log_softmax(dra_graph *g, dra_value x)
+{
+    return dra_add_op(g, &dra_op_log_softmax, 1, &x, NULL);
+}

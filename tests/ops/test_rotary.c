@@ -1,0 +1,226 @@
+/* Rotary positions: against the formula in double, and what they are for: products of turned
+ * queries and keys depend on the distance of their positions alone. */
+#include "check.h"
+
+#include <math.h>
+
+static void build(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
+{
+    out[0] = dra_rotary(g, in[0], in[1], args);
+}
+
+static void turn(const dra_rotary_config *k, int64_t D, double pos, const double *x, double *y)
+{
+    const double  base = k && k->base ? k->base : 10000, stretch = k && k->stretch ? k->stretch : 1;
+    const int64_t width = k && k->width ? k->width : D;
+    for (int64_t c = 0; c < D; c++) y[c] = x[c];
+    for (int64_t c = 0; c < width / 2; c++) {
+        const int64_t i = k && k->halves ? c : 2 * c,
+                      j = k && k->halves ? c + width / 2 : 2 * c + 1;
+        const double angle = pos / stretch / pow(base, 2.0 * (double)c / (double)width);
+        double       f = 1;
+        if (k && k->xpos_base) {
+            const double zeta = (2.0 * (double)c + 0.4 * (double)width) / (1.4 * (double)width);
+            f = pow(zeta, (pos - k->xpos_center) / k->xpos_base * (k->xpos_invert ? -1 : 1));
+        }
+        y[i] = f * (x[i] * cos(angle) - x[j] * sin(angle));
+        y[j] = f * (x[i] * sin(angle) + x[j] * cos(angle));
+    }
+}
+
+static void oracle(const void *args, const check_tensor *in, check_tensor *out)
+{
+    const int64_t H = in->shape.dim[1], T = in->shape.dim[2], D = in->shape.dim[3];
+    for (int64_t row = 0; D && row < in->count / D; row++) {
+        const int64_t b = row / (H * T), t = row % T;
+        turn(args, D, in[1].at[b * T + t], in->at + row * D, out->at + row * D);
+    }
+}
+
+static const dra_rotary_config plain = {0}, halves = {.halves = true}, part = {.width = 6},
+                               part_halves = {.width = 6, .halves = true}, slow = {.base = 1e6},
+                               stretched = {.stretch = 4},
+                               query = {.xpos_base = 512, .xpos_center = 3},
+                               key = {.xpos_base = 512, .xpos_center = 3, .xpos_invert = true},
+                               all = {500, 130, 2, true, 64, 10, true};
+
+#define POS(b, t)                                                                                  \
+    {                                                                                              \
+        {2, {b, t}}, CHECK_I32, .lo = 0, .hi = 50                                                  \
+    }
+static const check_case cases[] = {
+    {"no config", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, NULL},
+    {"zeros are defaults", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &plain},
+    {"halves", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &halves},
+    {"part of the width", 2, {{{4, {2, 3, 5, 9}}}, POS(2, 5)}, &part},
+    {"part of the width, halves", 2, {{{4, {2, 3, 5, 9}}}, POS(2, 5)}, &part_halves},
+    {"other base", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &slow},
+    {"stretched", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &stretched},
+    {"xPos, queries", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &query},
+    {"xPos, keys", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &key},
+    {"all at once, wide", 2, {{{4, {2, 3, 5, 133}}}, POS(2, 5)}, &all},
+    {"one pair", 2, {{{4, {1, 1, 1, 2}}}, POS(1, 1)}, NULL},
+    {"several tiles", 2, {{{4, {2, 3, 67, 130}}}, POS(2, 67)}, NULL},
+    {"no batch", 2, {{{4, {0, 3, 5, 8}}}, POS(0, 5)}, NULL},
+    {"no heads", 2, {{{4, {2, 0, 5, 8}}}, POS(2, 5)}, NULL},
+    {"no time", 2, {{{4, {2, 3, 0, 8}}}, POS(2, 0)}, NULL},
+    {"no width", 2, {{{4, {2, 3, 5, 0}}}, POS(2, 5)}, NULL},
+    {"negative positions",
+     2,
+     {{{4, {1, 2, 5, 8}}}, {{2, {1, 5}}, CHECK_I32, .lo = -50, .hi = -1}},
+     NULL},
+    /* the largest positions: an angle in float would be off by up to 64 radians */
+    {
+        "far out",
+        2,
+        {{{4, {1, 2, 5, 8}}}, {{2, {1, 5}}, CHECK_I32, .lo = 2147480000, .hi = 2147483647}},
+        NULL,
+#ifdef DRA_REAL_DOUBLE
+        .tol = 1e-6 /* 2e9 radians in double have 2e-7 of room */
+#endif
+    },
+};
+
+/* ---- promises -------------------------------------------------------------------------------- */
+
+/* <rot_t q, rot_s k> for t, s < N, as (t, s); q and k alike at every position. */
+enum { N = 6, D = 8 };
+
+static void products(const dra_rotary_config *for_q, const dra_rotary_config *for_k, int32_t from,
+                     double *out)
+{
+    dra_graph      *g = check_graph();
+    const dra_shape shape = DRA_SHAPE(1, 1, N, D);
+    dra_value       pos = dra_input(g, "pos", DRA_I32, DRA_SHAPE(1, N));
+    dra_value       q = dra_broadcast(g, check_real(g, "q", DRA_SHAPE(D)), shape);
+    dra_value       k = dra_broadcast(g, check_real(g, "k", DRA_SHAPE(D)), shape);
+    dra_output(g, "q'", dra_rotary(g, q, pos, for_q));
+    dra_output(g, "k'", dra_rotary(g, k, pos, for_k));
+    check_program p = check_compile(g, 1);
+    dra_real      q_in[D], k_in[D];
+    int32_t       pos_in[N];
+    uint64_t      seed = 3;
+    for (int i = 0; i < N; i++) pos_in[i] = from + i;
+    for (int i = 0; i < D; i++) q_in[i] = (dra_real)check_random(&seed);
+    for (int i = 0; i < D; i++) k_in[i] = (dra_real)check_random(&seed);
+    check_bind(&p, "q", q_in, sizeof q_in);
+    check_bind(&p, "k", k_in, sizeof k_in);
+    check_bind(&p, "pos", pos_in, sizeof pos_in);
+    check_run(&p);
+    const dra_real *a = check_result(&p, "q'"), *b = check_result(&p, "k'");
+    for (int i = 0; i < N * N; i++) {
+        out[i] = 0;
+        for (int c = 0; c < D; c++) out[i] += (double)a[i / N * D + c] * (double)b[i % N * D + c];
+    }
+    check_free(&p);
+}
+
+static void depends_on_distance_alone(void **state)
+{
+    static const dra_rotary_config *const pairs[][2] = {
+        {&plain, &plain}, {&halves, &halves}, {&stretched, &stretched}, {&query, &key}};
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        double near[N * N], far[N * N];
+        products(pairs[i][0], pairs[i][1], 0, near);
+        products(pairs[i][0], pairs[i][1], 1000, far);
+        for (int t = 0; t < N; t++)
+            for (int s = 0; s < N; s++) {
+                const double first = t > s ? near[(t - s) * N] : near[s - t];
+                assert_true(fabs(near[t * N + s] - first) < 1e-5);
+                assert_true(fabs(far[t * N + s] - first) < 1e-5);
+            }
+        assert_true(fabs(near[0] - near[1]) > 1e-3); /* and does depend on it */
+    }
+}
+
+/* Positions 0..5, width 4, center 3, base 512: the factor of pair 0 is the length of (1, 0). */
+static void has_the_factors_of_xpos(void **state)
+{
+    static const double want[] = {1.0073674, 1.0049056, 1.0024498, 1, 0.9975562, 0.9951183};
+    for (int invert = 0; invert < 2; invert++) {
+        const dra_rotary_config k = {
+            .xpos_base = 512, .xpos_center = 3, .xpos_invert = invert != 0};
+        dra_graph *g = check_graph();
+        dra_value  x = check_real(g, "x", DRA_SHAPE(1, 1, 6, 4));
+        dra_output(g, "y", dra_rotary(g, x, dra_reshape(g, dra_arange(g, 6), DRA_SHAPE(1, 6)), &k));
+        check_program p = check_compile(g, 1);
+        dra_real      at[6][4] = {{1}, {1}, {1}, {1}, {1}, {1}};
+        check_bind(&p, "x", at, sizeof at);
+        check_run(&p);
+        const dra_real *y = check_result(&p, "y");
+        for (int t = 0; t < 6; t++) {
+            const double f = hypot((double)y[t * 4], (double)y[t * 4 + 1]);
+            assert_true(fabs(f - (invert ? 1 / want[t] : want[t])) < 2e-7);
+        }
+        check_free(&p);
+    }
+}
+
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+#ifdef DRA_REAL_DOUBLE
+#define REAL "f64"
+#else
+#define REAL "f32"
+#endif
+
+static void refuse(dra_shape x, dra_shape pos, dra_rotary_config k, dra_status code,
+                   const char *text)
+{
+    dra_graph *g = check_graph();
+    dra_value  in = check_real(g, "x", x);
+    assert_int_equal(dra_rotary(g, in, dra_input(g, "pos", DRA_I32, pos), &k).id, 0);
+    check_refused(g, code, text);
+}
+
+static void refuses_shapes(void **state)
+{
+    const dra_shape x = DRA_SHAPE(2, 3, 5, 8), odd = DRA_SHAPE(2, 3, 5, 7), pos = DRA_SHAPE(2, 5);
+    refuse(x, pos, (dra_rotary_config){.width = 3}, DRA_ERR_SHAPE,
+           "rotary: width 3, expected an even one up to 8");
+    refuse(x, pos, (dra_rotary_config){.width = 10}, DRA_ERR_SHAPE,
+           "rotary: width 10, expected an even one up to 8");
+    refuse(x, pos, (dra_rotary_config){.width = -2}, DRA_ERR_SHAPE,
+           "rotary: width -2, expected an even one up to 8");
+    refuse(odd, pos, plain, DRA_ERR_SHAPE, "rotary: width 7, expected an even one up to 7");
+    refuse(DRA_SHAPE(3, 5, 8), pos, plain, DRA_ERR_SHAPE,
+           "rotary: x is " REAL " (3, 5, 8), expected (B, H, T, D)");
+    refuse((dra_shape){0}, pos, plain, DRA_ERR_SHAPE,
+           "rotary: x is " REAL " (), expected (B, H, T, D)");
+    refuse(x, DRA_SHAPE(5), plain, DRA_ERR_SHAPE,
+           "rotary: x " REAL " (2, 3, 5, 8), pos i32 (5): expected pos (2, 5)");
+    refuse(x, DRA_SHAPE(5, 2), plain, DRA_ERR_SHAPE,
+           "rotary: x " REAL " (2, 3, 5, 8), pos i32 (5, 2): expected pos (2, 5)");
+}
+
+static void refuses_values(void **state)
+{
+    const dra_shape x = DRA_SHAPE(2, 3, 5, 8), pos = DRA_SHAPE(2, 5);
+    refuse(x, pos, (dra_rotary_config){.base = -1}, DRA_ERR_VALUE,
+           "rotary: base -1, expected more than 0");
+    refuse(x, pos, (dra_rotary_config){.stretch = -2}, DRA_ERR_VALUE,
+           "rotary: stretch -2, expected more than 0");
+    refuse(x, pos, (dra_rotary_config){.xpos_base = -512}, DRA_ERR_VALUE,
+           "rotary: xpos_base -512, expected more than 0");
+    dra_graph *g = check_graph();
+    dra_value  p = dra_input(g, "pos", DRA_I32, pos);
+    assert_int_equal(dra_rotary(g, (dra_value){0}, p, NULL).id, 0);
+    check_refused(g, DRA_ERR_VALUE, "rotary: input 0 is the null value");
+    g = check_graph();
+    p = check_real(g, "pos", pos);
+    assert_int_equal(dra_rotary(g, check_real(g, "x", x), p, NULL).id, 0);
+    check_refused(g, DRA_ERR_DTYPE, "rotary: pos is " REAL ", expected i32");
+    g = check_graph();
+    p = dra_input(g, "pos", DRA_I32, pos);
+    assert_int_equal(dra_rotary(g, dra_input(g, "x", DRA_BF16, x), p, NULL).id, 0);
+    check_refused(g, DRA_ERR_DTYPE, "rotary: x is bf16, expected " REAL);
+}
+
+int main(void)
+{
+    const check_spec        specs[] = {{"rotary", 1, build, oracle, cases, COUNT(cases)}};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(depends_on_distance_alone), cmocka_unit_test(has_the_factors_of_xpos),
+        cmocka_unit_test(refuses_shapes), cmocka_unit_test(refuses_values)};
+    return check_main("rotary", specs, COUNT(specs), tests, COUNT(tests));
+}
