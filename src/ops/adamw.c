@@ -1,0 +1,140 @@
+/* The optimizer: AdamW with bias correction and decoupled decay [Loshchilov & Hutter 2019], the
+ * norm of all gradients, and the factor that clips them. One step, with d = s dp:
+ *   m' = b1 m + (1-b1) d      v' = b2 v + (1-b2) d^2
+ *   p' = p - rate (decay p + (m' / (1-b1^t)) / (sqrt(v' / (1-b2^t)) + eps)) */
+#include <tgmath.h>
+
+#include "ops/common.h"
+
+/* ---- norm and clipping ----------------------------------------------------------------------- */
+
+dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x)
+{
+    if (!dra_check_values(g, "global_norm", n, x)) return (dra_value){0};
+    dra_value sum = n > 0 ? dra_sum_all(g, dra_square(g, x[0])) : dra_number(g, 0);
+    for (int i = 1; i < n; i++) sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, x[i])));
+    return dra_stop_gradient(g, dra_sqrt(g, sum));
+}
+
+dra_value dra_clip_factor(dra_graph *g, dra_value norm, double limit)
+{
+    if (!dra_check_values(g, "clip_factor", 1, &norm)) return (dra_value){0};
+    if (!(limit > 0)) {
+        dra_build_fail(g, "clip_factor", DRA_ERR_VALUE, "limit %g, expected more than 0", limit);
+        return (dra_value){0};
+    }
+    const dra_value ratio = dra_div(g, dra_number(g, limit), dra_affine(g, norm, 1, 1e-6));
+    return dra_stop_gradient(g, dra_minimum(g, dra_number(g, 1), ratio));
+}
+
+/* ---- adamw (p, m, v, dp, rate, s, t) -> p', m', v' ------------------------------------------- */
+
+enum { TILE = 16384 };
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    static const char *const names[] = {"p", "m", "v", "dp", "rate", "s", "t"};
+    const dra_shape         *shape = &dra_type_of(g, n->in[0])->shape;
+    for (int i = 0; i < 7; i++) {
+        const dra_status st = dra_expect_dtype(g, n, i, names[i], i == 6 ? DRA_I32 : DRA_REAL);
+        const dra_shape *found = &dra_type_of(g, n->in[i])->shape;
+        if (st != DRA_OK) return st;
+        if (i < 4 && !dra_shape_equal(found, shape))
+            return dra_op_fail(g, n, DRA_ERR_SHAPE, "p %s and %s %s differ",
+                               dra_type_text(g, n->in[0]), names[i], dra_type_text(g, n->in[i]));
+        if (i >= 4 && found->rank != 0)
+            return dra_op_fail(g, n, DRA_ERR_SHAPE, "%s %s, expected a scalar", names[i],
+                               dra_type_text(g, n->in[i]));
+    }
+    out[0] = out[1] = out[2] = *dra_type_of(g, n->in[0]);
+    return DRA_OK;
+}
+
+/* The factors of a step; the corrections are differences of nearly equal numbers: in double. */
+typedef struct factors {
+    real b1, new1, b2, new2, fix1, fix2, rate, s, eps, decay;
+} factors;
+
+static factors factors_of(const dra_call *c, int32_t t)
+{
+    const dra_adamw_config *a = c->attr;
+    return (factors){.b1 = (real)a->beta1,
+                     .new1 = (real)(1 - a->beta1),
+                     .b2 = (real)a->beta2,
+                     .new2 = (real)(1 - a->beta2),
+                     .fix1 = (real)(1 / (1 - pow(a->beta1, (double)t))),
+                     .fix2 = (real)(1 / (1 - pow(a->beta2, (double)t))),
+                     .rate = *(const real *)c->in[4].data,
+                     .s = *(const real *)c->in[5].data,
+                     .eps = (real)a->eps,
+                     .decay = (real)a->decay};
+}
+
+static int64_t tiles(const dra_call *c)
+{
+    return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
+}
+
+/* Outputs may be the memory of their inputs: element i is read before it is written. */
+static void tile(const dra_call *c, int64_t i)
+{
+    const int32_t t = *(const int32_t *)c->in[6].data;
+    if (t < 1) {
+        dra_fault_set(c, i, DRA_ERR_VALUE, "t is %d, expected 1 for the first step", (int)t);
+        return;
+    }
+    const factors f = factors_of(c, t);
+    const real   *p = c->in[0].data, *m = c->in[1].data, *v = c->in[2].data, *dp = c->in[3].data;
+    real         *p_out = c->out[0].data, *m_out = c->out[1].data, *v_out = c->out[2].data;
+    const int64_t end = dra_imin(dra_shape_count(&c->in[0].shape), (i + 1) * TILE);
+    for (int64_t k = i * TILE; k < end; k++) {
+        const real d = f.s * dp[k];
+        const real m_new = f.b1 * m[k] + f.new1 * d;
+        const real v_new = f.b2 * v[k] + f.new2 * d * d;
+        const real way = m_new * f.fix1 / (sqrt(v_new * f.fix2) + f.eps);
+        const real p_new = p[k] - f.rate * (f.decay * p[k] + way);
+        if (p_out) p_out[k] = p_new;
+        if (m_out) m_out[k] = m_new;
+        if (v_out) v_out[k] = v_new;
+    }
+}
+
+static dra_cost cost(const dra_call *c)
+{
+    dra_cost cost = dra_pointwise_cost(c); /* for its bytes */
+    cost.flops *= 16;
+    return cost;
+}
+
+const dra_op     dra_op_adamw = {.name = "adamw",
+                                 .n_in = 7,
+                                 .n_out = 3,
+                                 .flags = DRA_OP_PAIRED,
+                                 .layout = DRA_LAYOUT_DENSE,
+                                 .attr_size = sizeof(dra_adamw_config),
+                                 .infer = infer,
+                                 .cost = cost};
+const dra_kernel dra_cpu_adamw = {&dra_op_adamw, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+
+static bool check_config(dra_graph *g, const dra_adamw_config *a)
+{
+    if (dra_graph_failed(g)) return false;
+    if (!a)
+        dra_build_fail(g, "adamw", DRA_ERR_VALUE, "needs a config");
+    else if (!(a->beta1 >= 0 && a->beta1 < 1 && a->beta2 >= 0 && a->beta2 < 1))
+        dra_build_fail(g, "adamw", DRA_ERR_VALUE, "betas %g and %g, expected 0 <= beta < 1",
+                       a->beta1, a->beta2);
+    else if (!(a->eps >= 0 && a->decay >= 0))
+        dra_build_fail(g, "adamw", DRA_ERR_VALUE, "eps %g, decay %g: expected 0 or more", a->eps,
+                       a->decay);
+    return !dra_graph_failed(g);
+}
+
+dra_adamw_result dra_adamw(dra_graph *g, dra_value p, dra_value dp, dra_value m, dra_value v,
+                           dra_value rate, dra_value s, dra_value t, const dra_adamw_config *config)
+{
+    const dra_value in[] = {p, m, v, dp, rate, s, t}; /* each output beside what it replaces */
+    if (!check_config(g, config)) return (dra_adamw_result){0};
+    const dra_node *n = dra_node_add(g, &dra_op_adamw, 7, in, config);
+    return n ? (dra_adamw_result){n->out[0], n->out[1], n->out[2]} : (dra_adamw_result){0};
+}

@@ -1,0 +1,294 @@
+/* matmul and linear against sums written out, in any strides and any broadcast. */
+#include "check.h"
+
+#include <string.h>
+
+#ifdef DRA_REAL_DOUBLE
+#define REAL "f64"
+#else
+#define REAL "f32"
+#endif
+
+/* ---- matmul ---------------------------------------------------------------------------------- */
+
+typedef enum mode { PLAIN, A_TURNED, B_TURNED, HEADS, SLICED } mode;
+
+static const mode modes[] = {PLAIN, A_TURNED, B_TURNED, HEADS, SLICED};
+
+static void build(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
+{
+    dra_value a = in[0], b = in[1];
+    switch (*(const mode *)args) {
+    case PLAIN: break;
+    case A_TURNED: a = dra_transpose(g, a, -1, -2); break;
+    case B_TURNED: b = dra_transpose(g, b, -1, -2); break;
+    case HEADS: /* (B, T, H, D) and (B, J, H, D) as (B, H, T, D) and (B, H, D, J) */
+        a = dra_permute(g, a, (const int[]){0, 2, 1, 3});
+        b = dra_permute(g, b, (const int[]){0, 2, 3, 1});
+        break;
+    case SLICED: /* without the first column of a and the first row of b */
+        a = dra_slice(g, a, -1, 1, dra_shape_of(g, a).dim[1] - 1);
+        b = dra_slice(g, b, 0, 1, dra_shape_of(g, b).dim[0] - 1);
+        break;
+    }
+    out[0] = dra_matmul(g, a, b);
+}
+
+typedef struct view { /* an operand as the product sees it */
+    const double *at;
+    dra_shape     shape;
+    int64_t       stride[DRA_MAX_RANK];
+} view;
+
+static view view_of(const check_tensor *x)
+{
+    view    v = {.at = x->at, .shape = x->shape};
+    int64_t step = 1;
+    for (int32_t i = x->shape.rank - 1; i >= 0; i--) {
+        v.stride[i] = step;
+        step *= x->shape.dim[i];
+    }
+    return v;
+}
+
+static void swap(view *v, int32_t i, int32_t j)
+{
+    const int64_t dim = v->shape.dim[i], stride = v->stride[i];
+    v->shape.dim[i] = v->shape.dim[j];
+    v->stride[i] = v->stride[j];
+    v->shape.dim[j] = dim;
+    v->stride[j] = stride;
+}
+
+static int64_t matrix_at(const view *v, const dra_shape *y, int64_t batch)
+{
+    int64_t at = 0;
+    for (int32_t i = y->rank - 3, k = v->shape.rank - 3; i >= 0; i--, k--) {
+        if (k >= 0 && v->shape.dim[k] > 1) at += batch % y->dim[i] * v->stride[k];
+        batch /= y->dim[i];
+    }
+    return at;
+}
+
+static void oracle(const void *args, const check_tensor *in, check_tensor *out)
+{
+    view a = view_of(&in[0]), b = view_of(&in[1]);
+    switch (*(const mode *)args) {
+    case PLAIN: break;
+    case A_TURNED: swap(&a, a.shape.rank - 1, a.shape.rank - 2); break;
+    case B_TURNED: swap(&b, b.shape.rank - 1, b.shape.rank - 2); break;
+    case HEADS:
+        swap(&a, 1, 2);
+        swap(&b, 1, 2);
+        swap(&b, 2, 3);
+        break;
+    case SLICED:
+        a.at += a.stride[1];
+        a.shape.dim[1]--;
+        b.at += b.stride[0];
+        b.shape.dim[0]--;
+        break;
+    }
+    const int32_t ra = a.shape.rank, rb = b.shape.rank, ry = out->shape.rank;
+    const int64_t M = out->shape.dim[ry - 2], N = out->shape.dim[ry - 1], K = a.shape.dim[ra - 1];
+    for (int64_t i = 0; i < out->count; i++) {
+        const int64_t batch = i / (M * N), m = i / N % M, n = i % N;
+        const double *row = a.at + matrix_at(&a, &out->shape, batch) + m * a.stride[ra - 2];
+        const double *column = b.at + matrix_at(&b, &out->shape, batch) + n * b.stride[rb - 1];
+        for (int64_t k = 0; k < K; k++)
+            out->at[i] += row[k * a.stride[ra - 1]] * column[k * b.stride[rb - 2]];
+    }
+}
+
+static const check_case cases[] = {
+    {"odd sizes", 2, {{{2, {3, 5}}}, {{2, {5, 7}}}}, &modes[PLAIN]},
+    {"one value", 2, {{{2, {1, 1}}}, {{2, {1, 1}}}}, &modes[PLAIN]},
+    {"batched", 2, {{{4, {2, 3, 4, 5}}}, {{4, {2, 3, 5, 3}}}}, &modes[PLAIN]},
+    {"b for all", 2, {{{3, {4, 3, 5}}}, {{2, {5, 6}}}}, &modes[PLAIN]},
+    {"b for all, with axes of 1", 2, {{{3, {4, 3, 5}}}, {{4, {1, 1, 5, 6}}}}, &modes[PLAIN]},
+    {"a for all", 2, {{{2, {3, 5}}}, {{3, {4, 5, 6}}}}, &modes[PLAIN]},
+    {"both repeated", 2, {{{4, {2, 1, 3, 5}}}, {{4, {1, 4, 5, 2}}}}, &modes[PLAIN]},
+    {"several tiles", 2, {{{3, {2, 70, 131}}}, {{3, {2, 131, 140}}}}, &modes[PLAIN]},
+    {"no depth", 2, {{{2, {3, 0}}}, {{2, {0, 150}}}}, &modes[PLAIN]},
+    {"no rows", 2, {{{2, {0, 3}}}, {{2, {3, 4}}}}, &modes[PLAIN]},
+    {"no columns", 2, {{{2, {2, 3}}}, {{2, {3, 0}}}}, &modes[PLAIN]},
+    {"no matrices", 2, {{{3, {0, 2, 3}}}, {{3, {0, 3, 4}}}}, &modes[PLAIN]},
+    {"no matrices, b for all", 2, {{{3, {0, 2, 3}}}, {{2, {3, 4}}}}, &modes[PLAIN]},
+    {"a transposed", 2, {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}}, &modes[A_TURNED]},
+    {"b transposed", 2, {{{3, {2, 4, 9}}}, {{3, {2, 5, 9}}}}, &modes[B_TURNED]},
+    {"heads", 2, {{{4, {2, 5, 3, 4}}}, {{4, {2, 7, 3, 4}}}}, &modes[HEADS]},
+    {"sliced", 2, {{{2, {4, 7}}}, {{2, {7, 5}}}}, &modes[SLICED]},
+    {"large values",
+     2,
+     {{{2, {4, 17}}, .lo = -1e15, .hi = 1e15}, {{2, {17, 5}}, .lo = -1e15, .hi = 1e15}},
+     &modes[PLAIN],
+     .no_grad = true},
+};
+
+/* ---- linear ---------------------------------------------------------------------------------- */
+
+static void build_linear(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
+{
+    const dra_value none = {0};
+    out[0] = dra_linear(g, in[0], in[1], args ? in[2] : none);
+}
+
+static void oracle_linear(const void *args, const check_tensor *in, check_tensor *out)
+{
+    const int64_t O = in[1].shape.dim[0], I = in[1].shape.dim[1];
+    for (int64_t i = 0; i < out->count; i++) {
+        out->at[i] = args ? in[2].at[i % O] : 0;
+        for (int64_t k = 0; k < I; k++)
+            out->at[i] += in[0].at[i / O * I + k] * in[1].at[i % O * I + k];
+    }
+}
+
+static const check_case linear_cases[] = {
+    {"with bias", 3, {{{3, {2, 3, 5}}}, {{2, {7, 5}}}, {{1, {7}}}}, modes},
+    {"without bias", 2, {{{3, {2, 3, 5}}}, {{2, {7, 5}}}}, NULL},
+    {"a vector", 3, {{{1, {5}}}, {{2, {7, 5}}}, {{1, {7}}}}, modes},
+    {"one value", 3, {{{2, {1, 1}}}, {{2, {1, 1}}}, {{1, {1}}}}, modes},
+    {"no rows", 3, {{{3, {2, 0, 5}}}, {{2, {7, 5}}}, {{1, {7}}}}, modes},
+    {"no input", 3, {{{2, {3, 0}}}, {{2, {7, 0}}}, {{1, {7}}}}, modes},
+    {"no output", 3, {{{2, {3, 5}}}, {{2, {0, 5}}}, {{1, {0}}}}, modes},
+    {"several tiles", 3, {{{3, {2, 40, 130}}}, {{2, {150, 130}}}, {{1, {150}}}}, modes},
+};
+
+/* ---- promises -------------------------------------------------------------------------------- */
+
+enum { K = 300, N = 150, MOST = 200 };
+
+static void fill(dra_real *x, int64_t n, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (dra_real)(2 * check_random(&seed) - 1);
+}
+
+static void multiply(int64_t M, dra_real *a, dra_real *b, dra_real *y)
+{
+    dra_graph *g = check_graph();
+    dra_output(
+        g, "y",
+        dra_matmul(g, check_real(g, "a", DRA_SHAPE(M, K)), check_real(g, "b", DRA_SHAPE(K, N))));
+    check_program p = check_compile(g, 2);
+    check_bind(&p, "a", a, (size_t)M * K * sizeof *a);
+    check_bind(&p, "b", b, (size_t)K * N * sizeof *b);
+    check_run(&p);
+    memcpy(y, check_result(&p, "y"), (size_t)M * N * sizeof *y);
+    check_free(&p);
+}
+
+static void rows_do_not_depend_on_their_number(void **state)
+{
+    static const int64_t counts[] = {1, 2, 7, 64, 65};
+    static dra_real      a[MOST * K], b[K * N], all[MOST * N], some[MOST * N];
+    fill(a, MOST * K, 1);
+    fill(b, K * N, 2);
+    multiply(MOST, a, b, all);
+    for (size_t i = 0; i < COUNT(counts); i++) {
+        const int64_t M = counts[i], starts[] = {0, MOST - M};
+        for (size_t k = 0; k < COUNT(starts); k++) {
+            multiply(M, a + starts[k] * K, b, some);
+            assert_memory_equal(some, all + starts[k] * N, (size_t)M * N * sizeof *some);
+        }
+    }
+}
+
+/* Forward, dx and dw: three products of 2 rows O I flops, nothing summed or copied afterwards. */
+static void check_three_products(bool linear)
+{
+    enum { B = 3, T = 4, I = 5, O = 6 };
+    const dra_shape w_shape = linear ? DRA_SHAPE(O, I) : DRA_SHAPE(I, O);
+    dra_graph      *g = check_graph();
+    dra_value       x[] = {check_real(g, "x", DRA_SHAPE(B, T, I)), check_real(g, "w", w_shape)};
+    dra_value y = linear ? dra_linear(g, x[0], x[1], (dra_value){0}) : dra_matmul(g, x[0], x[1]);
+    dra_value up = check_real(g, "up", DRA_SHAPE(B, T, O)), dx[2];
+    dra_gradient(g, 1, &y, &up, 2, x, dx);
+    dra_output(g, "y", y);
+    dra_output(g, "dx", dx[0]);
+    dra_output(g, "dw", dx[1]);
+    check_program   p = check_compile(g, 1);
+    static dra_real x_data[B * T * I], w_data[O * I], up_data[B * T * O];
+    check_bind(&p, "x", x_data, sizeof x_data);
+    check_bind(&p, "w", w_data, sizeof w_data);
+    check_bind(&p, "up", up_data, sizeof up_data);
+    dra_profile_enable(p.buffers, true);
+    check_run(&p);
+    dra_profile_row rows[4];
+    assert_int_equal(dra_profile_read(p.buffers, rows, COUNT(rows)), 1);
+    assert_string_equal(rows[0].op, "matmul");
+    assert_int_equal(rows[0].calls, 3);
+    assert_true(rows[0].flops == 3.0 * 2 * B * T * I * O);
+    check_free(&p);
+}
+
+static void linear_takes_one_product_each_way(void **state) { check_three_products(true); }
+static void one_b_for_all_takes_one_product(void **state) { check_three_products(false); }
+
+static void refuses_shapes(void **state)
+{
+    dra_graph *g = check_graph();
+    dra_matmul(g, check_real(g, "a", DRA_SHAPE(4, 8)), check_real(g, "b", DRA_SHAPE(7, 16)));
+    check_refused(g, DRA_ERR_SHAPE,
+                  "matmul: a " REAL " (4, 8), b " REAL " (7, 16): inner sizes 8 and 7 differ");
+    g = check_graph();
+    dra_matmul(g, check_real(g, "a", DRA_SHAPE(8)), check_real(g, "b", DRA_SHAPE(8, 16)));
+    check_refused(g, DRA_ERR_SHAPE,
+                  "matmul: a " REAL " (8), b " REAL " (8, 16): expected two axes or more");
+    g = check_graph();
+    dra_matmul(g, check_real(g, "a", DRA_SHAPE(2, 4, 8)), check_real(g, "b", DRA_SHAPE(3, 8, 6)));
+    check_refused(g, DRA_ERR_SHAPE,
+                  "matmul: a " REAL " (2, 4, 8), b " REAL
+                  " (3, 8, 6): leading axes do not broadcast");
+}
+
+static void refuses_other_values(void **state)
+{
+    dra_graph *g = check_graph();
+    dra_matmul(g, check_real(g, "a", DRA_SHAPE(4, 8)), dra_input(g, "b", DRA_I32, DRA_SHAPE(8, 2)));
+    check_refused(g, DRA_ERR_DTYPE, "matmul: b is i32, expected " REAL);
+    g = check_graph();
+    assert_int_equal(dra_matmul(g, check_real(g, "a", DRA_SHAPE(4, 8)), (dra_value){0}).id, 0);
+    check_refused(g, DRA_ERR_VALUE, "matmul: input 1 is the null value");
+}
+
+static void linear_refuses(void **state)
+{
+    const dra_value none = {0};
+    dra_graph      *g = check_graph();
+    dra_linear(g, check_real(g, "x", DRA_SHAPE(4, 8)), check_real(g, "w", DRA_SHAPE(8, 3)), none);
+    check_refused(g, DRA_ERR_SHAPE,
+                  "linear: x " REAL " (4, 8), w " REAL " (8, 3): expected x (..., I), w (O, I)");
+    g = check_graph();
+    dra_linear(g, check_real(g, "x", (dra_shape){0}), check_real(g, "w", DRA_SHAPE(8, 1)), none);
+    check_refused(g, DRA_ERR_SHAPE,
+                  "linear: x " REAL " (), w " REAL " (8, 1): expected x (..., I), w (O, I)");
+    g = check_graph();
+    dra_linear(g, check_real(g, "x", DRA_SHAPE(4, 8)), check_real(g, "w", DRA_SHAPE(3, 8)),
+               check_real(g, "b", DRA_SHAPE(8)));
+    check_refused(g, DRA_ERR_SHAPE,
+                  "linear: w " REAL " (3, 8), b " REAL " (8): expected w (O, I), b (O)");
+    g = check_graph();
+    dra_linear(g, dra_input(g, "x", DRA_I32, DRA_SHAPE(4, 8)), check_real(g, "w", DRA_SHAPE(3, 8)),
+               none);
+    check_refused(g, DRA_ERR_DTYPE, "linear: x is i32, expected " REAL);
+    g = check_graph();
+    dra_linear(g, check_real(g, "x", DRA_SHAPE(4, 8)), none, none);
+    check_refused(g, DRA_ERR_VALUE, "linear: input 1 is the null value");
+}
+
+int main(void)
+{
+    const check_spec specs[] = {
+        {"matmul", 1, build, oracle, cases, COUNT(cases)},
+        {"linear", 1, build_linear, oracle_linear, linear_cases, COUNT(linear_cases)},
+    };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_do_not_depend_on_their_number),
+        cmocka_unit_test(linear_takes_one_product_each_way),
+        cmocka_unit_test(one_b_for_all_takes_one_product),
+        cmocka_unit_test(refuses_shapes),
+        cmocka_unit_test(refuses_other_values),
+        cmocka_unit_test(linear_refuses),
+    };
+    return check_main("matmul", specs, COUNT(specs), tests, COUNT(tests));
+}
