@@ -74,7 +74,11 @@ static real f_add(real a, real b) { return a + b; }
 static real f_sub(real a, real b) { return a - b; }
 static real f_mul(real a, real b) { return a * b; }
 static real f_div(real a, real b) { return a / b; }
-static real f_mod(real a, real b) { return a - b * floor(a / b); }
+static real f_mod(real a, real b) /* exact, where a - b floor(a / b) rounds for large quotients */
+{
+    const real r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
 static real f_pow(real a, real b) { return pow(a, b); }
 static real f_minimum(real a, real b) { return a <= b || isnan(a) ? a : b; }
 static real f_maximum(real a, real b) { return a >= b || isnan(a) ? a : b; }
@@ -121,10 +125,11 @@ GRADIENT(d_div)
     dx[1] = dra_neg(g, dra_div(g, dra_mul(g, dy[0], n->out[0]), B));
 }
 GRADIENT(d_mod) { dx[0] = dy[0]; } /* the quotient is constant between jumps */
-GRADIENT(d_pow)                    /* da = b a^(b-1) dy;  db = y ln a dy, 0 at a = 0 */
+GRADIENT(d_pow) /* da = b a^(b-1) dy, 0 at b = 0, also for a = 0;  db = y ln a dy, 0 at a = 0 */
 {
     const dra_value one = dra_number(g, 1), zero = dra_number(g, 0);
-    dx[0] = dra_mul(g, dra_mul(g, dy[0], B), dra_pow(g, A, dra_sub(g, B, one)));
+    const dra_value less = dra_select(g, dra_equal(g, B, zero), one, dra_sub(g, B, one));
+    dx[0] = dra_mul(g, dra_mul(g, dy[0], B), dra_pow(g, A, less));
     const dra_value positive = dra_greater(g, A, zero);
     const dra_value ln = dra_log(g, dra_select(g, positive, A, one));
     dx[1] = dra_mul(g, dra_mul(g, dy[0], n->out[0]), ln);

@@ -1,6 +1,9 @@
 /* What op files share. */
 #include "ops/common.h"
 
+#include <math.h>
+#include <string.h>
+
 enum { TILE = 16384 }; /* elements of a pointwise tile: fixed by shape, never by threads */
 
 /* ---- pointwise ------------------------------------------------------------------------------------ */
@@ -164,4 +167,41 @@ int64_t dra_offset_of(const dra_tensor *t, int64_t i)
         i /= t->shape.dim[a];
     }
     return offset;
+}
+
+/* ---- numbers to any dtype --------------------------------------------------------------------- */
+
+static int32_t to_i32(double x)
+{
+    if (isnan(x)) return 0;
+    if (x >= 2147483647.0) return INT32_MAX;
+    if (x <= -2147483648.0) return INT32_MIN;
+    return (int32_t)x;
+}
+
+/* To float on the way to a narrower float: rounded to odd, so that the second rounding to nearest
+ * even sees on which side of a tie x was. */
+static float on_the_way(double x)
+{
+    float    f = (float)x;
+    uint32_t bits;
+    if (isnan(x) || (double)f == x) return f;
+    memcpy(&bits, &f, sizeof bits);
+    if (fabs((double)f) > fabs(x)) bits--; /* towards zero */
+    bits |= 1u;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+void dra_store_number(dra_dtype t, void *p, double x)
+{
+    switch (t) {
+    case DRA_F32: *(float *)p = (float)x; break;
+    case DRA_F64: *(double *)p = x; break;
+    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16(on_the_way(x)); break;
+    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16(on_the_way(x)); break;
+    case DRA_I32: *(int32_t *)p = to_i32(x); break;
+    case DRA_BOOL: *(uint8_t *)p = x != 0; break;
+    case DRA_DTYPE_COUNT: break;
+    }
 }

@@ -41,4 +41,7 @@ dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape);
 /* Index of a tensor's element: offset of row-major number i. */
 int64_t dra_offset_of(const dra_tensor *t, int64_t i);
 
+/* *p = x in dtype t, by the rules of dra_cast(). */
+void dra_store_number(dra_dtype t, void *p, double x);
+
 #endif

@@ -1,5 +1,4 @@
 /* copy: y = x, dense. cast: y = x in another dtype. */
-#include <math.h>
 #include <string.h>
 
 #include "ops/common.h"
@@ -75,35 +74,14 @@ static double load(dra_dtype t, const void *p)
     return 0;
 }
 
-static int32_t to_i32(double x)
-{
-    if (isnan(x)) return 0;
-    if (x >= 2147483647.0) return INT32_MAX;
-    if (x <= -2147483648.0) return INT32_MIN;
-    return (int32_t)x;
-}
-
-static void store(dra_dtype t, void *p, double x)
-{
-    switch (t) {
-    case DRA_F32: *(float *)p = (float)x; break;
-    case DRA_F64: *(double *)p = x; break;
-    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16((float)x); break;
-    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16((float)x); break;
-    case DRA_I32: *(int32_t *)p = to_i32(x); break;
-    case DRA_BOOL: *(uint8_t *)p = x != 0; break;
-    case DRA_DTYPE_COUNT: break;
-    }
-}
-
 static void cast_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
     const dra_dtype      to = c->out[0].dtype, from = c->in[0].dtype;
     unsigned char       *y = ptr[0];
     const unsigned char *x = ptr[1];
     for (int64_t i = 0; i < n; i++)
-        store(to, y + i * step[0] * (int64_t)dra_dtype_bytes(to),
-              load(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));
+        dra_store_number(to, y + i * step[0] * (int64_t)dra_dtype_bytes(to),
+                         load(from, x + i * step[1] * (int64_t)dra_dtype_bytes(from)));
 }
 
 static void cast_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, cast_row); }

@@ -67,7 +67,10 @@ static dra_status concat_infer(dra_graph *g, const dra_node *n, dra_type *out)
                            dra_type_text(g, n->in[0]));
     for (int i = 1; i < n->n_in; i++) {
         const dra_type *t = dra_type_of(g, n->in[i]);
-        bool            fits = t->dtype == out->dtype && t->shape.rank == out->shape.rank;
+        bool            fits = t->shape.rank == out->shape.rank;
+        if (t->dtype != out->dtype)
+            return dra_op_fail(g, n, DRA_ERR_DTYPE, "%s and %s are of two dtypes",
+                               dra_type_text(g, n->in[0]), dra_type_text(g, n->in[i]));
         for (int32_t d = 0; fits && d < t->shape.rank; d++)
             fits = d == a->axis || t->shape.dim[d] == out->shape.dim[d];
         if (!fits)
@@ -119,8 +122,8 @@ dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis)
         return (dra_value){0};
     }
     if (!dra_check_values(g, "concat", n, x)) return (dra_value){0};
-    if (n == 1) return x[0];
     const int at = dra_axis_of(axis, dra_type_of(g, x[0])->shape.rank);
+    if (n == 1 && at >= 0) return x[0];
     return dra_add_op(g, &dra_op_concat, n, x, &(join_attr){.axis = at});
 }
 
@@ -147,19 +150,6 @@ static void pad_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
     dx[0] = dra_slice(g, dy[0], a->axis, a->before, dra_type_of(g, n->in[0])->shape.dim[a->axis]);
 }
 
-static void fill_element(dra_dtype t, void *p, double x)
-{
-    switch (t) {
-    case DRA_F32: *(float *)p = (float)x; break;
-    case DRA_F64: *(double *)p = x; break;
-    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16((float)x); break;
-    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16((float)x); break;
-    case DRA_I32: *(int32_t *)p = (int32_t)x; break;
-    case DRA_BOOL: *(uint8_t *)p = x != 0; break;
-    case DRA_DTYPE_COUNT: break;
-    }
-}
-
 static void pad_tile(const dra_call *c, int64_t i)
 {
     const join_attr  *a = c->attr;
@@ -171,7 +161,7 @@ static void pad_tile(const dra_call *c, int64_t i)
         const int64_t  row = r % y->shape.dim[a->axis] - a->before;
         unsigned char *at = (unsigned char *)y->data + r * inner * size;
         if (row >= 0 && row < c->in[0].shape.dim[a->axis]) continue;
-        for (int64_t k = 0; k < inner; k++) fill_element(y->dtype, at + k * size, a->fill);
+        for (int64_t k = 0; k < inner; k++) dra_store_number(y->dtype, at + k * size, a->fill);
     }
     copy_part(y, &c->in[0], a->axis, a->before, from, to);
 }
@@ -187,7 +177,7 @@ const dra_kernel dra_cpu_pad = {&dra_op_pad, DRA_ANY_DTYPE, tiles, pad_tile};
 dra_value dra_pad(dra_graph *g, dra_value x, int axis, int64_t before, int64_t after, double fill)
 {
     if (!dra_check_values(g, "pad", 1, &x)) return (dra_value){0};
-    if (before == 0 && after == 0) return x;
     const int at = dra_axis_of(axis, dra_type_of(g, x)->shape.rank);
+    if (at >= 0 && before == 0 && after == 0) return x;
     return dra_add_op(g, &dra_op_pad, 1, &x, &(join_attr){at, before, after, fill});
 }

@@ -1,23 +1,35 @@
-/* Reductions over any set of axes. The kernel sees x as (kept axes, reduced axes), whatever the
- * strides. An output element is a sum of segments of SEGMENT elements in their own order, so large
- * reductions to few elements run in parallel: stage 0 reduces segments, stage 1 adds them up. */
+/* Reductions over any set of axes: sum, mean, m = max_i x_i and
+ * logsumexp y = m + ln sum_i e^(x_i - m).
+ *
+ * The kernel sees x as (kept axes, reduced axes), whatever the strides, and works on patches: some
+ * outputs next to each other times some reduced elements. The reduced elements are cut into
+ * segments by shape alone; where there are several, stage 0 reduces segments and stage 1 joins
+ * them in their order, so that large reductions run in parallel and always give the same bits.
+ *
+ * Gradients: of sum dy, of max dy shared by the elements equal to it, of logsumexp dy e^(x - y). */
+#include <tgmath.h>
+
 #include "ops/common.h"
 
-enum { SEGMENT = 4096, OUTPUTS = 64 }; /* elements a segment, output elements a tile */
+enum {
+    WIDTH = 128,  /* outputs of a patch */
+    ALONG = 4096, /* elements of a segment that lies along memory */
+    ACROSS = 512, /* ... and of one that steps across it: fewer, since sums run in one line */
+    WORK = 32768  /* elements of x a tile is worth */
+};
 
 typedef struct reduce_attr {
     uint32_t axes; /* bits */
     bool     keep;
 } reduce_attr;
 
-static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+/* ---- shape rules ----------------------------------------------------------------------------- */
+
+static dra_status infer_shape(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const reduce_attr *a = n->attr;
     const dra_type    *x = dra_type_of(g, n->in[0]);
-    *out = (dra_type){x->dtype == DRA_REAL ? DRA_REAL : DRA_I32, {0}};
-    if (x->dtype != DRA_REAL && x->dtype != DRA_I32 && x->dtype != DRA_BOOL)
-        return dra_op_fail(g, n, DRA_ERR_DTYPE, "x is %s, expected %s, i32 or bool",
-                           dra_type_text(g, n->in[0]), dra_dtype_get(DRA_REAL)->name);
+    *out = (dra_type){x->dtype, {0}};
     for (int32_t i = 0; i < x->shape.rank; i++) {
         const bool reduced = a->axes >> i & 1;
         if (reduced && !a->keep) continue;
@@ -26,118 +38,303 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-/* x split into kept and reduced axes; both tensors share its data. */
-typedef struct split {
-    dra_tensor kept, reduced;
-    int64_t    outputs, elements; /* of y; reduced into each */
-    int64_t    segments;          /* per output element */
-} split;
+static dra_status sum_infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const dra_dtype t = dra_type_of(g, n->in[0])->dtype;
+    if (t != DRA_REAL && t != DRA_I32 && t != DRA_BOOL)
+        return dra_op_fail(g, n, DRA_ERR_DTYPE, "x is %s, expected %s, i32 or bool",
+                           dra_type_text(g, n->in[0]), dra_dtype_get(DRA_REAL)->name);
+    infer_shape(g, n, out);
+    if (t == DRA_BOOL) out->dtype = DRA_I32;
+    return DRA_OK;
+}
 
-static split split_axes(const dra_call *c)
+static int64_t elements_of(const dra_shape *x, const reduce_attr *a)
+{
+    dra_shape reduced = {0};
+    for (int32_t i = 0; i < x->rank; i++)
+        if (a->axes >> i & 1) reduced.dim[reduced.rank++] = x->dim[i];
+    return dra_shape_count(&reduced);
+}
+
+/* For what nothing has none of. */
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const dra_status st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+    if (st != DRA_OK) return st;
+    if (elements_of(&dra_type_of(g, n->in[0])->shape, n->attr) == 0)
+        return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no element along the reduced axes",
+                           dra_type_text(g, n->in[0]));
+    return infer_shape(g, n, out);
+}
+
+/* ---- the plan of a call ---------------------------------------------------------------------- */
+
+typedef struct plan {
+    dra_tensor kept, reduced; /* axes of x, merged where memory runs on; at least one each */
+    int64_t    outputs, elements;
+    int64_t    segment, segments; /* reduced elements of one, how many */
+    int64_t    width, blocks;     /* outputs of a tile, how many tiles of a segment */
+    bool       across;            /* the kept axes lie closer in memory than the reduced ones */
+} plan;
+
+static void push_axis(dra_tensor *t, int64_t dim, int64_t stride)
+{
+    int32_t *rank = &t->shape.rank;
+    if (dim == 1) return;
+    if (*rank > 0 && t->stride[*rank - 1] == dim * stride) {
+        t->shape.dim[*rank - 1] *= dim;
+        t->stride[*rank - 1] = stride;
+        return;
+    }
+    t->shape.dim[*rank] = dim;
+    t->stride[(*rank)++] = stride;
+}
+
+static void close_axes(dra_tensor *t)
+{
+    if (t->shape.rank) return;
+    t->shape.dim[t->shape.rank++] = 1;
+    t->stride[0] = 0;
+}
+
+static int64_t last_stride(const dra_tensor *t) { return t->stride[t->shape.rank - 1]; }
+
+static plan make_plan(const dra_call *c)
 {
     const reduce_attr *a = c->attr;
     const dra_tensor  *x = &c->in[0];
-    split              s = {0};
-    for (int32_t i = 0; i < x->shape.rank; i++) {
-        dra_tensor *t = a->axes >> i & 1 ? &s.reduced : &s.kept;
-        t->stride[t->shape.rank] = x->stride[i];
-        t->shape.dim[t->shape.rank++] = x->shape.dim[i];
-    }
-    s.outputs = dra_shape_count(&s.kept.shape);
-    s.elements = dra_shape_count(&s.reduced.shape);
-    s.segments = dra_imax(1, dra_div_up(s.elements, SEGMENT));
-    return s;
+    plan               p = {0};
+    for (int32_t i = 0; i < x->shape.rank; i++)
+        push_axis(a->axes >> i & 1 ? &p.reduced : &p.kept, x->shape.dim[i], x->stride[i]);
+    p.across = p.kept.shape.rank && p.reduced.shape.rank &&
+               last_stride(&p.kept) < last_stride(&p.reduced);
+    close_axes(&p.kept);
+    close_axes(&p.reduced);
+    p.outputs = dra_shape_count(&p.kept.shape);
+    p.elements = dra_shape_count(&p.reduced.shape);
+    p.segment = p.across ? ACROSS : ALONG;
+    p.segments = dra_imax(1, dra_div_up(p.elements, p.segment));
+    p.width = WORK / dra_imin(p.segment, dra_imax(1, p.elements));
+    if (p.across) p.width = dra_imax(WIDTH, p.width);
+    p.blocks = dra_div_up(p.outputs, p.width);
+    return p;
 }
 
-/* Many outputs: one stage, OUTPUTS of them a tile. Few: a tile a segment, then the sums. */
-static bool by_segment(const split *s) { return s->outputs < OUTPUTS && s->segments > 1; }
-
-static int64_t stages(const dra_call *c)
-{
-    const split s = split_axes(c);
-    return by_segment(&s) ? 2 : 1;
-}
+static int64_t stages(const dra_call *c) { return make_plan(c).segments > 1 ? 2 : 1; }
 
 static int64_t tiles(const dra_call *c)
 {
-    const split s = split_axes(c);
-    if (!by_segment(&s)) return dra_div_up(s.outputs, OUTPUTS);
-    return c->stage == 0 ? s.outputs * s.segments : 1;
+    const plan p = make_plan(c);
+    return c->stage == 0 ? p.blocks * p.segments : p.blocks;
 }
+
+/* ---- patches --------------------------------------------------------------------------------- */
+
+typedef struct patch { /* x[k * k_step + e * e_step] for outputs k < width and elements e < n */
+    const dra_call *c;
+    const void     *x;
+    int64_t         n, e_step, width, k_step;
+    bool            across;
+} patch;
+
+/* Takes the elements of a patch into acc[k]. `shift`: of logsumexp, else NULL. */
+typedef void (*fold)(const patch *p, const real *shift, void *acc);
+
+static void fold_sum(const patch *p, const real *shift, void *acc)
+{
+    const real *x = p->x;
+    real       *sum = acc;
+    if (p->across && p->k_step == 1) {
+        for (int64_t e = 0; e < p->n; e++)
+            for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k];
+    } else if (p->across) {
+        for (int64_t e = 0; e < p->n; e++)
+            for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k * p->k_step];
+    } else if (p->e_step == 1) {
+        for (int64_t k = 0; k < p->width; k++) sum[k] += p->c->simd->sum(p->n, x + k * p->k_step);
+    } else {
+        for (int64_t k = 0; k < p->width; k++) {
+            double s = 0; /* one long line of additions */
+            for (int64_t e = 0; e < p->n; e++) s += x[k * p->k_step + e * p->e_step];
+            sum[k] += (real)s;
+        }
+    }
+}
+
+static void fold_int(const patch *p, const real *shift, void *acc)
+{
+    const uint32_t *x = p->x;
+    uint32_t       *sum = acc; /* wraps */
+    for (int64_t k = 0; k < p->width; k++)
+        for (int64_t e = 0; e < p->n; e++) sum[k] += x[k * p->k_step + e * p->e_step];
+}
+
+static void fold_bool(const patch *p, const real *shift, void *acc)
+{
+    const uint8_t *x = p->x;
+    uint32_t      *sum = acc;
+    for (int64_t k = 0; k < p->width; k++)
+        for (int64_t e = 0; e < p->n; e++) sum[k] += x[k * p->k_step + e * p->e_step] != 0;
+}
+
+/* The larger one; NaN once there was one. */
+static real larger(real a, real b) { return b > a || isnan(b) ? b : a; }
+
+static void fold_max(const patch *p, const real *shift, void *acc)
+{
+    const real *x = p->x;
+    real       *m = acc;
+    if (p->across) {
+        for (int64_t e = 0; e < p->n; e++)
+            for (int64_t k = 0; k < p->width; k++)
+                m[k] = larger(m[k], x[e * p->e_step + k * p->k_step]);
+    } else if (p->e_step == 1) {
+        for (int64_t k = 0; k < p->width; k++)
+            m[k] = larger(m[k], p->c->simd->max(p->n, x + k * p->k_step));
+    } else {
+        for (int64_t k = 0; k < p->width; k++)
+            for (int64_t e = 0; e < p->n; e++)
+                m[k] = larger(m[k], x[k * p->k_step + e * p->e_step]);
+    }
+}
+
+static void fold_exp(const patch *p, const real *shift, void *acc)
+{
+    enum { CHUNK = 256 };
+    const real *x = p->x;
+    real       *sum = acc, e_x[CHUNK];
+    if (p->across) {
+        for (int64_t e = 0; e < p->n; e++)
+            for (int64_t k = 0; k < p->width; k++)
+                sum[k] += exp(x[e * p->e_step + k * p->k_step] - shift[k]);
+        return;
+    }
+    for (int64_t k = 0; k < p->width; k++) {
+        const real *row = x + k * p->k_step;
+        for (int64_t e = 0; p->e_step == 1 && e < p->n; e += CHUNK)
+            sum[k] += p->c->simd->exp_sum(dra_imin(CHUNK, p->n - e), row + e, shift[k], e_x);
+        for (int64_t e = 0; p->e_step != 1 && e < p->n; e++)
+            sum[k] += exp(row[e * p->e_step] - shift[k]);
+    }
+}
+
+/* Some outputs next to each other and some of the elements reduced into each of them. */
+typedef struct area {
+    const dra_call *c;
+    const plan     *p;
+    int64_t         output, width, from, to;
+} area;
+
+static void fold_area(const area *a, fold f, const real *shift, void *acc)
+{
+    const dra_tensor    *r = &a->p->reduced, *x = &a->c->in[0];
+    const int64_t        inner = r->shape.dim[r->shape.rank - 1];
+    const int64_t        start = dra_offset_of(&a->p->kept, a->output);
+    const unsigned char *data = x->data;
+    patch                at = {.c = a->c,
+                               .e_step = last_stride(r),
+                               .width = a->width,
+                               .k_step = last_stride(&a->p->kept),
+                               .across = a->p->across};
+    for (int64_t e = a->from; e < a->to; e += at.n) {
+        at.n = dra_imin(a->to - e, inner - e % inner);
+        at.x = data + (start + dra_offset_of(r, e)) * (int64_t)dra_dtype_bytes(x->dtype);
+        f(&at, shift, acc);
+    }
+}
+
+/* ---- segments and how they are joined -------------------------------------------------------- */
+
+typedef union cell { /* the result of a segment for one output */
+    struct {
+        real value, max;
+    };
+    uint32_t count;
+} cell;
+
+typedef struct reducer {
+    void (*segment)(const area *a, cell *cells);
+    /* Joins `n` cells, `step` apart, into output `o`. */
+    void (*join)(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells);
+} reducer;
 
 static size_t scratch(const dra_call *c)
 {
-    const split s = split_axes(c);
-    return by_segment(&s) ? (size_t)(s.outputs * s.segments) * sizeof(real) : 0;
+    const plan p = make_plan(c);
+    return p.segments > 1 ? (size_t)(p.outputs * p.segments) * sizeof(cell) : 0;
 }
 
-/* Sum of elements [from, to) of the reduced axes, starting at x. */
-static real sum_real(const dra_call *c, const split *s, const real *x, int64_t from, int64_t to)
+static void run_tile(const dra_call *c, int64_t i, reducer r)
 {
-    const dra_tensor *r = &s->reduced;
-    if (dra_tensor_is_dense(r)) return c->simd->sum(to - from, x + from);
+    const plan    p = make_plan(c);
+    const int64_t block = i % p.blocks, segment = i / p.blocks;
+    const int64_t last = p.kept.shape.dim[p.kept.shape.rank - 1];
+    const int64_t end = dra_imin(p.outputs, (block + 1) * p.width);
+    cell          here[WIDTH], *all = c->scratch;
+    area          a = {c,
+                       &p,
+                       block * p.width,
+                       0,
+                       segment * p.segment,
+                       dra_imin(p.elements, (segment + 1) * p.segment)};
+    for (; a.output < end;
+         a.output += a.width) { /* outputs that share all kept axes but the last */
+        a.width = dra_imin(dra_imin(WIDTH, end - a.output), last - a.output % last);
+        if (c->stage == 0)
+            r.segment(&a, p.segments > 1 ? all + segment * p.outputs + a.output : here);
+        if (c->stage == 0 && p.segments > 1) continue;
+        for (int64_t k = 0; k < a.width; k++)
+            r.join(&c->out[0], a.output + k, p.segments, p.outputs,
+                   (p.segments > 1 ? all + a.output : here) + k);
+    }
+}
+
+/* ---- sum ------------------------------------------------------------------------------------- */
+
+static void sum_segment(const area *a, cell *cells)
+{
+    real sum[WIDTH] = {0};
+    fold_area(a, fold_sum, NULL, sum);
+    for (int64_t k = 0; k < a->width; k++) cells[k].value = sum[k];
+}
+
+static void sum_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+{
     real sum = 0;
-    for (int64_t i = from; i < to; i++) sum += x[dra_offset_of(r, i)];
-    return sum;
+    for (int64_t i = 0; i < n; i++) sum += cells[i * step].value;
+    ((real *)y->data)[o] = sum;
 }
 
-static int32_t sum_int(const dra_call *c, const split *s, int64_t start)
+static void count_segment(const area *a, cell *cells)
 {
-    uint32_t sum = 0; /* wraps */
-    for (int64_t i = 0; i < s->elements; i++) {
-        const int64_t at = start + dra_offset_of(&s->reduced, i);
-        sum += c->in[0].dtype == DRA_BOOL ? ((const uint8_t *)c->in[0].data)[at] != 0
-                                          : ((const uint32_t *)c->in[0].data)[at];
-    }
-    return (int32_t)sum;
+    uint32_t sum[WIDTH] = {0};
+    fold_area(a, a->c->in[0].dtype == DRA_BOOL ? fold_bool : fold_int, NULL, sum);
+    for (int64_t k = 0; k < a->width; k++) cells[k].count = sum[k];
 }
 
-static real sum_segment(const dra_call *c, const split *s, int64_t output, int64_t segment)
+static void count_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
 {
-    const real *x = (const real *)c->in[0].data + dra_offset_of(&s->kept, output);
-    return sum_real(c, s, x, segment * SEGMENT, dra_imin(s->elements, (segment + 1) * SEGMENT));
+    uint32_t sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += cells[i * step].count;
+    ((uint32_t *)y->data)[o] = sum;
 }
 
-static void sum_outputs(const dra_call *c, const split *s, int64_t from, int64_t to)
+static void sum_tile(const dra_call *c, int64_t i)
 {
-    for (int64_t o = from; o < to; o++) {
-        if (c->in[0].dtype != DRA_REAL) {
-            ((int32_t *)c->out[0].data)[o] = sum_int(c, s, dra_offset_of(&s->kept, o));
-            continue;
-        }
-        real sum = 0;
-        for (int64_t k = 0; k < s->segments; k++) sum += sum_segment(c, s, o, k);
-        ((real *)c->out[0].data)[o] = sum;
-    }
+    const reducer reals = {sum_segment, sum_join}, integers = {count_segment, count_join};
+    run_tile(c, i, c->in[0].dtype == DRA_REAL ? reals : integers);
 }
 
-static void tile(const dra_call *c, int64_t i)
-{
-    const split s = split_axes(c);
-    real       *partial = c->scratch, *y = c->out[0].data;
-    if (!by_segment(&s) || c->in[0].dtype != DRA_REAL) {
-        if (by_segment(&s) && (c->stage == 0 || i > 0)) return; /* integers: in the last stage */
-        const int64_t from = by_segment(&s) ? 0 : i * OUTPUTS;
-        sum_outputs(c, &s, from, dra_imin(s.outputs, from + OUTPUTS));
-    } else if (c->stage == 0) {
-        partial[i] = sum_segment(c, &s, i / s.segments, i % s.segments);
-    } else {
-        for (int64_t o = 0; o < s.outputs; o++) {
-            y[o] = 0;
-            for (int64_t k = 0; k < s.segments; k++) y[o] += partial[o * s.segments + k];
-        }
-    }
-}
-
-/* dy with the reduced axes back as size 1, seen with x's shape. */
-static dra_value spread(dra_graph *g, const dra_node *n, dra_value dy)
+/* v, of y's type, with the reduced axes back as size 1, seen with x's shape. */
+static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
 {
     const reduce_attr *a = n->attr;
     const dra_shape    x = dra_type_of(g, n->in[0])->shape;
     dra_shape          kept = x;
     for (int32_t i = 0; i < x.rank; i++)
         if (a->axes >> i & 1) kept.dim[i] = 1;
-    return dra_broadcast(g, dra_reshape(g, dy, kept), x);
+    return dra_broadcast(g, dra_reshape(g, v, kept), x);
 }
 
 static void sum_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
@@ -145,24 +342,123 @@ static void sum_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
     dx[0] = spread(g, n, dy[0]);
 }
 
-const dra_op     dra_op_sum = {.name = "sum",
-                               .n_in = 1,
-                               .n_out = 1,
-                               .attr_size = sizeof(reduce_attr),
-                               .infer = infer,
-                               .gradient = sum_gradient};
-const dra_kernel dra_cpu_sum = {&dra_op_sum, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-                                tiles, tile, stages, scratch};
+/* ---- max ------------------------------------------------------------------------------------- */
 
-/* ---- builders ------------------------------------------------------------------------------------------- */
+static void max_segment(const area *a, cell *cells)
+{
+    real m[WIDTH];
+    for (int64_t k = 0; k < a->width; k++) m[k] = -(real)INFINITY;
+    fold_area(a, fold_max, NULL, m);
+    for (int64_t k = 0; k < a->width; k++) cells[k].max = m[k];
+}
+
+static real max_of(int64_t n, int64_t step, const cell *cells)
+{
+    real m = cells[0].max;
+    for (int64_t i = 1; i < n; i++) m = larger(m, cells[i * step].max);
+    return m;
+}
+
+static void max_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+{
+    ((real *)y->data)[o] = max_of(n, step, cells);
+}
+
+static void max_tile(const dra_call *c, int64_t i)
+{
+    run_tile(c, i, (reducer){max_segment, max_join});
+}
+
+extern const dra_op dra_op_sum; /* counts the ties, see below */
+
+static void max_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    const dra_value equal = dra_equal(g, n->in[0], spread(g, n, n->out[0]));
+    const dra_value ties = dra_add_op(g, &dra_op_sum, 1, &equal, n->attr);
+    const dra_value share = dra_div(g, dy[0], dra_cast(g, ties, DRA_REAL));
+    dx[0] = dra_select(g, equal, spread(g, n, share), dra_number(g, 0));
+}
+
+/* ---- logsumexp ------------------------------------------------------------------------------- */
+
+/* What is taken off before e^: the maximum keeps e^ finite; an infinite one would only make NaN. */
+static real shift_of(real max) { return isinf(max) ? 0 : max; }
+
+static void exp_segment(const area *a, cell *cells)
+{
+    real shift[WIDTH], sum[WIDTH] = {0};
+    max_segment(a, cells);
+    for (int64_t k = 0; k < a->width; k++) shift[k] = shift_of(cells[k].max);
+    fold_area(a, fold_exp, shift, sum);
+    for (int64_t k = 0; k < a->width; k++) cells[k].value = sum[k];
+}
+
+static void exp_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+{
+    const real shift = shift_of(max_of(n, step, cells));
+    real       sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const cell *s = &cells[i * step];
+        if (s->value != 0) sum += s->value * exp(shift_of(s->max) - shift); /* 0: all were -inf */
+    }
+    ((real *)y->data)[o] = shift + log(sum);
+}
+
+static void logsumexp_tile(const dra_call *c, int64_t i)
+{
+    run_tile(c, i, (reducer){exp_segment, exp_join});
+}
+
+/* Where all x are -inf, so is y: e^(x - 0) is the 0 that is wanted there, x - y would be NaN. */
+static void logsumexp_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    const dra_value y = n->out[0];
+    const dra_value none = dra_equal(g, y, dra_number(g, -(double)INFINITY));
+    const dra_value shift = dra_select(g, none, dra_number(g, 0), y);
+    const dra_value share = dra_exp(g, dra_sub(g, n->in[0], spread(g, n, shift)));
+    dx[0] = dra_mul(g, spread(g, n, dy[0]), share);
+}
+
+/* ---- the ops --------------------------------------------------------------------------------- */
+
+static dra_cost cost(const dra_call *c)
+{
+    const double x = (double)dra_shape_count(&c->in[0].shape);
+    const double y = (double)dra_shape_count(&c->out[0].shape);
+    return (dra_cost){x, x * (double)dra_dtype_bytes(c->in[0].dtype) +
+                             y * (double)dra_dtype_bytes(c->out[0].dtype)};
+}
+
+#define ROW(op_name, rule, op_dtypes)                                                              \
+    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
+                                         .n_in = 1,                                                \
+                                         .n_out = 1,                                               \
+                                         .attr_size = sizeof(reduce_attr),                         \
+                                         .infer = rule,                                            \
+                                         .gradient = op_name##_gradient,                           \
+                                         .cost = cost};                                            \
+    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, op_dtypes, tiles,                     \
+                                          op_name##_tile,    stages,    scratch};
+
+ROW(sum, sum_infer, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL))
+ROW(max, infer, DRA_REALS)
+ROW(logsumexp, infer, DRA_REALS)
+
+/* ---- builders -------------------------------------------------------------------------------- */
 
 /* Axes as bits; false, with the error set, for an axis outside or named twice. */
 static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, reduce_attr *out)
 {
     if (!dra_check_values(g, op, 1, &x)) return false;
+    const int32_t rank = dra_type_of(g, x)->shape.rank;
     *out = (reduce_attr){0, axes.keep};
-    for (int i = 0; i < axes.n && i < DRA_MAX_RANK; i++) {
-        const int at = dra_axis_of(axes.axis[i], dra_type_of(g, x)->shape.rank);
+    if (axes.n < 0 || axes.n > rank) {
+        dra_build_fail(g, op, DRA_ERR_SHAPE, "x %s: %d axes, expected 0 to %d", dra_type_text(g, x),
+                       axes.n, (int)rank);
+        return false;
+    }
+    for (int i = 0; i < axes.n; i++) {
+        const int at = dra_axis_of(axes.axis[i], rank);
         if (at < 0 || out->axes >> at & 1) {
             dra_build_fail(g, op, DRA_ERR_SHAPE, "x %s: axis %d is outside or named twice",
                            dra_type_text(g, x), axes.axis[i]);
@@ -173,11 +469,40 @@ static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, re
     return true;
 }
 
-dra_value dra_sum(dra_graph *g, dra_value x, dra_axes axes)
+static dra_value build(dra_graph *g, const dra_op *op, dra_value x, dra_axes axes)
 {
     reduce_attr a;
-    if (!axes_of(g, "sum", x, axes, &a)) return (dra_value){0};
-    return dra_add_op(g, &dra_op_sum, 1, &x, &a);
+    if (!axes_of(g, op->name, x, axes, &a)) return (dra_value){0};
+    return dra_add_op(g, op, 1, &x, &a);
+}
+
+dra_value dra_sum(dra_graph *g, dra_value x, dra_axes axes)
+{
+    return build(g, &dra_op_sum, x, axes);
+}
+dra_value dra_max(dra_graph *g, dra_value x, dra_axes axes)
+{
+    return build(g, &dra_op_max, x, axes);
+}
+
+dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes)
+{
+    return build(g, &dra_op_logsumexp, x, axes);
+}
+
+dra_value dra_mean(dra_graph *g, dra_value x, dra_axes axes)
+{
+    reduce_attr a;
+    if (!axes_of(g, "mean", x, axes, &a)) return (dra_value){0};
+    const dra_type *t = dra_type_of(g, x);
+    const int64_t   n = elements_of(&t->shape, &a);
+    if (t->dtype != DRA_REAL)
+        dra_build_fail(g, "mean", DRA_ERR_DTYPE, "x is %s, expected %s",
+                       dra_dtype_get(t->dtype)->name, dra_dtype_get(DRA_REAL)->name);
+    else if (n == 0)
+        dra_build_fail(g, "mean", DRA_ERR_SHAPE, "x %s has no element along the reduced axes",
+                       dra_type_text(g, x));
+    return dra_affine(g, dra_add_op(g, &dra_op_sum, 1, &x, &a), 1 / (double)n, 0);
 }
 
 dra_value dra_sum_last(dra_graph *g, dra_value x)

@@ -53,7 +53,9 @@ const dra_kernel dra_cpu_select = {&dra_op_select, DRA_ANY_DTYPE, dra_pointwise_
 
 dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b)
 {
-    dra_value values[] = {a, b}, in[] = {where, a};
+    const dra_value given[] = {where, a, b};
+    dra_value       values[] = {a, b}, in[] = {where, a};
+    if (!dra_check_values(g, "select", 3, given)) return (dra_value){0};
     if (!dra_broadcast_pair(g, "select", values)) return (dra_value){0};
     in[1] = values[0];
     if (!dra_broadcast_pair(g, "select", in)) return (dra_value){0};

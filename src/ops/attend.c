@@ -1,0 +1,314 @@
+/* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|
+ * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere. This file checks
+ * what is asked, picks the path, and holds the plain path: a composition of small ops, which can
+ * show its scores and choose among them (top-k, hard). */
+#include <math.h>
+#include <stdio.h>
+
+#include "ops/attend.h"
+
+typedef struct attention { /* what was asked, checked */
+    const dra_attend_config *config;
+    dra_value                q, k, v, option[DRA_ATTEND_OPTIONS];
+    dra_attend_attr          a;
+    int64_t                  K;
+} attention;
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static bool refuse(dra_graph *g, dra_status code, const char *format, ...) DRA_PRINTF(3, 4);
+
+static bool refuse(dra_graph *g, dra_status code, const char *format, ...)
+{
+    char    text[200];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    dra_build_fail(g, "attend", code, "%s", text);
+    return false;
+}
+
+static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *shape)
+{
+    const dra_type *t = dra_type_of(g, x);
+    if (t->dtype == DRA_REAL && t->shape.rank == 4) return true;
+    return refuse(g, t->dtype == DRA_REAL ? DRA_ERR_SHAPE : DRA_ERR_DTYPE,
+                  "%s is %s, expected %s %s", name, dra_type_text(g, x),
+                  dra_dtype_get(DRA_REAL)->name, shape);
+}
+
+static bool check_qkv(dra_graph *g, attention *x)
+{
+    const dra_value all[] = {x->q, x->k, x->v};
+    if (!dra_check_values(g, "attend", 3, all) || !is_real_4d(g, "q", x->q, "(B, H, T, D)") ||
+        !is_real_4d(g, "k", x->k, "(B, K, J, D)") || !is_real_4d(g, "v", x->v, "(B, K, J, E)"))
+        return false;
+    const int64_t *q = dra_type_of(g, x->q)->shape.dim, *k = dra_type_of(g, x->k)->shape.dim;
+    const int64_t *v = dra_type_of(g, x->v)->shape.dim;
+    x->a.B = q[0], x->a.H = q[1], x->a.T = q[2], x->a.J = k[2], x->K = k[1];
+    if (q[0] != k[0] || q[3] != k[3])
+        return refuse(g, DRA_ERR_SHAPE, "q %s, k %s: B and D must agree", dra_type_text(g, x->q),
+                      dra_type_text(g, x->k));
+    if (k[0] != v[0] || k[1] != v[1] || k[2] != v[2])
+        return refuse(g, DRA_ERR_SHAPE, "k %s, v %s: B, K and J must agree", dra_type_text(g, x->k),
+                      dra_type_text(g, x->v));
+    if (q[1] != k[1] && (k[1] == 0 || q[1] % k[1] != 0))
+        return refuse(g, DRA_ERR_SHAPE, "%lld heads of q, %lld of k: not a multiple",
+                      (long long)q[1], (long long)k[1]);
+    return true;
+}
+
+static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype dtype,
+                         dra_shape shape, bool broadcasts)
+{
+    char what[32], text[64];
+    if (!x.id) return true;
+    snprintf(what, sizeof what, "attend: %s", name);
+    if (!dra_check_values(g, what, 1, &x)) return false;
+    const dra_type *t = dra_type_of(g, x);
+    dra_shape       both;
+    const bool      fits = broadcasts ? dra_broadcast_shapes(&t->shape, &shape, &both) &&
+                                       dra_shape_equal(&both, &shape)
+                                      : dra_shape_equal(&t->shape, &shape);
+    if (fits && t->dtype == dtype) return true;
+    return refuse(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE, "%s is %s, expected %s %s%s", name,
+                  dra_type_text(g, x), dra_dtype_get(dtype)->name,
+                  broadcasts ? "that broadcasts to " : "",
+                  dra_shape_text(&shape, text, sizeof text));
+}
+
+static bool check_options(dra_graph *g, attention *x)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
+    const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
+    const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
+    const struct {
+        const char *name;
+        dra_value   value;
+        dra_dtype   dtype;
+        dra_shape   shape;
+        bool        broadcasts;
+    } table[DRA_ATTEND_OPTIONS] = {
+        [DRA_ATTEND_LO] = {"lo", f->lo, DRA_I32, queries, false},
+        [DRA_ATTEND_HI] = {"hi", f->hi, DRA_I32, queries, false},
+        [DRA_ATTEND_MASK] = {"mask", f->mask, DRA_BOOL, pairs, true},
+        [DRA_ATTEND_BIAS] = {"bias", f->bias, DRA_REAL, pairs, true},
+        [DRA_ATTEND_SLOPES] = {"slopes", f->slopes, DRA_REAL, DRA_SHAPE(a->H), false},
+        [DRA_ATTEND_Q_POS] = {"q_pos", f->q_pos, DRA_I32, queries, false},
+        [DRA_ATTEND_K_POS] = {"k_pos", f->k_pos, DRA_I32, keys, false},
+        [DRA_ATTEND_KEY] = {"random.key", random->key, DRA_I32, DRA_SHAPE(4), false},
+        [DRA_ATTEND_ROW] = {"random.row", random->row, DRA_I32, DRA_SHAPE(a->B), false},
+    };
+    for (int i = 0; i < DRA_ATTEND_OPTIONS; i++) {
+        if (!check_option(g, table[i].name, table[i].value, table[i].dtype, table[i].shape,
+                          table[i].broadcasts))
+            return false;
+        x->option[i] = table[i].value;
+    }
+    return true;
+}
+
+/* Dropout draws by position: where the queries are cut must not change it. */
+static bool check_random(dra_graph *g, const dra_attend_config *f)
+{
+    if (!(f->dropout >= 0 && f->dropout < 1))
+        return refuse(g, DRA_ERR_VALUE, "dropout is %g, expected 0 <= p < 1", f->dropout);
+    if (f->dropout == 0) return true;
+    if (!f->random || !f->random->name || !*f->random->name || !f->random->key.id)
+        return refuse(g, DRA_ERR_VALUE, "dropout %g needs random with a name and a key",
+                      f->dropout);
+    if (f->random->pos.id && !f->q_pos.id)
+        return refuse(g, DRA_ERR_VALUE, "random.pos without q_pos: queries are placed by q_pos");
+    return true;
+}
+
+static bool check_numbers(dra_graph *g, const attention *x)
+{
+    const dra_attend_config *f = x->config;
+    if (f->heads != DRA_HEADS_DIV && f->heads != DRA_HEADS_MOD)
+        return refuse(g, DRA_ERR_VALUE, "heads is %d, expected DRA_HEADS_DIV or _MOD",
+                      (int)f->heads);
+    if (f->path != DRA_ATTEND_AUTO && f->path != DRA_ATTEND_PLAIN && f->path != DRA_ATTEND_TILED)
+        return refuse(g, DRA_ERR_VALUE, "path is %d, expected DRA_ATTEND_AUTO, _PLAIN or _TILED",
+                      (int)f->path);
+    if (!isfinite(f->scale))
+        return refuse(g, DRA_ERR_VALUE, "scale is %g, expected a number", f->scale);
+    if (!(f->softcap >= 0) || isinf(f->softcap))
+        return refuse(g, DRA_ERR_VALUE, "softcap is %g, expected 0 or more", f->softcap);
+    if (f->topk < 0)
+        return refuse(g, DRA_ERR_VALUE, "topk is %lld, expected 0 or more", (long long)f->topk);
+    if (f->topk_straight && f->topk == 0)
+        return refuse(g, DRA_ERR_VALUE, "topk_straight without topk");
+    if (f->hard && f->topk > 0) return refuse(g, DRA_ERR_VALUE, "hard and topk exclude each other");
+    if (f->path == DRA_ATTEND_TILED && (f->topk > 0 || f->hard || f->scores))
+        return refuse(g, DRA_ERR_VALUE, "the tiled path has no %s",
+                      f->topk > 0 ? "topk"
+                      : f->hard   ? "hard"
+                                  : "scores");
+    return check_random(g, f);
+}
+
+/* ---- the plain path -------------------------------------------------------------------------- */
+
+/* Heads as two axes, so that keys broadcast over the query heads that share them and nothing is
+ * copied: (B, K, H/K, ...) where h reads h div (H/K), (B, H/K, K, ...) where it reads h mod K. */
+static dra_value split_heads(dra_graph *g, const attention *x, dra_value v)
+{
+    const dra_shape s = dra_shape_of(g, v);
+    const int64_t   K = x->K, group = s.dim[1] == K ? 1 : s.dim[1] / K;
+    if (x->a.H == K) return v;
+    if (x->a.heads == DRA_HEADS_DIV)
+        return dra_reshape(g, v, DRA_SHAPE(s.dim[0], K, group, s.dim[2], s.dim[3]));
+    return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
+}
+
+static dra_value logits(dra_graph *g, const attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
+    dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
+    s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
+    if (a->softcap > 0)
+        return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
+                          0);
+    return dra_affine(g, s, a->scale, 0);
+}
+
+/* |q_pos - k_pos|, real (B, 1, T, J); (1, 1, T, J) where both are counted. */
+static dra_value distances(dra_graph *g, const attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    dra_value              q = x->option[DRA_ATTEND_Q_POS], k = x->option[DRA_ATTEND_K_POS];
+    if (!q.id) q = dra_add(g, dra_arange(g, a->T), dra_integer(g, (int32_t)(a->J - a->T)));
+    if (!k.id) k = dra_arange(g, a->J);
+    q = dra_reshape(g, q, DRA_SHAPE(x->option[DRA_ATTEND_Q_POS].id ? a->B : 1, 1, a->T, 1));
+    k = dra_reshape(g, k, DRA_SHAPE(x->option[DRA_ATTEND_K_POS].id ? a->B : 1, 1, 1, a->J));
+    return dra_cast(g, dra_abs(g, dra_sub(g, q, k)), DRA_REAL);
+}
+
+/* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
+static dra_value visible(dra_graph *g, const attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_shape        column = DRA_SHAPE(a->B, 1, a->T, 1);
+    const dra_value        lo = x->option[DRA_ATTEND_LO], hi = x->option[DRA_ATTEND_HI];
+    const dra_value        mask = x->option[DRA_ATTEND_MASK], key = dra_arange(g, a->J);
+    dra_value              sees = mask;
+    if (lo.id) {
+        const dra_value after = dra_greater_equal(g, key, dra_reshape(g, lo, column));
+        sees = sees.id ? dra_and(g, sees, after) : after;
+    }
+    if (hi.id) {
+        const dra_value before = dra_less(g, key, dra_reshape(g, hi, column));
+        sees = sees.id ? dra_and(g, sees, before) : before;
+    }
+    return sees;
+}
+
+static dra_value masked_logits(dra_graph *g, const attention *x, dra_value sees)
+{
+    const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
+    dra_value       s = logits(g, x);
+    if (bias.id) s = dra_add(g, s, bias);
+    if (slopes.id) {
+        const dra_value slope = dra_reshape(g, slopes, DRA_SHAPE(x->a.H, 1, 1));
+        s = dra_sub(g, s, dra_mul(g, slope, distances(g, x)));
+    }
+    return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
+}
+
+/* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
+ * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
+static dra_value topk_weights(dra_graph *g, const attention *x, dra_value s, dra_value sees)
+{
+    dra_value keep = dra_greater_equal(g, s, dra_topk_threshold(g, s, x->config->topk));
+    if (sees.id) keep = dra_and(g, keep, sees);
+    const dra_value p = dra_softmax(g, dra_select(g, keep, s, dra_number(g, DRA_MASKED)));
+    return x->config->topk_straight ? dra_straight_through(g, p, dra_softmax(g, s)) : p;
+}
+
+static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
+{
+    const dra_value one = dra_one_hot(g, dra_argmax(g, s), J);
+    const dra_value takes_part = dra_greater(g, s, dra_number(g, DRA_MASKED / 2));
+    const dra_value p = dra_select(g, takes_part, one, dra_number(g, 0)); /* 0 if nothing is seen */
+    return dra_straight_through(g, p, dra_softmax(g, s));
+}
+
+static dra_value attend_plain(dra_graph *g, const attention *x)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    const dra_value          sees = visible(g, x), s = masked_logits(g, x, sees);
+    dra_value                p;
+    if (f->scores) *f->scores = s;
+    if (f->topk > 0 && f->topk < a->J)
+        p = topk_weights(g, x, s, sees);
+    else if (f->hard && a->J > 0)
+        p = hard_weights(g, s, a->J);
+    else
+        p = dra_softmax(g, s);
+    if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
+    const dra_value y = dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const int64_t E = dra_type_of(g, x->v)->shape.dim[3];
+    return dra_reshape(g, y, DRA_SHAPE(a->B, a->H, a->T, E));
+}
+
+/* ---- the entry ------------------------------------------------------------------------------- */
+
+dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                     const dra_attend_config *config)
+{
+    const dra_attend_config zero = {0}, *f = config ? config : &zero;
+    attention               x = {.config = f, .q = q, .k = k, .v = v};
+    if (f->scores) *f->scores = (dra_value){0};
+    if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x)) return (dra_value){0};
+    const int64_t D = dra_type_of(g, q)->shape.dim[3];
+    x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
+    x.a.softcap = f->softcap;
+    x.a.dropout = f->dropout;
+    x.a.heads = f->heads;
+    if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
+    const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;
+    if (plain) return attend_plain(g, &x);
+    const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
+    for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
+        if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);
+    return dra_attend_tiled(g, q, k, v, x.option, &x.a);
+}
+
+/* hi = pos + t + 1, lo = max(0, hi - window) */
+void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t T, int64_t window,
+                         dra_value *lo, dra_value *hi)
+{
+    *lo = *hi = (dra_value){0};
+    if (dra_graph_failed(g)) return;
+    if (B < 0 || T < 0 || window < 0) {
+        dra_build_fail(g, "causal_interval", DRA_ERR_VALUE, "B %lld, T %lld, window %lld: below 0",
+                       (long long)B, (long long)T, (long long)window);
+        return;
+    }
+    dra_value end = dra_add(g, dra_arange(g, T), dra_integer(g, 1));
+    if (pos.id) {
+        if (!dra_check_values(g, "causal_interval", 1, &pos)) return;
+        const dra_type *t = dra_type_of(g, pos);
+        if (t->dtype != DRA_I32 || t->shape.rank != 1 || t->shape.dim[0] != B) {
+            dra_build_fail(g, "causal_interval",
+                           t->dtype != DRA_I32 ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
+                           "pos is %s, expected i32 (%lld)", dra_type_text(g, pos), (long long)B);
+            return;
+        }
+        end = dra_add(g, end, dra_reshape(g, pos, DRA_SHAPE(B, 1)));
+    }
+    const dra_value zero = dra_integer(g, 0);
+    dra_value       start = zero;
+    if (window > 0 && window < INT32_MAX)
+        start = dra_maximum(g, dra_sub(g, end, dra_integer(g, (int32_t)window)), zero);
+    *hi = dra_broadcast(g, end, DRA_SHAPE(B, T));
+    *lo = dra_broadcast(g, start, DRA_SHAPE(B, T));
+}

@@ -1,0 +1,109 @@
+/* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
+ * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
+ * that never hold the score matrix). */
+#ifndef DRA_SRC_OPS_ATTEND_H
+#define DRA_SRC_OPS_ATTEND_H
+
+#include "ops/common.h"
+
+/* Inputs an attention node may have behind q, k and v. */
+typedef enum dra_attend_input {
+    DRA_ATTEND_LO,
+    DRA_ATTEND_HI,
+    DRA_ATTEND_MASK, /* (B, H, T, J), as bias */
+    DRA_ATTEND_BIAS,
+    DRA_ATTEND_SLOPES, /* (H) */
+    DRA_ATTEND_Q_POS,  /* (B, T) */
+    DRA_ATTEND_K_POS,  /* (B, J) */
+    DRA_ATTEND_KEY,    /* (4) */
+    DRA_ATTEND_ROW,    /* (B) */
+    DRA_ATTEND_OPTIONS
+} dra_attend_input;
+
+enum { DRA_ATTEND_INPUTS = 3 + DRA_ATTEND_OPTIONS };
+
+typedef struct dra_attend_attr {
+    int64_t      B, H, T, J;
+    double       scale, softcap, dropout;
+    uint64_t     path; /* of the random numbers */
+    dra_head_map heads;
+    int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
+} dra_attend_attr;
+
+/* The option as a tensor of the call, or NULL. */
+static inline const dra_tensor *dra_attend_option(const dra_call *c, dra_attend_input which)
+{
+    const int32_t at = ((const dra_attend_attr *)c->attr)->at[which];
+    return at < 0 ? NULL : &c->in[at];
+}
+
+/* Appends the options named by `bits` to the inputs of a node and notes where they are. */
+int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int n,
+                      dra_attend_attr *a);
+
+/* y = attention by the tiled path; option: DRA_ATTEND_OPTIONS values, null where there is none. */
+dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                           const dra_value *option, const dra_attend_attr *a);
+
+/* ---- positions and dropout ------------------------------------------------------------------- */
+
+int32_t dra_attend_q_pos(const dra_call *c, int64_t b, int64_t t);
+/* Of n keys from j0 on. */
+void dra_attend_k_pos(const dra_call *c, int64_t b, int64_t j0, int64_t n, int32_t *pos);
+
+typedef struct dra_attend_drop { /* what draws the factors of one row of the batch and head */
+    uint64_t key;
+    uint32_t row, head;
+    uint64_t below; /* 32 random bits under it drop the weight */
+    real     kept;  /* the factor of the others, 1 / (1 - p) */
+} dra_attend_drop;
+
+dra_attend_drop dra_attend_drop_open(const dra_call *c, int64_t b, int64_t h);
+void dra_attend_drop_row(const dra_attend_drop *d, int32_t q_pos, int64_t n, const int32_t *k_pos,
+                         real *factor);
+
+/* The factors as a value, real (B, H, T, J), for the plain path. */
+dra_value dra_attend_factors(dra_graph *g, const dra_value *option, const dra_attend_attr *a);
+
+/* ---- one block of scores --------------------------------------------------------------------- */
+
+enum { DRA_ATTEND_ROWS = 32, DRA_ATTEND_KEYS = 64 };
+
+typedef struct dra_attend_sizes {
+    int64_t B, H, K, T, J, D, E;
+} dra_attend_sizes;
+
+dra_attend_sizes dra_attend_sizes_of(const dra_call *c);
+
+typedef struct dra_attend_block { /* up to 32 queries of one head */
+    const dra_call        *c;
+    const dra_attend_attr *a;
+    dra_attend_sizes       size;
+    int64_t                b, h, kv, t0, rows;
+    int64_t                lo[DRA_ATTEND_ROWS], hi[DRA_ATTEND_ROWS]; /* what each sees, in 0..J */
+    int64_t                first, end;                               /* the union of these */
+    int32_t                q_pos[DRA_ATTEND_ROWS];
+    real                   slope;
+    dra_attend_drop        drop;
+} dra_attend_block;
+
+dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0);
+
+/* True when some query of the block may see some of the keys from j0 on. */
+bool dra_attend_sees(const dra_attend_block *t, int64_t j0);
+
+/* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
+ * soft cap its slope into bend, which may be NULL. */
+void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend);
+
+/* out (rows, W) += p (rows, KEYS) x[b, kv, j0.., :] for x (B, K, J, W). */
+void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
+                      real *out);
+
+/* FLOPs: `per_pair` for every visible pair of query and key of every head. */
+dra_cost dra_attend_cost(const dra_call *c, double per_pair);
+
+extern const dra_op dra_op_attend_back_q;
+extern const dra_op dra_op_attend_back_kv;
+
+#endif

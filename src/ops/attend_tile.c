@@ -1,0 +1,223 @@
+/* One block of scores: up to 32 queries of a head against 64 keys, what the tiled ops of attention
+ * are made of.
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|, masked
+ * Blocks of keys start at multiples of 64 whatever the queries see, and sums over keys always run
+ * over 64 of them, so the bits of a query's result depend neither on its neighbours nor on how
+ * the queries are cut, nor on J beyond what it sees. */
+#include <tgmath.h>
+
+#include "ops/attend.h"
+
+enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS, PACK = 64 };
+
+int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int n,
+                      dra_attend_attr *a)
+{
+    for (int i = 0; i < DRA_ATTEND_OPTIONS; i++) {
+        const bool wanted = option[i].id != 0 && bits >> i & 1;
+        a->at[i] = wanted ? n : -1;
+        if (wanted) in[n++] = option[i];
+    }
+    return n;
+}
+
+dra_attend_sizes dra_attend_sizes_of(const dra_call *c)
+{
+    const int64_t *q = c->in[0].shape.dim, *v = c->in[2].shape.dim;
+    return (dra_attend_sizes){q[0], q[1], v[1], q[2], v[2], q[3], v[3]};
+}
+
+/* ---- what a block of queries sees ------------------------------------------------------------ */
+
+/* The end of an interval from its (B, T) values, kept inside 0..J. */
+static int64_t bound(const dra_tensor *x, int64_t b, int64_t t, int64_t J, int64_t otherwise)
+{
+    if (!x || !x->data) return otherwise;
+    const int64_t at = ((const int32_t *)x->data)[b * x->stride[0] + t * x->stride[1]];
+    return dra_imax(0, dra_imin(at, J));
+}
+
+static real read_slope(const dra_call *c, int64_t h)
+{
+    const dra_tensor *slopes = dra_attend_option(c, DRA_ATTEND_SLOPES);
+    return slopes ? ((const real *)slopes->data)[h * slopes->stride[0]] : 0;
+}
+
+dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
+{
+    const dra_attend_attr *a = c->attr;
+    const dra_tensor      *lo = dra_attend_option(c, DRA_ATTEND_LO);
+    const dra_tensor      *hi = dra_attend_option(c, DRA_ATTEND_HI);
+    dra_attend_block       t = {.c = c, .a = a, .size = dra_attend_sizes_of(c)};
+    const int64_t          J = t.size.J, heads = t.size.K;
+    t.b = b, t.h = h, t.t0 = t0;
+    t.rows = dra_imin(ROWS, t.size.T - t0);
+    t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
+    t.first = J;
+    t.slope = read_slope(c, h);
+    if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
+    for (int64_t r = 0; r < t.rows; r++) {
+        t.lo[r] = bound(lo, b, t0 + r, J, 0);
+        t.hi[r] = bound(hi, b, t0 + r, J, J);
+        t.q_pos[r] = dra_attend_q_pos(c, b, t0 + r);
+        if (t.lo[r] >= t.hi[r]) continue;
+        t.first = dra_imin(t.first, t.lo[r]);
+        t.end = dra_imax(t.end, t.hi[r]);
+    }
+    return t;
+}
+
+bool dra_attend_sees(const dra_attend_block *t, int64_t j0)
+{
+    for (int64_t r = 0; r < t->rows; r++)
+        if (dra_imax(t->lo[r], j0) < dra_imin(t->hi[r], j0 + KEYS)) return true;
+    return false;
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
+{
+    return b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
+}
+
+static void soften(int64_t n, real cap, real *s, real *bend)
+{
+    for (int64_t j = 0; j < n; j++) {
+        const real y = tanh(s[j] / cap);
+        s[j] = cap * y;
+        if (bend) bend[j] = 1 - y * y;
+    }
+}
+
+static void add_bias(const dra_tensor *bias, int64_t at, int64_t n, real *s)
+{
+    const real *x = (const real *)bias->data + at;
+    for (int64_t j = 0; j < n; j++) s[j] += x[j * bias->stride[3]];
+}
+
+static void add_distance(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos, real *s)
+{
+    for (int64_t j = 0; j < n; j++)
+        s[j] -= slope * (real)dra_imax((int64_t)q_pos - k_pos[j], (int64_t)k_pos[j] - q_pos);
+}
+
+static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
+{
+    const uint8_t *sees = (const uint8_t *)mask->data + at;
+    for (int64_t j = 0; j < n; j++)
+        if (!sees[j * mask->stride[3]]) s[j] = (real)DRA_MASKED;
+}
+
+/* From q.k to the masked logits of one query, in place. */
+static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const int32_t *k_pos,
+                       real *s, real *bend)
+{
+    const dra_tensor *bias = dra_attend_option(t->c, DRA_ATTEND_BIAS);
+    const dra_tensor *mask = dra_attend_option(t->c, DRA_ATTEND_MASK);
+    const int64_t     from = dra_imax(0, dra_imin(t->lo[r] - j0, KEYS));
+    const int64_t     to = dra_imax(from, dra_imin(t->hi[r] - j0, KEYS)), n = to - from;
+    const int64_t     key = j0 + from, query = t->t0 + r;
+    for (int64_t j = 0; j < from; j++) s[j] = (real)DRA_MASKED;
+    for (int64_t j = to; j < KEYS; j++) s[j] = (real)DRA_MASKED;
+    if (n == 0) return;
+    s += from;
+    t->c->simd->scale(n, (real)t->a->scale, s);
+    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, bend ? bend + from : NULL);
+    if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
+    if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
+        add_distance(t->slope, t->q_pos[r], n, k_pos + from, s);
+    if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
+}
+
+void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend)
+{
+    const dra_tensor *q = &t->c->in[0], *k = &t->c->in[1];
+    const int64_t     n = dra_imin(KEYS, t->size.J - j0);
+    int32_t           k_pos[KEYS];
+    t->c->simd->gemm(&(dra_gemm){
+        .M = t->rows,
+        .N = n,
+        .K = t->size.D,
+        .a = (const real *)q->data + offset_of(q, t->b, t->h, t->t0),
+        .a_row = q->stride[2],
+        .a_col = q->stride[3],
+        .b = (const real *)k->data + offset_of(k, t->b, t->kv, j0),
+        .b_row = k->stride[3],
+        .b_col = k->stride[2],
+        .c = s,
+        .c_row = KEYS,
+    });
+    dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
+    for (int64_t r = 0; r < t->rows; r++)
+        finish_row(t, r, j0, k_pos, s + r * KEYS, bend ? bend + r * KEYS : NULL);
+}
+
+/* ---- weights times rows ---------------------------------------------------------------------- */
+
+/* Keys that no query of the block sees may hold anything (a cache beyond its length), also NaN,
+ * which 0 does not hide: at the borders the seen rows are copied between zeros. */
+void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
+                      real *out)
+{
+    const int64_t W = x->shape.dim[3];
+    const int64_t from = dra_imax(t->first, j0), to = dra_imin(t->end, j0 + KEYS);
+    const real   *rows = (const real *)x->data + offset_of(x, t->b, t->kv, j0);
+    dra_gemm      g = {.M = t->rows,
+                       .N = W,
+                       .K = KEYS,
+                       .a = p,
+                       .a_row = KEYS,
+                       .a_col = 1,
+                       .b = rows,
+                       .b_row = x->stride[2],
+                       .b_col = x->stride[3],
+                       .c = out,
+                       .c_row = W,
+                       .accumulate = true};
+    if (to - from == KEYS) {
+        t->c->simd->gemm(&g);
+        return;
+    }
+    for (int64_t col = 0; col < W; col += PACK) {
+        real part[KEYS * PACK] = {0};
+        g.N = dra_imin(PACK, W - col);
+        for (int64_t j = from - j0; j < to - j0; j++)
+            for (int64_t i = 0; i < g.N; i++)
+                part[j * PACK + i] = rows[j * x->stride[2] + (col + i) * x->stride[3]];
+        g.b = part, g.b_row = PACK, g.b_col = 1;
+        g.c = out + col;
+        t->c->simd->gemm(&g);
+    }
+}
+
+/* ---- cost ------------------------------------------------------------------------------------ */
+
+static double visible_pairs(const dra_call *c) /* of one head; masks are not counted */
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const dra_tensor      *lo = dra_attend_option(c, DRA_ATTEND_LO);
+    const dra_tensor      *hi = dra_attend_option(c, DRA_ATTEND_HI);
+    double                 pairs = 0;
+    for (int64_t i = 0; i < n.B * n.T; i++)
+        pairs += (double)dra_imax(0, bound(hi, i / n.T, i % n.T, n.J, n.J) -
+                                         bound(lo, i / n.T, i % n.T, n.J, 0));
+    return pairs;
+}
+
+static double tensor_bytes(const dra_tensor *x) /* what is there of a broadcast tensor */
+{
+    double bytes = (double)dra_dtype_bytes(x->dtype);
+    for (int32_t i = 0; i < x->shape.rank; i++)
+        if (x->stride[i] != 0 || x->shape.dim[i] == 0) bytes *= (double)x->shape.dim[i];
+    return bytes;
+}
+
+dra_cost dra_attend_cost(const dra_call *c, double per_pair)
+{
+    dra_cost cost = {.flops = per_pair * visible_pairs(c) * (double)c->in[0].shape.dim[1]};
+    for (int i = 0; i < c->n_in; i++) cost.bytes += tensor_bytes(&c->in[i]);
+    for (int i = 0; i < c->n_out; i++)
+        if (c->out[i].data) cost.bytes += tensor_bytes(&c->out[i]);
+    return cost;
+}

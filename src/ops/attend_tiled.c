@@ -1,0 +1,124 @@
+/* Attention that never holds the score matrix:
+ *   y_t = sum_j p_tj v_j,  p_tj = e^(s_tj - lse_t),  lse_t = ln sum_j e^(s_tj)
+ * with s as in attend_tile.c. A tile takes 32 queries of one head through the blocks of keys they
+ * see and keeps, per query, the largest score so far m, the sum l = sum e^(s - m) and y in units of
+ * e^m; when m grows, both shrink by e^(m_old - m_new). [Milakov, Gimelshein 2018: Online normalizer
+ * calculation for softmax; Dao et al. 2022: FlashAttention]
+ * Dropout acts on the weights after the sum. A query that sees nothing has y = 0.
+ * Gradient: attend_back.c computes p again from lse. */
+#include <string.h>
+#include <tgmath.h>
+
+#include "ops/attend.h"
+
+enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS };
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const dra_shape *q = &dra_type_of(g, n->in[0])->shape, *v = &dra_type_of(g, n->in[2])->shape;
+    out[0] = (dra_type){DRA_REAL, DRA_SHAPE(q->dim[0], q->dim[1], q->dim[2], v->dim[3])};
+    out[1] = (dra_type){DRA_REAL, DRA_SHAPE(q->dim[0], q->dim[1], q->dim[2])};
+    return DRA_OK;
+}
+
+static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    const dra_attend_attr *a = n->attr;
+    dra_value              in[DRA_ATTEND_INPUTS + 3];
+    if (!dy[0].id) return;
+    memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
+    in[n->n_in] = dy[0];
+    in[n->n_in + 1] = n->out[1];
+    in[n->n_in + 2] = dra_sum_last(g, dra_mul(g, dy[0], n->out[0]));
+    const dra_node *q = dra_node_add(g, &dra_op_attend_back_q, n->n_in + 3, in, a);
+    const dra_node *kv = dra_node_add(g, &dra_op_attend_back_kv, n->n_in + 3, in, a);
+    if (!q || !kv) return;
+    dx[0] = q->out[0];
+    dx[1] = kv->out[0];
+    dx[2] = kv->out[1];
+    if (a->at[DRA_ATTEND_SLOPES] >= 0)
+        dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, q->out[1], (dra_axes){2, {0, 2}, false});
+    if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = q->out[2];
+}
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+/* Takes one block of scores into m, l and y; s becomes the weights. */
+static void absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real *l, real *y)
+{
+    const dra_simd *simd = t->c->simd;
+    const int64_t   n = dra_imin(KEYS, t->size.J - j0);
+    int32_t         k_pos[KEYS];
+    real            factor[KEYS];
+    if (t->a->dropout > 0) dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
+    for (int64_t r = 0; r < t->rows; r++, s += KEYS) {
+        const real top = simd->max(KEYS, s);
+        if (top <= (real)(DRA_MASKED / 2)) { /* sees nothing here */
+            memset(s, 0, KEYS * sizeof *s);
+            continue;
+        }
+        const real now = top > m[r] ? top : m[r];
+        const real fade = exp(m[r] - now); /* 0 for the first block */
+        l[r] = l[r] * fade + simd->exp_sum(KEYS, s, now, s);
+        m[r] = now;
+        if (y && fade != 1) simd->scale(t->size.E, fade, y + r * t->size.E);
+        if (t->a->dropout > 0) {
+            dra_attend_drop_row(&t->drop, t->q_pos[r], n, k_pos, factor);
+            for (int64_t j = 0; j < n; j++) s[j] *= factor[j];
+        }
+    }
+}
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return n.B * n.H * dra_div_up(n.T, ROWS);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const int64_t          blocks = dra_div_up(n.T, ROWS), row = i / blocks, t0 = i % blocks * ROWS;
+    const dra_attend_block t = dra_attend_open(c, row / n.H, row % n.H, t0);
+    real *y = c->out[0].data, *lse = c->out[1].data, s[ROWS * KEYS], m[ROWS], l[ROWS] = {0};
+    if (y) y += (row * n.T + t0) * n.E;
+    if (y) memset(y, 0, (size_t)(t.rows * n.E) * sizeof *y);
+    for (int64_t r = 0; r < t.rows; r++) m[r] = -(real)INFINITY;
+    for (int64_t j0 = t.first / KEYS * KEYS; j0 < t.end; j0 += KEYS) {
+        if (!dra_attend_sees(&t, j0)) continue;
+        dra_attend_scores(&t, j0, s, NULL);
+        absorb(&t, j0, s, m, l, y);
+        if (y) dra_attend_times(&t, s, &c->in[2], j0, y);
+    }
+    for (int64_t r = 0; r < t.rows; r++) { /* l = 0: saw nothing, y is 0 and lse is never used */
+        if (y && l[r] != 0) c->simd->scale(n.E, 1 / l[r], y + r * n.E);
+        if (lse) lse[row * n.T + t0 + r] = l[r] != 0 ? m[r] + log(l[r]) : 0;
+    }
+}
+
+static dra_cost cost(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return dra_attend_cost(c, 2 * (double)(n.D + n.E));
+}
+
+const dra_op     dra_op_attend = {.name = "attend",
+                                  .n_in = DRA_MANY,
+                                  .n_out = 2,
+                                  .attr_size = sizeof(dra_attend_attr),
+                                  .infer = infer,
+                                  .gradient = gradient,
+                                  .cost = cost};
+const dra_kernel dra_cpu_attend = {&dra_op_attend, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
+                                   tiles, tile};
+
+dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                           const dra_value *option, const dra_attend_attr *a)
+{
+    dra_attend_attr own = *a;
+    dra_value       in[DRA_ATTEND_INPUTS] = {q, k, v};
+    uint32_t        bits = (1u << DRA_ATTEND_OPTIONS) - 1;
+    if (!(a->dropout > 0)) bits &= ~(1u << DRA_ATTEND_KEY | 1u << DRA_ATTEND_ROW);
+    const int n = dra_attend_append(option, bits, in, 3, &own);
+    return dra_add_op(g, &dra_op_attend, n, in, &own);
+}

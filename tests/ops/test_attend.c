@@ -1,0 +1,384 @@
+/* Attention against its formula in double, on both paths. */
+#include "check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/philox.h"
+
+/* ---- the formula ----------------------------------------------------------------------------- */
+
+typedef struct args { /* options by number of input; 0: none, since that is q */
+    int          lo, hi, mask, bias, slopes, q_pos, k_pos, key, row;
+    dra_head_map heads;
+    double       scale, softcap, dropout;
+    int64_t      topk;
+    bool         hard;
+} args;
+
+static dra_value pick(const dra_value *in, int i) { return i ? in[i] : (dra_value){0}; }
+
+static dra_attend_config make_config(const args *a, const dra_value *in, dra_attend_path path,
+                                     dra_random_config *random)
+{
+    *random = (dra_random_config){"weights", pick(in, a->key), {0}, pick(in, a->row)};
+    return (dra_attend_config){.lo = pick(in, a->lo),
+                               .hi = pick(in, a->hi),
+                               .mask = pick(in, a->mask),
+                               .bias = pick(in, a->bias),
+                               .slopes = pick(in, a->slopes),
+                               .q_pos = pick(in, a->q_pos),
+                               .k_pos = pick(in, a->k_pos),
+                               .heads = a->heads,
+                               .scale = a->scale,
+                               .softcap = a->softcap,
+                               .dropout = a->dropout,
+                               .random = random,
+                               .topk = a->topk,
+                               .hard = a->hard,
+                               .path = path};
+}
+
+static void build_tiled(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config       random;
+    const dra_attend_config c = make_config(p, in, DRA_ATTEND_TILED, &random);
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+static void build_plain(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config       random;
+    const dra_attend_config c = make_config(p, in, DRA_ATTEND_PLAIN, &random);
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+/* Element (b, h, t, j) of something that broadcasts to four axes. */
+static double element(const check_tensor *x, const int64_t *index)
+{
+    int64_t at = 0;
+    for (int32_t i = 0; i < x->shape.rank; i++) {
+        const int64_t k = index[4 - x->shape.rank + i];
+        at = at * x->shape.dim[i] + (x->shape.dim[i] == 1 ? 0 : k);
+    }
+    return x->at[at];
+}
+
+static uint64_t name_hash(const char *name) /* FNV-1a */
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001b3u;
+    return h;
+}
+
+static double drop_factor(const args *a, const check_tensor *in, const int64_t *at, int64_t q_pos,
+                          int64_t k_pos)
+{
+    int32_t words[4];
+    for (int i = 0; i < 4; i++) words[i] = (int32_t)in[a->key].at[i];
+    const uint32_t row = (uint32_t)(a->row ? (int32_t)in[a->row].at[at[0]] : (int32_t)at[0]);
+    const uint32_t counter[] = {(uint32_t)k_pos / 4, (uint32_t)q_pos, (uint32_t)at[1], row};
+    uint32_t       bits[4];
+    dra_philox(counter, dra_philox_key(words, name_hash("weights")), bits);
+    return (double)bits[k_pos % 4] < a->dropout * 0x1p32 ? 0 : 1 / (1 - a->dropout);
+}
+
+typedef struct sizes {
+    int64_t B, H, K, T, J, D, E;
+} sizes;
+
+static sizes sizes_of(const check_tensor *in)
+{
+    const int64_t *q = in[0].shape.dim, *v = in[2].shape.dim;
+    return (sizes){q[0], q[1], v[1], q[2], v[2], q[3], v[3]};
+}
+
+static int64_t key_head(const args *a, const sizes *n, int64_t h)
+{
+    return a->heads == DRA_HEADS_DIV ? h / (n->H / n->K) : h % n->K;
+}
+
+/* The masked logit; -INFINITY where nothing is seen. */
+static double logit(const args *a, const check_tensor *in, const int64_t *at, int64_t q_pos,
+                    int64_t k_pos)
+{
+    const sizes   n = sizes_of(in);
+    const int64_t b = at[0], h = at[1], t = at[2], j = at[3];
+    const double *q = in[0].at + ((b * n.H + h) * n.T + t) * n.D;
+    const double *k = in[1].at + ((b * n.K + key_head(a, &n, h)) * n.J + j) * n.D;
+    double        s = 0;
+    if (a->lo && j < in[a->lo].at[b * n.T + t]) return -INFINITY;
+    if (a->hi && j >= in[a->hi].at[b * n.T + t]) return -INFINITY;
+    if (a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
+    for (int64_t i = 0; i < n.D; i++) s += q[i] * k[i];
+    s *= a->scale != 0 ? a->scale : n.D ? 1 / sqrt((double)n.D) : 1;
+    if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
+    if (a->bias) s += element(&in[a->bias], at);
+    if (a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
+    return s;
+}
+
+static int larger_first(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x > y ? -1 : x < y;
+}
+
+/* Masks all but the k largest (ties count), or all but the first largest. */
+static void choose(const args *a, int64_t J, double *s)
+{
+    double *sorted = malloc((size_t)(J + 1) * sizeof *sorted);
+    bool    found = false;
+    memcpy(sorted, s, (size_t)J * sizeof *sorted);
+    qsort(sorted, (size_t)J, sizeof *sorted, larger_first);
+    for (int64_t j = 0; j < J; j++) {
+        if (a->topk && a->topk <= J && s[j] < sorted[a->topk - 1]) s[j] = -INFINITY;
+        if (!a->hard) continue;
+        s[j] = !found && s[j] == sorted[0] && s[j] > -INFINITY ? 0 : -INFINITY;
+        found = found || s[j] == 0;
+    }
+    free(sorted);
+}
+
+static void oracle_row(const args *a, const check_tensor *in, int64_t *at, double *s, double *y)
+{
+    const sizes   n = sizes_of(in);
+    const int64_t b = at[0], t = at[2];
+    const double *v = in[2].at + (b * n.K + key_head(a, &n, at[1])) * n.J * n.E;
+    const int64_t q_pos = a->q_pos ? (int64_t)in[a->q_pos].at[b * n.T + t] : n.J - n.T + t;
+    double        largest = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < n.J; j++) {
+        at[3] = j;
+        s[j] = logit(a, in, at, q_pos, a->k_pos ? (int64_t)in[a->k_pos].at[b * n.J + j] : j);
+        largest = fmax(largest, s[j]);
+    }
+    if (largest == -INFINITY) return; /* sees nothing: 0 */
+    choose(a, n.J, s);
+    if (a->hard) largest = 0;
+    for (int64_t j = 0; j < n.J; j++) sum += exp(s[j] - largest);
+    for (int64_t j = 0; j < n.J; j++) {
+        const int64_t k_pos = a->k_pos ? (int64_t)in[a->k_pos].at[b * n.J + j] : j;
+        double        p = exp(s[j] - largest) / sum;
+        if (a->dropout > 0) p *= drop_factor(a, in, at, q_pos, k_pos);
+        for (int64_t i = 0; i < n.E; i++) y[i] += p * v[j * n.E + i];
+    }
+}
+
+static void oracle(const void *p, const check_tensor *in, check_tensor *out)
+{
+    const sizes n = sizes_of(in);
+    double     *s = malloc((size_t)(n.J + 1) * sizeof *s);
+    for (int64_t i = 0; i < n.B * n.H * n.T; i++) {
+        int64_t at[4] = {i / n.T / n.H, i / n.T % n.H, i % n.T, 0};
+        oracle_row(p, in, at, s, out->at + i * n.E);
+    }
+    free(s);
+}
+
+/* ---- cases: both paths ----------------------------------------------------------------------- */
+
+/* clang-format off: it does not know that these are initialisers */
+#define QKV(B, H, K, T, J, D, E)                                                                   \
+    {{4, {B, H, T, D}}}, {{4, {B, K, J, D}}},                                                      \
+    {                                                                                              \
+        {                                                                                          \
+            4, { B, K, J, E }                                                                      \
+        }                                                                                          \
+    }
+#define INTS(B, T, from, to)                                                                       \
+    {                                                                                              \
+        {2, {B, T}}, CHECK_I32, .lo = from, .hi = to                                               \
+    }
+#define KEY                                                                                        \
+    {                                                                                              \
+        {1, {4}}, CHECK_I32, .lo = -1000, .hi = 1000                                               \
+    }
+/* clang-format on */
+
+#ifdef DRA_REAL_DOUBLE
+#define FAR_TOL 1e-11
+#else
+#define FAR_TOL 1e-4 /* logits of 150 carry an error of 1e-5, and so do their exponentials */
+#endif
+
+static const args none = {0}, lo_hi = {.lo = 3, .hi = 4}, only_lo = {.lo = 3}, only_hi = {.hi = 3};
+static const args masked = {.mask = 3}, biased = {.bias = 3}, sloped = {.slopes = 3};
+static const args placed = {.slopes = 3, .q_pos = 4, .k_pos = 5};
+static const args half_placed = {.slopes = 3, .k_pos = 4};
+static const args by_div = {.hi = 3}, by_mod = {.hi = 3, .heads = DRA_HEADS_MOD};
+static const args capped = {.softcap = 0.7}, scaled = {.scale = -1.5};
+static const args capped_scaled = {.softcap = 2, .scale = 3, .bias = 3};
+static const args dropped = {.dropout = 0.4, .key = 3};
+static const args dropped_placed = {.dropout = 0.4, .key = 3, .row = 4, .q_pos = 5, .k_pos = 6};
+static const args all = {.lo = 3,
+                         .hi = 4,
+                         .mask = 5,
+                         .bias = 6,
+                         .slopes = 7,
+                         .q_pos = 8,
+                         .k_pos = 9,
+                         .heads = DRA_HEADS_MOD,
+                         .scale = 0.8,
+                         .softcap = 1.5};
+
+static const check_case both_cases[] = {
+    {"sees all", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &none},
+    {"one of each", 3, {QKV(1, 1, 1, 1, 1, 1, 1)}, &none},
+    {"one query", 3, {QKV(2, 2, 2, 1, 130, 5, 3)}, &none},
+    {"one key", 3, {QKV(2, 2, 2, 40, 1, 5, 3)}, &none},
+    {"no keys", 3, {QKV(2, 2, 2, 3, 0, 5, 3)}, &none},
+    {"no queries", 3, {QKV(2, 2, 2, 0, 4, 5, 3)}, &none},
+    {"no rows", 3, {QKV(0, 2, 2, 3, 4, 5, 3)}, &none},
+    {"no heads", 3, {QKV(2, 0, 0, 3, 4, 5, 3)}, &none},
+    {"no width of keys", 3, {QKV(2, 2, 2, 3, 4, 0, 3)}, &none},
+    {"no width of values", 3, {QKV(2, 2, 2, 3, 4, 5, 0)}, &none},
+    {"several tiles", 3, {QKV(1, 2, 2, 70, 150, 9, 5)}, &none},
+    {"wide", 3, {QKV(1, 1, 1, 3, 70, 200, 131)}, &none},
+    {"ragged", 5, {QKV(2, 2, 2, 9, 20, 5, 3), INTS(2, 9, -3, 15), INTS(2, 9, -2, 24)}, &lo_hi},
+    {"ragged, several tiles",
+     5,
+     {QKV(1, 2, 2, 70, 200, 5, 3), INTS(1, 70, 0, 180), INTS(1, 70, 20, 200)},
+     &lo_hi},
+    {"sees nothing", 5, {QKV(1, 2, 2, 4, 6, 5, 3), INTS(1, 4, 4, 5), INTS(1, 4, 1, 4)}, &lo_hi},
+    {"from lo on", 4, {QKV(2, 2, 2, 9, 20, 5, 3), INTS(2, 9, 0, 21)}, &only_lo},
+    {"up to hi", 4, {QKV(2, 2, 2, 9, 20, 5, 3), INTS(2, 9, 0, 21)}, &only_hi},
+    {"mask", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{4, {2, 3, 5, 9}}, CHECK_BOOL}}, &masked},
+    {"mask of keys", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{4, {2, 1, 1, 9}}, CHECK_BOOL}}, &masked},
+    {"mask of queries", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {5, 1}}, CHECK_BOOL}}, &masked},
+    {"mask of one key", 4, {QKV(2, 3, 3, 6, 1, 7, 4), {{3, {3, 6, 1}}, CHECK_BOOL}}, &masked},
+    {"mask, several tiles",
+     4,
+     {QKV(1, 1, 1, 40, 140, 3, 2), {{2, {40, 140}}, CHECK_BOOL}},
+     &masked},
+    {"bias", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{4, {2, 3, 5, 9}}}}, &biased},
+    {"bias of heads", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{3, {3, 5, 9}}}}, &biased},
+    {"bias of keys", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {9}}}}, &biased},
+    {"bias of queries", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{4, {2, 1, 5, 1}}}}, &biased},
+    {"bias, one number", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{0}}}, &biased},
+    {"bias, several tiles", 4, {QKV(1, 2, 2, 40, 70, 3, 2), {{3, {1, 40, 70}}}}, &biased},
+    {"slopes", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {3}}, .lo = 0.05, .hi = 0.5}}, &sloped},
+    {"slopes, more queries",
+     4,
+     {QKV(1, 2, 2, 9, 5, 7, 4), {{1, {2}}, .lo = 0.1, .hi = 1}},
+     &sloped},
+    {"slopes and positions",
+     6,
+     {QKV(2, 3, 3, 5, 9, 7, 4),
+      {{1, {3}}, .lo = 0.05, .hi = 0.5},
+      INTS(2, 5, 0, 30),
+      INTS(2, 9, 0, 30)},
+     &placed},
+    {"slopes and key positions",
+     5,
+     {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {3}}, .lo = 0.05, .hi = 0.5}, INTS(2, 9, 0, 30)},
+     &half_placed},
+    {"shared keys, h / group", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
+    {"shared keys, h mod K", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_mod},
+    {"one key head", 4, {QKV(2, 4, 1, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
+    {"soft cap", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &capped},
+    {"scale", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &scaled},
+    {"soft cap, scale and bias", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &capped_scaled},
+    {"far out",
+     3,
+     {{{4, {2, 2, 5, 7}}, .lo = -8, .hi = 8},
+      {{4, {2, 2, 70, 7}}, .lo = -8, .hi = 8},
+      {{4, {2, 2, 70, 4}}}},
+     &none,
+     .tol = FAR_TOL,
+     .no_grad = true},
+    {"dropout", 4, {QKV(2, 3, 3, 5, 9, 7, 4), KEY}, &dropped},
+    {"dropout, several tiles", 4, {QKV(1, 2, 2, 40, 150, 3, 2), KEY}, &dropped},
+    {"dropout and positions",
+     7,
+     {QKV(2, 3, 3, 5, 9, 7, 4),
+      KEY,
+      {{1, {2}}, CHECK_I32, .lo = 0, .hi = 99},
+      INTS(2, 5, 0, 99),
+      INTS(2, 9, 0, 99)},
+     &dropped_placed},
+    {"everything",
+     10,
+     {QKV(2, 4, 2, 7, 20, 5, 3),
+      INTS(2, 7, -2, 12),
+      INTS(2, 7, 0, 24),
+      {{4, {2, 4, 7, 20}}, CHECK_BOOL},
+      {{3, {4, 1, 20}}},
+      {{1, {4}}, .lo = 0.05, .hi = 0.5},
+      INTS(2, 7, 0, 20),
+      INTS(2, 20, 0, 20)},
+     &all},
+    {"everything, several tiles",
+     10,
+     {QKV(1, 4, 2, 40, 140, 5, 3),
+      INTS(1, 40, -2, 90),
+      INTS(1, 40, 0, 150),
+      {{4, {1, 4, 40, 140}}, CHECK_BOOL},
+      {{3, {4, 1, 140}}},
+      {{1, {4}}, .lo = 0.05, .hi = 0.5},
+      INTS(1, 40, 0, 20),
+      INTS(1, 140, 0, 20)},
+     &all},
+};
+
+/* ---- cases: what only the plain path does ---------------------------------------------------- */
+
+static const args top1 = {.topk = 1}, top3 = {.topk = 3, .hi = 3}, top99 = {.topk = 99};
+static const args top_masked = {.topk = 2, .mask = 3}, hard = {.hard = true};
+static const args hard_masked = {.hard = true, .mask = 3};
+static const args hard_dropped = {.hard = true, .dropout = 0.4, .key = 3};
+
+static const check_case plain_cases[] = {
+    {"top 1", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &top1},
+    {"top 3 of what is seen", 4, {QKV(2, 3, 3, 5, 9, 7, 4), INTS(2, 5, 0, 9)}, &top3},
+    {"top of fewer", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &top99},
+    {"top of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &top1},
+    {"top 2, masked", 4, {QKV(2, 3, 3, 5, 4, 7, 4), {{4, {2, 3, 5, 4}}, CHECK_BOOL}}, &top_masked},
+    {"hard", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &hard, .no_grad = true},
+    {"hard, masked",
+     4,
+     {QKV(2, 3, 3, 5, 3, 7, 4), {{4, {2, 3, 5, 3}}, CHECK_BOOL}},
+     &hard_masked,
+     .no_grad = true},
+    {"hard of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &hard, .no_grad = true},
+    {"hard, dropout", 4, {QKV(2, 3, 3, 5, 9, 7, 4), KEY}, &hard_dropped, .no_grad = true},
+};
+
+/* The scores as a second result, with a gradient of their own. */
+static void build_scores(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config random;
+    dra_attend_config c = make_config(p, in, DRA_ATTEND_AUTO, &random);
+    c.scores = &out[1];
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+static void oracle_scores(const void *p, const check_tensor *in, check_tensor *out)
+{
+    const args *a = p;
+    const sizes n = sizes_of(in);
+    oracle(p, in, out);
+    for (int64_t i = 0; i < out[1].count; i++) {
+        const int64_t row = i / n.J, t = row % n.T;
+        const int64_t at[4] = {row / n.T / n.H, row / n.T % n.H, t, i % n.J};
+        out[1].at[i] = logit(a, in, at, n.J - n.T + t, i % n.J);
+    }
+}
+
+static const check_case scores_cases[] = {
+    {"scores",
+     5,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{1, {9}}}, {{1, {4}}, .lo = 0.1, .hi = 1}},
+     &(args){.bias = 3, .slopes = 4, .softcap = 2}},
+};
+
+int main(void)
+{
+    const check_spec specs[] = {
+        {"tiled", 1, build_tiled, oracle, both_cases, COUNT(both_cases)},
+        {"plain", 1, build_plain, oracle, both_cases, COUNT(both_cases)},
+        {"plain", 1, build_plain, oracle, plain_cases, COUNT(plain_cases)},
+        {"plain", 2, build_scores, oracle_scores, scores_cases, COUNT(scores_cases)},
+    };
+    return check_main("attend", specs, COUNT(specs), NULL, 0);
+}
