@@ -13,11 +13,11 @@ C_FILES = $(shell find $(C_DIRS) -name '*.c' -o -name '*.h')
 # Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
 FIXED = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-# $(call build,FOLDER,OPTIONS): configures (cheap when nothing changed) and compiles.
+# $(call build,FOLDER,OPTIONS,TARGET): configures (cheap when nothing changed) and compiles.
 define build
 	@echo "build  $(1)"
 	@cmake -S . -B $(1) $(QUIET) $(2) $(CMAKE_OPTIONS) >/dev/null
-	@MAKEFLAGS= cmake --build $(1) -j $(JOBS) -- --no-print-directory
+	@MAKEFLAGS= cmake --build $(1) -j $(JOBS) $(if $(3),--target $(3)) -- --no-print-directory
 endef
 
 .NOTPARALLEL:
@@ -59,7 +59,8 @@ build-asan:
 build-tsan:
 	$(call build,build/tsan,-DDRA_SANITIZE=thread)
 
-demo: build-float
+demo:
+	$(call build,build,,example_02_tiny_gpt)
 	@build/examples/02_tiny_gpt
 
 test: build-float build-double build-asan
