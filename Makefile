@@ -79,9 +79,12 @@ check-format:
 	@echo "check  format"
 	@clang-format --dry-run -Werror $(C_FILES)
 
+# Suppressed: log() of sums that start at 0 but never stay there; compound literals in a
+# conditional, which this version of cppcheck cannot parse.
 check-cppcheck:
 	@echo "check  cppcheck"
 	@cppcheck --quiet --std=c11 --language=c --enable=warning,performance,portability \
+	    --suppress=invalidFunctionArg --suppress=internalAstError \
 	    --inline-suppr --error-exitcode=1 -j $(JOBS) \
 	    -I include -I src -I cli -I tests $(C_DIRS)
 

@@ -16,7 +16,7 @@ enum { B = 8, T = 96, C = 96, H = 4, L = 3, V = 256, D = C / H, WEIGHTS = 64 };
 
 static const dra_value none;
 
-/* ---- weights: made when the model is first described, then found by name ------------------------- */
+/* ---- weights: made when the model is first described, then found by name --------------------- */
 
 typedef struct weight {
     char      name[24];
@@ -50,7 +50,8 @@ static dra_real normal(uint64_t *seed) /* nearly: the sum of 12 uniform numbers 
 }
 
 /* The parameter `part` of layer l; std 0 means all ones. */
-static dra_value weight_of(dra_graph *g, gpt *m, const char *part, int l, dra_shape shape, double std)
+static dra_value weight_of(dra_graph *g, gpt *m, const char *part, int l, dra_shape shape,
+                           double std)
 {
     char name[24];
     int  i = 0;
@@ -71,7 +72,7 @@ static dra_value weight_of(dra_graph *g, gpt *m, const char *part, int l, dra_sh
     return w->value = dra_parameter(g, name, DRA_REAL, shape);
 }
 
-/* ---- the model ------------------------------------------------------------------------------------ */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 typedef struct context { /* of one graph: where the tokens stand, and the caches when decoding */
     int64_t   batch, time;
@@ -99,7 +100,8 @@ static dra_value append(dra_graph *g, const context *c, const char *part, int l,
 
 static dra_value attention(dra_graph *g, gpt *m, const context *c, int l, dra_value x)
 {
-    const dra_value qkv = dra_linear(g, x, weight_of(g, m, "qkv", l, DRA_SHAPE(3 * C, C), 0.08), none);
+    const dra_value qkv = dra_linear(g, x, weight_of(g, m, "qkv", l, DRA_SHAPE(3 * C, C), 0.08),
+                                     none);
     const dra_value q = dra_rotary(g, heads(g, c, qkv, 0), c->pos, NULL);
     dra_value       k = dra_rotary(g, heads(g, c, qkv, 1), c->pos, NULL), v = heads(g, c, qkv, 2);
     if (c->cached) {
@@ -107,7 +109,7 @@ static dra_value attention(dra_graph *g, gpt *m, const context *c, int l, dra_va
         v = append(g, c, "value", l, v);
     }
     const dra_attend_config config = {.lo = c->lo, .hi = c->hi};
-    const dra_value y = dra_transpose(g, dra_attend(g, q, k, v, &config), 1, 2);
+    const dra_value         y = dra_transpose(g, dra_attend(g, q, k, v, &config), 1, 2);
     return dra_linear(g, dra_reshape(g, y, DRA_SHAPE(c->batch, c->time, C)),
                       weight_of(g, m, "out", l, DRA_SHAPE(C, C), 0.04), none);
 }
@@ -135,7 +137,7 @@ static dra_value describe(dra_graph *g, gpt *m, const context *c, dra_value ids,
     return norm(g, m, "norm", L, x);
 }
 
-/* ---- the two programs ------------------------------------------------------------------------------ */
+/* ---- the two programs ------------------------------------------------------------------------ */
 
 static void update(dra_graph *g, gpt *m, dra_value loss) /* clipped AdamW, in place */
 {
@@ -229,7 +231,7 @@ static void release(runnable *r)
     dra_program_destroy(r->program);
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static int draw(const dra_real *logits, double temperature, uint64_t *seed)
 {
@@ -266,7 +268,7 @@ static void write_sample(runnable *decode, gpt *m, const char *prompt, uint64_t 
     printf("\n");
 }
 
-/* ---- learning ---------------------------------------------------------------------------------------- */
+/* ---- learning -------------------------------------------------------------------------------- */
 
 enum { TEXT = 200000 };
 

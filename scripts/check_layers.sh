@@ -64,10 +64,12 @@ function check_source(    part, to) {
     else if (layer[to] > layer[part[2]]) wrong("layer " part[2] " comes before " to)
 }
 
-function check_program(    folder) {
+function check_program(    folder, top) {
     if (target ~ /^dra\//) return
     folder = FILENAME; sub(/\/[^\/]*$/, "", folder)
-    if (target ~ /\// || !exists(folder "/" target)) wrong("programs see dra/ and their own folder")
+    top = folder; sub(/\/.*/, "", top)
+    if (!exists(folder "/" target) && !exists(top "/" target))
+        wrong("programs see dra/ and their own folder")
 }
 
 /^[ \t]*#[ \t]*include[ \t]*("|<dra\/)/ {

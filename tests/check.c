@@ -13,7 +13,7 @@ enum { GUARD = 128, SAMPLES = 48 }; /* SAMPLES: elements of an input whose gradi
 
 static const int thread_counts[] = {1, 2, 7};
 
-/* ---- small things ------------------------------------------------------------------------------------ */
+/* ---- small things ---------------------------------------------------------------------------- */
 
 double check_random(uint64_t *seed) /* splitmix64 */
 {
@@ -134,14 +134,14 @@ void check_close(const char *what, int64_t n, const dra_real *a, const double *b
     free(wide);
 }
 
-/* ---- one case ------------------------------------------------------------------------------------------ */
+/* ---- one case -------------------------------------------------------------------------------- */
 
 typedef struct job {
     const check_spec *spec;
     const check_case *c;
     bool              strided; /* inputs come through transposed memory */
     int               n_out;
-    check_tensor      in[CHECK_INPUTS];   /* in the op's own order */
+    check_tensor      in[CHECK_INPUTS];     /* in the op's own order */
     void             *memory[CHECK_INPUTS]; /* as bound */
     size_t            bytes[CHECK_INPUTS];
     check_tensor      up[CHECK_OUTPUTS]; /* random upstreams */
@@ -386,8 +386,10 @@ static void check_runs(job *j, bool gradients)
                 if (first && memcmp(first, now, size) != 0)
                     fail_msg("other bits with %d threads, run %d, level %s", thread_counts[t],
                              rerun, *level);
-                if (first) free(now);
-                else first = now;
+                if (first)
+                    free(now);
+                else
+                    first = now;
             }
             if (t == 0) compare_with_oracle(j, &p);
             check_inputs_unchanged(j);
@@ -399,7 +401,7 @@ static void check_runs(job *j, bool gradients)
     dra_graph_destroy(g);
 }
 
-/* ---- gradients by central differences, double build ------------------------------------------------- */
+/* ---- gradients by central differences, double build ------------------------------------------ */
 
 #ifdef DRA_REAL_DOUBLE
 static double weighted_sum(const job *j, check_program *p, dra_real *const *up)
@@ -477,7 +479,9 @@ static void run_case(void **state)
 {
     const entry *e = *state;
     for (int strided = 0; strided < 2; strided++) {
-        job j = {.spec = e->spec, .c = e->c, .strided = strided != 0,
+        job j = {.spec = e->spec,
+                 .c = e->c,
+                 .strided = strided != 0,
                  .n_out = e->spec->n_out ? e->spec->n_out : 1};
         make_inputs(&j);
         check_runs(&j, false);
@@ -492,7 +496,7 @@ static void run_case(void **state)
     }
 }
 
-/* ---- the runner ------------------------------------------------------------------------------------------ */
+/* ---- the runner ------------------------------------------------------------------------------ */
 
 int check_main(const char *name, const check_spec *specs, size_t n_specs,
                const struct CMUnitTest *tests, size_t n_tests)

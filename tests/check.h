@@ -26,8 +26,8 @@ typedef enum check_dtype { CHECK_REAL, CHECK_I32, CHECK_BOOL, CHECK_BF16, CHECK_
 typedef struct check_input {
     dra_shape     shape;
     check_dtype   dtype;
-    double        lo, hi;  /* drawn from lo..hi (i32: both included); 0, 0 means -1..1 (i32: 0..3) */
-    const double *values;  /* or exactly these */
+    double        lo, hi; /* drawn from lo..hi (i32: both included); 0, 0 means -1..1 (i32: 0..3) */
+    const double *values; /* or exactly these */
     bool          constant; /* no gradient is asked for it */
 } check_input;
 
@@ -35,8 +35,8 @@ typedef struct check_case {
     const char *name;
     int         n_in;
     check_input in[CHECK_INPUTS];
-    const void *args;     /* for build and oracle */
-    double      tol;      /* of the result, relative to its largest element; 0: 1e-5, double 1e-12 */
+    const void *args; /* for build and oracle */
+    double      tol;  /* of the result, relative to its largest element; 0: 1e-5, double 1e-12 */
     double      grad_tol; /* of the gradient in the double build; 0: 1e-7 */
     bool        no_grad;
 } check_case;
@@ -57,7 +57,7 @@ typedef struct check_spec {
     size_t            n_cases;
 } check_spec;
 
-/* Runs every case of every spec as a test of its own, then the other tests. Returns main's status. */
+/* Runs every case of every spec as a test, then the other tests. Returns main's status. */
 int check_main(const char *name, const check_spec *specs, size_t n_specs,
                const struct CMUnitTest *tests, size_t n_tests);
 
@@ -75,9 +75,9 @@ typedef struct check_program {
     dra_buffers *buffers;
 } check_program;
 
-check_program check_compile(dra_graph *g, int threads); /* destroys the graph */
-void          check_bind(check_program *p, const char *name, void *data, size_t bytes);
-void          check_run(check_program *p);
+check_program   check_compile(dra_graph *g, int threads); /* destroys the graph */
+void            check_bind(check_program *p, const char *name, void *data, size_t bytes);
+void            check_run(check_program *p);
 const dra_real *check_result(const check_program *p, const char *name);
 void            check_free(check_program *p);
 

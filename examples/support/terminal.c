@@ -22,8 +22,7 @@ void terminal_progress(int step, int steps, int every, double loss, double token
     const double left = (terminal_seconds() - started) / step * (steps - step);
     if (!live && step % every != 0 && step != steps) return;
     printf("%sstep %4d/%d   loss %.3f   %5.0f tokens/s   %d:%02d left%s", live ? "\r" : "", step,
-           steps, loss, tokens_per_second, (int)left / 60, (int)left % 60,
-           live ? "   " : "\n");
+           steps, loss, tokens_per_second, (int)left / 60, (int)left % 60, live ? "   " : "\n");
     fflush(stdout);
 }
 
@@ -50,8 +49,10 @@ void terminal_plot(const char *title, int n, const double *y)
     const double step = hi > lo ? (hi - lo) / (HEIGHT - 1) : 1;
     printf("\n%s\n", title);
     for (int line = HEIGHT - 1; line >= 0; line--) {
-        if (line % 3 == 2) printf("%7.2f |", lo + line * step);
-        else printf("        |");
+        if (line % 3 == 2)
+            printf("%7.2f |", lo + line * step);
+        else
+            printf("        |");
         for (int c = 0; c < WIDTH; c++)
             putchar((int)((at[c] - lo) / step + 0.5) == line ? '*' : ' ');
         putchar('\n');

@@ -22,7 +22,7 @@ typedef struct dra_value { /* names one tensor of one graph; 0 = none */
     uint32_t id;
 } dra_value;
 
-/* ---- building ---------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 DRA_API dra_status dra_graph_create(dra_graph **out, dra_error *err);
 DRA_API void       dra_graph_destroy(dra_graph *g); /* NULL is allowed */
@@ -54,7 +54,7 @@ DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
 DRA_API void dra_scope_push(dra_graph *g, const char *name);
 DRA_API void dra_scope_pop(dra_graph *g);
 
-/* ---- regions: sub-graphs with declared inputs and outputs ---------------------------------- */
+/* ---- regions: sub-graphs with declared inputs and outputs ------------------------------------ */
 
 /* A body sees only the values it is handed; values of the outer graph are refused inside. */
 
@@ -91,7 +91,7 @@ DRA_API void dra_recompute(dra_graph *g, dra_region_body body, void *user, int n
 DRA_API void dra_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
                        const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out);
 
-/* ---- gradients ----------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 /* Adds the nodes of dx[i] = sum_j dy[j] . d y[j] / d x[i]. `dy` may be NULL, and so may single
  * entries: then y[j] must hold one element and its upstream is 1. An x that no y depends on
@@ -100,7 +100,7 @@ DRA_API void dra_guard(dra_graph *g, dra_value flag, dra_region_body body, void 
 DRA_API void dra_gradient(dra_graph *g, int n_y, const dra_value *y, const dra_value *dy, int n_x,
                           const dra_value *x, dra_value *dx);
 
-/* ---- looking at a graph -------------------------------------------------------------------- */
+/* ---- looking at a graph ---------------------------------------------------------------------- */
 
 /* Checks every node again: types, order, names, donations, regions. dra_compile() does it too. */
 DRA_API dra_status dra_graph_verify(const dra_graph *g, dra_error *err);
@@ -110,7 +110,7 @@ DRA_API dra_status dra_graph_verify(const dra_graph *g, dra_error *err);
 DRA_API size_t dra_graph_text(const dra_graph *g, char *text, size_t size);
 DRA_API size_t dra_graph_dot(const dra_graph *g, char *text, size_t size);
 
-/* ---- compiling and running ----------------------------------------------------------------- */
+/* ---- compiling and running ------------------------------------------------------------------- */
 
 /* Plans the outputs of `g` for `device` (borrowed until dra_program_destroy). The graph may be
  * destroyed afterwards. A graph with an error, without outputs, or with an op the device has no
@@ -172,7 +172,7 @@ DRA_API void dra_profile_enable(dra_buffers *b, bool on);
 /* One row an op, most time first; returns how many there are, writes at most `size`. */
 DRA_API size_t dra_profile_read(const dra_buffers *b, dra_profile_row *rows, size_t size);
 
-/* ---- programs by shape --------------------------------------------------------------------- */
+/* ---- programs by shape ----------------------------------------------------------------------- */
 
 /* Shapes are static, extents are values: what grows has a capacity that doubles, live lengths
  * are i32 inputs. A cache of programs keyed by shapes then stays logarithmic in the length. */

@@ -9,7 +9,7 @@
 #include "dra/graph.h"
 DRA_BEGIN_C
 
-/* ---- the table of ops ---------------------------------------------------------------------- */
+/* ---- the table of ops ------------------------------------------------------------------------ */
 
 typedef struct dra_op_info {
     const char *name;
@@ -45,7 +45,7 @@ DRA_API dra_value dra_copy(dra_graph *g, dra_value x); /* dense, memory of its o
  * to bool: x != 0. Gradient between floats only. */
 DRA_API dra_value dra_cast(dra_graph *g, dra_value x, dra_dtype dtype);
 
-/* ---- pointwise, one input --------------------------------------------------------------------- */
+/* ---- pointwise, one input -------------------------------------------------------------------- */
 
 DRA_API dra_value dra_neg(dra_graph *g, dra_value x); /* also i32 */
 DRA_API dra_value dra_abs(dra_graph *g, dra_value x); /* also i32; slope 0 at 0 */
@@ -73,7 +73,7 @@ DRA_API dra_value dra_silu(dra_graph *g, dra_value x);        /* x sigmoid(x) */
 DRA_API dra_value dra_elu(dra_graph *g, dra_value x);         /* x > 0 ? x : e^x - 1 */
 DRA_API dra_value dra_not(dra_graph *g, dra_value x);         /* bool */
 
-/* ---- pointwise, two inputs of one dtype, shapes broadcast against each other -------------------- */
+/* ---- pointwise, two inputs of one dtype, shapes broadcast against each other ----------------- */
 
 DRA_API dra_value dra_add(dra_graph *g, dra_value a, dra_value b); /* real, i32 */
 DRA_API dra_value dra_sub(dra_graph *g, dra_value a, dra_value b); /* real, i32 */
@@ -102,7 +102,7 @@ DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
 /* s x + t, with numbers. */
 DRA_API dra_value dra_affine(dra_graph *g, dra_value x, double s, double t);
 
-/* ---- reductions ---------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 /* Over `n` axes; with `keep` they stay as size 1. An empty sum is 0; the mean, max and logsumexp of
  * nothing are refused. */
@@ -128,7 +128,7 @@ DRA_API dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k);
 DRA_API dra_value dra_cumsum(dra_graph *g, dra_value x, int axis, bool reverse);
 DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
 
-/* ---- products -------------------------------------------------------------------------------------- */
+/* ---- products -------------------------------------------------------------------------------- */
 
 /* a (..., M, K)  b (..., K, N)  ->  (..., M, N); leading axes broadcast. For transposes pass
  * dra_transpose() of a or b: it costs nothing. */
@@ -136,7 +136,7 @@ DRA_API dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b);
 /* y = x w^T + b:  x (..., I)  w (O, I)  b (O) or none. */
 DRA_API dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b);
 
-/* ---- moving elements ------------------------------------------------------------------------------- */
+/* ---- moving elements ------------------------------------------------------------------------- */
 
 /* All dtypes; gradients for floats. */
 DRA_API dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis);
@@ -156,7 +156,7 @@ DRA_API dra_value dra_scatter_add(dra_graph *g, dra_value x, dra_value index, dr
 /* Rows of a table: table (V, C), ids i32 (...) -> (..., C). An id outside is an error of the run.
  * The table may be bf16 or f16; rows come out in its dtype. */
 DRA_API dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids);
-/* ids i32 (...) -> real (..., n): 1 at the id, else 0; an id outside 0..n-1 gives a row of zeros. */
+/* ids i32 (...) -> real (..., n): 1 at the id, else 0; an id outside 0..n-1 gives zeros only. */
 DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
 /* y = x with rows replaced: x (B, cap, ...), rows (B, T, ...), at i32 (B, T): y[b, at[b,t]] =
  * rows[b,t]; entries with at < 0 write nothing (padding), at >= cap is an error of the run. Within
@@ -164,7 +164,7 @@ DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
  * and it is written in place. */
 DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
 
-/* ---- norms, over the last axis ---------------------------------------------------------------------- */
+/* ---- norms, over the last axis --------------------------------------------------------------- */
 
 /* (x - mean) / sqrt(var + eps) w + b, biased variance; w (C), b (C): either may be none. */
 DRA_API dra_value dra_layer_norm(dra_graph *g, dra_value x, dra_value w, dra_value b, double eps);
@@ -180,7 +180,7 @@ DRA_API dra_value dra_scale_norm(dra_graph *g, dra_value x, dra_value w, double 
 DRA_API dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w,
                                  dra_value b, double eps);
 
-/* ---- softmax, over the last axis ---------------------------------------------------------------------- */
+/* ---- softmax, over the last axis ------------------------------------------------------------- */
 
 /* Entries at or below DRA_MASKED / 2 do not take part; a row without any that does gives 0. */
 #define DRA_MASKED (-1e30)
@@ -205,12 +205,12 @@ typedef enum dra_activation {
 DRA_API dra_value dra_activate(dra_graph *g, dra_value x, dra_activation act);
 DRA_API dra_value dra_glu(dra_graph *g, dra_value x, dra_activation act);
 
-/* ---- random numbers -------------------------------------------------------------------------------------- */
+/* ---- random numbers -------------------------------------------------------------------------- */
 
-/* Philox 4x32-10, keyed by `key` i32 (4) = {seed low, seed high, step low, step high}, by the scopes
- * around and `name`, and by absolute position: element (b, t, rest) of shape (B, T, ...) is drawn
- * at row row[b] (i32 (B), or none: b) and time pos[b] + t (i32 (B), or none: t), so that numbers
- * do not depend on how a sequence is cut or batched. Rank 1 is (T) at row 0. No gradient. */
+/* Philox 4x32-10, keyed by `key` i32 (4) = {seed low, seed high, step low, step high}, by the
+ * scopes around and `name`, and by absolute position: element (b, t, rest) of shape (B, T, ...)
+ * is drawn at row row[b] (i32 (B), or none: b) and time pos[b] + t (i32 (B), or none: t), so that
+ * numbers do not depend on how a sequence is cut or batched. Rank 1 is (T) at row 0. */
 typedef struct dra_random_config {
     const char *name; /* unique in its scope */
     dra_value   key, pos, row;
@@ -221,16 +221,16 @@ DRA_API dra_value dra_random_normal(dra_graph *g, dra_shape shape, const dra_ran
 /* x / (1-p) with probability 1-p, else 0; 0 <= p < 1. Rank of x >= 1. */
 DRA_API dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_random_config *c);
 
-/* ---- positions --------------------------------------------------------------------------------------------- */
+/* ---- positions ------------------------------------------------------------------------------- */
 
 typedef struct dra_rotary_config {
-    double  base;       /* 0: 10000 */
-    int64_t width;      /* channels that turn, even; 0: all */
-    double  stretch;    /* angles are divided by it; 0: 1 */
-    bool    halves;     /* pairs (c, c + width/2) instead of (2c, 2c+1) */
-    double  xpos_base;  /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
-    double  xpos_center;
-    bool    xpos_invert; /* keys: the reciprocal factor */
+    double  base;     /* 0: 10000 */
+    int64_t width;    /* channels that turn, even; 0: all */
+    double  stretch;  /* angles are divided by it; 0: 1 */
+    bool    halves;   /* pairs (c, c + width/2) instead of (2c, 2c+1) */
+    double xpos_base; /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
+    double xpos_center;
+    bool   xpos_invert; /* keys: the reciprocal factor */
 } dra_rotary_config;
 
 /* Turns pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch.
@@ -238,12 +238,12 @@ typedef struct dra_rotary_config {
 DRA_API dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos,
                              const dra_rotary_config *config); /* config may be NULL */
 
-/* ---- losses ---------------------------------------------------------------------------------------------------- */
+/* ---- losses ---------------------------------------------------------------------------------- */
 
 typedef struct dra_cross_entropy_config {
-    int32_t ignore;       /* targets equal to it do not count; only with use_ignore */
+    int32_t ignore; /* targets equal to it do not count; only with use_ignore */
     bool    use_ignore;
-    double  smoothing;    /* target = (1-s) one-hot + s / V */
+    double  smoothing; /* target = (1-s) one-hot + s / V */
 } dra_cross_entropy_config;
 
 /* -log softmax(logits)[target] of each row, 0 for ignored ones: logits (..., V), target i32 (...).
@@ -255,13 +255,16 @@ DRA_API dra_value dra_cross_entropy(dra_graph *g, dra_value logits, dra_value ta
                                     const dra_cross_entropy_config *config);
 /* The same from x (..., C) and the head w (V, C), logits = x w^T, without ever holding all logits:
  * blocks of tokens, whose forward pass also makes dx and dw. */
-DRA_API dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w,
-                                           dra_value target,
+DRA_API dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w, dra_value target,
                                            const dra_cross_entropy_config *config);
 
-/* ---- attention --------------------------------------------------------------------------------------------------- */
+/* ---- attention ------------------------------------------------------------------------------- */
 
-typedef enum dra_attend_path { DRA_ATTEND_AUTO, DRA_ATTEND_PLAIN, DRA_ATTEND_TILED } dra_attend_path;
+typedef enum dra_attend_path {
+    DRA_ATTEND_AUTO,
+    DRA_ATTEND_PLAIN,
+    DRA_ATTEND_TILED
+} dra_attend_path;
 typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD } dra_head_map;
 
 typedef struct dra_attend_config {
@@ -271,20 +274,21 @@ typedef struct dra_attend_config {
     dra_value mask;   /* bool, broadcastable to (B, H, T, J); true = sees */
     dra_value bias;   /* real, broadcastable to (B, H, T, J); added to the logits */
     dra_value slopes; /* real (H): ALiBi, adds -slope |q_pos - k_pos| */
-    dra_value q_pos;  /* i32 (B, T), for slopes and dropout; none: J - T + t */
+    dra_value q_pos;  /* i32 (B, T), for slopes and dropout; none: J - T + t; dropout of a part
+                         of a sequence (random->pos) needs it */
     dra_value k_pos;  /* i32 (B, J), for slopes and dropout; none: j */
 
-    dra_head_map heads; /* which of the K key heads query head h reads: h / (H/K), or h mod K */
-    double scale;       /* of q.k; 0: 1 / sqrt(D) */
-    double softcap;     /* 0: none; else cap tanh(s / cap), before bias and masks */
-    double dropout;     /* of the weights; needs `random` */
+    dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
+    double       scale;   /* of q.k; 0: 1 / sqrt(D) */
+    double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
+    double       dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 
-    int64_t topk;             /* 0: all; else only logits >= the k-th largest count */
-    bool    topk_straight;    /* gradient as if all counted */
-    bool    hard;             /* one-hot of the largest; gradient of the softmax */
+    int64_t         topk;          /* 0: all; else only logits >= the k-th largest */
+    bool            topk_straight; /* gradient as if all counted */
+    bool            hard;          /* one-hot of the largest; gradient of the softmax */
     dra_attend_path path;
-    dra_value *scores; /* where to put the masked logits (B, H, T, J); plain path only */
+    dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.
@@ -299,7 +303,7 @@ DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v
 DRA_API void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t T, int64_t window,
                                  dra_value *lo, dra_value *hi);
 
-/* ---- optimizer ----------------------------------------------------------------------------------------------------- */
+/* ---- optimizer ------------------------------------------------------------------------------- */
 
 /* sqrt of the sum of squares over all values: a real scalar. No gradient. */
 DRA_API dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x);

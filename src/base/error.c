@@ -8,9 +8,15 @@ const char *dra_version(void) { return DRA_VERSION_STRING; }
 const char *dra_status_name(dra_status status)
 {
     static const char *const names[] = {
-        [DRA_OK] = "ok",          [DRA_ERR_SHAPE] = "shape",   [DRA_ERR_DTYPE] = "dtype",
-        [DRA_ERR_VALUE] = "value", [DRA_ERR_NAME] = "name",     [DRA_ERR_INDEX] = "index",
-        [DRA_ERR_GRAD] = "gradient", [DRA_ERR_DEVICE] = "device", [DRA_ERR_MEMORY] = "memory",
+        [DRA_OK] = "ok",
+        [DRA_ERR_SHAPE] = "shape",
+        [DRA_ERR_DTYPE] = "dtype",
+        [DRA_ERR_VALUE] = "value",
+        [DRA_ERR_NAME] = "name",
+        [DRA_ERR_INDEX] = "index",
+        [DRA_ERR_GRAD] = "gradient",
+        [DRA_ERR_DEVICE] = "device",
+        [DRA_ERR_MEMORY] = "memory",
         [DRA_ERR_BIND] = "bind",
     };
     const size_t n = sizeof names / sizeof *names;

@@ -24,10 +24,7 @@ static void *cpu_alloc(dra_device *d, size_t bytes)
     return aligned_alloc(ALIGN, bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN);
 }
 
-static void cpu_free(dra_device *d, void *data)
-{
-    free(data);
-}
+static void cpu_free(dra_device *d, void *data) { free(data); }
 
 static void cpu_copy(dra_device *d, void *to, const void *from, size_t bytes)
 {
@@ -60,10 +57,7 @@ static void cpu_run(dra_device *d, const dra_kernel *k, dra_call *c)
         dra_pool_run(((cpu_device *)d)->pool, k->tiles(c), run_tile, &j);
 }
 
-static int32_t cpu_read_flag(dra_device *d, const int32_t *flag)
-{
-    return *flag;
-}
+static int32_t cpu_read_flag(dra_device *d, const int32_t *flag) { return *flag; }
 
 static void cpu_destroy(dra_device *d)
 {
@@ -71,7 +65,7 @@ static void cpu_destroy(dra_device *d)
     free(d);
 }
 
-static const dra_device_table cpu_table = {cpu_alloc, cpu_free, cpu_copy,     cpu_find,
+static const dra_device_table cpu_table = {cpu_alloc, cpu_free,      cpu_copy,   cpu_find,
                                            cpu_run,   cpu_read_flag, cpu_destroy};
 
 static const dra_simd *find_level(const char *name)

@@ -79,11 +79,13 @@ static void *worker(void *arg)
 {
     dra_pool *p = arg;
     touch_stack();
-    unsigned  seen = 0;
+    unsigned seen = 0;
     while (!atomic_load(&p->stop)) {
         for (int i = 0; i < SPINS && atomic_load(&p->epoch) == seen; i++) {
-            if (i < SPINS_BEFORE_YIELD) relax();
-            else sched_yield();
+            if (i < SPINS_BEFORE_YIELD)
+                relax();
+            else
+                sched_yield();
         }
         if (atomic_load(&p->epoch) == seen) sleep_until_moved(p, seen);
         seen = atomic_load(&p->epoch);
@@ -116,8 +118,10 @@ void dra_pool_run(dra_pool *p, int64_t tiles, dra_pool_tile tile, void *user)
     work(p);
     atomic_fetch_or(&p->gate, CLOSED);
     for (int i = 0; atomic_load_explicit(&p->gate, memory_order_acquire) != CLOSED; i++) {
-        if (i < SPINS_BEFORE_YIELD) relax();
-        else sched_yield();
+        if (i < SPINS_BEFORE_YIELD)
+            relax();
+        else
+            sched_yield();
     }
     pthread_mutex_unlock(&p->owner);
 }

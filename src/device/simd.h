@@ -26,8 +26,8 @@ typedef struct dra_simd {
     dra_real (*max)(int64_t n, const dra_real *x); /* -INFINITY for n = 0; NaN if any is NaN */
     /* y = e^(x - m), returns the sum; y may be x; exactly 0 for arguments far below. */
     dra_real (*exp_sum)(int64_t n, const dra_real *x, dra_real m, dra_real *y);
-    void (*scale)(int64_t n, dra_real s, dra_real *x);                          /* x *= s      */
-    void (*axpy)(int64_t n, dra_real s, const dra_real *x, dra_real *y);        /* y += s x    */
+    void (*scale)(int64_t n, dra_real s, dra_real *x);                   /* x *= s      */
+    void (*axpy)(int64_t n, dra_real s, const dra_real *x, dra_real *y); /* y += s x    */
     void (*gemm)(const dra_gemm *g);
 } dra_simd;
 

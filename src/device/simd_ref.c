@@ -99,11 +99,11 @@ static void store(const dra_gemm *g, int64_t row, int64_t col, bool add,
 /* One block of columns and depth: all rows of A against the packed panels of B. */
 static void gemm_block(const dra_gemm *g, int64_t col, int64_t cols, int64_t k0, int64_t depth)
 {
-    dra_real  b[PANELS * COLS * DEPTH], a[ROWS * DEPTH];
+    dra_real   b[PANELS * COLS * DEPTH], a[ROWS * DEPTH];
     const bool add = g->accumulate || k0 > 0;
     for (int64_t j = 0; j < cols; j += COLS)
-        pack(COLS, cols - j, depth, g->b + k0 * g->b_row + (col + j) * g->b_col, g->b_col,
-             g->b_row, b + j * DEPTH);
+        pack(COLS, cols - j, depth, g->b + k0 * g->b_row + (col + j) * g->b_col, g->b_col, g->b_row,
+             b + j * DEPTH);
     for (int64_t i = 0; i < g->M; i += ROWS) {
         pack(ROWS, g->M - i, depth, g->a + i * g->a_row + k0 * g->a_col, g->a_row, g->a_col, a);
         for (int64_t j = 0; j < cols; j += COLS) {

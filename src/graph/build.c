@@ -19,7 +19,7 @@ bool dra_list_push(dra_list *l, void *item)
     return true;
 }
 
-/* ---- errors ------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 bool             dra_graph_failed(const dra_graph *g) { return g->error.code != DRA_OK; }
 const dra_error *dra_graph_error(const dra_graph *g) { return &g->error; }
@@ -77,7 +77,7 @@ dra_status dra_expect_dtype(dra_graph *g, const dra_node *n, int i, const char *
                        dra_dtype_get(found)->name, dra_dtype_get(dtype)->name);
 }
 
-/* ---- life --------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static dra_graph *graph_new(dra_graph *parent)
 {
@@ -113,7 +113,7 @@ void dra_graph_destroy(dra_graph *g)
     free(g);
 }
 
-/* ---- values ------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 bool dra_owns(const dra_graph *g, dra_value v)
 {
@@ -224,7 +224,7 @@ dra_value dra_state(dra_graph *g, const char *name, dra_dtype dtype, dra_shape s
     return named_value(g, "state", DRA_ROLE_STATE, name, dtype, shape);
 }
 
-/* ---- outputs ------------------------------------------------------------------------------ */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
 static void add_output(dra_graph *g, const char *what, const char *name, dra_value v,
                        dra_value donor)
@@ -280,7 +280,7 @@ void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state)
     add_output(g, "donate", name, v, state);
 }
 
-/* ---- scopes ------------------------------------------------------------------------------- */
+/* ---- scopes ---------------------------------------------------------------------------------- */
 
 void dra_scope_push(dra_graph *g, const char *name)
 {
@@ -314,12 +314,12 @@ uint64_t dra_scope_hash(const dra_graph *g, const char *name) /* FNV-1a */
     return h;
 }
 
-/* ---- nodes -------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static dra_status fill_outputs(dra_graph *g, dra_node *n)
 {
-    dra_type   *types = dra_arena_alloc(&g->arena, (size_t)n->n_out * sizeof *types);
-    dra_status  st = types ? n->op->infer(g, n, types) : out_of_memory(g);
+    dra_type      *types = dra_arena_alloc(&g->arena, (size_t)n->n_out * sizeof *types);
+    dra_status     st = types ? n->op->infer(g, n, types) : out_of_memory(g);
     const uint32_t index = (uint32_t)g->nodes.n - 1;
     for (int i = 0; i < n->n_out && st == DRA_OK; i++) {
         st = check_type(g, n->op->name, &types[i]);
@@ -367,7 +367,7 @@ dra_value dra_add_op(dra_graph *g, const dra_op *op, int n_in, const dra_value *
 
 size_t dra_node_count(const dra_graph *g) { return g->nodes.n; }
 
-/* ---- regions ------------------------------------------------------------------------------ */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 dra_graph *dra_body_create(dra_graph *g, int n_in, const dra_type *in, dra_value *in_values)
 {
@@ -380,8 +380,8 @@ dra_graph *dra_body_create(dra_graph *g, int n_in, const dra_type *in, dra_value
     }
     memcpy(body->scope, g->scope, sizeof body->scope);
     for (int i = 0; i < n_in; i++) {
-        in_values[i] =
-            value_new(body, (dra_value_info){.type = in[i], .role = DRA_ROLE_INPUT, .name = ""});
+        in_values[i] = value_new(
+            body, (dra_value_info){.type = in[i], .role = DRA_ROLE_INPUT, .name = ""});
     }
     return body;
 }
@@ -417,7 +417,8 @@ const dra_node *dra_region_add(dra_graph *g, const dra_op *op, int n_in, const d
 static const dra_graph *body_clone(dra_graph *g, const dra_graph *body)
 {
     size_t n_in = 1;
-    while (n_in < body->values.n && dra_info(body, (dra_value){(uint32_t)n_in})->role != DRA_ROLE_NODE)
+    while (n_in < body->values.n &&
+           dra_info(body, (dra_value){(uint32_t)n_in})->role != DRA_ROLE_NODE)
         n_in++;
     n_in--;
     dra_type  *types = calloc(n_in + 1, sizeof *types);
@@ -446,8 +447,8 @@ static void inline_node(dra_graph *g, const dra_node *n, dra_value *map, dra_val
     for (int j = 0; j < n->n_in; j++) in[j] = map[dra_index(n->in[j])];
     const dra_graph *body = n->body ? body_clone(g, n->body) : NULL;
     if (n->body && !body) return;
-    const dra_node *made =
-        node_add(g, n->op, n->n_in, in, n->n_out, n->op->attr_size ? n->attr : NULL, body);
+    const dra_node *made = node_add(g, n->op, n->n_in, in, n->n_out,
+                                    n->op->attr_size ? n->attr : NULL, body);
     for (int j = 0; made && j < n->n_out; j++) map[dra_index(n->out[j])] = made->out[j];
 }
 
@@ -461,7 +462,8 @@ void dra_inline(dra_graph *g, const dra_graph *body, const dra_value *in, dra_va
     if (!map || !node_in) out_of_memory(g);
     if (map && node_in) {
         for (size_t i = 1, next = 0; i < body->values.n; i++)
-            if (dra_info(body, (dra_value){(uint32_t)i})->role != DRA_ROLE_NODE) map[i] = in[next++];
+            if (dra_info(body, (dra_value){(uint32_t)i})->role != DRA_ROLE_NODE)
+                map[i] = in[next++];
         for (size_t i = 0; i < body->nodes.n && !dra_graph_failed(g); i++)
             inline_node(g, dra_node_at(body, i), map, node_in);
         for (size_t i = 0; i < body->outputs.n; i++)

@@ -62,14 +62,13 @@ dra_memory_report dra_program_memory(const dra_program *p)
 size_t dra_program_text(const dra_program *p, char *text, size_t size)
 {
     const dra_memory_report r = dra_program_memory(p);
-    const int               n = snprintf(
-        text, size,
+    const char *const       format = /* one line each */
         "activations   %12zu bytes in one block (%zu without reuse)\n"
-        "prepared      %12zu bytes, computed by %zu instructions when a parameter changes\n"
+        "prepared      %12zu bytes, made by %zu instructions when a parameter changes\n"
         "bound         %12zu bytes of the caller: inputs, parameters, states\n"
-        "step          %12zu instructions on %s\n",
-        r.activations, r.without_plan, r.prepared, r.prepare_steps, r.bound, r.steps,
-        dra_device_level(p->device));
+        "step          %12zu instructions on %s\n";
+    const int n = snprintf(text, size, format, r.activations, r.without_plan, r.prepared,
+                           r.prepare_steps, r.bound, r.steps, dra_device_level(p->device));
     return n > 0 ? (size_t)n : 0;
 }
 

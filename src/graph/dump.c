@@ -100,8 +100,10 @@ static void dot_graph(sink *s, const dra_graph *g, const char *path)
         put(s, "  n%s_%zu [label=\"%s\"];\n", path, i, n->op->name);
         for (int j = 0; j < n->n_in; j++) {
             const dra_value_info *v = dra_info(g, n->in[j]);
-            if (v->role == DRA_ROLE_NODE) put(s, "  n%s_%u -> n%s_%zu", path, v->node, path, i);
-            else put(s, "  v%s_%u -> n%s_%zu", path, dra_index(n->in[j]), path, i);
+            if (v->role == DRA_ROLE_NODE)
+                put(s, "  n%s_%u -> n%s_%zu", path, v->node, path, i);
+            else
+                put(s, "  v%s_%u -> n%s_%zu", path, dra_index(n->in[j]), path, i);
             put(s, " [label=\"");
             put_type(s, g, n->in[j]);
             put(s, "\"];\n");
@@ -124,8 +126,10 @@ size_t dra_graph_dot(const dra_graph *g, char *text, size_t size)
         const dra_output_info *o = dra_output_at(g, i);
         const dra_value_info  *v = dra_info(g, o->value);
         put(&s, "  o_%zu [shape=box, label=\"%s\"];\n", i, o->name);
-        if (v->role == DRA_ROLE_NODE) put(&s, "  n_%u -> o_%zu;\n", v->node, i);
-        else put(&s, "  v_%u -> o_%zu;\n", dra_index(o->value), i);
+        if (v->role == DRA_ROLE_NODE)
+            put(&s, "  n_%u -> o_%zu;\n", v->node, i);
+        else
+            put(&s, "  v_%u -> o_%zu;\n", dra_index(o->value), i);
     }
     put(&s, "}\n");
     return s.used;

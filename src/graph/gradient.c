@@ -46,7 +46,7 @@ static void accumulate(walk *w, dra_value v, dra_value dv)
 static void step_back(walk *w, const dra_node *n)
 {
     if (!leads_to_x(w, n)) return;
-    dra_value *dy = calloc((size_t)(n->n_out + n->n_in), sizeof *dy), *dx = dy + n->n_out;
+    dra_value *dy = calloc((size_t)(n->n_out + n->n_in), sizeof *dy);
     bool       any = false;
     if (!dy) {
         dra_build_fail(w->g, "gradient", DRA_ERR_MEMORY, "out of memory");
@@ -59,6 +59,7 @@ static void step_back(walk *w, const dra_node *n)
     if (any && !n->op->gradient)
         dra_build_fail(w->g, "gradient", DRA_ERR_GRAD, "op '%s' has none", n->op->name);
     if (any && n->op->gradient) {
+        dra_value *dx = dy + n->n_out;
         n->op->gradient(w->g, n, dy, dx);
         for (int i = 0; i < n->n_in; i++) accumulate(w, n->in[i], dx[i]);
     }
@@ -79,9 +80,9 @@ static bool check_upstream(dra_graph *g, dra_value y, dra_value dy)
     } else if (!dy.id && dra_shape_count(&t->shape) != 1) {
         dra_build_fail(g, "gradient", DRA_ERR_SHAPE, "y %s has several elements and no upstream",
                        dra_type_text(g, y));
-    } else if (dy.id && (!dra_check_values(g, "gradient", 1, &dy) ||
-                         dra_type_of(g, dy)->dtype != DRA_REAL ||
-                         !dra_shape_equal(&dra_type_of(g, dy)->shape, &t->shape))) {
+    } else if (dy.id &&
+               (!dra_check_values(g, "gradient", 1, &dy) || dra_type_of(g, dy)->dtype != DRA_REAL ||
+                !dra_shape_equal(&dra_type_of(g, dy)->shape, &t->shape))) {
         if (!dra_graph_failed(g))
             dra_build_fail(g, "gradient", DRA_ERR_SHAPE, "y %s, its upstream %s",
                            dra_type_text(g, y), dra_type_text(g, dy));

@@ -5,7 +5,12 @@
 #include "base/arena.h"
 #include "graph/op.h"
 
-typedef enum dra_role { DRA_ROLE_NODE, DRA_ROLE_INPUT, DRA_ROLE_PARAMETER, DRA_ROLE_STATE } dra_role;
+typedef enum dra_role {
+    DRA_ROLE_NODE,
+    DRA_ROLE_INPUT,
+    DRA_ROLE_PARAMETER,
+    DRA_ROLE_STATE
+} dra_role;
 
 typedef struct dra_value_info {
     dra_type    type;

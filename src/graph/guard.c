@@ -16,10 +16,10 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
         const dra_type *t = dra_type_of(g, n->in[1 + i]);
         out[i] = *dra_body_output_type(n->body, i);
         if (t->dtype != out[i].dtype || !dra_shape_equal(&t->shape, &out[i].shape))
-            return dra_op_fail(g, n, DRA_ERR_SHAPE, "otherwise %d is %s, the body returns %s", i,
-                               dra_type_text(g, n->in[1 + i]),
-                               dra_type_text((dra_graph *)n->body,
-                                             dra_output_at(n->body, (size_t)i)->value));
+            return dra_op_fail(
+                g, n, DRA_ERR_SHAPE, "otherwise %d is %s, the body returns %s", i,
+                dra_type_text(g, n->in[1 + i]),
+                dra_type_text((dra_graph *)n->body, dra_output_at(n->body, (size_t)i)->value));
     }
     return DRA_OK;
 }
@@ -69,7 +69,7 @@ static void body_gradient(dra_graph *b, void *user, const dra_value *in, dra_val
 static void input_gradients(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx,
                             dra_value *room, int *which)
 {
-    const int n_in = n->n_in - 1 - n->n_out;
+    const int  n_in = n->n_in - 1 - n->n_out;
     dra_value *in = room, *zeros = in + n_in + n->n_out, *d = zeros + n_in;
     back       k = {n->body, n_in, n->n_out, 0, dy, which};
     int        fed = n_in;
@@ -92,8 +92,10 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
         if (dy[i].id) dx[1 + i] = when_skipped(g, n->in[0], dy[i]);
     dra_value *room = calloc((size_t)(3 * n->n_in), sizeof *room);
     int       *which = calloc((size_t)n->n_in, sizeof *which);
-    if (room && which) input_gradients(g, n, dy, dx, room, which);
-    else dra_op_fail(g, n, DRA_ERR_MEMORY, "out of memory");
+    if (room && which)
+        input_gradients(g, n, dy, dx, room, which);
+    else
+        dra_op_fail(g, n, DRA_ERR_MEMORY, "out of memory");
     free(room);
     free(which);
 }

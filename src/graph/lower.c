@@ -17,157 +17,7 @@ typedef struct frame { /* one graph being lowered into one block */
     bool            *used;  /* by value */
 } frame;
 
-static dra_status no_memory(dra_program *p)
-{
-    if (p->error.code == DRA_OK) dra_fail(&p->error, DRA_ERR_MEMORY, "compile: out of memory");
-    return DRA_ERR_MEMORY;
-}
-
-static bool failed(const dra_program *p) { return p->error.code != DRA_OK; }
-
-/* ---- storages and instructions --------------------------------------------------------------- */
-
-int32_t dra_storage_new(dra_program *p, dra_storage s)
-{
-    if (p->n_storage == p->storage_room) {
-        const size_t room = p->storage_room ? 2 * p->storage_room : 64;
-        dra_storage *grown = realloc(p->storage, room * sizeof *grown);
-        if (!grown || room > INT32_MAX) {
-            if (grown) p->storage = grown;
-            no_memory(p);
-            return -1;
-        }
-        p->storage = grown;
-        p->storage_room = room;
-    }
-    s.alias = -1;
-    p->storage[p->n_storage] = s;
-    return (int32_t)p->n_storage++;
-}
-
-static int32_t block_new(dra_program *p)
-{
-    if (p->n_block == p->block_room) {
-        const size_t room = p->block_room ? 2 * p->block_room : 8;
-        dra_block   *grown = realloc(p->block, room * sizeof *grown);
-        if (!grown) {
-            no_memory(p);
-            return -1;
-        }
-        p->block = grown;
-        p->block_room = room;
-    }
-    p->block[p->n_block] = (dra_block){.memory = -1};
-    return (int32_t)p->n_block++;
-}
-
-static bool push_instr(dra_program *p, int32_t block, dra_instr *in)
-{
-    dra_block *b = &p->block[block];
-    if (b->n == b->room) {
-        const size_t room = b->room ? 2 * b->room : 32;
-        dra_instr  **grown = realloc(b->instr, room * sizeof(dra_instr *));
-        if (!grown) return false;
-        b->instr = grown;
-        b->room = room;
-    }
-    b->instr[b->n++] = in;
-    return true;
-}
-
-dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out)
-{
-    dra_instr *in = dra_arena_alloc(&p->arena, sizeof *in);
-    if (in) {
-        *in = (dra_instr){.op = op, .n_in = n_in, .n_out = n_out, .scratch = -1};
-        in->in = dra_arena_alloc(&p->arena, (size_t)n_in * sizeof *in->in);
-        in->out = dra_arena_alloc(&p->arena, (size_t)n_out * sizeof *in->out);
-        in->tensors = p->n_tensors;
-        in->number = p->n_instr++;
-        p->n_tensors += (size_t)(n_in + n_out);
-    }
-    if (!in || !in->in || !in->out || !push_instr(p, block, in)) {
-        no_memory(p);
-        return NULL;
-    }
-    return in;
-}
-
-static dra_place dense_place(int32_t storage, const dra_type *t)
-{
-    dra_place place = {.storage = storage, .tensor = {.dtype = t->dtype, .shape = t->shape}};
-    dra_tensor_make_dense(&place.tensor);
-    return place;
-}
-
-static size_t type_bytes(const dra_type *t)
-{
-    size_t bytes = 0;
-    dra_type_bytes(t->dtype, &t->shape, &bytes);
-    return bytes;
-}
-
-static dra_place local_place(dra_program *p, int32_t block, const dra_type *t)
-{
-    const dra_storage s = {.kind = DRA_STORAGE_LOCAL, .block = block, .bytes = type_bytes(t)};
-    return dense_place(dra_storage_new(p, s), t);
-}
-
-static dra_place moving_place(dra_program *p, int32_t block, const dra_type *t)
-{
-    const dra_storage s = {.kind = DRA_STORAGE_MOVING, .block = block, .bytes = type_bytes(t)};
-    return dense_place(dra_storage_new(p, s), t);
-}
-
-/* ---- kernels ---------------------------------------------------------------------------------- */
-
-static void find_kernel(dra_program *p, dra_instr *in)
-{
-    in->kernel = p->device->table->find(p->device, in->op);
-    if (!in->kernel) {
-        if (!failed(p))
-            dra_fail(&p->error, DRA_ERR_DEVICE, "compile: the device has no kernel for '%s'",
-                     in->op->name);
-        return;
-    }
-    for (int i = 0; i < in->n_in + in->n_out && !failed(p); i++) {
-        const dra_place *place = i < in->n_in ? &in->in[i] : &in->out[i - in->n_in];
-        if (!(in->kernel->dtypes & DRA_BIT(place->tensor.dtype)))
-            dra_fail(&p->error, DRA_ERR_DTYPE, "compile: the kernel of '%s' does not take %s",
-                     in->op->name, dra_dtype_get(place->tensor.dtype)->name);
-    }
-}
-
-/* A call without data, for the functions of a kernel that look at shapes alone. */
-static void add_scratch(dra_program *p, int32_t block, dra_instr *in)
-{
-    if (failed(p) || !in->kernel->scratch) return;
-    dra_tensor *t = calloc((size_t)(in->n_in + in->n_out) + 1, sizeof *t);
-    if (!t) {
-        no_memory(p);
-        return;
-    }
-    for (int i = 0; i < in->n_in; i++) t[i] = in->in[i].tensor;
-    for (int i = 0; i < in->n_out; i++) t[in->n_in + i] = in->out[i].tensor;
-    const dra_call c = {.attr = in->attr, .in = t, .out = t + in->n_in, .n_in = in->n_in,
-                        .n_out = in->n_out, .simd = p->device->simd};
-    const size_t bytes = in->kernel->scratch(&c);
-    free(t);
-    if (bytes)
-        in->scratch = dra_storage_new(
-            p, (dra_storage){.kind = DRA_STORAGE_LOCAL, .block = block, .bytes = bytes});
-}
-
-void dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to)
-{
-    dra_instr *in = dra_instr_new(p, block, &dra_op_copy, 1, 1);
-    if (!in) return;
-    in->in[0] = *from;
-    in->out[0] = *to;
-    find_kernel(p, in);
-}
-
-/* ---- frames ------------------------------------------------------------------------------------ */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static bool frame_open(frame *f, dra_program *p, const dra_graph *g, int32_t block)
 {
@@ -178,7 +28,7 @@ static bool frame_open(frame *f, dra_program *p, const dra_graph *g, int32_t blo
     f->fixed = calloc(n, sizeof *f->fixed);
     f->used = calloc(n, sizeof *f->used);
     if (!f->place || !f->dense || !f->fixed || !f->used) {
-        no_memory(p);
+        dra_no_memory(p);
         return false;
     }
     for (size_t i = 0; i < n; i++) f->place[i].storage = f->dense[i].storage = -1;
@@ -222,7 +72,7 @@ static dra_place dense_of(frame *f, dra_value v)
     const dra_type *t = dra_type_of(f->g, v);
     if (dra_tensor_is_dense(&f->place[i].tensor)) return f->place[i];
     if (f->dense[i].storage < 0) {
-        f->dense[i] = local_place(f->p, home(f, f->fixed[i]), t);
+        f->dense[i] = dra_local_place(f->p, home(f, f->fixed[i]), t);
         dra_emit_copy(f->p, home(f, f->fixed[i]), &f->place[i], &f->dense[i]);
     }
     return f->dense[i];
@@ -238,7 +88,7 @@ static bool suits(dra_layout layout, const dra_tensor *t)
     return dra_tensor_is_dense(t);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static void lower_graph(frame *f);
 
@@ -273,7 +123,7 @@ static void lower_kernel(frame *f, const dra_node *n)
     const int32_t block = home(f, fixed);
     dra_place    *in = calloc((size_t)n->n_in + 1, sizeof *in);
     if (!in) {
-        no_memory(f->p);
+        dra_no_memory(f->p);
         return;
     }
     for (int i = 0; i < n->n_in; i++) { /* copies come before the instruction itself */
@@ -286,18 +136,18 @@ static void lower_kernel(frame *f, const dra_node *n)
         for (int i = 0; i < n->n_out; i++) {
             const dra_type *t = dra_type_of(f->g, n->out[i]);
             const uint32_t  v = dra_index(n->out[i]);
-            instr->out[i] = f->used[v] ? local_place(f->p, block, t) : dense_place(-1, t);
+            instr->out[i] = f->used[v] ? dra_local_place(f->p, block, t) : dra_dense_place(-1, t);
             f->place[v] = instr->out[i];
             f->fixed[v] = fixed;
         }
         instr->attr = dra_arena_copy(&f->p->arena, n->attr, n->op->attr_size);
-        find_kernel(f->p, instr);
-        add_scratch(f->p, block, instr);
+        dra_find_kernel(f->p, instr);
+        dra_add_scratch(f->p, block, instr);
     }
     free(in);
 }
 
-/* ---- regions ----------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------- */
 
 /* Makes storage `to` hold the result of a body's output: the instruction that computes it writes
  * there directly when its memory is its own and not promised to another output; otherwise a copy
@@ -364,7 +214,7 @@ static bool scan_arrays(dra_program *p, dra_region *r)
     dra_place   *places = dra_arena_alloc(&p->arena, (3 * c + x + y) * sizeof *places);
     int32_t     *ids = dra_arena_alloc(&p->arena, (2 * c + x + y) * sizeof *ids);
     if (!places || !ids) {
-        no_memory(p);
+        dra_no_memory(p);
         return false;
     }
     r->carry[0] = places, r->carry[1] = places + c, r->kept = places + 2 * c;
@@ -381,12 +231,12 @@ static void scan_inputs(frame *f, const dra_node *n, dra_region *r, frame *body)
         const dra_type *t = dra_type_of(n->body, (dra_value){(uint32_t)i + 1});
         dra_place       inside = f->place[v];
         if (i < r->carries) {
-            inside = moving_place(p, r->block, t);
+            inside = dra_moving_place(p, r->block, t);
             r->carry_in[i] = inside.storage;
         } else if (i < r->carries + r->xs) { /* x[t]: the strides of x without the first */
             const int x = i - r->carries;
             r->x[x] = f->place[v];
-            inside = moving_place(p, r->block, t);
+            inside = dra_moving_place(p, r->block, t);
             for (int32_t d = 0; d < t->shape.rank; d++)
                 inside.tensor.stride[d] = r->x[x].tensor.stride[d + 1];
             r->x_in[x] = inside.storage;
@@ -402,8 +252,8 @@ static void scan_outputs(frame *f, const dra_node *n, dra_region *r, frame *body
         const dra_value inner = body_output(body, i);
         const bool      is_y = i >= r->carries;
         if (is_y && !f->used[dra_index(n->out[i])]) continue;
-        const dra_place to = moving_place(p, r->block, dra_type_of(n->body, inner));
-        if (failed(p)) return;
+        const dra_place to = dra_moving_place(p, r->block, dra_type_of(n->body, inner));
+        if (dra_program_failed(p)) return;
         *(is_y ? &r->y_out[i - r->carries] : &r->carry_out[i]) = to.storage;
         claim(body, inner, &to);
     }
@@ -417,11 +267,11 @@ static void scan_outside(frame *f, const dra_node *n, int32_t block, dra_region 
         const dra_type *t = dra_type_of(f->g, n->out[i]);
         const uint32_t  v = dra_index(n->out[i]);
         const bool      carry = i < r->carries;
-        const dra_place place =
-            f->used[v] || carry ? local_place(p, block, t) : dense_place(-1, t);
+        const dra_place place = f->used[v] || carry ? dra_local_place(p, block, t)
+                                                    : dra_dense_place(-1, t);
         if (carry) {
             r->carry[0][i] = place;
-            r->carry[1][i] = local_place(p, block, t);
+            r->carry[1][i] = dra_local_place(p, block, t);
             dra_emit_copy(p, block, &f->place[dra_index(n->in[i])], &r->carry[r->length % 2][i]);
         } else if (i < r->carries + r->ys) {
             r->y[i - r->carries] = place;
@@ -440,12 +290,17 @@ static void lower_scan(frame *f, const dra_node *n)
     const int32_t        block = home(f, fixed);
     frame                body = {0};
     if (!r) {
-        no_memory(f->p);
+        dra_no_memory(f->p);
         return;
     }
-    *r = (dra_region){.length = a->length, .border = a->border, .reverse = a->reverse,
-                      .carries = a->carries, .xs = a->xs, .ys = a->ys, .otherwise = -1};
-    r->block = block_new(f->p);
+    *r = (dra_region){.length = a->length,
+                      .border = a->border,
+                      .reverse = a->reverse,
+                      .carries = a->carries,
+                      .xs = a->xs,
+                      .ys = a->ys,
+                      .otherwise = -1};
+    r->block = dra_block_new(f->p);
     r->flag.storage = -1;
     if (r->block >= 0 && scan_arrays(f->p, r) && frame_open(&body, f->p, n->body, r->block)) {
         for (int i = 0; i < a->carries + a->ys; i++)
@@ -453,17 +308,18 @@ static void lower_scan(frame *f, const dra_node *n)
                 body.used[dra_index(body_output(&body, i))] = true;
         scan_inputs(f, n, r, &body);
         lower_graph(&body);
-        if (!failed(f->p)) scan_outputs(f, n, r, &body);
-        if (!failed(f->p)) scan_outside(f, n, block, r);
+        if (!dra_program_failed(f->p)) scan_outputs(f, n, r, &body);
+        if (!dra_program_failed(f->p)) scan_outside(f, n, block, r);
         for (int i = 0; i < n->n_out; i++) f->fixed[dra_index(n->out[i])] = fixed;
         /* touched outside: x; both buffers of the carries, y, kept */
         const size_t n_out = (size_t)(3 * r->carries + r->ys);
         dra_place   *out = calloc(n_out + 1, sizeof *out);
-        if (!out) no_memory(f->p);
+        if (!out) dra_no_memory(f->p);
         for (size_t i = 0; out && i < n_out; i++) /* they stand one after the other, x between */
             out[i] = i < (size_t)(3 * r->carries) ? r->carry[0][i]
                                                   : r->y[i - (size_t)(3 * r->carries)];
-        if (out && !failed(f->p)) region_instr(f, n, block, r, r->x, r->xs, out, (int)n_out);
+        if (out && !dra_program_failed(f->p))
+            region_instr(f, n, block, r, r->x, r->xs, out, (int)n_out);
         free(out);
     }
     frame_close(&body);
@@ -480,7 +336,7 @@ static void guard_body(frame *f, const dra_node *n, dra_region *r, const dra_pla
         for (int i = 0; i < n->n_out; i++)
             if (out[i].storage >= 0) body.used[dra_index(body_output(&body, i))] = true;
         lower_graph(&body);
-        for (int i = 0; i < n->n_out && !failed(f->p); i++)
+        for (int i = 0; i < n->n_out && !dra_program_failed(f->p); i++)
             if (out[i].storage >= 0) claim(&body, body_output(&body, i), &out[i]);
     }
     frame_close(&body);
@@ -491,46 +347,51 @@ static void lower_guard(frame *f, const dra_node *n)
     dra_region *r = dra_arena_alloc(&f->p->arena, sizeof *r);
     dra_place  *out = calloc((size_t)n->n_out + 1, sizeof *out);
     if (!r || !out) {
-        no_memory(f->p);
+        dra_no_memory(f->p);
         free(out);
         return;
     }
     *r = (dra_region){.flag = place_of(f, n->in[0])};
-    r->block = block_new(f->p);
-    r->otherwise = block_new(f->p);
+    r->block = dra_block_new(f->p);
+    r->otherwise = dra_block_new(f->p);
     const bool    fixed = all_fixed(f, n);
     const int32_t block = home(f, fixed);
     for (int i = 0; i < n->n_out; i++) {
         const dra_type *t = dra_type_of(f->g, n->out[i]);
         const uint32_t  v = dra_index(n->out[i]);
-        out[i] = f->used[v] ? local_place(f->p, block, t) : dense_place(-1, t);
+        out[i] = f->used[v] ? dra_local_place(f->p, block, t) : dra_dense_place(-1, t);
         f->place[v] = out[i];
         f->fixed[v] = fixed;
     }
-    if (!failed(f->p)) guard_body(f, n, r, out);
-    for (int i = 0; i < n->n_out && !failed(f->p); i++) {
+    if (!dra_program_failed(f->p)) guard_body(f, n, r, out);
+    for (int i = 0; i < n->n_out && !dra_program_failed(f->p); i++) {
         const dra_place otherwise = place_of(f, n->in[1 + i]);
         if (out[i].storage >= 0) dra_emit_copy(f->p, r->otherwise, &otherwise, &out[i]);
     }
-    if (!failed(f->p)) region_instr(f, n, block, r, &r->flag, 1, out, n->n_out);
+    if (!dra_program_failed(f->p)) region_instr(f, n, block, r, &r->flag, 1, out, n->n_out);
     free(out);
 }
 
-/* ---- a whole graph ------------------------------------------------------------------------------ */
+/* ---- a whole graph --------------------------------------------------------------------------- */
 
 static void lower_node(frame *f, const dra_node *n)
 {
-    if (n->op == &dra_op_recompute) lower_recompute(f, n);
-    else if (n->op == &dra_op_scan) lower_scan(f, n);
-    else if (n->op == &dra_op_guard) lower_guard(f, n);
-    else if (n->op->flags & DRA_OP_VIEW) lower_view(f, n);
-    else lower_kernel(f, n);
+    if (n->op == &dra_op_recompute)
+        lower_recompute(f, n);
+    else if (n->op == &dra_op_scan)
+        lower_scan(f, n);
+    else if (n->op == &dra_op_guard)
+        lower_guard(f, n);
+    else if (n->op->flags & DRA_OP_VIEW)
+        lower_view(f, n);
+    else
+        lower_kernel(f, n);
 }
 
 static void lower_graph(frame *f)
 {
     mark_used(f);
-    for (size_t i = 0; i < dra_node_count(f->g) && !failed(f->p); i++) {
+    for (size_t i = 0; i < dra_node_count(f->g) && !dra_program_failed(f->p); i++) {
         const dra_node *n = dra_node_at(f->g, i);
         if (node_used(f, n)) lower_node(f, n);
     }
@@ -541,19 +402,21 @@ static void lower_inputs(frame *f)
     dra_program *p = f->p;
     p->slot = dra_arena_alloc(&p->arena, dra_value_count(f->g) * sizeof *p->slot);
     if (!p->slot) {
-        no_memory(p);
+        dra_no_memory(p);
         return;
     }
     for (size_t i = 1; i < dra_value_count(f->g); i++) {
         const dra_value_info *v = f->g->values.at[i];
         if (v->role == DRA_ROLE_NODE) continue;
         const int32_t     slot = (int32_t)p->n_slot++;
-        const dra_storage s = {.kind = DRA_STORAGE_BOUND, .block = DRA_BLOCK_STEP, .slot = slot,
-                               .bytes = type_bytes(&v->type)};
+        const dra_storage s = {.kind = DRA_STORAGE_BOUND,
+                               .block = DRA_BLOCK_STEP,
+                               .slot = slot,
+                               .bytes = dra_bytes_of(&v->type)};
         p->slot[slot] = (dra_slot){dra_arena_text(&p->arena, v->name),
                                    v->role == DRA_ROLE_PARAMETER, false, s.bytes,
                                    dra_storage_new(p, s)};
-        f->place[i] = dense_place(p->slot[slot].storage, &v->type);
+        f->place[i] = dra_dense_place(p->slot[slot].storage, &v->type);
         f->fixed[i] = v->role == DRA_ROLE_PARAMETER;
     }
 }
@@ -563,31 +426,32 @@ static void lower_outputs(frame *f)
     dra_program *p = f->p;
     p->n_result = f->g->outputs.n;
     p->result = dra_arena_alloc(&p->arena, p->n_result * sizeof *p->result);
-    for (size_t i = 0; p->result && i < p->n_result && !failed(p); i++) {
+    for (size_t i = 0; p->result && i < p->n_result && !dra_program_failed(p); i++) {
         const dra_output_info *o = dra_output_at(f->g, i);
         dra_result_slot       *r = &p->result[i];
         *r = (dra_result_slot){dra_arena_text(&p->arena, o->name), dense_of(f, o->value), -1};
-        if (!r->name) no_memory(p);
+        if (!r->name) dra_no_memory(p);
         if (!o->donor.id) continue;
         r->donor = place_of(f, o->donor).storage;
         p->storage[r->donor].donor = true;
         if (p->slot[p->storage[r->donor].slot].parameter) p->updates_parameters = true;
     }
-    if (!p->result) no_memory(p);
+    if (!p->result) dra_no_memory(p);
 }
 
 dra_status dra_lower(const dra_graph *g, dra_program *p)
 {
     frame f = {0};
-    if (block_new(p) == DRA_BLOCK_PREPARE && block_new(p) == DRA_BLOCK_STEP &&
+    if (dra_block_new(p) == DRA_BLOCK_PREPARE && dra_block_new(p) == DRA_BLOCK_STEP &&
         frame_open(&f, p, g, DRA_BLOCK_STEP)) {
         lower_inputs(&f);
         for (size_t i = 0; i < g->outputs.n; i++)
             f.used[dra_index(dra_output_at(g, i)->value)] = true;
-        if (!failed(p)) lower_graph(&f);
-        if (!failed(p)) lower_outputs(&f);
+        if (!dra_program_failed(p)) lower_graph(&f);
+        if (!dra_program_failed(p)) lower_outputs(&f);
         for (size_t i = 0, slot = 0; i < dra_value_count(g); i++)
-            if (i && ((dra_value_info *)g->values.at[i])->role != DRA_ROLE_NODE && !failed(p))
+            if (i && ((dra_value_info *)g->values.at[i])->role != DRA_ROLE_NODE &&
+                !dra_program_failed(p))
                 p->slot[slot++].used = f.used[i];
     }
     frame_close(&f);

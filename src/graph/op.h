@@ -18,8 +18,8 @@ typedef struct dra_type {
 typedef struct dra_op dra_op;
 
 typedef struct dra_node {
-    const dra_op   *op;
-    int             n_in, n_out;
+    const dra_op    *op;
+    int              n_in, n_out;
     const dra_value *in;
     dra_value       *out;
     const void      *attr; /* the op's own struct, op->attr_size bytes of plain data */
@@ -31,16 +31,16 @@ typedef struct dra_cost {
 } dra_cost;
 
 typedef enum dra_layout { /* what strides of its inputs an op's kernels take */
-    DRA_LAYOUT_ANY,
-    DRA_LAYOUT_ROWS, /* last axis contiguous */
-    DRA_LAYOUT_DENSE
+                          DRA_LAYOUT_ANY,
+                          DRA_LAYOUT_ROWS, /* last axis contiguous */
+                          DRA_LAYOUT_DENSE
 } dra_layout;
 
-enum { /* flags */
-    DRA_OP_VIEW = 1,   /* the output is the memory of input 0, seen through view()          */
-    DRA_OP_PAIRED = 2, /* output i may take over the memory of input i                       */
-    DRA_OP_REGION = 4, /* run by the executor: scan, guard, recompute                        */
-    DRA_OP_NO_GRAD = 8 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
+enum {                    /* flags */
+       DRA_OP_VIEW = 1,   /* the output is the memory of input 0, seen through view()          */
+       DRA_OP_PAIRED = 2, /* output i may take over the memory of input i                       */
+       DRA_OP_REGION = 4, /* run by the executor: scan, guard, recompute                        */
+       DRA_OP_NO_GRAD = 8 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
 };
 
 enum { DRA_MANY = -1 }; /* n_in, n_out: as many as the node has */
@@ -70,7 +70,7 @@ struct dra_op {
     bool (*view)(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start);
 };
 
-/* ---- for builders -------------------------------------------------------------------------- */
+/* ---- for builders ---------------------------------------------------------------------------- */
 
 /* Adds a node; attr is copied. Returns NULL, with the graph's error set, on any mistake. */
 const dra_node *dra_node_add(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
@@ -103,12 +103,12 @@ dra_status dra_expect_dtype(dra_graph *g, const dra_node *n, int i, const char *
 /* Hash of the scopes around the node being built and `name`: the "op path" of random numbers. */
 uint64_t dra_scope_hash(const dra_graph *g, const char *name);
 
-/* ---- for ops that are regions --------------------------------------------------------------- */
+/* ---- for ops that are regions ---------------------------------------------------------------- */
 
 /* A sub-graph of g, with inputs of the given types. NULL on error. */
 dra_graph *dra_body_create(dra_graph *g, int n_in, const dra_type *in, dra_value *in_values);
 /* Declares what the body returns; checks that the values belong to it. */
-bool dra_body_return(dra_graph *g, dra_graph *body, int n, const dra_value *out);
+bool            dra_body_return(dra_graph *g, dra_graph *body, int n, const dra_value *out);
 const dra_node *dra_region_add(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
                                const void *attr, const dra_graph *body);
 /* Builds the nodes of `body` again inside g, fed by `in`; out: what the body returns. */
@@ -117,8 +117,8 @@ int  dra_body_outputs(const dra_graph *body);
 const dra_type *dra_body_output_type(const dra_graph *body, int i);
 
 /* dra_gradient() that looks only at nodes added since `first` (see dra_node_count). */
-void dra_gradient_since(dra_graph *g, size_t first, int n_y, const dra_value *y,
-                        const dra_value *dy, int n_x, const dra_value *x, dra_value *dx);
+void   dra_gradient_since(dra_graph *g, size_t first, int n_y, const dra_value *y,
+                          const dra_value *dy, int n_x, const dra_value *x, dra_value *dx);
 size_t dra_node_count(const dra_graph *g);
 
 /* Ops the graph itself has to know by name. */

@@ -12,7 +12,7 @@ static size_t taken(const dra_program *p, size_t bytes)
     return (bytes + ALIGN - 1) / ALIGN * ALIGN + 2 * p->guard;
 }
 
-/* ---- liveness ----------------------------------------------------------------------------------- */
+/* ---- liveness -------------------------------------------------------------------------------- */
 
 typedef void (*visit)(dra_program *p, int32_t storage, void *user);
 
@@ -73,7 +73,7 @@ static void mark_kept(dra_program *p)
         p->storage[dra_root(p, p->result[i].place.storage)].kept = true;
 }
 
-/* ---- in place ------------------------------------------------------------------------------------ */
+/* ---- in place -------------------------------------------------------------------------------- */
 
 static bool covers(const dra_program *p, const dra_place *place)
 {
@@ -85,7 +85,8 @@ static bool covers(const dra_program *p, const dra_place *place)
 
 static bool same_place(const dra_place *a, const dra_place *b)
 {
-    if (a->offset != b->offset || !dra_shape_equal(&a->tensor.shape, &b->tensor.shape)) return false;
+    if (a->offset != b->offset || !dra_shape_equal(&a->tensor.shape, &b->tensor.shape))
+        return false;
     for (int32_t i = 0; i < a->tensor.shape.rank; i++)
         if (a->tensor.stride[i] != b->tensor.stride[i]) return false;
     return true;
@@ -148,7 +149,7 @@ static void share_in_place(dra_program *p, int32_t block)
     }
 }
 
-/* ---- donations ----------------------------------------------------------------------------------- */
+/* ---- donations ------------------------------------------------------------------------------- */
 
 /* Results that take over a state and are not there already: write there directly if the old value
  * is dead by then, else copy at the end. */
@@ -175,7 +176,7 @@ static void donate(dra_program *p)
     }
 }
 
-/* ---- offsets ------------------------------------------------------------------------------------- */
+/* ---- offsets --------------------------------------------------------------------------------- */
 
 typedef struct sized {
     size_t  bytes;
@@ -233,7 +234,8 @@ static dra_status place_block(dra_program *p, int32_t block)
     }
     for (size_t i = 0; i < p->n_storage; i++) {
         const dra_storage *s = &p->storage[i];
-        if (s->block == block && s->kind == DRA_STORAGE_LOCAL) b->without_plan += taken(p, s->bytes);
+        if (s->block == block && s->kind == DRA_STORAGE_LOCAL)
+            b->without_plan += taken(p, s->bytes);
         if (s->alias < 0 && needs_memory(s, block)) order[n++] = (sized){s->bytes, (int32_t)i};
     }
     qsort(order, n, sizeof *order, larger_first);
@@ -247,7 +249,7 @@ static dra_status place_block(dra_program *p, int32_t block)
     return DRA_OK;
 }
 
-/* ---- all blocks ----------------------------------------------------------------------------------- */
+/* ---- all blocks ------------------------------------------------------------------------------ */
 
 static void to_root(const dra_program *p, size_t n, dra_place *place)
 {
@@ -262,7 +264,7 @@ static void ids_to_root(const dra_program *p, int32_t n, int32_t *id)
 static void region_to_roots(const dra_program *p, dra_region *r)
 {
     to_root(p, 1, &r->flag);
-    if (!r->x && !r->carry[0]) return; /* a guard */
+    if (!r->x && !r->carry[0]) return;                                 /* a guard */
     to_root(p, (size_t)(3 * r->carries + r->xs + r->ys), r->carry[0]); /* one array */
     ids_to_root(p, r->carries, r->carry_in);
     ids_to_root(p, r->carries, r->carry_out);

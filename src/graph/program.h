@@ -42,13 +42,13 @@ typedef struct dra_region { /* what the executor needs beside the instruction */
     bool    reverse;
     int32_t carries, xs, ys;
     /* scan, by number of carry, x and y; places of the outer block and moving storages inside */
-    dra_place *carry[2];  /* the two buffers of each carry; [0] holds the last value */
-    dra_place *x, *y;     /* y: storage < 0 where nobody reads it */
-    dra_place *kept;      /* carries at borders; storage < 0 where nobody reads them */
+    dra_place *carry[2]; /* the two buffers of each carry; [0] holds the last value */
+    dra_place *x, *y;    /* y: storage < 0 where nobody reads it */
+    dra_place *kept;     /* carries at borders; storage < 0 where nobody reads them */
     int32_t   *carry_in, *carry_out, *x_in, *y_out;
     /* guard: flag, and copies for the case that the body does not run */
-    dra_place  flag;
-    int32_t    otherwise; /* a block of copies */
+    dra_place flag;
+    int32_t   otherwise; /* a block of copies */
 } dra_region;
 
 typedef struct dra_instr {
@@ -119,9 +119,23 @@ dra_status dra_plan(dra_program *p);
 dra_status dra_compile_guarded(const dra_graph *g, dra_device *device, size_t guard,
                                dra_program **out, dra_error *err);
 
-/* For both. */
-int32_t    dra_storage_new(dra_program *p, dra_storage s);
+/* ---- parts.c: what lowering and planning build a program from ------------------------------- */
+
+static inline bool dra_program_failed(const dra_program *p) { return p->error.code != DRA_OK; }
+dra_status         dra_no_memory(dra_program *p); /* keeps the error */
+
+int32_t    dra_storage_new(dra_program *p, dra_storage s); /* -1: out of memory */
+int32_t    dra_block_new(dra_program *p);
 dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
-void       dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to);
+
+size_t    dra_bytes_of(const dra_type *t);
+dra_place dra_dense_place(int32_t storage, const dra_type *t);
+dra_place dra_local_place(dra_program *p, int32_t block, const dra_type *t); /* memory of its own */
+dra_place dra_moving_place(dra_program *p, int32_t block, const dra_type *t); /* set by a scan */
+
+/* The device's kernel for an instruction whose places are set, and the scratch memory it wants. */
+void dra_find_kernel(dra_program *p, dra_instr *in);
+void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in);
+void dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to);
 
 #endif

@@ -13,18 +13,18 @@ typedef struct timing {
 
 struct dra_buffers {
     const dra_program *p;
-    unsigned char    **base;    /* by storage */
-    dra_tensor        *tensors; /* of all instructions, one after the other */
+    unsigned char    **base;      /* by storage */
+    dra_tensor        *tensors;   /* of all instructions, one after the other */
     void              *memory[2]; /* prepare, step */
-    bool              *bound;   /* by slot */
-    bool               changed; /* a parameter changed since the last prepare */
+    bool              *bound;     /* by slot */
+    bool               changed;   /* a parameter changed since the last prepare */
     int64_t            prepare_runs;
     timing            *timing; /* by instruction */
     bool               profile;
     dra_fault          fault;
 };
 
-/* ---- buffers ------------------------------------------------------------------------------------ */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 /* Addresses of everything in planned memory. A storage around a body is placed before the body's
  * own, because blocks are created from the outside in. */
@@ -138,7 +138,7 @@ const void *dra_result(const dra_buffers *b, const char *name)
 
 int64_t dra_prepare_runs(const dra_buffers *b) { return b->prepare_runs; }
 
-/* ---- instructions -------------------------------------------------------------------------------- */
+/* ---- instructions ---------------------------------------------------------------------------- */
 
 static void run_block(dra_buffers *b, int32_t block);
 
@@ -180,7 +180,7 @@ static void record(dra_buffers *b, const dra_instr *in, const dra_call *c, doubl
     t->bytes += cost.bytes;
 }
 
-/* ---- fences, for tests: see dra_compile_guarded() --------------------------------------------------- */
+/* ---- fences, for tests: see dra_compile_guarded() -------------------------------------------- */
 
 enum { FENCE = 0xA5, UNWRITTEN = 0xFF };
 
@@ -228,9 +228,14 @@ static void run_kernel(dra_buffers *b, const dra_instr *in)
     dra_tensor *t = b->tensors + in->tensors;
     for (int i = 0; i < in->n_in; i++) t[i].data = address(b, &in->in[i]);
     for (int i = 0; i < in->n_out; i++) t[in->n_in + i].data = address(b, &in->out[i]);
-    dra_call c = {.attr = in->attr, .in = t, .out = t + in->n_in, .n_in = in->n_in,
-                  .n_out = in->n_out, .scratch = in->scratch >= 0 ? b->base[in->scratch] : NULL,
-                  .simd = d->simd, .fault = &b->fault};
+    dra_call     c = {.attr = in->attr,
+                      .in = t,
+                      .out = t + in->n_in,
+                      .n_in = in->n_in,
+                      .n_out = in->n_out,
+                      .scratch = in->scratch >= 0 ? b->base[in->scratch] : NULL,
+                      .simd = d->simd,
+                      .fault = &b->fault};
     const double start = b->profile ? now() : 0;
     if (b->p->guard) raise_fences(b, in);
     d->table->run(d, in->kernel, &c);
@@ -273,8 +278,8 @@ static void run_scan(dra_buffers *b, const dra_region *r)
         }
         for (int i = 0; i < r->ys; i++)
             if (r->y[i].storage >= 0)
-                b->base[r->y_out[i]] =
-                    (unsigned char *)address(b, &r->y[i]) + (size_t)t * row_bytes(&r->y[i]);
+                b->base[r->y_out[i]] = (unsigned char *)address(b, &r->y[i]) +
+                                       (size_t)t * row_bytes(&r->y[i]);
         run_block(b, r->block);
         current = !current;
     }
@@ -291,9 +296,12 @@ static void run_block(dra_buffers *b, int32_t block)
     const dra_block *k = &b->p->block[block];
     for (size_t i = 0; i < k->n; i++) {
         const dra_instr *in = k->instr[i];
-        if (in->kernel) run_kernel(b, in);
-        else if (in->op == &dra_op_scan) run_scan(b, in->region);
-        else run_guard(b, in->region);
+        if (in->kernel)
+            run_kernel(b, in);
+        else if (in->op == &dra_op_scan)
+            run_scan(b, in->region);
+        else
+            run_guard(b, in->region);
         if (atomic_load_explicit(&b->fault.set, memory_order_relaxed)) {
             if (in->kernel && !b->fault.op) b->fault.op = in->op->name;
             return;
@@ -325,7 +333,7 @@ dra_status dra_run(dra_buffers *b, dra_error *err)
     return run_or_fail(b, DRA_BLOCK_STEP, err);
 }
 
-/* ---- profile ------------------------------------------------------------------------------------- */
+/* ---- profile --------------------------------------------------------------------------------- */
 
 void dra_profile_enable(dra_buffers *b, bool on)
 {

@@ -41,15 +41,15 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-/* ---- building ------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 /* A scan given by an attr and plain arrays: in = carries, xs, constants; out = carries, ys. */
 static const dra_node *add_scan(dra_graph *g, dra_scan_attr a, const dra_value *in,
                                 dra_scan_body body, void *user)
 {
-    const int  n_in = a.carries + a.xs + a.constants, n_out = a.carries + a.ys;
-    dra_type  *types = calloc((size_t)n_in + 1, sizeof *types);
-    dra_value *inner = calloc((size_t)(n_in + n_out) + 1, sizeof *inner);
+    const int       n_in = a.carries + a.xs + a.constants, n_out = a.carries + a.ys;
+    dra_type       *types = calloc((size_t)n_in + 1, sizeof *types);
+    dra_value      *inner = calloc((size_t)(n_in + n_out) + 1, sizeof *inner);
     const dra_node *node = NULL;
     if (types && inner) {
         for (int i = 0; i < n_in; i++) {
@@ -62,8 +62,7 @@ static const dra_node *add_scan(dra_graph *g, dra_scan_attr a, const dra_value *
         dra_graph *b = dra_body_create(g, n_in, types, inner);
         dra_value *out = inner + n_in;
         if (b)
-            body(b, user, inner, inner + a.carries, inner + a.carries + a.xs, out,
-                 out + a.carries);
+            body(b, user, inner, inner + a.carries, inner + a.carries + a.xs, out, out + a.carries);
         if (b && dra_body_return(g, b, n_out, out))
             node = dra_region_add(g, &dra_op_scan, n_in, in, &a, b);
     } else {
@@ -106,21 +105,25 @@ void dra_scan(dra_graph *g, const dra_scan_config *c, dra_value *carry_out, dra_
 {
     const dra_node *n = NULL;
     if (check_config(g, c)) {
-        const dra_scan_attr a = {c->length, c->border ? c->border : default_border(c->length),
-                                 c->carries, c->xs, c->constants, c->ys, c->reverse};
+        const dra_scan_attr a = {c->length,    c->border ? c->border : default_border(c->length),
+                                 c->carries,   c->xs,
+                                 c->constants, c->ys,
+                                 c->reverse};
         dra_value *in = calloc((size_t)(c->carries + c->xs + c->constants) + 1, sizeof *in);
         for (int i = 0; in && i < c->carries; i++) in[i] = c->carry[i];
         for (int i = 0; in && i < c->xs; i++) in[c->carries + i] = c->x[i];
         for (int i = 0; in && i < c->constants; i++) in[c->carries + c->xs + i] = c->constant[i];
-        if (in) n = add_scan(g, a, in, c->body, c->user);
-        else dra_build_fail(g, "scan", DRA_ERR_MEMORY, "out of memory");
+        if (in)
+            n = add_scan(g, a, in, c->body, c->user);
+        else
+            dra_build_fail(g, "scan", DRA_ERR_MEMORY, "out of memory");
         free(in);
     }
     for (int i = 0; i < c->carries; i++) carry_out[i] = n ? n->out[i] : (dra_value){0};
     for (int i = 0; i < c->ys; i++) y[i] = n ? n->out[c->carries + i] : (dra_value){0};
 }
 
-/* ---- gradient ------------------------------------------------------------------------------ */
+/* ---- gradient -------------------------------------------------------------------------------- */
 
 /* Everything the pieces below share. "Float" lists hold the numbers of the carries, xs, ys and
  * constants that can have gradients. */
@@ -191,8 +194,7 @@ static void step_backward(dra_graph *b, void *user, const dra_value *carry, cons
     for (int i = 0; i < k->n_carry; i++) carry_out[i] = dxs[i];
     for (int i = 0; i < k->n_x; i++) y[i] = dxs[k->n_carry + i];
     for (int i = 0; i < k->n_const; i++)
-        carry_out[k->n_carry + i] =
-            dra_add(b, carry[k->n_carry + i], dxs[k->n_carry + k->n_x + i]);
+        carry_out[k->n_carry + i] = dra_add(b, carry[k->n_carry + i], dxs[k->n_carry + k->n_x + i]);
     free(in);
 }
 
@@ -210,19 +212,32 @@ static void segment(dra_graph *g, back *k, const dra_value *d, const dra_value *
     }
     dra_value *last = before + k->a.carries + k->a.xs + k->n_y;
     dra_scan(g,
-             &(dra_scan_config){.length = k->length, .carries = k->a.carries, .xs = k->a.xs,
-                                .constants = k->a.constants, .ys = k->a.carries, .carry = kept,
-                                .x = x, .constant = constant, .reverse = k->a.reverse,
-                                .body = step_forward, .user = k},
+             &(dra_scan_config){.length = k->length,
+                                .carries = k->a.carries,
+                                .xs = k->a.xs,
+                                .constants = k->a.constants,
+                                .ys = k->a.carries,
+                                .carry = kept,
+                                .x = x,
+                                .constant = constant,
+                                .reverse = k->a.reverse,
+                                .body = step_forward,
+                                .user = k},
              last, before);
     for (int i = 0; i < k->a.xs; i++) before[k->a.carries + i] = x[i];
     for (int i = 0; i < k->n_y; i++) before[k->a.carries + k->a.xs + i] = dy[i];
     dra_scan(g,
-             &(dra_scan_config){.length = k->length, .carries = n_d,
+             &(dra_scan_config){.length = k->length,
+                                .carries = n_d,
                                 .xs = k->a.carries + k->a.xs + k->n_y,
-                                .constants = k->a.constants, .ys = k->n_x, .carry = d, .x = before,
-                                .constant = constant, .reverse = !k->a.reverse,
-                                .body = step_backward, .user = k},
+                                .constants = k->a.constants,
+                                .ys = k->n_x,
+                                .carry = d,
+                                .x = before,
+                                .constant = constant,
+                                .reverse = !k->a.reverse,
+                                .body = step_backward,
+                                .user = k},
              d_out, dx);
     free(before);
 }
@@ -264,8 +279,8 @@ static dra_value merge_time(dra_graph *g, dra_value v)
 /* Where things lie: the short segment is last in the order of steps, so it stands at the end of
  * the arrays of a forward scan and at the front of those of a reverse one. */
 typedef struct parts {
-    int64_t whole, rest;             /* whole segments; steps in the short one     */
-    int64_t whole_x, rest_x;         /* where their steps start                    */
+    int64_t whole, rest;     /* whole segments; steps in the short one     */
+    int64_t whole_x, rest_x; /* where their steps start                    */
     int64_t whole_border, rest_border;
 } parts;
 
@@ -275,8 +290,12 @@ static parts cut(const dra_scan_attr *a)
     const int64_t whole = a->length > a->border ? a->length / a->border : 0;
     const int64_t rest = a->length - whole * a->border;
     const bool    front = a->reverse;
-    return (parts){whole, rest, front ? rest : 0, front ? 0 : whole * a->border,
-                   front && rest ? 1 : 0, front ? 0 : whole};
+    return (parts){whole,
+                   rest,
+                   front ? rest : 0,
+                   front ? 0 : whole * a->border,
+                   front && rest ? 1 : 0,
+                   front ? 0 : whole};
 }
 
 /* Arrays of the gradient rule: inputs as the segment functions want them. */
@@ -324,10 +343,17 @@ static void whole_segments(dra_graph *g, back *k, const dra_node *n, const dra_v
     for (int i = 0; k->border && i < k->n_carry; i++)
         s->in[m++] = rows(g, s->d_kept[i], p->whole_border, p->whole);
     dra_scan(g,
-             &(dra_scan_config){.length = p->whole, .carries = k->n_carry + k->n_const, .xs = m,
-                                .constants = k->a.constants, .ys = k->n_x, .carry = s->d,
-                                .x = s->in, .constant = n->in + k->a.carries + k->a.xs,
-                                .reverse = !k->a.reverse, .body = segment_step, .user = k},
+             &(dra_scan_config){.length = p->whole,
+                                .carries = k->n_carry + k->n_const,
+                                .xs = m,
+                                .constants = k->a.constants,
+                                .ys = k->n_x,
+                                .carry = s->d,
+                                .x = s->in,
+                                .constant = n->in + k->a.carries + k->a.xs,
+                                .reverse = !k->a.reverse,
+                                .body = segment_step,
+                                .user = k},
              s->d_out, s->dx_whole);
     for (int i = 0; i < k->n_carry + k->n_const; i++) s->d[i] = s->d_out[i];
 }
@@ -348,8 +374,8 @@ static dra_value zeros(dra_graph *g, dra_value like)
 }
 
 /* up: upstream of the float carries, then of the float ys, zeros where there is none. */
-static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *dy,
-                     const arrays *s, dra_value *up, dra_value *dx)
+static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *dy, const arrays *s,
+                     dra_value *up, dra_value *dx)
 {
     const parts p = cut(&k->a);
     const int   first_const = k->a.carries + k->a.xs, first_border = k->a.carries + k->a.ys;
@@ -357,8 +383,8 @@ static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *
         const int c = k->carry[i];
         up[i] = s->d[i] = dy[c].id ? dy[c] : zeros(g, n->out[c]);
         if (!k->border) continue;
-        s->d_kept[i] =
-            dy[first_border + c].id ? dy[first_border + c] : zeros(g, n->out[first_border + c]);
+        s->d_kept[i] = dy[first_border + c].id ? dy[first_border + c]
+                                               : zeros(g, n->out[first_border + c]);
     }
     for (int i = 0; i < k->n_const; i++)
         s->d[k->n_carry + i] = zeros(g, n->in[first_const + k->constant[i]]);
@@ -371,8 +397,7 @@ static void run_back(dra_graph *g, back *k, const dra_node *n, const dra_value *
     for (int i = 0; i < k->n_carry; i++) dx[k->carry[i]] = s->d[i];
     for (int i = 0; i < k->n_const; i++) dx[first_const + k->constant[i]] = s->d[k->n_carry + i];
     for (int i = 0; i < k->n_x; i++)
-        dx[k->a.carries + k->x[i]] =
-            join_time(g, &p, k->a.reverse, s->dx_whole[i], s->dx_rest[i]);
+        dx[k->a.carries + k->x[i]] = join_time(g, &p, k->a.reverse, s->dx_whole[i], s->dx_rest[i]);
 }
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
@@ -389,9 +414,9 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
         k.n_y = floats(g, k.a.ys, n->out + k.a.carries, k.y);
         for (int i = 0; i < k.a.carries; i++)
             k.border = k.border || dy[k.a.carries + k.a.ys + i].id;
-        const arrays s = {room,           room + all,     room + 2 * all, room + 3 * all,
-                          room + 4 * all, room + 5 * all, room + 6 * all, room + 7 * all,
-                          room + 8 * all};
+        const arrays s = {room,           room + all,     room + 2 * all,
+                          room + 3 * all, room + 4 * all, room + 5 * all,
+                          room + 6 * all, room + 7 * all, room + 8 * all};
         run_back(g, &k, n, dy, &s, room + 10 * all, dx);
     } else {
         dra_op_fail(g, n, DRA_ERR_MEMORY, "out of memory");

@@ -46,8 +46,8 @@ static dra_status check_types(const dra_graph *g, size_t i, dra_error *err)
     for (int j = 0; j < n->n_out && st == DRA_OK; j++) {
         const dra_type *t = dra_type_of(g, n->out[j]);
         if (t->dtype != types[j].dtype || !dra_shape_equal(&t->shape, &types[j].shape))
-            st = dra_fail(err, DRA_ERR_SHAPE, "verify: node %zu (%s): output %d has another type", i,
-                          n->op->name, j);
+            st = dra_fail(err, DRA_ERR_SHAPE, "verify: node %zu (%s): output %d has another type",
+                          i, n->op->name, j);
     }
     free(types);
     return st;
@@ -83,10 +83,10 @@ static bool *find_used(const dra_graph *g)
 static dra_status check_donation(const dra_graph *g, const dra_output_info *o, const bool *used,
                                  dra_error *err)
 {
-    const dra_value  made = base_of(g, o->value);
-    const char      *state = dra_info(g, o->donor)->name;
-    const size_t     writer = dra_info(g, made)->role == DRA_ROLE_NODE ? dra_info(g, made)->node
-                                                                       : g->nodes.n;
+    const dra_value made = base_of(g, o->value);
+    const char     *state = dra_info(g, o->donor)->name;
+    const size_t    writer = dra_info(g, made)->role == DRA_ROLE_NODE ? dra_info(g, made)->node
+                                                                      : g->nodes.n;
     for (size_t i = writer + 1; i < g->nodes.n; i++) {
         const dra_node *n = dra_node_at(g, i);
         bool            live = false;
@@ -103,9 +103,10 @@ static dra_status check_donation(const dra_graph *g, const dra_output_info *o, c
     for (size_t i = 0; i < g->outputs.n; i++) {
         const dra_output_info *other = dra_output_at(g, i);
         if (base_of(g, other->value).id == o->donor.id && made.id != o->donor.id)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "donate: output '%s' is the old value of '%s', whose memory goes to '%s'",
-                            other->name, state, o->name);
+            return dra_fail(
+                err, DRA_ERR_VALUE,
+                "donate: output '%s' is the old value of '%s', whose memory goes to '%s'",
+                other->name, state, o->name);
     }
     return DRA_OK;
 }

@@ -27,8 +27,13 @@ static int64_t tiles(const dra_call *c)
 static int32_t first_max(int64_t n, const real *x, int64_t step)
 {
     int64_t best = 0;
-    for (int64_t i = 1; i < n && !isnan(x[best * step]); i++)
-        if (x[i * step] > x[best * step] || isnan(x[i * step])) best = i;
+    real    top = x[0];
+    for (int64_t i = 1; i < n; i++) {
+        if (x[i * step] <= top) continue;
+        if (isnan(top)) break; /* nothing is below it */
+        best = i;              /* larger, or the first NaN */
+        top = x[i * step];
+    }
     return (int32_t)best;
 }
 

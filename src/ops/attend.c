@@ -209,8 +209,9 @@ static dra_value visible(dra_graph *g, const attention *x)
     return sees;
 }
 
-static dra_value masked_logits(dra_graph *g, const attention *x, dra_value sees)
+static dra_value masked_logits(dra_graph *g, const attention *x)
 {
+    const dra_value sees = visible(g, x);
     const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
     dra_value       s = logits(g, x);
     if (bias.id) s = dra_add(g, s, bias);
@@ -223,12 +224,11 @@ static dra_value masked_logits(dra_graph *g, const attention *x, dra_value sees)
 
 /* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
  * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
-static dra_value topk_weights(dra_graph *g, const attention *x, dra_value s, dra_value sees)
+static dra_value topk_weights(dra_graph *g, const dra_attend_config *f, dra_value s)
 {
-    dra_value keep = dra_greater_equal(g, s, dra_topk_threshold(g, s, x->config->topk));
-    if (sees.id) keep = dra_and(g, keep, sees);
+    const dra_value keep = dra_greater_equal(g, s, dra_topk_threshold(g, s, f->topk));
     const dra_value p = dra_softmax(g, dra_select(g, keep, s, dra_number(g, DRA_MASKED)));
-    return x->config->topk_straight ? dra_straight_through(g, p, dra_softmax(g, s)) : p;
+    return f->topk_straight ? dra_straight_through(g, p, dra_softmax(g, s)) : p;
 }
 
 static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
@@ -243,11 +243,11 @@ static dra_value attend_plain(dra_graph *g, const attention *x)
 {
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
-    const dra_value          sees = visible(g, x), s = masked_logits(g, x, sees);
+    const dra_value          s = masked_logits(g, x);
     dra_value                p;
     if (f->scores) *f->scores = s;
     if (f->topk > 0 && f->topk < a->J)
-        p = topk_weights(g, x, s, sees);
+        p = topk_weights(g, f, s);
     else if (f->hard && a->J > 0)
         p = hard_weights(g, s, a->J);
     else

@@ -68,7 +68,7 @@ static void tile(const dra_call *c, int64_t i) { run(c, i, real_row); }
 static void add_tile(const dra_call *c, int64_t i) { run(c, i, add_row); }
 static void mul_tile(const dra_call *c, int64_t i) { run(c, i, mul_row); }
 
-/* ---- formulas: reals, then i32 (which wraps) ------------------------------------------------------------- */
+/* ---- formulas: reals, then i32 (which wraps) ------------------------------------------------- */
 
 static real f_add(real a, real b) { return a + b; }
 static real f_sub(real a, real b) { return a - b; }
@@ -101,7 +101,7 @@ static int32_t i_mod(int32_t a, int32_t b)
 static int32_t i_minimum(int32_t a, int32_t b) { return a < b ? a : b; }
 static int32_t i_maximum(int32_t a, int32_t b) { return a > b ? a : b; }
 
-/* ---- gradient rules ---------------------------------------------------------------------------------------- */
+/* ---- gradient rules -------------------------------------------------------------------------- */
 
 #define GRADIENT(name)                                                                             \
     static void name(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
@@ -144,7 +144,7 @@ static void to_winner(dra_graph *g, dra_value a_wins, const dra_value *dy, dra_v
 GRADIENT(d_minimum) { to_winner(g, dra_less_equal(g, A, B), dy, dx); }
 GRADIENT(d_maximum) { to_winner(g, dra_greater_equal(g, A, B), dy, dx); }
 
-/* ---- the table ----------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define ROW(op_name, tile_function)                                                                \
     const dra_op dra_op_##op_name = {.name = #op_name,                                             \
@@ -167,7 +167,7 @@ ROW(pow, tile)
 ROW(minimum, tile)
 ROW(maximum, tile)
 
-/* ---- builders ------------------------------------------------------------------------------------------------- */
+/* ---- builders -------------------------------------------------------------------------------- */
 
 static dra_value build(dra_graph *g, const dra_op *op, binary_attr f, dra_value a, dra_value b)
 {
@@ -209,7 +209,7 @@ dra_value dra_maximum(dra_graph *g, dra_value a, dra_value b)
     return build(g, &dra_op_maximum, (binary_attr){f_maximum, i_maximum}, a, b);
 }
 
-/* ---- affine: y = s x + t with numbers --------------------------------------------------------------------------- */
+/* ---- affine: y = s x + t with numbers -------------------------------------------------------- */
 
 typedef struct affine_attr {
     double s, t;

@@ -6,7 +6,7 @@
 
 enum { TILE = 16384 }; /* elements of a pointwise tile: fixed by shape, never by threads */
 
-/* ---- pointwise ------------------------------------------------------------------------------------ */
+/* ---- pointwise ------------------------------------------------------------------------------- */
 
 typedef struct walk { /* all tensors of a call with axes merged where every tensor allows it */
     int     tensors, rank;
@@ -93,7 +93,7 @@ dra_cost dra_pointwise_cost(const dra_call *c)
     return cost;
 }
 
-/* ---- shapes --------------------------------------------------------------------------------------- */
+/* ---- shapes ---------------------------------------------------------------------------------- */
 
 int dra_axis_of(int axis, int32_t rank)
 {
@@ -169,7 +169,7 @@ int64_t dra_offset_of(const dra_tensor *t, int64_t i)
     return offset;
 }
 
-/* ---- numbers to any dtype --------------------------------------------------------------------- */
+/* ---- numbers to any dtype -------------------------------------------------------------------- */
 
 static int32_t to_i32(double x)
 {

@@ -6,7 +6,7 @@
 
 typedef dra_real real;
 
-/* ---- pointwise: any number of tensors of one shape, output 0 dense ----------------------------- */
+/* ---- pointwise: any number of tensors of one shape, output 0 dense --------------------------- */
 
 enum { DRA_POINTWISE_MAX = 8 };
 
@@ -18,7 +18,7 @@ int64_t  dra_pointwise_tiles(const dra_call *c);
 void     dra_pointwise_tile(const dra_call *c, int64_t i, dra_pointwise_row row);
 dra_cost dra_pointwise_cost(const dra_call *c); /* one FLOP an element, every tensor moved once */
 
-/* ---- checks for shape rules ---------------------------------------------------------------------- */
+/* ---- checks for shape rules ------------------------------------------------------------------ */
 
 /* Turns a negative axis into 0..rank-1; -1 when it is outside (the caller reports). */
 int dra_axis_of(int axis, int32_t rank);
@@ -29,7 +29,7 @@ dra_status dra_infer_same(dra_graph *g, const dra_node *n, dra_type *out);
 /* Broadcasts two shapes against each other; false when they do not fit. */
 bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out);
 
-/* Broadcasts two values against each other, in place; false, with the error set, if they don't fit. */
+/* Broadcasts two values against each other, in place; false, with the error set, if they differ. */
 bool dra_broadcast_pair(dra_graph *g, const char *op, dra_value *pair);
 
 /* Zeros (real) of a shape: a view, no memory. */

@@ -101,7 +101,7 @@ dra_value dra_greater_equal(dra_graph *g, dra_value a, dra_value b)
     return build(g, &dra_op_greater_equal, (compare_attr){r_greater_equal, i_greater_equal}, a, b);
 }
 
-/* ---- logic -------------------------------------------------------------------------------------------- */
+/* ---- logic ----------------------------------------------------------------------------------- */
 
 static dra_status logic_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {

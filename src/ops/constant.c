@@ -15,16 +15,15 @@ static dra_status constant_infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static int64_t one_tile(const dra_call *c)
-{
-    return 1;
-}
+static int64_t one_tile(const dra_call *c) { return 1; }
 
 static void constant_tile(const dra_call *c, int64_t i)
 {
     const constant_attr *a = c->attr;
-    if (a->dtype == DRA_I32) *(int32_t *)c->out[0].data = a->integer;
-    else *(real *)c->out[0].data = (real)a->real;
+    if (a->dtype == DRA_I32)
+        *(int32_t *)c->out[0].data = a->integer;
+    else
+        *(real *)c->out[0].data = (real)a->real;
 }
 
 const dra_op dra_op_constant = {
@@ -42,7 +41,7 @@ dra_value dra_integer(dra_graph *g, int32_t x)
     return dra_add_op(g, &dra_op_constant, 0, NULL, &(constant_attr){DRA_I32, 0, x});
 }
 
-/* ---- arange ------------------------------------------------------------------------------------------ */
+/* ---- arange ---------------------------------------------------------------------------------- */
 
 typedef struct arange_attr {
     int64_t n;

@@ -3,7 +3,7 @@
 
 #include "ops/common.h"
 
-/* ---- copy -------------------------------------------------------------------------------------------- */
+/* ---- copy ------------------------------------------------------------------------------------ */
 
 static dra_status copy_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -40,7 +40,7 @@ const dra_kernel dra_cpu_copy = {&dra_op_copy, DRA_ANY_DTYPE, dra_pointwise_tile
 
 dra_value dra_copy(dra_graph *g, dra_value x) { return dra_add_op(g, &dra_op_copy, 1, &x, NULL); }
 
-/* ---- cast -------------------------------------------------------------------------------------------- */
+/* ---- cast ------------------------------------------------------------------------------------ */
 
 typedef struct cast_attr {
     dra_dtype dtype;

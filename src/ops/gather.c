@@ -65,7 +65,11 @@ static void gather_row(const dra_call *c, int64_t n, void *const *ptr, const int
             fault(c, k->tile, at, k->size);
             return;
         }
-        memcpy(y + (size_t)i * bytes, x + (i * step[1] + at * k->step) * (int64_t)bytes, bytes);
+        const unsigned char *from = x + (i * step[1] + at * k->step) * (int64_t)bytes;
+        if (bytes == sizeof(real))
+            memcpy(y + (size_t)i * bytes, from, sizeof(real)); /* one move */
+        else
+            memcpy(y + (size_t)i * bytes, from, bytes);
     }
 }
 

@@ -1,5 +1,5 @@
 /* concat: tensors one after the other along an axis. pad: new elements before and after.
- * Both see the tensors as (outer, axis, inner) and move runs of rows; their gradients are slices. */
+ * Both see tensors as (outer, axis, inner) and move runs of rows; their gradients are slices. */
 #include <string.h>
 
 #include "ops/common.h"
@@ -13,8 +13,8 @@ typedef struct join_attr {
 } join_attr;
 
 /* y[.., start + i, ..] = x[.., i, ..] for all rows i of x. Rows are cut into tiles by y's shape. */
-static void copy_part(const dra_tensor *y, const dra_tensor *x, int axis, int64_t start, int64_t from,
-                      int64_t to)
+static void copy_part(const dra_tensor *y, const dra_tensor *x, int axis, int64_t start,
+                      int64_t from, int64_t to)
 {
     const int64_t size = (int64_t)dra_dtype_bytes(y->dtype), n = x->shape.dim[axis];
     int64_t       inner = 1;
@@ -56,7 +56,7 @@ static int64_t tiles(const dra_call *c)
     return dra_div_up(axis_rows(&c->out[0], a->axis), ROWS_PER_TILE);
 }
 
-/* ---- concat ---------------------------------------------------------------------------------------------- */
+/* ---- concat ---------------------------------------------------------------------------------- */
 
 static dra_status concat_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -127,7 +127,7 @@ dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis)
     return dra_add_op(g, &dra_op_concat, n, x, &(join_attr){.axis = at});
 }
 
-/* ---- pad -------------------------------------------------------------------------------------------------- */
+/* ---- pad ------------------------------------------------------------------------------------- */
 
 static dra_status pad_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -138,8 +138,8 @@ static dra_status pad_infer(dra_graph *g, const dra_node *n, dra_type *out)
                            dra_type_text(g, n->in[0]));
     if (a->before < 0 || a->after < 0 || a->before > INT64_MAX / 4 || a->after > INT64_MAX / 4 ||
         out->shape.dim[a->axis] > INT64_MAX / 4)
-        return dra_op_fail(g, n, DRA_ERR_VALUE, "%lld before and %lld after",
-                           (long long)a->before, (long long)a->after);
+        return dra_op_fail(g, n, DRA_ERR_VALUE, "%lld before and %lld after", (long long)a->before,
+                           (long long)a->after);
     out->shape.dim[a->axis] += a->before + a->after;
     return DRA_OK;
 }

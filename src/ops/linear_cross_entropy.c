@@ -77,7 +77,7 @@ static work work_of(const dra_call *c)
     w.first = (c->stage - 1) / 3 * BLOCK;
     w.rows = dra_imin(BLOCK, w.N - w.first);
     w.count = c->scratch;
-    w.losses = (real *)((unsigned char *)c->scratch + HEAD);
+    w.losses = (void *)((unsigned char *)c->scratch + HEAD);
     w.logits = w.losses + w.N;
     return w;
 }

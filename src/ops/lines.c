@@ -1,7 +1,10 @@
 /* Lines along an axis, see lines.h. */
 #include "ops/lines.h"
 
-enum { WORK = 16384 }; /* elements a tile is worth */
+enum {
+    WORK = 16384,   /* elements a tile is worth */
+    NEIGHBOURS = 32 /* lines next to each other share cache lines: not fewer of them a tile */
+};
 
 static int64_t line_count(const dra_shape *s, int axis)
 {
@@ -12,7 +15,10 @@ static int64_t line_count(const dra_shape *s, int axis)
 
 static int64_t lines_per_tile(const dra_shape *s, int axis)
 {
-    return dra_imin(DRA_LINES, dra_imax(1, WORK / dra_imax(1, s->dim[axis])));
+    int64_t inner = 1;
+    for (int32_t i = s->rank - 1; i > axis; i--) inner *= s->dim[i];
+    const int64_t least = dra_imin(NEIGHBOURS, dra_imax(1, inner));
+    return dra_imin(DRA_LINES, dra_imax(least, WORK / dra_imax(1, s->dim[axis])));
 }
 
 int64_t dra_line_tiles(const dra_shape *s, int axis)

@@ -15,6 +15,7 @@ enum {
     WIDTH = 128,  /* outputs of a patch */
     ALONG = 4096, /* elements of a segment that lies along memory */
     ACROSS = 512, /* ... and of one that steps across it: fewer, since sums run in one line */
+    SHORT = 8,    /* fewer reduced elements in a line are not worth a call of their own */
     WORK = 32768  /* elements of x a tile is worth */
 };
 
@@ -75,7 +76,7 @@ typedef struct plan {
     int64_t    outputs, elements;
     int64_t    segment, segments; /* reduced elements of one, how many */
     int64_t    width, blocks;     /* outputs of a tile, how many tiles of a segment */
-    bool       across;            /* the kept axes lie closer in memory than the reduced ones */
+    bool       across;            /* one element of all outputs at a time, since they lie closer */
 } plan;
 
 static void push_axis(dra_tensor *t, int64_t dim, int64_t stride)
@@ -100,6 +101,8 @@ static void close_axes(dra_tensor *t)
 
 static int64_t last_stride(const dra_tensor *t) { return t->stride[t->shape.rank - 1]; }
 
+static int64_t last_dim(const dra_tensor *t) { return t->shape.dim[t->shape.rank - 1]; }
+
 static plan make_plan(const dra_call *c)
 {
     const reduce_attr *a = c->attr;
@@ -108,7 +111,7 @@ static plan make_plan(const dra_call *c)
     for (int32_t i = 0; i < x->shape.rank; i++)
         push_axis(a->axes >> i & 1 ? &p.reduced : &p.kept, x->shape.dim[i], x->stride[i]);
     p.across = p.kept.shape.rank && p.reduced.shape.rank &&
-               last_stride(&p.kept) < last_stride(&p.reduced);
+               (last_stride(&p.kept) < last_stride(&p.reduced) || last_dim(&p.reduced) < SHORT);
     close_axes(&p.kept);
     close_axes(&p.reduced);
     p.outputs = dra_shape_count(&p.kept.shape);
@@ -229,7 +232,7 @@ typedef struct area {
 static void fold_area(const area *a, fold f, const real *shift, void *acc)
 {
     const dra_tensor    *r = &a->p->reduced, *x = &a->c->in[0];
-    const int64_t        inner = r->shape.dim[r->shape.rank - 1];
+    const int64_t        inner = last_dim(r);
     const int64_t        start = dra_offset_of(&a->p->kept, a->output);
     const unsigned char *data = x->data;
     patch                at = {.c = a->c,
@@ -269,20 +272,20 @@ static void run_tile(const dra_call *c, int64_t i, reducer r)
 {
     const plan    p = make_plan(c);
     const int64_t block = i % p.blocks, segment = i / p.blocks;
-    const int64_t last = p.kept.shape.dim[p.kept.shape.rank - 1];
+    const int64_t last = last_dim(&p.kept);
     const int64_t end = dra_imin(p.outputs, (block + 1) * p.width);
-    cell          here[WIDTH], *all = c->scratch;
+    cell          here[WIDTH] = {0}, *all = c->scratch;
     area          a = {c,
                        &p,
                        block * p.width,
                        0,
                        segment * p.segment,
                        dra_imin(p.elements, (segment + 1) * p.segment)};
-    for (; a.output < end;
-         a.output += a.width) { /* outputs that share all kept axes but the last */
+    /* outputs that share all kept axes but the last */
+    for (; a.output < end; a.output += a.width) {
         a.width = dra_imin(dra_imin(WIDTH, end - a.output), last - a.output % last);
-        if (c->stage == 0)
-            r.segment(&a, p.segments > 1 ? all + segment * p.outputs + a.output : here);
+        cell *cells = p.segments > 1 ? all + segment * p.outputs + a.output : here;
+        if (c->stage == 0) r.segment(&a, cells);
         if (c->stage == 0 && p.segments > 1) continue;
         for (int64_t k = 0; k < a.width; k++)
             r.join(&c->out[0], a.output + k, p.segments, p.outputs,

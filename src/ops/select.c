@@ -64,7 +64,7 @@ dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b)
     return dra_add_op(g, &dra_op_select, 3, all, NULL);
 }
 
-/* ---- clamp ---------------------------------------------------------------------------------------------- */
+/* ---- clamp ----------------------------------------------------------------------------------- */
 
 typedef struct clamp_attr {
     double lo, hi;

@@ -39,7 +39,7 @@ static void tile(const dra_call *c, int64_t i)
     dra_pointwise_tile(c, i, c->out[0].dtype == DRA_I32 ? integer_row : real_row);
 }
 
-/* ---- formulas ---------------------------------------------------------------------------------------- */
+/* ---- formulas -------------------------------------------------------------------------------- */
 
 #define ROOT_HALF ((real)0.70710678118654752440)
 #define TWO_BY_ROOT_PI ((real)1.12837916709551257390)
@@ -97,7 +97,7 @@ static real f_gelu_tanh_slope(real x)
 static int32_t neg_i32(int32_t x) { return (int32_t)(0u - (uint32_t)x); } /* wraps */
 static int32_t abs_i32(int32_t x) { return x < 0 ? neg_i32(x) : x; }
 
-/* ---- gradient rules ------------------------------------------------------------------------------------- */
+/* ---- gradient rules -------------------------------------------------------------------------- */
 
 /* dx = dy slope */
 static dra_value times(dra_graph *g, const dra_value *dy, dra_value slope)
@@ -157,7 +157,8 @@ GRADIENT(d_gelu_slope) /* (2 - x^2) e^(-x^2/2) / sqrt(2 pi) */
 {
     const dra_value x2 = dra_square(g, X);
     const dra_value bell = dra_exp(g, dra_affine(g, x2, -0.5, 0));
-    dx[0] = times(g, dy, dra_mul(g, dra_affine(g, x2, -ONE_BY_ROOT_2PI, 2 * ONE_BY_ROOT_2PI), bell));
+    dx[0] = times(g, dy,
+                  dra_mul(g, dra_affine(g, x2, -ONE_BY_ROOT_2PI, 2 * ONE_BY_ROOT_2PI), bell));
 }
 
 GRADIENT(d_silu_slope) /* s (1-s) (2 + x (1 - 2s)) */
@@ -178,18 +179,18 @@ GRADIENT(d_gelu_tanh_slope) /* (1 - t^2) (u' + x/2 (u'' - 2 t u'^2)), t = tanh u
     dx[0] = times(g, dy, dra_mul(g, one_minus(g, dra_square(g, t)), sum));
 }
 
-/* ---- the table ------------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 #define ROW(op_name, rule, op_flags)                                                               \
-    const dra_op dra_op_##op_name = {.name = #op_name,                                             \
-                                     .n_in = 1,                                                    \
-                                     .n_out = 1,                                                   \
-                                     .flags = op_flags,                                            \
-                                     .in_place = 1,                                                \
-                                     .attr_size = sizeof(unary_attr),                              \
-                                     .infer = infer,                                               \
-                                     .gradient = rule,                                             \
-                                     .cost = dra_pointwise_cost};                                  \
+    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
+                                         .n_in = 1,                                                \
+                                         .n_out = 1,                                               \
+                                         .flags = op_flags,                                        \
+                                         .in_place = 1,                                            \
+                                         .attr_size = sizeof(unary_attr),                          \
+                                         .infer = infer,                                           \
+                                         .gradient = rule,                                         \
+                                         .cost = dra_pointwise_cost};                              \
     const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, DRA_REALS | DRA_BIT(DRA_I32),         \
                                           dra_pointwise_tiles, tile};
 
@@ -221,7 +222,7 @@ ROW(gelu_slope, d_gelu_slope, 0)
 ROW(gelu_tanh, d_gelu_tanh, 0)
 ROW(gelu_tanh_slope, d_gelu_tanh_slope, 0)
 
-/* ---- builders --------------------------------------------------------------------------------------------- */
+/* ---- builders -------------------------------------------------------------------------------- */
 
 static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_value x)
 {
@@ -246,20 +247,41 @@ dra_value dra_log1p(dra_graph *g, dra_value x) { return build(g, &dra_op_log1p, 
 dra_value dra_sqrt(dra_graph *g, dra_value x) { return build(g, &dra_op_sqrt, f_sqrt, x); }
 dra_value dra_rsqrt(dra_graph *g, dra_value x) { return build(g, &dra_op_rsqrt, f_rsqrt, x); }
 dra_value dra_square(dra_graph *g, dra_value x) { return build(g, &dra_op_square, f_square, x); }
-dra_value dra_reciprocal(dra_graph *g, dra_value x) { return build(g, &dra_op_reciprocal, f_reciprocal, x); }
+dra_value dra_reciprocal(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_reciprocal, f_reciprocal, x);
+}
 dra_value dra_sin(dra_graph *g, dra_value x) { return build(g, &dra_op_sin, f_sin, x); }
 dra_value dra_cos(dra_graph *g, dra_value x) { return build(g, &dra_op_cos, f_cos, x); }
 dra_value dra_tanh(dra_graph *g, dra_value x) { return build(g, &dra_op_tanh, f_tanh, x); }
 dra_value dra_erf(dra_graph *g, dra_value x) { return build(g, &dra_op_erf, f_erf, x); }
 dra_value dra_sigmoid(dra_graph *g, dra_value x) { return build(g, &dra_op_sigmoid, f_sigmoid, x); }
-dra_value dra_softplus(dra_graph *g, dra_value x) { return build(g, &dra_op_softplus, f_softplus, x); }
-dra_value dra_log_sigmoid(dra_graph *g, dra_value x) { return build(g, &dra_op_log_sigmoid, f_log_sigmoid, x); }
+dra_value dra_softplus(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_softplus, f_softplus, x);
+}
+dra_value dra_log_sigmoid(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_log_sigmoid, f_log_sigmoid, x);
+}
 dra_value dra_relu(dra_graph *g, dra_value x) { return build(g, &dra_op_relu, f_relu, x); }
 dra_value dra_relu2(dra_graph *g, dra_value x) { return build(g, &dra_op_relu2, f_relu2, x); }
 dra_value dra_elu(dra_graph *g, dra_value x) { return build(g, &dra_op_elu, f_elu, x); }
 dra_value dra_silu(dra_graph *g, dra_value x) { return build(g, &dra_op_silu, f_silu, x); }
-static dra_value silu_slope(dra_graph *g, dra_value x) { return build(g, &dra_op_silu_slope, f_silu_slope, x); }
-dra_value dra_gelu(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu, f_gelu, x); }
-static dra_value gelu_slope(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu_slope, f_gelu_slope, x); }
-dra_value dra_gelu_tanh(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu_tanh, f_gelu_tanh, x); }
-static dra_value gelu_tanh_slope(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu_tanh_slope, f_gelu_tanh_slope, x); }
+static dra_value silu_slope(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_silu_slope, f_silu_slope, x);
+}
+dra_value        dra_gelu(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu, f_gelu, x); }
+static dra_value gelu_slope(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_gelu_slope, f_gelu_slope, x);
+}
+dra_value dra_gelu_tanh(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_gelu_tanh, f_gelu_tanh, x);
+}
+static dra_value gelu_tanh_slope(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_gelu_tanh_slope, f_gelu_tanh_slope, x);
+}

@@ -2,7 +2,7 @@
  * Gradients: reshape back; permute back; a slice is padded with zeros; a broadcast is summed. */
 #include "ops/common.h"
 
-/* ---- reshape ---------------------------------------------------------------------------------------- */
+/* ---- reshape --------------------------------------------------------------------------------- */
 
 typedef struct reshape_attr {
     dra_shape shape;
@@ -45,8 +45,10 @@ static bool reshape_view(const dra_node *n, const dra_tensor *in, dra_tensor *ou
         int     i_end = i + 1, o_end = o + 1;
         int64_t have = dim[i], want = out->shape.dim[o];
         while (have != want) {
-            if (want < have) want *= out->shape.dim[o_end++];
-            else have *= dim[i_end++];
+            if (want < have)
+                want *= out->shape.dim[o_end++];
+            else
+                have *= dim[i_end++];
         }
         for (int k = i; k + 1 < i_end; k++)
             if (stride[k] != dim[k + 1] * stride[k + 1]) return false;
@@ -80,9 +82,12 @@ dra_value dra_reshape(dra_graph *g, dra_value x, dra_shape shape)
     int32_t       open = -1;
     int64_t       rest = 1;
     for (int32_t i = 0; i < shape.rank; i++) {
-        if (shape.dim[i] == -1 && open < 0) open = i;
-        else if (shape.dim[i] < 0 || (shape.dim[i] && rest > INT64_MAX / shape.dim[i])) rest = -1;
-        else if (rest >= 0) rest *= shape.dim[i];
+        if (shape.dim[i] == -1 && open < 0)
+            open = i;
+        else if (shape.dim[i] < 0 || (shape.dim[i] && rest > INT64_MAX / shape.dim[i]))
+            rest = -1;
+        else if (rest >= 0)
+            rest *= shape.dim[i];
     }
     if (open >= 0 && rest > 0 && count % rest == 0) shape.dim[open] = count / rest;
     for (int32_t i = 0; i < shape.rank; i++) {
@@ -96,7 +101,7 @@ dra_value dra_reshape(dra_graph *g, dra_value x, dra_shape shape)
     return dra_add_op(g, &dra_op_reshape, 1, &x, &(reshape_attr){shape});
 }
 
-/* ---- permute ---------------------------------------------------------------------------------------- */
+/* ---- permute --------------------------------------------------------------------------------- */
 
 typedef struct permute_attr {
     int32_t axis[DRA_MAX_RANK]; /* axis i of y is axis[i] of x */
@@ -169,7 +174,7 @@ dra_value dra_transpose(dra_graph *g, dra_value x, int a, int b)
     return dra_permute(g, x, axes);
 }
 
-/* ---- slice ------------------------------------------------------------------------------------------ */
+/* ---- slice ----------------------------------------------------------------------------------- */
 
 typedef struct slice_attr {
     int32_t axis;
@@ -225,7 +230,7 @@ dra_value dra_slice(dra_graph *g, dra_value x, int axis, int64_t start, int64_t 
     return dra_add_op(g, &dra_op_slice, 1, &x, &(slice_attr){at, start, n});
 }
 
-/* ---- broadcast -------------------------------------------------------------------------------------- */
+/* ---- broadcast ------------------------------------------------------------------------------- */
 
 typedef struct broadcast_attr {
     dra_shape shape;
@@ -283,7 +288,7 @@ dra_value dra_broadcast(dra_graph *g, dra_value x, dra_shape shape)
     return dra_add_op(g, &dra_op_broadcast, 1, &x, &(broadcast_attr){shape});
 }
 
-/* ---- what changes only the gradient ----------------------------------------------------------------- */
+/* ---- what changes only the gradient ---------------------------------------------------------- */
 
 static dra_status alias_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {

@@ -9,8 +9,9 @@
 static void keeps_the_first_error(void **state)
 {
     dra_graph *g = check_graph();
-    dra_value  a = dra_input(g, "a", DRA_I32, DRA_SHAPE(4)), b = dra_input(g, "b", DRA_I32, DRA_SHAPE(3));
-    dra_value  c = dra_add(g, a, b);
+    dra_value  a = dra_input(g, "a", DRA_I32, DRA_SHAPE(4)),
+              b = dra_input(g, "b", DRA_I32, DRA_SHAPE(3));
+    dra_value c = dra_add(g, a, b);
     assert_int_equal(c.id, 0);
     assert_int_equal(dra_exp(g, c).id, 0); /* does nothing, reports nothing new */
     assert_int_equal(dra_input(g, "d", DRA_I32, DRA_SHAPE(3)).id, 0);
@@ -22,7 +23,8 @@ static void refuses_values_of_another_family(void **state)
 {
     dra_graph *g = check_graph(), *other = check_graph();
     dra_value  x = {0};
-    for (int i = 0; i < 5; i++) x = check_real(other, (const char *[]){"a", "b", "c", "d", "e"}[i], DRA_SHAPE(1));
+    for (int i = 0; i < 5; i++)
+        x = check_real(other, (const char *[]){"a", "b", "c", "d", "e"}[i], DRA_SHAPE(1));
     assert_int_equal(dra_exp(g, x).id, 0); /* g has no value of that number */
     assert_int_equal(dra_graph_error(g)->code, DRA_ERR_VALUE);
     dra_graph_destroy(other);
@@ -117,7 +119,7 @@ static void knows_scopes(void **state)
     check_refused(g, DRA_ERR_NAME, "scope: needs a name without '/'");
 }
 
-/* ---- dumps ------------------------------------------------------------------------------------------------- */
+/* ---- dumps ----------------------------------------------------------------------------------- */
 
 static void half(dra_graph *g, void *user, const dra_value *in, dra_value *out)
 {
@@ -151,7 +153,7 @@ static void prints_itself(void **state)
     dra_graph_destroy(g);
 }
 
-/* ---- the verifier: a graph bent by hand is refused ----------------------------------------------------------- */
+/* ---- the verifier: a graph bent by hand is refused ------------------------------------------- */
 
 static dra_graph *chain(dra_value *last)
 {

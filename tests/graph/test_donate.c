@@ -31,12 +31,13 @@ static void writes_into_the_state(void **state)
     assert_ptr_equal(dra_result(p.buffers, "s1"), sv);
     assert_int_equal(copies(&p), 0);
     check_run(&p); /* the state goes on from where it was */
-    check_close("s", 4, sv, (double[]){8.38905609893065, 8.38905609893065, 8.38905609893065,
-                                       8.38905609893065}, 1e-6);
+    check_close("s", 4, sv,
+                (double[]){8.38905609893065, 8.38905609893065, 8.38905609893065, 8.38905609893065},
+                1e-6);
     check_free(&p);
 }
 
-/* The producer reads the state in another order than it writes: computed aside, copied at the end. */
+/* The producer reads the state in another order than it writes: computed aside, then copied. */
 static void copies_where_it_must(void **state)
 {
     dra_graph *g = check_graph();
@@ -123,15 +124,14 @@ static void appends_in_place(void **state)
         rv[1] = (dra_real)-where;
         check_run(&p);
     }
-    for (int i = 0; i < 20; i++)
-        assert_true(memory[i] == (dra_real)(i % 2 ? -(i / 2) : i / 2));
+    for (int i = 0; i < 20; i++) assert_true(memory[i] == (dra_real)(i % 2 ? -(i / 2) : i / 2));
     where = CAP;
     dra_error err = {0};
     assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
     check_free(&p);
 }
 
-/* ---- refused ---------------------------------------------------------------------------------------------- */
+/* ---- refused --------------------------------------------------------------------------------- */
 
 static void refuses(dra_graph *g, dra_status code, const char *text)
 {
@@ -149,8 +149,9 @@ static void refuses_a_later_reader(void **state)
     dra_value  s = state_of(g, "s"), s1 = dra_exp(g, s);
     dra_donate(g, "s1", s1, s);
     dra_output(g, "late", dra_sum_all(g, dra_reshape(g, s, DRA_SHAPE(2, 2))));
-    refuses(g, DRA_ERR_VALUE, "donate: node 2 (sum) reads 's' after node 0 (exp) gave its memory "
-                              "to 's1'");
+    refuses(g, DRA_ERR_VALUE,
+            "donate: node 2 (sum) reads 's' after node 0 (exp) gave its memory "
+            "to 's1'");
 }
 
 static void refuses_the_old_value_as_output(void **state)
@@ -159,8 +160,9 @@ static void refuses_the_old_value_as_output(void **state)
     dra_value  s = state_of(g, "s");
     dra_donate(g, "s1", dra_exp(g, s), s);
     dra_output(g, "old", dra_reshape(g, s, DRA_SHAPE(2, 2)));
-    refuses(g, DRA_ERR_VALUE, "donate: output 'old' is the old value of 's', whose memory goes to "
-                              "'s1'");
+    refuses(g, DRA_ERR_VALUE,
+            "donate: output 'old' is the old value of 's', whose memory goes to "
+            "'s1'");
 }
 
 static void refuses_an_exchange(void **state)
@@ -169,8 +171,9 @@ static void refuses_an_exchange(void **state)
     dra_value  a = state_of(g, "a"), b = state_of(g, "b");
     dra_donate(g, "a1", b, a);
     dra_donate(g, "b1", a, b);
-    refuses(g, DRA_ERR_VALUE, "donate: output 'b1' is the old value of 'a', whose memory goes to "
-                              "'a1'");
+    refuses(g, DRA_ERR_VALUE,
+            "donate: output 'b1' is the old value of 'a', whose memory goes to "
+            "'a1'");
 }
 
 static void refuses_other_types_and_inputs(void **state)

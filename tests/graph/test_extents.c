@@ -26,8 +26,12 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     const dra_value at = dra_reshape(g, pos, DRA_SHAPE(1, 1));
     const dra_value k1 = dra_write_rows(g, k, x, at), v1 = dra_write_rows(g, v, dra_exp(g, x), at);
     const dra_value q = dra_reshape(g, x, DRA_SHAPE(1, 1, 1, D));
-    dra_value       in[] = {q, dra_reshape(g, k1, DRA_SHAPE(1, 1, cap, D)),
-                            dra_reshape(g, v1, DRA_SHAPE(1, 1, cap, D)), {0}, {0}}, y;
+    dra_value       in[] = {q,
+                            dra_reshape(g, k1, DRA_SHAPE(1, 1, cap, D)),
+                            dra_reshape(g, v1, DRA_SHAPE(1, 1, cap, D)),
+                            {0},
+                            {0}},
+              y;
     dra_causal_interval(g, pos, 1, 1, 0, &in[3], &in[4]);
     dra_guard(g, look, read_cache, NULL, 5, in, 1, &q, &y); /* reading all, always: 10^10 steps */
     dra_output(g, "y", y);
@@ -91,8 +95,8 @@ static void appends_100000_tokens_with_few_programs(void **state)
     cache     c = {0};
     uint64_t  seed = 1;
     dra_error err = {0};
-    assert_int_equal(
-        dra_programs_create(check_device(1, "ref"), build, NULL, &c.programs, &err), DRA_OK);
+    assert_int_equal(dra_programs_create(check_device(1, "ref"), build, NULL, &c.programs, &err),
+                     DRA_OK);
     for (c.pos = 0; c.pos < TOKENS; c.pos++) {
         grow(&c);
         for (int d = 0; d < D; d++) c.x[d] = (dra_real)(check_random(&seed) - 0.5);
@@ -128,7 +132,8 @@ static void reports_errors_of_the_graph(void **state)
     dra_programs      *p = NULL;
     const dra_program *program;
     dra_error          err = {0};
-    assert_int_equal(dra_programs_create(check_device(1, "ref"), build_wrong, NULL, &p, NULL), DRA_OK);
+    assert_int_equal(dra_programs_create(check_device(1, "ref"), build_wrong, NULL, &p, NULL),
+                     DRA_OK);
     assert_int_equal(dra_programs_get(p, &DRA_SHAPE(1), 1, &program, &err), DRA_ERR_DTYPE);
     assert_null(program);
     assert_int_equal(dra_programs_count(p), 0);

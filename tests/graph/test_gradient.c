@@ -123,7 +123,7 @@ static void is_real_for_bf16_parameters(void **state)
     check_free(&p);
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------- */
+/* ---- refused --------------------------------------------------------------------------------- */
 
 static void refuses_integers(void **state)
 {
@@ -169,10 +169,11 @@ static void refuses_another_shape_of_upstream(void **state)
 
 static void refuses_an_op_without_one(void **state)
 {
-    dra_graph *g = check_graph();
-    dra_value  p = check_real(g, "p", DRA_SHAPE(2)), rate = dra_number(g, 1), dp;
-    dra_value  t = dra_integer(g, 1);
-    dra_adamw_result r = dra_adamw(g, p, p, p, p, rate, rate, t, &(dra_adamw_config){0.9, 0.9, 1e-8, 0});
+    dra_graph       *g = check_graph();
+    dra_value        p = check_real(g, "p", DRA_SHAPE(2)), rate = dra_number(g, 1), dp;
+    dra_value        t = dra_integer(g, 1);
+    dra_adamw_result r = dra_adamw(g, p, p, p, p, rate, rate, t,
+                                   &(dra_adamw_config){0.9, 0.9, 1e-8, 0});
     dra_value        y = dra_sum_all(g, r.p);
     dra_gradient(g, 1, &y, NULL, 1, &p, &dp);
     check_refused(g, DRA_ERR_GRAD, "gradient: op 'adamw' has none");

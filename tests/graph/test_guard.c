@@ -128,7 +128,7 @@ static void refuses_a_flag_that_is_no_scalar(void **state)
 
 int main(void)
 {
-    const check_spec specs[] = {{"guard", 1, build, oracle, cases, COUNT(cases)}};
+    const check_spec        specs[] = {{"guard", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_between_runs),
         cmocka_unit_test(costs_nothing_when_off),

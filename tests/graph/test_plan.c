@@ -4,7 +4,10 @@
 
 #include <string.h>
 
-static dra_memory_report report_of(const check_program *p) { return dra_program_memory(p->program); }
+static dra_memory_report report_of(const check_program *p)
+{
+    return dra_program_memory(p->program);
+}
 
 static check_program plain(dra_graph *g) /* without the fences of check_compile() */
 {
@@ -103,11 +106,16 @@ static void keeps_results(void **state)
     dra_real      data[] = {0, 1, 2, 3, 4, 5};
     check_bind(&p, "x", data, sizeof data);
     check_run(&p);
-    const double e[] = {1, 2.718281828459045, 7.38905609893065, 20.08553692318767,
-                        54.598150033144236, 148.4131591025766};
+    const double e[] = {1,
+                        2.718281828459045,
+                        7.38905609893065,
+                        20.08553692318767,
+                        54.598150033144236,
+                        148.4131591025766};
     check_close("a", 6, check_result(&p, "a"), e, 1e-6);
     check_close("a again", 6, check_result(&p, "a again"), e, 1e-6);
-    check_close("at", 6, check_result(&p, "at"), (double[]){e[0], e[3], e[1], e[4], e[2], e[5]}, 1e-6);
+    check_close("at", 6, check_result(&p, "at"), (double[]){e[0], e[3], e[1], e[4], e[2], e[5]},
+                1e-6);
     check_close("row", 3, check_result(&p, "row"), e + 3, 1e-6);
     check_close("xt", 6, check_result(&p, "xt"), (double[]){0, 3, 1, 4, 2, 5}, 0);
     assert_ptr_equal(check_result(&p, "x"), data);
@@ -130,7 +138,7 @@ static void reports_its_memory(void **state)
     check_free(&p);
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------------- */
+/* ---- refused --------------------------------------------------------------------------------- */
 
 static void refuses_when_compiling(void **state)
 {

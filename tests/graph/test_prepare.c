@@ -24,11 +24,13 @@ static void runs_once_per_change(void **state)
     check_close("y", 2, check_result(&p, "y"), (double[]){2, 3}, 1e-6);
     assert_int_equal(dra_touch(p.buffers, "w", NULL), DRA_OK);
     check_run(&p);
-    check_close("y", 2, check_result(&p, "y"), (double[]){14.7781121978613, 22.16716829679195}, 1e-6);
+    check_close("y", 2, check_result(&p, "y"), (double[]){14.7781121978613, 22.16716829679195},
+                1e-6);
     assert_int_equal(dra_prepare_runs(p.buffers), 2);
     check_bind(&p, "w", other, sizeof other);
     check_run(&p);
-    check_close("y", 2, check_result(&p, "y"), (double[]){5.43656365691809, 8.15484548537714}, 1e-6);
+    check_close("y", 2, check_result(&p, "y"), (double[]){5.43656365691809, 8.15484548537714},
+                1e-6);
     assert_int_equal(dra_prepare_runs(p.buffers), 3);
     check_free(&p);
 }
@@ -45,8 +47,12 @@ static void leaves_regions(void **state)
     dra_value  w = dra_parameter(g, "w", DRA_REAL, DRA_SHAPE(2));
     dra_value  h = check_real(g, "h", DRA_SHAPE(2)), out;
     dra_scan(g,
-             &(dra_scan_config){.length = 50, .carries = 1, .constants = 1, .carry = &h,
-                                .constant = &w, .body = step_body},
+             &(dra_scan_config){.length = 50,
+                                .carries = 1,
+                                .constants = 1,
+                                .carry = &h,
+                                .constant = &w,
+                                .body = step_body},
              &out, NULL);
     dra_output(g, "h1", out);
     check_program p = check_compile(g, 1);
@@ -60,7 +66,7 @@ static void leaves_regions(void **state)
     check_run(&p);
     const size_t n = dra_profile_read(p.buffers, rows, COUNT(rows));
     for (size_t i = 0; i < n; i++) {
-        if (rows[i].op[0] == 'e') assert_int_equal(rows[i].calls, 1);  /* exp */
+        if (rows[i].op[0] == 'e') assert_int_equal(rows[i].calls, 1);   /* exp */
         if (rows[i].op[0] == 'a') assert_int_equal(rows[i].calls, 100); /* add */
     }
     check_close("h1", 2, check_result(&p, "h1"), (double[]){51, 1 + 50 * 2.718281828459045}, 1e-5);
@@ -81,7 +87,8 @@ static void follows_donated_parameters(void **state)
     check_bind(&p, "one", &step, sizeof step);
     for (int i = 0; i < 3; i++) check_run(&p);
     assert_true(wv[0] == 3 && wv[1] == 4);
-    check_close("e", 2, check_result(&p, "e"), (double[]){7.38905609893065, 20.0855369231877}, 1e-6);
+    check_close("e", 2, check_result(&p, "e"), (double[]){7.38905609893065, 20.0855369231877},
+                1e-6);
     assert_int_equal(dra_prepare_runs(p.buffers), 3);
     check_free(&p);
 }

@@ -71,8 +71,10 @@ static check_program stack(bool again)
     dra_value  x = check_real(g, "x", DRA_SHAPE(C)), w = check_real(g, "w", DRA_SHAPE(C)), h = x;
     for (int i = 0; i < DEPTH; i++) {
         dra_value in[] = {h, w}, out[2];
-        if (again) dra_recompute(g, block, NULL, 2, in, 2, out);
-        else block(g, NULL, in, out);
+        if (again)
+            dra_recompute(g, block, NULL, 2, in, 2, out);
+        else
+            block(g, NULL, in, out);
         h = out[0];
     }
     dra_value y = dra_sum_all(g, h), in[] = {x, w}, dx[2];

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the recurrence all tests use: h' = tanh(w h + x) , y = h' h + x ------------------------------------ */
+/* ---- the recurrence all tests use: h' = tanh(w h + x) , y = h' h + x ------------------------- */
 
 typedef struct args {
     int64_t T, border;
@@ -25,9 +25,17 @@ static void build(dra_graph *g, const void *user, const dra_value *in, dra_value
 {
     const args *a = user;
     dra_scan(g,
-             &(dra_scan_config){.length = a->T, .carries = 1, .xs = 1, .constants = 1, .ys = 1,
-                                .carry = &in[0], .x = &in[1], .constant = &in[2],
-                                .reverse = a->reverse, .border = a->border, .body = step},
+             &(dra_scan_config){.length = a->T,
+                                .carries = 1,
+                                .xs = 1,
+                                .constants = 1,
+                                .ys = 1,
+                                .carry = &in[0],
+                                .x = &in[1],
+                                .constant = &in[2],
+                                .reverse = a->reverse,
+                                .border = a->border,
+                                .body = step},
              &out[0], &out[1]);
 }
 
@@ -47,8 +55,8 @@ static void oracle(const void *user, const check_tensor *in, check_tensor *out)
 }
 
 static const args kinds[] = {
-    {1, 0, false}, {2, 0, false}, {7, 0, false}, {16, 4, false}, {17, 4, false}, {17, 1, false},
-    {17, 100, false}, {1, 0, true}, {10, 4, true}, {16, 4, true}, {0, 0, false},
+    {1, 0, false},    {2, 0, false}, {7, 0, false}, {16, 4, false}, {17, 4, false}, {17, 1, false},
+    {17, 100, false}, {1, 0, true},  {10, 4, true}, {16, 4, true},  {0, 0, false},
 };
 
 #define CASE(i, title, steps)                                                                      \
@@ -56,15 +64,20 @@ static const args kinds[] = {
         title, 3, {{{1, {3}}}, {{2, {steps, 3}}}, {{1, {3}}}}, &kinds[i]                           \
     }
 static const check_case cases[] = {
-    CASE(0, "one step", 1),        CASE(1, "two steps", 2),
-    CASE(2, "seven steps", 7),     CASE(3, "whole segments", 16),
-    CASE(4, "a short segment", 17), CASE(5, "a border each step", 17),
-    CASE(6, "one segment", 17),    CASE(7, "one step back", 1),
-    CASE(8, "reverse, short segment", 10), CASE(9, "reverse, whole segments", 16),
+    CASE(0, "one step", 1),
+    CASE(1, "two steps", 2),
+    CASE(2, "seven steps", 7),
+    CASE(3, "whole segments", 16),
+    CASE(4, "a short segment", 17),
+    CASE(5, "a border each step", 17),
+    CASE(6, "one segment", 17),
+    CASE(7, "one step back", 1),
+    CASE(8, "reverse, short segment", 10),
+    CASE(9, "reverse, whole segments", 16),
     CASE(10, "no step", 0),
 };
 
-/* ---- the gradient of the gradient: the scan's gradient as the thing that is checked -------------------- */
+/* ---- the gradient of the gradient: the scan's gradient as the thing that is checked ---------- */
 
 static void build_twice(dra_graph *g, const void *user, const dra_value *in, dra_value *out)
 {
@@ -101,7 +114,7 @@ static const check_case twice[] = {
     CASE(4, "a short segment", 17),
 };
 
-/* ---- several carries, an integer one among them, strided x ---------------------------------------------- */
+/* ---- several carries, an integer one among them, strided x ----------------------------------- */
 
 static void step_count(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                        const dra_value *constant, dra_value *carry_out, dra_value *y)
@@ -120,8 +133,14 @@ static void build_count(dra_graph *g, const void *user, const dra_value *in, dra
     const dra_value x = dra_transpose(g, in[1], 0, 1); /* (C, T) seen as (T, C): no copy */
     dra_value       last[3], y[2];
     dra_scan(g,
-             &(dra_scan_config){.length = 5, .carries = 3, .xs = 1, .ys = 2, .carry = carry,
-                                .x = &x, .border = 2, .body = step_count},
+             &(dra_scan_config){.length = 5,
+                                .carries = 3,
+                                .xs = 1,
+                                .ys = 2,
+                                .carry = carry,
+                                .x = &x,
+                                .border = 2,
+                                .body = step_count},
              last, y);
     out[0] = last[0], out[1] = last[1], out[2] = last[2], out[3] = y[0], out[4] = y[1];
 }
@@ -145,7 +164,7 @@ static void oracle_count(const void *user, const check_tensor *in, check_tensor 
 
 static const check_case count_cases[] = {{"carries", 2, {{{1, {3}}}, {{2, {3, 5}}}}}};
 
-/* ---- a scan in a scan --------------------------------------------------------------------------------------- */
+/* ---- a scan in a scan ------------------------------------------------------------------------ */
 
 static void inner_step(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                        const dra_value *constant, dra_value *carry_out, dra_value *y)
@@ -157,8 +176,14 @@ static void outer_step(dra_graph *g, void *user, const dra_value *carry, const d
                        const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
     dra_scan(g,
-             &(dra_scan_config){.length = 3, .carries = 1, .xs = 1, .constants = 1, .carry = carry,
-                                .x = x, .constant = constant, .body = inner_step},
+             &(dra_scan_config){.length = 3,
+                                .carries = 1,
+                                .xs = 1,
+                                .constants = 1,
+                                .carry = carry,
+                                .x = x,
+                                .constant = constant,
+                                .body = inner_step},
              carry_out, NULL);
     carry_out[0] = dra_sin(g, carry_out[0]);
 }
@@ -166,8 +191,14 @@ static void outer_step(dra_graph *g, void *user, const dra_value *carry, const d
 static void build_nested(dra_graph *g, const void *user, const dra_value *in, dra_value *out)
 {
     dra_scan(g,
-             &(dra_scan_config){.length = 4, .carries = 1, .xs = 1, .constants = 1, .carry = &in[0],
-                                .x = &in[1], .constant = &in[2], .body = outer_step},
+             &(dra_scan_config){.length = 4,
+                                .carries = 1,
+                                .xs = 1,
+                                .constants = 1,
+                                .carry = &in[0],
+                                .x = &in[1],
+                                .constant = &in[2],
+                                .body = outer_step},
              out, NULL);
 }
 
@@ -185,7 +216,7 @@ static void oracle_nested(const void *user, const check_tensor *in, check_tensor
 
 static const check_case nested_cases[] = {{"4 x 3", 3, {{{1, {2}}}, {{3, {4, 3, 2}}}, {{1, {2}}}}}};
 
-/* ---- memory -------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Bytes of a program with gradients of a carry of C reals over T steps; results are scalars, so
  * nothing but kept carries grows with T. */
@@ -241,7 +272,7 @@ static void keeps_nothing_without_gradient(void **state)
     dra_graph_destroy(g);
 }
 
-/* ---- against the same steps unrolled into nodes --------------------------------------------------------------- */
+/* ---- against the same steps unrolled into nodes ---------------------------------------------- */
 
 static void equals_unrolled_steps(void **state)
 {
@@ -287,7 +318,7 @@ static void equals_unrolled_steps(void **state)
     check_free(&p);
 }
 
-/* ---- refused ----------------------------------------------------------------------------------------------------- */
+/* ---- refused --------------------------------------------------------------------------------- */
 
 static void wider(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                   const dra_value *constant, dra_value *carry_out, dra_value *y)
@@ -307,8 +338,7 @@ static void refuses_a_carry_that_changes(void **state)
 
 static void forgets(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                     const dra_value *constant, dra_value *carry_out, dra_value *y)
-{
-}
+{}
 
 static void refuses_a_body_that_returns_nothing(void **state)
 {
@@ -329,12 +359,12 @@ static void refuses_values_from_outside(void **state)
 {
     dra_graph *g = check_graph();
     dra_value  h = check_real(g, "h", DRA_SHAPE(3)), out;
-    dra_scan(g,
-             &(dra_scan_config){.length = 2, .carries = 1, .carry = &h, .body = captures,
-                                .user = &h},
-             &out, NULL);
-    check_refused(g, DRA_ERR_VALUE, "add: input 1 is a value of another graph (hand it to the "
-                                    "region as an input)");
+    dra_scan(
+        g, &(dra_scan_config){.length = 2, .carries = 1, .carry = &h, .body = captures, .user = &h},
+        &out, NULL);
+    check_refused(g, DRA_ERR_VALUE,
+                  "add: input 1 is a value of another graph (hand it to the "
+                  "region as an input)");
 }
 
 static void refuses_another_length_of_x(void **state)
@@ -342,8 +372,8 @@ static void refuses_another_length_of_x(void **state)
     dra_graph *g = check_graph();
     dra_value  h = dra_input(g, "h", DRA_I32, DRA_SHAPE(3)), out;
     dra_scan(g,
-             &(dra_scan_config){.length = 2, .carries = 1, .xs = 1, .carry = &h, .x = &h,
-                                .body = forgets},
+             &(dra_scan_config){
+                 .length = 2, .carries = 1, .xs = 1, .carry = &h, .x = &h, .body = forgets},
              &out, NULL);
     check_refused(g, DRA_ERR_SHAPE, "scan: x 0 is i32 (3), expected (2, ...)");
 }

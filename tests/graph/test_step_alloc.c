@@ -48,7 +48,7 @@ static long page_faults(void)
     return u.ru_minflt + u.ru_majflt;
 }
 
-/* ---- a training step with everything in it: regions, attention, loss, optimizer, donation ------------- */
+/* ---- a training step with everything in it: regions, attention, loss, optimizer, donation ---- */
 
 enum { B = 2, T = 16, C = 32, V = 64 };
 
@@ -65,7 +65,8 @@ static void mix(dra_graph *g, void *user, const dra_value *in, dra_value *out)
 static void recur(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
                   const dra_value *constant, dra_value *carry_out, dra_value *y)
 {
-    carry_out[0] = dra_tanh(g, dra_add(g, x[0], dra_linear(g, carry[0], constant[0], (dra_value){0})));
+    carry_out[0] = dra_tanh(g,
+                            dra_add(g, x[0], dra_linear(g, carry[0], constant[0], (dra_value){0})));
     y[0] = carry_out[0];
 }
 
@@ -80,15 +81,25 @@ static check_program training_step(void)
     dra_value  x = dra_embedding(g, p[0], ids), in[] = {x, p[1]}, y;
     dra_recompute(g, mix, NULL, 2, in, 1, &in[0]);
     dra_guard(g, flag, mix, NULL, 2, in, 1, in, &x);
-    dra_value time_first = dra_transpose(g, x, 0, 1), h0 = dra_broadcast(g, dra_number(g, 0), DRA_SHAPE(B, C)), last;
+    dra_value time_first = dra_transpose(g, x, 0, 1),
+              h0 = dra_broadcast(g, dra_number(g, 0), DRA_SHAPE(B, C)), last;
     dra_scan(g,
-             &(dra_scan_config){.length = T, .carries = 1, .xs = 1, .constants = 1, .ys = 1,
-                                .carry = &h0, .x = &time_first, .constant = &p[1], .body = recur},
+             &(dra_scan_config){.length = T,
+                                .carries = 1,
+                                .xs = 1,
+                                .constants = 1,
+                                .ys = 1,
+                                .carry = &h0,
+                                .x = &time_first,
+                                .constant = &p[1],
+                                .body = recur},
              &last, &y);
-    dra_value loss = dra_linear_cross_entropy(g, dra_transpose(g, y, 0, 1), p[0], target, NULL), dp[2];
+    dra_value loss = dra_linear_cross_entropy(g, dra_transpose(g, y, 0, 1), p[0], target, NULL),
+              dp[2];
     dra_gradient(g, 1, &loss, NULL, 2, p, dp);
-    dra_value norm = dra_global_norm(g, 2, dp), clip = dra_clip_factor(g, norm, 1);
-    const char *names[2][5] = {{"m0", "v0", "p0'", "m0'", "v0'"}, {"m1", "v1", "p1'", "m1'", "v1'"}};
+    dra_value   norm = dra_global_norm(g, 2, dp), clip = dra_clip_factor(g, norm, 1);
+    const char *names[2][5] = {{"m0", "v0", "p0'", "m0'", "v0'"},
+                               {"m1", "v1", "p1'", "m1'", "v1'"}};
     for (int i = 0; i < 2; i++) {
         dra_shape        s = dra_shape_of(g, p[i]);
         dra_value        m = dra_state(g, names[i][0], DRA_REAL, s);
@@ -101,9 +112,9 @@ static check_program training_step(void)
         dra_donate(g, names[i][4], r.v, v);
     }
     dra_output(g, "loss", loss);
-    check_program   c = {0};
-    dra_error       err = {0};
-    dra_device     *d = check_device(2, dra_device_levels()[0]);
+    check_program c = {0};
+    dra_error     err = {0};
+    dra_device   *d = check_device(2, dra_device_levels()[0]);
     if (dra_compile(g, d, &c.program, &err) != DRA_OK ||
         dra_buffers_create(c.program, &c.buffers, &err) != DRA_OK)
         fail_msg("%s", err.text);

@@ -45,8 +45,8 @@ static void *work(void *arg)
 
 static void gives_the_same_bits_everywhere(void **state)
 {
-    static dra_real x[N], w[1600];
-    static runner   runners[3][RUNNERS];
+    static dra_real  x[N], w[1600];
+    static runner    runners[3][RUNNERS];
     static const int threads[] = {1, 2, 7};
     uint64_t         seed = 4;
     for (int i = 0; i < N; i++) x[i] = (dra_real)(check_random(&seed) - 0.5);

@@ -261,6 +261,7 @@ static const cut_options cuts[] = {
     {.J = WIDE, .pos = 120},
     {.J = WIDE, .pos = 60}, /* the whole crosses a border of key blocks */
     {.J = WIDE, .pos = 120, .window = 30},
+    {.J = WIDE, .pos = 130, .window = 100}, /* starts inside one block, ends in another */
     {.J = WIDE, .pos = 55, .window = 9, .dropout = true, .slopes = true},
     {.J = WIDE, .pos = 120, .dropout = true, .slopes = true},
 };

@@ -11,7 +11,7 @@ enum {
     B1 = 1,
     H1 = 2,
     T1 = 5,
-    J1 = 6,
+    J1 = 70, /* more than a block of keys */
     D1 = 4,
     E1 = 3,
     Q1 = H1 * T1 * D1,

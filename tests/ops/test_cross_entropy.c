@@ -128,7 +128,7 @@ static const check_case mean_cases[] = {
     {"smooth and ignoring", 2, {{{3, {5, 4, 9}}}, TARGET(2, {5, 4})}, &mean_both},
 };
 
-/* ---- the gradient as a graph of its own, and its gradient ----------------------------------- */
+/* ---- the gradient as a graph of its own, and its gradient ------------------------------------ */
 
 static void build_twice(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
 {

@@ -89,6 +89,7 @@ static const dra_axes last = {1, {-1}}, last_kept = {1, {-1}, true}, first = {1,
         {"first", 1, {{{3, {5, 3, 7}}}}, &function##_args[2]},                                     \
         {"middle kept", 1, {{{3, {4, 5, 3}}}}, &function##_args[3]},                               \
         {"outside", 1, {{{3, {4, 5, 3}}}}, &function##_args[4]},                                   \
+        {"middle of wide rows", 1, {{{3, {3, 2, 201}}}}, &function##_args[3]},                     \
         {"two kept", 1, {{{3, {4, 5, 3}}}}, &function##_args[5]},                                  \
         {"all", 1, {{{3, {4, 5, 3}}}}, &function##_args[6]},                                       \
         {"no axis", 1, {{{3, {4, 5, 3}}}}, &function##_args[7]},                                   \

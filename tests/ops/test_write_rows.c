@@ -136,10 +136,11 @@ static void leaves_a_state_alone_on_errors(void **state)
 {
     static cache         c;
     static const int32_t bad[][B * T] = {
-        {0, 1, 2, 3, CAP, 4}, {0, 1, 2, 9, 4, 9}, {7, 7, 2, 3, 4, 5}};
+        {0, 1, 2, 3, CAP, 4}, {0, 1, 2, 9, 4, 9}, {7, 7, 2, 3, 4, 5}, {17, 1, 17, 3, 4, 5}};
     static const char *text[] = {"write_rows: at[1, 1] = 64, x has 64 rows",
                                  "write_rows: at[1, 2] = 9 names a row a second time",
-                                 "write_rows: at[0, 1] = 7 names a row a second time"};
+                                 "write_rows: at[0, 1] = 7 names a row a second time",
+                                 "write_rows: at[0, 2] = 17 names a row a second time"};
     for (size_t i = 0; i < COUNT(bad); i++) {
         check_program p = make_cache(&c);
         dra_error     err = {0};
