@@ -74,7 +74,7 @@ check_program check_compile(dra_graph *g, int threads)
 {
     check_program p = {0};
     dra_error     err = {0};
-    dra_device   *d = check_device(threads, dra_device_levels()[0]);
+    dra_device   *d = check_device(threads, dra_device_level_at(0));
     dra_status    st = dra_compile_guarded(g, d, GUARD, &p.program, &err);
     dra_graph_destroy(g);
     if (st == DRA_OK) st = dra_buffers_create(p.program, &p.buffers, &err);
@@ -374,18 +374,18 @@ static void check_runs(job *j, bool gradients)
     dra_graph *g = build(j, gradients);
     dra_real  *up[CHECK_OUTPUTS] = {0};
     for (int i = 0; i < j->n_out; i++) up[i] = random_upstream(j, i);
-    for (const char *const *level = dra_device_levels(); *level; level++) {
+    for (size_t l = 0; dra_device_level_at(l); l++) {
         unsigned char *first = NULL;
         size_t         size = 0;
         for (size_t t = 0; t < COUNT(thread_counts); t++) {
-            check_program p = compile(g, thread_counts[t], *level);
+            check_program p = compile(g, thread_counts[t], dra_device_level_at(l));
             bind_all(j, &p, gradients, up);
             for (int rerun = 0; rerun < 2; rerun++) {
                 check_run(&p);
                 unsigned char *now = snapshot(j, &p, gradients, &size);
                 if (first && memcmp(first, now, size) != 0)
                     fail_msg("other bits with %d threads, run %d, level %s", thread_counts[t],
-                             rerun, *level);
+                             rerun, dra_device_level_at(l));
                 if (first)
                     free(now);
                 else

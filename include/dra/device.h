@@ -11,7 +11,8 @@ typedef struct dra_device dra_device; /* opaque */
 
 typedef struct dra_cpu_config {
     int         threads; /* 0: one per processor */
-    const char *level;   /* micro-kernels: NULL or "" for the best, or "ref" */
+    const char *level;   /* of micro-kernels: "ref", "avx2", "avx512"; NULL: what the environment
+                            variable DRA_CPU says, or the best there is */
 } dra_cpu_config;
 
 /* Makes a CPU device with its thread pool. `config` may be NULL. On failure *out is NULL. */
@@ -22,8 +23,9 @@ DRA_API void       dra_device_destroy(dra_device *device); /* NULL is allowed */
 DRA_API int         dra_device_threads(const dra_device *device);
 DRA_API const char *dra_device_level(const dra_device *device);
 
-/* Names of the micro-kernel levels this build and processor have, best first, NULL at the end. */
-DRA_API const char *const *dra_device_levels(void);
+/* Names of the micro-kernel levels this build and processor have, best first, "ref" last; NULL
+ * beyond. */
+DRA_API const char *dra_device_level_at(size_t i);
 
 DRA_END_C
 #endif

@@ -13,11 +13,6 @@ typedef struct cpu_device {
     dra_pool  *pool;
 } cpu_device;
 
-static const dra_simd *const levels[] = {&dra_simd_ref};
-static const char *const     level_names[] = {"ref", NULL};
-
-const char *const *dra_device_levels(void) { return level_names; }
-
 static void *cpu_alloc(dra_device *d, size_t bytes)
 {
     if (bytes > SIZE_MAX - ALIGN) return NULL;
@@ -70,9 +65,16 @@ static const dra_device_table cpu_table = {cpu_alloc, cpu_free,      cpu_copy,  
 
 static const dra_simd *find_level(const char *name)
 {
-    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
-        if (!name || !*name || strcmp(levels[i]->name, name) == 0) return levels[i];
+    for (const dra_simd *const *level = dra_simd_levels(); *level; level++)
+        if (!name || !*name || strcmp((*level)->name, name) == 0) return *level;
     return NULL;
+}
+
+const char *dra_device_level_at(size_t i)
+{
+    size_t n = 0;
+    while (dra_simd_levels()[n]) n++;
+    return i < n ? dra_simd_levels()[i]->name : NULL;
 }
 
 dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
@@ -81,13 +83,14 @@ dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out,
     const long      processors = sysconf(_SC_NPROCESSORS_ONLN);
     const int       wanted = config ? config->threads : 0;
     const int       threads = wanted ? wanted : processors > 0 ? (int)processors : 1;
-    const dra_simd *simd = find_level(config ? config->level : NULL);
+    const char     *level = config && config->level ? config->level : getenv("DRA_CPU");
+    const dra_simd *simd = find_level(level);
     if (threads < 1 || threads > MAX_THREADS)
         return dra_fail(err, DRA_ERR_VALUE, "cpu device: %d threads, expected 1 to %d", threads,
                         MAX_THREADS);
     if (!simd)
-        return dra_fail(err, DRA_ERR_VALUE, "cpu device: no level '%s'; this build has 'ref'",
-                        config->level);
+        return dra_fail(err, DRA_ERR_VALUE, "cpu device: no level '%s' here; the best is '%s'",
+                        level, dra_simd_levels()[0]->name);
     cpu_device *d = calloc(1, sizeof *d);
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cpu device: out of memory");
     d->base = (dra_device){&cpu_table, simd};

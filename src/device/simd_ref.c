@@ -65,6 +65,68 @@ static void axpy(int64_t n, dra_real s, const dra_real *x, dra_real *y)
     for (int64_t i = 0; i < n; i++) y[i] += s * x[i];
 }
 
+/* ---- rows of results ------------------------------------------------------------------------- */
+
+static void add(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+}
+
+static void sub(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] - b[i];
+}
+
+static void mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
+}
+
+static void affine(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = s * x[i] + t;
+}
+
+static void center(int64_t n, const dra_real *x, dra_real c, dra_real rest, dra_real r, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = (x[i] - c - rest) * r;
+}
+
+static void combine(int64_t n, dra_real a, const dra_real *x, dra_real b, const dra_real *z,
+                    dra_real c, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = a * (x[i] - c - b * z[i]);
+}
+
+static dra_real moments(int64_t n, const dra_real *x, dra_real c, dra_real *squares)
+{
+    dra_real first[LANES] = {0}, second[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const dra_real d = x[i] - c;
+        first[i % LANES] += d;
+        second[i % LANES] += d * d;
+    }
+    *squares = fold(second);
+    return fold(first);
+}
+
+static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
+                  const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
+                  dra_real *v_out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const dra_real d = f->s * dp[i];
+        const dra_real m_new = f->b1 * m[i] + f->new1 * d;
+        const dra_real v_new = f->b2 * v[i] + f->new2 * d * d;
+        const dra_real root = (dra_real)sqrt((double)(v_new * f->fix2));
+        const dra_real way = m_new * f->fix1 / (root + f->eps);
+        const dra_real p_new = p[i] - f->rate * (f->decay * p[i] + way);
+        if (p_out) p_out[i] = p_new;
+        if (m_out) m_out[i] = m_new;
+        if (v_out) v_out[i] = v_new;
+    }
+}
+
 /* ---- gemm: pack panels of A (ROWS wide) and B (COLS wide), multiply them in registers -------- */
 
 enum { ROWS = 4, COLS = 8, DEPTH = 128, PANELS = 16 }; /* B: PANELS * COLS columns at a time */
@@ -126,4 +188,19 @@ static void gemm(const dra_gemm *g)
     }
 }
 
-const dra_simd dra_simd_ref = {"ref", dot, sum, max, exp_sum, scale, axpy, gemm};
+const dra_simd dra_simd_ref = {.name = "ref",
+                               .dot = dot,
+                               .sum = sum,
+                               .max = max,
+                               .exp_sum = exp_sum,
+                               .scale = scale,
+                               .axpy = axpy,
+                               .add = add,
+                               .sub = sub,
+                               .mul = mul,
+                               .affine = affine,
+                               .center = center,
+                               .combine = combine,
+                               .moments = moments,
+                               .adamw = adamw,
+                               .gemm = gemm};

@@ -20,8 +20,8 @@ typedef void (*level_test)(const dra_simd *simd);
 
 static void for_each_level(level_test test)
 {
-    for (const char *const *level = dra_device_levels(); *level; level++)
-        test(check_device(1, *level)->simd);
+    for (size_t l = 0; dra_device_level_at(l); l++)
+        test(check_device(1, dra_device_level_at(l))->simd);
 }
 
 /* ---- rows in guarded memory ------------------------------------------------------------------ */

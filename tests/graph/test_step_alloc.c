@@ -114,7 +114,7 @@ static check_program training_step(void)
     dra_output(g, "loss", loss);
     check_program c = {0};
     dra_error     err = {0};
-    dra_device   *d = check_device(2, dra_device_levels()[0]);
+    dra_device   *d = check_device(2, dra_device_level_at(0));
     if (dra_compile(g, d, &c.program, &err) != DRA_OK ||
         dra_buffers_create(c.program, &c.buffers, &err) != DRA_OK)
         fail_msg("%s", err.text);
