@@ -50,24 +50,25 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-/* The factors of a step; the corrections are differences of nearly equal numbers: in double. */
-typedef struct factors {
-    real b1, new1, b2, new2, fix1, fix2, rate, s, eps, decay;
-} factors;
-
-static factors factors_of(const dra_call *c, int32_t t)
+/* The corrections are differences of nearly equal numbers: in double. */
+static dra_adamw_step factors_of(const dra_call *c, int32_t t)
 {
     const dra_adamw_config *a = c->attr;
-    return (factors){.b1 = (real)a->beta1,
-                     .new1 = (real)(1 - a->beta1),
-                     .b2 = (real)a->beta2,
-                     .new2 = (real)(1 - a->beta2),
-                     .fix1 = (real)(1 / (1 - pow(a->beta1, (double)t))),
-                     .fix2 = (real)(1 / (1 - pow(a->beta2, (double)t))),
-                     .rate = *(const real *)c->in[4].data,
-                     .s = *(const real *)c->in[5].data,
-                     .eps = (real)a->eps,
-                     .decay = (real)a->decay};
+    return (dra_adamw_step){.b1 = (real)a->beta1,
+                            .new1 = (real)(1 - a->beta1),
+                            .b2 = (real)a->beta2,
+                            .new2 = (real)(1 - a->beta2),
+                            .fix1 = (real)(1 / (1 - pow(a->beta1, (double)t))),
+                            .fix2 = (real)(1 / (1 - pow(a->beta2, (double)t))),
+                            .rate = *(const real *)c->in[4].data,
+                            .s = *(const real *)c->in[5].data,
+                            .eps = (real)a->eps,
+                            .decay = (real)a->decay};
+}
+
+static real *part(const dra_tensor *t, int64_t from)
+{
+    return t->data ? (real *)t->data + from : NULL;
 }
 
 static int64_t tiles(const dra_call *c)
@@ -83,20 +84,12 @@ static void tile(const dra_call *c, int64_t i)
         dra_fault_set(c, i, DRA_ERR_VALUE, "t is %d, expected 1 for the first step", (int)t);
         return;
     }
-    const factors f = factors_of(c, t);
-    const real   *p = c->in[0].data, *m = c->in[1].data, *v = c->in[2].data, *dp = c->in[3].data;
-    real         *p_out = c->out[0].data, *m_out = c->out[1].data, *v_out = c->out[2].data;
-    const int64_t end = dra_imin(dra_shape_count(&c->in[0].shape), (i + 1) * TILE);
-    for (int64_t k = i * TILE; k < end; k++) {
-        const real d = f.s * dp[k];
-        const real m_new = f.b1 * m[k] + f.new1 * d;
-        const real v_new = f.b2 * v[k] + f.new2 * d * d;
-        const real way = m_new * f.fix1 / (sqrt(v_new * f.fix2) + f.eps);
-        const real p_new = p[k] - f.rate * (f.decay * p[k] + way);
-        if (p_out) p_out[k] = p_new;
-        if (m_out) m_out[k] = m_new;
-        if (v_out) v_out[k] = v_new;
-    }
+    const dra_adamw_step f = factors_of(c, t);
+    const int64_t        from = i * TILE;
+    const int64_t        n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
+    c->simd->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
+                   part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
+                   part(&c->out[2], from));
 }
 
 static dra_cost cost(const dra_call *c)

@@ -22,15 +22,25 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return dra_expect_dtype(g, n, 0, "a", DRA_REAL);
 }
 
-/* The four that carry most of the work are loops of their own; the others go through f. */
+/* The three that carry most of the work have loops of their own. */
 static void add_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
     const real *a = ptr[1], *b = ptr[2];
     real       *y = ptr[0];
     if (step[1] == 1 && step[2] == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+        c->simd->add(n, a, b, y);
     else
         for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] + b[i * step[2]];
+}
+
+static void sub_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
+{
+    const real *a = ptr[1], *b = ptr[2];
+    real       *y = ptr[0];
+    if (step[1] == 1 && step[2] == 1)
+        c->simd->sub(n, a, b, y);
+    else
+        for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] - b[i * step[2]];
 }
 
 static void mul_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
@@ -38,7 +48,7 @@ static void mul_row(const dra_call *c, int64_t n, void *const *ptr, const int64_
     const real *a = ptr[1], *b = ptr[2];
     real       *y = ptr[0];
     if (step[1] == 1 && step[2] == 1)
-        for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
+        c->simd->mul(n, a, b, y);
     else
         for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] * b[i * step[2]];
 }
@@ -66,6 +76,7 @@ static void run(const dra_call *c, int64_t i, dra_pointwise_row row)
 
 static void tile(const dra_call *c, int64_t i) { run(c, i, real_row); }
 static void add_tile(const dra_call *c, int64_t i) { run(c, i, add_row); }
+static void sub_tile(const dra_call *c, int64_t i) { run(c, i, sub_row); }
 static void mul_tile(const dra_call *c, int64_t i) { run(c, i, mul_row); }
 
 /* ---- formulas: reals, then i32 (which wraps) ------------------------------------------------- */
@@ -147,19 +158,19 @@ GRADIENT(d_maximum) { to_winner(g, dra_greater_equal(g, A, B), dy, dx); }
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define ROW(op_name, tile_function)                                                                \
-    const dra_op dra_op_##op_name = {.name = #op_name,                                             \
-                                     .n_in = 2,                                                    \
-                                     .n_out = 1,                                                   \
-                                     .in_place = 3,                                                \
-                                     .attr_size = sizeof(binary_attr),                             \
-                                     .infer = infer,                                               \
-                                     .gradient = d_##op_name,                                      \
-                                     .cost = dra_pointwise_cost};                                  \
+    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
+                                         .n_in = 2,                                                \
+                                         .n_out = 1,                                               \
+                                         .in_place = 3,                                            \
+                                         .attr_size = sizeof(binary_attr),                         \
+                                         .infer = infer,                                           \
+                                         .gradient = d_##op_name,                                  \
+                                         .cost = dra_pointwise_cost};                              \
     const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, DRA_REALS | DRA_BIT(DRA_I32),         \
                                           dra_pointwise_tiles, tile_function};
 
 ROW(add, add_tile)
-ROW(sub, tile)
+ROW(sub, sub_tile)
 ROW(mul, mul_tile)
 ROW(div, tile)
 ROW(mod, tile)
@@ -215,12 +226,16 @@ typedef struct affine_attr {
     double s, t;
 } affine_attr;
 
+/* One call an element where x is strided: a fused multiply-add must not depend on the layout. */
 static void affine_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
     const affine_attr *a = c->attr;
     const real         s = (real)a->s, t = (real)a->t, *x = ptr[1];
     real              *y = ptr[0];
-    for (int64_t i = 0; i < n; i++) y[i] = s * x[i * step[1]] + t;
+    if (step[1] == 1)
+        c->simd->affine(n, s, t, x, y);
+    else
+        for (int64_t i = 0; i < n; i++) c->simd->affine(1, s, t, x + i * step[1], y + i);
 }
 
 static void affine_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, affine_row); }

@@ -65,18 +65,11 @@ typedef struct moments { /* of a row: mean = c + rest, squares = sum((x - mean)^
 } moments;
 
 /* c is the mean as it rounds; the mean of x - c is what was lost. Next to a mean that is large
- * against the differences, these are all that counts. (The small buffer: y may be x's memory.) */
+ * against the differences, these are all that counts. */
 static moments layer_moments(const dra_simd *simd, int64_t C, const real *x)
 {
-    enum { CHUNK = 256 };
-    real    part[CHUNK], sum = 0;
-    moments m = {.c = simd->sum(C, x) / (real)C};
-    for (int64_t i = 0; i < C; i += CHUNK) {
-        const int64_t n = dra_imin(CHUNK, C - i);
-        for (int64_t j = 0; j < n; j++) part[j] = x[i + j] - m.c;
-        sum += simd->sum(n, part);
-        m.squares += simd->dot(n, part, part);
-    }
+    moments    m = {.c = simd->sum(C, x) / (real)C};
+    const real sum = simd->moments(C, x, m.c, &m.squares);
     m.rest = sum / (real)C;
     m.squares -= sum * m.rest;
     if (m.squares < 0) m.squares = 0; /* by rounding, in a constant row */
@@ -111,8 +104,7 @@ static void norm_tile(const dra_call *call, int64_t tile)
         const real r = norm_factor(a, C, m.squares);
         if (call->out[1].data) ((real *)call->out[1].data)[row] = r;
         if (!call->out[0].data) continue;
-        real *y = (real *)call->out[0].data + row * C;
-        for (int64_t i = 0; i < C; i++) y[i] = (x[i] - m.c - m.rest) * r;
+        call->simd->center(C, x, m.c, m.rest, r, (real *)call->out[0].data + row * C);
     }
 }
 
@@ -138,8 +130,7 @@ static void back_tile(const dra_call *call, int64_t tile)
         const real  r = *dra_row(&call->in[1], row);
         const real  mean = a->kind == NORM_LAYER ? call->simd->sum(C, dy) / (real)C : 0;
         const real  s = r == clamp ? 0 : k * call->simd->dot(C, dy, y);
-        real       *dx = (real *)call->out[0].data + row * C;
-        for (int64_t i = 0; i < C; i++) dx[i] = r * (dy[i] - mean - y[i] * s);
+        call->simd->combine(C, r, dy, s, y, mean, (real *)call->out[0].data + row * C);
     }
 }
 

@@ -7,6 +7,7 @@
 
 typedef struct unary_attr {
     real (*f)(real);
+    dra_map map;                 /* the same function as one fast pass, where a level has it */
     int32_t (*integer)(int32_t); /* NULL: reals only */
 } unary_attr;
 
@@ -18,11 +19,33 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
 }
 
+/* A level's own function sees dense rows alone; strided ones pass through a small buffer, so that
+ * a result does not depend on how its element lies in memory. */
+static void map_row(const dra_call *c, int64_t n, const real *x, int64_t step, real *y)
+{
+    enum { CHUNK = 256 };
+    const unary_attr *a = c->attr;
+    real              part[CHUNK];
+    if (step == 1) {
+        c->simd->map[a->map](n, x, y);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += CHUNK) {
+        const int64_t m = dra_imin(CHUNK, n - i);
+        for (int64_t j = 0; j < m; j++) part[j] = x[(i + j) * step];
+        c->simd->map[a->map](m, part, y + i);
+    }
+}
+
 static void real_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
     const unary_attr *a = c->attr;
     const real       *x = ptr[1];
     real             *y = ptr[0];
+    if (c->simd->map[a->map]) {
+        map_row(c, n, x, step[1], y);
+        return;
+    }
     for (int64_t i = 0; i < n; i++) y[i] = a->f(x[i * step[1]]);
 }
 
@@ -224,64 +247,118 @@ ROW(gelu_tanh_slope, d_gelu_tanh_slope, 0)
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_value x)
+static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_map map, dra_value x)
 {
-    return dra_add_op(g, op, 1, &x, &(unary_attr){f, NULL});
+    return dra_add_op(g, op, 1, &x, &(unary_attr){f, map, NULL});
 }
 
 dra_value dra_neg(dra_graph *g, dra_value x)
 {
-    return dra_add_op(g, &dra_op_neg, 1, &x, &(unary_attr){f_neg, neg_i32});
+    return dra_add_op(g, &dra_op_neg, 1, &x, &(unary_attr){f_neg, DRA_MAP_NEG, neg_i32});
 }
 
 dra_value dra_abs(dra_graph *g, dra_value x)
 {
-    return dra_add_op(g, &dra_op_abs, 1, &x, &(unary_attr){f_abs, abs_i32});
+    return dra_add_op(g, &dra_op_abs, 1, &x, &(unary_attr){f_abs, DRA_MAP_ABS, abs_i32});
 }
 
-dra_value dra_sign(dra_graph *g, dra_value x) { return build(g, &dra_op_sign, f_sign, x); }
-dra_value dra_exp(dra_graph *g, dra_value x) { return build(g, &dra_op_exp, f_exp, x); }
-dra_value dra_expm1(dra_graph *g, dra_value x) { return build(g, &dra_op_expm1, f_expm1, x); }
-dra_value dra_log(dra_graph *g, dra_value x) { return build(g, &dra_op_log, f_log, x); }
-dra_value dra_log1p(dra_graph *g, dra_value x) { return build(g, &dra_op_log1p, f_log1p, x); }
-dra_value dra_sqrt(dra_graph *g, dra_value x) { return build(g, &dra_op_sqrt, f_sqrt, x); }
-dra_value dra_rsqrt(dra_graph *g, dra_value x) { return build(g, &dra_op_rsqrt, f_rsqrt, x); }
-dra_value dra_square(dra_graph *g, dra_value x) { return build(g, &dra_op_square, f_square, x); }
+dra_value dra_sign(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_sign, f_sign, DRA_MAP_NONE, x);
+}
+dra_value dra_exp(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_exp, f_exp, DRA_MAP_EXP, x);
+}
+dra_value dra_expm1(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_expm1, f_expm1, DRA_MAP_NONE, x);
+}
+dra_value dra_log(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_log, f_log, DRA_MAP_LOG, x);
+}
+dra_value dra_log1p(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_log1p, f_log1p, DRA_MAP_NONE, x);
+}
+dra_value dra_sqrt(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_sqrt, f_sqrt, DRA_MAP_SQRT, x);
+}
+dra_value dra_rsqrt(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_rsqrt, f_rsqrt, DRA_MAP_RSQRT, x);
+}
+dra_value dra_square(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_square, f_square, DRA_MAP_SQUARE, x);
+}
 dra_value dra_reciprocal(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_reciprocal, f_reciprocal, x);
+    return build(g, &dra_op_reciprocal, f_reciprocal, DRA_MAP_RECIPROCAL, x);
 }
-dra_value dra_sin(dra_graph *g, dra_value x) { return build(g, &dra_op_sin, f_sin, x); }
-dra_value dra_cos(dra_graph *g, dra_value x) { return build(g, &dra_op_cos, f_cos, x); }
-dra_value dra_tanh(dra_graph *g, dra_value x) { return build(g, &dra_op_tanh, f_tanh, x); }
-dra_value dra_erf(dra_graph *g, dra_value x) { return build(g, &dra_op_erf, f_erf, x); }
-dra_value dra_sigmoid(dra_graph *g, dra_value x) { return build(g, &dra_op_sigmoid, f_sigmoid, x); }
+dra_value dra_sin(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_sin, f_sin, DRA_MAP_NONE, x);
+}
+dra_value dra_cos(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_cos, f_cos, DRA_MAP_NONE, x);
+}
+dra_value dra_tanh(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_tanh, f_tanh, DRA_MAP_TANH, x);
+}
+dra_value dra_erf(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_erf, f_erf, DRA_MAP_ERF, x);
+}
+dra_value dra_sigmoid(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_sigmoid, f_sigmoid, DRA_MAP_SIGMOID, x);
+}
 dra_value dra_softplus(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_softplus, f_softplus, x);
+    return build(g, &dra_op_softplus, f_softplus, DRA_MAP_SOFTPLUS, x);
 }
 dra_value dra_log_sigmoid(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_log_sigmoid, f_log_sigmoid, x);
+    return build(g, &dra_op_log_sigmoid, f_log_sigmoid, DRA_MAP_LOG_SIGMOID, x);
 }
-dra_value dra_relu(dra_graph *g, dra_value x) { return build(g, &dra_op_relu, f_relu, x); }
-dra_value dra_relu2(dra_graph *g, dra_value x) { return build(g, &dra_op_relu2, f_relu2, x); }
-dra_value dra_elu(dra_graph *g, dra_value x) { return build(g, &dra_op_elu, f_elu, x); }
-dra_value dra_silu(dra_graph *g, dra_value x) { return build(g, &dra_op_silu, f_silu, x); }
+dra_value dra_relu(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_relu, f_relu, DRA_MAP_RELU, x);
+}
+dra_value dra_relu2(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_relu2, f_relu2, DRA_MAP_RELU2, x);
+}
+dra_value dra_elu(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_elu, f_elu, DRA_MAP_ELU, x);
+}
+dra_value dra_silu(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_silu, f_silu, DRA_MAP_SILU, x);
+}
 static dra_value silu_slope(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_silu_slope, f_silu_slope, x);
+    return build(g, &dra_op_silu_slope, f_silu_slope, DRA_MAP_SILU_SLOPE, x);
 }
-dra_value        dra_gelu(dra_graph *g, dra_value x) { return build(g, &dra_op_gelu, f_gelu, x); }
+dra_value dra_gelu(dra_graph *g, dra_value x)
+{
+    return build(g, &dra_op_gelu, f_gelu, DRA_MAP_GELU, x);
+}
 static dra_value gelu_slope(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_gelu_slope, f_gelu_slope, x);
+    return build(g, &dra_op_gelu_slope, f_gelu_slope, DRA_MAP_GELU_SLOPE, x);
 }
 dra_value dra_gelu_tanh(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_gelu_tanh, f_gelu_tanh, x);
+    return build(g, &dra_op_gelu_tanh, f_gelu_tanh, DRA_MAP_GELU_TANH, x);
 }
 static dra_value gelu_tanh_slope(dra_graph *g, dra_value x)
 {
-    return build(g, &dra_op_gelu_tanh_slope, f_gelu_tanh_slope, x);
+    return build(g, &dra_op_gelu_tanh_slope, f_gelu_tanh_slope, DRA_MAP_GELU_TANH_SLOPE, x);
 }

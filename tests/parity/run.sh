@@ -1,0 +1,50 @@
+#!/bin/sh
+# Compares the ops of the float and the double build with PyTorch on the CPU: prints a table, exits
+# with 1 when a row is over its tolerance. Called by `make parity`, which has made build/ before.
+# Arguments go on to ops.py: a part of the names of the rows to show.
+#
+# The first call makes build/parity-venv (network, about 1 GB), later ones reuse it. pip's own
+# settings hold, for instance an index with the CPU build of torch, which needs no CUDA libraries.
+set -eu
+cd "$(dirname "$0")/../.."
+
+torch=torch==2.13.0
+venv=build/parity-venv
+log=build/parity-pip.log
+
+fail() {
+    echo "parity: $*" >&2
+    exit 1
+}
+
+make_venv() {
+    command -v python3 >/dev/null 2>&1 ||
+        fail "python3 not found; on Debian: apt-get install python3 python3-venv"
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+        fail "$(python3 --version 2>&1) is too old, 3.10 or later is needed"
+    echo "setup  $venv"
+    rm -rf "$venv"
+    python3 -m venv "$venv" >"$log" 2>&1 ||
+        fail "python3 -m venv failed, see $log; on Debian: apt-get install python3-venv"
+    # torch alone first; the constraint then keeps whatever else comes from replacing it.
+    echo "$torch" >"$venv/constraint.txt"
+    "$venv/bin/pip" install "$torch" >"$log" 2>&1 ||
+        fail "pip could not install $torch (is there a network?), see $log"
+    "$venv/bin/pip" install -c "$venv/constraint.txt" numpy >>"$log" 2>&1 ||
+        fail "pip could not install numpy beside $torch (is there a network?), see $log"
+    echo "$torch" >"$venv/complete"
+}
+
+[ -f build/libdra.so.0 ] || fail "build/libdra.so.0 not found; call this by make parity"
+[ "$(cat "$venv/complete" 2>/dev/null)" = "$torch" ] || make_venv
+
+# As build-double of the Makefile, but only the library.
+echo "build  build/double"
+# shellcheck disable=SC2086 # a list of options
+cmake -S . -B build/double --log-level=WARNING -DCMAKE_RULE_MESSAGES=OFF \
+    -DCMAKE_TARGET_MESSAGES=OFF -DDRA_DOUBLE=ON ${CMAKE_OPTIONS:-} >/dev/null
+MAKEFLAGS='' cmake --build build/double -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}" --target dra \
+    -- --no-print-directory
+
+export PYTHONDONTWRITEBYTECODE=1
+exec "$venv/bin/python" tests/parity/ops.py build/libdra.so.0 build/double/libdra.so.0 "$@"
