@@ -31,6 +31,7 @@ DRA_API dra_value dra_permute(dra_graph *g, dra_value x, const int *axes); /* ax
 DRA_API dra_value dra_transpose(dra_graph *g, dra_value x, int a, int b);  /* swaps two axes */
 /* Elements start, start+1, ..., start+n-1 along an axis. */
 DRA_API dra_value dra_slice(dra_graph *g, dra_value x, int axis, int64_t start, int64_t n);
+DRA_API dra_value dra_flip(dra_graph *g, dra_value x, int axis); /* backwards along an axis */
 /* x seen with `shape`: missing leading axes and axes of size 1 are repeated. */
 DRA_API dra_value dra_broadcast(dra_graph *g, dra_value x, dra_shape shape);
 /* y = x; no gradient passes. */
