@@ -147,17 +147,20 @@ bool dra_check_values(dra_graph *g, const char *op, int n, const dra_value *v)
 
 static dra_status check_type(dra_graph *g, const char *what, const dra_type *t)
 {
-    size_t bytes;
+    dra_shape full = t->shape; /* strides multiply the other sizes of an empty tensor too */
+    size_t    bytes;
     if (!dra_dtype_get(t->dtype))
         return dra_build_fail(g, what, DRA_ERR_DTYPE, "no dtype number %d", (int)t->dtype);
     if (t->shape.rank < 0 || t->shape.rank > DRA_MAX_RANK)
         return dra_build_fail(g, what, DRA_ERR_SHAPE, "rank %d, expected 0 to %d",
                               (int)t->shape.rank, DRA_MAX_RANK);
-    for (int32_t i = 0; i < t->shape.rank; i++)
+    for (int32_t i = 0; i < t->shape.rank; i++) {
         if (t->shape.dim[i] < 0)
             return dra_build_fail(g, what, DRA_ERR_SHAPE, "axis %d has size %lld", (int)i,
                                   (long long)t->shape.dim[i]);
-    if (!dra_type_bytes(t->dtype, &t->shape, &bytes)) {
+        if (t->shape.dim[i] == 0) full.dim[i] = 1;
+    }
+    if (!dra_type_bytes(t->dtype, &full, &bytes)) {
         char text[160];
         return dra_build_fail(g, what, DRA_ERR_MEMORY, "size of %s overflows",
                               dra_shape_text(&t->shape, text, sizeof text));

@@ -81,6 +81,7 @@ static void put_graph(sink *s, const dra_graph *g, int depth)
 size_t dra_graph_text(const dra_graph *g, char *text, size_t size)
 {
     sink s = {text, size, 0};
+    put(&s, "%s", ""); /* terminated even if the graph is empty */
     put_graph(&s, g, 0);
     return s.used;
 }

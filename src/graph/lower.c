@@ -434,6 +434,7 @@ static void lower_outputs(frame *f)
         if (!o->donor.id) continue;
         r->donor = place_of(f, o->donor).storage;
         p->storage[r->donor].donor = true;
+        f->used[dra_index(o->donor)] = true; /* written, so it must be bound */
         if (p->slot[p->storage[r->donor].slot].parameter) p->updates_parameters = true;
     }
     if (!p->result) dra_no_memory(p);

@@ -6,10 +6,12 @@
 
 enum { ALIGN = 64 };
 
+#define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
+
 /* What a storage takes: whole lines, with a fence on both sides where the program has them. */
 static size_t taken(const dra_program *p, size_t bytes)
 {
-    return (bytes + ALIGN - 1) / ALIGN * ALIGN + 2 * p->guard;
+    return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + 2 * p->guard : MOST + 1;
 }
 
 /* ---- liveness -------------------------------------------------------------------------------- */
@@ -221,6 +223,8 @@ static bool needs_memory(const dra_storage *s, int32_t block)
     return s->block == block && s->kind == DRA_STORAGE_LOCAL && s->first >= 0;
 }
 
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
 static dra_status place_block(dra_program *p, int32_t block)
 {
     dra_block *b = &p->block[block];
@@ -239,13 +243,14 @@ static dra_status place_block(dra_program *p, int32_t block)
         if (s->alias < 0 && needs_memory(s, block)) order[n++] = (sized){s->bytes, (int32_t)i};
     }
     qsort(order, n, sizeof *order, larger_first);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n && b->bytes <= MOST; i++) {
         place_one(p, placed, i, order[i].storage);
         const dra_storage *s = &p->storage[order[i].storage];
-        if (s->offset + taken(p, s->bytes) > b->bytes) b->bytes = s->offset + taken(p, s->bytes);
+        b->bytes = max_size(b->bytes, s->offset + taken(p, s->bytes));
     }
     free(order);
     free(placed);
+    if (b->bytes > MOST) return dra_fail(&p->error, DRA_ERR_MEMORY, "compile: sizes overflow");
     return DRA_OK;
 }
 

@@ -73,9 +73,11 @@ static const dra_node *add_scan(dra_graph *g, dra_scan_attr a, const dra_value *
     return node;
 }
 
-static int64_t default_border(int64_t length)
+/* At least 1, and never more than there are steps: it is added to their number. */
+static int64_t border_of(const dra_scan_config *c)
 {
-    return dra_imax(1, (int64_t)ceil(sqrt((double)length)));
+    const int64_t border = c->border ? c->border : (int64_t)ceil(sqrt((double)c->length));
+    return dra_imax(1, dra_imin(border, c->length));
 }
 
 static bool check_config(dra_graph *g, const dra_scan_config *c)
@@ -105,7 +107,7 @@ void dra_scan(dra_graph *g, const dra_scan_config *c, dra_value *carry_out, dra_
 {
     const dra_node *n = NULL;
     if (check_config(g, c)) {
-        const dra_scan_attr a = {c->length,    c->border ? c->border : default_border(c->length),
+        const dra_scan_attr a = {c->length,    border_of(c),
                                  c->carries,   c->xs,
                                  c->constants, c->ys,
                                  c->reverse};

@@ -53,6 +53,17 @@ static dra_status check_types(const dra_graph *g, size_t i, dra_error *err)
     return st;
 }
 
+static dra_value base_of(const dra_graph *g, dra_value v);
+
+/* A recompute that hands on an input, or a view of one, is a view too: it is inlined. The input's
+ * number, or -1. */
+static int handed_on(const dra_node *n, uint32_t output)
+{
+    const dra_value base = base_of(n->body, dra_output_at(n->body, output)->value);
+    const bool      input = dra_info(n->body, base)->role != DRA_ROLE_NODE;
+    return input ? (int)dra_index(base) - 1 : -1; /* inputs are the first values of a body */
+}
+
 /* The value whose memory `v` looks into. */
 static dra_value base_of(const dra_graph *g, dra_value v)
 {
@@ -60,8 +71,11 @@ static dra_value base_of(const dra_graph *g, dra_value v)
         const dra_value_info *info = dra_info(g, v);
         if (info->role != DRA_ROLE_NODE) return v;
         const dra_node *n = dra_node_at(g, info->node);
-        if (!(n->op->flags & DRA_OP_VIEW)) return v;
-        v = n->in[0];
+        const int       from = n->op->flags & DRA_OP_VIEW   ? 0
+                               : n->op == &dra_op_recompute ? handed_on(n, info->output)
+                                                            : -1;
+        if (from < 0) return v;
+        v = n->in[from];
     }
 }
 
@@ -102,7 +116,8 @@ static dra_status check_donation(const dra_graph *g, const dra_output_info *o, c
     }
     for (size_t i = 0; i < g->outputs.n; i++) {
         const dra_output_info *other = dra_output_at(g, i);
-        if (base_of(g, other->value).id == o->donor.id && made.id != o->donor.id)
+        if (other != o && base_of(g, other->value).id == o->donor.id &&
+            o->value.id != o->donor.id) /* a state given to itself stays as it is */
             return dra_fail(
                 err, DRA_ERR_VALUE,
                 "donate: output '%s' is the old value of '%s', whose memory goes to '%s'",
