@@ -7,7 +7,7 @@ FUZZ_SECONDS  ?= 60
 CMAKE_OPTIONS ?=
 
 QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF
-C_DIRS = $(wildcard include src cli tests examples bench)
+C_DIRS = $(wildcard include src cli tests examples)
 C_FILES = $(shell find $(C_DIRS) -name '*.c' -o -name '*.h')
 
 # Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
@@ -35,7 +35,7 @@ help:
 	@echo "  test-full  the same with the slow cases, and the thread sanitizer"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, warnings"
 	@echo "  format     rewrite all C files in the project's format"
-	@echo "  bench      run every benchmark"
+	@echo "  bench      kernels and whole steps against the limits of the machine"
 	@echo "  parity     compare with other implementations"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
 	@echo "  soak       run the endurance tests"
@@ -110,11 +110,9 @@ check-warnings:
 format:
 	@clang-format -i $(C_FILES)
 
+# BENCH=... picks cases and options, such as BENCH="products --threads 1".
 bench: build-float
-	@for program in build/bench/*; do \
-	    test -f "$$program" && test -x "$$program" || continue; \
-	    echo "bench  $$program"; "$$program" || exit 1; \
-	done
+	@build/dra bench $(BENCH)
 
 parity: build-float
 	@tests/parity/run.sh

@@ -11,8 +11,8 @@
 #include <string.h>
 
 /* A new verb is a file cmd_<verb>.c and a line in each of these two. */
-extern const cli_verb        cmd_ops;
-static const cli_verb *const verbs[] = {&cmd_ops};
+extern const cli_verb        cmd_bench, cmd_ops;
+static const cli_verb *const verbs[] = {&cmd_bench, &cmd_ops};
 
 static void write_overview(FILE *out)
 {

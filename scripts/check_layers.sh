@@ -6,12 +6,12 @@ cd "$(dirname "$0")/.."
 
 # Each may use the ones before it.
 layers="base device graph ops memory model run serve"
-headers="base device graph ops memory model train generate server dra"
+headers="base device bench graph ops memory model train generate server dra"
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason beside it.
 exceptions=""
 
 folders=
-for folder in include src cli examples bench; do
+for folder in include src cli examples; do
     [ ! -d "$folder" ] || folders="$folders $folder"
 done
 

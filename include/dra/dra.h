@@ -3,6 +3,7 @@
 #define DRA_DRA_H
 
 #include "dra/base.h"
+#include "dra/bench.h"
 #include "dra/device.h"
 #include "dra/graph.h"
 #include "dra/ops.h"

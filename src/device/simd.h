@@ -57,7 +57,8 @@ typedef struct dra_simd {
     dra_real (*dot)(int64_t n, const dra_real *a, const dra_real *b);
     dra_real (*sum)(int64_t n, const dra_real *x);
     dra_real (*max)(int64_t n, const dra_real *x); /* -INFINITY for n = 0; NaN if any is NaN */
-    /* y = e^(x - m), returns the sum; y may be x; exactly 0 for arguments far below. */
+    /* y = e^(x - m), returns the sum; y may be x; exactly 0 for arguments far below. An element of
+     * y depends on x - m alone. */
     dra_real (*exp_sum)(int64_t n, const dra_real *x, dra_real m, dra_real *y);
     void (*scale)(int64_t n, dra_real s, dra_real *x);                   /* x *= s   */
     void (*axpy)(int64_t n, dra_real s, const dra_real *x, dra_real *y); /* y += s x */
@@ -84,6 +85,8 @@ typedef struct dra_simd {
 } dra_simd;
 
 extern const dra_simd dra_simd_ref;
+extern const dra_simd dra_simd_avx2, dra_simd_avx512; /* x86-64 */
+extern const dra_simd dra_simd_neon;                  /* 64-bit ARM */
 
 /* The levels this build and processor have, best first, the reference last; NULL at the end.
  * Levels other than the reference exist for float alone. */

@@ -92,7 +92,7 @@ static real f_sigmoid(real x)
 }
 static real f_softplus(real x) { return (x > 0 ? x : 0) + log1p(exp(-fabs(x))); }
 static real f_log_sigmoid(real x) { return -f_softplus(-x); }
-static real f_relu(real x) { return x > 0 ? x : x * 0; } /* NaN stays */
+static real f_relu(real x) { return x > 0 || isnan(x) ? x : 0; }
 static real f_relu2(real x) { return f_relu(x) * f_relu(x); }
 static real f_silu(real x) { return x * f_sigmoid(x); }
 static real f_silu_slope(real x)

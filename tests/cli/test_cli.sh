@@ -69,6 +69,24 @@ json_is_one_object() {
     if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$out"; fi
 }
 
+# One quick case: progress on stderr, one object with the limits and the row on stdout.
+bench_measures_one_case() {
+    run 0 bench executor-tiny --repeats 1 --threads 2 --json || return 1
+    grep -q '^bench  executor-tiny$' "$err" || { cat "$err"; return 1; }
+    grep -q '"threads": 2, ' "$out" && grep -q '"limits": {"flops": [1-9]' "$out" || return 1
+    [ "$(grep -c '"name": ' "$out")" -eq 1 ] || return 1
+    grep -q '"name": "executor-tiny", .*"seconds": [0-9.e-]*, .*"unit": "node"' "$out" || return 1
+    if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$out"; fi
+}
+
+bench_prints_a_table() {
+    run 0 bench limits matmul-512x384x384 --repeats 1 --threads 1 || return 1
+    grep -q '^limits: [0-9.]* GFLOP/s' "$out" &&
+        grep -Eq '^matmul-512x384x384 .* (us|ms|s) .* (compute|memory) ' "$out" && return 0
+    cat "$out"
+    return 1
+}
+
 notices_a_full_disk() {
     [ -c /dev/full ] || return 0
     status=0
@@ -98,6 +116,16 @@ check "argument nobody takes" misused "dra ops: expected no further argument, fo
 check "ops" says '^op ' ops
 check "ops --json is one object" json_is_one_object
 check "the same ops in both forms" same_ops_in_both_forms
+check "bench --list" says '^gpt2-small ' bench --list
+check "bench: misspelt case" \
+    misused "dra bench: no such case: 'sofmax'; did you mean softmax?" bench add sofmax
+check "bench: unknown case" \
+    misused "dra bench: no such case: 'xyzzy'; 'dra bench --list' lists them" bench xyzzy --list
+check "bench: no repeats" \
+    misused "dra bench: --repeats: expected a whole number from 1 to 1000, found '0'" \
+    bench --repeats 0
+check "bench measures one case" bench_measures_one_case
+check "bench prints a table" bench_prints_a_table
 check "full disk: ops" notices_a_full_disk ops
 check "full disk: --help" notices_a_full_disk --help
 check "full disk: --version" notices_a_full_disk --version

@@ -1,65 +1,7 @@
-/* Every micro-kernel of every level against loops in double: odd lengths, unaligned pointers,
- * guard elements around what may be written, and the promises about the order of sums. */
-#include "check.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "device/device.h"
-
-enum { LONGEST = 67, OFFSETS = 4, GUARD = 8, ROOM = GUARD + OFFSETS + 4099 + GUARD };
-
-#ifdef DRA_REAL_DOUBLE
-static const double tiny = 4e-16; /* one rounding, relative */
-#else
-static const double tiny = 2.4e-7;
-#endif
-
-typedef void (*level_test)(const dra_simd *simd);
-
-static void for_each_level(level_test test)
-{
-    for (size_t l = 0; dra_device_level_at(l); l++)
-        test(check_device(1, dra_device_level_at(l))->simd);
-}
-
-/* ---- rows in guarded memory ------------------------------------------------------------------ */
-
-typedef struct row {
-    dra_real  memory[ROOM], before[ROOM];
-    dra_real *at;
-    int64_t   n;
-} row;
-
-static void fill(row *r, int64_t n, int offset, double lo, double hi, uint64_t *seed)
-{
-    r->n = n;
-    r->at = r->memory + GUARD + offset;
-    for (int64_t i = 0; i < ROOM; i++) r->memory[i] = 12345;
-    for (int64_t i = 0; i < n; i++) r->at[i] = (dra_real)(lo + (hi - lo) * check_random(seed));
-    memcpy(r->before, r->memory, sizeof r->memory);
-}
-
-/* Nothing changed outside at[0..n), or nowhere at all. */
-static void check_untouched(const row *r, bool inside_too)
-{
-    for (int64_t i = 0; i < ROOM; i++) {
-        const bool inside = r->memory + i >= r->at && r->memory + i < r->at + r->n;
-        if (inside && !inside_too) continue;
-        if (memcmp(&r->memory[i], &r->before[i], sizeof(dra_real)) != 0)
-            fail_msg("element %lld of %lld was written", (long long)(r->memory + i - r->at),
-                     (long long)r->n);
-    }
-}
-
-static dra_real was(const row *r, int64_t i) { return r->before[r->at - r->memory + i]; }
-
-static void near(const char *what, int64_t n, double found, double want, double allowed)
-{
-    if (!(fabs(found - want) <= allowed))
-        fail_msg("%s of %lld: %.17g, expected %.17g", what, (long long)n, found, want);
-}
+/* Every micro-kernel of every level but gemm and the maps against loops in double: odd lengths,
+ * unaligned pointers, guard elements around what may be written, the promises about the order of
+ * sums, and that a pointwise result depends on its element alone. */
+#include "guarded.h"
 
 /* ---- dot, sum -------------------------------------------------------------------------------- */
 
@@ -164,12 +106,12 @@ static void exp_once(const dra_simd *simd, int64_t n, int p, int q, bool in_plac
 
 static void takes_exponentials(const dra_simd *simd)
 {
-    for (int64_t n = 0; n <= LONGEST; n++)
-        for (int p = 0; p < OFFSETS; p++)
-            for (int q = 0; q < OFFSETS; q++) {
-                exp_once(simd, n, p, q, false);
-                exp_once(simd, n, p, q, true);
-            }
+    for (int64_t n = 0; n <= LONGEST + 1; n++)
+        for (int how = 0; how < OFFSETS * OFFSETS; how++) {
+            const int64_t length = n <= LONGEST ? n : 1000;
+            exp_once(simd, length, how / OFFSETS, how % OFFSETS, false);
+            exp_once(simd, length, how / OFFSETS, how % OFFSETS, true);
+        }
 }
 
 static void exp_sum(void **state) { for_each_level(takes_exponentials); }
@@ -228,161 +170,217 @@ static void scales(const dra_simd *simd)
 
 static void scale_and_axpy(void **state) { for_each_level(scales); }
 
-/* ---- gemm ------------------------------------------------------------------------------------ */
+/* ---- rows of results ------------------------------------------------------------------------- */
 
-static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 9, 17, 33, 131};
+/* One signature for all of them: y = f(x, z) with three numbers beside. */
+typedef struct pointwise {
+    const char *name;
+    void (*run)(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z, dra_real *y);
+    double (*f)(double x, double z);
+    double size; /* of the terms: what a rounding is relative to */
+} pointwise;
 
-enum { LARGEST = 260, LEAD = LARGEST + 7 }; /* gaps between rows */
+#define A ((dra_real)1.5)
+#define B ((dra_real)-0.375)
+#define C ((dra_real)0.1)
 
-typedef struct matrices {
-    dra_real a[LARGEST * LEAD], b[LARGEST * LEAD], c[LARGEST * LEAD + GUARD], start[LARGEST * LEAD];
-} matrices;
-
-static matrices *new_matrices(void)
+static void run_add(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                    dra_real *y)
 {
-    matrices *m = malloc(sizeof *m);
-    uint64_t  seed = 21;
-    assert_non_null(m);
-    for (int64_t i = 0; i < LARGEST * LEAD; i++) {
-        m->a[i] = (dra_real)(2 * check_random(&seed) - 1);
-        m->b[i] = (dra_real)(2 * check_random(&seed) - 1);
-        m->start[i] = (dra_real)(2 * check_random(&seed) - 1);
+    simd->add(n, x, z, y);
+}
+
+static void run_sub(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                    dra_real *y)
+{
+    simd->sub(n, x, z, y);
+}
+
+static void run_mul(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                    dra_real *y)
+{
+    simd->mul(n, x, z, y);
+}
+
+static void run_affine(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                       dra_real *y)
+{
+    simd->affine(n, A, C, x, y);
+}
+
+static void run_center(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                       dra_real *y)
+{
+    simd->center(n, x, B, C, A, y);
+}
+
+static void run_combine(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z,
+                        dra_real *y)
+{
+    simd->combine(n, A, x, B, z, C, y);
+}
+
+static double f_add(double x, double z) { return x + z; }
+static double f_sub(double x, double z) { return x - z; }
+static double f_mul(double x, double z) { return x * z; }
+static double f_affine(double x, double z) { return (double)A * x + (double)C; }
+static double f_center(double x, double z) { return (x - (double)B - (double)C) * (double)A; }
+static double f_combine(double x, double z) { return (double)A * (x - (double)C - (double)B * z); }
+
+static const pointwise pointwises[] = {
+    {"add", run_add, f_add, 2},          {"sub", run_sub, f_sub, 2},
+    {"mul", run_mul, f_mul, 1},          {"affine", run_affine, f_affine, 2},
+    {"center", run_center, f_center, 3}, {"combine", run_combine, f_combine, 3},
+};
+
+/* y apart, or the memory of x or z; every element as if it were alone. */
+static void pointwise_once(const dra_simd *simd, const pointwise *f, int64_t n, int p, int q,
+                           int where)
+{
+    static row x, z, y;
+    uint64_t   seed = 31 + (uint64_t)n;
+    fill(&x, n, p, -1, 1, &seed);
+    fill(&z, n, q, -1, 1, &seed);
+    fill(&y, n, (p + q) % OFFSETS, 5, 6, &seed);
+    row *to = where == 0 ? &y : where == 1 ? &x : &z;
+    f->run(simd, n, x.at, z.at, to->at);
+    for (int64_t i = 0; i < n; i++) {
+        const dra_real a = was(&x, i), b = was(&z, i);
+        dra_real       alone = 0;
+        near(f->name, n, (double)to->at[i], f->f((double)a, (double)b), 2 * tiny * f->size);
+        f->run(simd, 1, &a, &b, &alone);
+        assert_memory_equal(&alone, &to->at[i], sizeof alone);
     }
-    return m;
+    check_untouched(&x, where != 1);
+    check_untouched(&z, where != 2);
+    check_untouched(&y, where != 0);
 }
 
-/* Bit 0: A stands on its side, bit 1: B does. Pointers are off any alignment. */
-static dra_gemm make_gemm(matrices *m, int64_t M, int64_t N, int64_t K, int sides)
+static void works_on_rows(const dra_simd *simd)
 {
-    dra_gemm g = {M, N, K, m->a + 1, LEAD, 1, m->b + 3, LEAD, 1, m->c + GUARD, LEAD, false};
-    if (sides & 1) g.a_row = 1, g.a_col = LEAD;
-    if (sides & 2) g.b_row = 1, g.b_col = LEAD;
-    return g;
+    for (size_t i = 0; i < COUNT(pointwises); i++)
+        for (int64_t n = 0; n <= LONGEST + 1; n++)
+            for (int how = 0; how < 12; how++)
+                pointwise_once(simd, &pointwises[i], n <= LONGEST ? n : 1000, how % OFFSETS,
+                               how * 3 % OFFSETS, how % 3);
 }
 
-static void check_gemm(const dra_simd *simd, matrices *m, const dra_gemm *g)
+static void rows_of_results(void **state) { for_each_level(works_on_rows); }
+
+static void moments_once(const dra_simd *simd, int64_t n, int offset, dra_real first[2])
 {
-    for (int64_t i = 0; i < LARGEST * LEAD; i++)
-        m->c[GUARD + i] = g->accumulate ? m->start[i] : (dra_real)NAN;
-    simd->gemm(g);
-    for (int64_t i = 0; i < g->M + 1 && i < LARGEST; i++) {
-        for (int64_t j = 0; j < g->N + 5; j++) {
-            const dra_real found = m->c[GUARD + i * LEAD + j], old = m->start[i * LEAD + j];
-            if (i >= g->M || j >= g->N) { /* beside C */
-                if (g->accumulate ? found != old : !isnan(found))
-                    fail_msg("gemm %lld %lld %lld wrote at %lld, %lld", (long long)g->M,
-                             (long long)g->N, (long long)g->K, (long long)i, (long long)j);
-                continue;
-            }
-            double want = g->accumulate ? (double)old : 0, size = fabs(want);
-            for (int64_t k = 0; k < g->K; k++) {
-                const double term = (double)g->a[i * g->a_row + k * g->a_col] *
-                                    (double)g->b[k * g->b_row + j * g->b_col];
-                want += term;
-                size += fabs(term);
-            }
-            /* sums in blocks of 128: the error of one grows like its length, at worst */
-            near("gemm, K", g->K, (double)found, want, 16 * tiny * size);
+    static row     x;
+    uint64_t       seed = 41 + (uint64_t)n;
+    double         want = 0, size = 0, squares = 0;
+    const dra_real c = (dra_real)0.3;
+    fill(&x, n, offset, -1, 1, &seed);
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)(dra_real)(x.at[i] - c); /* rounded there too */
+        want += d, size += fabs(d), squares += d * d;
+    }
+    dra_real found[2];
+    found[0] = simd->moments(n, x.at, c, &found[1]);
+    near("moments", n, (double)found[0], want, 8 * tiny * size);
+    near("squares", n, (double)found[1], squares, 8 * tiny * squares);
+    if (offset == 0) memcpy(first, found, sizeof found);
+    assert_memory_equal(found, first, sizeof found);
+    check_untouched(&x, true);
+}
+
+static void takes_moments(const dra_simd *simd)
+{
+    for (int64_t n = 0; n <= LONGEST + 1; n++) {
+        dra_real first[2] = {0};
+        for (int p = 0; p < OFFSETS; p++) moments_once(simd, n <= LONGEST ? n : 1000, p, first);
+    }
+}
+
+static void moments(void **state) { for_each_level(takes_moments); }
+
+#undef A
+#undef B
+#undef C
+
+/* ---- adamw ----------------------------------------------------------------------------------- */
+
+static const dra_adamw_step step = {(dra_real)0.9,  (dra_real)0.1,  (dra_real)0.99, (dra_real)0.01,
+                                    (dra_real)1.3,  (dra_real)2.5,  (dra_real)0.02, (dra_real)0.5,
+                                    (dra_real)1e-6, (dra_real)0.125};
+
+static void check_step(const row *p, const row *m, const row *v, const row *dp, const row *out,
+                       int64_t i)
+{
+    const double d = (double)step.s * (double)was(dp, i);
+    const double m1 = (double)step.b1 * (double)was(m, i) + (double)step.new1 * d;
+    const double v1 = (double)step.b2 * (double)was(v, i) + (double)step.new2 * d * d;
+    const double way = m1 * (double)step.fix1 / (sqrt(v1 * (double)step.fix2) + (double)step.eps);
+    const double old = (double)was(p, i);
+    const double p1 = old - (double)step.rate * ((double)step.decay * old + way);
+    if (out[0].at) near("adamw, p", i, (double)out[0].at[i], p1, 4 * tiny * (1 + fabs(way)));
+    if (out[1].at) near("adamw, m", i, (double)out[1].at[i], m1, 4 * tiny);
+    if (out[2].at) near("adamw, v", i, (double)out[2].at[i], v1, 4 * tiny);
+}
+
+/* `without`: an output nobody wants (3: all are wanted); in_place: outputs are the inputs. */
+static void adamw_once(const dra_simd *simd, int64_t n, int offset, int without, bool in_place)
+{
+    static row in[4], out[3]; /* p, m, v, dp */
+    uint64_t   seed = 51 + (uint64_t)n;
+    for (int i = 0; i < 4; i++) fill(&in[i], n, (offset + i) % OFFSETS, i == 2 ? 0 : -1, 1, &seed);
+    for (int i = 0; i < 3; i++) fill(&out[i], n, (offset + 2 * i) % OFFSETS, 5, 6, &seed);
+    row      *to = in_place ? in : out;
+    dra_real *at[3];
+    for (int i = 0; i < 3; i++) at[i] = i == without ? NULL : to[i].at;
+    simd->adamw(n, &step, in[3].at, in[0].at, in[1].at, in[2].at, at[0], at[1], at[2]);
+    for (int64_t i = 0; i < n; i++) {
+        dra_real alone[3] = {was(&in[0], i), was(&in[1], i), was(&in[2], i)};
+        simd->adamw(1, &step, &in[3].at[i], &alone[0], &alone[1], &alone[2], &alone[0], &alone[1],
+                    &alone[2]);
+        for (int j = 0; j < 3; j++)
+            if (j != without) assert_memory_equal(&alone[j], &to[j].at[i], sizeof alone[j]);
+        if (without == 3) check_step(&in[0], &in[1], &in[2], &in[3], to, i);
+    }
+    for (int i = 0; i < 3; i++) {
+        check_untouched(&in[i], !in_place || i == without);
+        check_untouched(&out[i], in_place || i == without);
+    }
+    check_untouched(&in[3], true);
+}
+
+static void steps(const dra_simd *simd)
+{
+    for (int64_t n = 0; n <= LONGEST + 1; n++)
+        for (int how = 0; how < 8; how++)
+            adamw_once(simd, n <= LONGEST ? n : 1000, how % OFFSETS, how / 2, how % 2);
+}
+
+static void adamw(void **state) { for_each_level(steps); }
+
+/* The value of an element of exp_sum, axpy and scale is that of a row of one. */
+static void ignores_places(const dra_simd *simd)
+{
+    static row x, y;
+    uint64_t   seed = 61;
+    for (int64_t n = 1; n <= LONGEST; n++) {
+        fill(&x, n, (int)(n % OFFSETS), -30, 1, &seed);
+        fill(&y, n, (int)(n / 2 % OFFSETS), -1, 1, &seed);
+        simd->exp_sum(n, x.at, 1, y.at);
+        for (int64_t i = 0; i < n; i++) {
+            dra_real alone;
+            assert_true(simd->exp_sum(1, &x.at[i], 1, &alone) == alone);
+            assert_memory_equal(&alone, &y.at[i], sizeof alone);
+        }
+        memcpy(y.memory, y.before, sizeof y.memory);
+        simd->axpy(n, (dra_real)0.3, x.at, y.at);
+        for (int64_t i = 0; i < n; i++) {
+            dra_real alone = was(&y, i);
+            simd->axpy(1, (dra_real)0.3, &x.at[i], &alone);
+            assert_memory_equal(&alone, &y.at[i], sizeof alone);
         }
     }
 }
 
-static void multiplies(const dra_simd *simd)
-{
-    matrices *m = new_matrices();
-    for (size_t i = 0; i < COUNT(sizes); i++)
-        for (size_t j = 0; j < COUNT(sizes); j++)
-            for (size_t k = 0; k < COUNT(sizes); k++)
-                for (int how = 0; how < 8; how++) {
-                    dra_gemm g = make_gemm(m, sizes[i], sizes[j], sizes[k], how & 3);
-                    g.accumulate = how & 4;
-                    check_gemm(simd, m, &g);
-                }
-    for (int how = 0; how < 4; how++) { /* several blocks of columns and depth */
-        dra_gemm g = make_gemm(m, 5, LARGEST, LARGEST - 3, how);
-        check_gemm(simd, m, &g);
-        g.accumulate = true;
-        check_gemm(simd, m, &g);
-    }
-    free(m);
-}
-
-static void gemm(void **state) { for_each_level(multiplies); }
-
-static void repeats(const dra_simd *simd) /* strides of 0: one row, column or number repeated */
-{
-    matrices *m = new_matrices();
-    for (int which = 0; which < 16; which++) {
-        dra_gemm g = make_gemm(m, 7, 19, 13, 0);
-        if (which & 1) g.a_row = 0;
-        if (which & 2) g.a_col = 0;
-        if (which & 4) g.b_row = 0;
-        if (which & 8) g.b_col = 0;
-        check_gemm(simd, m, &g);
-    }
-    free(m);
-}
-
-static void gemm_of_repeated(void **state) { for_each_level(repeats); }
-
-/* Bits of a row of C depend on K alone: not on M, N, strides, or where the row stands. */
-static void keeps_rows(const dra_simd *simd)
-{
-    const int64_t depths[] = {1, 7, 64, 128, 129, 257};
-    matrices     *m = new_matrices();
-    dra_real     *whole = malloc(9 * LEAD * sizeof *whole);
-    assert_non_null(whole);
-    for (size_t d = 0; d < COUNT(depths); d++) {
-        const int64_t K = depths[d], N = 150;
-        dra_gemm      g = make_gemm(m, 9, N, K, 0);
-        simd->gemm(&g);
-        memcpy(whole, g.c, 9 * LEAD * sizeof *whole);
-        for (int64_t M = 1; M <= 9; M++) {
-            for (int64_t first = 0; first + M <= 9; first++) {
-                dra_gemm part = make_gemm(m, M, N, K, 0);
-                part.a += first * LEAD;
-                simd->gemm(&part);
-                for (int64_t i = 0; i < M; i++)
-                    assert_memory_equal(part.c + i * LEAD, whole + (first + i) * LEAD,
-                                        (size_t)N * sizeof *whole);
-            }
-        }
-        for (int64_t n = 1; n < N; n += 1 + n / 3) { /* fewer columns, from another one on */
-            dra_gemm part = make_gemm(m, 9, n, K, 0);
-            part.b += N - n;
-            simd->gemm(&part);
-            for (int64_t i = 0; i < 9; i++)
-                assert_memory_equal(part.c + i * LEAD, whole + i * LEAD + N - n,
-                                    (size_t)n * sizeof *whole);
-        }
-    }
-    free(whole);
-    free(m);
-}
-
-static void rows_of_gemm_keep_their_bits(void **state) { for_each_level(keeps_rows); }
-
-static void ignores_sides(const dra_simd *simd)
-{
-    matrices *m = new_matrices();
-    dra_real *turned = malloc(LARGEST * LEAD * sizeof *turned);
-    dra_real *first = malloc(LEAD * 9 * sizeof *first);
-    assert_true(turned && first);
-    for (int64_t i = 0; i < LARGEST; i++) /* column j of `turned` is row j of b */
-        for (int64_t j = 0; j < LARGEST; j++) turned[j * LEAD + i] = m->b[3 + i * LEAD + j];
-    dra_gemm g = make_gemm(m, 9, 150, 200, 0);
-    simd->gemm(&g);
-    memcpy(first, g.c, 9 * LEAD * sizeof *first);
-    g.b = turned, g.b_row = 1, g.b_col = LEAD;
-    simd->gemm(&g);
-    for (int64_t i = 0; i < 9; i++)
-        assert_memory_equal(g.c + i * LEAD, first + i * LEAD, 150 * sizeof *first);
-    free(turned);
-    free(first);
-    free(m);
-}
-
-static void strides_of_gemm_keep_bits(void **state) { for_each_level(ignores_sides); }
+static void elements_keep_their_bits(void **state) { for_each_level(ignores_places); }
 
 int main(void)
 {
@@ -392,10 +390,10 @@ int main(void)
         cmocka_unit_test(exp_sum),
         cmocka_unit_test(exp_sum_far_out),
         cmocka_unit_test(scale_and_axpy),
-        cmocka_unit_test(gemm),
-        cmocka_unit_test(gemm_of_repeated),
-        cmocka_unit_test(rows_of_gemm_keep_their_bits),
-        cmocka_unit_test(strides_of_gemm_keep_bits),
+        cmocka_unit_test(rows_of_results),
+        cmocka_unit_test(moments),
+        cmocka_unit_test(adamw),
+        cmocka_unit_test(elements_keep_their_bits),
     };
     return check_main("simd", NULL, 0, tests, COUNT(tests));
 }

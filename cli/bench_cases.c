@@ -1,0 +1,298 @@
+/* The cases of `dra bench`. A builder says beside its graph what a run takes: `flops` by formula,
+ * and the arrays that have to be read and written however well it is done. */
+#include "bench.h"
+#include "options.h"
+
+static const dra_value none;
+
+static dra_value real_input(bench_work *w, const char *name, dra_shape shape)
+{
+    return bench_value(w, dra_input, name, DRA_REAL, shape, -1, 1);
+}
+
+static dra_value gain(bench_work *w, const char *name, int64_t n)
+{
+    return bench_value(w, dra_parameter, name, DRA_REAL, DRA_SHAPE(n), 0.5, 1.5);
+}
+
+static size_t bytes_of(int64_t count) { return (size_t)count * sizeof(dra_real); }
+
+/* Gives y and, for an upstream of its own, dx: both stay, so none is computed in place. */
+static void output_gradient(bench_work *w, dra_value y, int n, const dra_value *x)
+{
+    static const char *const names[] = {"dx0", "dx1", "dx2"};
+    dra_value                dx[3], dy = real_input(w, "dy", dra_shape_of(w->graph, y));
+    dra_output(w->graph, "y", y);
+    dra_gradient(w->graph, 1, &y, &dy, n, x, dx);
+    for (int i = 0; i < n; i++) dra_output(w->graph, names[i], dx[i]);
+}
+
+/* ---- products: 2 M N K ----------------------------------------------------------------------- */
+
+/* size: M, N, K, weights stored (N, K). */
+static void product(bench_work *w, const int64_t *size)
+{
+    const int64_t   M = size[0], N = size[1], K = size[2];
+    const dra_value x = real_input(w, "x", DRA_SHAPE(M, K));
+    const dra_value p = bench_value(w, dra_parameter, "w", DRA_REAL, DRA_SHAPE(N, K), -1, 1);
+    dra_output(w->graph, "y", dra_linear(w->graph, x, p, none));
+    w->flops = 2.0 * (double)M * (double)N * (double)K;
+    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(M * K + N * K + M * N)};
+}
+
+/* size: how many, M, N, K, all new with every run, the second side stored (N, K). */
+static void products(bench_work *w, const int64_t *size)
+{
+    const int64_t   S = size[0], M = size[1], N = size[2], K = size[3];
+    const dra_value a = real_input(w, "a", DRA_SHAPE(S, M, K));
+    const dra_value b = real_input(w, "b", DRA_SHAPE(S, N, K));
+    dra_output(w->graph, "y", dra_matmul(w->graph, a, dra_transpose(w->graph, b, 1, 2)));
+    w->flops = 2.0 * (double)(S * M) * (double)N * (double)K;
+    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(S * (M * K + N * K + M * N))};
+}
+
+/* ---- attention: visible pairs only ----------------------------------------------------------- */
+
+/* size: B, H, T, D. Forward: q k^T and w v, 2 D each for a pair. */
+static dra_value causal(bench_work *w, const int64_t *size, dra_value *in)
+{
+    const int64_t B = size[0], H = size[1], T = size[2], D = size[3];
+    const char   *names[] = {"q", "k", "v"};
+    dra_value     lo, hi;
+    for (int i = 0; i < 3; i++) in[i] = real_input(w, names[i], DRA_SHAPE(B, H, T, D));
+    dra_causal_interval(w->graph, none, B, T, 0, &lo, &hi);
+    w->flops = (double)(B * H) * 0.5 * (double)T * (double)(T + 1) * 4 * (double)D;
+    return dra_attend(w->graph, in[0], in[1], in[2], &(dra_attend_config){.lo = lo, .hi = hi});
+}
+
+static void attention(bench_work *w, const int64_t *size)
+{
+    dra_value in[3];
+    dra_output(w->graph, "y", causal(w, size, in));
+}
+
+/* Backward: dv, dw, dq, dk, 2 D each; making the weights again does not count. */
+static void attention_train(bench_work *w, const int64_t *size)
+{
+    dra_value       in[3];
+    const dra_value y = causal(w, size, in);
+    output_gradient(w, y, 3, in);
+    w->flops *= 3;
+}
+
+/* ---- rows: size = rows, C -------------------------------------------------------------------- */
+
+static dra_value rows(bench_work *w, const int64_t *size)
+{
+    w->stream = (dra_stream_config){.reads = 1, .writes = 1, .bytes = bytes_of(size[0] * size[1])};
+    return real_input(w, "x", DRA_SHAPE(size[0], size[1]));
+}
+
+static void add(bench_work *w, const int64_t *size)
+{
+    const dra_value x = rows(w, size);
+    dra_output(w->graph, "y",
+               dra_add(w->graph, x, real_input(w, "z", DRA_SHAPE(size[0], size[1]))));
+    w->stream.reads = 2;
+}
+
+static void gelu(bench_work *w, const int64_t *size)
+{
+    dra_output(w->graph, "y", dra_gelu(w->graph, rows(w, size)));
+}
+
+static void gelu_tanh(bench_work *w, const int64_t *size)
+{
+    dra_output(w->graph, "y", dra_gelu_tanh(w->graph, rows(w, size)));
+}
+
+static void swiglu(bench_work *w, const int64_t *size) /* size: rows, 2 C */
+{
+    dra_output(w->graph, "y", dra_glu(w->graph, rows(w, size), DRA_ACT_SILU));
+    w->stream = (dra_stream_config){.reads = 2, .writes = 1, .bytes = w->stream.bytes / 2};
+}
+
+static void layer_norm(bench_work *w, const int64_t *size)
+{
+    const dra_value x = rows(w, size), g = gain(w, "w", size[1]), b = gain(w, "b", size[1]);
+    dra_output(w->graph, "y", dra_layer_norm(w->graph, x, g, b, 1e-5));
+}
+
+static void rms_norm(bench_work *w, const int64_t *size)
+{
+    const dra_value x = rows(w, size);
+    dra_output(w->graph, "y", dra_rms_norm(w->graph, x, gain(w, "w", size[1]), 1e-5));
+}
+
+static void softmax(bench_work *w, const int64_t *size)
+{
+    dra_output(w->graph, "y", dra_softmax(w->graph, rows(w, size)));
+}
+
+/* Gradients read dy and x (or y) and write dx. */
+static void layer_norm_back(bench_work *w, const int64_t *size)
+{
+    const dra_value in[] = {rows(w, size), gain(w, "w", size[1]), gain(w, "b", size[1])};
+    output_gradient(w, dra_layer_norm(w->graph, in[0], in[1], in[2], 1e-5), 3, in);
+    w->stream.reads = 2;
+    w->forward = "norm";
+}
+
+static void rms_norm_back(bench_work *w, const int64_t *size)
+{
+    const dra_value in[] = {rows(w, size), gain(w, "w", size[1])};
+    output_gradient(w, dra_rms_norm(w->graph, in[0], in[1], 1e-5), 2, in);
+    w->stream.reads = 2;
+    w->forward = "norm";
+}
+
+static void softmax_back(bench_work *w, const int64_t *size)
+{
+    const dra_value x = rows(w, size);
+    output_gradient(w, dra_softmax(w->graph, x), 1, &x);
+    w->stream.reads = 2;
+    w->forward = "softmax";
+}
+
+static dra_value losses(bench_work *w, const int64_t *size, dra_value logits)
+{
+    const dra_value target = bench_value(w, dra_input, "target", DRA_I32, DRA_SHAPE(size[0]), 0,
+                                         (double)size[1]);
+    return dra_token_losses(w->graph, logits, target, NULL);
+}
+
+static void cross_entropy(bench_work *w, const int64_t *size)
+{
+    dra_output(w->graph, "y", losses(w, size, rows(w, size)));
+    w->stream.writes = 0;
+}
+
+static void cross_entropy_back(bench_work *w, const int64_t *size)
+{
+    const dra_value logits = rows(w, size);
+    output_gradient(w, losses(w, size, logits), 1, &logits);
+    w->forward = "token_losses";
+}
+
+static void rotary(bench_work *w, const int64_t *size) /* size: B, H, T, D */
+{
+    const int64_t   B = size[0], H = size[1], T = size[2], D = size[3];
+    const dra_value x = real_input(w, "x", DRA_SHAPE(B, H, T, D));
+    const dra_value pos = dra_broadcast(w->graph, dra_arange(w->graph, T), DRA_SHAPE(B, T));
+    dra_output(w->graph, "y", dra_rotary(w->graph, x, pos, NULL));
+    w->stream = (dra_stream_config){.reads = 1, .writes = 1, .bytes = bytes_of(B * H * T * D)};
+}
+
+/* ---- optimizer: size = elements -------------------------------------------------------------- */
+
+static void global_norm(bench_work *w, const int64_t *size)
+{
+    const dra_value x = real_input(w, "x", DRA_SHAPE(size[0]));
+    dra_output(w->graph, "y", dra_global_norm(w->graph, 1, &x));
+    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(size[0])};
+}
+
+static void adamw(bench_work *w, const int64_t *size)
+{
+    static const dra_adamw_config config = {0.9, 0.95, 1e-8, 0.1};
+    dra_graph                    *g = w->graph;
+    const dra_shape               shape = DRA_SHAPE(size[0]), scalar = {0};
+    const dra_value               dp = real_input(w, "dp", shape);
+    const dra_value               p = bench_value(w, dra_parameter, "p", DRA_REAL, shape, -1, 1);
+    const dra_value               m = bench_value(w, dra_state, "m", DRA_REAL, shape, -1, 1);
+    const dra_value               v = bench_value(w, dra_state, "v", DRA_REAL, shape, 0, 1);
+    const dra_value        rate = bench_value(w, dra_input, "rate", DRA_REAL, scalar, 1e-4, 1e-4);
+    const dra_value        s = bench_value(w, dra_input, "s", DRA_REAL, scalar, 1, 1);
+    const dra_value        t = bench_value(w, dra_input, "t", DRA_I32, scalar, 100, 100);
+    const dra_adamw_result r = dra_adamw(g, p, dp, m, v, rate, s, t, &config);
+    dra_donate(g, "new p", r.p, p);
+    dra_donate(g, "new m", r.m, m);
+    dra_donate(g, "new v", r.v, v);
+    w->stream = (dra_stream_config){.reads = 1, .updates = 3, .bytes = bytes_of(size[0])};
+}
+
+/* ---- executor -------------------------------------------------------------------------------- */
+
+static void chain(bench_work *w, const int64_t *size) /* size: nodes, elements */
+{
+    dra_value x = real_input(w, "x", DRA_SHAPE(size[1]));
+    for (int64_t i = 0; i < size[0]; i++) x = dra_neg(w->graph, x);
+    dra_output(w->graph, "y", x);
+    w->units = (double)size[0];
+    w->unit = "node";
+}
+
+/* size: nodes of each kind, small and large elements. The large ones share work among the threads,
+ * the small ones find them awake or asleep. */
+static void mixed(bench_work *w, const int64_t *size)
+{
+    dra_value small = real_input(w, "small", DRA_SHAPE(size[1]));
+    dra_value large = real_input(w, "large", DRA_SHAPE(size[2]));
+    for (int64_t i = 0; i < size[0]; i++) {
+        small = dra_neg(w->graph, small);
+        large = dra_neg(w->graph, large);
+    }
+    dra_output(w->graph, "small y", small);
+    dra_output(w->graph, "large y", large);
+    w->units = (double)size[0];
+    w->unit = "node";
+}
+
+static void large_only(bench_work *w, const int64_t *size)
+{
+    chain(w, (const int64_t[]){size[0], size[2]});
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times the largest cache */
+
+const bench_case bench_cases[] = {
+    {"limits", "limits", "peak and bandwidth alone", NULL},
+
+    {"matmul-2048x768x768", "products", "M x N x K, weights (N, K)", product, {2048, 768, 768}},
+    {"matmul-2048x3072x768", "products", "the same", product, {2048, 3072, 768}},
+    {"matmul-2048x768x3072", "products", "the same", product, {2048, 768, 3072}},
+    {"matmul-512x384x384", "products", "the same", product, {512, 384, 384}},
+    {"matmul-48x64x64x1024", "products", "48 of 64 x 64 x 1024", products, {48, 64, 64, 1024}},
+    {"matmul-1x3072x768", "products", "one row", product, {1, 3072, 768}},
+    {"matmul-1x50257x768", "products", "one row, GPT-2's head", product, {1, 50257, 768}},
+
+    {"attention-forward", "attention", "causal, B 1, H 6, T 1024, D 64", attention, {1, 6, KI, 64}},
+    {"attention-train", "attention", "forward and backward", attention_train, {1, 6, KI, 64}},
+
+    {"layer-norm", "rows", "32 Ki rows of 1024, gain and bias", layer_norm, {32 * KI, KI}},
+    {"layer-norm-back", "rows", "its gradient alone", layer_norm_back, {32 * KI, KI}},
+    {"rms-norm", "rows", "32 Ki rows of 1024, gain", rms_norm, {32 * KI, KI}},
+    {"rms-norm-back", "rows", "its gradient alone", rms_norm_back, {32 * KI, KI}},
+    {"softmax", "rows", "32 Ki rows of 1024", softmax, {32 * KI, KI}},
+    {"softmax-back", "rows", "its gradient alone", softmax_back, {32 * KI, KI}},
+    {"cross-entropy", "rows", "losses of 1024 x 50304 logits", cross_entropy, {KI, 50304}},
+    {"cross-entropy-back", "rows", "its gradient alone", cross_entropy_back, {KI, 50304}},
+    {"gelu", "rows", "32 Mi elements", gelu, {32 * KI, KI}},
+    {"gelu-tanh", "rows", "32 Mi elements", gelu_tanh, {32 * KI, KI}},
+    {"swiglu", "rows", "32 Mi elements in", swiglu, {16 * KI, 2 * KI}},
+    {"add", "rows", "32 Mi elements", add, {32 * KI, KI}},
+    {"rotary", "rows", "B 8, H 16, T 4096, D 64", rotary, {8, 16, 4 * KI, 64}},
+
+    {"adamw", "optimizer", "32 Mi parameters, in place", adamw, {32 * MI}},
+    {"global-norm", "optimizer", "32 Mi elements", global_norm, {32 * MI}},
+
+    {"executor-tiny", "executor", "chain of 1000 ops on 16 elements", chain, {1000, 16}},
+    {"executor-mixed",
+     "executor",
+     "ops of 1 KiB between ops of 256 KiB, less those",
+     mixed,
+     {100, 256, 64 * KI},
+     large_only},
+
+    {"gpt2-small", "steps", "6/6/384, T 256, B 4: training step", bench_gpt, {6, 6, 384, 256, 4}},
+    {"gpt2-124m",
+     "steps",
+     "12/12/768, T 64, B 4: training step",
+     bench_gpt,
+     {12, 12, 768, 64, 4},
+     .slow = true},
+};
+
+const size_t bench_case_count = COUNT(bench_cases);

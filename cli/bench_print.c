@@ -1,0 +1,147 @@
+/* The rows of a benchmark, as a table and as JSON. */
+#include "bench.h"
+#include "options.h"
+#include "term.h"
+
+#include <string.h>
+
+enum { NAME = 22 };
+
+void bench_write_list(void)
+{
+    printf("%s%-*s  %-9s  what%s\n", cli_bold(stdout), NAME, "name", "group", cli_plain(stdout));
+    for (size_t i = 0; i < bench_case_count; i++) {
+        const bench_case *c = &bench_cases[i];
+        printf("%-*s  %-9s  %s%s\n", NAME, c->name, c->group, c->about,
+               c->slow ? " (only by name or with --all)" : "");
+    }
+}
+
+/* ---- table ----------------------------------------------------------------------------------- */
+
+static const char *duration(double seconds, char *text, size_t size)
+{
+    if (seconds < 1e-3)
+        snprintf(text, size, "%.2f us", 1e6 * seconds);
+    else if (seconds < 1)
+        snprintf(text, size, "%.2f ms", 1e3 * seconds);
+    else
+        snprintf(text, size, "%.2f s", seconds);
+    return text;
+}
+
+static const char *number(double x, int digits, char *text, size_t size)
+{
+    snprintf(text, size, "%.*f", digits, x);
+    return x > 0 ? text : "-";
+}
+
+static void write_limits(const bench_session *s)
+{
+    const dra_limits *l = &s->limits;
+    printf("dra %s, level %s, %d threads, median of %d\n", dra_version(),
+           dra_device_level(s->device), dra_device_threads(s->device), s->repeats);
+    printf("limits: %.1f GFLOP/s %s; read %.1f, write %.1f, copy %.1f GB/s; "
+           "streaming stores: write %.1f, copy %.1f GB/s\n\n",
+           1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, 1e-9 * l->read, 1e-9 * l->write,
+           1e-9 * l->copy, 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+}
+
+/* "1.32 us a node", "680 tokens/s, 612 MiB". */
+static void write_units(const bench_row *r)
+{
+    if (!r->unit) return;
+    if (strcmp(r->unit, "node") == 0)
+        printf("  %.2f us a node", 1e6 * r->seconds / r->units);
+    else
+        printf("  %.1f %ss/s, %.0f MiB", r->units / r->seconds, r->unit,
+               (double)r->memory / (1 << 20));
+}
+
+static void write_row(const bench_row *r)
+{
+    char time[32], flops[32], bytes[32], percent[32];
+    printf("%-*s  %10s  %8s  %7s  %-7s  %5s", NAME, r->c->name,
+           duration(r->seconds, time, sizeof time),
+           number(1e-9 * r->flops / r->seconds, 1, flops, sizeof flops),
+           number(1e-9 * r->bytes / r->seconds, 1, bytes, sizeof bytes), r->bound ? r->bound : "-",
+           r->bound ? number(r->percent, 1, percent, sizeof percent) : "-");
+    write_units(r);
+    putchar('\n');
+}
+
+void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
+{
+    write_limits(s);
+    if (n == 0) return;
+    printf("%s%-*s  %10s  %8s  %7s  %-7s  %5s%s\n", cli_bold(stdout), NAME, "case", "time",
+           "GFLOP/s", "GB/s", "bound", "%", cli_plain(stdout));
+    for (size_t i = 0; i < n; i++) write_row(&rows[i]);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void field(const char *name, double x) { printf(", \"%s\": %.9g", name, x); }
+
+static void field_or_null(const char *name, double x, bool known)
+{
+    if (known)
+        field(name, x);
+    else
+        printf(", \"%s\": null", name);
+}
+
+static void text_field(const char *name, const char *text)
+{
+    printf(", \"%s\": ", name);
+    if (text)
+        cli_json_text(text, stdout);
+    else
+        fputs("null", stdout);
+}
+
+static void write_json_row(const bench_row *r)
+{
+    fputs("{\"name\": ", stdout);
+    cli_json_text(r->c->name, stdout);
+    text_field("group", r->c->group);
+    text_field("about", r->c->about);
+    field("seconds", r->seconds);
+    field("seconds_min", r->least);
+    field("seconds_max", r->most);
+    field("repeats", r->repeats);
+    field_or_null("flops", r->flops, r->flops > 0);
+    field_or_null("bytes", r->bytes, r->bytes > 0);
+    text_field("bound", r->bound);
+    field_or_null("percent", r->percent, r->bound);
+    field_or_null("streaming_percent", r->streaming_percent, r->streaming_percent > 0);
+    text_field("unit", r->unit);
+    field_or_null("units", r->units, r->unit);
+    field_or_null("unit_seconds", r->unit ? r->seconds / r->units : 0, r->unit);
+    field("memory", (double)r->memory);
+    putchar('}');
+}
+
+void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)
+{
+    const dra_limits *l = &s->limits;
+    fputs("{\"version\": ", stdout);
+    cli_json_text(dra_version(), stdout);
+    text_field("level", dra_device_level(s->device));
+    text_field("real", dra_dtype_get(DRA_REAL)->name);
+    field("threads", dra_device_threads(s->device));
+    field("repeats", s->repeats);
+    printf(",\n \"limits\": {\"flops\": %.9g", l->flops);
+    field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
+    field("read", l->read);
+    field("write", l->write);
+    field("copy", l->copy);
+    field("streaming_write", l->streaming_write);
+    field("streaming_copy", l->streaming_copy);
+    fputs("},\n \"cases\": [", stdout);
+    for (size_t i = 0; i < n; i++) {
+        fputs(i ? ",\n  " : "\n  ", stdout);
+        write_json_row(&rows[i]);
+    }
+    puts("\n]}");
+}

@@ -1,0 +1,309 @@
+/* Times a case: build, compile, bind, warm up, then pairs of a run and of the limit it is bound by,
+ * one after the other, so that both meet the same moments of a busy machine. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { MOST_ROWS = 64, HUGE_PAGE = 2 << 20 };
+
+/* A timing shorter than this says more about the clock and the moment than about the work; a run
+ * longer than that is repeated three times at most. */
+static const double shortest = 5e-3, longest = 2;
+
+/* A difference of two times is small beside each: many short pairs, of which most are undisturbed,
+ * say more than a few long ones. */
+enum { PAIRS = 11 };
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static dra_status fail(dra_error *err, dra_status code, const char *text)
+{
+    err->code = code;
+    snprintf(err->text, sizeof err->text, "bench: %s", text);
+    return code;
+}
+
+/* ---- what a program is bound to -------------------------------------------------------------- */
+
+dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dra_dtype dtype,
+                      dra_shape shape, double lo, double hi)
+{
+    if (w->tensors == w->room) {
+        const size_t  room = w->room ? 2 * w->room : 8;
+        bench_tensor *more = realloc(w->tensor, room * sizeof *more);
+        if (!more) return (dra_value){0}; /* the graph keeps it as an error of its own */
+        w->tensor = more;
+        w->room = room;
+    }
+    bench_tensor *t = &w->tensor[w->tensors++];
+    *t = (bench_tensor){.dtype = dtype, .lo = lo, .hi = hi};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->count = (size_t)dra_shape_count(&shape);
+    t->bytes = t->count * dra_dtype_get(dtype)->block_bytes;
+    return declare(w->graph, t->name, dtype, shape);
+}
+
+/* Large arrays on huge pages, as the device has its own. */
+static void *get_memory(size_t bytes)
+{
+    const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
+    const size_t whole = (bytes + align) / align * align;
+    void        *data = aligned_alloc(align, whole);
+#ifdef MADV_HUGEPAGE
+    if (data && align == HUGE_PAGE) madvise(data, whole, MADV_HUGEPAGE);
+#endif
+    return data;
+}
+
+static void fill(bench_tensor *t, uint64_t *seed)
+{
+    dra_real *real = t->data;
+    int32_t  *whole = t->data;
+    for (size_t i = 0; i < t->count; i++) {
+        *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+        const double x = t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24);
+        if (t->dtype == DRA_I32)
+            whole[i] = (int32_t)x;
+        else
+            real[i] = (dra_real)x;
+    }
+}
+
+/* ---- a program ready to run ------------------------------------------------------------------ */
+
+typedef struct instance {
+    bench_work   w;
+    dra_program *program;
+    dra_buffers *buffers;
+} instance;
+
+static void release(instance *p)
+{
+    dra_buffers_destroy(p->buffers);
+    dra_program_destroy(p->program);
+    dra_graph_destroy(p->w.graph);
+    for (size_t i = 0; i < p->w.tensors; i++) free(p->w.tensor[i].data);
+    free(p->w.tensor);
+}
+
+static dra_status bind_all(instance *p, dra_error *err)
+{
+    uint64_t   seed = 1;
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
+        bench_tensor *t = &p->w.tensor[i];
+        t->data = get_memory(t->bytes);
+        if (!t->data) return fail(err, DRA_ERR_MEMORY, "out of memory");
+        fill(t, &seed);
+        st = dra_bind(p->buffers, t->name, t->data, t->bytes, err);
+    }
+    return st;
+}
+
+static dra_status make(instance      *p, void (*build)(bench_work *, const int64_t *),
+                       const int64_t *size, dra_device *device, dra_error *err)
+{
+    *p = (instance){0};
+    dra_status st = dra_graph_create(&p->w.graph, err);
+    if (st != DRA_OK) return st;
+    build(&p->w, size);
+    st = dra_compile(p->w.graph, device, &p->program, err);
+    if (st == DRA_OK) st = dra_buffers_create(p->program, &p->buffers, err);
+    if (st == DRA_OK) st = bind_all(p, err);
+    return st;
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* What the profile saw, less the op that does not count. */
+static dra_status profiled(instance *p, double *seconds, dra_error *err)
+{
+    dra_profile_row rows[MOST_ROWS];
+    bool            found = false;
+    const size_t    n = dra_profile_read(p->buffers, rows, MOST_ROWS);
+    *seconds = 0;
+    for (size_t i = 0; i < n && i < MOST_ROWS; i++) {
+        if (strcmp(rows[i].op, p->w.forward) == 0)
+            found = true;
+        else
+            *seconds += rows[i].seconds;
+    }
+    return found && n <= MOST_ROWS ? DRA_OK
+                                   : fail(err, DRA_ERR_NAME, "the forward op is not there");
+}
+
+/* Seconds of one run, as the mean of `runs`. */
+static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (p->w.forward) dra_profile_enable(p->buffers, true);
+    const double start = now();
+    for (int64_t i = 0; i < runs && st == DRA_OK; i++) st = dra_run(p->buffers, err);
+    *seconds = now() - start;
+    if (st == DRA_OK && p->w.forward) st = profiled(p, seconds, err);
+    *seconds /= (double)runs;
+    return st;
+}
+
+static dra_status time_pair(instance *p, instance *without, int64_t runs, double *seconds,
+                            dra_error *err)
+{
+    double     rest = 0;
+    dra_status st = time_runs(p, runs, seconds, err);
+    if (st == DRA_OK && without->buffers) st = time_runs(without, runs, &rest, err);
+    *seconds -= rest;
+    return st;
+}
+
+/* Two warm-up runs: the first pays for first touch and what is prepared, the second says how long a
+ * run takes. A long one is not repeated for that. */
+static dra_status warm_up(instance *p, instance *without, double *seconds, dra_error *err)
+{
+    dra_status st = time_pair(p, without, 1, seconds, err);
+    if (st == DRA_OK && *seconds < longest) st = time_runs(p, 1, seconds, err);
+    return st;
+}
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+/* The larger of two times is the limit: that of the arithmetic at peak, and that of the same passes
+ * over memory by a loop that does nothing else. */
+typedef struct limit {
+    dra_device *device;
+    double      flops;
+    dra_stream *stream; /* NULL: bound by arithmetic */
+    int64_t     passes;
+    bool        stores;
+} limit;
+
+/* Seconds of a pass, as the mean of so many that a small array stays in the cache it fits in. */
+static double time_passes(const limit *l, bool streaming)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < l->passes; i++) sum += dra_stream_pass(l->stream, streaming);
+    return sum / (double)l->passes;
+}
+
+/* Decided by the best of three of each: the median of a busy moment may tell another story. */
+static bool memory_bound(const limit *l)
+{
+    double pass = time_passes(l, false), flops = dra_flops_measure(l->device);
+    for (int i = 0; i < 2 && l->flops > 0; i++) {
+        const double again = time_passes(l, false), burst = dra_flops_measure(l->device);
+        if (again < pass) pass = again;
+        if (burst > flops) flops = burst;
+    }
+    return pass >= l->flops / flops;
+}
+
+static dra_status open_limit(const bench_session *s, const bench_work *w, limit *l, dra_error *err)
+{
+    *l = (limit){.device = s->device, .flops = w->flops, .passes = 1};
+    if (!w->stream.bytes) return DRA_OK;
+    const dra_status st = dra_stream_create(s->device, &w->stream, &l->stream, err);
+    if (st != DRA_OK) return st;
+    dra_stream_pass(l->stream, false);
+    const double once = dra_stream_pass(l->stream, false);
+    if (once > 0 && once < shortest) l->passes += (int64_t)(shortest / once);
+    l->stores = w->stream.writes + w->stream.updates > 0;
+    if (memory_bound(l)) return DRA_OK;
+    dra_stream_destroy(l->stream);
+    l->stream = NULL;
+    return DRA_OK;
+}
+
+/* ---- pairs ----------------------------------------------------------------------------------- */
+
+typedef struct samples { /* n of each */
+    double *seconds, *percent, *streaming;
+} samples;
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return x[n / 2];
+}
+
+static void compare(const limit *l, const samples *x, int i)
+{
+    if (l->stream) {
+        x->percent[i] = 100 * time_passes(l, false) / x->seconds[i];
+        if (l->stores) x->streaming[i] = 100 * time_passes(l, true) / x->seconds[i];
+    } else if (l->flops > 0) {
+        x->percent[i] = 100 * l->flops / dra_flops_measure(l->device) / x->seconds[i];
+    }
+}
+
+static void fill_row(const samples *x, int n, bench_row *row)
+{
+    row->repeats = n;
+    row->seconds = median(x->seconds, n);
+    row->least = x->seconds[0];
+    row->most = x->seconds[n - 1];
+    row->percent = median(x->percent, n);
+    row->streaming_percent = median(x->streaming, n);
+}
+
+static dra_status time_case(instance *p, instance *without, const limit *l, int repeats,
+                            bench_row *row, dra_error *err)
+{
+    double     once = 0;
+    dra_status st = warm_up(p, without, &once, err);
+    if (st != DRA_OK) return st;
+    const bool    brief = !without->buffers && once > 0 && once < shortest;
+    const int64_t runs = brief ? 1 + (int64_t)(shortest / once) : 1;
+    const int n = without->buffers ? PAIRS * repeats : once > longest && repeats > 3 ? 3 : repeats;
+    double   *memory = calloc(3 * (size_t)n, sizeof *memory);
+    if (!memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    const samples x = {memory, memory + n, memory + 2 * (size_t)n};
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        st = time_pair(p, without, runs, &x.seconds[i], err);
+        if (st == DRA_OK) compare(l, &x, i);
+    }
+    if (st == DRA_OK) fill_row(&x, n, row);
+    free(memory);
+    return st;
+}
+
+static void describe(const instance *p, const limit *l, bench_row *row)
+{
+    const dra_memory_report memory = dra_program_memory(p->program);
+    row->memory = memory.activations + memory.prepared + memory.bound;
+    row->units = p->w.units;
+    row->unit = p->w.unit;
+    row->flops = p->w.flops;
+    row->bytes = p->w.stream.bytes ? dra_stream_bytes(&p->w.stream) : 0;
+    row->bound = l->stream ? "memory" : l->flops > 0 ? "compute" : NULL;
+}
+
+dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
+                         dra_error *err)
+{
+    instance p = {0}, without = {0};
+    limit    l = {0};
+    *row = (bench_row){.c = c};
+    dra_status st = make(&p, c->build, c->size, s->device, err);
+    if (st == DRA_OK && c->without) st = make(&without, c->without, c->size, s->device, err);
+    if (st == DRA_OK) st = open_limit(s, &p.w, &l, err);
+    if (st == DRA_OK) st = time_case(&p, &without, &l, s->repeats, row, err);
+    if (st == DRA_OK) describe(&p, &l, row);
+    dra_stream_destroy(l.stream);
+    release(&p);
+    release(&without);
+    return st;
+}

@@ -1,0 +1,116 @@
+/* dra bench: the hot kernels and whole steps, with the limit of the machine beside them. */
+#include "bench.h"
+#include "options.h"
+#include "term.h"
+#include "value.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    cli_list names;
+    bool     json, list, all;
+    int64_t  threads, repeats;
+};
+
+static const struct args defaults = {.repeats = 9};
+
+static const cli_option options[] = {
+    {"name", CLI_LIST, offsetof(struct args, names), 0, 0,
+     "cases or groups of them, see --list; none: all but the slow ones", "NAME",
+     .flags = CLI_POSITIONAL},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
+     "threads of the device; 0: one per processor"},
+    {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000, "timings, the median counts"},
+    {"all", CLI_FLAG, offsetof(struct args, all), 0, 0, "the slow cases too"},
+    {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "print the cases and run none"},
+};
+
+static bool asked(const struct args *a, const bench_case *c)
+{
+    if (a->names.count == 0) return a->all || !c->slow;
+    for (size_t i = 0; i < a->names.count; i++) {
+        if (strcmp(a->names.text[i], c->name) == 0) return true;
+        if (strcmp(a->names.text[i], c->group) == 0) return a->all || !c->slow;
+    }
+    return false;
+}
+
+static bool known(const char *name)
+{
+    for (size_t i = 0; i < bench_case_count; i++)
+        if (strcmp(name, bench_cases[i].name) == 0 || strcmp(name, bench_cases[i].group) == 0)
+            return true;
+    return false;
+}
+
+static int unknown(const char *name)
+{
+    char      quoted[80];
+    cli_guess guess = {.typed = name};
+    for (size_t i = 0; i < bench_case_count; i++) {
+        cli_guess_try(&guess, bench_cases[i].name);
+        cli_guess_try(&guess, bench_cases[i].group);
+    }
+    cli_quote(name, quoted, sizeof quoted);
+    if (guess.best)
+        fprintf(stderr, "dra bench: no such case: %s; did you mean %s?\n", quoted, guess.best);
+    else
+        fprintf(stderr, "dra bench: no such case: %s; 'dra bench --list' lists them\n", quoted);
+    return CLI_USAGE;
+}
+
+/* Whoever waits sees what is being measured; whoever reads stdout gets nothing of it. */
+static void progress(const char *name) { fprintf(stderr, "bench  %s\n", name); }
+
+static dra_status measure(const struct args *a, bench_session *s, bench_row *rows, size_t *n,
+                          dra_error *err)
+{
+    progress("limits");
+    dra_status st = dra_limits_measure(s->device, s->repeats, &s->limits, err);
+    for (size_t i = 0; i < bench_case_count && st == DRA_OK; i++) {
+        const bench_case *c = &bench_cases[i];
+        if (!c->build || !asked(a, c)) continue;
+        progress(c->name);
+        st = bench_measure(s, c, &rows[*n], err);
+        if (st == DRA_OK) (*n)++;
+    }
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    bench_session      s = {.repeats = (int)a->repeats};
+    size_t             n = 0;
+    dra_error          err = {0};
+    for (size_t i = 0; i < a->names.count; i++)
+        if (!known(a->names.text[i])) return unknown(a->names.text[i]);
+    if (a->list) {
+        bench_write_list();
+        return CLI_OK;
+    }
+    bench_row *rows = calloc(bench_case_count, sizeof *rows);
+    if (!rows) {
+        fputs("dra: out of memory\n", stderr);
+        return CLI_FAILED;
+    }
+    const dra_cpu_config config = {.threads = (int)a->threads};
+    dra_status           st = dra_device_create_cpu(&config, &s.device, &err);
+    if (st == DRA_OK) st = measure(a, &s, rows, &n, &err);
+    if (st == DRA_OK) (a->json ? bench_write_json : bench_write_table)(&s, rows, n);
+    dra_device_destroy(s.device);
+    free(rows);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_bench = {
+    .name = "bench",
+    .summary = "time kernels and whole steps against the limits of the machine",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

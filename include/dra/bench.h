@@ -1,0 +1,55 @@
+/* dra/bench.h - what the machine allows: the peak of arithmetic and of memory, measured by loops of
+ * the library on a device's own threads, so that a kernel can be compared with the limit it is
+ * bound by in the same run.
+ * Threads: a device measures for one caller at a time; two at once share the processor and the
+ *          numbers mean nothing. */
+#ifndef DRA_BENCH_H
+#define DRA_BENCH_H
+
+#include "dra/base.h"
+#include "dra/device.h"
+DRA_BEGIN_C
+
+/* One burst of multiply-adds of dra_real at the device's level, about 10 ms: operations per second,
+ * two for each multiply-add. */
+DRA_API double dra_flops_measure(dra_device *device);
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+typedef struct dra_stream dra_stream; /* opaque: arrays of equal size to pass over */
+
+enum { DRA_STREAM_ARRAYS = 16 }; /* at most, of all kinds together */
+
+typedef struct dra_stream_config {
+    int    reads, writes, updates; /* arrays only read, only written, read and written in place */
+    size_t bytes;                  /* of one array; rounded up to blocks of 512 */
+} dra_stream_config;
+
+/* Borrows the device until dra_stream_destroy(). On failure *out is NULL. */
+DRA_API dra_status dra_stream_create(dra_device *device, const dra_stream_config *config,
+                                     dra_stream **out, dra_error *err);
+DRA_API void       dra_stream_destroy(dra_stream *s); /* NULL is allowed */
+
+/* Passes over all arrays once, a few cache lines of each at a time, and returns the seconds.
+ * `streaming`: stores pass by the cache, on processors that have such. Arrays that fit in a cache
+ * stay there from pass to pass. */
+DRA_API double dra_stream_pass(dra_stream *s, bool streaming);
+
+/* What a pass moves: reads + writes + 2 updates arrays. */
+DRA_API double dra_stream_bytes(const dra_stream_config *config);
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+typedef struct dra_limits {   /* per second, all threads of the device together */
+    double flops;             /* see dra_flops_measure() */
+    double bf16_flops;        /* 0: not measured */
+    double read, write, copy; /* bytes, arrays of 256 MiB; a copy moves each byte twice */
+    double streaming_write, streaming_copy;
+} dra_limits;
+
+/* Each the median of `repeats` (1 to 1000) timings. Needs 512 MiB while it runs. */
+DRA_API dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out,
+                                      dra_error *err);
+
+DRA_END_C
+#endif

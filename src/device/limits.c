@@ -1,0 +1,235 @@
+/* Limits of the machine: loops that do nothing but compute, or nothing but move memory. They go to
+ * the device as kernels do, so they run on the same threads, cut into tiles the same way. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/shape.h"
+#include "device/device.h"
+#include "device/simd_peak.h"
+#include "dra/bench.h"
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Seconds of a kernel without an op: `attr` is all it gets. */
+static double run_once(dra_device *d, const dra_kernel *k, const void *attr)
+{
+    dra_fault    fault = {.lock = ATOMIC_FLAG_INIT};
+    dra_call     c = {.attr = attr, .fault = &fault};
+    const double start = now();
+    d->table->run(d, k, &c);
+    return now() - start;
+}
+
+/* ---- arithmetic ------------------------------------------------------------------------------ */
+
+enum { ROUNDS = 100000, TILES_A_THREAD = 16 }; /* a tile is about half a millisecond */
+
+typedef struct peak_job {
+    const dra_peak *peak;
+    int64_t         tiles;
+} peak_job;
+
+static int64_t peak_tiles(const dra_call *c) { return ((const peak_job *)c->attr)->tiles; }
+
+static void peak_tile(const dra_call *c, int64_t i)
+{
+    volatile dra_real sink = ((const peak_job *)c->attr)->peak->run(ROUNDS);
+    (void)sink;
+}
+
+/* A device has a level only if the processor has it, so its loop may run. */
+static const dra_peak *peak_of(const char *level)
+{
+    const dra_peak *peak = strcmp(level, "avx512") == 0 ? dra_peak_avx512()
+                           : strcmp(level, "avx2") == 0 ? dra_peak_avx2()
+                                                        : NULL;
+    return peak ? peak : dra_peak_ref();
+}
+
+double dra_flops_measure(dra_device *device)
+{
+    static const dra_kernel kernel = {.tiles = peak_tiles, .tile = peak_tile};
+    const peak_job          job = {peak_of(dra_device_level(device)),
+                                   (int64_t)dra_device_threads(device) * TILES_A_THREAD};
+    const double            work = (double)job.tiles * ROUNDS * (double)job.peak->flops;
+    return work / run_once(device, &kernel, &job);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Arrays start a little apart in their pages: a load that only seems to follow a store to the same
+ * address, because the lowest 12 bits agree, has to wait for it. */
+enum { BLOCK = DRA_PEAK_BLOCK, TILE = 256 * 1024, SKEW = 2 * BLOCK + 64 };
+
+struct dra_stream {
+    dra_device       *device;
+    dra_stream_config config;
+    const dra_peak   *peak;
+    size_t            bytes; /* of an array, in whole blocks */
+    unsigned char    *memory;
+    unsigned char    *array[DRA_STREAM_ARRAYS]; /* reads, then updates, then writes */
+};
+
+static int64_t stream_tiles(const dra_call *c)
+{
+    return dra_div_up((int64_t)((const dra_stream *)c->attr)->bytes, TILE);
+}
+
+static dra_peak_pass part_of(const dra_stream *s, int64_t tile)
+{
+    const size_t from = (size_t)tile * TILE, left = s->bytes - from;
+    return (dra_peak_pass){s->array,
+                           s->config.reads,
+                           s->config.updates,
+                           s->config.writes,
+                           from,
+                           from + (left < TILE ? left : TILE)};
+}
+
+/* Also the first touch: pages come to whoever computes, not to the caller alone. */
+static void clear_tile(const dra_call *c, int64_t i)
+{
+    const dra_peak_pass p = part_of(c->attr, i);
+    for (int k = 0; k < p.reads + p.updates + p.writes; k++)
+        memset(p.array[k] + p.from, 0, p.to - p.from);
+}
+
+static void plain_tile(const dra_call *c, int64_t i)
+{
+    const dra_peak_pass p = part_of(c->attr, i);
+    ((const dra_stream *)c->attr)->peak->plain(&p);
+}
+
+static void streaming_tile(const dra_call *c, int64_t i)
+{
+    const dra_peak_pass p = part_of(c->attr, i);
+    ((const dra_stream *)c->attr)->peak->streaming(&p);
+}
+
+double dra_stream_bytes(const dra_stream_config *config)
+{
+    return (double)(config->reads + config->writes + 2 * config->updates) * (double)config->bytes;
+}
+
+static dra_status check_config(const dra_stream_config *c, dra_error *err)
+{
+    const int  most = DRA_STREAM_ARRAYS;
+    const bool each = c->reads >= 0 && c->writes >= 0 && c->updates >= 0 && c->reads <= most &&
+                      c->writes <= most && c->updates <= most;
+    const int sum = each ? c->reads + c->writes + c->updates : 0;
+    if (sum < 1 || sum > most)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "stream: %d reads, %d writes, %d updates, expected 1 to %d together",
+                        c->reads, c->writes, c->updates, most);
+    if (c->bytes < 1 || c->bytes > SIZE_MAX / 2 / DRA_STREAM_ARRAYS)
+        return dra_fail(err, DRA_ERR_VALUE, "stream: arrays of %zu bytes", c->bytes);
+    return DRA_OK;
+}
+
+dra_status dra_stream_create(dra_device *device, const dra_stream_config *config, dra_stream **out,
+                             dra_error *err)
+{
+    static const dra_kernel clear = {.tiles = stream_tiles, .tile = clear_tile};
+    *out = NULL;
+    const dra_status st = check_config(config, err);
+    if (st != DRA_OK) return st;
+    const int    arrays = config->reads + config->writes + config->updates;
+    const size_t bytes = (config->bytes + BLOCK - 1) / BLOCK * BLOCK;
+    dra_stream  *s = calloc(1, sizeof *s);
+    if (s) s->memory = device->table->alloc(device, (bytes + SKEW) * (size_t)arrays);
+    if (!s || !s->memory) {
+        free(s);
+        return dra_fail(err, DRA_ERR_MEMORY, "stream: cannot have %d arrays of %zu bytes", arrays,
+                        config->bytes);
+    }
+    s->device = device;
+    s->config = *config;
+    s->peak = peak_of(dra_device_level(device));
+    s->bytes = bytes;
+    for (int k = 0; k < arrays; k++) s->array[k] = s->memory + (size_t)k * (bytes + SKEW);
+    run_once(device, &clear, s);
+    *out = s;
+    return DRA_OK;
+}
+
+void dra_stream_destroy(dra_stream *s)
+{
+    if (!s) return;
+    s->device->table->free(s->device, s->memory);
+    free(s);
+}
+
+double dra_stream_pass(dra_stream *s, bool streaming)
+{
+    static const dra_kernel kernels[] = {{.tiles = stream_tiles, .tile = plain_tile},
+                                         {.tiles = stream_tiles, .tile = streaming_tile}};
+    return run_once(s->device, &kernels[streaming], s);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+enum { MOST_REPEATS = 1000 };
+
+static double median(double *x, int n)
+{
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return x[n / 2];
+}
+
+static double median_flops(dra_device *d, int repeats)
+{
+    double flops[MOST_REPEATS];
+    dra_flops_measure(d); /* wakes the workers and the wide units of the processor */
+    for (int i = 0; i < repeats; i++) flops[i] = dra_flops_measure(d);
+    return median(flops, repeats);
+}
+
+/* Bytes per second with plain and, where asked, with streaming stores. */
+static dra_status median_bytes(dra_device *d, const dra_stream_config *c, int repeats,
+                               double *plain, double *streaming, dra_error *err)
+{
+    dra_stream *s;
+    double      seconds[2][MOST_REPEATS];
+    dra_status  st = dra_stream_create(d, c, &s, err);
+    if (st != DRA_OK) return st;
+    dra_stream_pass(s, false);
+    for (int i = 0; i < repeats; i++) {
+        seconds[0][i] = dra_stream_pass(s, false);
+        if (streaming) seconds[1][i] = dra_stream_pass(s, true);
+    }
+    *plain = dra_stream_bytes(c) / median(seconds[0], repeats);
+    if (streaming) *streaming = dra_stream_bytes(c) / median(seconds[1], repeats);
+    dra_stream_destroy(s);
+    return DRA_OK;
+}
+
+dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out, dra_error *err)
+{
+    const size_t            bytes = (size_t)256 << 20; /* far more than any cache on the way */
+    const dra_stream_config read = {.reads = 1, .bytes = bytes};
+    const dra_stream_config write = {.writes = 1, .bytes = bytes};
+    const dra_stream_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
+    *out = (dra_limits){0};
+    if (repeats < 1 || repeats > MOST_REPEATS)
+        return dra_fail(err, DRA_ERR_VALUE, "limits: %d repeats, expected 1 to %d", repeats,
+                        MOST_REPEATS);
+    out->flops = median_flops(device, repeats);
+    dra_status st = median_bytes(device, &read, repeats, &out->read, NULL, err);
+    if (st == DRA_OK)
+        st = median_bytes(device, &write, repeats, &out->write, &out->streaming_write, err);
+    if (st == DRA_OK)
+        st = median_bytes(device, &copy, repeats, &out->copy, &out->streaming_copy, err);
+    return st;
+}

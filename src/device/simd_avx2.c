@@ -1,0 +1,85 @@
+/* The vector level of x86 processors with AVX2 and FMA; the code is simd_vector.h. */
+#include "device/simd.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && !defined(DRA_REAL_DOUBLE)
+
+#include <immintrin.h>
+
+enum { VBYTES = 32, LANES = VBYTES / 4, ROWS = 6 }; /* 12 sums in the 16 registers */
+
+typedef float vf __attribute__((vector_size(VBYTES)));
+typedef vf    vmask;
+
+static inline vf vfma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vf vsqrt(vf x) { return _mm256_sqrt_ps(x); }
+
+/* Both give b where one of the two is NaN. */
+static inline vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
+static inline vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
+
+static inline vmask less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+static inline vf    pick(vmask m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
+static inline vmask not_a_number(vf x) { return _mm256_cmp_ps(x, x, _CMP_UNORD_Q); }
+static inline vmask either(vmask a, vmask b) { return _mm256_or_ps(a, b); }
+static inline bool  any(vmask m) { return _mm256_movemask_ps(m) != 0; }
+static inline vmask no_lane(void) { return _mm256_setzero_ps(); }
+
+static inline vmask first_lanes(int64_t n) /* n < LANES */
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_castsi256_ps(_mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
+}
+
+static inline vf load_part(const float *p, int64_t n, vf rest)
+{
+    const vmask m = first_lanes(n);
+    return pick(m, _mm256_maskload_ps(p, _mm256_castps_si256(m)), rest);
+}
+
+static inline void store_part(float *p, int64_t n, vf v)
+{
+    _mm256_maskstore_ps(p, _mm256_castps_si256(first_lanes(n)), v);
+}
+
+/* x 2^n, for whole n in -250..250: in two steps, as 2^n itself may be out of range. */
+static inline vf vscale(vf x, vf n)
+{
+    const __m256i k = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(k, 1);
+    const __m256i one = _mm256_set1_epi32(127);
+    const __m256i a = _mm256_slli_epi32(_mm256_add_epi32(half, one), 23);
+    const __m256i b = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(k, half), one), 23);
+    return x * (vf)a * (vf)b;
+}
+
+static inline float fold_sum(vf v)
+{
+    const __m128 four = _mm256_castps256_ps128(v) + _mm256_extractf128_ps(v, 1);
+    const __m128 two = four + _mm_movehl_ps(four, four);
+    return two[0] + two[1];
+}
+
+static inline float fold_max(vf v)
+{
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return two[0] > two[1] ? two[0] : two[1];
+}
+
+/* Four floats of each of the rows 0 and 4. */
+static inline vf load_quads(const float *p, int64_t row)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * row),
+                                1);
+}
+
+/* Within each four: a0 b0 a1 b1 and a2 b2 a3 b3; a0 a1 b0 b1 and a2 a3 b2 b3. */
+static inline vf zip_low(vf a, vf b) { return _mm256_unpacklo_ps(a, b); }
+static inline vf zip_high(vf a, vf b) { return _mm256_unpackhi_ps(a, b); }
+static inline vf pair_low(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x44); }
+static inline vf pair_high(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xee); }
+
+#include "device/simd_vector.h"
+
+const dra_simd dra_simd_avx2 = VECTOR_TABLE("avx2");
+
+#endif

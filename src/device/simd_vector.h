@@ -1,0 +1,282 @@
+/* The micro-kernels on vectors of floats: one source for every width. A level's file (simd_avx2.c,
+ * ...) gives the width and a handful of helpers - vfma, vmin, vmax, vsqrt, vscale, less, pick,
+ * load_part, ... - then includes this and exports VECTOR_TABLE.
+ *
+ * Ends of rows go through the same code as the rest, with lanes that are not there filled and not
+ * stored: a pointwise result depends on its element alone. Sums have an order fixed by length. */
+#ifndef DRA_SRC_SIMD_VECTOR_H
+#define DRA_SRC_SIMD_VECTOR_H
+
+#include <math.h>
+#include <string.h>
+
+/* Loops of constant length over arrays of vectors must disappear, or the arrays live in memory. */
+#define UNROLL _Pragma("GCC unroll 16")
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+typedef int32_t  vi __attribute__((vector_size(VBYTES)));
+typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+
+static inline vf vset(float x) { return x - (vf){0}; } /* keeps the sign of -0 */
+
+static inline vf load(const float *p)
+{
+    vf v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+
+/* The first n lanes if n < LANES, else all; `rest` in the others. */
+static inline vf load_some(const float *p, int64_t n, vf rest)
+{
+    return n >= LANES ? load(p) : load_part(p, n, rest);
+}
+
+static inline void store_some(float *p, int64_t n, vf v)
+{
+    if (n >= LANES)
+        store(p, v);
+    else
+        store_part(p, n, v);
+}
+
+#include "device/simd_gemm.h"
+#include "device/simd_math.h"
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+enum { SUMS = 4 }; /* side by side, to hide the latency of an addition */
+
+static inline float fold_sums(const vf s[SUMS]) { return fold_sum((s[0] + s[2]) + (s[1] + s[3])); }
+
+/* `step` adds two vectors to a sum; missing lanes are zeros. */
+static ALWAYS_INLINE float add_up(int64_t n, const float *a, const float *b,
+                                  vf (*step)(vf sum, vf a, vf b))
+{
+    const vf zero = vset(0);
+    vf       sum[SUMS] = {zero, zero, zero, zero};
+    int64_t  i = 0;
+    for (; i + SUMS * LANES <= n; i += SUMS * LANES) {
+        UNROLL
+        for (int j = 0; j < SUMS; j++)
+            sum[j] = step(sum[j], load(a + i + j * LANES), load(b + i + j * LANES));
+    }
+    UNROLL
+    for (int j = 0; j < SUMS; j++, i += LANES)
+        if (i < n)
+            sum[j] = step(sum[j], load_some(a + i, n - i, zero), load_some(b + i, n - i, zero));
+    return fold_sums(sum);
+}
+
+static inline vf add_product(vf sum, vf a, vf b) { return vfma(a, b, sum); }
+static inline vf add_first(vf sum, vf a, vf b) { return sum + a; }
+
+static float dot(int64_t n, const float *a, const float *b) { return add_up(n, a, b, add_product); }
+
+static float sum(int64_t n, const float *x) { return add_up(n, x, x, add_first); }
+
+/* The next of SUMS sums: they take turns. */
+static inline void add_in_turn(vf s[SUMS], vf x)
+{
+    const vf next = s[0] + x;
+    s[0] = s[1], s[1] = s[2], s[2] = s[3], s[3] = next;
+}
+
+/* v, with zeros in the lanes from n on. */
+static inline vf first_of(vf v, int64_t n)
+{
+    return n >= LANES ? v : pick(first_lanes(n), v, vset(0));
+}
+
+static float exp_sum(int64_t n, const float *x, float m, float *y)
+{
+    const vf zero = vset(0), shift = vset(m);
+    vf       s[SUMS] = {zero, zero, zero, zero};
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vf e = first_of(v_exp(load_some(x + i, n - i, shift) - shift), n - i);
+        store_some(y + i, n - i, e);
+        add_in_turn(s, e);
+    }
+    return fold_sums(s);
+}
+
+static float moments(int64_t n, const float *x, float c, float *squares)
+{
+    const vf zero = vset(0), middle = vset(c);
+    vf       first[SUMS] = {zero, zero, zero, zero}, second[SUMS] = {zero, zero, zero, zero};
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vf d = first_of(load_some(x + i, n - i, middle) - middle, n - i);
+        add_in_turn(first, d);
+        add_in_turn(second, vfma(d, d, zero));
+    }
+    *squares = fold_sums(second);
+    return fold_sums(first);
+}
+
+static float max(int64_t n, const float *x)
+{
+    const vf least = vset(-INFINITY);
+    vf       m[2] = {least, least};
+    vmask    bad = no_lane(); /* comparisons forget NaN, so it is looked for beside them */
+    for (int64_t i = 0; i < n; i += 2 * LANES) {
+        const vf a = load_some(x + i, n - i, least);
+        const vf b = n - i > LANES ? load_some(x + i + LANES, n - i - LANES, least) : least;
+        bad = either(bad, either(not_a_number(a), not_a_number(b)));
+        m[0] = vmax(a, m[0]);
+        m[1] = vmax(b, m[1]);
+    }
+    return any(bad) ? NAN : fold_max(vmax(m[0], m[1]));
+}
+
+/* ---- rows of results ------------------------------------------------------------------------- */
+
+/* y = f(x, z) with a few numbers beside; y may be x or z. */
+static ALWAYS_INLINE void each(int64_t n, const float *x, const float *z, float *y,
+                               const float *with, vf (*f)(vf x, vf z, const float *with))
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        const vf a = load_some(x + i, n - i, vset(0)), b = load_some(z + i, n - i, vset(0));
+        store_some(y + i, n - i, f(a, b, with));
+    }
+}
+
+static inline vf f_add(vf x, vf z, const float *with) { return x + z; }
+static inline vf f_sub(vf x, vf z, const float *with) { return x - z; }
+static inline vf f_mul(vf x, vf z, const float *with) { return x * z; }
+static inline vf f_scale(vf x, vf z, const float *with) { return x * vset(with[0]); }
+static inline vf f_axpy(vf x, vf z, const float *with) { return vfma(vset(with[0]), x, z); }
+static inline vf f_affine(vf x, vf z, const float *with)
+{
+    return vfma(vset(with[0]), x, vset(with[1]));
+}
+static inline vf f_center(vf x, vf z, const float *with)
+{
+    return (x - vset(with[0]) - vset(with[1])) * vset(with[2]);
+}
+static inline vf f_combine(vf x, vf z, const float *with)
+{
+    return vset(with[0]) * vfma(vset(-with[1]), z, x - vset(with[2]));
+}
+
+static void add(int64_t n, const float *a, const float *b, float *y)
+{
+    each(n, a, b, y, NULL, f_add);
+}
+
+static void sub(int64_t n, const float *a, const float *b, float *y)
+{
+    each(n, a, b, y, NULL, f_sub);
+}
+
+static void mul(int64_t n, const float *a, const float *b, float *y)
+{
+    each(n, a, b, y, NULL, f_mul);
+}
+
+static void scale(int64_t n, float s, float *x) { each(n, x, x, x, &s, f_scale); }
+
+static void axpy(int64_t n, float s, const float *x, float *y) { each(n, x, y, y, &s, f_axpy); }
+
+static void affine(int64_t n, float s, float t, const float *x, float *y)
+{
+    each(n, x, x, y, (const float[]){s, t}, f_affine);
+}
+
+static void center(int64_t n, const float *x, float c, float rest, float r, float *y)
+{
+    each(n, x, x, y, (const float[]){c, rest, r}, f_center);
+}
+
+static void combine(int64_t n, float a, const float *x, float b, const float *z, float c, float *y)
+{
+    each(n, x, z, y, (const float[]){a, b, c}, f_combine);
+}
+
+static void adamw(int64_t n, const dra_adamw_step *step, const float *dp, const float *p,
+                  const float *m, const float *v, float *p_out, float *m_out, float *v_out)
+{
+    const dra_adamw_step f = *step; /* a copy that no store can change */
+    const vf             zero = vset(0);
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t left = n - i;
+        const vf      d = vset(f.s) * load_some(dp + i, left, zero);
+        const vf      old = load_some(p + i, left, zero);
+        const vf      m_new = vfma(vset(f.b1), load_some(m + i, left, zero),
+                                   vfma(vset(f.new1), d, zero));
+        const vf      v_new = vfma(vset(f.b2), load_some(v + i, left, zero),
+                                   vfma(vset(f.new2) * d, d, zero));
+        const vf      root = vsqrt(v_new * vset(f.fix2));
+        const vf      way = m_new * vset(f.fix1) / (root + vset(f.eps));
+        const vf      p_new = vfma(vset(-f.rate), vfma(vset(f.decay), old, way), old);
+        if (p_out) store_some(p_out + i, left, p_new);
+        if (m_out) store_some(m_out + i, left, m_new);
+        if (v_out) store_some(v_out + i, left, v_new);
+    }
+}
+
+/* ---- maps ------------------------------------------------------------------------------------ */
+
+static ALWAYS_INLINE void map(int64_t n, const float *x, float *y, vf (*f)(vf))
+{
+    for (int64_t i = 0; i < n; i += LANES)
+        store_some(y + i, n - i, f(load_some(x + i, n - i, vset(1))));
+}
+
+static void map_neg(int64_t n, const float *x, float *y) { map(n, x, y, negative); }
+static void map_abs(int64_t n, const float *x, float *y) { map(n, x, y, absolute); }
+static void map_exp(int64_t n, const float *x, float *y) { map(n, x, y, v_exp); }
+static void map_log(int64_t n, const float *x, float *y) { map(n, x, y, v_log); }
+static void map_sqrt(int64_t n, const float *x, float *y) { map(n, x, y, vsqrt); }
+static void map_rsqrt(int64_t n, const float *x, float *y) { map(n, x, y, v_rsqrt); }
+static void map_square(int64_t n, const float *x, float *y) { map(n, x, y, v_square); }
+static void map_reciprocal(int64_t n, const float *x, float *y) { map(n, x, y, v_reciprocal); }
+static void map_tanh(int64_t n, const float *x, float *y) { map(n, x, y, v_tanh); }
+static void map_erf(int64_t n, const float *x, float *y) { map(n, x, y, v_erf); }
+static void map_sigmoid(int64_t n, const float *x, float *y) { map(n, x, y, v_sigmoid); }
+static void map_softplus(int64_t n, const float *x, float *y) { map(n, x, y, v_softplus); }
+static void map_log_sigmoid(int64_t n, const float *x, float *y) { map(n, x, y, v_log_sigmoid); }
+static void map_relu(int64_t n, const float *x, float *y) { map(n, x, y, v_relu); }
+static void map_relu2(int64_t n, const float *x, float *y) { map(n, x, y, v_relu2); }
+static void map_elu(int64_t n, const float *x, float *y) { map(n, x, y, v_elu); }
+static void map_silu(int64_t n, const float *x, float *y) { map(n, x, y, v_silu); }
+static void map_silu_slope(int64_t n, const float *x, float *y) { map(n, x, y, v_silu_slope); }
+static void map_gelu(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu); }
+static void map_gelu_slope(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu_slope); }
+static void map_gelu_tanh(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu_tanh); }
+static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
+{
+    map(n, x, y, v_gelu_tanh_slope);
+}
+
+/* clang-format off */
+#define VECTOR_TABLE(level)                                                                        \
+    {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum, .scale = scale,        \
+     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .affine = affine, .center = center,         \
+     .combine = combine, .moments = moments, .adamw = adamw, .gemm = gemm,                         \
+     .map = {[DRA_MAP_NEG] = map_neg,                                                              \
+             [DRA_MAP_ABS] = map_abs,                                                              \
+             [DRA_MAP_EXP] = map_exp,                                                              \
+             [DRA_MAP_LOG] = map_log,                                                              \
+             [DRA_MAP_SQRT] = map_sqrt,                                                            \
+             [DRA_MAP_RSQRT] = map_rsqrt,                                                          \
+             [DRA_MAP_SQUARE] = map_square,                                                        \
+             [DRA_MAP_RECIPROCAL] = map_reciprocal,                                                \
+             [DRA_MAP_TANH] = map_tanh,                                                            \
+             [DRA_MAP_ERF] = map_erf,                                                              \
+             [DRA_MAP_SIGMOID] = map_sigmoid,                                                      \
+             [DRA_MAP_SOFTPLUS] = map_softplus,                                                    \
+             [DRA_MAP_LOG_SIGMOID] = map_log_sigmoid,                                              \
+             [DRA_MAP_RELU] = map_relu,                                                            \
+             [DRA_MAP_RELU2] = map_relu2,                                                          \
+             [DRA_MAP_ELU] = map_elu,                                                              \
+             [DRA_MAP_SILU] = map_silu,                                                            \
+             [DRA_MAP_SILU_SLOPE] = map_silu_slope,                                                \
+             [DRA_MAP_GELU] = map_gelu,                                                            \
+             [DRA_MAP_GELU_SLOPE] = map_gelu_slope,                                                \
+             [DRA_MAP_GELU_TANH] = map_gelu_tanh,                                                  \
+             [DRA_MAP_GELU_TANH_SLOPE] = map_gelu_tanh_slope}}
+/* clang-format on */
+
+#endif
