@@ -47,4 +47,5 @@ MAKEFLAGS='' cmake --build build/double -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)
     -- --no-print-directory
 
 export PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/python" tests/parity/ops.py build/libdra.so.0 build/double/libdra.so.0 "$@"
+"$venv/bin/python" tests/parity/ops.py build/libdra.so.0 build/double/libdra.so.0 "$@"
+[ $# -gt 0 ] || "$venv/bin/python" tests/parity/train.py build/dra
