@@ -12,7 +12,7 @@
 enum {
     PANEL = 2 * LANES, /* columns of a tile */
     DEPTH = 128,       /* a panel this deep stays in the first cache */
-    BLOCK = 64,        /* rows of A packed at once */
+    BLOCK = 256,       /* rows of A that share a packed panel of B */
     GROUPS = (BLOCK + ROWS - 1) / ROWS,
     FEW = 4,      /* rows: B is turned in registers */
     STRETCH = 32, /* k at a time there */

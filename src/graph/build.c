@@ -86,7 +86,7 @@ static dra_graph *graph_new(dra_graph *parent)
     g->parent = parent;
     dra_graph *top = parent;
     while (top && top->parent) top = top->parent;
-    g->tag = top ? ++top->tags & 1023u : 0;
+    g->tag = top ? top->tags++ % DRA_MOST_TAGS + 1 : 0; /* 0 stays the outermost one's */
     /* slot 0 of the values: the null value */
     if (!dra_list_push(&g->values, dra_arena_alloc(&g->arena, sizeof(dra_value_info)))) {
         dra_graph_destroy(g);

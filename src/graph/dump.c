@@ -86,13 +86,21 @@ size_t dra_graph_text(const dra_graph *g, char *text, size_t size)
     return s.used;
 }
 
+/* A name inside the quotes of a Graphviz label. */
+static void put_quoted(sink *s, const char *name)
+{
+    for (; *name; name++) put(s, *name == '"' || *name == '\\' ? "\\%c" : "%c", *name);
+}
+
 /* Names in Graphviz: n<path>_<node> and v<path>_<value>; bodies are clusters. */
 static void dot_graph(sink *s, const dra_graph *g, const char *path)
 {
     for (size_t i = 1; i < g->values.n; i++) {
         const dra_value_info *v = g->values.at[i];
         if (v->role == DRA_ROLE_NODE) continue;
-        put(s, "  v%s_%zu [shape=box, label=\"%s %s\\n", path, i, role_name(v->role), v->name);
+        put(s, "  v%s_%zu [shape=box, label=\"%s ", path, i, role_name(v->role));
+        put_quoted(s, v->name);
+        put(s, "\\n");
         put_type(s, g, (dra_value){(uint32_t)i | g->tag << DRA_TAG_SHIFT});
         put(s, "\"];\n");
     }
@@ -126,7 +134,9 @@ size_t dra_graph_dot(const dra_graph *g, char *text, size_t size)
     for (size_t i = 0; i < g->outputs.n; i++) {
         const dra_output_info *o = dra_output_at(g, i);
         const dra_value_info  *v = dra_info(g, o->value);
-        put(&s, "  o_%zu [shape=box, label=\"%s\"];\n", i, o->name);
+        put(&s, "  o_%zu [shape=box, label=\"", i);
+        put_quoted(&s, o->name);
+        put(&s, "\"];\n");
         if (v->role == DRA_ROLE_NODE)
             put(&s, "  n_%u -> o_%zu;\n", v->node, i);
         else

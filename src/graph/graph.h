@@ -47,7 +47,11 @@ struct dra_graph {
     unsigned   next_text;
 };
 
-enum { DRA_TAG_SHIFT = 22, DRA_INDEX_MASK = (1u << DRA_TAG_SHIFT) - 1 };
+enum {
+    DRA_TAG_SHIFT = 22,
+    DRA_INDEX_MASK = (1u << DRA_TAG_SHIFT) - 1,
+    DRA_MOST_TAGS = (1u << (32 - DRA_TAG_SHIFT)) - 1 /* then they repeat */
+};
 
 bool dra_list_push(dra_list *l, void *item);
 

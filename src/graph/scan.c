@@ -107,10 +107,8 @@ void dra_scan(dra_graph *g, const dra_scan_config *c, dra_value *carry_out, dra_
 {
     const dra_node *n = NULL;
     if (check_config(g, c)) {
-        const dra_scan_attr a = {c->length,    border_of(c),
-                                 c->carries,   c->xs,
-                                 c->constants, c->ys,
-                                 c->reverse};
+        const dra_scan_attr a = {c->length,    border_of(c), c->carries, c->xs,
+                                 c->constants, c->ys,        c->reverse};
         dra_value *in = calloc((size_t)(c->carries + c->xs + c->constants) + 1, sizeof *in);
         for (int i = 0; in && i < c->carries; i++) in[i] = c->carry[i];
         for (int i = 0; in && i < c->xs; i++) in[c->carries + i] = c->x[i];

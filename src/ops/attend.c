@@ -254,7 +254,10 @@ static dra_value attend_plain(dra_graph *g, const attention *x)
         p = dra_softmax(g, s);
     if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
     const dra_value y = dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
-    if (dra_graph_failed(g)) return (dra_value){0};
+    if (dra_graph_failed(g)) {
+        if (f->scores) *f->scores = (dra_value){0};
+        return (dra_value){0};
+    }
     const int64_t E = dra_type_of(g, x->v)->shape.dim[3];
     return dra_reshape(g, y, DRA_SHAPE(a->B, a->H, a->T, E));
 }

@@ -11,7 +11,7 @@
 
 enum {
     BLOCK = 256, /* tokens at a time: dw is read and written once for each block */
-    ROWS = 64,   /* of a product's tile, as in matmul.c */
+    ROWS = 256,  /* of a product's tile, as in matmul.c */
     COLUMNS = 128,
     LOSS_ROWS = 16 /* of a tile of losses */
 };

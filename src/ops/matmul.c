@@ -4,7 +4,7 @@
  * linear: y = x w^T + b, made of one matmul over all rows of x. */
 #include "ops/common.h"
 
-enum { ROWS = 64, COLUMNS = 128 }; /* of y in a tile */
+enum { ROWS = 256, COLUMNS = 128 }; /* of y in a tile: packing b pays by its rows */
 
 typedef struct matmul_attr {
     bool db_as_turned; /* b is a transposed view: lay db out in the order of what b looks at */

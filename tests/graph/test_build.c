@@ -149,7 +149,7 @@ static void prints_itself(void **state)
     assert_true(n < sizeof text);
     assert_non_null(strstr(text, "digraph dra {"));
     assert_non_null(strstr(text, "subgraph cluster_0"));
-    assert_non_null(strstr(text, "state x"));
+    assert_non_null(strstr(text, "state x\\n"));
     dra_graph_destroy(g);
 }
 

@@ -47,6 +47,26 @@ static const check_case cases[] = {
     {"far out", 1, {{{2, {4, 33}}, .lo = -1e15, .hi = 1e15}}, .no_grad = true},
 };
 
+/* The gradient of sum(y^2), so that the harness differentiates softmax_back: dx = 2 y (y - y.y) */
+static void build_twice(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
+{
+    const dra_value sum = dra_sum_all(g, dra_square(g, dra_softmax(g, in[0])));
+    dra_gradient(g, 1, &sum, NULL, 1, in, out);
+}
+
+static void oracle_twice(const void *args, const check_tensor *in, check_tensor *out)
+{
+    const int64_t C = check_last(in);
+    for (int64_t r = 0; r < check_rows(in); r++) {
+        double sum = 0, squares = 0, *y = out[0].at + r * C;
+        for (int64_t i = 0; i < C; i++) sum += y[i] = exp(in->at[r * C + i]);
+        for (int64_t i = 0; i < C; i++) squares += y[i] * y[i] / (sum * sum);
+        for (int64_t i = 0; i < C; i++) y[i] = 2 * y[i] / sum * (y[i] / sum - squares);
+    }
+}
+
+static const check_case twice_cases[] = {{"rows", 1, {{{2, {3, 9}}}}}};
+
 /* Results next to DRA_MASKED are compared one by one, below: here softmax alone. */
 static void build_softmax(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
 {
@@ -160,6 +180,8 @@ static void refuses(void **state)
 int main(void)
 {
     const check_spec specs[] = {
+        {"softmax gradient's gradient", 1, build_twice, oracle_twice, twice_cases,
+         COUNT(twice_cases)},
         {"both", 2, build, oracle, cases, COUNT(cases)},
         {"masked softmax", 1, build_softmax, oracle_softmax, masked_cases, COUNT(masked_cases)},
         {"masked log_softmax", 1, build_log, oracle_log, masked_cases, COUNT(masked_cases)},
