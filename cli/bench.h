@@ -66,11 +66,13 @@ typedef struct bench_session {
     dra_device *device;
     dra_limits  limits;
     int         repeats;
+    bool        profile; /* one more run of each case, split by op, on stderr */
 } bench_session;
 
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err);
 
+void bench_write_profile(const char *name, const dra_profile_row *rows, size_t n);
 void bench_write_list(void);
 void bench_write_table(const bench_session *s, const bench_row *rows, size_t n);
 void bench_write_json(const bench_session *s, const bench_row *rows, size_t n);

@@ -291,6 +291,16 @@ static void describe(const instance *p, const limit *l, bench_row *row)
     row->bound = l->stream ? "memory" : l->flops > 0 ? "compute" : NULL;
 }
 
+static dra_status show_profile(instance *p, const char *name, dra_error *err)
+{
+    dra_profile_row rows[MOST_ROWS];
+    dra_profile_enable(p->buffers, true);
+    const dra_status st = dra_run(p->buffers, err);
+    const size_t     n = dra_profile_read(p->buffers, rows, MOST_ROWS);
+    if (st == DRA_OK) bench_write_profile(name, rows, n < MOST_ROWS ? n : MOST_ROWS);
+    return st;
+}
+
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err)
 {
@@ -302,6 +312,7 @@ dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row 
     if (st == DRA_OK) st = open_limit(s, &p.w, &l, err);
     if (st == DRA_OK) st = time_case(&p, &without, &l, s->repeats, row, err);
     if (st == DRA_OK) describe(&p, &l, row);
+    if (st == DRA_OK && s->profile) st = show_profile(&p, c->name, err);
     dra_stream_destroy(l.stream);
     release(&p);
     release(&without);

@@ -9,7 +9,7 @@
 
 struct args {
     cli_list names;
-    bool     json, list, all;
+    bool     json, list, all, profile;
     int64_t  threads, repeats;
 };
 
@@ -24,6 +24,8 @@ static const cli_option options[] = {
      "threads of the device; 0: one per processor"},
     {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000, "timings, the median counts"},
     {"all", CLI_FLAG, offsetof(struct args, all), 0, 0, "the slow cases too"},
+    {"profile", CLI_FLAG, offsetof(struct args, profile), 0, 0,
+     "split one run of each case by op, on stderr"},
     {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "print the cases and run none"},
 };
 
@@ -82,7 +84,7 @@ static dra_status measure(const struct args *a, bench_session *s, bench_row *row
 static int run(const void *args)
 {
     const struct args *a = args;
-    bench_session      s = {.repeats = (int)a->repeats};
+    bench_session      s = {.repeats = (int)a->repeats, .profile = a->profile};
     size_t             n = 0;
     dra_error          err = {0};
     for (size_t i = 0; i < a->names.count; i++)

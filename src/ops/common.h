@@ -18,6 +18,9 @@ int64_t  dra_pointwise_tiles(const dra_call *c);
 void     dra_pointwise_tile(const dra_call *c, int64_t i, dra_pointwise_row row);
 dra_cost dra_pointwise_cost(const dra_call *c); /* one FLOP an element, every tensor moved once */
 
+/* The row of a copy, any dtype. */
+void dra_copy_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step);
+
 /* ---- checks for shape rules ------------------------------------------------------------------ */
 
 /* Turns a negative axis into 0..rank-1; -1 when it is outside (the caller reports). */

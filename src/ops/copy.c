@@ -16,20 +16,24 @@ static void copy_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
     dx[0] = dy[0];
 }
 
-static void copy_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
+/* Elements of 4 bytes, the common size, as a plain loop; the others by their bytes. */
+void dra_copy_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
 {
-    const size_t         size = dra_dtype_bytes(c->out[0].dtype);
+    const int64_t        size = (int64_t)dra_dtype_bytes(c->out[0].dtype);
     unsigned char       *y = ptr[0];
     const unsigned char *x = ptr[1];
     if (step[1] == 1 && step[0] == 1) {
-        memmove(y, x, (size_t)n * size); /* a donated copy may start and end in one place */
-        return;
+        memmove(y, x, (size_t)(n * size)); /* a donated copy may start and end in one place */
+    } else if (size == 4) {
+        for (int64_t i = 0; i < n; i++)
+            ((uint32_t *)ptr[0])[i * step[0]] = ((const uint32_t *)ptr[1])[i * step[1]];
+    } else {
+        for (int64_t i = 0; i < n; i++)
+            memcpy(y + i * step[0] * size, x + i * step[1] * size, (size_t)size);
     }
-    for (int64_t i = 0; i < n; i++)
-        memcpy(y + (size_t)(i * step[0]) * size, x + i * step[1] * (int64_t)size, size);
 }
 
-static void copy_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, copy_row); }
+static void copy_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, dra_copy_row); }
 
 const dra_op dra_op_copy = {
     .name = "copy", .n_in = 1, .n_out = 1, .infer = copy_infer, .gradient = copy_gradient};

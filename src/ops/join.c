@@ -1,10 +1,7 @@
 /* concat: tensors one after the other along an axis. pad: new elements before and after.
- * Both see tensors as (outer, axis, inner) and move runs of rows; their gradients are slices. */
-#include <string.h>
-
+ * Both fill the output part by part, each a pointwise copy of a tensor, or of one number seen with
+ * strides 0, into a slice of the output. Their gradients are slices. */
 #include "ops/common.h"
-
-enum { ROWS_PER_TILE = 64 }; /* rows of the axis written by one tile */
 
 typedef struct join_attr {
     int32_t axis;
@@ -12,48 +9,59 @@ typedef struct join_attr {
     double  fill;
 } join_attr;
 
-/* y[.., start + i, ..] = x[.., i, ..] for all rows i of x. Rows are cut into tiles by y's shape. */
-static void copy_part(const dra_tensor *y, const dra_tensor *x, int axis, int64_t start,
-                      int64_t from, int64_t to)
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+typedef struct part {
+    dra_tensor to, from; /* a slice of the output; what it gets */
+} part;
+
+/* Rows [start, start + n) of the axis of y. */
+static dra_tensor rows_of(const dra_tensor *y, int axis, int64_t start, int64_t n)
 {
-    const int64_t size = (int64_t)dra_dtype_bytes(y->dtype), n = x->shape.dim[axis];
-    int64_t       inner = 1;
-    dra_tensor    one = *x; /* one row of the axis: the axes behind it */
-    for (int32_t a = axis + 1; a < x->shape.rank; a++) inner *= x->shape.dim[a];
-    one.shape.rank = x->shape.rank - axis - 1;
-    for (int32_t a = 0; a < one.shape.rank; a++) {
-        one.shape.dim[a] = x->shape.dim[axis + 1 + a];
-        one.stride[a] = x->stride[axis + 1 + a];
+    dra_tensor t = *y;
+    t.shape.dim[axis] = n;
+    if (t.data)
+        t.data = (unsigned char *)y->data +
+                 start * y->stride[axis] * (int64_t)dra_dtype_bytes(y->dtype);
+    return t;
+}
+
+static dra_call part_call(const dra_call *c, const part *p)
+{
+    dra_call call = *c;
+    call.out = &p->to;
+    call.in = &p->from;
+    call.n_out = call.n_in = 1;
+    return call;
+}
+
+typedef part (*part_at)(const dra_call *c, int k, void *number);
+
+static int64_t count_tiles(const dra_call *c, int parts, part_at at)
+{
+    int64_t tiles = 0;
+    for (int k = 0; k < parts; k++) {
+        const part     p = at(c, k, NULL);
+        const dra_call call = part_call(c, &p);
+        tiles += dra_pointwise_tiles(&call);
     }
-    const bool dense = dra_tensor_is_dense(&one);
-    for (int64_t r = from; r < to; r++) { /* r counts (outer, row of y) */
-        const int64_t row = r % y->shape.dim[axis] - start;
-        if (row < 0 || row >= n) continue;
-        int64_t outer = r / y->shape.dim[axis], offset = row * x->stride[axis];
-        for (int32_t a = axis - 1; a >= 0; a--) {
-            offset += outer % x->shape.dim[a] * x->stride[a];
-            outer /= x->shape.dim[a];
+    return tiles;
+}
+
+/* Tile i of all parts, counted one part after the other. */
+static void run_tile(const dra_call *c, int parts, part_at at, int64_t i)
+{
+    double number; /* room for a fill of any dtype */
+    for (int k = 0; k < parts; k++) {
+        const part     p = at(c, k, &number);
+        const dra_call call = part_call(c, &p);
+        const int64_t  tiles = dra_pointwise_tiles(&call);
+        if (i < tiles) {
+            dra_pointwise_tile(&call, i, dra_copy_row);
+            return;
         }
-        unsigned char       *to_row = (unsigned char *)y->data + r * inner * size;
-        const unsigned char *from_row = (const unsigned char *)x->data + offset * size;
-        if (dense) memcpy(to_row, from_row, (size_t)(inner * size));
-        for (int64_t i = 0; !dense && i < inner; i++)
-            memcpy(to_row + i * size, from_row + dra_offset_of(&one, i) * size, (size_t)size);
+        i -= tiles;
     }
-}
-
-/* (outer, axis) rows of y; tiles hold a fixed number of them. */
-static int64_t axis_rows(const dra_tensor *y, int axis)
-{
-    int64_t n = 1;
-    for (int32_t a = 0; a <= axis; a++) n *= y->shape.dim[a];
-    return dra_shape_count(&y->shape) ? n : 0;
-}
-
-static int64_t tiles(const dra_call *c)
-{
-    const join_attr *a = c->attr;
-    return dra_div_up(axis_rows(&c->out[0], a->axis), ROWS_PER_TILE);
 }
 
 /* ---- concat ---------------------------------------------------------------------------------- */
@@ -95,17 +103,17 @@ static void concat_gradient(dra_graph *g, const dra_node *n, const dra_value *dy
     }
 }
 
-static void concat_tile(const dra_call *c, int64_t i)
+static part concat_part(const dra_call *c, int k, void *number)
 {
     const join_attr *a = c->attr;
-    const int64_t    end = axis_rows(&c->out[0], a->axis);
     int64_t          start = 0;
-    for (int k = 0; k < c->n_in; k++) {
-        copy_part(&c->out[0], &c->in[k], a->axis, start, i * ROWS_PER_TILE,
-                  dra_imin(end, (i + 1) * ROWS_PER_TILE));
-        start += c->in[k].shape.dim[a->axis];
-    }
+    for (int i = 0; i < k; i++) start += c->in[i].shape.dim[a->axis];
+    return (part){rows_of(&c->out[0], a->axis, start, c->in[k].shape.dim[a->axis]), c->in[k]};
 }
+
+static int64_t concat_tiles(const dra_call *c) { return count_tiles(c, c->n_in, concat_part); }
+
+static void concat_tile(const dra_call *c, int64_t i) { run_tile(c, c->n_in, concat_part, i); }
 
 const dra_op     dra_op_concat = {.name = "concat",
                                   .n_in = DRA_MANY,
@@ -113,7 +121,7 @@ const dra_op     dra_op_concat = {.name = "concat",
                                   .attr_size = sizeof(join_attr),
                                   .infer = concat_infer,
                                   .gradient = concat_gradient};
-const dra_kernel dra_cpu_concat = {&dra_op_concat, DRA_ANY_DTYPE, tiles, concat_tile};
+const dra_kernel dra_cpu_concat = {&dra_op_concat, DRA_ANY_DTYPE, concat_tiles, concat_tile};
 
 dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis)
 {
@@ -150,21 +158,26 @@ static void pad_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
     dx[0] = dra_slice(g, dy[0], a->axis, a->before, dra_type_of(g, n->in[0])->shape.dim[a->axis]);
 }
 
-static void pad_tile(const dra_call *c, int64_t i)
+/* x, what comes before it, what comes after it. */
+enum { PAD_PARTS = 3 };
+
+static part pad_part(const dra_call *c, int k, void *number)
 {
-    const join_attr  *a = c->attr;
-    const dra_tensor *y = &c->out[0];
-    const int64_t     rows = axis_rows(y, a->axis), size = (int64_t)dra_dtype_bytes(y->dtype);
-    const int64_t     from = i * ROWS_PER_TILE, to = dra_imin(rows, from + ROWS_PER_TILE);
-    const int64_t     inner = dra_shape_count(&y->shape) / rows;
-    for (int64_t r = from; r < to; r++) {
-        const int64_t  row = r % y->shape.dim[a->axis] - a->before;
-        unsigned char *at = (unsigned char *)y->data + r * inner * size;
-        if (row >= 0 && row < c->in[0].shape.dim[a->axis]) continue;
-        for (int64_t k = 0; k < inner; k++) dra_store_number(y->dtype, at + k * size, a->fill);
-    }
-    copy_part(y, &c->in[0], a->axis, a->before, from, to);
+    const join_attr *a = c->attr;
+    const int64_t    n = c->in[0].shape.dim[a->axis];
+    if (k == 0) return (part){rows_of(&c->out[0], a->axis, a->before, n), c->in[0]};
+    part p = {.to = rows_of(&c->out[0], a->axis, k == 1 ? 0 : a->before + n,
+                            k == 1 ? a->before : a->after)};
+    p.from = p.to;
+    p.from.data = number;
+    for (int32_t i = 0; i < p.from.shape.rank; i++) p.from.stride[i] = 0;
+    if (number) dra_store_number(p.from.dtype, number, a->fill);
+    return p;
 }
+
+static int64_t pad_tiles(const dra_call *c) { return count_tiles(c, PAD_PARTS, pad_part); }
+
+static void pad_tile(const dra_call *c, int64_t i) { run_tile(c, PAD_PARTS, pad_part, i); }
 
 const dra_op     dra_op_pad = {.name = "pad",
                                .n_in = 1,
@@ -172,7 +185,7 @@ const dra_op     dra_op_pad = {.name = "pad",
                                .attr_size = sizeof(join_attr),
                                .infer = pad_infer,
                                .gradient = pad_gradient};
-const dra_kernel dra_cpu_pad = {&dra_op_pad, DRA_ANY_DTYPE, tiles, pad_tile};
+const dra_kernel dra_cpu_pad = {&dra_op_pad, DRA_ANY_DTYPE, pad_tiles, pad_tile};
 
 dra_value dra_pad(dra_graph *g, dra_value x, int axis, int64_t before, int64_t after, double fill)
 {
