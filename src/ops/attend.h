@@ -103,7 +103,6 @@ void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor
 /* FLOPs: `per_pair` for every visible pair of query and key of every head. */
 dra_cost dra_attend_cost(const dra_call *c, double per_pair);
 
-extern const dra_op dra_op_attend_back_q;
-extern const dra_op dra_op_attend_back_kv;
+extern const dra_op dra_op_attend_back;
 
 #endif

@@ -3,8 +3,9 @@
  *   ds_tj = p_tj (dp_tj - delta_t)             also the gradient of bias
  *   dq_t = sum_j da_tj k_j,  dk_j = sum_t da_tj q_t,  dv_j = sum_t f_tj p_tj dy_t
  *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|
- * where da = scale (1 - tanh^2) ds undoes scale and soft cap. One op gathers what belongs to a
- * query, another what belongs to a key, so every output has one writer.
+ * where da = scale (1 - tanh^2) ds undoes scale and soft cap. One op makes them all, so that p and
+ * dp are computed once; a tile takes all queries that read one key head, so every output has one
+ * writer.
  * Inputs: those of attend, then dy (B, H, T, E), lse (B, H, T) and delta (B, H, T, 1). */
 #include <string.h>
 
@@ -83,22 +84,20 @@ static void undo_scale(const dra_attend_block *t, work *w)
     t->c->simd->scale(n, (real)t->a->scale, w->ds);
 }
 
-/* ---- what belongs to a query: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias ------ */
+/* ---- outputs: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias, dk, dv ------------------ */
 
-static dra_status q_infer(dra_graph *g, const dra_node *n, dra_type *out)
+enum { DQ, DISTANCE, DBIAS, DK, DV, OUTPUTS };
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_shape q = dra_type_of(g, n->in[0])->shape;
-    const int64_t   J = dra_type_of(g, n->in[1])->shape.dim[2];
-    out[0] = (dra_type){DRA_REAL, q};
-    out[1] = (dra_type){DRA_REAL, DRA_SHAPE(q.dim[0], q.dim[1], q.dim[2])};
-    out[2] = (dra_type){DRA_REAL, DRA_SHAPE(q.dim[0], q.dim[1], q.dim[2], J)};
+    const dra_type *q = dra_type_of(g, n->in[0]), *k = dra_type_of(g, n->in[1]);
+    const int64_t  *dim = q->shape.dim;
+    out[DQ] = *q;
+    out[DISTANCE] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], dim[2])};
+    out[DBIAS] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], dim[2], k->shape.dim[2])};
+    out[DK] = *k;
+    out[DV] = *dra_type_of(g, n->in[2]);
     return DRA_OK;
-}
-
-static int64_t q_tiles(const dra_call *c)
-{
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return n.B * n.H * dra_div_up(n.T, ROWS);
 }
 
 static void add_distances(const dra_attend_block *t, int64_t j0, const work *w, real *out)
@@ -118,65 +117,6 @@ static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, rea
     const int64_t n = dra_imin(KEYS, t->size.J - j0);
     for (int64_t r = 0; r < t->rows; r++)
         memcpy(out + r * t->size.J + j0, w->ds + r * KEYS, (size_t)n * sizeof *out);
-}
-
-/* Where the rows of a tile start in an output of `width` numbers a query; set to 0. */
-static real *clear(const dra_tensor *out, const dra_attend_block *t, int64_t width)
-{
-    real *at = out->data;
-    if (!at) return NULL;
-    at += ((t->b * t->size.H + t->h) * t->size.T + t->t0) * width;
-    memset(at, 0, (size_t)(t->rows * width) * sizeof *at);
-    return at;
-}
-
-static void q_tile(const dra_call *c, int64_t i)
-{
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    const int64_t          blocks = dra_div_up(n.T, ROWS), row = i / blocks;
-    const dra_attend_block t = dra_attend_open(c, row / n.H, row % n.H, i % blocks * ROWS);
-    real                  *dq = clear(&c->out[0], &t, n.D), *far = clear(&c->out[1], &t, 1);
-    real                  *dbias = clear(&c->out[2], &t, n.J);
-    work                   w;
-    for (int64_t j0 = t.first / KEYS * KEYS; j0 < t.end; j0 += KEYS) {
-        if (!dra_attend_sees(&t, j0)) continue;
-        open_block(&t, j0, &w);
-        if (far) add_distances(&t, j0, &w, far);
-        if (dbias) store_bias(&t, j0, &w, dbias);
-        if (!dq) continue;
-        undo_scale(&t, &w);
-        dra_attend_times(&t, w.ds, &c->in[1], j0, dq);
-    }
-}
-
-static dra_cost q_cost(const dra_call *c)
-{
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return dra_attend_cost(c, 2 * (double)((c->out[0].data ? 2 : 1) * n.D + n.E));
-}
-
-const dra_op     dra_op_attend_back_q = {.name = "attend_back_q",
-                                         .n_in = DRA_MANY,
-                                         .n_out = 3,
-                                         .attr_size = sizeof(dra_attend_attr),
-                                         .infer = q_infer,
-                                         .cost = q_cost};
-const dra_kernel dra_cpu_attend_back_q = {
-    &dra_op_attend_back_q, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), q_tiles, q_tile};
-
-/* ---- what belongs to a key: dk, dv ----------------------------------------------------------- */
-
-static dra_status kv_infer(dra_graph *g, const dra_node *n, dra_type *out)
-{
-    out[0] = *dra_type_of(g, n->in[1]);
-    out[1] = *dra_type_of(g, n->in[2]);
-    return DRA_OK;
-}
-
-static int64_t kv_tiles(const dra_call *c)
-{
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return n.B * n.K * dra_div_up(n.J, KEYS);
 }
 
 /* out (keys, W) += p^T (keys, rows) x (rows, W), x the rows of the queries. */
@@ -200,42 +140,89 @@ static void gather(const dra_attend_block *t, int64_t keys, const real *p, const
     });
 }
 
-static void kv_tile(const dra_call *c, int64_t i)
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+/* Row `row` of an output that has `width` numbers for each, or NULL. */
+static real *row_of(const dra_call *c, int output, int64_t row, int64_t width)
+{
+    real *data = c->out[output].data;
+    return data ? data + row * width : NULL;
+}
+
+static void clear(real *at, int64_t n)
+{
+    if (at) memset(at, 0, (size_t)n * sizeof *at);
+}
+
+/* One block of queries against one block of keys. */
+static void add_block(const dra_attend_block *t, int64_t j0, work *w)
+{
+    const dra_call        *c = t->c;
+    const dra_attend_sizes n = t->size;
+    const int64_t          keys = dra_imin(KEYS, n.J - j0);
+    const int64_t          query = (t->b * n.H + t->h) * n.T + t->t0;
+    const int64_t          key = (t->b * n.K + t->kv) * n.J + j0;
+    real *far = row_of(c, DISTANCE, query, 1), *dbias = row_of(c, DBIAS, query, n.J);
+    real *dq = row_of(c, DQ, query, n.D), *dk = row_of(c, DK, key, n.D);
+    real *dv = row_of(c, DV, key, n.E);
+    open_block(t, j0, w);
+    if (far) add_distances(t, j0, w, far);
+    if (dbias) store_bias(t, j0, w, dbias);
+    if (dv) gather(t, keys, w->s, upstream(c), dv);
+    if (!dq && !dk) return;
+    undo_scale(t, w);
+    if (dq) dra_attend_times(t, w->ds, &c->in[1], j0, dq);
+    if (dk) gather(t, keys, w->ds, &c->in[0], dk);
+}
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return n.B * n.K;
+}
+
+/* Keys outside, queries inside: a block of dk and dv stays in the cache; a query still takes its
+ * keys in ascending order. */
+static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const int64_t          query = (b * n.H + h) * n.T;
+    clear(row_of(c, DQ, query, n.D), n.T * n.D);
+    clear(row_of(c, DISTANCE, query, 1), n.T);
+    clear(row_of(c, DBIAS, query, n.J), n.T * n.J);
+    for (int64_t j0 = 0; j0 < n.J; j0 += KEYS)
+        for (int64_t t0 = 0; t0 < n.T; t0 += ROWS) {
+            const dra_attend_block t = dra_attend_open(c, b, h, t0);
+            if (dra_attend_sees(&t, j0)) add_block(&t, j0, w);
+        }
+}
+
+static void tile(const dra_call *c, int64_t i)
 {
     const dra_attend_attr *a = c->attr;
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    const int64_t          blocks = dra_div_up(n.J, KEYS), row = i / blocks, j0 = i % blocks * KEYS;
-    const int64_t          keys = dra_imin(KEYS, n.J - j0), kv = row % n.K, group = n.H / n.K;
-    real                  *dk = c->out[0].data, *dv = c->out[1].data;
+    const int64_t          kv = i % n.K, group = n.H / n.K;
     work                   w;
-    if (dk) dk = memset(dk + (row * n.J + j0) * n.D, 0, (size_t)(keys * n.D) * sizeof *dk);
-    if (dv) dv = memset(dv + (row * n.J + j0) * n.E, 0, (size_t)(keys * n.E) * sizeof *dv);
-    for (int64_t k = 0; k < group; k++) {
-        const int64_t h = a->heads == DRA_HEADS_DIV ? kv * group + k : kv + k * n.K;
-        for (int64_t t0 = 0; t0 < n.T; t0 += ROWS) {
-            const dra_attend_block t = dra_attend_open(c, row / n.K, h, t0);
-            if (!dra_attend_sees(&t, j0)) continue;
-            open_block(&t, j0, &w);
-            if (dv) gather(&t, keys, w.s, upstream(c), dv);
-            if (!dk) continue;
-            undo_scale(&t, &w);
-            gather(&t, keys, w.ds, &c->in[0], dk);
-        }
-    }
+    clear(row_of(c, DK, i * n.J, n.D), n.J * n.D);
+    clear(row_of(c, DV, i * n.J, n.E), n.J * n.E);
+    for (int64_t k = 0; k < group; k++)
+        add_head(c, i / n.K, a->heads == DRA_HEADS_DIV ? kv * group + k : kv + k * n.K, &w);
 }
 
-static dra_cost kv_cost(const dra_call *c)
+/* Two products to have p and dp again, one for each of dq, dk and dv. */
+static dra_cost cost(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    const int64_t          k = (c->out[0].data ? 2 : 1) * n.D, v = (c->out[1].data ? 2 : 1) * n.E;
-    return dra_attend_cost(c, 2 * (double)(k + v));
+    const int64_t          d = 1 + (c->out[DQ].data != NULL) + (c->out[DK].data != NULL);
+    const int64_t          e = 1 + (c->out[DV].data != NULL);
+    return dra_attend_cost(c, 2 * (double)(d * n.D + e * n.E));
 }
 
-const dra_op     dra_op_attend_back_kv = {.name = "attend_back_kv",
-                                          .n_in = DRA_MANY,
-                                          .n_out = 2,
-                                          .attr_size = sizeof(dra_attend_attr),
-                                          .infer = kv_infer,
-                                          .cost = kv_cost};
-const dra_kernel dra_cpu_attend_back_kv = {
-    &dra_op_attend_back_kv, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), kv_tiles, kv_tile};
+const dra_op     dra_op_attend_back = {.name = "attend_back",
+                                       .n_in = DRA_MANY,
+                                       .n_out = OUTPUTS,
+                                       .attr_size = sizeof(dra_attend_attr),
+                                       .infer = infer,
+                                       .cost = cost};
+const dra_kernel dra_cpu_attend_back = {
+    &dra_op_attend_back, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), tiles, tile};

@@ -30,15 +30,14 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     in[n->n_in] = dy[0];
     in[n->n_in + 1] = n->out[1];
     in[n->n_in + 2] = dra_sum_last(g, dra_mul(g, dy[0], n->out[0]));
-    const dra_node *q = dra_node_add(g, &dra_op_attend_back_q, n->n_in + 3, in, a);
-    const dra_node *kv = dra_node_add(g, &dra_op_attend_back_kv, n->n_in + 3, in, a);
-    if (!q || !kv) return;
-    dx[0] = q->out[0];
-    dx[1] = kv->out[0];
-    dx[2] = kv->out[1];
+    const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
+    if (!back) return;
+    dx[0] = back->out[0]; /* dq, distance, dbias, dk, dv */
+    dx[1] = back->out[3];
+    dx[2] = back->out[4];
     if (a->at[DRA_ATTEND_SLOPES] >= 0)
-        dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, q->out[1], (dra_axes){2, {0, 2}, false});
-    if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = q->out[2];
+        dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, back->out[1], (dra_axes){2, {0, 2}, false});
+    if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = back->out[2];
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */

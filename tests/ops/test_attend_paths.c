@@ -374,8 +374,7 @@ static void cost_counts_visible_pairs(void **state)
     check_run(&p);
     const double pairs = h * t * (t + 1) / 2.0;
     assert_true(flops_of(&p, "attend") == pairs * 2 * (d + e));
-    assert_true(flops_of(&p, "attend_back_q") == pairs * 2 * (2 * d + e));
-    assert_true(flops_of(&p, "attend_back_kv") == pairs * 4 * (d + e));
+    assert_true(flops_of(&p, "attend_back") == pairs * 2 * (3 * d + 2 * e));
     check_free(&p);
 }
 
