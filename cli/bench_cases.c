@@ -135,7 +135,7 @@ static void layer_norm_back(bench_work *w, const int64_t *size)
     const dra_value in[] = {rows(w, size), gain(w, "w", size[1]), gain(w, "b", size[1])};
     output_gradient(w, dra_layer_norm(w->graph, in[0], in[1], in[2], 1e-5), 3, in);
     w->stream.reads = 2;
-    w->forward = "norm";
+    w->forward = "norm_gain";
 }
 
 static void rms_norm_back(bench_work *w, const int64_t *size)
@@ -143,7 +143,7 @@ static void rms_norm_back(bench_work *w, const int64_t *size)
     const dra_value in[] = {rows(w, size), gain(w, "w", size[1])};
     output_gradient(w, dra_rms_norm(w->graph, in[0], in[1], 1e-5), 2, in);
     w->stream.reads = 2;
-    w->forward = "norm";
+    w->forward = "norm_gain";
 }
 
 static void softmax_back(bench_work *w, const int64_t *size)

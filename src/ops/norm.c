@@ -4,19 +4,12 @@
  *   rms           r = 1 / sqrt(mean(x^2) + eps)
  *   unit          r = 1 / sqrt(sum(x^2) + eps)
  *   unit_clamped  r = 1 / max(sqrt(sum(x^2)), eps)
- * Gain and bias are multiplied and added by ops of their own. The gradient is one fused op that
+ * Gain and bias of layer and RMS norm are in norm_gain.c. The gradient is one fused op that
  * needs no x: dx = r (dy - [layer: mean(dy)] - y k sum(dy y)), k = 1/C for layer and rms, 1 for the
  * unit kinds, 0 where the clamp holds. */
 #include <tgmath.h>
 
-#include "ops/rows.h"
-
-typedef enum norm_kind { NORM_LAYER, NORM_RMS, NORM_UNIT, NORM_UNIT_CLAMPED } norm_kind;
-
-typedef struct norm_attr {
-    norm_kind kind;
-    double    eps;
-} norm_attr;
+#include "ops/norm.h"
 
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
@@ -60,16 +53,12 @@ static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-typedef struct moments { /* of a row: mean = c + rest, squares = sum((x - mean)^2) */
-    real c, rest, squares;
-} moments;
-
 /* c is the mean as it rounds; the mean of x - c is what was lost. Next to a mean that is large
  * against the differences, these are all that counts. */
-static moments layer_moments(const dra_simd *simd, int64_t C, const real *x)
+static dra_moments layer_moments(const dra_simd *simd, int64_t C, const real *x)
 {
-    moments    m = {.c = simd->sum(C, x) / (real)C};
-    const real sum = simd->moments(C, x, m.c, &m.squares);
+    dra_moments m = {.c = simd->sum(C, x) / (real)C};
+    const real  sum = simd->moments(C, x, m.c, &m.squares);
     m.rest = sum / (real)C;
     m.squares -= sum * m.rest;
     if (m.squares < 0) m.squares = 0; /* by rounding, in a constant row */
@@ -89,22 +78,28 @@ static real norm_factor(const norm_attr *a, int64_t C, real squares)
     return 1 / (length <= eps ? eps : length); /* NaN stays */
 }
 
+dra_moments dra_norm_moments(const dra_simd *simd, const norm_attr *a, int64_t C, const real *x)
+{
+    dra_moments m = {0};
+    if (a->kind == NORM_LAYER)
+        m = layer_moments(simd, C, x);
+    else
+        m.squares = simd->dot(C, x, x);
+    m.r = norm_factor(a, C, m.squares);
+    return m;
+}
+
 static void norm_tile(const dra_call *call, int64_t tile)
 {
     const norm_attr    *a = call->attr;
     const int64_t       C = dra_last(&call->in[0]);
     const dra_row_range rows = dra_tile_rows(call, tile);
     for (int64_t row = rows.begin; row < rows.end; row++) {
-        const real *x = dra_row(&call->in[0], row);
-        moments     m = {0};
-        if (a->kind == NORM_LAYER)
-            m = layer_moments(call->simd, C, x);
-        else
-            m.squares = call->simd->dot(C, x, x);
-        const real r = norm_factor(a, C, m.squares);
-        if (call->out[1].data) ((real *)call->out[1].data)[row] = r;
+        const real       *x = dra_row(&call->in[0], row);
+        const dra_moments m = dra_norm_moments(call->simd, a, C, x);
+        if (call->out[1].data) ((real *)call->out[1].data)[row] = m.r;
         if (!call->out[0].data) continue;
-        call->simd->center(C, x, m.c, m.rest, r, (real *)call->out[0].data + row * C);
+        call->simd->center(C, x, m.c, m.rest, m.r, (real *)call->out[0].data + row * C);
     }
 }
 
@@ -240,6 +235,11 @@ static bool fits_vector(dra_graph *g, const char *name, const char *what, dra_va
     return false;
 }
 
+dra_value dra_norm(dra_graph *g, const norm_attr *a, dra_value x)
+{
+    return dra_add_op(g, &dra_op_norm, 1, &x, a);
+}
+
 static dra_value norm(dra_graph *g, norm_kind kind, dra_value x, double eps)
 {
     return dra_add_op(g, &dra_op_norm, 1, &x, &(norm_attr){kind, eps});
@@ -258,6 +258,7 @@ dra_value dra_layer_norm(dra_graph *g, dra_value x, dra_value w, dra_value b, do
     if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
         !fits_vector(g, name, "b", x, b))
         return (dra_value){0};
+    if (w.id) return dra_norm_gain(g, &(norm_attr){NORM_LAYER, eps}, x, w, b);
     return gain_and_bias(g, norm(g, NORM_LAYER, x, eps), w, b);
 }
 
@@ -265,7 +266,8 @@ dra_value dra_rms_norm(dra_graph *g, dra_value x, dra_value w, double eps)
 {
     const char *name = "rms_norm";
     if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w)) return (dra_value){0};
-    return gain_and_bias(g, norm(g, NORM_RMS, x, eps), w, (dra_value){0});
+    if (w.id) return dra_norm_gain(g, &(norm_attr){NORM_RMS, eps}, x, w, (dra_value){0});
+    return norm(g, NORM_RMS, x, eps);
 }
 
 dra_value dra_unit(dra_graph *g, dra_value x, double eps)

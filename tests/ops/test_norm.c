@@ -290,6 +290,56 @@ static void refuses_groups(void **state)
 #of, 1, build, oracle, of##_cases, COUNT(of##_cases)                                       \
     }
 
+/* ---- the gradients of norms with gain as what is checked: dx, dw, db under upstream v ------------ */
+
+typedef struct gain_args {
+    bool layer;
+} gain_args;
+
+static void build_gain_back(dra_graph *g, const void *user, const dra_value *in, dra_value *out)
+{
+    const gain_args *a = user;
+    const dra_value  y = a->layer ? dra_layer_norm(g, in[0], in[1], in[2], 1e-3)
+                                  : dra_rms_norm(g, in[0], in[1], 1e-3);
+    dra_gradient(g, 1, &y, &in[3], a->layer ? 3 : 2, in, out);
+    if (!a->layer) out[2] = dra_affine(g, in[2], 1, 0);
+}
+
+static void oracle_gain_back(const void *user, const check_tensor *in, check_tensor *out)
+{
+    const gain_args *a = user;
+    const int64_t    C = check_last(&in[0]);
+    const double    *w = in[1].at;
+    for (int64_t c = 0; c < C; c++) out[2].at[c] = a->layer ? 0 : in[2].at[c];
+    for (int64_t r = 0; r < check_rows(&in[0]); r++) {
+        const double *x = in[0].at + r * C, *v = in[3].at + r * C;
+        double       *dx = out[0].at + r * C, mean = 0, squares = 0, t = 0, tn = 0;
+        for (int64_t c = 0; c < C && a->layer; c++) mean += x[c] / (double)C;
+        for (int64_t c = 0; c < C; c++) squares += (x[c] - mean) * (x[c] - mean) / (double)C;
+        const double f = 1 / sqrt(squares + 1e-3);
+        for (int64_t c = 0; c < C; c++) {
+            const double n = (x[c] - mean) * f;
+            t += a->layer ? v[c] * w[c] / (double)C : 0;
+            tn += v[c] * w[c] * n / (double)C;
+            out[1].at[c] += v[c] * n;
+            if (a->layer) out[2].at[c] += v[c];
+        }
+        for (int64_t c = 0; c < C; c++) dx[c] = f * (v[c] * w[c] - t - (x[c] - mean) * f * tn);
+    }
+}
+
+static const gain_args  gains[] = {{true}, {false}};
+static const check_case gain_cases[] = {
+    {"layer", 4, {{{2, {5, 9}}}, {{1, {9}}}, {{1, {9}}}, {{2, {5, 9}}}}, &gains[0]},
+    {"rms", 4, {{{2, {5, 9}}}, {{1, {9}}}, {{1, {9}}}, {{2, {5, 9}}}}, &gains[1]},
+    {"layer, several tiles",
+     4,
+     {{{3, {2, 150, 3}}}, {{1, {3}}}, {{1, {3}}}, {{3, {2, 150, 3}}}},
+     &gains[0]},
+    {"rms, one row", 4, {{{1, {7}}}, {{1, {7}}}, {{1, {7}}}, {{1, {7}}}}, &gains[1]},
+    {"layer, no rows", 4, {{{2, {0, 4}}}, {{1, {4}}}, {{1, {4}}}, {{2, {0, 4}}}}, &gains[0]},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -300,6 +350,8 @@ int main(void)
         SPEC(scale),
         SPEC(group),
         {"twice", 1, build_twice, oracle_twice, twice_cases, COUNT(twice_cases)},
+        {"gradients with gain", 3, build_gain_back, oracle_gain_back, gain_cases,
+         COUNT(gain_cases)},
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clamp_is_by_row),
