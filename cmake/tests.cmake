@@ -6,14 +6,16 @@ if(NOT CMOCKA_FOUND)
     message(FATAL_ERROR "tests need cmocka: install libcmocka-dev or use -DDRA_TESTS=OFF")
 endif()
 
-# Sets what all tests share. A soak runs for as long as it is asked to.
+# Sets what all tests share. A soak runs for as long as it is asked to. Sanitizers answer an
+# impossible allocation as malloc does, so that tests can ask for one.
 function(dra_test_properties name)
+    set(nulls ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1)
     set(timeout 600)
     if(name MATCHES "soak")
         set(timeout 7200)
     endif()
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout}
-        ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;UBSAN_OPTIONS=print_stacktrace=1;${ARGN}")
+        ENVIRONMENT "CMOCKA_MESSAGE_OUTPUT=TAP;UBSAN_OPTIONS=print_stacktrace=1;${nulls};${ARGN}")
 endfunction()
 
 # The harness is compiled once. Tests may look inside the library: static link, src/ in the path.
