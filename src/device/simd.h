@@ -67,6 +67,7 @@ typedef struct dra_simd {
     void (*add)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
     void (*sub)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
     void (*mul)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
+    void (*add_mul)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y); /* y += a b */
     void (*affine)(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y); /* s x + t */
     void (*center)(int64_t n, const dra_real *x, dra_real c, dra_real rest, dra_real r,
                    dra_real *y); /* ((x - c) - rest) r */

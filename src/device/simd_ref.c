@@ -82,6 +82,11 @@ static void mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
     for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
 }
 
+static void add_mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] += a[i] * b[i];
+}
+
 static void affine(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = s * x[i] + t;
@@ -198,6 +203,7 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .add = add,
                                .sub = sub,
                                .mul = mul,
+                               .add_mul = add_mul,
                                .affine = affine,
                                .center = center,
                                .combine = combine,

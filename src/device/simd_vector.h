@@ -175,6 +175,16 @@ static void mul(int64_t n, const float *a, const float *b, float *y)
     each(n, a, b, y, NULL, f_mul);
 }
 
+static void add_mul(int64_t n, const float *a, const float *b, float *y)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        const int64_t left = n - i;
+        const vf      sum = load_some(y + i, left, vset(0));
+        const vf      x = load_some(a + i, left, vset(0)), z = load_some(b + i, left, vset(0));
+        store_some(y + i, left, vfma(x, z, sum));
+    }
+}
+
 static void scale(int64_t n, float s, float *x) { each(n, x, x, x, &s, f_scale); }
 
 static void axpy(int64_t n, float s, const float *x, float *y) { each(n, x, y, y, &s, f_axpy); }
@@ -253,7 +263,8 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
 /* clang-format off */
 #define VECTOR_TABLE(level)                                                                        \
     {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum, .scale = scale,        \
-     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .affine = affine, .center = center,         \
+     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
+     .center = center,                                                                             \
      .combine = combine, .moments = moments, .adamw = adamw, .gemm = gemm,                         \
      .map = {[DRA_MAP_NEG] = map_neg,                                                              \
              [DRA_MAP_ABS] = map_abs,                                                              \

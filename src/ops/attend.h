@@ -92,6 +92,13 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
 /* True when some query of the block may see some of the keys from j0 on. */
 bool dra_attend_sees(const dra_attend_block *t, int64_t j0);
 
+typedef struct dra_attend_keys { /* of a block of keys: from `first` on, n of them */
+    int64_t first, n;
+} dra_attend_keys;
+
+/* The keys from j0 on that some query of the block may see, as far as intervals tell. */
+dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
+
 /* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
  * soft cap its slope into bend, which may be NULL. */
 void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend);

@@ -35,18 +35,21 @@ static real per_query(const dra_attend_block *t, const dra_tensor *x, int64_t r)
 /* w->ds = dy.v */
 static void weight_gradients(const dra_attend_block *t, int64_t j0, work *w)
 {
-    const dra_tensor *dy = upstream(t->c), *v = &t->c->in[2];
+    const dra_tensor     *dy = upstream(t->c), *v = &t->c->in[2];
+    const dra_attend_keys k = dra_attend_seen(t, j0);
+    const int64_t         key = j0 + k.first;
     t->c->simd->gemm(&(dra_gemm){
         .M = t->rows,
-        .N = dra_imin(KEYS, t->size.J - j0),
+        .N = k.n,
         .K = t->size.E,
         .a = queries(t, dy),
         .a_row = dy->stride[2],
         .a_col = dy->stride[3],
-        .b = (const real *)v->data + t->b * v->stride[0] + t->kv * v->stride[1] + j0 * v->stride[2],
+        .b = (const real *)v->data + t->b * v->stride[0] + t->kv * v->stride[1] +
+             key * v->stride[2],
         .b_row = v->stride[3],
         .b_col = v->stride[2],
-        .c = w->ds,
+        .c = w->ds + k.first,
         .c_row = KEYS,
     });
 }
@@ -120,21 +123,22 @@ static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, rea
 }
 
 /* out (keys, W) += p^T (keys, rows) x (rows, W), x the rows of the queries. */
-static void gather(const dra_attend_block *t, int64_t keys, const real *p, const dra_tensor *x,
+static void gather(const dra_attend_block *t, int64_t j0, const real *p, const dra_tensor *x,
                    real *out)
 {
-    const int64_t W = x->shape.dim[3];
+    const dra_attend_keys k = dra_attend_seen(t, j0);
+    const int64_t         W = x->shape.dim[3];
     t->c->simd->gemm(&(dra_gemm){
-        .M = keys,
+        .M = k.n,
         .N = W,
         .K = t->rows,
-        .a = p,
+        .a = p + k.first,
         .a_row = 1,
         .a_col = KEYS,
         .b = queries(t, x),
         .b_row = x->stride[2],
         .b_col = x->stride[3],
-        .c = out,
+        .c = out + k.first * W,
         .c_row = W,
         .accumulate = true,
     });
@@ -159,7 +163,6 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
 {
     const dra_call        *c = t->c;
     const dra_attend_sizes n = t->size;
-    const int64_t          keys = dra_imin(KEYS, n.J - j0);
     const int64_t          query = (t->b * n.H + t->h) * n.T + t->t0;
     const int64_t          key = (t->b * n.K + t->kv) * n.J + j0;
     real *far = row_of(c, DISTANCE, query, 1), *dbias = row_of(c, DBIAS, query, n.J);
@@ -168,11 +171,11 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     open_block(t, j0, w);
     if (far) add_distances(t, j0, w, far);
     if (dbias) store_bias(t, j0, w, dbias);
-    if (dv) gather(t, keys, w->s, upstream(c), dv);
+    if (dv) gather(t, j0, w->s, upstream(c), dv);
     if (!dq && !dk) return;
     undo_scale(t, w);
     if (dq) dra_attend_times(t, w->ds, &c->in[1], j0, dq);
-    if (dk) gather(t, keys, w->ds, &c->in[0], dk);
+    if (dk) gather(t, j0, w->ds, &c->in[0], dk);
 }
 
 static int64_t tiles(const dra_call *c)

@@ -8,7 +8,7 @@
 
 #include "ops/attend.h"
 
-enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS, PACK = 64 };
+enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS };
 
 int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int n,
                       dra_attend_attr *a)
@@ -74,6 +74,12 @@ bool dra_attend_sees(const dra_attend_block *t, int64_t j0)
     return false;
 }
 
+dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0)
+{
+    const int64_t from = dra_imax(t->first, j0), to = dra_imin(t->end, j0 + KEYS);
+    return (dra_attend_keys){from - j0, to - from};
+}
+
 /* ---- scores ---------------------------------------------------------------------------------- */
 
 static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
@@ -132,20 +138,21 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
 
 void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend)
 {
-    const dra_tensor *q = &t->c->in[0], *k = &t->c->in[1];
-    const int64_t     n = dra_imin(KEYS, t->size.J - j0);
-    int32_t           k_pos[KEYS];
+    const dra_tensor     *q = &t->c->in[0], *k = &t->c->in[1];
+    const int64_t         n = dra_imin(KEYS, t->size.J - j0);
+    const dra_attend_keys seen = dra_attend_seen(t, j0);
+    int32_t               k_pos[KEYS];
     t->c->simd->gemm(&(dra_gemm){
         .M = t->rows,
-        .N = n,
+        .N = seen.n,
         .K = t->size.D,
         .a = (const real *)q->data + offset_of(q, t->b, t->h, t->t0),
         .a_row = q->stride[2],
         .a_col = q->stride[3],
-        .b = (const real *)k->data + offset_of(k, t->b, t->kv, j0),
+        .b = (const real *)k->data + offset_of(k, t->b, t->kv, j0 + seen.first),
         .b_row = k->stride[3],
         .b_col = k->stride[2],
-        .c = s,
+        .c = s + seen.first,
         .c_row = KEYS,
     });
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
@@ -155,40 +162,27 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *ben
 
 /* ---- weights times rows ---------------------------------------------------------------------- */
 
-/* Keys that no query of the block sees may hold anything (a cache beyond its length), also NaN,
- * which 0 does not hide: at the borders the seen rows are copied between zeros. */
+/* Only keys that some query of the block sees take part: others may hold anything, also NaN, which
+ * a weight of 0 does not hide. A weight of 0 adds nothing, so the bits are those of all 64. */
 void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
                       real *out)
 {
-    const int64_t W = x->shape.dim[3];
-    const int64_t from = dra_imax(t->first, j0), to = dra_imin(t->end, j0 + KEYS);
-    const real   *rows = (const real *)x->data + offset_of(x, t->b, t->kv, j0);
-    dra_gemm      g = {.M = t->rows,
-                       .N = W,
-                       .K = KEYS,
-                       .a = p,
-                       .a_row = KEYS,
-                       .a_col = 1,
-                       .b = rows,
-                       .b_row = x->stride[2],
-                       .b_col = x->stride[3],
-                       .c = out,
-                       .c_row = W,
-                       .accumulate = true};
-    if (to - from == KEYS) {
-        t->c->simd->gemm(&g);
-        return;
-    }
-    for (int64_t col = 0; col < W; col += PACK) {
-        real part[KEYS * PACK] = {0};
-        g.N = dra_imin(PACK, W - col);
-        for (int64_t j = from - j0; j < to - j0; j++)
-            for (int64_t i = 0; i < g.N; i++)
-                part[j * PACK + i] = rows[j * x->stride[2] + (col + i) * x->stride[3]];
-        g.b = part, g.b_row = PACK, g.b_col = 1;
-        g.c = out + col;
-        t->c->simd->gemm(&g);
-    }
+    const dra_attend_keys k = dra_attend_seen(t, j0);
+    const int64_t         W = x->shape.dim[3];
+    t->c->simd->gemm(&(dra_gemm){
+        .M = t->rows,
+        .N = W,
+        .K = k.n,
+        .a = p + k.first,
+        .a_row = KEYS,
+        .a_col = 1,
+        .b = (const real *)x->data + offset_of(x, t->b, t->kv, j0 + k.first),
+        .b_row = x->stride[2],
+        .b_col = x->stride[3],
+        .c = out,
+        .c_row = W,
+        .accumulate = true,
+    });
 }
 
 /* ---- cost ------------------------------------------------------------------------------------ */

@@ -75,7 +75,7 @@ static void back_row(const dra_call *c, int64_t row, real *n, real *dw, real *db
     const real      *w = c->in[W].data, *mean = dra_row(&c->in[MEANS], row);
     const real       r = *dra_row(&c->in[R], row);
     simd->center(C, x, mean[0], mean[1], r, n);
-    for (int64_t i = 0; i < C; i++) dw[i] += dy[i] * n[i];
+    simd->add_mul(C, dy, n, dw);
     simd->add(C, db, dy, db);
     if (!c->out[0].data) return;
     real *dx = (real *)c->out[0].data + row * C; /* may be dy's memory, which is done with */
