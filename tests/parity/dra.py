@@ -65,7 +65,7 @@ BUILDERS = {
           " less_equal greater greater_equal and or matmul embedding",
     "d": "number", "i": "integer", "l": "arange", "tis": "input parameter state",
     "vs": "reshape broadcast", "vI": "permute", "vii": "transpose", "vill": "slice",
-    "vi": "cast activate glu", "vvv": "select linear write_rows", "vdd": "clamp affine",
+    "vi": "cast activate glu flip", "vvv": "select linear write_rows", "vdd": "clamp affine",
     "va": "sum mean max logsumexp", "vl": "topk_threshold one_hot", "vib": "cumsum cummax",
     "Vi": "concat", "villd": "pad", "vil": "shift repeat", "vvi": "gather", "vvvi": "scatter_add",
     "vvvd": "layer_norm", "vvd": "rms_norm scale_norm", "vd": "unit unit_clamped clip_factor",

@@ -156,6 +156,7 @@ for axis in 0, 1, 2:
         lambda g, *x, axis=axis: g.concat(x, axis), lambda *x, axis=axis: torch.cat(x, axis))
 row("pad", [normal(4, 6, 5)], lambda g, x: g.pad(x, 1, 2, 3, -1.5),
     lambda x: F.pad(x, (0, 0, 2, 3), value=-1.5))
+row("flip", [normal(4, 6, 5)], lambda g, x: g.flip(x, 1), lambda x: x.flip(1))
 row("shift", [normal(4, 6, 5)], lambda g, x: g.shift(x, 1, 2),
     lambda x: F.pad(x, (0, 0, 2, 0))[:, :6])
 row("shift, negative", [normal(4, 6, 5)], lambda g, x: g.shift(x, -1, -3),
