@@ -119,7 +119,7 @@ dra_status dra_plan(dra_program *p);
 dra_status dra_compile_guarded(const dra_graph *g, dra_device *device, size_t guard,
                                dra_program **out, dra_error *err);
 
-/* ---- parts.c: what lowering and planning build a program from ------------------------------- */
+/* ---- parts.c: what lowering and planning build a program from -------------------------------- */
 
 static inline bool dra_program_failed(const dra_program *p) { return p->error.code != DRA_OK; }
 dra_status         dra_no_memory(dra_program *p); /* keeps the error */

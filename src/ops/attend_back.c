@@ -87,7 +87,7 @@ static void undo_scale(const dra_attend_block *t, work *w)
     t->c->simd->scale(n, (real)t->a->scale, w->ds);
 }
 
-/* ---- outputs: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias, dk, dv ------------------ */
+/* ---- outputs: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias, dk, dv -------------- */
 
 enum { DQ, DISTANCE, DBIAS, DK, DV, OUTPUTS };
 

@@ -9,7 +9,7 @@
 
 enum { MEAN = 2 }; /* numbers that say the mean of a row: c and rest */
 
-/* ---- forward: (x, w[, b]) -> y, r (..., 1), mean (..., 2) ---------------------------------------- */
+/* ---- forward: (x, w[, b]) -> y, r (..., 1), mean (..., 2) ------------------------------------ */
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -37,7 +37,7 @@ static void tile(const dra_call *c, int64_t i)
     }
 }
 
-/* ---- backward: (x, w, r, mean, dy) -> dx, dw, db -------------------------------------------------- */
+/* ---- backward: (x, w, r, mean, dy) -> dx, dw, db --------------------------------------------- */
 
 enum { X, W, R, MEANS, DY };
 
@@ -104,7 +104,7 @@ static void back_tile(const dra_call *c, int64_t i)
     }
 }
 
-/* ---- gradients ------------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 extern const dra_op dra_op_norm_gain_back;
 
@@ -116,7 +116,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     for (int i = 0; back && i < n->n_in; i++) dx[i] = back->out[i];
 }
 
-/* Builds the same gradients of small ops and differentiates those; r and mean come out of x there. */
+/* Builds the same gradients of small ops and differentiates those; r and mean come out of x. */
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, dra_value *dx)
 {
     const size_t    first = dra_node_count(g);

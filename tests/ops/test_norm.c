@@ -290,7 +290,7 @@ static void refuses_groups(void **state)
 #of, 1, build, oracle, of##_cases, COUNT(of##_cases)                                       \
     }
 
-/* ---- the gradients of norms with gain as what is checked: dx, dw, db under upstream v ------------ */
+/* ---- the gradients of norms with gain as what is checked: dx, dw, db under upstream v -------- */
 
 typedef struct gain_args {
     bool layer;
