@@ -93,6 +93,7 @@ DRA_API dra_value dra_less(dra_graph *g, dra_value a, dra_value b);
 DRA_API dra_value dra_less_equal(dra_graph *g, dra_value a, dra_value b);
 DRA_API dra_value dra_greater(dra_graph *g, dra_value a, dra_value b);
 DRA_API dra_value dra_greater_equal(dra_graph *g, dra_value a, dra_value b);
+DRA_API dra_value dra_is_finite(dra_graph *g, dra_value x);        /* real to bool */
 DRA_API dra_value dra_and(dra_graph *g, dra_value a, dra_value b); /* bool */
 DRA_API dra_value dra_or(dra_graph *g, dra_value a, dra_value b);  /* bool */
 
