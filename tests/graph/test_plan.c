@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "graph/op.h"
+
 static dra_memory_report report_of(const check_program *p)
 {
     return dra_program_memory(p->program);
@@ -154,6 +156,30 @@ static void refuses_when_compiling(void **state)
     dra_graph_destroy(g);
 }
 
+/* An op the device has never heard of. */
+static dra_status like_input(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    *out = *dra_type_of(g, n->in[0]);
+    return DRA_OK;
+}
+
+static void refuses_an_op_without_kernel(void **state)
+{
+    static const dra_op homeless = {.name = "homeless", .n_in = 1, .n_out = 1, .infer = like_input};
+    dra_graph          *g = check_graph();
+    dra_value           x = check_real(g, "x", DRA_SHAPE(4)), dx;
+    dra_value           y = dra_add_op(g, &homeless, 1, &x, NULL);
+    dra_program        *p = NULL;
+    dra_error           err = {0};
+    dra_output(g, "y", y);
+    assert_int_equal(dra_compile(g, check_device(1, "ref"), &p, &err), DRA_ERR_DEVICE);
+    assert_string_equal(err.text, "compile: the device has no kernel for 'homeless'");
+    assert_null(p);
+    y = dra_sum_all(g, y);
+    dra_gradient(g, 1, &y, NULL, 1, &x, &dx);
+    check_refused(g, DRA_ERR_GRAD, "gradient: op 'homeless' has none");
+}
+
 static void refuses_when_binding(void **state)
 {
     dra_graph *g = check_graph();
@@ -184,6 +210,7 @@ int main(void)
         cmocka_unit_test(keeps_results),
         cmocka_unit_test(reports_its_memory),
         cmocka_unit_test(refuses_when_compiling),
+        cmocka_unit_test(refuses_an_op_without_kernel),
         cmocka_unit_test(refuses_when_binding),
     };
     return check_main("plan", NULL, 0, tests, COUNT(tests));
