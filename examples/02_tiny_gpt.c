@@ -12,7 +12,7 @@
 #include "support/story.h"
 #include "support/terminal.h"
 
-enum { B = 8, T = 96, C = 96, H = 4, L = 3, V = 256, D = C / H, WEIGHTS = 64 };
+enum { B = 8, T = 160, C = 128, H = 4, L = 3, V = 256, D = C / H, WEIGHTS = 64 };
 
 static const dra_value none;
 
@@ -349,7 +349,7 @@ int main(void)
            parameters, dra_device_threads(cpu));
     dra_program_text(train.program, report, sizeof report);
     printf("a training step:\n%s\n", report);
-    learn(&train, &decode, &m, brief ? 8 : 300);
+    learn(&train, &decode, &m, brief ? 8 : 400);
     release(&train);
     release(&decode);
     for (int i = 0; i < m.n; i++) {
