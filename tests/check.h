@@ -1,4 +1,4 @@
-/* The test harness on cmocka. check_op() gives every op, for free:
+/* The test harness on cmocka. A check_spec, run by check_main(), gives an op, for free:
  *   - its result against an oracle written in the test in double, for dense and strided inputs;
  *   - outputs pre-filled with NaN and fenced by guard bytes, inputs unchanged;
  *   - the same bits for 1, 2 and 7 threads, for every level of micro-kernels, and on a second run;

@@ -101,7 +101,7 @@ dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out,
                         level, dra_simd_levels()[0]->name);
     cpu_device *d = calloc(1, sizeof *d);
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cpu device: out of memory");
-    d->base = (dra_device){&cpu_table, simd};
+    d->base = (dra_device){&cpu_table, simd, threads};
     d->pool = dra_pool_create(threads);
     if (!d->pool) {
         free(d);
@@ -116,9 +116,6 @@ void dra_device_destroy(dra_device *device)
     if (device) device->table->destroy(device);
 }
 
-int dra_device_threads(const dra_device *device)
-{
-    return dra_pool_threads(((const cpu_device *)device)->pool);
-}
+int dra_device_threads(const dra_device *device) { return device->threads; }
 
 const char *dra_device_level(const dra_device *device) { return device->simd->name; }

@@ -18,6 +18,7 @@ typedef struct dra_device_table {
 struct dra_device {
     const dra_device_table *table;
     const dra_simd         *simd;
+    int                     threads;
 };
 
 #endif

@@ -36,6 +36,22 @@ int64_t dra_row_offset(const dra_tensor *t, int64_t r)
     return offset;
 }
 
+double dra_tensor_bytes(const dra_tensor *t)
+{
+    double n = (double)dra_dtype_bytes(t->dtype);
+    for (int32_t i = 0; i < t->shape.rank; i++)
+        if (t->stride[i] != 0 || t->shape.dim[i] == 0) n *= (double)t->shape.dim[i];
+    return n;
+}
+
+double dra_call_bytes(const dra_call *c)
+{
+    double n = 0;
+    for (int i = 0; i < c->n_in; i++) n += dra_tensor_bytes(&c->in[i]);
+    for (int i = 0; i < c->n_out; i++) n += c->out[i].data ? dra_tensor_bytes(&c->out[i]) : 0;
+    return n;
+}
+
 bool dra_tensor_has_rows(const dra_tensor *t)
 {
     const int32_t rank = t->shape.rank;

@@ -79,6 +79,10 @@ static inline dra_real *dra_row(const dra_tensor *t, int64_t r)
     return (dra_real *)t->data + dra_row_offset(t, r);
 }
 
+/* Bytes really there of a tensor, where broadcast axes count once, and of all tensors of a call. */
+double dra_tensor_bytes(const dra_tensor *t);
+double dra_call_bytes(const dra_call *c);
+
 bool dra_tensor_is_dense(const dra_tensor *t);
 bool dra_tensor_has_rows(const dra_tensor *t); /* last axis contiguous (or of size <= 1) */
 void dra_tensor_make_dense(dra_tensor *t);     /* sets row-major strides */

@@ -368,6 +368,16 @@ dra_value dra_add_op(dra_graph *g, const dra_op *op, int n_in, const dra_value *
     return n ? n->out[0] : (dra_value){0};
 }
 
+void dra_mark_used(const dra_graph *g, bool *used)
+{
+    for (size_t i = g->nodes.n; i-- > 0;) {
+        const dra_node *n = dra_node_at(g, i);
+        bool            any = false;
+        for (int j = 0; j < n->n_out; j++) any = any || used[dra_index(n->out[j])];
+        for (int j = 0; any && j < n->n_in; j++) used[dra_index(n->in[j])] = true;
+    }
+}
+
 size_t dra_node_count(const dra_graph *g) { return g->nodes.n; }
 
 /* ---- regions --------------------------------------------------------------------------------- */

@@ -70,6 +70,9 @@ static inline dra_output_info *dra_output_at(const dra_graph *g, size_t i)
     return g->outputs.at[i];
 }
 
+/* Marks, by value, all that the marked values depend on. */
+void dra_mark_used(const dra_graph *g, bool *used);
+
 /* Is `v` a live handle of this very graph? */
 bool dra_owns(const dra_graph *g, dra_value v);
 

@@ -43,17 +43,6 @@ static void frame_close(frame *f)
     free(f->used);
 }
 
-/* Marks what the marked values depend on. */
-static void mark_used(frame *f)
-{
-    for (size_t i = dra_node_count(f->g); i-- > 0;) {
-        const dra_node *n = dra_node_at(f->g, i);
-        bool            any = false;
-        for (int j = 0; j < n->n_out; j++) any = any || f->used[dra_index(n->out[j])];
-        for (int j = 0; any && j < n->n_in; j++) f->used[dra_index(n->in[j])] = true;
-    }
-}
-
 static bool node_used(const frame *f, const dra_node *n)
 {
     for (int i = 0; i < n->n_out; i++)
@@ -390,7 +379,7 @@ static void lower_node(frame *f, const dra_node *n)
 
 static void lower_graph(frame *f)
 {
-    mark_used(f);
+    dra_mark_used(f->g, f->used);
     for (size_t i = 0; i < dra_node_count(f->g) && !dra_program_failed(f->p); i++) {
         const dra_node *n = dra_node_at(f->g, i);
         if (node_used(f, n)) lower_node(f, n);

@@ -154,26 +154,10 @@ static void *address(const dra_buffers *b, const dra_place *place)
     return place->storage >= 0 ? b->base[place->storage] + place->offset : NULL;
 }
 
-static double tensor_bytes(const dra_tensor *t) /* what is really read of a broadcast tensor */
-{
-    double n = (double)dra_dtype_bytes(t->dtype);
-    for (int32_t i = 0; i < t->shape.rank; i++)
-        n *= t->stride[i] == 0 && t->shape.dim[i] > 0 ? 1.0 : (double)t->shape.dim[i];
-    return n;
-}
-
-static dra_cost moved_once(const dra_call *c)
-{
-    dra_cost cost = {0};
-    for (int i = 0; i < c->n_in; i++) cost.bytes += tensor_bytes(&c->in[i]);
-    for (int i = 0; i < c->n_out; i++) cost.bytes += c->out[i].data ? tensor_bytes(&c->out[i]) : 0;
-    return cost;
-}
-
 static void record(dra_buffers *b, const dra_instr *in, const dra_call *c, double seconds)
 {
     timing        *t = &b->timing[in->number];
-    const dra_cost cost = in->op->cost ? in->op->cost(c) : moved_once(c);
+    const dra_cost cost = in->op->cost ? in->op->cost(c) : (dra_cost){.bytes = dra_call_bytes(c)};
     t->calls++;
     t->seconds += seconds;
     t->flops += cost.flops;

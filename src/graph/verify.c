@@ -84,12 +84,7 @@ static bool *find_used(const dra_graph *g)
     bool *used = calloc(dra_value_count(g), sizeof *used);
     for (size_t i = 0; used && i < g->outputs.n; i++)
         used[dra_index(dra_output_at(g, i)->value)] = true;
-    for (size_t i = g->nodes.n; used && i-- > 0;) {
-        const dra_node *n = dra_node_at(g, i);
-        bool            any = false;
-        for (int j = 0; j < n->n_out; j++) any = any || used[dra_index(n->out[j])];
-        for (int j = 0; any && j < n->n_in; j++) used[dra_index(n->in[j])] = true;
-    }
+    if (used) dra_mark_used(g, used);
     return used;
 }
 

@@ -199,19 +199,8 @@ static double visible_pairs(const dra_call *c) /* of one head; masks are not cou
     return pairs;
 }
 
-static double tensor_bytes(const dra_tensor *x) /* what is there of a broadcast tensor */
-{
-    double bytes = (double)dra_dtype_bytes(x->dtype);
-    for (int32_t i = 0; i < x->shape.rank; i++)
-        if (x->stride[i] != 0 || x->shape.dim[i] == 0) bytes *= (double)x->shape.dim[i];
-    return bytes;
-}
-
 dra_cost dra_attend_cost(const dra_call *c, double per_pair)
 {
-    dra_cost cost = {.flops = per_pair * visible_pairs(c) * (double)c->in[0].shape.dim[1]};
-    for (int i = 0; i < c->n_in; i++) cost.bytes += tensor_bytes(&c->in[i]);
-    for (int i = 0; i < c->n_out; i++)
-        if (c->out[i].data) cost.bytes += tensor_bytes(&c->out[i]);
-    return cost;
+    return (dra_cost){.flops = per_pair * visible_pairs(c) * (double)c->in[0].shape.dim[1],
+                      .bytes = dra_call_bytes(c)};
 }

@@ -82,15 +82,7 @@ void dra_pointwise_tile(const dra_call *c, int64_t i, dra_pointwise_row row)
 
 dra_cost dra_pointwise_cost(const dra_call *c)
 {
-    dra_cost cost = {.flops = (double)dra_shape_count(&c->out[0].shape)};
-    for (int k = 0; k < c->n_out + c->n_in; k++) {
-        const dra_tensor *t = tensor_at(c, k);
-        double            bytes = (double)dra_dtype_bytes(t->dtype);
-        for (int32_t a = 0; a < t->shape.rank; a++)
-            if (t->stride[a] != 0) bytes *= (double)t->shape.dim[a];
-        cost.bytes += bytes;
-    }
-    return cost;
+    return (dra_cost){(double)dra_shape_count(&c->out[0].shape), dra_call_bytes(c)};
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */

@@ -72,7 +72,7 @@ static void gives_zeros_where_nothing_depends(void **state)
     check_free(&p);
 }
 
-static void goes_straight_through(void **state) /* forward sign(x), backward tanh(x) */
+static void goes_straight_through(void **state) /* forward sign(x), backward 7 x */
 {
     dra_graph *g = check_graph();
     dra_value  x = check_real(g, "x", DRA_SHAPE(2)), dx;
