@@ -1,6 +1,5 @@
 # Tests: one program per tests/<folder>/test_*.c or test_*.sh, named <folder>/<stem> in ctest.
 # All of them print TAP lines; tests/run.sh counts those.
-find_package(PkgConfig REQUIRED)
 pkg_check_modules(CMOCKA IMPORTED_TARGET cmocka)
 if(NOT CMOCKA_FOUND)
     message(FATAL_ERROR "tests need cmocka: install libcmocka-dev or use -DDRA_TESTS=OFF")
@@ -45,6 +44,7 @@ function(dra_test source)
     endif()
     if(folder STREQUAL "cli")
         target_sources(${target} PRIVATE ${cli_parts})
+        target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
         target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cli)
     endif()
     if(stem MATCHES "_alloc$")   # these count allocations: the test defines __wrap_malloc etc.

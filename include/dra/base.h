@@ -36,7 +36,9 @@ typedef enum dra_status {
     DRA_ERR_GRAD,   /* a gradient that does not exist                  */
     DRA_ERR_DEVICE, /* a missing kernel, a failure of the device       */
     DRA_ERR_MEMORY, /* out of memory, or a size that overflows         */
-    DRA_ERR_BIND    /* a program run with inputs unbound               */
+    DRA_ERR_BIND,   /* a program run with inputs unbound               */
+    DRA_ERR_FILE,   /* the system does not let us open, read or write  */
+    DRA_ERR_FORMAT  /* bytes of a file that break its format's rules   */
 } dra_status;
 
 enum { DRA_ERROR_TEXT = 512 };

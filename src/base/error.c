@@ -18,6 +18,8 @@ const char *dra_status_name(dra_status status)
         [DRA_ERR_DEVICE] = "device",
         [DRA_ERR_MEMORY] = "memory",
         [DRA_ERR_BIND] = "bind",
+        [DRA_ERR_FILE] = "file",
+        [DRA_ERR_FORMAT] = "format",
     };
     const size_t n = sizeof names / sizeof *names;
     return (size_t)status < n ? names[status] : "unknown";

@@ -32,13 +32,21 @@ exports_only_dra() {
 
 installed_command() { "$prefix/bin/dra" --version | grep -qx "dra $version"; }
 
+package() { PKG_CONFIG_PATH=$(dirname "$(find_one dra.pc)") pkg-config "$@"; }
+
 by_pkg_config() {
-    PKG_CONFIG_PATH=$(dirname "$(find_one dra.pc)")
-    export PKG_CONFIG_PATH
     # shellcheck disable=SC2046 # words are meant to split
     "$CC" -std=c17 -Wall -Wextra -Wpedantic -Werror -o "$scratch/use" "$here/use.c" \
-        $(pkg-config --cflags --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
-    [ "$(pkg-config --modversion dra)" = "$version" ] && "$scratch/use" "$version"
+        $(package --cflags --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
+    [ "$(package --modversion dra)" = "$version" ] && "$scratch/use" "$version"
+}
+
+# --as-needed leaves out the shared library, of which nothing is missing any more.
+statically() {
+    # shellcheck disable=SC2046
+    "$CC" -std=c17 -Wl,--as-needed -o "$scratch/use_static" "$here/use.c" \
+        "$(find_one libdra.a)" $(package --cflags --libs --static dra) || return 1
+    "$scratch/use_static" "$version" && ! ldd "$scratch/use_static" | grep libdra
 }
 
 by_cmake() {
@@ -54,5 +62,6 @@ check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra
 check "installed command" installed_command
 check "program through pkg-config" by_pkg_config
+check "static program through pkg-config" statically
 check "program through find_package" by_cmake
 tap_end

@@ -30,7 +30,7 @@ class Error(Exception):
 
 # ---- structs ------------------------------------------------------------------------------------
 
-def struct(name, **fields):
+def struct(name, /, **fields):
     return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 

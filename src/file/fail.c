@@ -1,0 +1,48 @@
+/* Error texts of files. What comes from outside is made printable first. */
+#include "file/fail.h"
+
+#include <stdio.h>
+#include <string.h>
+
+size_t dra_control(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if ((p[0] && p[0] < 0x20) || p[0] == 0x7f) return 1;
+    return p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
+}
+
+/* Whether a byte is inside a UTF-8 letter, where a text must not be cut. */
+static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
+
+const char *dra_brief(const char *text, char room[DRA_BRIEF])
+{
+    const size_t n = strlen(text), half = (DRA_BRIEF - 4) / 2;
+    size_t       head = n, tail = n;
+    if (n >= DRA_BRIEF) {
+        head = half, tail = n - half;
+        while (head && continues(text[head])) head--;
+        while (tail < n && continues(text[tail])) tail++;
+    }
+    snprintf(room, DRA_BRIEF, "%.*s%s%s", (int)head, text, head < n ? "..." : "", text + tail);
+    for (char *p = room; *p; p++)
+        for (size_t bytes = dra_control(p); bytes; bytes--) p[bytes - 1] = '?';
+    return room;
+}
+
+dra_status dra_fail_at(dra_error *err, dra_status code, const char *path, const char *format, ...)
+{
+    char    room[DRA_BRIEF], text[DRA_ERROR_TEXT];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return dra_fail(err, code, "%s: %s", dra_brief(path, room), text);
+}
+
+dra_status dra_fail_system(dra_error *err, const char *path, const char *what, int number)
+{
+    char reason[128];
+    if (strerror_r(number, reason, sizeof reason) != 0)
+        snprintf(reason, sizeof reason, "error %d", number);
+    return dra_fail_at(err, DRA_ERR_FILE, path, "cannot %s: %s", what, reason);
+}

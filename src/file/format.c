@@ -1,0 +1,92 @@
+/* The element types of safetensors, and rules for names and values. */
+#include "file/format.h"
+
+#include <string.h>
+
+#include "base/shape.h"
+#include "file/fail.h"
+
+static const dra_file_dtype dtypes[] = {
+    {"F32", 32, DRA_F32},
+    {"F64", 64, DRA_F64},
+    {"BF16", 16, DRA_BF16},
+    {"F16", 16, DRA_F16},
+    {"I32", 32, DRA_I32},
+    {"BOOL", 8, DRA_BOOL},
+    {"U8", 8, DRA_DTYPE_COUNT},
+    {"I8", 8, DRA_DTYPE_COUNT},
+    {"U16", 16, DRA_DTYPE_COUNT},
+    {"I16", 16, DRA_DTYPE_COUNT},
+    {"U32", 32, DRA_DTYPE_COUNT},
+    {"U64", 64, DRA_DTYPE_COUNT},
+    {"I64", 64, DRA_DTYPE_COUNT},
+    {"C64", 64, DRA_DTYPE_COUNT},
+    {"F8_E5M2", 8, DRA_DTYPE_COUNT},
+    {"F8_E4M3", 8, DRA_DTYPE_COUNT},
+    {"F8_E8M0", 8, DRA_DTYPE_COUNT},
+    {"F8_E4M3FNUZ", 8, DRA_DTYPE_COUNT},
+    {"F8_E5M2FNUZ", 8, DRA_DTYPE_COUNT},
+    {"F6_E2M3", 6, DRA_DTYPE_COUNT},
+    {"F6_E3M2", 6, DRA_DTYPE_COUNT},
+    {"F4", 4, DRA_DTYPE_COUNT},
+};
+
+const dra_file_dtype *dra_file_dtype_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (strcmp(dtypes[i].name, name) == 0) return &dtypes[i];
+    return NULL;
+}
+
+const char *dra_file_dtype_name(dra_dtype dtype)
+{
+    for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        if (dtypes[i].dtype == dtype) return dtypes[i].name;
+    return NULL;
+}
+
+bool dra_bits_of(const dra_shape *s, size_t bits, size_t *out)
+{
+    bool   empty = false;
+    size_t n = bits;
+    for (int32_t i = 0; i < s->rank; i++) {
+        empty = empty || s->dim[i] == 0;
+        if (s->dim[i] < 0 || (s->dim[i] > 0 && !dra_mul_size(n, (size_t)s->dim[i], &n)))
+            return false;
+    }
+    *out = empty ? 0 : n;
+    return true;
+}
+
+size_t dra_bools_wrong(const void *data, size_t n)
+{
+    const unsigned char *p = data;
+    size_t               i = 0;
+    while (i < n && p[i] <= 1) i++;
+    return i;
+}
+
+bool dra_name_has_control(const char *name)
+{
+    while (*name && !dra_control(name)) name++;
+    return *name != 0;
+}
+
+/* The lead byte says how many follow, 10xxxxxx each. The first of them is bounded further where the
+ * letter would also fit into fewer bytes, be half a surrogate pair, or lie beyond U+10FFFF.
+ * [Unicode, table 3-7] */
+bool dra_is_utf8(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p) {
+        const unsigned lead = *p++;
+        const unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
+        const unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
+        const int      more = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
+        if ((lead >= 0x80 && lead < 0xc2) || lead > 0xf4) return false;
+        if (more && (*p < low || *p > high)) return false;
+        for (int i = 0; i < more; i++)
+            if ((*p++ & 0xc0) != 0x80) return false; /* also stops at the end of the text */
+    }
+    return true;
+}

@@ -1,0 +1,18 @@
+/* JSON by jansson: exact integers, no key twice, no NUL in a text. */
+#ifndef DRA_SRC_FILE_JSON_H
+#define DRA_SRC_FILE_JSON_H
+
+#include <jansson.h>
+
+#include "dra/base.h"
+
+typedef struct dra_json_rules {
+    int  depth;    /* of brackets; jansson's own limit is 2048 */
+    bool no_minus; /* nowhere but in texts; jansson reads -0 as 0, which hides the sign */
+} dra_json_rules;
+
+/* Parses one value. `path` is named in errors. *out is the caller's, for json_decref(). */
+dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
+                          json_t **out, dra_error *err);
+
+#endif

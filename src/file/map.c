@@ -1,0 +1,42 @@
+/* Mapping: open, look at what and how large it is, map. */
+#include "file/map.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file/fail.h"
+
+static dra_status map_open_file(const char *path, int fd, dra_map *out, dra_error *err)
+{
+    struct stat s;
+    if (fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
+    if (S_ISDIR(s.st_mode)) return dra_fail_at(err, DRA_ERR_FILE, path, "is a folder");
+    if (!S_ISREG(s.st_mode)) return dra_fail_at(err, DRA_ERR_FILE, path, "is not a regular file");
+    if ((uintmax_t)s.st_size > SIZE_MAX / 2)
+        return dra_fail_at(err, DRA_ERR_FILE, path, "has %lld bytes, too many to map",
+                           (long long)s.st_size);
+    if (s.st_size == 0) return DRA_OK;
+    void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (data == MAP_FAILED) return dra_fail_system(err, path, "map it", errno);
+    *out = (dra_map){data, (size_t)s.st_size};
+    return DRA_OK;
+}
+
+dra_status dra_map_open(const char *path, dra_map *out, dra_error *err)
+{
+    *out = (dra_map){0};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
+    if (fd < 0) return dra_fail_system(err, path, "open it", errno);
+    const dra_status status = map_open_file(path, fd, out, err);
+    close(fd); /* the mapping stays */
+    return status;
+}
+
+void dra_map_close(dra_map *map)
+{
+    if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);
+    *map = (dra_map){0};
+}

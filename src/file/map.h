@@ -1,0 +1,15 @@
+/* A file mapped into memory, read-only. */
+#ifndef DRA_SRC_FILE_MAP_H
+#define DRA_SRC_FILE_MAP_H
+
+#include "dra/base.h"
+
+typedef struct dra_map {
+    const unsigned char *data; /* NULL when the file is empty */
+    size_t               bytes;
+} dra_map;
+
+dra_status dra_map_open(const char *path, dra_map *out, dra_error *err);
+void       dra_map_close(dra_map *map);
+
+#endif

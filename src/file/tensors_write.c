@@ -1,0 +1,215 @@
+/* Writing safetensors. Data starts at a multiple of 64 bytes and wide types come first, so that
+ * every tensor is aligned for its type. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/shape.h"
+#include "file/fail.h"
+#include "file/format.h"
+#include "file/json.h"
+
+enum { ALIGNMENT = 64 };
+
+typedef struct job {
+    const char             *path;
+    const dra_tensor_item **sorted;
+    size_t                  n;
+    dra_error              *err;
+} job;
+
+static int by_width_and_name(const void *a, const void *b)
+{
+    const dra_tensor_item *const *x = a, *const *y = b;
+    const size_t wx = dra_dtype_bytes((*x)->dtype), wy = dra_dtype_bytes((*y)->dtype);
+    return wx != wy ? (wx > wy ? -1 : 1) : strcmp((*x)->name, (*y)->name);
+}
+
+static bool bits_of(const dra_tensor_item *item, size_t *out)
+{
+    return dra_bits_of(&item->shape, 8 * dra_dtype_bytes(item->dtype), out);
+}
+
+static size_t bytes_of(const dra_tensor_item *item) /* of one that was checked */
+{
+    size_t bits = 0;
+    bits_of(item, &bits);
+    return bits / 8;
+}
+
+static dra_status check_type(const job *j, const dra_tensor_item *item, const char *name)
+{
+    char   shape[160];
+    size_t bits;
+    if (item->shape.rank < 0 || item->shape.rank > DRA_MAX_RANK)
+        return dra_fail_at(j->err, DRA_ERR_SHAPE, j->path,
+                           "tensor '%s': has %d axes, expected 0 to %d", name,
+                           (int)item->shape.rank, DRA_MAX_RANK);
+    if (!dra_dtype_get(item->dtype))
+        return dra_fail_at(j->err, DRA_ERR_DTYPE, j->path, "tensor '%s': no dtype has number %d",
+                           name, (int)item->dtype);
+    if (!bits_of(item, &bits))
+        return dra_fail_at(j->err, DRA_ERR_SHAPE, j->path,
+                           "tensor '%s': shape %s is negative or too large", name,
+                           dra_shape_text(&item->shape, shape, sizeof shape));
+    return DRA_OK;
+}
+
+static dra_status check_item(const job *j, const dra_tensor_item *item)
+{
+    char name[DRA_BRIEF];
+    if (!item->name) return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "a tensor without a name");
+    dra_brief(item->name, name);
+    if (strcmp(item->name, DRA_METADATA_KEY) == 0 || dra_name_has_control(item->name))
+        return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "'%s' cannot be a tensor's name", name);
+    const dra_status status = check_type(j, item, name);
+    if (status != DRA_OK) return status;
+    const size_t bytes = bytes_of(item);
+    if (bytes && !item->data)
+        return dra_fail_at(j->err, DRA_ERR_VALUE, j->path, "tensor '%s': has no data", name);
+    const size_t wrong = item->dtype == DRA_BOOL ? dra_bools_wrong(item->data, bytes) : bytes;
+    if (wrong < bytes)
+        return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
+                           "tensor '%s': element %zu is %d, expected 0 or 1", name, wrong,
+                           ((const unsigned char *)item->data)[wrong]);
+    return DRA_OK;
+}
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+static dra_status no_memory(const job *j)
+{
+    return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path, "no memory for its header");
+}
+
+static dra_status check_utf8(const job *j, const char *text)
+{
+    char room[DRA_BRIEF];
+    if (dra_is_utf8(text)) return DRA_OK;
+    return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "'%s' is not UTF-8", dra_brief(text, room));
+}
+
+/* Puts `value`, which it takes over, under a new key. */
+static dra_status put(const job *j, json_t *object, const char *key, json_t *value)
+{
+    char             room[DRA_BRIEF];
+    const dra_status status = check_utf8(j, key);
+    if (status != DRA_OK || json_object_get(object, key)) {
+        json_decref(value);
+        if (status != DRA_OK) return status;
+        return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "'%s' is there twice",
+                           dra_brief(key, room));
+    }
+    return value && json_object_set_new(object, key, value) == 0 ? DRA_OK : no_memory(j);
+}
+
+/* A tensor's member of the header; NULL when out of memory. */
+static json_t *describe(const dra_tensor_item *item, size_t begin)
+{
+    json_t *shape = json_array();
+    for (int32_t i = 0; i < item->shape.rank; i++)
+        if (json_array_append_new(shape, json_integer(item->shape.dim[i])) != 0) {
+            json_decref(shape);
+            return NULL;
+        }
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dra_file_dtype_name(item->dtype), "shape",
+                     shape, "data_offsets", (json_int_t)begin,
+                     (json_int_t)(begin + bytes_of(item)));
+}
+
+static dra_status put_metadata(const job *j, const dra_metadata_item *items, size_t n, json_t *root)
+{
+    json_t    *metadata = json_object();
+    dra_status status = put(j, root, DRA_METADATA_KEY, metadata);
+    for (size_t i = 0; i < n && status == DRA_OK; i++) {
+        if (!items[i].key || !items[i].value)
+            return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
+                               "metadata %zu has no key or no value", i);
+        status = check_utf8(j, items[i].value);
+        if (status == DRA_OK) status = put(j, metadata, items[i].key, json_string(items[i].value));
+    }
+    return status;
+}
+
+static dra_status put_tensors(const job *j, json_t *root)
+{
+    size_t     at = 0;
+    dra_status status = DRA_OK;
+    for (size_t i = 0; i < j->n && status == DRA_OK; i++) {
+        const dra_tensor_item *item = j->sorted[i];
+        const size_t           bytes = bytes_of(item);
+        if (bytes > (size_t)INT64_MAX - at)
+            return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path,
+                               "its tensors are too large together");
+        status = put(j, root, item->name, describe(item, at));
+        at += bytes;
+    }
+    return status;
+}
+
+/* N and the header: its text and spaces up to the alignment. The caller frees *out. */
+static dra_status make_text(const job *j, const json_t *root, char **out, size_t *bytes)
+{
+    const size_t length = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    const size_t size = (DRA_HEADER_LENGTH + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    const size_t padded = size - DRA_HEADER_LENGTH;
+    if (padded > DRA_HEADER_LIMIT)
+        return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
+                           "header of %zu bytes, at most %d allowed", padded, DRA_HEADER_LIMIT);
+    char *text = length ? malloc(size) : NULL;
+    if (!text) return no_memory(j);
+    memset(text, ' ', size);
+    memcpy(text, &(uint64_t){padded}, DRA_HEADER_LENGTH);
+    json_dumpb(root, text + DRA_HEADER_LENGTH, length, JSON_COMPACT);
+    *out = text;
+    *bytes = size;
+    return DRA_OK;
+}
+
+static dra_status make_header(const job *j, const dra_metadata_item *metadata, size_t n_metadata,
+                              char **out, size_t *bytes)
+{
+    json_t    *root = json_object();
+    dra_status status = root ? DRA_OK : no_memory(j);
+    if (status == DRA_OK && n_metadata) status = put_metadata(j, metadata, n_metadata, root);
+    if (status == DRA_OK) status = put_tensors(j, root);
+    if (status == DRA_OK) status = make_text(j, root, out, bytes);
+    json_decref(root);
+    return status;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static dra_status write_file(const job *j, const char *header, size_t bytes)
+{
+    dra_file_writer *w = NULL;
+    dra_status       status = dra_file_writer_begin(j->path, &w, j->err);
+    if (status == DRA_OK) status = dra_file_writer_write(w, header, bytes, j->err);
+    for (size_t i = 0; i < j->n && status == DRA_OK; i++)
+        status = dra_file_writer_write(w, j->sorted[i]->data, bytes_of(j->sorted[i]), j->err);
+    if (status == DRA_OK) return dra_file_writer_commit(w, j->err);
+    dra_file_writer_abort(w);
+    return status;
+}
+
+dra_status dra_tensors_write(const char *path, const dra_tensor_item *items, size_t n,
+                             const dra_metadata_item *metadata, size_t n_metadata, dra_error *err)
+{
+    if (!path || (n && !items) || (n_metadata && !metadata))
+        return dra_fail(err, DRA_ERR_VALUE, "tensors_write: no path, items or metadata");
+    job        j = {path, calloc(n ? n : 1, sizeof *j.sorted), n, err};
+    char      *header = NULL;
+    size_t     bytes = 0;
+    dra_status status = j.sorted ? DRA_OK : no_memory(&j);
+    for (size_t i = 0; i < n && status == DRA_OK; i++) {
+        j.sorted[i] = &items[i];
+        status = check_item(&j, &items[i]);
+    }
+    if (status == DRA_OK) {
+        qsort(j.sorted, n, sizeof *j.sorted, by_width_and_name);
+        status = make_header(&j, metadata, n_metadata, &header, &bytes);
+    }
+    if (status == DRA_OK) status = write_file(&j, header, bytes);
+    free(header);
+    free(j.sorted);
+    return status;
+}

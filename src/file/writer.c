@@ -1,0 +1,181 @@
+/* Atomic writes. Bytes go to a temporary file in the folder of the target; then, in this order:
+ * sync the file (its bytes are on the disk), rename it (one step: a name is the old file or the new
+ * one), sync the folder (the new name is on the disk). */
+#include "file/writer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file/fail.h"
+
+enum { LARGEST_NAME = 200, NAMES_TO_TRY = 10000 };
+
+static dra_status keep(dra_file_writer *w, const char *what, int number)
+{
+    return dra_fail_system(&w->first, w->path, what, number);
+}
+
+static dra_status no_memory(dra_error *err, const char *path)
+{
+    return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+}
+
+/* ---- begin ----------------------------------------------------------------------------------- */
+
+/* Opens the folder, so that whatever happens to its path, all steps are done in the same one. */
+static dra_status open_folder(dra_file_writer *w)
+{
+    w->target = realpath(w->path, NULL);
+    if (!w->target && errno != ENOENT) return keep(w, "find it", errno);
+    if (!w->target) w->target = strdup(w->path); /* a new file */
+    if (!w->target) return no_memory(&w->first, w->path);
+    char *slash = strrchr(w->target, '/');
+    w->name = slash ? slash + 1 : w->target;
+    if (!*w->name) return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "has no file name");
+    const char *folder = slash == w->target ? "/" : slash ? w->target : ".";
+    if (slash) *slash = 0;
+    w->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return w->folder < 0 ? keep(w, "open its folder", errno) : DRA_OK;
+}
+
+/* The name is new by O_EXCL, whichever threads, processes and leftovers there are. */
+static dra_status open_temporary(dra_file_writer *w, mode_t mode)
+{
+    const size_t size = LARGEST_NAME + 64;
+    w->temporary = malloc(size);
+    if (!w->temporary) return no_memory(&w->first, w->path);
+    for (int i = 0; i < NAMES_TO_TRY && w->fd < 0; i++) {
+        snprintf(w->temporary, size, "%.*s.%ld-%d.tmp", LARGEST_NAME, w->name, (long)getpid(), i);
+        w->fd = openat(w->folder, w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        if (w->fd < 0 && errno != EEXIST) break;
+    }
+    if (w->fd >= 0) return DRA_OK;
+    const int number = errno;
+    free(w->temporary); /* not ours, so not to be removed */
+    w->temporary = NULL;
+    return keep(w, "make a temporary file beside it", number);
+}
+
+static dra_status open_both(dra_file_writer *w)
+{
+    struct stat      old = {0};
+    const dra_status status = open_folder(w);
+    if (status != DRA_OK) return status;
+    const bool exists = fstatat(w->folder, w->name, &old, 0) == 0;
+    if (exists && S_ISDIR(old.st_mode))
+        return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "is a folder");
+    if (exists && !S_ISREG(old.st_mode))
+        return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "is not a regular file");
+    const mode_t mode = exists ? old.st_mode & 0777 : 0666;
+    if (open_temporary(w, mode) != DRA_OK) return w->first.code;
+    /* The umask may have taken something from the old permissions; where they cannot be set, the
+     * narrower ones do no harm. */
+    if (exists && fchmod(w->fd, mode) != 0) errno = 0;
+    return DRA_OK;
+}
+
+dra_status dra_file_writer_begin(const char *path, dra_file_writer **out, dra_error *err)
+{
+    if (out) *out = NULL;
+    if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "file_writer_begin: no path or no out");
+    dra_file_writer *w = malloc(sizeof *w);
+    char            *copy = strdup(path);
+    if (!w || !copy) {
+        free(w);
+        free(copy);
+        return no_memory(err, path);
+    }
+    w->path = copy;
+    w->target = w->name = w->temporary = NULL;
+    w->folder = w->fd = -1;
+    w->first = (dra_error){0};
+    w->used = 0;
+    const dra_status status = open_both(w);
+    if (status == DRA_OK) {
+        *out = w;
+        return DRA_OK;
+    }
+    if (err) *err = w->first;
+    dra_file_writer_abort(w);
+    return status;
+}
+
+/* ---- write ----------------------------------------------------------------------------------- */
+
+static void write_through(dra_file_writer *w, const unsigned char *data, size_t bytes)
+{
+    while (bytes && w->first.code == DRA_OK) {
+        const ssize_t n = write(w->fd, data, bytes);
+        if (n > 0)
+            data += n, bytes -= (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            keep(w, "write it", n == 0 ? EIO : errno);
+    }
+}
+
+static void flush(dra_file_writer *w)
+{
+    write_through(w, w->buffer, w->used);
+    w->used = 0;
+}
+
+dra_status dra_file_writer_write(dra_file_writer *w, const void *data, size_t bytes, dra_error *err)
+{
+    if (!w || (!data && bytes))
+        return dra_fail(err, DRA_ERR_VALUE, "file_writer_write: no writer or no data");
+    if (bytes > sizeof w->buffer - w->used) flush(w);
+    if (bytes > sizeof w->buffer) {
+        write_through(w, data, bytes);
+    } else if (bytes) {
+        memcpy(w->buffer + w->used, data, bytes);
+        w->used += bytes;
+    }
+    if (w->first.code != DRA_OK && err) *err = w->first;
+    return w->first.code;
+}
+
+/* ---- end ------------------------------------------------------------------------------------- */
+
+static dra_status finish(dra_file_writer *w)
+{
+    flush(w);
+    if (w->first.code != DRA_OK) return w->first.code;
+    if (fsync(w->fd) != 0) return keep(w, "sync it", errno);
+    const int closed = close(w->fd);
+    w->fd = -1;
+    if (closed != 0) return keep(w, "close it", errno);
+    if (renameat(w->folder, w->temporary, w->folder, w->name) != 0)
+        return keep(w, "rename its temporary file", errno);
+    free(w->temporary);
+    w->temporary = NULL;
+    /* Some file systems cannot sync folders and say EINVAL. */
+    if (fsync(w->folder) != 0 && errno != EINVAL)
+        return keep(w, "sync its folder (the new file is there)", errno);
+    return DRA_OK;
+}
+
+dra_status dra_file_writer_commit(dra_file_writer *w, dra_error *err)
+{
+    if (!w) return dra_fail(err, DRA_ERR_VALUE, "file_writer_commit: no writer");
+    const dra_status status = finish(w);
+    if (status != DRA_OK && err) *err = w->first;
+    dra_file_writer_abort(w); /* nothing is left to remove when all went well */
+    return status;
+}
+
+void dra_file_writer_abort(dra_file_writer *w)
+{
+    if (!w) return;
+    if (w->fd >= 0) close(w->fd);
+    if (w->temporary) unlinkat(w->folder, w->temporary, 0);
+    if (w->folder >= 0) close(w->folder);
+    free(w->temporary);
+    free(w->target);
+    free(w->path);
+    free(w);
+}

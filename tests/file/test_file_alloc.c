@@ -1,0 +1,98 @@
+/* Without memory: every allocation of opening, writing and reading fails once; each time there is
+ * one clear error, nothing leaks, and the old file stays. */
+#include "folder.h"
+
+#include "file/json.h"
+
+static long left = -1; /* allocations that still succeed; -1: all */
+
+static bool take(void)
+{
+    if (left > 0)
+        left--;
+    else if (left == 0)
+        return false;
+    return true;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+int   __real_posix_memalign(void **p, size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+int   __wrap_posix_memalign(void **p, size_t align, size_t n);
+
+void *__wrap_malloc(size_t n) { return take() ? __real_malloc(n) : NULL; }
+void *__wrap_calloc(size_t n, size_t size) { return take() ? __real_calloc(n, size) : NULL; }
+void *__wrap_realloc(void *p, size_t n) { return take() ? __real_realloc(p, n) : NULL; }
+void *__wrap_aligned_alloc(size_t align, size_t n) { return __real_aligned_alloc(align, n); }
+int   __wrap_posix_memalign(void **p, size_t a, size_t n) { return __real_posix_memalign(p, a, n); }
+
+static const float             x[] = {1, 2};
+static const dra_tensor_item   items[] = {{"a", DRA_F32, {1, {2}}, x}, {"b", DRA_F32, {0}, x}};
+static const dra_metadata_item meta[] = {{"k", "v"}};
+
+static dra_status write_tensors(dra_error *err)
+{
+    return dra_tensors_write(in_folder("f"), items, COUNT(items), meta, COUNT(meta), err);
+}
+
+static dra_status open_tensors(dra_error *err)
+{
+    dra_tensors     *t = NULL;
+    const dra_status status = dra_tensors_open(in_folder("f"), &t, err);
+    assert_int_equal(status == DRA_OK, t != NULL);
+    dra_tensors_close(t);
+    return status;
+}
+
+static dra_status read_whole(dra_error *err)
+{
+    char            *data = NULL;
+    size_t           n = 0;
+    const dra_status status = dra_file_read(in_folder("f"), 1 << 20, &data, &n, err);
+    assert_int_equal(status == DRA_OK, data != NULL);
+    free(data);
+    return status;
+}
+
+static void fails_each_allocation(dra_status (*function)(dra_error *))
+{
+    long n = 0;
+    for (;; n++) {
+        dra_error err = {0};
+        left = n;
+        const dra_status status = function(&err);
+        left = -1;
+        if (status == DRA_OK) break;
+        /* jansson takes a text it has no memory for as a mistake in the JSON. */
+        if (!strstr(err.text, status == DRA_ERR_MEMORY ? "/f: no memory" : "/f: JSON"))
+            fail_msg("allocation %ld: '%s'", n, err.text);
+        assert_int_equal(open_tensors(NULL), DRA_OK);
+        assert_int_equal(folder_files(false), 1);
+    }
+    assert_true(n > 0);
+}
+
+static void opening(void **state) { fails_each_allocation(open_tensors); }
+static void writing(void **state) { fails_each_allocation(write_tensors); }
+static void reading(void **state) { fails_each_allocation(read_whole); }
+
+static int write_first(void **state) { return write_tensors(NULL) == DRA_OK ? 0 : -1; }
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(opening, write_first),
+        cmocka_unit_test_setup(writing, write_first),
+        cmocka_unit_test_setup(reading, write_first),
+    };
+    json_set_alloc_funcs(__wrap_malloc, free);
+    if (folder_make(NULL) != 0) return 1;
+    const int failed = check_main("without memory", NULL, 0, tests, COUNT(tests));
+    return folder_remove(NULL) == 0 ? failed : 1;
+}
