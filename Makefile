@@ -3,6 +3,7 @@
 JOBS          ?= $(shell nproc 2>/dev/null || echo 1)
 PREFIX        ?= /usr/local
 FUZZ_SECONDS  ?= 60
+SOAK_STEPS    ?= 1000000
 # Extra options for every configure, such as CMAKE_OPTIONS=-DCMAKE_C_COMPILER=clang.
 CMAKE_OPTIONS ?=
 
@@ -32,13 +33,13 @@ help:
 	@echo "  all        library, command line, examples, tests, in build/"
 	@echo "  demo       train a tiny byte-level GPT and watch it learn"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
-	@echo "  test-full  the same with the slow cases, and the thread sanitizer"
+	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, warnings"
 	@echo "  format     rewrite all C files in the project's format"
 	@echo "  bench      kernels and whole steps against the limits of the machine"
 	@echo "  parity     compare with other implementations"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
-	@echo "  soak       run the endurance tests"
+	@echo "  soak       run the endurance tests, SOAK_STEPS (1000000) tokens each"
 	@echo "  install    install under PREFIX (/usr/local)"
 	@echo "  clean      remove build/"
 
@@ -68,7 +69,8 @@ test: build-float build-double build-asan
 
 test-full: build-float build-double build-asan build-tsan
 	@DRA_TEST_FULL=1 $(FIXED) tests/run.sh \
-	    float=build double=build/double asan=build/asan tsan=build/tsan
+	    float=build double=build/double asan=build/asan tsan=build/tsan \
+	    avx2=build@avx2 ref=build@ref
 
 # `make -k check` goes on after a finding.
 check: check-format check-cppcheck check-layers check-patterns check-headers check-tested \
@@ -110,9 +112,16 @@ check-warnings:
 format:
 	@clang-format -i $(C_FILES)
 
-# BENCH=... picks cases and options, such as BENCH="products --threads 1".
+# BENCH=... picks cases and options, such as BENCH="products --repeats 21"; without --threads among
+# them, one thread and two.
 bench: build-float
+ifneq (,$(findstring --threads,$(BENCH)))
 	@build/dra bench $(BENCH)
+else
+	@build/dra bench --threads 1 $(BENCH)
+	@echo
+	@build/dra bench --threads 2 $(BENCH)
+endif
 
 parity: build-float
 	@tests/parity/run.sh
@@ -125,8 +134,10 @@ fuzz: build-asan
 	    $(FIXED) "$$program" $(FUZZ_SECONDS) || exit 1; \
 	done
 
+# Mixers say one line each, so they are run by themselves.
 soak: build-float
-	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=soak tests/run.sh float=build
+	@CMOCKA_MESSAGE_OUTPUT=TAP DRA_SOAK=$(SOAK_STEPS) build/tests/memory/test_soak
+	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=graph/test_soak tests/run.sh float=build
 
 install: build-float
 	@cmake --install build --prefix $(PREFIX)

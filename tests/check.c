@@ -74,7 +74,8 @@ check_program check_compile(dra_graph *g, int threads)
 {
     check_program p = {0};
     dra_error     err = {0};
-    dra_device   *d = check_device(threads, dra_device_level_at(0));
+    const char   *asked = getenv("DRA_CPU"); /* as the library does: else the best */
+    dra_device   *d = check_device(threads, asked ? asked : dra_device_level_at(0));
     dra_status    st = dra_compile_guarded(g, d, GUARD, &p.program, &err);
     dra_graph_destroy(g);
     if (st == DRA_OK) st = dra_buffers_create(p.program, &p.buffers, &err);

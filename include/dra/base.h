@@ -104,5 +104,9 @@ DRA_API const char *dra_shape_text(const dra_shape *s, char *text, size_t size);
     ((dra_shape){DRA_SHAPE_COUNT(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0), {__VA_ARGS__}})
 #endif
 
+/* What a token of a sequence is, as bits: a pad changes no state and gives nothing; a reset before
+ * the token starts its sequence anew, also on a pad. 0: a plain token. */
+enum { DRA_MARK_PAD = 1, DRA_MARK_RESET = 2 };
+
 DRA_END_C
 #endif

@@ -13,6 +13,8 @@ DRA_BEGIN_C
 /* One burst of multiply-adds of dra_real at the device's level, about 10 ms: operations per second,
  * two for each multiply-add. */
 DRA_API double dra_flops_measure(dra_device *device);
+/* The same of products of bf16 that are added to floats; 0 at levels without such instructions. */
+DRA_API double dra_bf16_flops_measure(dra_device *device);
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -42,7 +44,7 @@ DRA_API double dra_stream_bytes(const dra_stream_config *config);
 
 typedef struct dra_limits {   /* per second, all threads of the device together */
     double flops;             /* see dra_flops_measure() */
-    double bf16_flops;        /* 0: not measured */
+    double bf16_flops;        /* see dra_bf16_flops_measure() */
     double read, write, copy; /* bytes, arrays of 256 MiB; a copy moves each byte twice */
     double streaming_write, streaming_copy;
 } dra_limits;

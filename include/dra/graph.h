@@ -46,6 +46,11 @@ DRA_API void dra_output(dra_graph *g, const char *name, dra_value v);
  * the node that makes the new one; otherwise the graph is refused, naming the reader. */
 DRA_API void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state);
 
+/* The value declared (as input, parameter or state) or put out under a name; null: there is none.
+ * So that what builds a graph and what differentiates it need not be one. */
+DRA_API dra_value dra_find_input(const dra_graph *g, const char *name);
+DRA_API dra_value dra_find_output(const dra_graph *g, const char *name);
+
 DRA_API dra_dtype dra_dtype_of(const dra_graph *g, dra_value v);
 DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
 
@@ -53,6 +58,14 @@ DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
  * depend on where in the model they are drawn, never on the number of a node. */
 DRA_API void dra_scope_push(dra_graph *g, const char *name);
 DRA_API void dra_scope_pop(dra_graph *g);
+
+typedef enum dra_precision { DRA_PRECISION_FULL, DRA_PRECISION_BF16 } dra_precision;
+
+/* Products (dra_matmul, dra_linear, dra_linear_cross_entropy) built from here on, and their
+ * gradients, round both operands to bf16 (to nearest even) and sum in f32. Values stay real:
+ * parameters are the full-precision master weights. Bodies of regions start with the precision of
+ * the graph around them. A new graph has DRA_PRECISION_FULL. */
+DRA_API void dra_set_precision(dra_graph *g, dra_precision precision);
 
 /* ---- regions: sub-graphs with declared inputs and outputs ------------------------------------ */
 

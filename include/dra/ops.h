@@ -132,6 +132,9 @@ DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
 
 /* ---- products -------------------------------------------------------------------------------- */
 
+/* Both factors are real, or stored in bf16 or f16: such are widened while they are read, at half
+ * the bytes. dra_set_precision() says what a product computes in. */
+
 /* a (..., M, K)  b (..., K, N)  ->  (..., M, N); leading axes broadcast. For transposes pass
  * dra_transpose() of a or b: it costs nothing. */
 DRA_API dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b);
@@ -165,6 +168,9 @@ DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
  * one b no two entries may name one row. All dtypes. The way state grows: donate y to x's state
  * and it is written in place. */
 DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
+/* y[b, t] = x[b, at[b, t]], zeros where at < 0: x (B, cap, ...), at i32 (B, T) -> (B, T, ...). All
+ * dtypes. Within one b no two entries may name one row, if a gradient is wanted. */
+DRA_API dra_value dra_read_rows(dra_graph *g, dra_value x, dra_value at);
 
 /* ---- norms, over the last axis --------------------------------------------------------------- */
 
@@ -256,7 +262,7 @@ DRA_API dra_value dra_token_losses(dra_graph *g, dra_value logits, dra_value tar
 DRA_API dra_value dra_cross_entropy(dra_graph *g, dra_value logits, dra_value target,
                                     const dra_cross_entropy_config *config);
 /* The same from x (..., C) and the head w (V, C), logits = x w^T, without ever holding all logits:
- * blocks of tokens, whose forward pass also makes dx and dw. */
+ * blocks of tokens, whose forward pass also makes dx and dw. w may be stored in bf16 or f16. */
 DRA_API dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w, dra_value target,
                                            const dra_cross_entropy_config *config);
 
@@ -291,6 +297,8 @@ typedef struct dra_attend_config {
     bool            hard;          /* one-hot of the largest; gradient of the softmax */
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
+    dra_value      *lse;    /* where to put ln of the sum of their e^ (B, H, T), 0 where nothing is
+                               seen: what merges two reads into one softmax; tiled path only */
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.
@@ -304,6 +312,49 @@ DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v
  * pos i32 (B): where the queries start, or none: 0. */
 DRA_API void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t T, int64_t window,
                                  dra_value *lo, dra_value *hi);
+
+/* ---- recurrences over time ------------------------------------------------------------------- */
+
+/* mark i32 (B, T), or none: bits of DRA_MARK_PAD and _RESET; none set: a plain token. Tokens are
+ * taken in order t = 0..T-1: a reset first puts the state of its row back to its initial value,
+ * then a pad leaves it as it is. */
+
+/* Running means on M timescales: m_t = m_{t-1} + (1-g) (x_t - m_{t-1}), g = sigmoid(beta).
+ *   x (B, T, N)   beta (M, N), M > 0   w (M, N) or none   start (B, M, N) or none: 0
+ * Returns y (B, T, N) = sum_i w_i m_{t,i}, or without w every m (B, T, M, N); at a pad that of the
+ * state as it stays. *last (B, M, N) is the state after the last token; last may be NULL. A
+ * sequence in parts, each from the last state of the one before, gives the same bits. */
+DRA_API dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
+                          dra_value mark, dra_value *last);
+
+/* The wkv of RWKV-4, a mean of all v so far with weights e^k that fade by e^w a step; u is a bonus
+ * of the token itself. The state is kept divided by e^p, p a running maximum of the exponents:
+ *   y_t = (e^p A + e^(u+k) v) / (e^p B + e^(u+k)),  A = e^w A + e^k v,  B = e^w B + e^k
+ *   k, v (B, T, C)   w, u (C), w < 0   start: A, B, p (B, C) each, or NULL: 0, 0, -1e30
+ * Returns y (B, T, C), 0 at pads. last: A, B and p after the last token, or NULL. Parts of a
+ * sequence give the same bits as the whole. Nothing depends on the choice of p, so all p are
+ * constants to the gradient: A and B have theirs at fixed p, p has none. */
+DRA_API dra_value dra_wkv(dra_graph *g, dra_value k, dra_value v, dra_value w, dra_value u,
+                          const dra_value *start, dra_value mark, dra_value *last);
+
+/* A GRU whose new state is mixed into the old one, h = h_{t-1}, g = sigmoid(beta):
+ *   r = s(x_r + W_r h + b_r),  z = s(x_z + W_z h + b_z),  n = tanh(x_n + r (W_n h + b_n))
+ *   c = (1-z) n + z h,  h_t = h + (1-g) (c - h)
+ * One head of one batch row is a row of its own. At a reset the state is 0. |h_t| <= 1 if
+ * |start| <= 1, also in floating point. */
+typedef struct dra_gru_cell {
+    dra_value x;     /* (B, T, H, 3D): W_i k + b_i of every token, made by one product */
+    dra_value w;     /* (3D, D), or (H, 3D, D): one for each head */
+    dra_value b;     /* (3D), or (H, 3D), or none: 0 */
+    dra_value beta;  /* (H, D), or none: g = 0 */
+    dra_value start; /* (B, H, D), or none: 0 */
+} dra_gru_cell;
+
+/* 1 to 4 cells of one B, T and H side by side. h[i] (B, T, H, D) of cell i, at a pad the state as
+ * it stays; last[i] (B, H, D) after the last token, last may be NULL. A sequence in parts, each
+ * from the last state of the one before, and a row of the batch alone give the same bits. */
+DRA_API void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark,
+                     dra_value *h, dra_value *last);
 
 /* ---- optimizer ------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* Shapes, the table of element types, conversions of half-width floats. */
 #include "base/shape.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -103,6 +104,18 @@ float dra_f16_to_f32(uint16_t x)
         bits = sign | (exponent + 112u) << 23 | mantissa << 13;
     }
     float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+float dra_round_to_odd(double x)
+{
+    float    f = (float)x;
+    uint32_t bits;
+    if (isnan(x) || (double)f == x) return f;
+    memcpy(&bits, &f, sizeof bits);
+    if (fabs((double)f) > fabs(x)) bits--; /* towards zero */
+    bits |= 1u;
     memcpy(&f, &bits, sizeof f);
     return f;
 }

@@ -17,6 +17,9 @@ float    dra_bf16_to_f32(uint16_t x);
 uint16_t dra_f32_to_bf16(float x);
 float    dra_f16_to_f32(uint16_t x);
 uint16_t dra_f32_to_f16(float x);
+/* From double on the way to a narrower float: rounded to odd, so that the second rounding to
+ * nearest even sees on which side of a tie x was. */
+float dra_round_to_odd(double x);
 
 static inline int64_t dra_imin(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t dra_imax(int64_t a, int64_t b) { return a > b ? a : b; }

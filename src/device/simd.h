@@ -7,16 +7,18 @@
 #include "dra/base.h"
 
 /* C (M, N) (+)= A (M, K) B (K, N), any strides in A and B, rows of C contiguous. The order of the
- * sum over K depends on K alone, so a row of C does not depend on M or N. */
+ * sum over K depends on K and the precision alone, so a row of C does not depend on M or N. */
 typedef struct dra_gemm {
-    int64_t         M, N, K;
-    const dra_real *a;
-    int64_t         a_row, a_col;
-    const dra_real *b;
-    int64_t         b_row, b_col;
-    dra_real       *c;
-    int64_t         c_row;
-    bool            accumulate;
+    int64_t     M, N, K;
+    const void *a;
+    int64_t     a_row, a_col;
+    const void *b;
+    int64_t     b_row, b_col;
+    dra_real   *c;
+    int64_t     c_row;
+    bool        accumulate;
+    bool        bf16;           /* both operands are rounded to bf16, sums stay real */
+    dra_dtype   a_type, b_type; /* bf16, f16, or else (also 0) real */
 } dra_gemm;
 
 /* Pointwise functions a level may have as one fast pass; the formulas are those of
@@ -48,9 +50,86 @@ typedef enum dra_map {
     DRA_MAP_COUNT
 } dra_map;
 
+/* Steps of a recurrent cell, one token of some rows; the formulas are those of src/ops/gru.c.
+ * Every array but w holds a row of D numbers, or several such parts, for each row. */
+enum { DRA_CELL_ROWS = 8, DRA_CELL_UNITS = 16 };
+
+typedef struct dra_cell_step {
+    int64_t         rows, D;
+    int64_t         ahead;            /* the next token's rows lie so many rows further */
+    const dra_real *w;                /* by blocks of units: (blocks, D, gates, DRA_CELL_UNITS) */
+    const dra_real *b;                /* (gates, D) */
+    const dra_real *x[DRA_CELL_ROWS]; /* (gates, D) */
+    const dra_real *h[DRA_CELL_ROWS], *mix[DRA_CELL_ROWS]; /* the old state, 1 - g */
+    dra_real       *to[DRA_CELL_ROWS];                     /* the new one; no row of h */
+    dra_real       *kept[DRA_CELL_ROWS];                   /* what the way back needs, or NULL */
+} dra_cell_step;
+
+typedef struct dra_cell_back {
+    int64_t         rows, D, ahead;
+    const dra_real *w; /* (gates D, D): rows w_row apart, readable up to whole blocks of units */
+    int64_t         w_row;
+    const dra_real *kept[DRA_CELL_ROWS], *h[DRA_CELL_ROWS], *mix[DRA_CELL_ROWS];
+    const dra_real *dy[DRA_CELL_ROWS];
+    dra_real       *d[DRA_CELL_ROWS]; /* of the new state, less dy; becomes that of the old one */
+    dra_real       *dx[DRA_CELL_ROWS], *du[DRA_CELL_ROWS]; /* (gates, D): of x and of w h + b */
+    dra_real       *swing[DRA_CELL_ROWS];                  /* added to: dbeta / g */
+    dra_real       *db;                                    /* (gates, D), added to: du of rows */
+} dra_cell_back;
+
 typedef struct dra_adamw_step { /* see src/ops/adamw.c */
     dra_real b1, new1, b2, new2, fix1, fix2, rate, s, eps, decay;
 } dra_adamw_step;
+
+typedef struct dra_norm_row { /* n = (x - c - rest) r and t = dy w, see src/ops/norm_gain.c */
+    const dra_real *x, *dy, *w;
+    dra_real       *dx; /* may be dy; NULL where it is not wanted */
+    dra_real        c, rest, r;
+} dra_norm_row;
+
+/* ---- recurrences over time: runs of T tokens, T <= DRA_RUN, of n channels -------------------- */
+
+enum { DRA_RUN = 32 };
+#define DRA_WKV_EMPTY ((dra_real)-1e30) /* p of an empty state: -infinity would make NaN */
+
+/* One timescale of an ema, see src/ops/ema.c. Rows of x, y, .. lie x_row, y_row, .. apart. */
+typedef struct dra_ema_run {
+    int64_t         n, T, x_row, y_row;
+    const int32_t  *mark; /* DRA_MARK_ bits of each token, or NULL */
+    const dra_real *x, *r;
+    const dra_real *w;   /* NULL: 1 */
+    dra_real       *m;   /* the state, from before the run to after it */
+    dra_real       *y;   /* or NULL */
+    bool            add; /* to y */
+} dra_ema_run;
+
+typedef struct dra_ema_back_run {
+    int64_t         n, T, x_row, dy_row, dx_row;
+    const int32_t  *mark;
+    const dra_real *x, *r, *w, *m, *dy; /* m: the state before the run */
+    dra_real       *dm;                 /* from after the run to before it */
+    dra_real       *dr, *dw;            /* added to */
+    dra_real       *dx;                 /* or NULL */
+    bool            add;                /* to dx */
+} dra_ema_back_run;
+
+/* See src/ops/wkv.c; state: A, B, p. */
+typedef struct dra_wkv_run {
+    int64_t         n, T, k_row, v_row, y_row;
+    const int32_t  *mark;
+    const dra_real *k, *v, *w, *u;
+    dra_real       *state[3]; /* from before the run to after it */
+    dra_real       *y;        /* or NULL */
+} dra_wkv_run;
+
+typedef struct dra_wkv_back_run {
+    int64_t         n, T, k_row, v_row, dy_row, d_row;
+    const int32_t  *mark;
+    const dra_real *k, *v, *w, *u, *state[3], *dy; /* the state before the run */
+    dra_real       *dk, *dv;                       /* each may be NULL; rows d_row apart */
+    dra_real       *dA, *dB;                       /* from after the run to before it */
+    dra_real       *dw, *du;                       /* added to */
+} dra_wkv_back_run;
 
 typedef struct dra_simd {
     const char *name;
@@ -75,19 +154,35 @@ typedef struct dra_simd {
                     dra_real c, dra_real *y); /* a (x - c - b z) */
     /* Sum of x - c, and of its squares. */
     dra_real (*moments)(int64_t n, const dra_real *x, dra_real c, dra_real *squares);
+    /* ln sum e^(x - m), m the largest element: 0 or more, NaN if m is not finite. */
+    dra_real (*log_sum)(int64_t n, const dra_real *x, dra_real *m);
+    /* dw += dy n and db += dy; returns sum t, and in *with_n sum t n. */
+    dra_real (*norm_sums)(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real *db,
+                          dra_real *with_n);
+    void (*norm_back)(int64_t n, const dra_norm_row *row, dra_real mean,
+                      dra_real slope); /* dx = r (t - mean - slope n) */
     /* p, m, v become p', m', v'; an output may be NULL or the memory of its input. */
     void (*adamw)(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
                   const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
                   dra_real *v_out);
 
+    /* What a channel gives does not depend on the channels beside it, nor on how runs are cut. */
+    void (*ema)(const dra_ema_run *s);
+    void (*ema_back)(const dra_ema_back_run *s);
+    void (*wkv)(const dra_wkv_run *s);
+    void (*wkv_back)(const dra_wkv_back_run *s);
+
     /* NULL: the op's own scalar formula serves. */
     void (*map[DRA_MAP_COUNT])(int64_t n, const dra_real *x, dra_real *y);
+    /* A row's results do not depend on the rows beside it. */
+    void (*gru)(const dra_cell_step *s);
+    void (*gru_back)(const dra_cell_back *s);
     void (*gemm)(const dra_gemm *g);
 } dra_simd;
 
 extern const dra_simd dra_simd_ref;
-extern const dra_simd dra_simd_avx2, dra_simd_avx512; /* x86-64 */
-extern const dra_simd dra_simd_neon;                  /* 64-bit ARM */
+extern const dra_simd dra_simd_avx2, dra_simd_avx512, dra_simd_avx512bf16; /* x86-64 */
+extern const dra_simd dra_simd_neon;                                       /* 64-bit ARM */
 
 /* The levels this build and processor have, best first, the reference last; NULL at the end.
  * Levels other than the reference exist for float alone. */

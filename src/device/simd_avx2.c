@@ -1,14 +1,16 @@
-/* The vector level of x86 processors with AVX2 and FMA; the code is simd_vector.h. */
+/* The vector level of x86 processors with AVX2, FMA and F16C; the code is simd_vector.h. */
 #include "device/simd.h"
 
-#if defined(__AVX2__) && defined(__FMA__) && !defined(DRA_REAL_DOUBLE)
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(DRA_REAL_DOUBLE)
 
 #include <immintrin.h>
 
 enum { VBYTES = 32, LANES = VBYTES / 4, ROWS = 6 }; /* 12 sums in the 16 registers */
 
-typedef float vf __attribute__((vector_size(VBYTES)));
-typedef vf    vmask;
+typedef float    vf __attribute__((vector_size(VBYTES)));
+typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef vf       vmask;
+typedef uint16_t vh __attribute__((vector_size(VBYTES / 2)));
 
 static inline vf vfma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 static inline vf vsqrt(vf x) { return _mm256_sqrt_ps(x); }
@@ -16,6 +18,7 @@ static inline vf vsqrt(vf x) { return _mm256_sqrt_ps(x); }
 /* Both give b where one of the two is NaN. */
 static inline vf vmin(vf a, vf b) { return _mm256_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline vu umax(vu a, vu b) { return (vu)_mm256_max_epu32((__m256i)a, (__m256i)b); }
 
 static inline vmask less(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 static inline vf    pick(vmask m, vf yes, vf no) { return _mm256_blendv_ps(no, yes, m); }
@@ -65,18 +68,21 @@ static inline float fold_max(vf v)
     return two[0] > two[1] ? two[0] : two[1];
 }
 
-/* Four floats of each of the rows 0 and 4. */
-static inline vf load_quads(const float *p, int64_t row)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * row),
-                                1);
-}
-
 /* Within each four: a0 b0 a1 b1 and a2 b2 a3 b3; a0 a1 b0 b1 and a2 a3 b2 b3. */
 static inline vf zip_low(vf a, vf b) { return _mm256_unpacklo_ps(a, b); }
 static inline vf zip_high(vf a, vf b) { return _mm256_unpackhi_ps(a, b); }
 static inline vf pair_low(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x44); }
 static inline vf pair_high(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xee); }
+
+/* The upper half of x[0] and the lower half of x[4] change places. */
+static inline void turn_quarters(vf *x)
+{
+    const vf a = x[0], b = x[4];
+    x[0] = _mm256_permute2f128_ps(a, b, 0x20);
+    x[4] = _mm256_permute2f128_ps(a, b, 0x31);
+}
+
+static inline vf from_f16(vh x) { return _mm256_cvtph_ps((__m128i)x); }
 
 #include "device/simd_vector.h"
 

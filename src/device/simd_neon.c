@@ -9,7 +9,9 @@
 enum { VBYTES = 16, LANES = VBYTES / 4, ROWS = 8 }; /* 16 sums in the 32 registers */
 
 typedef float    vf __attribute__((vector_size(VBYTES)));
-typedef uint32_t vmask __attribute__((vector_size(VBYTES)));
+typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef vu       vmask;
+typedef uint16_t vh __attribute__((vector_size(VBYTES / 2)));
 
 static inline vf vfma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 static inline vf vsqrt(vf x) { return vsqrtq_f32(x); }
@@ -17,6 +19,7 @@ static inline vf vsqrt(vf x) { return vsqrtq_f32(x); }
 /* Both give NaN where one of the two is NaN. */
 static inline vf vmin(vf a, vf b) { return vminq_f32(a, b); }
 static inline vf vmax(vf a, vf b) { return vmaxq_f32(a, b); }
+static inline vu umax(vu a, vu b) { return vmaxq_u32(a, b); }
 
 static inline vmask less(vf a, vf b) { return vcltq_f32(a, b); }
 static inline vf    pick(vmask m, vf yes, vf no) { return vbslq_f32(m, yes, no); }
@@ -49,13 +52,15 @@ static inline vf vscale(vf x, vf n)
 static inline float fold_sum(vf v) { return (v[0] + v[2]) + (v[1] + v[3]); }
 static inline float fold_max(vf v) { return vmaxvq_f32(v); }
 
-static inline vf load_quads(const float *p, int64_t row) { return vld1q_f32(p); }
-
 /* a0 b0 a1 b1 and a2 b2 a3 b3; a0 a1 b0 b1 and a2 a3 b2 b3. */
 static inline vf zip_low(vf a, vf b) { return vzip1q_f32(a, b); }
 static inline vf zip_high(vf a, vf b) { return vzip2q_f32(a, b); }
 static inline vf pair_low(vf a, vf b) { return (vf){a[0], a[1], b[0], b[1]}; }
 static inline vf pair_high(vf a, vf b) { return (vf){a[2], a[3], b[2], b[3]}; }
+
+static inline void turn_quarters(vf *x) {} /* there is one */
+
+static inline vf from_f16(vh x) { return vcvt_f32_f16((float16x4_t)x); }
 
 #include "device/simd_vector.h"
 

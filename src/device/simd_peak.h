@@ -26,6 +26,7 @@ typedef struct dra_peak {
 const dra_peak *dra_peak_ref(void);
 const dra_peak *dra_peak_avx2(void);
 const dra_peak *dra_peak_avx512(void);
+const dra_peak *dra_peak_avx512bf16(void); /* of pairs of bf16: no passes over memory */
 
 #ifdef PEAK_BYTES
 

@@ -2,8 +2,10 @@
  * order fixed by the length, which the compiler can vectorise without reordering anything. */
 #include "device/simd.h"
 
-#include <math.h>
+#include "base/shape.h"
+
 #include <string.h>
+#include <tgmath.h>
 
 enum { LANES = 16 };
 
@@ -44,15 +46,29 @@ static dra_real max(int64_t n, const dra_real *x)
     return m;
 }
 
+static dra_real exponential(dra_real x)
+{
+#ifdef DRA_REAL_DOUBLE
+    return exp(x);
+#else
+    return expf(x);
+#endif
+}
+
 static dra_real exp_sum(int64_t n, const dra_real *x, dra_real m, dra_real *y)
 {
-    for (int64_t i = 0; i < n; i++)
-#ifdef DRA_REAL_DOUBLE
-        y[i] = exp(x[i] - m);
-#else
-        y[i] = expf(x[i] - m);
-#endif
+    for (int64_t i = 0; i < n; i++) y[i] = exponential(x[i] - m);
     return sum(n, y);
+}
+
+static dra_real log_sum(int64_t n, const dra_real *x, dra_real *m)
+{
+    enum { PART = 512 };
+    dra_real part[PART], s = 0;
+    *m = max(n, x);
+    for (int64_t i = 0; i < n; i += PART)
+        s += exp_sum(n - i < PART ? n - i : PART, x + i, *m, part);
+    return log(s);
 }
 
 static void scale(int64_t n, dra_real s, dra_real *x)
@@ -115,6 +131,30 @@ static dra_real moments(int64_t n, const dra_real *x, dra_real c, dra_real *squa
     return fold(first);
 }
 
+static dra_real norm_sums(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real *db,
+                          dra_real *with_n)
+{
+    dra_real first[LANES] = {0}, second[LANES] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        const dra_real dy = row->dy[i], t = dy * row->w[i];
+        const dra_real norm = (row->x[i] - row->c - row->rest) * row->r;
+        dw[i] += dy * norm;
+        db[i] += dy;
+        first[i % LANES] += t;
+        second[i % LANES] += t * norm;
+    }
+    *with_n = fold(second);
+    return fold(first);
+}
+
+static void norm_back(int64_t n, const dra_norm_row *row, dra_real mean, dra_real slope)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const dra_real norm = (row->x[i] - row->c - row->rest) * row->r;
+        row->dx[i] = row->r * (row->dy[i] * row->w[i] - mean - slope * norm);
+    }
+}
+
 static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
                   const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
                   dra_real *v_out)
@@ -123,7 +163,7 @@ static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const 
         const dra_real d = f->s * dp[i];
         const dra_real m_new = f->b1 * m[i] + f->new1 * d;
         const dra_real v_new = f->b2 * v[i] + f->new2 * d * d;
-        const dra_real root = (dra_real)sqrt((double)(v_new * f->fix2));
+        const dra_real root = sqrt(v_new * f->fix2);
         const dra_real way = m_new * f->fix1 / (root + f->eps);
         const dra_real p_new = p[i] - f->rate * (f->decay * p[i] + way);
         if (p_out) p_out[i] = p_new;
@@ -136,13 +176,31 @@ static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const 
 
 enum { ROWS = 4, COLS = 8, DEPTH = 128, PANELS = 16 }; /* B: PANELS * COLS columns at a time */
 
-/* panel[k][i] = x[i * step + k * depth_step], zeros from n on. */
-static void pack(int width, int64_t n, int64_t depth, const dra_real *x, int64_t step,
-                 int64_t depth_step, dra_real *panel)
+typedef struct operand { /* lines along k: the rows of A, the columns of B */
+    const void *at;
+    int64_t     line, k; /* steps, in elements */
+    dra_dtype   dtype;
+    bool        round; /* to bf16 */
+} operand;
+
+static dra_real element(const operand *o, int64_t i)
+{
+    dra_real x;
+    switch (o->dtype) {
+    case DRA_BF16: x = (dra_real)dra_bf16_to_f32(((const uint16_t *)o->at)[i]); break;
+    case DRA_F16: x = (dra_real)dra_f16_to_f32(((const uint16_t *)o->at)[i]); break;
+    default: x = ((const dra_real *)o->at)[i];
+    }
+    return o->round ? (dra_real)dra_bf16_to_f32(dra_f32_to_bf16(dra_round_to_odd((double)x))) : x;
+}
+
+/* panel[k][i] = element k0 + k of line `first` + i, zeros from n lines on. */
+static void pack(int width, const operand *o, int64_t first, int64_t n, int64_t k0, int64_t depth,
+                 dra_real *panel)
 {
     for (int64_t k = 0; k < depth; k++)
         for (int i = 0; i < width; i++)
-            panel[k * width + i] = i < n ? x[i * step + k * depth_step] : 0;
+            panel[k * width + i] = i < n ? element(o, (first + i) * o->line + (k0 + k) * o->k) : 0;
 }
 
 static void multiply_panels(int64_t depth, const dra_real *a, const dra_real *b,
@@ -166,13 +224,14 @@ static void store(const dra_gemm *g, int64_t row, int64_t col, bool add,
 /* One block of columns and depth: all rows of A against the packed panels of B. */
 static void gemm_block(const dra_gemm *g, int64_t col, int64_t cols, int64_t k0, int64_t depth)
 {
-    dra_real   b[PANELS * COLS * DEPTH], a[ROWS * DEPTH];
-    const bool add = g->accumulate || k0 > 0;
+    dra_real      b[PANELS * COLS * DEPTH], a[ROWS * DEPTH];
+    const operand rows = {g->a, g->a_row, g->a_col, g->a_type, g->bf16};
+    const operand columns = {g->b, g->b_col, g->b_row, g->b_type, g->bf16};
+    const bool    add = g->accumulate || k0 > 0;
     for (int64_t j = 0; j < cols; j += COLS)
-        pack(COLS, cols - j, depth, g->b + k0 * g->b_row + (col + j) * g->b_col, g->b_col, g->b_row,
-             b + j * DEPTH);
+        pack(COLS, &columns, col + j, cols - j, k0, depth, b + j * DEPTH);
     for (int64_t i = 0; i < g->M; i += ROWS) {
-        pack(ROWS, g->M - i, depth, g->a + i * g->a_row + k0 * g->a_col, g->a_row, g->a_col, a);
+        pack(ROWS, &rows, i, g->M - i, k0, depth, a);
         for (int64_t j = 0; j < cols; j += COLS) {
             dra_real acc[ROWS][COLS] = {{0}};
             multiply_panels(depth, a, b + j * DEPTH, acc);
@@ -193,6 +252,9 @@ static void gemm(const dra_gemm *g)
     }
 }
 
+#include "device/simd_cell_ref.h"
+#include "device/simd_recur_ref.h"
+
 const dra_simd dra_simd_ref = {.name = "ref",
                                .dot = dot,
                                .sum = sum,
@@ -208,5 +270,14 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .center = center,
                                .combine = combine,
                                .moments = moments,
+                               .log_sum = log_sum,
+                               .norm_sums = norm_sums,
+                               .norm_back = norm_back,
                                .adamw = adamw,
+                               .ema = ema,
+                               .ema_back = ema_back,
+                               .wkv = wkv,
+                               .wkv_back = wkv_back,
+                               .gru = gru,
+                               .gru_back = gru_back,
                                .gemm = gemm};

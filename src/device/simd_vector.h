@@ -1,6 +1,6 @@
 /* The micro-kernels on vectors of floats: one source for every width. A level's file (simd_avx2.c,
- * ...) gives the width and a handful of helpers - vfma, vmin, vmax, vsqrt, vscale, less, pick,
- * load_part, ... - then includes this and exports VECTOR_TABLE.
+ * ...) gives the width and a handful of helpers - vfma, vmin, vmax, umax, vsqrt, vscale, less,
+ * pick, load_part, ... - then includes this and exports VECTOR_TABLE.
  *
  * Ends of rows go through the same code as the rest, with lanes that are not there filled and not
  * stored: a pointwise result depends on its element alone. Sums have an order fixed by length. */
@@ -14,8 +14,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 
-typedef int32_t  vi __attribute__((vector_size(VBYTES)));
-typedef uint32_t vu __attribute__((vector_size(VBYTES)));
+typedef int32_t vi __attribute__((vector_size(VBYTES)));
 
 static inline vf vset(float x) { return x - (vf){0}; } /* keeps the sign of -0 */
 
@@ -226,6 +225,11 @@ static void adamw(int64_t n, const dra_adamw_step *step, const float *dp, const 
     }
 }
 
+#include "device/simd_rows.h"
+#include "device/simd_recur.h"
+
+#include "device/simd_cell.h"
+
 /* ---- maps ------------------------------------------------------------------------------------ */
 
 static ALWAYS_INLINE void map(int64_t n, const float *x, float *y, vf (*f)(vf))
@@ -264,8 +268,10 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
 #define VECTOR_TABLE(level)                                                                        \
     {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum, .scale = scale,        \
      .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
-     .center = center,                                                                             \
-     .combine = combine, .moments = moments, .adamw = adamw, .gemm = gemm,                         \
+     .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
+     .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \
+     .ema_back = ema_back, .wkv_back = wkv_back, .gemm = gemm,                                     \
+     .gru = gru, .gru_back = gru_back,                                                             \
      .map = {[DRA_MAP_NEG] = map_neg,                                                              \
              [DRA_MAP_ABS] = map_abs,                                                              \
              [DRA_MAP_EXP] = map_exp,                                                              \

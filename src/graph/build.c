@@ -170,6 +170,11 @@ static dra_status check_type(dra_graph *g, const char *what, const dra_type *t)
     return DRA_OK;
 }
 
+static dra_value handle(const dra_graph *g, size_t i)
+{
+    return (dra_value){(uint32_t)i | g->tag << DRA_TAG_SHIFT};
+}
+
 static dra_value value_new(dra_graph *g, dra_value_info info)
 {
     if (g->values.n > DRA_INDEX_MASK) {
@@ -180,16 +185,16 @@ static dra_value value_new(dra_graph *g, dra_value_info info)
         out_of_memory(g);
         return (dra_value){0};
     }
-    return (dra_value){(uint32_t)(g->values.n - 1) | g->tag << DRA_TAG_SHIFT};
+    return handle(g, g->values.n - 1);
 }
 
-static bool name_is_free(const dra_graph *g, const char *name)
+dra_value dra_find_input(const dra_graph *g, const char *name)
 {
     for (size_t i = 1; i < g->values.n; i++) {
         const dra_value_info *v = g->values.at[i];
-        if (v->role != DRA_ROLE_NODE && strcmp(v->name, name) == 0) return false;
+        if (v->role != DRA_ROLE_NODE && v->name && strcmp(v->name, name) == 0) return handle(g, i);
     }
-    return true;
+    return (dra_value){0};
 }
 
 static dra_value named_value(dra_graph *g, const char *what, dra_role role, const char *name,
@@ -202,7 +207,7 @@ static dra_value named_value(dra_graph *g, const char *what, dra_role role, cons
     else if (g->parent)
         dra_build_fail(g, what, DRA_ERR_VALUE, "'%s' inside a region; hand it in as an input",
                        name);
-    else if (!name_is_free(g, name))
+    else if (dra_find_input(g, name).id)
         dra_build_fail(g, what, DRA_ERR_NAME, "'%s' is there already", name);
     else if (check_type(g, what, &t) == DRA_OK) {
         const char *copy = dra_arena_text(&g->arena, name);
@@ -229,6 +234,13 @@ dra_value dra_state(dra_graph *g, const char *name, dra_dtype dtype, dra_shape s
 
 /* ---- outputs --------------------------------------------------------------------------------- */
 
+dra_value dra_find_output(const dra_graph *g, const char *name)
+{
+    for (size_t i = 0; i < g->outputs.n; i++)
+        if (strcmp(dra_output_at(g, i)->name, name) == 0) return dra_output_at(g, i)->value;
+    return (dra_value){0};
+}
+
 static void add_output(dra_graph *g, const char *what, const char *name, dra_value v,
                        dra_value donor)
 {
@@ -241,11 +253,9 @@ static void add_output(dra_graph *g, const char *what, const char *name, dra_val
         dra_build_fail(g, what, DRA_ERR_NAME, "needs a name");
         return;
     }
-    for (size_t i = 0; i < g->outputs.n; i++) {
-        if (strcmp(dra_output_at(g, i)->name, name) == 0) {
-            dra_build_fail(g, what, DRA_ERR_NAME, "'%s' is there already", name);
-            return;
-        }
+    if (dra_find_output(g, name).id) {
+        dra_build_fail(g, what, DRA_ERR_NAME, "'%s' is there already", name);
+        return;
     }
     const dra_output_info info = {dra_arena_text(&g->arena, name), v, donor};
     if (!info.name || !dra_list_push(&g->outputs, dra_arena_copy(&g->arena, &info, sizeof info)))
@@ -316,6 +326,18 @@ uint64_t dra_scope_hash(const dra_graph *g, const char *name) /* FNV-1a */
         for (const char *p = part[i]; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001b3u;
     return h;
 }
+
+/* ---- precision ------------------------------------------------------------------------------- */
+
+void dra_set_precision(dra_graph *g, dra_precision precision)
+{
+    if (precision != DRA_PRECISION_FULL && precision != DRA_PRECISION_BF16)
+        dra_build_fail(g, "precision", DRA_ERR_VALUE, "no precision number %d", (int)precision);
+    else
+        g->precision = precision;
+}
+
+dra_precision dra_graph_precision(const dra_graph *g) { return g->precision; }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
@@ -392,6 +414,7 @@ dra_graph *dra_body_create(dra_graph *g, int n_in, const dra_type *in, dra_value
         return NULL;
     }
     memcpy(body->scope, g->scope, sizeof body->scope);
+    body->precision = g->precision;
     for (int i = 0; i < n_in; i++) {
         in_values[i] = value_new(
             body, (dra_value_info){.type = in[i], .role = DRA_ROLE_INPUT, .name = ""});

@@ -33,18 +33,19 @@ typedef struct dra_list {
 } dra_list;
 
 struct dra_graph {
-    dra_arena  arena;
-    dra_error  error;
-    dra_list   values;  /* dra_value_info *; slot 0 is the null value */
-    dra_list   nodes;   /* dra_node *, in an order in which they can run */
-    dra_list   outputs; /* dra_output_info * */
-    dra_list   bodies;  /* dra_graph *: sub-graphs owned by this one */
-    dra_graph *parent;  /* NULL for the outermost */
-    uint32_t   tag;     /* high bits of every handle: tells the graphs of one family apart */
-    uint32_t   tags;    /* of the outermost: how many were given out */
-    char       scope[256];
-    char       type_text[4][64];
-    unsigned   next_text;
+    dra_arena     arena;
+    dra_error     error;
+    dra_list      values;    /* dra_value_info *; slot 0 is the null value */
+    dra_list      nodes;     /* dra_node *, in an order in which they can run */
+    dra_list      outputs;   /* dra_output_info * */
+    dra_list      bodies;    /* dra_graph *: sub-graphs owned by this one */
+    dra_graph    *parent;    /* NULL for the outermost */
+    uint32_t      tag;       /* high bits of every handle: tells the graphs of one family apart */
+    uint32_t      tags;      /* of the outermost: how many were given out */
+    dra_precision precision; /* of products built from here on */
+    char          scope[256];
+    char          type_text[4][64];
+    unsigned      next_text;
 };
 
 enum {

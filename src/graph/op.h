@@ -100,6 +100,9 @@ const char *dra_type_text(dra_graph *g, dra_value v);
 dra_status dra_expect_dtype(dra_graph *g, const dra_node *n, int i, const char *name,
                             dra_dtype dtype);
 
+/* What products built now are to compute in, see dra_set_precision(). */
+dra_precision dra_graph_precision(const dra_graph *g);
+
 /* Hash of the scopes around the node being built and `name`: the "op path" of random numbers. */
 uint64_t dra_scope_hash(const dra_graph *g, const char *name);
 

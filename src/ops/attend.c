@@ -149,6 +149,8 @@ static bool check_numbers(dra_graph *g, const attention *x)
                       f->topk > 0 ? "topk"
                       : f->hard   ? "hard"
                                   : "scores");
+    if (f->lse && (f->path == DRA_ATTEND_PLAIN || f->topk > 0 || f->hard || f->scores))
+        return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
 }
 
@@ -270,6 +272,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     const dra_attend_config zero = {0}, *f = config ? config : &zero;
     attention               x = {.config = f, .q = q, .k = k, .v = v};
     if (f->scores) *f->scores = (dra_value){0};
+    if (f->lse) *f->lse = (dra_value){0};
     if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x)) return (dra_value){0};
     const int64_t D = dra_type_of(g, q)->shape.dim[3];
     x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
@@ -282,7 +285,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
         if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);
-    return dra_attend_tiled(g, q, k, v, x.option, &x.a);
+    return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
 }
 
 /* hi = pos + t + 1, lo = max(0, hi - window) */

@@ -43,7 +43,7 @@ int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int
 
 /* y = attention by the tiled path; option: DRA_ATTEND_OPTIONS values, null where there is none. */
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
-                           const dra_value *option, const dra_attend_attr *a);
+                           const dra_value *option, const dra_attend_attr *a, dra_value *lse);
 
 /* ---- positions and dropout ------------------------------------------------------------------- */
 

@@ -5,7 +5,8 @@
  * e^m; when m grows, both shrink by e^(m_old - m_new). [Milakov, Gimelshein 2018: Online normalizer
  * calculation for softmax; Dao et al. 2022: FlashAttention]
  * Dropout acts on the weights after the sum. A query that sees nothing has y = 0.
- * Gradient: attend_back.c computes p again from lse. */
+ * Gradient: attend_back.c computes p again from lse. An upstream of lse itself adds p_tj dlse_t to
+ * ds_tj, so it joins delta_t there. */
 #include <string.h>
 #include <tgmath.h>
 
@@ -25,11 +26,15 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 {
     const dra_attend_attr *a = n->attr;
     dra_value              in[DRA_ATTEND_INPUTS + 3];
-    if (!dy[0].id) return;
+    if (!dy[0].id && !dy[1].id) return;
     memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
-    in[n->n_in] = dy[0];
+    in[n->n_in] = dy[0].id ? dy[0] : dra_zeros(g, dra_shape_of(g, n->out[0]));
     in[n->n_in + 1] = n->out[1];
-    in[n->n_in + 2] = dra_sum_last(g, dra_mul(g, dy[0], n->out[0]));
+    in[n->n_in + 2] = dra_sum_last(g, dra_mul(g, in[n->n_in], n->out[0]));
+    if (dy[1].id) {
+        const dra_value dlse = dra_reshape(g, dy[1], dra_shape_of(g, in[n->n_in + 2]));
+        in[n->n_in + 2] = dra_sub(g, in[n->n_in + 2], dlse);
+    }
     const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
     if (!back) return;
     dx[0] = back->out[0]; /* dq, distance, dbias, dk, dv */
@@ -89,7 +94,7 @@ static void tile(const dra_call *c, int64_t i)
         absorb(&t, j0, s, m, l, y);
         if (y) dra_attend_times(&t, s, &c->in[2], j0, y);
     }
-    for (int64_t r = 0; r < t.rows; r++) { /* l = 0: saw nothing, y is 0 and lse is never used */
+    for (int64_t r = 0; r < t.rows; r++) { /* l = 0: saw nothing, y is 0 */
         if (y && l[r] != 0) c->simd->scale(n.E, 1 / l[r], y + r * n.E);
         if (lse) lse[row * n.T + t0 + r] = l[r] != 0 ? m[r] + log(l[r]) : 0;
     }
@@ -112,12 +117,14 @@ const dra_kernel dra_cpu_attend = {&dra_op_attend, DRA_REALS | DRA_BIT(DRA_I32) 
                                    tiles, tile};
 
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
-                           const dra_value *option, const dra_attend_attr *a)
+                           const dra_value *option, const dra_attend_attr *a, dra_value *lse)
 {
     dra_attend_attr own = *a;
     dra_value       in[DRA_ATTEND_INPUTS] = {q, k, v};
     uint32_t        bits = (1u << DRA_ATTEND_OPTIONS) - 1;
     if (!(a->dropout > 0)) bits &= ~(1u << DRA_ATTEND_KEY | 1u << DRA_ATTEND_ROW);
-    const int n = dra_attend_append(option, bits, in, 3, &own);
-    return dra_add_op(g, &dra_op_attend, n, in, &own);
+    const dra_node *node = dra_node_add(g, &dra_op_attend,
+                                        dra_attend_append(option, bits, in, 3, &own), in, &own);
+    if (lse) *lse = node ? node->out[1] : (dra_value){0};
+    return node ? node->out[0] : (dra_value){0};
 }

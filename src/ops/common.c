@@ -108,6 +108,14 @@ dra_status dra_infer_same(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
+dra_status dra_expect_factor(dra_graph *g, const char *op, const char *name, dra_value v)
+{
+    const dra_dtype found = dra_type_of(g, v)->dtype;
+    if (DRA_BIT(found) & DRA_FACTORS) return DRA_OK;
+    return dra_build_fail(g, op, DRA_ERR_DTYPE, "%s is %s, expected %s, bf16 or f16", name,
+                          dra_dtype_get(found)->name, dra_dtype_get(DRA_REAL)->name);
+}
+
 bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out)
 {
     *out = (dra_shape){.rank = a->rank > b->rank ? a->rank : b->rank};
@@ -151,6 +159,11 @@ dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape)
     return dra_reshape(g, dy, shape);
 }
 
+const void *dra_element(const void *data, dra_dtype dtype, int64_t offset)
+{
+    return (const unsigned char *)data + offset * (int64_t)dra_dtype_bytes(dtype);
+}
+
 int64_t dra_offset_of(const dra_tensor *t, int64_t i)
 {
     int64_t offset = 0;
@@ -171,27 +184,13 @@ static int32_t to_i32(double x)
     return (int32_t)x;
 }
 
-/* To float on the way to a narrower float: rounded to odd, so that the second rounding to nearest
- * even sees on which side of a tie x was. */
-static float on_the_way(double x)
-{
-    float    f = (float)x;
-    uint32_t bits;
-    if (isnan(x) || (double)f == x) return f;
-    memcpy(&bits, &f, sizeof bits);
-    if (fabs((double)f) > fabs(x)) bits--; /* towards zero */
-    bits |= 1u;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
 void dra_store_number(dra_dtype t, void *p, double x)
 {
     switch (t) {
     case DRA_F32: *(float *)p = (float)x; break;
     case DRA_F64: *(double *)p = x; break;
-    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16(on_the_way(x)); break;
-    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16(on_the_way(x)); break;
+    case DRA_BF16: *(uint16_t *)p = dra_f32_to_bf16(dra_round_to_odd(x)); break;
+    case DRA_F16: *(uint16_t *)p = dra_f32_to_f16(dra_round_to_odd(x)); break;
     case DRA_I32: *(int32_t *)p = to_i32(x); break;
     case DRA_BOOL: *(uint8_t *)p = x != 0; break;
     case DRA_DTYPE_COUNT: break;

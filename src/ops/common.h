@@ -29,6 +29,11 @@ int dra_axis_of(int axis, int32_t rank);
 /* All inputs real and of one shape; out[0] of the same type. */
 dra_status dra_infer_same(dra_graph *g, const dra_node *n, dra_type *out);
 
+/* Factors of products: real, or stored in bf16 or f16. Refuses a value called `name` of another
+ * dtype. */
+enum { DRA_FACTORS = DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) };
+dra_status dra_expect_factor(dra_graph *g, const char *op, const char *name, dra_value v);
+
 /* Broadcasts two shapes against each other; false when they do not fit. */
 bool dra_broadcast_shapes(const dra_shape *a, const dra_shape *b, dra_shape *out);
 
@@ -40,6 +45,9 @@ dra_value dra_zeros(dra_graph *g, dra_shape shape);
 
 /* Sums dy over the axes along which `x` (any value with x's shape rank <= dy's) was broadcast. */
 dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape);
+
+/* Where element number `offset` of some memory lies. */
+const void *dra_element(const void *data, dra_dtype dtype, int64_t offset);
 
 /* Index of a tensor's element: offset of row-major number i. */
 int64_t dra_offset_of(const dra_tensor *t, int64_t i);

@@ -7,7 +7,7 @@
 
 #include "ops/cross_entropy.h"
 
-enum { ROWS = 16, CHUNK = 512 }; /* rows of a tile; values of e^x held at a time */
+enum { ROWS = 16 }; /* of a tile */
 
 /* ---- one row --------------------------------------------------------------------------------- */
 
@@ -23,11 +23,8 @@ bool dra_row_valid(const dra_call *c, int64_t tile, int64_t row, int64_t V, int3
 real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, real *lse)
 {
     const real s = (real)((const dra_cross_entropy_config *)c->attr)->smoothing;
-    const real m = c->simd->max(V, x);
-    real       part[CHUNK], sum = 0;
-    for (int64_t k = 0; k < V; k += CHUNK)
-        sum += c->simd->exp_sum(dra_imin(CHUNK, V - k), x + k, m, part);
-    const real log_sum = log(sum);
+    real       m;
+    const real log_sum = c->simd->log_sum(V, x, &m);
     real       expected = x[target] - m;
     if (s != 0) expected = (1 - s) * expected + s * (c->simd->sum(V, x) / (real)V - m);
     *lse = m + log_sum;

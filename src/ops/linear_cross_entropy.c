@@ -12,9 +12,15 @@
 enum {
     BLOCK = 256, /* tokens at a time: dw is read and written once for each block */
     ROWS = 256,  /* of a product's tile, as in matmul.c */
-    COLUMNS = 128,
-    LOSS_ROWS = 16 /* of a tile of losses */
+    COLUMNS = 384,
+    DX_COLUMNS = 128, /* its tiles are few and long */
+    LOSS_ROWS = 16    /* of a tile of losses */
 };
+
+typedef struct head_attr {
+    dra_cross_entropy_config loss; /* first: what rows of losses are told by */
+    dra_precision            precision;
+} head_attr;
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -22,7 +28,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     const dra_shape *target = &dra_type_of(g, n->in[2])->shape;
     dra_status       st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
     size_t           bytes;
-    if (st == DRA_OK) st = dra_expect_dtype(g, n, 1, "w", DRA_REAL);
+    if (st == DRA_OK) st = dra_expect_factor(g, n->op->name, "w", n->in[1]);
     if (st == DRA_OK) st = dra_expect_dtype(g, n, 2, "target", DRA_I32);
     if (st != DRA_OK) return st;
     if (x->rank != 2 || w->rank != 2 || x->dim[1] != w->dim[1])
@@ -93,14 +99,14 @@ static size_t scratch(const dra_call *c)
     return HEAD + ((size_t)N + (size_t)dra_imin(N, BLOCK) * (size_t)V) * sizeof(real);
 }
 
-static int64_t product_tiles(int64_t M, int64_t N)
+static int64_t product_tiles(int64_t M, int64_t N, int64_t columns)
 {
-    return dra_div_up(M, ROWS) * dra_div_up(N, COLUMNS);
+    return dra_div_up(M, ROWS) * dra_div_up(N, columns);
 }
 
 static int64_t dx_tiles(const dra_call *c, const work *w)
 {
-    return c->out[1].data ? product_tiles(w->rows, w->C) : 0;
+    return c->out[1].data ? product_tiles(w->rows, w->C, DX_COLUMNS) : 0;
 }
 
 static int64_t tiles(const dra_call *c)
@@ -108,9 +114,10 @@ static int64_t tiles(const dra_call *c)
     const work w = work_of(c);
     switch (w.part) {
     case COUNT_ROWS: return 1;
-    case LOGITS: return product_tiles(w.rows, w.V);
+    case LOGITS: return product_tiles(w.rows, w.V, COLUMNS);
     case LOSSES: return dra_div_up(w.rows, LOSS_ROWS);
-    case GRADIENTS: return dx_tiles(c, &w) + (c->out[2].data ? product_tiles(w.V, w.C) : 0);
+    case GRADIENTS:
+        return dx_tiles(c, &w) + (c->out[2].data ? product_tiles(w.V, w.C, COLUMNS) : 0);
     case MEAN: break;
     }
     return 1;
@@ -136,17 +143,18 @@ static void count_rows(const dra_call *c, const work *w)
 }
 
 /* Cuts tile i of the product out of m: whole operands in, one block of rows and columns left. */
-static void run_product(const dra_call *c, dra_gemm m, int64_t i)
+static void run_product(const dra_call *c, dra_gemm m, int64_t columns, int64_t i)
 {
     const int64_t row_blocks = dra_div_up(m.M, ROWS);
-    const int64_t row = i % row_blocks * ROWS, column = i / row_blocks * COLUMNS;
+    const int64_t row = i % row_blocks * ROWS, column = i / row_blocks * columns;
     m.M = dra_imin(ROWS, m.M - row);
-    m.N = dra_imin(COLUMNS, m.N - column);
+    m.N = dra_imin(columns, m.N - column);
     m.c += row * m.c_row + column;
     if (m.K > 0) { /* else a and b may have no memory */
-        m.a += row * m.a_row;
-        m.b += column * m.b_col;
+        m.a = dra_element(m.a, m.a_type, row * m.a_row);
+        m.b = dra_element(m.b, m.b_type, column * m.b_col);
     }
+    m.bf16 = ((const head_attr *)c->attr)->precision == DRA_PRECISION_BF16;
     c->simd->gemm(&m);
 }
 
@@ -169,7 +177,9 @@ static dra_gemm logits_product(const dra_call *c, const work *w)
                       .b_row = w_step[1],
                       .b_col = w_step[0],
                       .c = w->logits,
-                      .c_row = w->V};
+                      .c_row = w->V,
+                      .a_type = DRA_REAL,
+                      .b_type = c->in[1].dtype};
 }
 
 /* dx = dZ w */
@@ -185,7 +195,9 @@ static dra_gemm dx_product(const dra_call *c, const work *w)
                       .b_row = c->in[1].stride[0],
                       .b_col = c->in[1].stride[1],
                       .c = (real *)c->out[1].data + w->first * w->C,
-                      .c_row = w->C};
+                      .c_row = w->C,
+                      .a_type = DRA_REAL,
+                      .b_type = c->in[1].dtype};
 }
 
 /* dw += dZ^T x */
@@ -202,7 +214,9 @@ static dra_gemm dw_product(const dra_call *c, const work *w)
                       .b_col = c->in[0].stride[1],
                       .c = c->out[2].data,
                       .c_row = w->C,
-                      .accumulate = w->first > 0};
+                      .accumulate = w->first > 0,
+                      .a_type = DRA_REAL,
+                      .b_type = DRA_REAL};
 }
 
 /* Losses of rows of Z; where a gradient is wanted, dZ takes their place. */
@@ -234,13 +248,13 @@ static void tile(const dra_call *c, int64_t i)
     const work w = work_of(c);
     switch (w.part) {
     case COUNT_ROWS: count_rows(c, &w); break;
-    case LOGITS: run_product(c, logits_product(c, &w), i); break;
+    case LOGITS: run_product(c, logits_product(c, &w), COLUMNS, i); break;
     case LOSSES: losses(c, &w, i); break;
     case GRADIENTS:
         if (i < dx_tiles(c, &w))
-            run_product(c, dx_product(c, &w), i);
+            run_product(c, dx_product(c, &w), DX_COLUMNS, i);
         else
-            run_product(c, dw_product(c, &w), i - dx_tiles(c, &w));
+            run_product(c, dw_product(c, &w), COLUMNS, i - dx_tiles(c, &w));
         break;
     case MEAN: mean(c, &w); break;
     }
@@ -251,30 +265,32 @@ static dra_cost cost(const dra_call *c)
     const work   w = work_of(c);
     const double product = 2.0 * (double)w.N * (double)w.V * (double)w.C;
     const double x = (double)w.N * (double)w.C * sizeof(real);
-    const double head = (double)w.V * (double)w.C * sizeof(real);
+    const double elements = (double)w.V * (double)w.C;
+    const double head = elements * (double)dra_dtype_bytes(c->in[1].dtype);
     const bool   dx = c->out[1].data != NULL, dw = c->out[2].data != NULL;
-    return (dra_cost){.flops = product * (1 + dx + dw), .bytes = x * (1 + dx) + head * (1 + dw)};
+    return (dra_cost){.flops = product * (1 + dx + dw),
+                      .bytes = x * (1 + dx) + head + elements * dw * sizeof(real)};
 }
 
 const dra_op     dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
                                                 .n_in = 3,
                                                 .n_out = 3,
-                                                .attr_size = sizeof(dra_cross_entropy_config),
+                                                .attr_size = sizeof(head_attr),
                                                 .infer = infer,
                                                 .gradient = gradient,
                                                 .cost = cost};
 const dra_kernel dra_cpu_linear_cross_entropy = {
-    &dra_op_linear_cross_entropy, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, stages, scratch};
+    &dra_op_linear_cross_entropy, DRA_FACTORS | DRA_BIT(DRA_I32), tiles, tile, stages, scratch};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
 dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w, dra_value target,
                                    const dra_cross_entropy_config *config)
 {
-    const char *const        name = dra_op_linear_cross_entropy.name;
-    const dra_value          given[] = {x, w, target};
-    dra_cross_entropy_config attr;
-    if (!dra_check_values(g, name, 3, given) || !dra_loss_config(g, name, config, &attr))
+    const char *const name = dra_op_linear_cross_entropy.name;
+    const dra_value   given[] = {x, w, target};
+    head_attr         attr = {.precision = dra_graph_precision(g)};
+    if (!dra_check_values(g, name, 3, given) || !dra_loss_config(g, name, config, &attr.loss))
         return (dra_value){0};
     dra_shape  rows = dra_shape_of(g, x);
     const bool fits = --rows.rank >= 0 && dra_shape_equal(&rows, &dra_type_of(g, target)->shape);

@@ -1,13 +1,20 @@
 /* matmul: y = a b for matrices in the last two axes, leading axes broadcast against each other.
  *   a (..., M, K)   b (..., K, N)   y (..., M, N)   y_mn = sum_k a_mk b_kn, 0 for K = 0
  * Gradient: da = dy b^T, db = a^T dy, summed over the leading axes along which a or b was repeated.
- * linear: y = x w^T + b, made of one matmul over all rows of x. */
+ * linear: y = x w^T + b, made of one matmul over all rows of x.
+ * An operand may be stored in bf16 or f16: it is widened while it is read, its gradient is real.
+ * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include "ops/common.h"
 
-enum { ROWS = 256, COLUMNS = 128 }; /* of y in a tile: packing b pays by its rows */
+/* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
+ * tiles they are narrow, so that all threads have some. */
+enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16 };
+
+extern const dra_op dra_op_matmul;
 
 typedef struct matmul_attr {
     bool db_as_turned; /* b is a transposed view: lay db out in the order of what b looks at */
+    dra_precision precision; /* of the product and its gradients */
 } matmul_attr;
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -30,8 +37,8 @@ static dra_shape with_matrix(dra_shape lead, int64_t rows, int64_t columns)
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *a = &dra_type_of(g, n->in[0])->shape, *b = &dra_type_of(g, n->in[1])->shape;
-    dra_status       st = dra_expect_dtype(g, n, 0, "a", DRA_REAL);
-    if (st == DRA_OK) st = dra_expect_dtype(g, n, 1, "b", DRA_REAL);
+    dra_status       st = dra_expect_factor(g, n->op->name, "a", n->in[0]);
+    if (st == DRA_OK) st = dra_expect_factor(g, n->op->name, "b", n->in[1]);
     if (st != DRA_OK) return st;
     const char *a_text = dra_type_text(g, n->in[0]), *b_text = dra_type_text(g, n->in[1]);
     if (a->rank < 2 || b->rank < 2)
@@ -64,27 +71,34 @@ static dra_value fold_rows(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(rows, s.dim[s.rank - 1]));
 }
 
+static dra_value product(dra_graph *g, dra_value a, dra_value b, matmul_attr attr)
+{
+    const dra_value in[] = {a, b};
+    return dra_add_op(g, &dra_op_matmul, 2, in, &attr);
+}
+
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const matmul_attr *attr = n->attr;
+    const matmul_attr  plain = {false, attr->precision};
     const dra_shape    a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
     const dra_shape    b_lead = leading(&b_shape);
     dra_value          a = n->in[0], up = dy[0];
-    dx[0] = dra_unbroadcast(g, dra_matmul(g, up, turn(g, n->in[1])), a_shape);
+    dx[0] = dra_unbroadcast(g, product(g, up, turn(g, n->in[1]), plain), a_shape);
     /* One b for all of a: the sum over leading axes is part of one product over all rows. */
     if (dra_shape_count(&b_lead) == 1) {
         a = fold_rows(g, a);
         up = fold_rows(g, up);
     }
-    const dra_value db = attr->db_as_turned ? turn(g, dra_matmul(g, turn(g, up), a))
-                                            : dra_matmul(g, turn(g, a), up);
+    const dra_value db = attr->db_as_turned ? turn(g, product(g, turn(g, up), a, plain))
+                                            : product(g, turn(g, a), up, plain);
     dx[1] = dra_unbroadcast(g, db, b_shape);
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
 typedef struct sizes {
-    int64_t M, N, K, batch, row_blocks, column_blocks;
+    int64_t M, N, K, batch, row_blocks, column_blocks, columns;
 } sizes;
 
 static sizes sizes_of(const dra_call *c)
@@ -96,7 +110,9 @@ static sizes sizes_of(const dra_call *c)
                           .K = dra_last(&c->in[0]),
                           .batch = dra_shape_count(&lead)};
     s.row_blocks = dra_div_up(s.M, ROWS);
-    s.column_blocks = dra_div_up(s.N, COLUMNS);
+    const bool many = s.batch * s.row_blocks * dra_div_up(s.N, COLUMNS) >= MANY;
+    s.columns = many ? COLUMNS : NARROW;
+    s.column_blocks = dra_div_up(s.N, s.columns);
     return s;
 }
 
@@ -122,24 +138,30 @@ static int64_t matrix_offset(const dra_tensor *x, const dra_shape *y, int64_t i)
 /* Neighbouring tiles share columns of b, usually the larger operand. */
 static void tile(const dra_call *c, int64_t i)
 {
-    const sizes       s = sizes_of(c);
-    const dra_tensor *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
-    const int64_t     row = i % s.row_blocks * ROWS;
-    const int64_t     column = i / s.row_blocks % s.column_blocks * COLUMNS;
-    const int64_t     batch = i / (s.row_blocks * s.column_blocks);
+    const sizes        s = sizes_of(c);
+    const matmul_attr *attr = c->attr;
+    const dra_tensor  *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    const int64_t      row = i % s.row_blocks * ROWS;
+    const int64_t      column = i / s.row_blocks % s.column_blocks * s.columns;
+    const int64_t      batch = i / (s.row_blocks * s.column_blocks);
     const int64_t *a_step = a->stride + a->shape.rank - 2, *b_step = b->stride + b->shape.rank - 2;
     dra_gemm       m = {.M = dra_imin(ROWS, s.M - row),
-                        .N = dra_imin(COLUMNS, s.N - column),
+                        .N = dra_imin(s.columns, s.N - column),
                         .K = s.K,
                         .a_row = a_step[0],
                         .a_col = a_step[1],
                         .b_row = b_step[0],
                         .b_col = b_step[1],
                         .c = (real *)y->data + (batch * s.M + row) * s.N + column,
-                        .c_row = s.N};
+                        .c_row = s.N,
+                        .bf16 = attr->precision == DRA_PRECISION_BF16,
+                        .a_type = a->dtype,
+                        .b_type = b->dtype};
     if (s.K > 0) { /* else a and b are empty and may have no memory */
-        m.a = (const real *)a->data + matrix_offset(a, &y->shape, batch) + row * a_step[0];
-        m.b = (const real *)b->data + matrix_offset(b, &y->shape, batch) + column * b_step[1];
+        const int64_t a_at = matrix_offset(a, &y->shape, batch) + row * a_step[0];
+        const int64_t b_at = matrix_offset(b, &y->shape, batch) + column * b_step[1];
+        m.a = dra_element(a->data, a->dtype, a_at);
+        m.b = dra_element(b->data, b->dtype, b_at);
     }
     c->simd->gemm(&m);
 }
@@ -159,26 +181,26 @@ const dra_op     dra_op_matmul = {.name = "matmul",
                                   .infer = infer,
                                   .gradient = gradient,
                                   .cost = cost};
-const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_REALS, tiles, tile};
+const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
 dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b)
 {
-    const dra_value in[] = {a, b};
-    return dra_add_op(g, &dra_op_matmul, 2, in, &(matmul_attr){false});
+    return product(g, a, b, (matmul_attr){false, dra_graph_precision(g)});
 }
 
 static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
 {
-    static const char *const names[] = {"x", "w", "b"};
+    static const char *const names[] = {"x", "w"};
     const dra_value          in[] = {x, w, b};
     if (!dra_check_values(g, "linear", b.id ? 3 : 2, in)) return false;
-    for (int i = 0; i < (b.id ? 3 : 2); i++) {
-        const dra_dtype found = dra_type_of(g, in[i])->dtype;
-        if (found == DRA_REAL) continue;
-        dra_build_fail(g, "linear", DRA_ERR_DTYPE, "%s is %s, expected %s", names[i],
-                       dra_dtype_get(found)->name, dra_dtype_get(DRA_REAL)->name);
+    for (int i = 0; i < 2; i++)
+        if (dra_expect_factor(g, "linear", names[i], in[i]) != DRA_OK) return false;
+    if (b.id && dra_type_of(g, b)->dtype != DRA_REAL) {
+        dra_build_fail(g, "linear", DRA_ERR_DTYPE, "b is %s, expected %s",
+                       dra_dtype_get(dra_type_of(g, b)->dtype)->name,
+                       dra_dtype_get(DRA_REAL)->name);
         return false;
     }
     const dra_shape *xs = &dra_type_of(g, x)->shape, *ws = &dra_type_of(g, w)->shape;
@@ -200,8 +222,8 @@ dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     if (!check_linear(g, x, w, b)) return (dra_value){0};
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
-    const dra_value in[] = {fold_rows(g, x), turn(g, w)};
-    const dra_value y = dra_add_op(g, &dra_op_matmul, 2, in, &(matmul_attr){true});
+    const matmul_attr attr = {true, dra_graph_precision(g)};
+    const dra_value   y = product(g, fold_rows(g, x), turn(g, w), attr);
     if (b.id) return dra_reshape(g, dra_add(g, y, b), shape);
     return dra_reshape(g, y, shape);
 }

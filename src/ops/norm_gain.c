@@ -48,7 +48,7 @@ static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-/* More rows a tile than elsewhere: each tile costs three rows of scratch. */
+/* More rows a tile than elsewhere: each tile costs two rows of scratch. */
 static int64_t rows_a_tile(const dra_call *c) { return dra_imax(64, 65536 / dra_last(&c->in[X])); }
 
 static int64_t row_tiles(const dra_call *c)
@@ -62,45 +62,43 @@ static int64_t back_tiles(const dra_call *c) { return c->stage == 0 ? row_tiles(
 
 static size_t back_scratch(const dra_call *c)
 {
-    return (size_t)(3 * row_tiles(c) * dra_last(&c->in[X])) * sizeof(real);
+    return (size_t)(2 * row_tiles(c) * dra_last(&c->in[X])) * sizeof(real);
 }
 
-/* One row; n, dw and db are rows of scratch, dw and db of this tile's sums. */
-static void back_row(const dra_call *c, int64_t row, real *n, real *dw, real *db)
+/* dw and db: this tile's sums. */
+static void back_row(const dra_call *c, int64_t row, real *dw, real *db)
 {
-    const norm_attr *a = c->attr;
-    const dra_simd  *simd = c->simd;
-    const int64_t    C = dra_last(&c->in[X]);
-    const real      *x = dra_row(&c->in[X], row), *dy = dra_row(&c->in[DY], row);
-    const real      *w = c->in[W].data, *mean = dra_row(&c->in[MEANS], row);
-    const real       r = *dra_row(&c->in[R], row);
-    simd->center(C, x, mean[0], mean[1], r, n);
-    simd->add_mul(C, dy, n, dw);
-    simd->add(C, db, dy, db);
-    if (!c->out[0].data) return;
-    real *dx = (real *)c->out[0].data + row * C; /* may be dy's memory, which is done with */
-    simd->mul(C, dy, w, dx);
-    const real shift = a->kind == NORM_LAYER ? simd->sum(C, dx) / (real)C : 0;
-    simd->combine(C, r, dx, simd->dot(C, dx, n) / (real)C, n, shift, dx);
+    const int64_t      C = dra_last(&c->in[X]);
+    const real        *mean = dra_row(&c->in[MEANS], row);
+    const dra_norm_row f = {.x = dra_row(&c->in[X], row),
+                            .dy = dra_row(&c->in[DY], row),
+                            .w = c->in[W].data,
+                            .dx = c->out[0].data ? (real *)c->out[0].data + row * C : NULL,
+                            .c = mean[0],
+                            .rest = mean[1],
+                            .r = *dra_row(&c->in[R], row)};
+    real               with_n;
+    const real         sum = c->simd->norm_sums(C, &f, dw, db, &with_n);
+    const bool         layer = ((const norm_attr *)c->attr)->kind == NORM_LAYER;
+    if (f.dx) c->simd->norm_back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
 }
 
 static void back_tile(const dra_call *c, int64_t i)
 {
     const int64_t C = dra_last(&c->in[X]), tiles = row_tiles(c), rows = rows_a_tile(c);
-    real         *scratch = c->scratch; /* for each tile: n, dw, db */
+    real         *scratch = c->scratch; /* for each tile: dw, db */
     if (c->stage == 0) {
-        real *n = scratch + 3 * i * C, *dw = n + C, *db = dw + C;
+        real *dw = scratch + 2 * i * C, *db = dw + C;
         memset(dw, 0, 2 * (size_t)C * sizeof *dw);
         for (int64_t row = i * rows; row < dra_imin(dra_rows(&c->in[X]), (i + 1) * rows); row++)
-            back_row(c, row, n, dw, db);
+            back_row(c, row, dw, db);
         return;
     }
     for (int k = 0; k < 2; k++) {
         real *sum = c->out[1 + k].data;
         if (!sum) continue;
         memset(sum, 0, (size_t)C * sizeof *sum);
-        for (int64_t t = 0; t < tiles; t++)
-            c->simd->add(C, sum, scratch + (3 * t + 1 + k) * C, sum);
+        for (int64_t t = 0; t < tiles; t++) c->simd->add(C, sum, scratch + (2 * t + k) * C, sum);
     }
 }
 

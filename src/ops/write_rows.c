@@ -11,7 +11,6 @@
 
 enum { WORK = 16384 }; /* elements a tile is worth */
 
-extern const dra_op     dra_op_read_rows;
 extern const dra_kernel dra_cpu_copy; /* copies x as any tensor */
 
 /* ---- what both ops share --------------------------------------------------------------------- */
@@ -92,8 +91,8 @@ static dra_status write_infer(dra_graph *g, const dra_node *n, dra_type *out)
 /* The reader of dy first: then dx may be written over dy. */
 static void write_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const dra_value at = n->in[2], in[] = {dy[0], at};
-    dx[1] = dra_add_op(g, &dra_op_read_rows, 2, in, NULL);
+    const dra_value at = n->in[2];
+    dx[1] = dra_read_rows(g, dy[0], at);
     dx[0] = dra_write_rows(g, dy[0], dra_zeros(g, dra_type_of(g, n->in[1])->shape), at);
 }
 
@@ -198,15 +197,20 @@ dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at
     return dra_add_op(g, &dra_op_write_rows, 3, in, NULL);
 }
 
-/* ---- read_rows: only built by gradients, for which `at` names no row twice ------------------- */
+/* ---- read_rows ------------------------------------------------------------------------------- */
 
 static dra_status read_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_shape *at = &dra_type_of(g, n->in[1])->shape;
+    const dra_shape *x = &dra_type_of(g, n->in[0])->shape, *at = &dra_type_of(g, n->in[1])->shape;
+    if (x->rank < 2 || at->rank != 2 || x->dim[0] != at->dim[0])
+        return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s, at %s: expected (B, cap, ...), (B, T)",
+                           dra_type_text(g, n->in[0]), dra_type_text(g, n->in[1]));
     *out = *dra_type_of(g, n->in[0]);
     out->shape.dim[1] = at->dim[1];
     return dra_expect_dtype(g, n, 1, "at", DRA_I32);
 }
+
+/* Its writes refuse a row that is named twice. */
 
 static void read_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
@@ -240,3 +244,9 @@ static void read_tile(const dra_call *c, int64_t i)
 const dra_op dra_op_read_rows = {
     .name = "read_rows", .n_in = 2, .n_out = 1, .infer = read_infer, .gradient = read_gradient};
 const dra_kernel dra_cpu_read_rows = {&dra_op_read_rows, DRA_ANY_DTYPE, read_tiles, read_tile};
+
+dra_value dra_read_rows(dra_graph *g, dra_value x, dra_value at)
+{
+    const dra_value in[] = {x, at};
+    return dra_add_op(g, &dra_op_read_rows, 2, in, NULL);
+}

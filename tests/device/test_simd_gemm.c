@@ -1,8 +1,10 @@
-/* gemm of every level against loops in double: odd sizes, all strides, guard elements, and that a
- * row of the result keeps its bits whatever is computed beside it. */
+/* gemm of every level against loops in double: odd sizes, all strides, all dtypes and precisions,
+ * guard elements, and that a row of the result keeps its bits whatever is computed beside it. */
 #include "guarded.h"
 
 #include <stdlib.h>
+
+#include "base/shape.h"
 
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
@@ -10,9 +12,55 @@ static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 9, 17, 33, 131};
 
 enum { LARGEST = 260, LEAD = LARGEST + 7 }; /* gaps between rows */
 
+typedef struct kind { /* of a product */
+    dra_dtype a, b;
+    bool      bf16;
+} kind;
+
+static const kind kinds[] = {
+    {DRA_REAL, DRA_REAL},      {DRA_REAL, DRA_REAL, true}, {DRA_REAL, DRA_BF16},
+    {DRA_REAL, DRA_F16},       {DRA_BF16, DRA_REAL},       {DRA_REAL, DRA_BF16, true},
+    {DRA_F16, DRA_REAL, true}, {DRA_BF16, DRA_F16, true},  {DRA_BF16, DRA_BF16, true},
+};
+
+typedef struct matrix { /* the same numbers three times */
+    dra_real real[LARGEST * LEAD];
+    uint16_t bf16[LARGEST * LEAD], f16[LARGEST * LEAD];
+} matrix;
+
 typedef struct matrices {
-    dra_real a[LARGEST * LEAD], b[LARGEST * LEAD], c[LARGEST * LEAD + GUARD], start[LARGEST * LEAD];
+    matrix   a, b;
+    dra_real c[LARGEST * LEAD + GUARD], start[LARGEST * LEAD];
 } matrices;
+
+static const void *data_of(const matrix *x, dra_dtype t, int64_t i)
+{
+    return t == DRA_BF16  ? (const void *)(x->bf16 + i)
+           : t == DRA_F16 ? (const void *)(x->f16 + i)
+                          : (const void *)(x->real + i);
+}
+
+static const void *move(const void *data, dra_dtype t, int64_t i)
+{
+    return (const char *)data + i * (int64_t)dra_dtype_bytes(t);
+}
+
+/* What the product is to see of an element. */
+static double seen(const void *data, dra_dtype t, bool bf16, int64_t i)
+{
+    const uint16_t *half = data;
+    const double    x = t == DRA_BF16  ? (double)dra_bf16_to_f32(half[i])
+                        : t == DRA_F16 ? (double)dra_f16_to_f32(half[i])
+                                       : (double)((const dra_real *)data)[i];
+    return bf16 ? (double)dra_bf16_to_f32(dra_f32_to_bf16(dra_round_to_odd(x))) : x;
+}
+
+static void set(matrix *x, int64_t i, dra_real value)
+{
+    x->real[i] = value;
+    x->bf16[i] = dra_f32_to_bf16((float)value);
+    x->f16[i] = dra_f32_to_f16((float)value);
+}
 
 static matrices *new_matrices(void)
 {
@@ -20,17 +68,30 @@ static matrices *new_matrices(void)
     uint64_t  seed = 21;
     assert_non_null(m);
     for (int64_t i = 0; i < LARGEST * LEAD; i++) {
-        m->a[i] = (dra_real)(2 * check_random(&seed) - 1);
-        m->b[i] = (dra_real)(2 * check_random(&seed) - 1);
+        set(&m->a, i, (dra_real)(2 * check_random(&seed) - 1));
+        set(&m->b, i, (dra_real)(2 * check_random(&seed) - 1));
         m->start[i] = (dra_real)(2 * check_random(&seed) - 1);
     }
     return m;
 }
 
 /* Bit 0: A stands on its side, bit 1: B does. Pointers are off any alignment. */
-static dra_gemm make_gemm(matrices *m, int64_t M, int64_t N, int64_t K, int sides)
+static dra_gemm make_gemm(matrices *m, const kind *k, int64_t M, int64_t N, int64_t K, int sides)
 {
-    dra_gemm g = {M, N, K, m->a + 1, LEAD, 1, m->b + 3, LEAD, 1, m->c + GUARD, LEAD, false};
+    dra_gemm g = {.M = M,
+                  .N = N,
+                  .K = K,
+                  .a = data_of(&m->a, k->a, 1),
+                  .a_row = LEAD,
+                  .a_col = 1,
+                  .b = data_of(&m->b, k->b, 3),
+                  .b_row = LEAD,
+                  .b_col = 1,
+                  .c = m->c + GUARD,
+                  .c_row = LEAD,
+                  .bf16 = k->bf16,
+                  .a_type = k->a,
+                  .b_type = k->b};
     if (sides & 1) g.a_row = 1, g.a_col = LEAD;
     if (sides & 2) g.b_row = 1, g.b_col = LEAD;
     return g;
@@ -52,8 +113,8 @@ static void check_gemm(const dra_simd *simd, matrices *m, const dra_gemm *g)
             }
             double want = g->accumulate ? (double)old : 0, size = fabs(want);
             for (int64_t k = 0; k < g->K; k++) {
-                const double term = (double)g->a[i * g->a_row + k * g->a_col] *
-                                    (double)g->b[k * g->b_row + j * g->b_col];
+                const double term = seen(g->a, g->a_type, g->bf16, i * g->a_row + k * g->a_col) *
+                                    seen(g->b, g->b_type, g->bf16, k * g->b_row + j * g->b_col);
                 want += term;
                 size += fabs(term);
             }
@@ -70,26 +131,47 @@ static void multiplies(const dra_simd *simd)
         for (size_t j = 0; j < COUNT(sizes); j++)
             for (size_t k = 0; k < COUNT(sizes); k++)
                 for (int how = 0; how < 8; how++) {
-                    dra_gemm g = make_gemm(m, sizes[i], sizes[j], sizes[k], how & 3);
+                    dra_gemm g = make_gemm(m, kinds, sizes[i], sizes[j], sizes[k], how & 3);
                     g.accumulate = how & 4;
                     check_gemm(simd, m, &g);
                 }
-    for (int how = 0; how < 4; how++) { /* several blocks of columns and depth */
-        dra_gemm g = make_gemm(m, 5, LARGEST, LARGEST - 3, how);
-        check_gemm(simd, m, &g);
-        g.accumulate = true;
-        check_gemm(simd, m, &g);
-    }
     free(m);
 }
+
+static void multiplies_kinds(const dra_simd *simd)
+{
+    static const int64_t some[][3] = {{1, 1, 1},
+                                      {2, 3, 1},
+                                      {1, 33, 64},
+                                      {1, 40, 35},
+                                      {2, 64, 31},
+                                      {3, 32, 131},
+                                      {4, 67, 257},
+                                      {5, 17, 3},
+                                      {9, 33, 66},
+                                      {20, 50, 7},
+                                      {5, LARGEST, LARGEST - 3}};
+    matrices            *m = new_matrices();
+    for (size_t k = 0; k < COUNT(kinds); k++)
+        for (size_t i = 0; i < COUNT(some); i++)
+            for (int how = 0; how < 8; how++) {
+                const int64_t *size = some[i];
+                dra_gemm       g = make_gemm(m, &kinds[k], size[0], size[1], size[2], how & 3);
+                g.accumulate = how & 4;
+                check_gemm(simd, m, &g);
+            }
+    free(m);
+}
+
+static void gemm_of_kinds(void **state) { for_each_level(multiplies_kinds); }
 
 static void gemm(void **state) { for_each_level(multiplies); }
 
 static void repeats(const dra_simd *simd) /* strides of 0: one row, column or number repeated */
 {
     matrices *m = new_matrices();
-    for (int which = 0; which < 16; which++) {
-        dra_gemm g = make_gemm(m, 7, 19, 13, 0);
+    for (int which = 0; which < 16 * (int)COUNT(kinds); which++) {
+        dra_gemm g = make_gemm(m, &kinds[which / 16], 7, 19, 13, 0);
         if (which & 1) g.a_row = 0;
         if (which & 2) g.a_col = 0;
         if (which & 4) g.b_row = 0;
@@ -102,7 +184,7 @@ static void repeats(const dra_simd *simd) /* strides of 0: one row, column or nu
 static void gemm_of_repeated(void **state) { for_each_level(repeats); }
 
 /* Bits of a row of C depend on K alone: not on M, N, strides, or where the row stands. */
-static void keeps_rows(const dra_simd *simd)
+static void keeps_rows_of(const dra_simd *simd, const kind *of)
 {
     const int64_t depths[] = {1, 7, 64, 128, 129, 257};
     matrices     *m = new_matrices();
@@ -110,13 +192,13 @@ static void keeps_rows(const dra_simd *simd)
     assert_non_null(whole);
     for (size_t d = 0; d < COUNT(depths); d++) {
         const int64_t K = depths[d], N = 150;
-        dra_gemm      g = make_gemm(m, 9, N, K, 0);
+        dra_gemm      g = make_gemm(m, of, 9, N, K, 0);
         simd->gemm(&g);
         memcpy(whole, g.c, 9 * LEAD * sizeof *whole);
         for (int64_t M = 1; M <= 9; M++) {
             for (int64_t first = 0; first + M <= 9; first++) {
-                dra_gemm part = make_gemm(m, M, N, K, 0);
-                part.a += first * LEAD;
+                dra_gemm part = make_gemm(m, of, M, N, K, 0);
+                part.a = move(part.a, of->a, first * LEAD);
                 simd->gemm(&part);
                 for (int64_t i = 0; i < M; i++)
                     assert_memory_equal(part.c + i * LEAD, whole + (first + i) * LEAD,
@@ -124,8 +206,8 @@ static void keeps_rows(const dra_simd *simd)
             }
         }
         for (int64_t n = 1; n < N; n += 1 + n / 3) { /* fewer columns, from another one on */
-            dra_gemm part = make_gemm(m, 9, n, K, 0);
-            part.b += N - n;
+            dra_gemm part = make_gemm(m, of, 9, n, K, 0);
+            part.b = move(part.b, of->b, N - n);
             simd->gemm(&part);
             for (int64_t i = 0; i < 9; i++)
                 assert_memory_equal(part.c + i * LEAD, whole + i * LEAD + N - n,
@@ -136,66 +218,52 @@ static void keeps_rows(const dra_simd *simd)
     free(m);
 }
 
-static void rows_of_gemm_keep_their_bits(void **state) { for_each_level(keeps_rows); }
-
-static void ignores_sides(const dra_simd *simd)
+static void keeps_rows(const dra_simd *simd)
 {
-    matrices *m = new_matrices();
-    dra_real *turned = malloc(LARGEST * LEAD * sizeof *turned);
-    dra_real *first = malloc(LEAD * 9 * sizeof *first);
-    assert_true(turned && first);
-    for (int64_t i = 0; i < LARGEST; i++) /* column j of `turned` is row j of b */
-        for (int64_t j = 0; j < LARGEST; j++) turned[j * LEAD + i] = m->b[3 + i * LEAD + j];
-    dra_gemm g = make_gemm(m, 9, 150, 200, 0);
-    simd->gemm(&g);
-    memcpy(first, g.c, 9 * LEAD * sizeof *first);
-    g.b = turned, g.b_row = 1, g.b_col = LEAD;
-    simd->gemm(&g);
-    for (int64_t i = 0; i < 9; i++)
-        assert_memory_equal(g.c + i * LEAD, first + i * LEAD, 150 * sizeof *first);
-    free(turned);
-    free(first);
-    free(m);
+    for (size_t i = 0; i < COUNT(kinds); i++) keeps_rows_of(simd, &kinds[i]);
 }
 
-static void strides_of_gemm_keep_bits(void **state) { for_each_level(ignores_sides); }
+static void rows_of_gemm_keep_their_bits(void **state) { for_each_level(keeps_rows); }
 
 /* Every M and N from 1 on, A and B upright or on their sides, onto zeros or something: all parts
  * of one product, bit for bit. */
-static void keeps_parts(const dra_simd *simd)
+static void keeps_parts_of(const dra_simd *simd, const kind *of, matrices *m, matrices *turned,
+                           int64_t K)
 {
     enum { MOST_ROWS = 20, MOST_COLUMNS = 70 };
-    const int64_t depths[] = {3, 33, 130};
-    matrices     *m = new_matrices();
-    matrices     *turned = new_matrices();
-    dra_real     *whole = malloc(LARGEST * LEAD * sizeof *whole);
-    assert_non_null(whole);
-    for (int64_t i = 0; i < LARGEST; i++)
-        for (int64_t j = 0; j < LARGEST; j++) {
-            turned->a[1 + j * LEAD + i] = m->a[1 + i * LEAD + j];
-            turned->b[3 + j * LEAD + i] = m->b[3 + i * LEAD + j];
-        }
-    for (size_t d = 0; d < COUNT(depths); d++) {
-        for (int how = 0; how < 8; how++) { /* the first of each kind is the whole */
-            const bool add = how / 4 % 2;
-            for (int64_t size = 0; size <= MOST_ROWS * MOST_COLUMNS; size++) {
-                const int64_t M = size ? 1 + (size - 1) / MOST_COLUMNS : MOST_ROWS;
-                const int64_t N = size ? 1 + (size - 1) % MOST_COLUMNS : MOST_COLUMNS;
-                if (size == 0 && how % 4) continue;
-                dra_gemm g = make_gemm(m, M, N, depths[d], how % 4);
-                if (how & 1) g.a = turned->a + 1;
-                if (how & 2) g.b = turned->b + 3;
-                g.accumulate = add;
-                if (add) memcpy(g.c, m->start, (size_t)(M * LEAD) * sizeof *g.c);
-                simd->gemm(&g);
-                if (size == 0) memcpy(whole, g.c, MOST_ROWS * LEAD * sizeof *whole);
-                for (int64_t i = 0; i < M; i++)
-                    assert_memory_equal(g.c + i * LEAD, whole + i * LEAD,
-                                        (size_t)N * sizeof *whole);
-            }
+    static dra_real whole[MOST_ROWS * LEAD];
+    for (int how = 0; how < 8; how++) { /* the first of each kind is the whole */
+        const bool add = how / 4 % 2;
+        for (int64_t size = 0; size <= MOST_ROWS * MOST_COLUMNS; size++) {
+            const int64_t M = size ? 1 + (size - 1) / MOST_COLUMNS : MOST_ROWS;
+            const int64_t N = size ? 1 + (size - 1) % MOST_COLUMNS : MOST_COLUMNS;
+            if (size == 0 && how % 4) continue;
+            if (of != kinds && size % 11) continue; /* the others take long enough */
+            dra_gemm g = make_gemm(m, of, M, N, K, how % 4);
+            if (how & 1) g.a = data_of(&turned->a, of->a, 1);
+            if (how & 2) g.b = data_of(&turned->b, of->b, 3);
+            g.accumulate = add;
+            if (add) memcpy(g.c, m->start, (size_t)(M * LEAD) * sizeof *g.c);
+            simd->gemm(&g);
+            if (size == 0) memcpy(whole, g.c, sizeof whole);
+            for (int64_t i = 0; i < M; i++)
+                assert_memory_equal(g.c + i * LEAD, whole + i * LEAD, (size_t)N * sizeof *whole);
         }
     }
-    free(whole);
+}
+
+static void keeps_parts(const dra_simd *simd)
+{
+    const int64_t depths[] = {3, 259, 130, 33};
+    matrices     *m = new_matrices(), *turned = new_matrices();
+    for (int64_t i = 0; i < LARGEST; i++)
+        for (int64_t j = 0; j < LARGEST; j++) {
+            set(&turned->a, 1 + j * LEAD + i, m->a.real[1 + i * LEAD + j]);
+            set(&turned->b, 3 + j * LEAD + i, m->b.real[3 + i * LEAD + j]);
+        }
+    for (size_t d = 0; d < COUNT(depths); d++)
+        for (size_t k = 0; k < COUNT(kinds); k++)
+            if (k == 0 || d % 2) keeps_parts_of(simd, &kinds[k], m, turned, depths[d]);
     free(turned);
     free(m);
 }
@@ -206,9 +274,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemm),
+        cmocka_unit_test(gemm_of_kinds),
         cmocka_unit_test(gemm_of_repeated),
         cmocka_unit_test(rows_of_gemm_keep_their_bits),
-        cmocka_unit_test(strides_of_gemm_keep_bits),
         cmocka_unit_test(parts_of_gemm_keep_bits),
     };
     return check_main("simd gemm", NULL, 0, tests, COUNT(tests));

@@ -372,6 +372,36 @@ static const check_case scores_cases[] = {
      &(args){.bias = 3, .slopes = 4, .softcap = 2}},
 };
 
+/* The logarithm of the sum as a second result of the tiled path, with a gradient of its own. */
+static void build_lse(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config random;
+    dra_attend_config c = make_config(p, in, DRA_ATTEND_AUTO, &random);
+    c.lse = &out[1];
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+static void oracle_lse(const void *p, const check_tensor *in, check_tensor *out)
+{
+    const args *a = p;
+    const sizes n = sizes_of(in);
+    oracle(p, in, out);
+    for (int64_t i = 0; i < out[1].count; i++) {
+        const int64_t b = i / n.T / n.H, t = i % n.T;
+        double        sum = 0;
+        for (int64_t j = 0; j < n.J; j++)
+            sum += exp(logit(a, in, (int64_t[4]){b, i / n.T % n.H, t, j}, n.J - n.T + t, j));
+        out[1].at[i] = sum > 0 ? log(sum) : 0;
+    }
+}
+
+static const check_case lse_cases[] = {
+    {"lse", 3, {QKV(2, 4, 2, 5, 9, 7, 4)}, &(args){0}},
+    {"lse of what is seen", 4, {QKV(2, 3, 3, 5, 9, 7, 4), INTS(2, 5, 0, 9)}, &(args){.hi = 3}},
+    {"lse of several blocks", 3, {QKV(1, 2, 1, 40, 150, 8, 8)}, &(args){.softcap = 3}},
+    {"lse of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &(args){0}},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -379,6 +409,7 @@ int main(void)
         {"plain", 1, build_plain, oracle, both_cases, COUNT(both_cases)},
         {"plain", 1, build_plain, oracle, plain_cases, COUNT(plain_cases)},
         {"plain", 2, build_scores, oracle_scores, scores_cases, COUNT(scores_cases)},
+        {"tiled", 2, build_lse, oracle_lse, lse_cases, COUNT(lse_cases)},
     };
     return check_main("attend", specs, COUNT(specs), NULL, 0);
 }

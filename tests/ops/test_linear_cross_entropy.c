@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shape.h"
+
 #ifdef DRA_REAL_DOUBLE
 #define REAL "f64"
 #define TOLERANCE 1e-12
@@ -107,26 +109,37 @@ static dra_value composed(dra_graph *g, dra_value x, dra_value w, dra_value targ
 }
 
 static dra_real x_data[N * C], w_data[V * C];
+static uint16_t w_half[V * C]; /* in bf16 */
 static int32_t  target_data[N];
 
-/* loss, dx, dw of 1.7 times the loss */
-static check_program run_head(head h, const dra_cross_entropy_config *config)
+/* loss, dx, dw of 1.7 times the loss; w of a given dtype, products of a given precision */
+static check_program run_head_in(head h, const dra_cross_entropy_config *config, dra_dtype dtype,
+                                 dra_precision precision)
 {
     dra_graph *g = check_graph();
     dra_value  x[] = {check_real(g, "x", DRA_SHAPE(7, N / 7, C)),
-                      check_real(g, "w", DRA_SHAPE(V, C))};
-    dra_value  loss = h(g, x[0], x[1], dra_input(g, "t", DRA_I32, DRA_SHAPE(7, N / 7)), config);
-    dra_value  y = dra_affine(g, loss, 1.7, 0), dx[2];
+                      dra_input(g, "w", dtype, DRA_SHAPE(V, C))};
+    dra_set_precision(g, precision);
+    dra_value loss = h(g, x[0], x[1], dra_input(g, "t", DRA_I32, DRA_SHAPE(7, N / 7)), config);
+    dra_value y = dra_affine(g, loss, 1.7, 0), dx[2];
     dra_gradient(g, 1, &y, NULL, 2, x, dx);
     dra_output(g, "loss", loss);
     dra_output(g, "dx", dx[0]);
     dra_output(g, "dw", dx[1]);
     check_program p = check_compile(g, 2);
     check_bind(&p, "x", x_data, sizeof x_data);
-    check_bind(&p, "w", w_data, sizeof w_data);
+    if (dtype == DRA_REAL)
+        check_bind(&p, "w", w_data, sizeof w_data);
+    else
+        check_bind(&p, "w", w_half, sizeof w_half);
     check_bind(&p, "t", target_data, sizeof target_data);
     check_run(&p);
     return p;
+}
+
+static check_program run_head(head h, const dra_cross_entropy_config *config)
+{
+    return run_head_in(h, config, DRA_REAL, DRA_PRECISION_FULL);
 }
 
 static void fill_inputs(int32_t classes)
@@ -134,17 +147,24 @@ static void fill_inputs(int32_t classes)
     uint64_t seed = 3;
     for (int i = 0; i < N * C; i++) x_data[i] = (dra_real)(2 * check_random(&seed) - 1);
     for (int i = 0; i < V * C; i++) w_data[i] = (dra_real)(2 * check_random(&seed) - 1);
+    for (int i = 0; i < V * C; i++) w_half[i] = dra_f32_to_bf16((float)w_data[i]);
     for (int i = 0; i < N; i++) target_data[i] = (int32_t)(check_random(&seed) * classes);
+}
+
+static void compare_within(const check_program *fused, const check_program *plain, const char *name,
+                           int64_t n, double tolerance)
+{
+    const dra_real *want = check_result(plain, name);
+    double         *wide = calloc((size_t)n, sizeof *wide);
+    for (int64_t i = 0; i < n; i++) wide[i] = (double)want[i];
+    check_close(name, n, check_result(fused, name), wide, tolerance);
+    free(wide);
 }
 
 static void compare(const check_program *fused, const check_program *plain, const char *name,
                     int64_t n)
 {
-    const dra_real *want = check_result(plain, name);
-    double         *wide = calloc((size_t)n, sizeof *wide);
-    for (int64_t i = 0; i < n; i++) wide[i] = (double)want[i];
-    check_close(name, n, check_result(fused, name), wide, TOLERANCE);
-    free(wide);
+    compare_within(fused, plain, name, n, TOLERANCE);
 }
 
 static void equals_the_composition(void **state)
@@ -160,6 +180,28 @@ static void equals_the_composition(void **state)
         check_free(&fused);
         check_free(&plain);
     }
+}
+
+/* In bf16, and with a head stored in bf16. The fused head rounds dZ before it is scaled by 1.7, the
+ * composition afterwards: terms of the gradients differ by up to 2^-8 of themselves. */
+static void has_both_precisions(void **state)
+{
+    fill_inputs(V);
+    check_program full = run_head(dra_linear_cross_entropy, NULL);
+    for (int i = 0; i < 2; i++) {
+        const dra_dtype     dtype = i ? DRA_BF16 : DRA_REAL;
+        const dra_precision precision = i ? DRA_PRECISION_FULL : DRA_PRECISION_BF16;
+        check_program       fused = run_head_in(dra_linear_cross_entropy, NULL, dtype, precision);
+        check_program       plain = run_head_in(composed, NULL, dtype, precision);
+        compare(&fused, &plain, "loss", 1);
+        compare_within(&fused, &plain, "dx", N * C, i ? TOLERANCE : 1e-2);
+        compare_within(&fused, &plain, "dw", V * C, i ? TOLERANCE : 1e-2);
+        assert_true(*check_result(&fused, "loss") != *check_result(&full, "loss"));
+        compare_within(&fused, &full, "dw", V * C, 2e-2); /* 2^-8 in each factor */
+        check_free(&fused);
+        check_free(&plain);
+    }
+    check_free(&full);
 }
 
 static void nothing_counts(void **state)
@@ -308,6 +350,12 @@ static void refuses(void **state)
                              NULL);
     check_refused(g, DRA_ERR_DTYPE, "linear_cross_entropy: target is " REAL ", expected i32");
     g = check_graph();
+    dra_linear_cross_entropy(g, check_real(g, "x", DRA_SHAPE(4, 8)),
+                             dra_input(g, "w", DRA_I32, DRA_SHAPE(3, 8)),
+                             dra_input(g, "t", DRA_I32, DRA_SHAPE(4)), NULL);
+    check_refused(g, DRA_ERR_DTYPE,
+                  "linear_cross_entropy: w is i32, expected " REAL ", bf16 or f16");
+    g = check_graph();
     dra_linear_cross_entropy(g, check_real(g, "x", DRA_SHAPE(4, 8)), (dra_value){0},
                              dra_input(g, "t", DRA_I32, DRA_SHAPE(4)), NULL);
     check_refused(g, DRA_ERR_VALUE, "linear_cross_entropy: input 1 is the null value");
@@ -344,6 +392,7 @@ int main(void)
     const check_spec        specs[] = {{"loss", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_composition),
+        cmocka_unit_test(has_both_precisions),
         cmocka_unit_test(nothing_counts),
         cmocka_unit_test(never_holds_all_logits),
         cmocka_unit_test(skips_gradients_nobody_reads),

@@ -1,7 +1,10 @@
-/* matmul and linear against sums written out, in any strides and any broadcast. */
+/* matmul and linear against sums written out, in any strides, any broadcast, any precision. */
 #include "check.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/shape.h"
 
 #ifdef DRA_REAL_DOUBLE
 #define REAL "f64"
@@ -125,6 +128,89 @@ static const check_case cases[] = {
      .no_grad = true},
 };
 
+/* Stored in 16 bits: widened, so only they are rounded, and their gradient is real. */
+static const check_case stored_cases[] = {
+    {"b in bf16",
+     2,
+     {{{2, {3, 40}}}, {{2, {40, 70}}, CHECK_BF16, .constant = true}},
+     &modes[PLAIN]},
+    {"b in f16", 2, {{{2, {3, 40}}}, {{2, {40, 70}}, CHECK_F16, .constant = true}}, &modes[PLAIN]},
+    {"b in bf16, transposed",
+     2,
+     {{{3, {2, 1, 70}}}, {{3, {2, 40, 70}}, CHECK_BF16, .constant = true}},
+     &modes[B_TURNED]},
+    {"b in f16, transposed",
+     2,
+     {{{3, {2, 2, 70}}}, {{3, {2, 40, 70}}, CHECK_F16, .constant = true}},
+     &modes[B_TURNED]},
+    {"a in bf16", 2, {{{2, {9, 7}}, CHECK_BF16, .constant = true}, {{2, {7, 5}}}}, &modes[PLAIN]},
+    {"a in f16, sliced",
+     2,
+     {{{2, {9, 7}}, CHECK_F16, .constant = true}, {{2, {7, 5}}}},
+     &modes[SLICED]},
+    {"both, heads",
+     2,
+     {{{4, {2, 5, 3, 4}}, CHECK_F16}, {{4, {2, 7, 3, 4}}, CHECK_BF16}},
+     &modes[HEADS],
+     .no_grad = true},
+};
+
+/* ---- matmul in bf16 -------------------------------------------------------------------------- */
+
+static void build_bf16(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
+{
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    build(g, args, in, out);
+}
+
+static double in_bf16(double x)
+{
+    return (double)dra_bf16_to_f32(dra_f32_to_bf16(dra_round_to_odd(x)));
+}
+
+static void oracle_bf16(const void *args, const check_tensor *in, check_tensor *out)
+{
+    check_tensor copy[] = {in[0], in[1]};
+    for (int i = 0; i < 2; i++) {
+        copy[i].at = calloc((size_t)in[i].count + 1, sizeof *copy[i].at);
+        assert_non_null(copy[i].at);
+        for (int64_t j = 0; j < in[i].count; j++) copy[i].at[j] = in_bf16(in[i].at[j]);
+    }
+    oracle(args, copy, out);
+    free(copy[0].at);
+    free(copy[1].at);
+}
+
+/* Rounding has no slope to compare a gradient with; see gradients_are_products_in_bf16(). */
+static const check_case bf16_cases[] = {
+    {"odd sizes", 2, {{{2, {3, 5}}}, {{2, {5, 7}}}}, &modes[PLAIN], .no_grad = true},
+    {"batched", 2, {{{4, {2, 3, 4, 5}}}, {{4, {2, 3, 5, 3}}}}, &modes[PLAIN], .no_grad = true},
+    {"several tiles",
+     2,
+     {{{3, {2, 70, 131}}}, {{3, {2, 131, 140}}}},
+     &modes[PLAIN],
+     .no_grad = true},
+    {"no depth", 2, {{{2, {3, 0}}}, {{2, {0, 150}}}}, &modes[PLAIN], .no_grad = true},
+    {"a transposed", 2, {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}}, &modes[A_TURNED], .no_grad = true},
+    {"b transposed",
+     2,
+     {{{3, {2, 4, 290}}}, {{3, {2, 45, 290}}}},
+     &modes[B_TURNED],
+     .no_grad = true},
+    {"heads", 2, {{{4, {2, 5, 3, 4}}}, {{4, {2, 7, 3, 4}}}}, &modes[HEADS], .no_grad = true},
+    {"sliced", 2, {{{2, {4, 7}}}, {{2, {7, 5}}}}, &modes[SLICED], .no_grad = true},
+    {"b stored in f16",
+     2,
+     {{{2, {1, 70}}}, {{2, {33, 70}}, CHECK_F16}},
+     &modes[B_TURNED],
+     .no_grad = true},
+    {"b stored in bf16",
+     2,
+     {{{2, {2, 70}}}, {{2, {33, 70}}, CHECK_BF16}},
+     &modes[B_TURNED],
+     .no_grad = true},
+};
+
 /* ---- linear ---------------------------------------------------------------------------------- */
 
 static void build_linear(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
@@ -163,9 +249,10 @@ static void fill(dra_real *x, int64_t n, uint64_t seed)
     for (int64_t i = 0; i < n; i++) x[i] = (dra_real)(2 * check_random(&seed) - 1);
 }
 
-static void multiply(int64_t M, dra_real *a, dra_real *b, dra_real *y)
+static void multiply(dra_precision precision, int64_t M, dra_real *a, dra_real *b, dra_real *y)
 {
     dra_graph *g = check_graph();
+    dra_set_precision(g, precision);
     dra_output(
         g, "y",
         dra_matmul(g, check_real(g, "a", DRA_SHAPE(M, K)), check_real(g, "b", DRA_SHAPE(K, N))));
@@ -177,20 +264,85 @@ static void multiply(int64_t M, dra_real *a, dra_real *b, dra_real *y)
     check_free(&p);
 }
 
-static void rows_do_not_depend_on_their_number(void **state)
+static void keep_rows(dra_precision precision)
 {
     static const int64_t counts[] = {1, 2, 7, 64, 65};
     static dra_real      a[MOST * K], b[K * N], all[MOST * N], some[MOST * N];
     fill(a, MOST * K, 1);
     fill(b, K * N, 2);
-    multiply(MOST, a, b, all);
+    multiply(precision, MOST, a, b, all);
     for (size_t i = 0; i < COUNT(counts); i++) {
         const int64_t M = counts[i], starts[] = {0, MOST - M};
         for (size_t k = 0; k < COUNT(starts); k++) {
-            multiply(M, a + starts[k] * K, b, some);
+            multiply(precision, M, a + starts[k] * K, b, some);
             assert_memory_equal(some, all + starts[k] * N, (size_t)M * N * sizeof *some);
         }
     }
+}
+
+static void rows_do_not_depend_on_their_number(void **state)
+{
+    keep_rows(DRA_PRECISION_FULL);
+    keep_rows(DRA_PRECISION_BF16);
+}
+
+static dra_value rounded(dra_graph *g, dra_value x)
+{
+    return dra_cast(g, dra_cast(g, x, DRA_BF16), DRA_REAL);
+}
+
+/* da = dy b^T, db = a^T dy with all factors rounded, also where the graph has another precision by
+ * the time its gradient is asked for. */
+static void gradients_are_products_in_bf16(void **state)
+{
+    enum { M = 19, D = 37, O = 43 };
+    static dra_real a_data[M * D], b_data[D * O], up_data[M * O];
+    dra_graph      *g = check_graph();
+    dra_value x[] = {check_real(g, "a", DRA_SHAPE(M, D)), check_real(g, "b", DRA_SHAPE(D, O))};
+    dra_value up = check_real(g, "up", DRA_SHAPE(M, O)), dx[2];
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    const dra_value y = dra_matmul(g, x[0], x[1]);
+    dra_set_precision(g, DRA_PRECISION_FULL);
+    dra_gradient(g, 1, &y, &up, 2, x, dx);
+    const dra_value dy = rounded(g, up), a = rounded(g, x[0]), b = rounded(g, x[1]);
+    dra_output(g, "da", dx[0]);
+    dra_output(g, "db", dx[1]);
+    dra_output(g, "da spelled out", dra_matmul(g, dy, dra_transpose(g, b, 0, 1)));
+    dra_output(g, "db spelled out", dra_matmul(g, dra_transpose(g, a, 0, 1), dy));
+    check_program p = check_compile(g, 2);
+    fill(a_data, M * D, 3);
+    fill(b_data, D * O, 4);
+    fill(up_data, M * O, 5);
+    check_bind(&p, "a", a_data, sizeof a_data);
+    check_bind(&p, "b", b_data, sizeof b_data);
+    check_bind(&p, "up", up_data, sizeof up_data);
+    check_run(&p);
+    static double want[D * O];
+    for (int i = 0; i < M * D; i++) want[i] = (double)check_result(&p, "da spelled out")[i];
+    check_close("da", M * D, check_result(&p, "da"), want, 1e-5);
+    for (int i = 0; i < D * O; i++) want[i] = (double)check_result(&p, "db spelled out")[i];
+    check_close("db", D * O, check_result(&p, "db"), want, 1e-5);
+    check_free(&p);
+}
+
+/* The gradient of a stored factor is real, and of its shape. */
+static void stored_factors_have_real_gradients(void **state)
+{
+    dra_graph *g = check_graph();
+    dra_value  x = check_real(g, "x", DRA_SHAPE(1, 2)), dw;
+    dra_value  w = dra_parameter(g, "w", DRA_BF16, DRA_SHAPE(3, 2));
+    dra_value  loss = dra_sum_all(g, dra_linear(g, x, w, (dra_value){0}));
+    dra_gradient(g, 1, &loss, NULL, 1, &w, &dw);
+    assert_int_equal(dra_dtype_of(g, dw), DRA_REAL);
+    dra_output(g, "dw", dw);
+    check_program p = check_compile(g, 1);
+    dra_real      x_data[] = {2, 3};
+    uint16_t      w_data[6] = {0};
+    check_bind(&p, "x", x_data, sizeof x_data);
+    check_bind(&p, "w", w_data, sizeof w_data);
+    check_run(&p);
+    for (int i = 0; i < 6; i++) assert_true(check_result(&p, "dw")[i] == x_data[i % 2]);
+    check_free(&p);
 }
 
 /* Forward, dx and dw: three products of 2 rows O I flops, nothing summed or copied afterwards. */
@@ -245,7 +397,7 @@ static void refuses_other_values(void **state)
 {
     dra_graph *g = check_graph();
     dra_matmul(g, check_real(g, "a", DRA_SHAPE(4, 8)), dra_input(g, "b", DRA_I32, DRA_SHAPE(8, 2)));
-    check_refused(g, DRA_ERR_DTYPE, "matmul: b is i32, expected " REAL);
+    check_refused(g, DRA_ERR_DTYPE, "matmul: b is i32, expected " REAL ", bf16 or f16");
     g = check_graph();
     assert_int_equal(dra_matmul(g, check_real(g, "a", DRA_SHAPE(4, 8)), (dra_value){0}).id, 0);
     check_refused(g, DRA_ERR_VALUE, "matmul: input 1 is the null value");
@@ -270,7 +422,11 @@ static void linear_refuses(void **state)
     g = check_graph();
     dra_linear(g, dra_input(g, "x", DRA_I32, DRA_SHAPE(4, 8)), check_real(g, "w", DRA_SHAPE(3, 8)),
                none);
-    check_refused(g, DRA_ERR_DTYPE, "linear: x is i32, expected " REAL);
+    check_refused(g, DRA_ERR_DTYPE, "linear: x is i32, expected " REAL ", bf16 or f16");
+    g = check_graph();
+    dra_linear(g, check_real(g, "x", DRA_SHAPE(4, 8)), check_real(g, "w", DRA_SHAPE(3, 8)),
+               dra_input(g, "b", DRA_BF16, DRA_SHAPE(3)));
+    check_refused(g, DRA_ERR_DTYPE, "linear: b is bf16, expected " REAL);
     g = check_graph();
     dra_linear(g, check_real(g, "x", DRA_SHAPE(4, 8)), none, none);
     check_refused(g, DRA_ERR_VALUE, "linear: input 1 is the null value");
@@ -280,10 +436,14 @@ int main(void)
 {
     const check_spec specs[] = {
         {"matmul", 1, build, oracle, cases, COUNT(cases)},
+        {"matmul, stored", 1, build, oracle, stored_cases, COUNT(stored_cases)},
+        {"matmul, bf16", 1, build_bf16, oracle_bf16, bf16_cases, COUNT(bf16_cases)},
         {"linear", 1, build_linear, oracle_linear, linear_cases, COUNT(linear_cases)},
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_do_not_depend_on_their_number),
+        cmocka_unit_test(gradients_are_products_in_bf16),
+        cmocka_unit_test(stored_factors_have_real_gradients),
         cmocka_unit_test(linear_takes_one_product_each_way),
         cmocka_unit_test(one_b_for_all_takes_one_product),
         cmocka_unit_test(refuses_shapes),

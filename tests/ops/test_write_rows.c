@@ -228,11 +228,53 @@ static void refuses_dtypes(void **state)
     check_refused(g, DRA_ERR_VALUE, "write_rows: input 0 is the null value");
 }
 
+/* ---- read_rows ------------------------------------------------------------------------------- */
+
+static void build_read(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
+{
+    out[0] = dra_read_rows(g, in[0], in[1]);
+}
+
+static void oracle_read(const void *a, const check_tensor *in, check_tensor *out)
+{
+    const int64_t rows = in[0].shape.dim[1], each = in[1].shape.dim[1];
+    int64_t       R = 1;
+    for (int32_t d = 2; d < in[0].shape.rank; d++) R *= in[0].shape.dim[d];
+    for (int64_t i = 0; i < in[1].count; i++) {
+        const int64_t row = (int64_t)in[1].at[i];
+        for (int64_t r = 0; r < R; r++)
+            out->at[i * R + r] = row < 0 ? 0 : in[0].at[(i / each * rows + row) * R + r];
+    }
+}
+
+static const check_case read_cases[] = {
+    {"in order", 2, {{{3, {2, 7, 5}}}, AT(ordered, 2, {2, 3})}},
+    {"with none", 2, {{{3, {2, 7, 5}}}, AT(padded, 2, {2, 3})}},
+    {"none at all", 2, {{{3, {2, 7, 5}}}, AT(none, 2, {2, 3})}},
+    {"no rows", 2, {{{3, {2, 7, 5}}}, AT(none, 2, {2, 0})}},
+    {"numbers", 2, {{{2, {2, 7}}}, AT(wrapped, 2, {2, 3})}},
+    {"several tiles", 2, {{{3, {2, 601, 77}}}, AT(many, 2, {2, 300})}},
+    {"i32", 2, {{{3, {2, 7, 5}}, CHECK_I32}, AT(padded, 2, {2, 3})}},
+};
+
+static void read_refuses(void **state)
+{
+    dra_graph *g = check_graph();
+    dra_read_rows(g, check_real(g, "x", DRA_SHAPE(2, 7, 5)),
+                  dra_input(g, "at", DRA_I32, DRA_SHAPE(3, 3)));
+    check_refused(g, DRA_ERR_SHAPE,
+                  "read_rows: x " REAL " (2, 7, 5), at i32 (3, 3): expected (B, cap, ...), (B, T)");
+    g = check_graph();
+    dra_read_rows(g, check_real(g, "x", DRA_SHAPE(2, 7)), check_real(g, "at", DRA_SHAPE(2, 3)));
+    check_refused(g, DRA_ERR_DTYPE, "read_rows: at is " REAL ", expected i32");
+}
+
 int main(void)
 {
     for (int i = 0; i < 600; i++) many[i] = 600 - 2 * (i % 300);
     const check_spec specs[] = {
         {"write_rows", 1, build, oracle, cases, COUNT(cases)},
+        {"read_rows", 1, build_read, oracle_read, read_cases, COUNT(read_cases)},
         {"gradient of the gradient", 2, build_twice, oracle_twice, twice, COUNT(twice)},
     };
     const struct CMUnitTest tests[] = {
@@ -242,6 +284,7 @@ int main(void)
         cmocka_unit_test(writes_its_own_rows),
         cmocka_unit_test(refuses),
         cmocka_unit_test(refuses_dtypes),
+        cmocka_unit_test(read_refuses),
     };
     return check_main("write_rows", specs, COUNT(specs), tests, COUNT(tests));
 }

@@ -1,0 +1,274 @@
+/* Steps of recurrent cells: products with the weights and the gates. Part of simd_vector.h; the
+ * formulas are in src/ops/gru.c.
+ *
+ * Every sum of a product is a chain of FMAs over k, ascending, so a row's bits do not depend on the
+ * rows beside it. A step fetches early what the next token reads and writes: with the gates,
+ * between products, or on the way back, where the gates come in one go, all through the product. */
+#ifndef DRA_SRC_SIMD_CELL_H
+#define DRA_SRC_SIMD_CELL_H
+
+/* Rows at once: 3 sums of each and the weights fill the 16 or 32 registers. */
+enum { BAND = ROWS < 8 ? 4 : 8, MOST_SUMS = 3, LINE = 64 /* bytes */ };
+_Static_assert((int)BAND <= (int)DRA_CELL_ROWS, "a band is part of a step");
+_Static_assert((int)DRA_CELL_UNITS % LANES == 0, "a block of weights is whole vectors");
+
+#define NEVER_INLINE __attribute__((noinline))
+
+/* ---- memory of the next token, a line at a time, into the second cache ----------------------- */
+
+typedef struct span {
+    uintptr_t at, end; /* may lie outside the arrays */
+} span;
+
+typedef struct spans {
+    span now, waiting[4 * DRA_CELL_ROWS];
+    int  n;
+} spans;
+
+/* Of the next token, what p[0..n) is of this one. */
+static inline void spans_add(spans *s, const float *p, int64_t n, int64_t ahead)
+{
+    const uintptr_t at = (uintptr_t)p + (uintptr_t)(ahead * n) * sizeof *p;
+    s->waiting[s->n++] = (span){at, at + (uintptr_t)n * sizeof *p};
+}
+
+/* All at once they would stop everything else: there are hundreds, for some twenty buffers. Spread
+ * over the product they cost little (the way back at D 64 and T 4096, Zen 4: 57 % of peak without,
+ * 67 % all at once, 76 % like this). */
+static ALWAYS_INLINE void spans_fetch(spans *s, span *now)
+{
+    if (now->at >= now->end) {
+        if (s->n == 0) return;
+        *now = s->waiting[--s->n];
+    }
+    __builtin_prefetch((const void *)now->at, 0, 2);
+    now->at += LINE;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+typedef struct factor { /* the weights: rows for each k, some vectors of each */
+    const float *w;
+    int64_t      K, row, apart;
+} factor;
+
+/* sum += x w; rows x vectors is a constant where this is called: all sums live in registers. */
+static ALWAYS_INLINE void add_products(factor f, const float *const *x, int rows, int vectors,
+                                       vf (*sum)[MOST_SUMS], spans *next)
+{
+    span now = next ? next->now : (span){0};
+    for (int64_t k = 0; k < f.K; k++, f.w += f.row) {
+        vf column[MOST_SUMS];
+        UNROLL
+        for (int j = 0; j < vectors; j++) column[j] = load(f.w + j * f.apart);
+        if (next) spans_fetch(next, &now);
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            const vf number = vset(x[i][k]);
+            UNROLL
+            for (int j = 0; j < vectors; j++) sum[i][j] = vfma(number, column[j], sum[i][j]);
+        }
+    }
+    if (next) next->now = now;
+}
+
+/* u[i][gate] = b + w h for LANES units from `unit` on and rows from `first` on. */
+static ALWAYS_INLINE void sum_gates(const dra_cell_step *s, int64_t unit, int64_t first, int rows,
+                                    int gates, vf (*u)[MOST_SUMS])
+{
+    const int64_t whole = unit / DRA_CELL_UNITS * DRA_CELL_UNITS; /* units of blocks before */
+    const float  *x[BAND];
+    vf            sum[BAND][MOST_SUMS];
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        x[i] = s->h[first + i];
+        UNROLL
+        for (int j = 0; j < gates; j++)
+            sum[i][j] = load_some(s->b + j * s->D + unit, s->D - unit, vset(0));
+    }
+    add_products((factor){.w = s->w + whole * gates * s->D + unit % DRA_CELL_UNITS,
+                          .K = s->D,
+                          .row = gates * DRA_CELL_UNITS,
+                          .apart = DRA_CELL_UNITS},
+                 x, rows, gates, sum, NULL);
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < gates; j++) u[i][j] = sum[i][j];
+    }
+}
+
+/* Not inlined: constants of the gates beside it would take the registers of the sums. */
+static NEVER_INLINE void sum_3_gates(const dra_cell_step *s, int64_t unit, int64_t first,
+                                     int64_t rows, vf (*u)[MOST_SUMS])
+{
+    switch (rows) {
+    case 1: sum_gates(s, unit, first, 1, 3, u); break;
+    case 2: sum_gates(s, unit, first, 2, 3, u); break;
+    case 3: sum_gates(s, unit, first, 3, 3, u); break;
+    case 4: sum_gates(s, unit, first, 4, 3, u); break;
+    case 5: sum_gates(s, unit, first, BAND < 5 ? 1 : 5, 3, u); break;
+    case 6: sum_gates(s, unit, first, BAND < 6 ? 1 : 6, 3, u); break;
+    case 7: sum_gates(s, unit, first, BAND < 7 ? 1 : 7, 3, u); break;
+    default: sum_gates(s, unit, first, BAND, 3, u); break;
+    }
+}
+
+/* d += w^T du for some vectors of units from `unit` on. */
+static ALWAYS_INLINE void pass_units(const dra_cell_back *s, int64_t unit, int64_t first, int rows,
+                                     int vectors, int gates, spans *next)
+{
+    const float *x[BAND];
+    vf           sum[BAND][MOST_SUMS];
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        x[i] = s->du[first + i];
+        UNROLL
+        for (int j = 0; j < vectors; j++) {
+            const int64_t at = unit + j * LANES;
+            sum[i][j] = load_some(s->d[first + i] + at, s->D - at, vset(0));
+        }
+    }
+    add_products((factor){.w = s->w + unit, .K = gates * s->D, .row = s->w_row, .apart = LANES}, x,
+                 rows, vectors, sum, next);
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int j = 0; j < vectors; j++) {
+            const int64_t at = unit + j * LANES;
+            store_some(s->d[first + i] + at, s->D - at, sum[i][j]);
+        }
+    }
+}
+
+static ALWAYS_INLINE void pass_rows(const dra_cell_back *s, int64_t unit, int64_t first,
+                                    int vectors, int gates, spans *next)
+{
+    switch (s->rows - first) {
+    case 1: pass_units(s, unit, first, 1, vectors, gates, next); break;
+    case 2: pass_units(s, unit, first, 2, vectors, gates, next); break;
+    case 3: pass_units(s, unit, first, 3, vectors, gates, next); break;
+    case 4: pass_units(s, unit, first, 4, vectors, gates, next); break;
+    case 5: pass_units(s, unit, first, BAND < 5 ? BAND : 5, vectors, gates, next); break;
+    case 6: pass_units(s, unit, first, BAND < 6 ? BAND : 6, vectors, gates, next); break;
+    case 7: pass_units(s, unit, first, BAND < 7 ? BAND : 7, vectors, gates, next); break;
+    default: pass_units(s, unit, first, BAND, vectors, gates, next); break;
+    }
+}
+
+static NEVER_INLINE void pass_back(const dra_cell_back *s, int gates, spans *next)
+{
+    for (int64_t unit = 0; unit < s->D; unit += 2 * LANES)
+        for (int64_t first = 0; first < s->rows; first += BAND)
+            if (s->D - unit > LANES)
+                pass_rows(s, unit, first, 2, gates, next);
+            else
+                pass_rows(s, unit, first, 1, gates, next);
+}
+
+/* ---- gru ------------------------------------------------------------------------------------- */
+
+/* 1 / (1 + e^-x), right to 2.5 units of the last place; 0 where e^-x overflows. */
+static inline vf gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
+
+/* The same place of the next token's row, of so many parts of D. */
+static ALWAYS_INLINE void fetch_token(const float *p, int64_t D, int64_t ahead, int parts,
+                                      int write)
+{
+    UNROLL
+    for (int i = 0; i < parts; i++) fetch(p + i * D, ahead * parts * D, write);
+}
+
+static ALWAYS_INLINE void gru_gates(const dra_cell_step *s, int64_t unit, int64_t i, const vf *u)
+{
+    const int64_t D = s->D, left = D - unit;
+    const vf      zero = vset(0), m = u[2];
+    const float  *x = s->x[i] + unit;
+    const vf      h = load_some(s->h[i] + unit, left, zero);
+    const vf      r = gate(load_some(x, left, zero) + u[0]);
+    const vf      fresh = gate(negative(load_some(x + D, left, zero) + u[1])); /* 1 - z */
+    const vf      n = v_tanh(vfma(r, m, load_some(x + 2 * D, left, zero)));
+    const vf      share = load_some(s->mix[i] + unit, left, zero) * fresh;
+    store_some(s->to[i] + unit, left, vfma(share, n - h, h));
+    fetch_token(x, D, s->ahead, 3, 0);
+    fetch_token(s->to[i] + unit, D, s->ahead, 1, 1);
+    if (!s->kept[i]) return;
+    float *kept = s->kept[i] + unit;
+    fetch_token(kept, D, s->ahead, 4, 1);
+    store_some(kept, left, r);
+    store_some(kept + D, left, fresh);
+    store_some(kept + 2 * D, left, n);
+    store_some(kept + 3 * D, left, m);
+}
+
+/* Not inlined either: sums of the next band and these constants want the same registers. */
+static NEVER_INLINE void gru_band(const dra_cell_step *s, int64_t unit, int64_t first, int64_t rows,
+                                  const vf (*u)[MOST_SUMS])
+{
+    for (int64_t i = 0; i < rows; i++) gru_gates(s, unit, first + i, u[i]);
+}
+
+static void gru(const dra_cell_step *s)
+{
+    vf u[BAND][MOST_SUMS];
+    for (int64_t unit = 0; unit < s->D; unit += LANES)
+        for (int64_t first = 0; first < s->rows; first += BAND) {
+            const int64_t left = s->rows - first, rows = left < BAND ? left : BAND;
+            sum_3_gates(s, unit, first, rows, u);
+            gru_band(s, unit, first, rows, (const vf(*)[MOST_SUMS])u);
+        }
+}
+
+/* Row i; adds du to db. */
+static ALWAYS_INLINE void gru_gates_back(const dra_cell_back *s, int64_t unit, int64_t i, vf *db)
+{
+    const int64_t D = s->D, left = D - unit;
+    const vf      zero = vset(0);
+    const float  *kept = s->kept[i] + unit;
+    float        *d = s->d[i] + unit, *dx = s->dx[i] + unit, *du = s->du[i] + unit;
+    float        *swing = s->swing[i] + unit;
+    const vf      r = load_some(kept, left, zero), fresh = load_some(kept + D, left, zero);
+    const vf      n = load_some(kept + 2 * D, left, zero), m = load_some(kept + 3 * D, left, zero);
+    const vf      all = load_some(d, left, zero) + load_some(s->dy[i] + unit, left, zero);
+    const vf      e = load_some(s->mix[i] + unit, left, zero) * fresh * all;
+    const vf      q = e * (load_some(s->h[i] + unit, left, zero) - n);
+    const vf      a_n = e * vfma(negative(n), n, vset(1)), b_n = r * a_n;
+    const vf      a_z = q * (1 - fresh), a_r = m * (1 - r) * b_n;
+    store_some(d, left, all - e);
+    store_some(dx, left, a_r);
+    store_some(dx + D, left, a_z);
+    store_some(dx + 2 * D, left, a_n);
+    store_some(du, left, a_r);
+    store_some(du + D, left, a_z);
+    store_some(du + 2 * D, left, b_n);
+    store_some(swing, left, load_some(swing, left, zero) + q);
+    db[0] += a_r;
+    db[1] += a_z;
+    db[2] += b_n;
+}
+
+static void gru_back(const dra_cell_back *step)
+{
+    const dra_cell_back s = *step; /* a copy that no store can change */
+    spans               next = {.n = 0};
+    for (int64_t unit = 0; unit < s.D; unit += LANES) {
+        const int64_t left = s.D - unit;
+        vf            db[3];
+        UNROLL
+        for (int i = 0; i < 3; i++) db[i] = load_some(s.db + i * s.D + unit, left, vset(0));
+        for (int64_t i = 0; i < s.rows; i++) gru_gates_back(&s, unit, i, db);
+        UNROLL
+        for (int i = 0; i < 3; i++) store_some(s.db + i * s.D + unit, left, db[i]);
+    }
+    for (int64_t i = 0; i < s.rows; i++) {
+        spans_add(&next, s.dx[i], 3 * s.D, s.ahead);
+        spans_add(&next, s.dy[i], s.D, s.ahead);
+        spans_add(&next, s.h[i], s.D, s.ahead);
+        spans_add(&next, s.kept[i], 4 * s.D, s.ahead);
+    }
+    pass_back(&s, 3, &next);
+}
+
+#undef NEVER_INLINE
+
+#endif

@@ -1,0 +1,163 @@
+/* Few rows of A: B is read once, so it is read where it lies. Part of simd_gemm.h.
+ *
+ * Lines of B along k in memory are turned in registers, LANES words of LANES lines at a time: each
+ * cache line is read whole and at once, also where lines lie a multiple of 4096 bytes apart and
+ * would drive each other out of the first cache. Numbers of 16 bits are turned as they lie, two in
+ * a word, and widened afterwards. */
+#ifndef DRA_SRC_SIMD_FEW_H
+#define DRA_SRC_SIMD_FEW_H
+
+enum { FEW = 4, CHUNK = 16 * DEPTH }; /* rows; words of them at a time */
+
+/* Makes the compiler load again: broadcasts kept for the second square would be spilled. */
+#define FORGET __asm__ volatile("" ::: "memory")
+
+static ALWAYS_INLINE bool two_a_word(dra_dtype t, form f) { return is_half(t) || f == PAIRS; }
+
+static ALWAYS_INLINE vf half_of(dra_dtype t, vf word, bool odd)
+{
+    const vu bits = (vu)word;
+    if (t == DRA_BF16) return (vf)(odd ? bits & 0xffff0000u : bits << 16);
+    return from_f16(__builtin_convertvector(odd ? bits >> 16 : bits & 0xffffu, vh));
+}
+
+/* sum[i] += row i of A times LANES words of LANES lines of B. */
+static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line, dra_dtype type,
+                                     form f, int rows, vf *sum)
+{
+    vf           x[LANES];
+    const float *a = t->a;
+    UNROLL
+    for (int j = 0; j < LANES; j++, b += line) {
+        x[j] = is_half(type) ? load((const void *)b) : words_at(type, f, b, 2 * LANES);
+        __builtin_prefetch(b + PANEL * line, 0, 2); /* of the next lines, into the second cache */
+    }
+    turn_square(x);
+    UNROLL
+    for (int w = 0; w < LANES; w++, a += t->a_col) {
+        const bool widen = is_half(type) && f != PAIRS;
+        const vf   first = widen ? half_of(type, x[w], false) : x[w];
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            sum[i] = multiply_add(f == PAIRS, vset(a[i * t->a_row]), first, sum[i]);
+        if (!widen) continue;
+        a += t->a_col;
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            sum[i] = vfma(vset(a[i * t->a_row]), half_of(type, x[w], true), sum[i]);
+    }
+}
+
+/* PANEL columns, t->depth elements: one chain per DEPTH of words, as everywhere. */
+static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, form f, int rows)
+{
+    _Alignas(64) float panel[2 * LANES * PANEL];
+    const int64_t      each = two_a_word(type, f) ? 2 * LANES : LANES;
+    const int64_t line = b.line * (is_half(type) ? 2 : 4), chain = f == PAIRS ? 2 * DEPTH : DEPTH;
+    for (int64_t left = t.depth, end; left > 0; left = end, t.add = true) {
+        vf sum[2][FEW];
+        end = left > chain ? left - chain : 0;
+        UNROLL
+        for (int i = 0; i < rows; i++) sum[0][i] = sum[1][i] = vset(0);
+        for (; left - end >= each; left -= each) {
+            add_square(&t, b.at, line, type, f, rows, sum[0]);
+            FORGET;
+            add_square(&t, (const char *)b.at + LANES * line, line, type, f, rows, sum[1]);
+            t.a += (f == PAIRS ? each / 2 : each) * t.a_col;
+            b = part_of(&b, 0, each);
+        }
+        if (left > end) pack_panel(&b, PANEL, left - end, panel);
+        for (int64_t w = 0; w < words_of(&b, left - end); w++, t.a += t.a_col) {
+            UNROLL
+            for (int i = 0; i < 2 * rows; i++)
+                sum[i % 2][i / 2] = multiply_add(f == PAIRS, vset(t.a[i / 2 * t.a_row]),
+                                                 load(panel + w * PANEL + i % 2 * LANES),
+                                                 sum[i % 2][i / 2]);
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            store_row(&t, t.c + i * t.c_row, 2, (const vf[]){sum[0][i], sum[1][i]});
+    }
+}
+
+static ALWAYS_INLINE void multiply_turned_rows(const product *t, const operand *b, dra_dtype type,
+                                               form f, int64_t rows)
+{
+    switch (rows) {
+    case 1: multiply_turned(*t, *b, type, f, 1); break;
+    case 2: multiply_turned(*t, *b, type, f, 2); break;
+    case 3: multiply_turned(*t, *b, type, f, 3); break;
+    default: multiply_turned(*t, *b, type, f, FEW); break;
+    }
+}
+
+static void multiply_lines(const product *t, const operand *b, int64_t rows)
+{
+    if (LEVEL_PAIRS && b->form == PAIRS && b->dtype == DRA_BF16)
+        multiply_turned_rows(t, b, DRA_BF16, PAIRS, rows);
+    else if (LEVEL_PAIRS && b->form == PAIRS)
+        multiply_turned_rows(t, b, DRA_F32, PAIRS, rows);
+    else if (b->dtype == DRA_BF16) /* rounding changes nothing here */
+        multiply_turned_rows(t, b, DRA_BF16, FLOATS, rows);
+    else if (b->dtype == DRA_F16)
+        multiply_turned_rows(t, b, DRA_F16, FLOATS, rows);
+    else
+        multiply_turned_rows(t, b, DRA_F32, FLOATS, rows);
+}
+
+/* Is there a way above for these lines? Else they are packed. */
+static bool can_turn(const operand *b)
+{
+    if (b->k != 1) return false;
+    return b->dtype == DRA_BF16 || (is_half(b->dtype) ? b->form == FLOATS : b->form != ROUNDED);
+}
+
+/* Few rows, some PANELs of columns. */
+static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
+{
+    _Alignas(64) float rows[FEW * CHUNK];
+    const int64_t      deep = A->form == PAIRS ? 2 * CHUNK : CHUNK;
+    for (int64_t k = 0; k < g->K; k += deep) {
+        product       t = {.depth = g->K - k < deep ? g->K - k : deep,
+                           .a_row = A->line,
+                           .a_col = A->k,
+                           .c_row = g->c_row,
+                           .columns = PANEL,
+                           .add = g->accumulate || k > 0};
+        const operand a = part_of(A, 0, k);
+        t.a = a.at;
+        if (!is_plain(A)) {
+            t.a = rows;
+            t.a_row = CHUNK;
+            t.a_col = 1;
+            for (int64_t i = 0; i < g->M; i++) {
+                const operand row = part_of(&a, i, 0);
+                words_of_line(&row, t.depth, rows + i * CHUNK);
+            }
+        }
+        for (int64_t j = 0; j < columns; j += PANEL) {
+            const operand b = part_of(B, j, k);
+            t.c = g->c + j;
+            multiply_lines(&t, &b, g->M);
+        }
+    }
+}
+
+/* Multiplies some columns with B where it lies and returns how many; 0: B must be packed. */
+static int64_t multiply_in_place(product *t, const operand *b, int64_t rows)
+{
+    const int64_t columns = t->columns;
+    const int64_t wide = rows == 1 ? 8 * LANES : rows == 2 ? 4 * LANES : PANEL;
+    const int64_t width = columns >= wide ? wide : columns >= PANEL ? PANEL : LANES;
+    if (!is_plain(b) || b->line != 1 || columns < width) return 0;
+    t->columns = width;
+    if (width == 8 * LANES)
+        multiply(t, 1, 8, AHEAD, false);
+    else if (width == 4 * LANES)
+        multiply(t, 2, 4, AHEAD, false);
+    else
+        multiply_rows(t, rows);
+    return width;
+}
+
+#endif

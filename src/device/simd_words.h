@@ -1,0 +1,239 @@
+/* Operands of the vector gemm as words, what it multiplies. A word is a float, or a pair of bf16,
+ * elements k and k + 1, on levels that multiply pairs. Words are made where operands are packed:
+ * numbers stored in 16 bits widened, floats rounded to bf16 where the product asks for it.
+ *
+ * Both operands are lines along k: the rows of A, the columns of B. */
+#ifndef DRA_SRC_SIMD_WORDS_H
+#define DRA_SRC_SIMD_WORDS_H
+
+#include "base/shape.h"
+
+#ifndef LEVEL_PAIRS /* vdot(), narrow() and join() of the level; never called without */
+enum { LEVEL_PAIRS = false };
+static inline vf vdot(vf a, vf b, vf sum) { return sum; }
+static inline vf narrow(vf low, vf high) { return low; }
+static inline vf join(vf low, vf high) { return low; }
+#endif
+
+enum { PANEL = 2 * LANES }; /* columns of a tile */
+
+typedef enum form { FLOATS, ROUNDED, PAIRS } form; /* ROUNDED: floats that are bf16 */
+
+typedef struct operand {
+    const void *at;
+    int64_t     line, k; /* steps from line to line and along it, in elements */
+    dra_dtype   dtype;   /* bf16, f16, or else float */
+    form        form;    /* of the words to make */
+} operand;
+
+static inline bool is_half(dra_dtype t) { return t == DRA_BF16 || t == DRA_F16; }
+
+static inline bool is_plain(const operand *o) /* its words are its elements */
+{
+    return o->form == FLOATS && !is_half(o->dtype);
+}
+
+static inline operand part_of(const operand *o, int64_t line, int64_t k)
+{
+    operand       p = *o;
+    const int64_t size = is_half(o->dtype) ? 2 : 4;
+    p.at = (const char *)o->at + (line * o->line + k * o->k) * size;
+    return p;
+}
+
+static inline int64_t words_of(const operand *o, int64_t elements)
+{
+    return o->form == PAIRS ? (elements + 1) / 2 : elements;
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static inline vf from_bf16(vh x) { return (vf)(__builtin_convertvector(x, vu) << 16); }
+
+static inline vf round_to_bf16(vf x) /* to nearest even */
+{
+    const vu bits = (vu)x, up = bits + 0x7fffu + (bits >> 16 & 1u);
+    return pick(not_a_number(x), (vf)((bits | 0x400000u) & 0xffff0000u), (vf)(up & 0xffff0000u));
+}
+
+/* n elements side by side, zeros from there on. */
+static ALWAYS_INLINE vf read_some(dra_dtype t, const void *p, int64_t n)
+{
+    if (n <= 0) return vset(0);
+    if (!is_half(t)) return load_some(p, n, vset(0));
+    vh x = {0};
+    if (n >= LANES)
+        memcpy(&x, p, sizeof x);
+    else
+        memcpy(&x, p, (size_t)n * sizeof x[0]);
+    return t == DRA_BF16 ? from_bf16(x) : from_f16(x);
+}
+
+static inline float read_one(dra_dtype t, const void *p, int64_t i)
+{
+    return t == DRA_BF16  ? dra_bf16_to_f32(((const uint16_t *)p)[i])
+           : t == DRA_F16 ? dra_f16_to_f32(((const uint16_t *)p)[i])
+                          : ((const float *)p)[i];
+}
+
+static inline vf gather(const operand *o, int64_t n) /* one element of n lines */
+{
+    vf v = vset(0);
+    for (int64_t i = 0; i < n && i < LANES; i++) v[i] = read_one(o->dtype, o->at, i * o->line);
+    return v;
+}
+
+/* ---- along a line: elements k lie side by side ----------------------------------------------- */
+
+/* LANES words of n elements, zeros from there on. */
+static ALWAYS_INLINE vf words_at(dra_dtype t, form f, const void *p, int64_t n)
+{
+    const vf x = read_some(t, p, n);
+    if (f == ROUNDED) return round_to_bf16(x);
+    if (f == FLOATS) return x;
+    return narrow(x, read_some(t, (const char *)p + LANES * (is_half(t) ? 2 : 4), n - LANES));
+}
+
+/* A line is packed in parts, one for each block of k: too short for the processor to see where it
+ * goes on. So the next part is fetched into the second cache meanwhile. */
+static ALWAYS_INLINE void fetch_next(const char *p, int64_t part, int64_t bytes)
+{
+    for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + part + i, 0, 2);
+}
+
+static ALWAYS_INLINE void along(dra_dtype t, form f, const char *p, int64_t n, float *to)
+{
+    const int64_t size = is_half(t) ? 2 : 4, each = f == PAIRS ? 2 * LANES : LANES;
+    const int64_t all = n * size;
+    for (; n >= each; n -= each, p += each * size, to += LANES) {
+        store(to, words_at(t, f, p, each));
+        fetch_next(p, all, each * size);
+    }
+    if (n > 0) store_some(to, f == PAIRS ? (n + 1) / 2 : n, words_at(t, f, p, n));
+}
+
+/* The words of n elements of the first line. */
+static void words_along(const operand *o, int64_t n, float *to)
+{
+    if (is_half(o->dtype))
+        along(o->dtype, o->form, o->at, n, to);
+    else if (LEVEL_PAIRS && o->form == PAIRS)
+        along(DRA_F32, PAIRS, o->at, n, to);
+    else
+        along(DRA_F32, o->form, o->at, n, to);
+}
+
+/* ---- across lines ---------------------------------------------------------------------------- */
+
+/* The first word of up to LANES lines; `two`: it has a second element. */
+static ALWAYS_INLINE vf across(const operand *o, dra_dtype t, form f, bool side_by_side,
+                               int64_t lines, bool two)
+{
+    const operand next = part_of(o, 0, 1);
+    vf            x = side_by_side ? read_some(t, o->at, lines) : gather(o, lines);
+    if (f == PAIRS) {
+        vf y = vset(0);
+        if (two) y = side_by_side ? read_some(t, next.at, lines) : gather(&next, lines);
+        x = join(x, y);
+    }
+    return f == ROUNDED ? round_to_bf16(x) : x;
+}
+
+static ALWAYS_INLINE void pack_across(const operand *o, dra_dtype t, form f, bool side_by_side,
+                                      int64_t lines, int64_t depth, float *to, int64_t step,
+                                      int64_t width)
+{
+    operand       at = *o;
+    const int64_t each = f == PAIRS ? 2 : 1;
+    for (int64_t k = 0; k < depth; k += each, to += step) {
+        store_some(to, width, across(&at, t, f, side_by_side, lines, k + 1 < depth));
+        at = part_of(&at, 0, each);
+    }
+}
+
+/* to[w step + i] = word w of line i for i < width <= LANES, zeros for lines that are not there. */
+static void pack_lines(const operand *o, int64_t lines, int64_t depth, float *to, int64_t step,
+                       int64_t width)
+{
+    if (o->line != 1)
+        pack_across(o, o->dtype, o->form, false, lines, depth, to, step, width);
+    else if (is_plain(o))
+        pack_across(o, DRA_F32, FLOATS, true, lines, depth, to, step, width);
+    else if (LEVEL_PAIRS && o->form == PAIRS && !is_half(o->dtype))
+        pack_across(o, DRA_F32, PAIRS, true, lines, depth, to, step, width);
+    else
+        pack_across(o, o->dtype, o->form, true, lines, depth, to, step, width);
+}
+
+/* All words of the first line, wherever its elements lie. */
+static void words_of_line(const operand *o, int64_t n, float *to)
+{
+    if (o->k == 1)
+        words_along(o, n, to);
+    else
+        pack_lines(o, 1, n, to, 1, 1);
+}
+
+/* ---- turning: lines whose elements lie side by side ------------------------------------------ */
+
+/* x[i][j] becomes x[j][i]. */
+static ALWAYS_INLINE void turn_square(vf x[LANES])
+{
+    UNROLL
+    for (int i = 0; i < LANES; i += 4) { /* quads within each quarter of a vector */
+        const vf low01 = zip_low(x[i], x[i + 1]), low23 = zip_low(x[i + 2], x[i + 3]);
+        const vf high01 = zip_high(x[i], x[i + 1]), high23 = zip_high(x[i + 2], x[i + 3]);
+        x[i] = pair_low(low01, low23);
+        x[i + 1] = pair_high(low01, low23);
+        x[i + 2] = pair_low(high01, high23);
+        x[i + 3] = pair_high(high01, high23);
+    }
+    UNROLL
+    for (int i = 0; i < 4; i++) turn_quarters(x + i); /* those of x[i], x[i + 4], ... */
+}
+
+/* to[w step + i] = word w of line i, for LANES lines: all that fill whole squares. Returns how many
+ * elements of each line that were. */
+static ALWAYS_INLINE int64_t turn_squares(const operand *o, dra_dtype t, form f, int64_t depth,
+                                          float *to, int64_t step)
+{
+    const int64_t each = f == PAIRS ? 2 * LANES : LANES, size = is_half(t) ? 2 : 4;
+    int64_t       k = 0;
+    for (; k + each <= depth; k += each, to += LANES * step) {
+        vf x[LANES];
+        UNROLL
+        for (int j = 0; j < LANES; j++) {
+            const char *p = (const char *)o->at + (j * o->line + k) * size;
+            x[j] = words_at(t, f, p, each);
+            fetch_next(p, depth * size, each * size);
+        }
+        turn_square(x);
+        UNROLL
+        for (int j = 0; j < LANES; j++) store(to + j * step, x[j]);
+    }
+    return k;
+}
+
+static int64_t turn_lines(const operand *o, int64_t depth, float *to, int64_t step)
+{
+    if (is_plain(o)) return turn_squares(o, DRA_F32, FLOATS, depth, to, step);
+    if (LEVEL_PAIRS && o->form == PAIRS && !is_half(o->dtype))
+        return turn_squares(o, DRA_F32, PAIRS, depth, to, step);
+    if (is_half(o->dtype)) return turn_squares(o, o->dtype, o->form, depth, to, step);
+    return turn_squares(o, DRA_F32, o->form, depth, to, step);
+}
+
+/* `columns` lines of B side by side: panel[w PANEL + i], up to the next multiple of LANES. */
+static void pack_panel(const operand *o, int64_t columns, int64_t depth, float *panel)
+{
+    for (int64_t j = 0; j < columns; j += LANES) {
+        const operand part = part_of(o, j, 0);
+        const bool    turns = o->k == 1 && columns - j >= LANES;
+        const int64_t done = turns ? turn_lines(&part, depth, panel + j, PANEL) : 0;
+        const operand rest = part_of(&part, 0, done);
+        pack_lines(&rest, columns - j, depth - done, panel + words_of(o, done) * PANEL + j, PANEL,
+                   LANES);
+    }
+}
+
+#endif

@@ -1,0 +1,232 @@
+/* Recurrent cells over time, the way back: see cell.h. A token gives du, the gradient of w h + b,
+ * of each row; then, with h_{t-1} the state it found,
+ *   dh_{t-1} += w^T du,   db += du,   dw += du^T h_{t-1}
+ * The first is a product for every token, the last one for every segment of tokens. Sums over rows
+ * and tokens are those of a tile; the tiles of a set are added in order at the end. */
+#include "ops/cell.h"
+
+enum {
+    SEGMENT = 128, /* rows of du and h_{t-1} before they go into dw: they stay in the cache */
+    INPUTS = DRA_CELL_BACK_INPUTS,
+    OUTPUTS = DRA_CELL_BACK_OUTPUTS
+};
+
+typedef struct room { /* a tile's scratch, G the gates */
+    real *dw;         /* (G D, D) */
+    real *db;         /* (G D) */
+    real *swing, *d;  /* (rows, D) */
+    real *zeros;      /* (D) */
+    real *du, *h;     /* (SEGMENT, G D), (SEGMENT, D) */
+} room;
+
+typedef struct walk {
+    const dra_call      *c;
+    const dra_cell_kind *kind;
+    dra_cell_place       at;
+    room                 room;
+    int64_t              filled; /* rows of the segment */
+} walk;
+
+static int64_t room_size(int64_t D, int64_t gates)
+{
+    return D * (gates * D + gates + 2 * DRA_CELL_ROWS + 1 + SEGMENT * (gates + 1));
+}
+
+static room room_of(const dra_call *c, const dra_cell_kind *kind, int64_t D, int64_t i)
+{
+    const int64_t G = kind->gates;
+    room          m;
+    m.dw = (real *)c->scratch + i * room_size(dra_cell_widest(c, INPUTS), G);
+    m.db = m.dw + G * D * D;
+    m.swing = m.db + G * D;
+    m.d = m.swing + DRA_CELL_ROWS * D;
+    m.zeros = m.d + DRA_CELL_ROWS * D;
+    m.du = m.zeros + D;
+    m.h = m.du + SEGMENT * G * D;
+    return m;
+}
+
+size_t dra_cell_back_scratch(const dra_call *c, const dra_cell_kind *kind)
+{
+    const int64_t tiles = dra_cell_all_tiles(c, INPUTS);
+    return (size_t)(tiles * room_size(dra_cell_widest(c, INPUTS), kind->gates)) * sizeof(real);
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+/* The state row r had before token t. */
+static const real *state_before(const walk *w, int32_t bits, int64_t t, int64_t r)
+{
+    const int64_t b = w->at.b[r], h = w->at.h[r];
+    if (bits & DRA_MARK_RESET) return w->room.zeros;
+    if (t == 0) return dra_recur_at(&w->at.in[DRA_CELL_BACK_START], b, h, 0);
+    return dra_recur_at(&w->at.in[DRA_CELL_BACK_H], b, t - 1, h);
+}
+
+static int32_t bits_of(const walk *w, int64_t t, int64_t r)
+{
+    return dra_recur_mark(&w->c->in[w->c->n_in - 1], w->at.b[r], t);
+}
+
+/* A pad: what comes to its state goes to the one before, which is the same. */
+static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
+{
+    const int64_t D = w->at.size.D, G = w->kind->gates;
+    w->c->simd->add(D, d, dh, d);
+    dra_recur_clear(G * D, dx);
+    dra_recur_clear(G * D, du);
+}
+
+/* Fills the segment's rows of h; rows of du that are pads, the others are for the cell. */
+static dra_cell_back open_token(const walk *w, int64_t t)
+{
+    const dra_tensor *in = w->at.in, *dx = &w->at.out[DRA_CELL_DX];
+    const int64_t     D = w->at.size.D, G = w->kind->gates;
+    dra_cell_back     s = {.D = D, .ahead = -w->at.size.H, .db = w->room.db};
+    s.w_row = in[DRA_CELL_BACK_W].stride[in[DRA_CELL_BACK_W].shape.rank - 2];
+    s.w = (const real *)in[DRA_CELL_BACK_W].data;
+    if (w->at.size.sets > 1) s.w += w->at.set * in[DRA_CELL_BACK_W].stride[0];
+    for (int64_t r = 0; r < w->at.rows; r++) {
+        const int64_t row = w->at.b[r], head = w->at.h[r];
+        const int32_t bits = bits_of(w, t, r);
+        const real   *h = state_before(w, bits, t, r);
+        const real   *dh = dra_recur_at(&in[DRA_CELL_BACK_DH], row, t, head);
+        real         *du = w->room.du + (w->filled + r) * G * D;
+        real         *to = dx->data ? dra_recur_at(dx, row, t, head) : du;
+        dra_recur_copy(D, h, w->room.h + (w->filled + r) * D);
+        if (bits & DRA_MARK_PAD) {
+            pass_pad(w, dh, w->room.d + r * D, to, du);
+            continue;
+        }
+        s.kept[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_KEPT], row, t, head);
+        s.h[s.rows] = h;
+        s.mix[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_MIX], head, 0, 0);
+        s.dy[s.rows] = dh;
+        s.d[s.rows] = w->room.d + r * D;
+        s.dx[s.rows] = to;
+        s.du[s.rows] = du;
+        s.swing[s.rows] = w->room.swing + r * D;
+        s.rows++;
+    }
+    return s;
+}
+
+/* Nothing goes through a reset. */
+static void close_token(walk *w, int64_t t)
+{
+    const int64_t D = w->at.size.D;
+    for (int64_t r = 0; r < w->at.rows; r++)
+        if (bits_of(w, t, r) & DRA_MARK_RESET) dra_recur_clear(D, w->room.d + r * D);
+    w->filled += w->at.rows;
+}
+
+/* dw += du^T h over the segment, which is empty then. */
+static void close_segment(walk *w)
+{
+    const int64_t D = w->at.size.D, G = w->kind->gates;
+    if (w->at.out[DRA_CELL_DW].data)
+        w->c->simd->gemm(&(dra_gemm){
+            .M = G * D,
+            .N = D,
+            .K = w->filled,
+            .a = w->room.du,
+            .a_row = 1,
+            .a_col = G * D,
+            .b = w->room.h,
+            .b_row = D,
+            .b_col = 1,
+            .c = w->room.dw,
+            .c_row = D,
+            .accumulate = true,
+        });
+    w->filled = 0;
+}
+
+static void walk_back(const dra_call *c, const dra_cell_kind *kind, int64_t i)
+{
+    walk              w = {.c = c, .kind = kind, .at = dra_cell_place_at(c, INPUTS, OUTPUTS, i)};
+    const int64_t     D = w.at.size.D, rows = w.at.rows;
+    const dra_tensor *dlast = &w.at.in[DRA_CELL_BACK_DLAST];
+    const dra_tensor *dstart = &w.at.out[DRA_CELL_DSTART];
+    w.room = room_of(c, kind, D, i);
+    dra_recur_clear(w.room.d - w.room.dw, w.room.dw); /* dw, db, swing */
+    dra_recur_clear(D, w.room.zeros);
+    for (int64_t r = 0; r < rows; r++)
+        dra_recur_copy(D, dra_recur_at(dlast, w.at.b[r], w.at.h[r], 0), w.room.d + r * D);
+    for (int64_t t = w.at.size.T - 1; t >= 0; t--) {
+        const dra_cell_back s = open_token(&w, t);
+        kind->back(c->simd, &s);
+        close_token(&w, t);
+        if (t == 0 || w.filled + rows > SEGMENT) close_segment(&w);
+    }
+    for (int64_t r = 0; r < rows && dstart->data; r++)
+        dra_recur_copy(D, w.room.d + r * D, dra_recur_at(dstart, w.at.b[r], w.at.h[r], 0));
+}
+
+/* ---- the sums of a set's tiles --------------------------------------------------------------- */
+
+static real *set_of(const dra_tensor *x, int64_t set, int64_t size)
+{
+    return x->data ? (real *)x->data + set * size : NULL;
+}
+
+static void add_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i, real *dw, real *db,
+                     real *swing)
+{
+    const dra_cell_place at = dra_cell_place_at(c, INPUTS, OUTPUTS, i);
+    const int64_t        D = at.size.D, G = kind->gates;
+    const room           m = room_of(c, kind, D, i);
+    if (dw) c->simd->add(G * D * D, dw, m.dw, dw);
+    if (db) c->simd->add(G * D, db, m.db, db);
+    for (int64_t r = 0; r < at.rows && swing; r++)
+        c->simd->add(D, swing + at.h[r] * D, m.swing + r * D, swing + at.h[r] * D);
+}
+
+/* Set `set` of all cells, one cell after the other. */
+static void add_set(const dra_call *c, const dra_cell_kind *kind, int64_t set)
+{
+    const dra_tensor *in = c->in, *out = c->out;
+    dra_cell_sizes    n = dra_cell_sizes_of(in);
+    int64_t           tile = 0;
+    for (; set >= n.sets; n = dra_cell_sizes_of(in)) {
+        set -= n.sets;
+        tile += n.sets * n.groups;
+        in += INPUTS;
+        out += OUTPUTS;
+    }
+    const int64_t D = n.D, G = kind->gates, heads = n.H / n.sets;
+    real         *dw = set_of(&out[DRA_CELL_DW], set, G * D * D);
+    real         *db = set_of(&out[DRA_CELL_DB], set, G * D);
+    real         *swing = out[DRA_CELL_DSWING].data;
+    if (dw) dra_recur_clear(G * D * D, dw);
+    if (db) dra_recur_clear(G * D, db);
+    if (swing) dra_recur_clear(heads * D, swing + set * heads * D);
+    for (int64_t k = 0; k < n.groups; k++)
+        add_tile(c, kind, tile + set * n.groups + k, dw, db, swing);
+}
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+int64_t dra_cell_back_stages(const dra_call *c) { return 2; }
+
+int64_t dra_cell_back_tiles(const dra_call *c)
+{
+    int64_t sets = 0;
+    if (c->stage == 0) return dra_cell_all_tiles(c, INPUTS);
+    for (int k = 0; k < dra_cell_count(c, INPUTS); k++)
+        sets += dra_cell_sizes_of(c->in + k * INPUTS).sets;
+    return sets;
+}
+
+void dra_cell_back_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i)
+{
+    if (c->stage == 0)
+        walk_back(c, kind, i);
+    else
+        add_set(c, kind, i);
+}
+
+dra_cost dra_cell_back_cost(const dra_call *c, const dra_cell_kind *kind)
+{
+    return (dra_cost){2 * dra_cell_product_flops(c, kind, INPUTS), dra_call_bytes(c)};
+}
