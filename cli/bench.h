@@ -20,18 +20,29 @@ typedef struct bench_work {
     bench_tensor     *tensor;
     size_t            tensors, room;
     double            flops;  /* of a run; formulas are in docs/speed.md */
+    bool              bf16;   /* they are products of bf16 */
     dra_stream_config stream; /* passes a run cannot do without; bytes 0: not worth a word */
     const char *forward; /* an op whose time does not count, where only the gradient is meant */
     double      units;   /* what a run does so many of, 0: nothing to count */
     const char *unit;
+    int64_t     product[4]; /* S, M, N, K of tensors 0 (S, M, K) and 1 (S, N, K), for a peer */
 } bench_work;
+
+typedef enum bench_against { BENCH_NOTHING, BENCH_LIMIT, BENCH_PEER, BENCH_NODE } bench_against;
+
+typedef struct bench_bar { /* what a case should reach; 5 % off still counts */
+    bench_against against;
+    double value; /* percent of the limit's, peer's or rival's speed; most microseconds a node */
+} bench_bar;
 
 typedef struct bench_case {
     const char *name, *group, *about;
     void (*build)(bench_work *w, const int64_t *size); /* NULL: nothing but the limits */
     int64_t size[5];
     void (*without)(bench_work *w, const int64_t *size); /* its time is subtracted, pair by pair */
-    bool slow; /* runs only by its own name or with --all */
+    bool      slow; /* runs only by its own name or with --all */
+    bench_bar bar;
+    void (*rival)(bench_work *w, const int64_t *size); /* the same work in full precision */
 } bench_case;
 
 extern const bench_case bench_cases[];
@@ -45,8 +56,26 @@ typedef dra_value (*bench_declare)(dra_graph *g, const char *name, dra_dtype dty
 dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dra_dtype dtype,
                       dra_shape shape, double lo, double hi);
 
+enum { BENCH_GRADIENTS = 32 }; /* of one case, at most */
+
+/* Puts out y and, for an upstream of its own, the gradients of n values: all stay, so none is
+ * computed in place. */
+void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x);
+
 /* A GPT-2-shaped training step: size = {layers, heads, width, time, batch} (bench_gpt.c). */
 void bench_gpt(bench_work *w, const int64_t *size);
+
+/* Mixer layers, forward and backward: size = {width, heads, batch, time} (bench_mixer.c). */
+void bench_gru_time(bench_work *w, const int64_t *size);
+void bench_ema_time(bench_work *w, const int64_t *size);
+void bench_append_time(bench_work *w, const int64_t *size);
+void bench_wkv_mixer(bench_work *w, const int64_t *size);
+
+/* Scans alone: size = {batch, time, channels}. */
+void bench_ema(bench_work *w, const int64_t *size);
+void bench_ema_back(bench_work *w, const int64_t *size);
+void bench_wkv(bench_work *w, const int64_t *size);
+void bench_wkv_back(bench_work *w, const int64_t *size);
 
 typedef struct bench_row {
     const bench_case *c;
@@ -56,6 +85,7 @@ typedef struct bench_row {
     const char       *bound;             /* "compute", "memory", or NULL where there is no limit */
     double            percent;           /* of that limit */
     double            streaming_percent; /* of the same passes with streaming stores; 0: none */
+    double            peer;              /* percent of the peer's or rival's speed; 0: none */
     double            units;
     const char       *unit;
     size_t            memory; /* activations, prepared and bound */
@@ -68,6 +98,18 @@ typedef struct bench_session {
     int         repeats;
     bool        profile; /* one more run of each case, split by op, on stderr */
 } bench_session;
+
+/* ---- a peer: oneDNN's sgemm (bench_peer.c) --------------------------------------------------- */
+
+typedef struct bench_peer bench_peer;
+
+/* The products of w, whose tensors it borrows, on threads of its own. NULL: there is no such
+ * product, or no peer on this machine. */
+bench_peer *bench_peer_create(const bench_work *w, int threads);
+void        bench_peer_run(bench_peer *p);
+void        bench_peer_destroy(bench_peer *p); /* NULL is allowed */
+
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err);

@@ -3,6 +3,9 @@
 #include "bench.h"
 #include "options.h"
 
+#include <stdio.h>
+#include <string.h>
+
 static const dra_value none;
 
 static dra_value real_input(bench_work *w, const char *name, dra_shape shape)
@@ -17,27 +20,46 @@ static dra_value gain(bench_work *w, const char *name, int64_t n)
 
 static size_t bytes_of(int64_t count) { return (size_t)count * sizeof(dra_real); }
 
-/* Gives y and, for an upstream of its own, dx: both stay, so none is computed in place. */
-static void output_gradient(bench_work *w, dra_value y, int n, const dra_value *x)
+void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x)
 {
-    static const char *const names[] = {"dx0", "dx1", "dx2"};
-    dra_value                dx[3], dy = real_input(w, "dy", dra_shape_of(w->graph, y));
+    dra_value dx[BENCH_GRADIENTS], dy = real_input(w, "dy", dra_shape_of(w->graph, y));
+    char      name[16];
     dra_output(w->graph, "y", y);
     dra_gradient(w->graph, 1, &y, &dy, n, x, dx);
-    for (int i = 0; i < n; i++) dra_output(w->graph, names[i], dx[i]);
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "dx%d", i);
+        dra_output(w->graph, name, dx[i]);
+    }
 }
 
 /* ---- products: 2 M N K ----------------------------------------------------------------------- */
 
 /* size: M, N, K, weights stored (N, K). */
-static void product(bench_work *w, const int64_t *size)
+static void product_with(bench_work *w, const int64_t *size, dra_dtype dtype)
 {
     const int64_t   M = size[0], N = size[1], K = size[2];
+    const size_t    weights = (size_t)(N * K) * dra_dtype_get(dtype)->block_bytes;
     const dra_value x = real_input(w, "x", DRA_SHAPE(M, K));
-    const dra_value p = bench_value(w, dra_parameter, "w", DRA_REAL, DRA_SHAPE(N, K), -1, 1);
+    const dra_value p = bench_value(w, dra_parameter, "w", dtype, DRA_SHAPE(N, K), -1, 1);
     dra_output(w->graph, "y", dra_linear(w->graph, x, p, none));
     w->flops = 2.0 * (double)M * (double)N * (double)K;
-    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(M * K + N * K + M * N)};
+    w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(M * K + M * N) + weights};
+}
+
+static void product(bench_work *w, const int64_t *size)
+{
+    product_with(w, size, DRA_REAL);
+    memcpy(w->product, (const int64_t[]){1, size[0], size[1], size[2]}, sizeof w->product);
+}
+
+/* Weights stored in bf16, multiplied in full precision. */
+static void product_stored(bench_work *w, const int64_t *size) { product_with(w, size, DRA_BF16); }
+
+static void product_bf16(bench_work *w, const int64_t *size)
+{
+    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    product_with(w, size, DRA_REAL);
+    w->bf16 = true;
 }
 
 /* size: how many, M, N, K, all new with every run, the second side stored (N, K). */
@@ -49,6 +71,15 @@ static void products(bench_work *w, const int64_t *size)
     dra_output(w->graph, "y", dra_matmul(w->graph, a, dra_transpose(w->graph, b, 1, 2)));
     w->flops = 2.0 * (double)(S * M) * (double)N * (double)K;
     w->stream = (dra_stream_config){.reads = 1, .bytes = bytes_of(S * (M * K + N * K + M * N))};
+    memcpy(w->product, (const int64_t[]){S, M, N, K}, sizeof w->product);
+}
+
+static void products_bf16(bench_work *w, const int64_t *size)
+{
+    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    products(w, size);
+    memset(w->product, 0, sizeof w->product); /* the peer has no such */
+    w->bf16 = true;
 }
 
 /* ---- attention: visible pairs only ----------------------------------------------------------- */
@@ -76,8 +107,51 @@ static void attention_train(bench_work *w, const int64_t *size)
 {
     dra_value       in[3];
     const dra_value y = causal(w, size, in);
-    output_gradient(w, y, 3, in);
+    bench_gradient(w, y, 3, in);
     w->flops *= 3;
+}
+
+/* ---- recurrences: 2 3D D forward for each row and token of a gru, twice that back ------------ */
+
+/* size: B, T, H, D. Two cells, as for keys and values; in: x and w of each. */
+static void gru_cells(bench_work *w, const int64_t *size, dra_value *in, dra_value *h)
+{
+    const int64_t      B = size[0], T = size[1], H = size[2], D = size[3];
+    static const char *names[] = {"k", "w k", "v", "w v"};
+    dra_gru_cell       cell[2] = {{.x = none}};
+    for (int i = 0; i < 2; i++) {
+        cell[i].x = in[2 * i] = real_input(w, names[2 * i], DRA_SHAPE(B, T, H, 3 * D));
+        cell[i].w = in[2 * i + 1] = bench_value(w, dra_parameter, names[2 * i + 1], DRA_REAL,
+                                                DRA_SHAPE(3 * D, D), -0.125, 0.125);
+    }
+    dra_gru(w->graph, 2, cell, none, h, NULL);
+    w->flops = 2 * 2.0 * (double)(3 * D * D) * (double)(B * T * H);
+}
+
+static void gru(bench_work *w, const int64_t *size)
+{
+    dra_value in[4], h[2];
+    gru_cells(w, size, in, h);
+    for (int i = 0; i < 2; i++) dra_output(w->graph, i ? "h v" : "h k", h[i]);
+}
+
+static void gru_train(bench_work *w, const int64_t *size)
+{
+    static const char *names[] = {"dk", "dw k", "dv", "dw v"};
+    dra_value          in[4], h[2], dh[2], d[4];
+    gru_cells(w, size, in, h);
+    for (int i = 0; i < 2; i++)
+        dh[i] = real_input(w, i ? "dh v" : "dh k", dra_shape_of(w->graph, h[i]));
+    dra_gradient(w->graph, 2, h, dh, 4, in, d);
+    for (int i = 0; i < 4; i++) dra_output(w->graph, names[i], d[i]);
+    w->flops *= 3;
+}
+
+static void gru_back(bench_work *w, const int64_t *size)
+{
+    gru_train(w, size);
+    w->flops *= 2.0 / 3;
+    w->forward = "gru";
 }
 
 /* ---- rows: size = rows, C -------------------------------------------------------------------- */
@@ -133,7 +207,7 @@ static void softmax(bench_work *w, const int64_t *size)
 static void layer_norm_back(bench_work *w, const int64_t *size)
 {
     const dra_value in[] = {rows(w, size), gain(w, "w", size[1]), gain(w, "b", size[1])};
-    output_gradient(w, dra_layer_norm(w->graph, in[0], in[1], in[2], 1e-5), 3, in);
+    bench_gradient(w, dra_layer_norm(w->graph, in[0], in[1], in[2], 1e-5), 3, in);
     w->stream.reads = 2;
     w->forward = "norm_gain";
 }
@@ -141,7 +215,7 @@ static void layer_norm_back(bench_work *w, const int64_t *size)
 static void rms_norm_back(bench_work *w, const int64_t *size)
 {
     const dra_value in[] = {rows(w, size), gain(w, "w", size[1])};
-    output_gradient(w, dra_rms_norm(w->graph, in[0], in[1], 1e-5), 2, in);
+    bench_gradient(w, dra_rms_norm(w->graph, in[0], in[1], 1e-5), 2, in);
     w->stream.reads = 2;
     w->forward = "norm_gain";
 }
@@ -149,7 +223,7 @@ static void rms_norm_back(bench_work *w, const int64_t *size)
 static void softmax_back(bench_work *w, const int64_t *size)
 {
     const dra_value x = rows(w, size);
-    output_gradient(w, dra_softmax(w->graph, x), 1, &x);
+    bench_gradient(w, dra_softmax(w->graph, x), 1, &x);
     w->stream.reads = 2;
     w->forward = "softmax";
 }
@@ -170,7 +244,7 @@ static void cross_entropy(bench_work *w, const int64_t *size)
 static void cross_entropy_back(bench_work *w, const int64_t *size)
 {
     const dra_value logits = rows(w, size);
-    output_gradient(w, losses(w, size, logits), 1, &logits);
+    bench_gradient(w, losses(w, size, logits), 1, &logits);
     w->forward = "token_losses";
 }
 
@@ -243,56 +317,111 @@ static void large_only(bench_work *w, const int64_t *size)
     chain(w, (const int64_t[]){size[0], size[2]});
 }
 
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static void gpt_bf16(bench_work *w, const int64_t *size) /* attention stays in full precision */
+{
+    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    bench_gpt(w, size);
+    w->bf16 = true;
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times the largest cache */
 
+/* Bars: percent of the limit, percent of the speed of the peer or of the same work in full
+ * precision, most microseconds a node. */
+#define LIMIT(percent) .bar = {BENCH_LIMIT, percent}
+#define PEER(percent) .bar = {BENCH_PEER, percent}
+#define FULL(percent, work) .bar = {BENCH_PEER, percent}, .rival = work
+#define NODE(most) .bar = {BENCH_NODE, most}
+
+/* clang-format off */
 const bench_case bench_cases[] = {
     {"limits", "limits", "peak and bandwidth alone", NULL},
 
-    {"matmul-2048x768x768", "products", "M x N x K, weights (N, K)", product, {2048, 768, 768}},
-    {"matmul-2048x3072x768", "products", "the same", product, {2048, 3072, 768}},
-    {"matmul-2048x768x3072", "products", "the same", product, {2048, 768, 3072}},
-    {"matmul-512x384x384", "products", "the same", product, {512, 384, 384}},
-    {"matmul-48x64x64x1024", "products", "48 of 64 x 64 x 1024", products, {48, 64, 64, 1024}},
-    {"matmul-1x3072x768", "products", "one row", product, {1, 3072, 768}},
-    {"matmul-1x50257x768", "products", "one row, GPT-2's head", product, {1, 50257, 768}},
+    {"matmul-2048x768x768", "products", "M x N x K, weights (N, K)",
+     product, {2048, 768, 768}, PEER(95)},
+    {"matmul-2048x3072x768", "products", "the same", product, {2048, 3072, 768}, PEER(95)},
+    {"matmul-2048x768x3072", "products", "the same", product, {2048, 768, 3072}, PEER(95)},
+    {"matmul-512x384x384", "products", "the same", product, {512, 384, 384}, PEER(95)},
+    {"matmul-48x64x64x1024", "products", "48 of 64 x 64 x 1024",
+     products, {48, 64, 64, 1024}, PEER(95)},
+    {"matmul-1x3072x768", "products", "one row", product, {1, 3072, 768}, PEER(95)},
+    {"matmul-1x50257x768", "products", "one row, GPT-2's head", product, {1, 50257, 768}, PEER(95)},
 
-    {"attention-forward", "attention", "causal, B 1, H 6, T 1024, D 64", attention, {1, 6, KI, 64}},
-    {"attention-train", "attention", "forward and backward", attention_train, {1, 6, KI, 64}},
+    {"bf16-2048x768x768", "bf16", "the products in bf16",
+     product_bf16, {2048, 768, 768}, FULL(185, product)},
+    {"bf16-2048x3072x768", "bf16", "the same", product_bf16, {2048, 3072, 768}, FULL(185, product)},
+    {"bf16-2048x768x3072", "bf16", "the same", product_bf16, {2048, 768, 3072}, FULL(185, product)},
+    {"bf16-512x384x384", "bf16", "the same", product_bf16, {512, 384, 384}, FULL(185, product)},
+    {"bf16-48x64x64x1024", "bf16", "48 of 64 x 64 x 1024",
+     products_bf16, {48, 64, 64, 1024}, FULL(185, products)},
+    {"bf16-1x3072x768", "bf16", "one row, stored in bf16",
+     product_stored, {1, 3072, 768}, FULL(185, product)},
+    {"bf16-1x50257x768", "bf16", "the same, GPT-2's head",
+     product_stored, {1, 50257, 768}, FULL(185, product)},
 
-    {"layer-norm", "rows", "32 Ki rows of 1024, gain and bias", layer_norm, {32 * KI, KI}},
-    {"layer-norm-back", "rows", "its gradient alone", layer_norm_back, {32 * KI, KI}},
-    {"rms-norm", "rows", "32 Ki rows of 1024, gain", rms_norm, {32 * KI, KI}},
-    {"rms-norm-back", "rows", "its gradient alone", rms_norm_back, {32 * KI, KI}},
-    {"softmax", "rows", "32 Ki rows of 1024", softmax, {32 * KI, KI}},
-    {"softmax-back", "rows", "its gradient alone", softmax_back, {32 * KI, KI}},
-    {"cross-entropy", "rows", "losses of 1024 x 50304 logits", cross_entropy, {KI, 50304}},
-    {"cross-entropy-back", "rows", "its gradient alone", cross_entropy_back, {KI, 50304}},
+    {"attention-forward", "attention", "causal, B 1, H 6, T 1024, D 64",
+     attention, {1, 6, KI, 64}, LIMIT(65)},
+    {"attention-train", "attention", "forward and backward",
+     attention_train, {1, 6, KI, 64}, LIMIT(50)},
+
+    {"gru", "recurrences", "two cells, B 4, T 1024, H 6, D 64", gru, {4, KI, 6, 64}},
+    {"gru-back", "recurrences", "its gradient alone", gru_back, {4, KI, 6, 64}},
+    {"gru-train", "recurrences", "forward and backward", gru_train, {4, KI, 6, 64}, LIMIT(60)},
+    {"gru-train-b1", "recurrences", "the same, B 1", gru_train, {1, KI, 6, 64}, LIMIT(40)},
+    {"ema", "recurrences", "B 8, T 8192, 384 channels", bench_ema, {8, 8 * KI, 384}, LIMIT(65)},
+    {"ema-back", "recurrences", "its gradient alone", bench_ema_back, {8, 8 * KI, 384}, LIMIT(65)},
+    {"wkv", "recurrences", "B 8, T 8192, 384 channels", bench_wkv, {8, 8 * KI, 384}, LIMIT(65)},
+    {"wkv-back", "recurrences", "its gradient alone", bench_wkv_back, {8, 8 * KI, 384}, LIMIT(65)},
+    {"ema-back-1024", "recurrences", "B 4, T 8192, 1024 channels: rows of a page",
+     bench_ema_back, {4, 8 * KI, KI}, LIMIT(65)},
+    {"wkv-back-1024", "recurrences", "the same", bench_wkv_back, {4, 8 * KI, KI}, LIMIT(65)},
+
+    {"layer-norm", "rows", "32 Ki rows of 1024, gain and bias",
+     layer_norm, {32 * KI, KI}, LIMIT(75)},
+    {"layer-norm-back", "rows", "its gradient alone", layer_norm_back, {32 * KI, KI}, LIMIT(75)},
+    {"rms-norm", "rows", "32 Ki rows of 1024, gain", rms_norm, {32 * KI, KI}, LIMIT(75)},
+    {"rms-norm-back", "rows", "its gradient alone", rms_norm_back, {32 * KI, KI}, LIMIT(75)},
+    {"softmax", "rows", "32 Ki rows of 1024", softmax, {32 * KI, KI}, LIMIT(75)},
+    {"softmax-back", "rows", "its gradient alone", softmax_back, {32 * KI, KI}, LIMIT(75)},
+    {"cross-entropy", "rows", "losses of 1024 x 50304 logits",
+     cross_entropy, {KI, 50304}, LIMIT(75)},
+    {"cross-entropy-back", "rows", "its gradient alone",
+     cross_entropy_back, {KI, 50304}, LIMIT(75)},
     {"gelu", "rows", "32 Mi elements", gelu, {32 * KI, KI}},
     {"gelu-tanh", "rows", "32 Mi elements", gelu_tanh, {32 * KI, KI}},
     {"swiglu", "rows", "32 Mi elements in", swiglu, {16 * KI, 2 * KI}},
     {"add", "rows", "32 Mi elements", add, {32 * KI, KI}},
     {"rotary", "rows", "B 8, H 16, T 4096, D 64", rotary, {8, 16, 4 * KI, 64}},
 
-    {"adamw", "optimizer", "32 Mi parameters, in place", adamw, {32 * MI}},
+    {"gru-time", "mixers", "width 384, H 6, B 4, T 1024: forward and backward",
+     bench_gru_time, {384, 6, 4, KI}, LIMIT(55)},
+    {"gru-time-b1", "mixers", "the same with B 1", bench_gru_time, {384, 6, 1, KI}, LIMIT(38)},
+    {"gru-time-long", "mixers", "the same with B 1, T 4096",
+     bench_gru_time, {384, 6, 1, 4 * KI}, LIMIT(50)},
+    {"ema-time", "mixers", "width 384, H 6, B 4, T 1024", bench_ema_time, {384, 6, 4, KI}},
+    {"append-time", "mixers", "the same", bench_append_time, {384, 6, 4, KI}},
+    {"wkv-mixer", "mixers", "the same, no attention", bench_wkv_mixer, {384, 6, 4, KI}},
+
+    {"adamw", "optimizer", "32 Mi parameters, in place", adamw, {32 * MI}, LIMIT(75)},
     {"global-norm", "optimizer", "32 Mi elements", global_norm, {32 * MI}},
 
-    {"executor-tiny", "executor", "chain of 1000 ops on 16 elements", chain, {1000, 16}},
-    {"executor-mixed",
-     "executor",
-     "ops of 1 KiB between ops of 256 KiB, less those",
-     mixed,
-     {100, 256, 64 * KI},
-     large_only},
+    {"executor-tiny", "executor", "chain of 1000 ops on 16 elements", chain, {1000, 16}, NODE(2)},
+    {"executor-mixed", "executor", "ops of 1 KiB between ops of 256 KiB, less those",
+     mixed, {100, 256, 64 * KI}, large_only, NODE(2)},
 
-    {"gpt2-small", "steps", "6/6/384, T 256, B 4: training step", bench_gpt, {6, 6, 384, 256, 4}},
-    {"gpt2-124m",
-     "steps",
-     "12/12/768, T 64, B 4: training step",
-     bench_gpt,
-     {12, 12, 768, 64, 4},
-     .slow = true},
+    {"gpt2-small", "steps", "6/6/384, T 256, B 4: training step",
+     bench_gpt, {6, 6, 384, 256, 4}, LIMIT(70)},
+    {"gpt2-124m", "steps", "12/12/768, T 64, B 4: training step",
+     bench_gpt, {12, 12, 768, 64, 4}, .slow = true, LIMIT(65)},
+    {"gpt2-small-bf16", "steps", "the small one with products in bf16",
+     gpt_bf16, {6, 6, 384, 256, 4}, FULL(170, bench_gpt)},
+    {"gpt2-124m-bf16", "steps", "the same of the large one",
+     gpt_bf16, {12, 12, 768, 64, 4}, .slow = true, FULL(170, bench_gpt)},
 };
+/* clang-format on */
 
 const size_t bench_case_count = COUNT(bench_cases);

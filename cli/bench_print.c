@@ -17,6 +17,29 @@ void bench_write_list(void)
     }
 }
 
+/* ---- bars ------------------------------------------------------------------------------------ */
+
+/* What the bar of a row speaks of; false where that is not known: no bar, or no peer here. */
+static bool reached_of(const bench_row *r, double *reached)
+{
+    switch (r->c->bar.against) {
+    case BENCH_LIMIT: *reached = r->percent; return r->bound != NULL;
+    case BENCH_PEER: *reached = r->peer; return r->peer > 0;
+    case BENCH_NODE: *reached = 1e6 * r->seconds / r->units; return r->units > 0;
+    case BENCH_NOTHING: break;
+    }
+    return false;
+}
+
+/* Two runs differ by more than 5 %, so that much off is no miss. */
+static bool met(const bench_row *r)
+{
+    const bench_bar *b = &r->c->bar;
+    double           reached;
+    if (!reached_of(r, &reached)) return false;
+    return b->against == BENCH_NODE ? reached <= 1.05 * b->value : reached >= 0.95 * b->value;
+}
+
 /* ---- table ----------------------------------------------------------------------------------- */
 
 static const char *duration(double seconds, char *text, size_t size)
@@ -41,10 +64,12 @@ static void write_limits(const bench_session *s)
     const dra_limits *l = &s->limits;
     printf("dra %s, level %s, %d threads, median of %d\n", dra_version(),
            dra_device_level(s->device), dra_device_threads(s->device), s->repeats);
-    printf("limits: %.1f GFLOP/s %s; read %.1f, write %.1f, copy %.1f GB/s; "
+    printf("limits: %.1f GFLOP/s %s", 1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name);
+    if (l->bf16_flops > 0) printf(", %.1f bf16", 1e-9 * l->bf16_flops);
+    printf("; read %.1f, write %.1f, copy %.1f GB/s; "
            "streaming stores: write %.1f, copy %.1f GB/s\n\n",
-           1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, 1e-9 * l->read, 1e-9 * l->write,
-           1e-9 * l->copy, 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+           1e-9 * l->read, 1e-9 * l->write, 1e-9 * l->copy, 1e-9 * l->streaming_write,
+           1e-9 * l->streaming_copy);
 }
 
 /* "1.32 us a node", "680 tokens/s, 612 MiB". */
@@ -58,14 +83,34 @@ static void write_units(const bench_row *r)
                (double)r->memory / (1 << 20));
 }
 
+/* "75 limit  yes", "185 full  no", "95 peer  -" where there is none; nothing without a bar. */
+static void write_bar(const bench_row *r)
+{
+    const char *const of[] = {"", "limit", r->c->rival ? "full" : "peer", "us"};
+    const bench_bar  *b = &r->c->bar;
+    char              text[32] = "";
+    double            reached;
+    if (b->against != BENCH_NOTHING)
+        snprintf(text, sizeof text, "%g %s", b->value, of[b->against]);
+    else if (!r->unit)
+        return;
+    printf("  %8s  %3s", text,
+           !*text                     ? ""
+           : !reached_of(r, &reached) ? "-"
+           : met(r)                   ? "yes"
+                                      : "no");
+}
+
 static void write_row(const bench_row *r)
 {
-    char time[32], flops[32], bytes[32], percent[32];
-    printf("%-*s  %10s  %8s  %7s  %-7s  %5s", NAME, r->c->name,
+    char time[32], flops[32], bytes[32], percent[32], peer[32];
+    printf("%-*s  %10s  %8s  %7s  %-7s  %5s  %5s", NAME, r->c->name,
            duration(r->seconds, time, sizeof time),
            number(1e-9 * r->flops / r->seconds, 1, flops, sizeof flops),
            number(1e-9 * r->bytes / r->seconds, 1, bytes, sizeof bytes), r->bound ? r->bound : "-",
-           r->bound ? number(r->percent, 1, percent, sizeof percent) : "-");
+           r->bound ? number(r->percent, 1, percent, sizeof percent) : "-",
+           number(r->peer, 1, peer, sizeof peer));
+    write_bar(r);
     write_units(r);
     putchar('\n');
 }
@@ -74,8 +119,8 @@ void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
 {
     write_limits(s);
     if (n == 0) return;
-    printf("%s%-*s  %10s  %8s  %7s  %-7s  %5s%s\n", cli_bold(stdout), NAME, "case", "time",
-           "GFLOP/s", "GB/s", "bound", "%", cli_plain(stdout));
+    printf("%s%-*s  %10s  %8s  %7s  %-7s  %5s  %5s  %8s  %3s%s\n", cli_bold(stdout), NAME, "case",
+           "time", "GFLOP/s", "GB/s", "bound", "%", "peer%", "bar", "met", cli_plain(stdout));
     for (size_t i = 0; i < n; i++) write_row(&rows[i]);
 }
 
@@ -100,6 +145,16 @@ static void text_field(const char *name, const char *text)
         fputs("null", stdout);
 }
 
+static void write_json_bar(const bench_row *r)
+{
+    static const char *const of[] = {NULL, "percent", "peer_percent", "us_a_node"};
+    const bench_bar         *b = &r->c->bar;
+    double                   reached;
+    field_or_null("bar", b->value, b->against != BENCH_NOTHING);
+    text_field("bar_of", of[b->against]);
+    printf(", \"met\": %s", !reached_of(r, &reached) ? "null" : met(r) ? "true" : "false");
+}
+
 static void write_json_row(const bench_row *r)
 {
     fputs("{\"name\": ", stdout);
@@ -115,6 +170,9 @@ static void write_json_row(const bench_row *r)
     text_field("bound", r->bound);
     field_or_null("percent", r->percent, r->bound);
     field_or_null("streaming_percent", r->streaming_percent, r->streaming_percent > 0);
+    text_field("peer", r->c->rival ? "full precision" : r->peer > 0 ? "oneDNN sgemm" : NULL);
+    field_or_null("peer_percent", r->peer, r->peer > 0);
+    write_json_bar(r);
     text_field("unit", r->unit);
     field_or_null("units", r->units, r->unit);
     field_or_null("unit_seconds", r->unit ? r->seconds / r->units : 0, r->unit);

@@ -1,5 +1,5 @@
-/* Times a case: build, compile, bind, warm up, then pairs of a run and of the limit it is bound by,
- * one after the other, so that both meet the same moments of a busy machine. */
+/* Times a case: build, compile, bind, warm up, then a run, a peer's where there is one, and the
+ * limit it is bound by, in turns, so that all meet the same moments of a busy machine. */
 #include "bench.h"
 
 #include <stdio.h>
@@ -17,6 +17,9 @@ static const double shortest = 5e-3, longest = 2;
 /* A difference of two times is small beside each: many short pairs, of which most are undisturbed,
  * say more than a few long ones. */
 enum { PAIRS = 11 };
+
+/* Until the threads of whoever computed last have stopped spinning. */
+static const struct timespec breath = {.tv_nsec = 10 * 1000 * 1000};
 
 static double now(void)
 {
@@ -70,15 +73,26 @@ static void *get_memory(size_t bytes)
     return data;
 }
 
+/* The upper half of a float is a bf16. */
+static uint16_t to_bf16(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
 static void fill(bench_tensor *t, uint64_t *seed)
 {
     dra_real *real = t->data;
     int32_t  *whole = t->data;
+    uint16_t *half = t->data;
     for (size_t i = 0; i < t->count; i++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
         const double x = t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24);
         if (t->dtype == DRA_I32)
             whole[i] = (int32_t)x;
+        else if (t->dtype == DRA_BF16)
+            half[i] = to_bf16((float)x);
         else
             real[i] = (dra_real)x;
     }
@@ -185,6 +199,7 @@ static dra_status warm_up(instance *p, instance *without, double *seconds, dra_e
  * over memory by a loop that does nothing else. */
 typedef struct limit {
     dra_device *device;
+    double (*peak)(dra_device *device);
     double      flops;
     dra_stream *stream; /* NULL: bound by arithmetic */
     int64_t     passes;
@@ -202,9 +217,9 @@ static double time_passes(const limit *l, bool streaming)
 /* Decided by the best of three of each: the median of a busy moment may tell another story. */
 static bool memory_bound(const limit *l)
 {
-    double pass = time_passes(l, false), flops = dra_flops_measure(l->device);
+    double pass = time_passes(l, false), flops = l->peak(l->device);
     for (int i = 0; i < 2 && l->flops > 0; i++) {
-        const double again = time_passes(l, false), burst = dra_flops_measure(l->device);
+        const double again = time_passes(l, false), burst = l->peak(l->device);
         if (again < pass) pass = again;
         if (burst > flops) flops = burst;
     }
@@ -213,7 +228,9 @@ static bool memory_bound(const limit *l)
 
 static dra_status open_limit(const bench_session *s, const bench_work *w, limit *l, dra_error *err)
 {
+    const bool pairs = w->bf16 && s->limits.bf16_flops > 0;
     *l = (limit){.device = s->device, .flops = w->flops, .passes = 1};
+    l->peak = pairs ? dra_bf16_flops_measure : dra_flops_measure;
     if (!w->stream.bytes) return DRA_OK;
     const dra_status st = dra_stream_create(s->device, &w->stream, &l->stream, err);
     if (st != DRA_OK) return st;
@@ -230,7 +247,7 @@ static dra_status open_limit(const bench_session *s, const bench_work *w, limit 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
 typedef struct samples { /* n of each */
-    double *seconds, *percent, *streaming;
+    double *seconds, *percent, *streaming, *peer;
 } samples;
 
 static double median(double *x, int n)
@@ -245,8 +262,40 @@ static void compare(const limit *l, const samples *x, int i)
         x->percent[i] = 100 * time_passes(l, false) / x->seconds[i];
         if (l->stores) x->streaming[i] = 100 * time_passes(l, true) / x->seconds[i];
     } else if (l->flops > 0) {
-        x->percent[i] = 100 * l->flops / dra_flops_measure(l->device) / x->seconds[i];
+        x->percent[i] = 100 * l->flops / l->peak(l->device) / x->seconds[i];
     }
+}
+
+/* Who else runs beside a case; any of them may be missing. */
+typedef struct others {
+    instance    without; /* its time is subtracted */
+    instance    rival;   /* the same work done by us in another way */
+    bench_peer *peer;
+} others;
+
+/* As many runs as ours had, after one that wakes the threads. */
+static double time_peer(bench_peer *peer, int64_t runs)
+{
+    nanosleep(&breath, NULL);
+    bench_peer_run(peer);
+    const double start = now();
+    for (int64_t i = 0; i < runs; i++) bench_peer_run(peer);
+    const double seconds = (now() - start) / (double)runs;
+    nanosleep(&breath, NULL);
+    return seconds;
+}
+
+/* The case and whom it is compared with, one after the other. */
+static dra_status time_match(instance *p, others *o, int64_t runs, const samples *x, int i,
+                             dra_error *err)
+{
+    double     wake, theirs = 0;
+    dra_status st = o->peer ? time_runs(p, 1, &wake, err) : DRA_OK;
+    if (st == DRA_OK) st = time_pair(p, &o->without, runs, &x->seconds[i], err);
+    if (st == DRA_OK && o->rival.buffers) st = time_runs(&o->rival, runs, &theirs, err);
+    if (st == DRA_OK && o->peer) theirs = time_peer(o->peer, runs);
+    x->peer[i] = 100 * theirs / x->seconds[i];
+    return st;
 }
 
 static void fill_row(const samples *x, int n, bench_row *row)
@@ -257,22 +306,24 @@ static void fill_row(const samples *x, int n, bench_row *row)
     row->most = x->seconds[n - 1];
     row->percent = median(x->percent, n);
     row->streaming_percent = median(x->streaming, n);
+    row->peer = median(x->peer, n);
 }
 
-static dra_status time_case(instance *p, instance *without, const limit *l, int repeats,
-                            bench_row *row, dra_error *err)
+static dra_status time_case(instance *p, others *o, const limit *l, int repeats, bench_row *row,
+                            dra_error *err)
 {
-    double     once = 0;
-    dra_status st = warm_up(p, without, &once, err);
+    double     once = 0, unused;
+    dra_status st = warm_up(p, &o->without, &once, err);
+    if (st == DRA_OK && o->rival.buffers) st = time_runs(&o->rival, 1, &unused, err);
     if (st != DRA_OK) return st;
-    const bool    brief = !without->buffers && once > 0 && once < shortest;
+    const bool    alone = !o->without.buffers, brief = alone && once > 0 && once < shortest;
     const int64_t runs = brief ? 1 + (int64_t)(shortest / once) : 1;
-    const int n = without->buffers ? PAIRS * repeats : once > longest && repeats > 3 ? 3 : repeats;
-    double   *memory = calloc(3 * (size_t)n, sizeof *memory);
+    const int     n = !alone ? PAIRS * repeats : once > longest && repeats > 3 ? 3 : repeats;
+    double       *memory = calloc(4 * (size_t)n, sizeof *memory);
     if (!memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
-    const samples x = {memory, memory + n, memory + 2 * (size_t)n};
+    const samples x = {memory, memory + n, memory + 2 * (size_t)n, memory + 3 * (size_t)n};
     for (int i = 0; i < n && st == DRA_OK; i++) {
-        st = time_pair(p, without, runs, &x.seconds[i], err);
+        st = time_match(p, o, runs, &x, i, err);
         if (st == DRA_OK) compare(l, &x, i);
     }
     if (st == DRA_OK) fill_row(&x, n, row);
@@ -304,17 +355,22 @@ static dra_status show_profile(instance *p, const char *name, dra_error *err)
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err)
 {
-    instance p = {0}, without = {0};
+    instance p = {0};
+    others   o = {0};
     limit    l = {0};
     *row = (bench_row){.c = c};
     dra_status st = make(&p, c->build, c->size, s->device, err);
-    if (st == DRA_OK && c->without) st = make(&without, c->without, c->size, s->device, err);
+    if (st == DRA_OK && c->without) st = make(&o.without, c->without, c->size, s->device, err);
+    if (st == DRA_OK && c->rival) st = make(&o.rival, c->rival, c->size, s->device, err);
     if (st == DRA_OK) st = open_limit(s, &p.w, &l, err);
-    if (st == DRA_OK) st = time_case(&p, &without, &l, s->repeats, row, err);
+    if (st == DRA_OK) o.peer = bench_peer_create(&p.w, dra_device_threads(s->device));
+    if (st == DRA_OK) st = time_case(&p, &o, &l, s->repeats, row, err);
     if (st == DRA_OK) describe(&p, &l, row);
     if (st == DRA_OK && s->profile) st = show_profile(&p, c->name, err);
+    bench_peer_destroy(o.peer);
     dra_stream_destroy(l.stream);
     release(&p);
-    release(&without);
+    release(&o.without);
+    release(&o.rival);
     return st;
 }

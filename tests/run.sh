@@ -1,6 +1,8 @@
 #!/bin/sh
 # Runs the tests of several builds and counts them.
 #   tests/run.sh LABEL=BUILD_FOLDER...        e.g. tests/run.sh float=build asan=build/asan
+# BUILD_FOLDER@LEVEL, e.g. build@avx2, runs with DRA_CPU=LEVEL what computes and does not try all
+# levels anyway; a level the machine does not have is skipped.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
 #
 # Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
@@ -19,12 +21,28 @@ trap 'exit 1' INT TERM
 for pair in "$@"; do
     label=${pair%%=*}
     folder=${pair#*=}
+    level=
+    without='^$'
+    case $folder in
+    *@*)
+        level=${folder#*@}
+        folder=${folder%@*}
+        without='^(base|cli|device|install)/'
+        ;;
+    esac
     if [ ! -f "$folder/CTestTestfile.cmake" ]; then
         echo "failed   $label: $folder is not a build folder with tests" >>"$scratch/names"
         echo 0 1 0 >>"$scratch/counts"
         continue
     fi
-    ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "${DRA_TEST_ONLY:-.}" 2>&1 |
+    if [ -n "$level" ] && ! DRA_CPU=$level "$folder/examples/01_graph" >/dev/null 2>&1; then
+        echo "skipped  $label: this machine has no $level" >>"$scratch/names"
+        echo 0 0 1 >>"$scratch/counts"
+        continue
+    fi
+    env ${level:+DRA_CPU="$level"} \
+        ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "${DRA_TEST_ONLY:-.}" \
+        -E "$without" 2>&1 |
         LC_ALL=C awk -v label="$label" -v counts="$scratch/counts" -v names="$scratch/names" \
             -f "$here/count.awk"
 done

@@ -76,13 +76,16 @@ bench_measures_one_case() {
     grep -q '"threads": 2, ' "$out" && grep -q '"limits": {"flops": [1-9]' "$out" || return 1
     [ "$(grep -c '"name": ' "$out")" -eq 1 ] || return 1
     grep -q '"name": "executor-tiny", .*"seconds": [0-9.e-]*, .*"unit": "node"' "$out" || return 1
+    grep -Eq '"peer": null, .*"bar": 2, "bar_of": "us_a_node", "met": (true|false)' "$out" ||
+        return 1
     if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$out"; fi
 }
 
 bench_prints_a_table() {
     run 0 bench limits matmul-512x384x384 --repeats 1 --threads 1 || return 1
     grep -q '^limits: [0-9.]* GFLOP/s' "$out" &&
-        grep -Eq '^matmul-512x384x384 .* (us|ms|s) .* (compute|memory) ' "$out" && return 0
+        grep -Eq '^matmul-512x384x384 .* (us|ms|s) .* (compute|memory) .* 95 peer +(yes|no|-)$' \
+            "$out" && return 0
     cat "$out"
     return 1
 }

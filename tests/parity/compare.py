@@ -17,7 +17,8 @@ import dra
 
 TOLERANCE = {numpy.float32: 2e-5, numpy.float64: 1e-10}
 HEADER = pathlib.Path(__file__).parents[2] / "include/dra/ops.h"
-NO_ROW = {"random_uniform", "random_normal", "dropout"}  # their numbers are dra's own
+NO_ROW = {"random_uniform", "random_normal", "dropout",  # their numbers are dra's own
+          "ema", "gru", "wkv"}  # in memories.py
 ROWS = []
 
 
@@ -111,12 +112,12 @@ def largest(ours, theirs):
     return max(difference(a, b.detach().numpy()) for a, b in zip(ours, theirs, strict=True))
 
 
-def difference(ours, theirs):
-    """The largest one, relative to the largest element (to 1 where all are 0)."""
+def difference(ours, theirs, least=0.0):
+    """The largest one, relative to the largest element, at least `least` (to 1 where all are 0)."""
     if ours.shape != theirs.shape or ours.dtype.kind != theirs.dtype.kind:
         raise dra.Error(f"{ours.dtype} {ours.shape}, in torch {theirs.dtype} {theirs.shape}")
     ours, theirs = ours.astype(numpy.float64), theirs.astype(numpy.float64)
-    worst = numpy.abs(ours - theirs).max() / (numpy.abs(theirs).max() or 1)
+    worst = numpy.abs(ours - theirs).max() / (max(numpy.abs(theirs).max(), least) or 1)
     return float(worst) if numpy.isfinite(worst) else numpy.inf
 
 
@@ -127,14 +128,14 @@ def shapes_text(inputs):
     return text if len(text) <= 44 else text[:41] + "..."
 
 
-def show(case, libraries):
+def show(case, libraries, widths, columns):
     """Prints a row; returns whether it is within its tolerances."""
-    line, bad = f"{case.name:<38}{shapes_text(case.inputs):<46}", ""
+    line, bad = f"{case.name:<{widths[0]}}{shapes_text(case.inputs):<{widths[1]}}", ""
     for lib in libraries:
         try:
             found = case.measure(lib, numpy.random.default_rng(zlib.crc32(case.name.encode())))
         except Exception as error:  # a row that cannot run is a failed row
-            found, bad = (None, None), f"  FAILED: {type(error).__name__}: {error}"
+            found, bad = [None] * columns, f"  FAILED: {type(error).__name__}: {error}"
         if any(d is not None and not d <= TOLERANCE[lib.real] for d in found):
             bad = bad or "  FAILED"
         line += "".join("-".ljust(10) if d is None else f"{d:<10.1e}" for d in found)
@@ -142,17 +143,21 @@ def show(case, libraries):
     return not bad
 
 
-def main():
-    """Shows all rows, or those with the third argument in their name."""
+def main(what="op", columns=("forward", "gradient"), header=HEADER):
+    """Shows all rows, or those with the third argument in their name, and which of the builders in
+    `header` (None: nothing) have none."""
     if len(sys.argv) not in (3, 4):
         sys.exit(f"usage: {sys.argv[0]} FLOAT_LIBRARY DOUBLE_LIBRARY [PART OF THE NAMES OF ROWS]")
     libraries = [dra.Library(path) for path in sys.argv[1:3]]
     cases = [c for c in ROWS if len(sys.argv) == 3 or sys.argv[3] in c.name]
-    print(f"largest relative difference, torch {torch.__version__}".ljust(84) + "float".ljust(20)
-          + "double")
-    print(f"{'op':<38}{'shapes':<46}" + "forward   gradient  forward   gradient")
-    passed = sum(show(case, libraries) for case in cases)
-    builders = set(re.findall(r"dra_(\w+)\(dra_graph \*g,", HEADER.read_text()))
+    widths = [2 + max(map(len, texts), default=0) for texts in (
+        [what] + [c.name for c in cases], ["shapes"] + [shapes_text(c.inputs) for c in cases])]
+    print(f"largest relative difference, torch {torch.__version__}")
+    print(" " * sum(widths) + "float".ljust(10 * len(columns)) + "double")
+    print(f"{what:<{widths[0]}}{'shapes':<{widths[1]}}"
+          + ("".join(f"{c:<10}" for c in columns) * 2).rstrip())
+    passed = sum(show(case, libraries, widths, len(columns)) for case in cases)
+    builders = set(re.findall(r"dra_(\w+)\(dra_graph \*g,", header.read_text() if header else ""))
     missing = builders - libraries[0].called - NO_ROW
     if missing and len(cases) == len(ROWS):
         print("without a row:", *sorted(missing))

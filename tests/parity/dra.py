@@ -34,6 +34,7 @@ def struct(name, /, **fields):
     return type(name, (ctypes.Structure,), {"_fields_": list(fields.items())})
 
 
+CpuConfig = struct("CpuConfig", threads=c_int, level=c_char_p)
 ErrorText = struct("ErrorText", code=c_int, text=c_char * 512)
 Value = struct("Value", id=c_uint32)
 Values = POINTER(Value)
@@ -111,16 +112,16 @@ def arguments(letter, x):
 
 
 class Library:
-    """One build of the library, with a CPU device."""
+    """One build of the library, with a CPU device; threads 0: one per processor."""
 
-    def __init__(self, path):
+    def __init__(self, path, threads=0):
         self.c, self.called, self.device = ctypes.CDLL(path), set(), c_void_p()
         for name, letters in LETTERS.items():
             self.declare(name, AdamWResult if name == "adamw" else Value,
                          [t for letter in letters for t in TYPES[letter]])
         for name, (result, types) in OTHERS.items():
             self.declare(name, result, types)
-        self.check("device_create_cpu", None, byref(self.device))
+        self.check("device_create_cpu", byref(CpuConfig(threads)), byref(self.device))
         g = self.graph()
         self.dtype = self.call("dtype_of", g.c, g.number(0))  # DRA_REAL
         self.real = NUMPY[self.dtype]
