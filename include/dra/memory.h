@@ -1,0 +1,167 @@
+/* dra/memory.h - sequence mixers: encode, remember, retrieve.
+ *
+ * A mixer turns x (B, T, C) into y (B, T, C):
+ *   encode    q, k, v = projections of x, split into H heads
+ *   remember  a memory turns the streams k and v into streams of items by a causal recurrence
+ *   retrieve  a query reads items: a softmax over time or a window, or the memory's own formula
+ * Memories and retrievals are tables: a user's own memory is one more table, see dra_memory.
+ * Names of parameters and states are those of docs/memories.md.
+ * Threads: a mixer is read-only once created. */
+#ifndef DRA_MEMORY_H
+#define DRA_MEMORY_H
+
+#include "dra/sequence.h"
+DRA_BEGIN_C
+
+typedef enum dra_switch { DRA_DEFAULT, DRA_ON, DRA_OFF } dra_switch;
+
+/* ---- decay: gamma = sigmoid(beta), always in (0, 1) ------------------------------------------ */
+
+typedef enum dra_gamma_per { DRA_PER_HEAD, DRA_PER_CHANNEL } dra_gamma_per;
+typedef enum dra_gamma_start {
+    DRA_GAMMA_HALFLIFE, /* half-lives 2^lo .. 2^hi, spaced evenly in log2 over heads and units */
+    DRA_GAMMA_EFOLD,    /* the same for the time 1 / ln(1/gamma)                               */
+    DRA_GAMMA_CONST     /* `value` for all                                                     */
+} dra_gamma_start;
+
+typedef struct dra_gamma_config {
+    dra_gamma_per   per;
+    dra_gamma_start start;
+    double          value;    /* in (0, 1), for DRA_GAMMA_CONST                             */
+    bool            ranged;   /* `range` is given; else it follows from the retrieval       */
+    double          range[2]; /* lo, hi: log2 of steps                                      */
+    double          depth[2]; /* half-lives of layer l of L are 2^(lo + (hi-lo) l/(L-1)) longer */
+    int             layer, layers;
+    dra_switch      learn; /* default on */
+    bool            share; /* ema: keys and values have one */
+} dra_gamma_config;
+
+/* ---- one memory with its retrieval ----------------------------------------------------------- */
+
+typedef struct dra_memory dra_memory;
+
+typedef struct dra_memory_config {
+    const char       *memory;    /* "append", "ema", "gru", "wkv"; NULL: append             */
+    const dra_memory *own;       /* a user's own table instead                              */
+    const char       *retrieval; /* "time", "window", "none", "formula", "joint"; NULL: the
+                                    memory's first                                          */
+    int64_t           window;    /* items a query sees; 0: all                              */
+    dra_gamma_config  gamma;
+    int64_t           timescales; /* ema: M of them; 0: 1                                   */
+    bool              per_head;   /* gru: a cell for each head                              */
+    bool              joined;     /* one state for keys and values: m = Psi(m, g(k, v))     */
+    int64_t           dim;        /* its width R, with learned maps; 0: D + E, plain halves */
+    bool              head_norm;  /* normalise each head's output                           */
+    bool              steps;      /* run the step over time, not the fused form: the oracle */
+} dra_memory_config;
+
+/* ---- a mixer --------------------------------------------------------------------------------- */
+
+typedef enum dra_shift_kind { DRA_SHIFT_NONE, DRA_SHIFT_HALF, DRA_SHIFT_MIX } dra_shift_kind;
+typedef enum dra_norm_kind { DRA_NORM_NONE, DRA_NORM_RMS, DRA_NORM_LAYER } dra_norm_kind;
+
+typedef enum dra_residual_kind {
+    DRA_RESIDUAL_NONE, /* y = mix(norm(x))             */
+    DRA_RESIDUAL_PRE,  /* y = x + mix(norm(x)) [+ P h] */
+    DRA_RESIDUAL_POST  /* y = norm(x + mix(x) [+ P h]) */
+} dra_residual_kind;
+
+typedef enum dra_blend_kind {
+    DRA_BLEND_NONE,
+    DRA_BLEND_NUMBER,  /* a is `blend_value`                       */
+    DRA_BLEND_INPUT,   /* a is the input "blend", a real scalar    */
+    DRA_BLEND_LEARNED, /* a is learned, one for each head           */
+} dra_blend_kind;
+
+typedef struct dra_mixer_config {
+    int64_t           dim, heads;         /* C, H                                  */
+    int64_t           key_dim, value_dim; /* D, E for each head; 0: C / H, and D   */
+    bool              bias;               /* of the four projections               */
+    dra_shift_kind    shift;              /* mixes the token before into x         */
+    bool              qk_norm;            /* q and k normalised over D, with gains */
+    bool              rotary;             /* turns queries and items by position   */
+    dra_memory_config a;                  /* the memory                            */
+
+    /* Blend: y = a y_A + (1-a) y_B of two memories that share the projections. */
+    dra_blend_kind    blend;
+    double            blend_value;
+    dra_memory_config b;
+
+    dra_norm_kind     norm;
+    dra_residual_kind residual;
+    bool              memory_residual; /* adds the memory h, values of all heads: Law 5 */
+    bool              project;         /* through a learned P (C, H E)                  */
+} dra_mixer_config;
+
+typedef struct dra_mixer dra_mixer; /* opaque */
+
+/* Strings and tables of `config` are borrowed until dra_mixer_destroy. Impossible choices are
+ * refused here, by name. */
+DRA_API dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out,
+                                    dra_error *err);
+DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
+
+/* The mixer as a module: input "x" (B, T, C), outputs "y" and, where the memory has one, "memory"
+ * (B, T, H E). Borrowed from m. */
+DRA_API const dra_module *dra_mixer_module(const dra_mixer *m);
+
+typedef struct dra_mixer_result {
+    dra_value y;      /* (B, T, C) */
+    dra_value memory; /* (B, T, H, E): the value side of the memory after each token, or none */
+} dra_mixer_result;
+
+/* The mixer as part of a larger graph: x (B, T, C); blend: a real scalar for DRA_BLEND_INPUT. */
+DRA_API dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m,
+                                         const dra_module_call *call, dra_value x, dra_value blend,
+                                         dra_value *state_out);
+
+/* ---- memories as tables ---------------------------------------------------------------------- */
+
+typedef struct dra_stream { /* what a memory is fed: keys, values, or both joined */
+    const char *name;       /* "k", "v" or "m"; its tensors are named by it */
+    int64_t     width;
+} dra_stream;
+
+typedef struct dra_memory_sizes {
+    int64_t                  C, H, D, E;
+    int                      streams;
+    dra_stream               stream[2];
+    const dra_memory_config *config;
+} dra_memory_sizes;
+
+/* One token, or a chunk of T tokens; then there is an axis T behind B. */
+typedef struct dra_memory_call {
+    const dra_memory_sizes *sizes;
+    dra_value               q;    /* (B, H, D)                                         */
+    dra_value               x[2]; /* (B, H, width) of each stream                      */
+    const dra_value *param, *state; /* in the order they were declared; state (B, ...) */
+    dra_value        mark;          /* chunk: i32 (B, T) or none                       */
+} dra_memory_call;
+
+typedef struct dra_memory_result {
+    dra_value  item[2]; /* (B, H, width) of each stream. With retrieval "formula": item[1] is y */
+    dra_value *state;   /* the new state, in the order declared */
+} dra_memory_result;
+
+/* The step defines a memory: the new state and the items from the old state and one token. Where
+ * there is no chunk function, the library scans the step over time and does pads and resets. */
+struct dra_memory {
+    const char        *name;
+    const char *const *retrievals; /* legal ones, NULL at the end; the first is the default */
+    dra_status (*check)(const dra_memory_sizes *s, dra_error *err); /* may be NULL */
+    void (*declare)(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state);
+    void (*step)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r);
+    void (*chunk)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r); /* may be NULL */
+};
+
+DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */
+DRA_API const dra_memory *dra_memory_find(const char *name);
+
+/* Adds the parameter `name` of decay logits (H, n) or (H, n, width), n units per head; n = 0: (H)
+ * or (H, width). For memories that have a gamma. */
+DRA_API void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char *name,
+                               int64_t n, int64_t width, dra_specs *params);
+
+DRA_END_C
+#endif

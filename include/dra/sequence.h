@@ -1,0 +1,196 @@
+/* dra/sequence.h - reading sequences with a state that the caller owns.
+ *
+ * Flow:    a module (a mixer, later a block or a model) says which parameters and which state it
+ *          has and how its graph is built. A dra_states holds the state of B sequences. A
+ *          dra_reader runs the module over the next T tokens of those sequences, in chunks of any
+ *          length: reading whole, in chunks or token by token gives the same.
+ * Marks:   every call may mark its tokens: pads, which change nothing and give 0, and resets,
+ *          before which a sequence starts anew. Pads may stand anywhere.
+ * Threads: one thread at a time uses a reader or a dra_states. */
+#ifndef DRA_SEQUENCE_H
+#define DRA_SEQUENCE_H
+
+#include "dra/ops.h"
+DRA_BEGIN_C
+
+/* ---- tensors by name: what a module's parameters and state are ------------------------------- */
+
+typedef enum dra_fill {
+    DRA_FILL_CONST,   /* every element is `number`              */
+    DRA_FILL_NORMAL,  /* normal with standard deviation `number` */
+    DRA_FILL_UNIFORM, /* uniform in -number .. number            */
+    DRA_FILL_VALUES   /* `values`, in order                      */
+} dra_fill;
+
+typedef struct dra_spec {
+    const char   *name;
+    dra_shape     shape; /* of a parameter; of one sequence's state, without B; of one item */
+    dra_fill      fill;  /* how a parameter starts; a state starts and restarts as `number` */
+    double        number;
+    const double *values;
+    bool          frozen; /* a parameter that is not trained                                  */
+    bool          items;  /* a state that holds one item for each token written, oldest first */
+    int64_t       limit;  /* of items that are kept; 0: all                                   */
+} dra_spec;
+
+typedef struct dra_specs dra_specs; /* opaque: a list of specs, keeps its first error */
+
+DRA_API dra_status dra_specs_create(dra_specs **out, dra_error *err);
+DRA_API void       dra_specs_destroy(dra_specs *s); /* NULL is allowed */
+/* Adds a copy of `spec`, named prefix + name (prefix may be NULL). Names are unique. */
+DRA_API void            dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec);
+DRA_API dra_status      dra_specs_error(const dra_specs *s, dra_error *err);
+DRA_API int             dra_specs_count(const dra_specs *s);
+DRA_API const dra_spec *dra_specs_at(const dra_specs *s, int i);
+DRA_API int             dra_specs_find(const dra_specs *s, const char *name); /* -1: none */
+/* A number that two lists share only if all their names, shapes and kinds are equal. */
+DRA_API uint64_t dra_specs_fingerprint(const dra_specs *s);
+/* The first values of parameter i, drawn from `seed` and its name. */
+DRA_API void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to);
+
+/* ---- tokens: what a call knows about them, as values of its graph ---------------------------- */
+
+enum { DRA_TOKEN_KINDS = 8 }; /* different limits of items in one module */
+
+/* Items are numbered rows of their state. Where a sequence stands is known before a run, so these
+ * are inputs, filled by the reader from its states. */
+typedef struct dra_token_items {
+    int64_t   limit;
+    dra_value at;     /* i32 (B, T): the row token t's item is written to; -1: none */
+    dra_value lo, hi; /* i32 (B, T): the rows a query may see, its own item included */
+} dra_token_items;
+
+typedef struct dra_tokens {
+    int64_t         B, T;
+    bool            fresh; /* every sequence starts here; there is no state to come in */
+    dra_value       mark;  /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
+    dra_value       pos;   /* i32 (B, T): tokens since the last reset */
+    dra_value       prev;  /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
+    dra_value       last;  /* i32 (B, 1): the same for the token after these */
+    int             n_items;
+    dra_token_items items[DRA_TOKEN_KINDS];
+} dra_tokens;
+
+/* x (B, T, ...) one token later: x_{t-1}, at first `before` (B, ...), none: 0; over resets 0.
+ * *after: what `before` is for the next call. */
+DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x,
+                                   dra_value before, dra_value *after);
+/* The rows of items with this limit. */
+DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
+/* y (B, T, ...) with 0 at pads. */
+DRA_API dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y);
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
+typedef struct dra_module_call {
+    dra_tokens       tokens;
+    const dra_value *param;
+    const dra_value *state; /* (B, ...) each, items (B, rows, ...); null values when fresh */
+} dra_module_call;
+
+/* Declares the inputs it wants besides (by dra_input) and its outputs (by dra_output), and puts
+ * the new state into state_out. When fresh, items need no new state. */
+typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_module_call *call,
+                                 dra_value *state_out);
+
+typedef struct dra_module {
+    const dra_specs *params, *state;
+    dra_module_build build;
+    const void      *self;
+} dra_module;
+
+typedef struct dra_module_shape {
+    int64_t        B, T;
+    bool           marked; /* tokens carry marks */
+    bool           fresh;
+    const int64_t *rows; /* of each state that holds items; NULL when fresh */
+} dra_module_shape;
+
+/* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
+ * long as its list) receive the values; any may be NULL. Nothing is put out or donated for the
+ * state: that is the caller's choice. */
+DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
+                              dra_value *param, dra_value *state, dra_value *state_out);
+
+/* ---- the state of B sequences ---------------------------------------------------------------- */
+
+typedef struct dra_states dra_states; /* opaque */
+
+DRA_API dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out,
+                                     dra_error *err);
+DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
+DRA_API int64_t    dra_states_batch(const dra_states *s);
+DRA_API int64_t    dra_states_tokens(const dra_states *s, int64_t row); /* read since its reset */
+DRA_API int64_t    dra_states_items(const dra_states *s, int64_t row);  /* written since then */
+/* Bytes of what is live, and of all memory held. */
+DRA_API size_t dra_states_bytes(const dra_states *s);
+DRA_API size_t dra_states_held(const dra_states *s);
+
+/* Back to the initial state: one row, or all (-1). */
+DRA_API dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err);
+/* A new state whose row i is row rows[i] of s: fork, reorder, slice, repeat. */
+DRA_API dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows,
+                                     dra_states **out, dra_error *err);
+DRA_API dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_error *err);
+/* Row `to` of s becomes row `from` of `other`, a state of the same specs. */
+DRA_API dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
+                                   dra_error *err);
+
+/* State i of one sequence: dense, of the spec's shape; items: its live ones, (n, ...). */
+DRA_API dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to,
+                                   size_t count, dra_error *err);
+DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from,
+                                    size_t count, dra_error *err);
+/* How many of them: of the spec's shape times its live items. */
+DRA_API size_t dra_states_size(const dra_states *s, int i, int64_t row);
+/* Says that a row has read `tokens` tokens and written `items` items, zeros for now. */
+DRA_API dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
+                                    dra_error *err);
+
+typedef struct dra_states_difference {
+    double      worst; /* largest |a - b| / max(|b|) over all tensors; NaN if one is */
+    const char *name;  /* of the tensor it was found in */
+    bool        same;  /* bit for bit */
+} dra_states_difference;
+
+DRA_API dra_status dra_states_compare(const dra_states *a, const dra_states *b,
+                                      dra_states_difference *out, dra_error *err);
+
+/* A safetensors file with what is live. `fingerprint` names what the state belongs to; loading
+ * with another one, other specs or a damaged file is an error and gives no state. */
+DRA_API dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
+                                   dra_error *err);
+DRA_API dra_status dra_states_load(const dra_specs *specs, uint64_t fingerprint, const char *path,
+                                   dra_states **out, dra_error *err);
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+typedef struct dra_reader dra_reader; /* opaque: compiled programs by shape, bound parameters */
+
+typedef struct dra_named {
+    const char *name;
+    const void *data;
+    size_t      bytes;
+} dra_named;
+
+/* Device, module and the memory of bound parameters are borrowed until dra_reader_destroy. */
+DRA_API dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_reader **out,
+                                     dra_error *err);
+DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
+/* Parameter data, as long as the reader lives; bind again after changing it in place. */
+DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
+                                   dra_error *err);
+/* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
+ * reader. */
+DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err);
+/* Reads the next T tokens of every sequence: mark (B, T) or NULL; inputs: those the module
+ * declared, by name. The states advance; after an error they must be reset. */
+DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
+                                   const int32_t *mark, int n, const dra_named *inputs,
+                                   dra_error *err);
+/* An output of the last read, valid until the next. */
+DRA_API const void *dra_reader_result(const dra_reader *r, const char *name);
+DRA_API size_t      dra_reader_programs(const dra_reader *r); /* how many were compiled */
+
+DRA_END_C
+#endif

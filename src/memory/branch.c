@@ -1,0 +1,260 @@
+/* One memory with its retrieval inside a mixer: names resolved and checked, tensors declared, the
+ * graph of remembering and retrieving built. */
+#include <math.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* ---- the table of memories ------------------------------------------------------------------- */
+
+#define DRA_MEMORY(name) extern const dra_memory dra_memory_##name;
+#include "memory/memory.def"
+#undef DRA_MEMORY
+
+#define DRA_MEMORY(name) &dra_memory_##name,
+static const dra_memory *const table[] = {
+#include "memory/memory.def"
+};
+#undef DRA_MEMORY
+
+const dra_memory *dra_memory_at(size_t i)
+{
+    return i < sizeof table / sizeof *table ? table[i] : NULL;
+}
+
+const dra_memory *dra_memory_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(table[i]->name, name) == 0) return table[i];
+    return NULL;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static const char *join_names(const char *const *name, char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (; *name && at < size; name++) {
+        const size_t n = strlen(*name) + (at ? 2 : 0);
+        if (at + n + 1 > size) break;
+        if (at) memcpy(text + at, ", ", 2);
+        memcpy(text + at + (at ? 2 : 0), *name, strlen(*name) + 1);
+        at += n;
+    }
+    return text;
+}
+
+/* A table from outside may be wrong. */
+static dra_status check_table(const dra_memory *m, dra_error *err)
+{
+    if (!m->name || !m->retrievals || !m->retrievals[0] || !m->declare || !m->step)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "memory %s: a table needs name, retrievals, declare, step",
+                        m->name ? m->name : "without a name");
+    for (const char *const *r = m->retrievals; *r; r++)
+        if (!dra_retrieval_find(*r))
+            return dra_fail(err, DRA_ERR_NAME, "memory %s: no retrieval is called %.40s", m->name,
+                            *r);
+    return DRA_OK;
+}
+
+static dra_status find_memory(dra_branch *b, dra_error *err)
+{
+    const char *all[sizeof table / sizeof *table + 1] = {0};
+    char        text[120];
+    b->memory = b->config.own ? b->config.own
+                              : dra_memory_find(b->config.memory ? b->config.memory : "append");
+    if (b->memory) return check_table(b->memory, err);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) all[i] = table[i]->name;
+    return dra_fail(err, DRA_ERR_NAME, "memory is %.40s, expected one of %s", b->config.memory,
+                    join_names(all, text, sizeof text));
+}
+
+static dra_status find_retrieval(dra_branch *b, dra_error *err)
+{
+    const char *const *legal = b->memory->retrievals;
+    char               text[120];
+    if (!b->config.retrieval) b->config.retrieval = legal[0];
+    b->retrieval = dra_retrieval_find(b->config.retrieval);
+    for (; *legal; legal++)
+        if (strcmp(*legal, b->config.retrieval) == 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_NAME, "retrieval of %s is %.40s, expected one of %s",
+                    b->memory->name, b->config.retrieval,
+                    join_names(b->memory->retrievals, text, sizeof text));
+}
+
+static dra_status check_window(const dra_branch *b, dra_error *err)
+{
+    const dra_memory_config *c = &b->config;
+    const char              *name = b->memory->name, *how = c->retrieval;
+    const bool               window = strcmp(how, "window") == 0, joint = strcmp(how, "joint") == 0;
+    if (c->window && !window && !joint)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: window is %lld, but retrieval %s has none", name,
+                        (long long)c->window, how);
+    if (c->window < window)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: window is %lld, expected %d or more", name,
+                        (long long)c->window, window);
+    return DRA_OK;
+}
+
+static dra_status check_numbers(const dra_branch *b, dra_error *err)
+{
+    const dra_memory_config *c = &b->config;
+    const char              *name = b->memory->name;
+    if (c->timescales < 0 || c->timescales > DRA_SIZE_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: timescales is %lld, expected 0 to %d", name,
+                        (long long)c->timescales, DRA_SIZE_MOST);
+    if (c->timescales > 1 && strcmp(name, "ema"))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: timescales is %lld, which only ema has", name,
+                        (long long)c->timescales);
+    if (c->per_head && strcmp(name, "gru"))
+        return dra_fail(err, DRA_ERR_VALUE, "%s: per_head asks for cells, which only gru has",
+                        name);
+    if (c->dim < 0 || c->dim > DRA_SIZE_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, expected 0 to %d", name,
+                        (long long)c->dim, DRA_SIZE_MOST);
+    if (c->dim > 0 && !c->joined)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
+                        (long long)c->dim);
+    const dra_status st = check_window(b, err);
+    return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
+}
+
+dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
+                           const dra_memory_config *config, dra_error *err)
+{
+    b->config = *config;
+    dra_status st = find_memory(b, err);
+    if (st == DRA_OK) st = find_retrieval(b, err);
+    if (st == DRA_OK) st = check_numbers(b, err);
+    if (st != DRA_OK) return st;
+    const int64_t D = mixer->key_dim, E = mixer->value_dim;
+    b->sizes = (dra_memory_sizes){.C = mixer->dim,
+                                  .H = mixer->heads,
+                                  .D = D,
+                                  .E = E,
+                                  .streams = 2,
+                                  .stream = {{"k", D}, {"v", E}},
+                                  .config = &b->config};
+    if (config->joined) {
+        b->sizes.streams = 1;
+        b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};
+    }
+    return b->memory->check ? b->memory->check(&b->sizes, err) : DRA_OK;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* Behind the memory's own: the maps of a joined state, then the gains of the head norm. */
+enum { JOIN, KAPPA, NU, MAPS };
+
+static bool has_maps(const dra_branch *b) { return b->config.joined && b->config.dim > 0; }
+
+static void declare_maps(const dra_branch *b, dra_specs *params)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           R = s->stream[0].width, W = s->D + s->E;
+    const struct {
+        const char *name;
+        int64_t     out, in;
+    } maps[MAPS] = {{"join", R, W}, {"kappa", s->D, R}, {"nu", s->E, R}};
+    for (int i = 0; i < MAPS; i++)
+        dra_specs_add(params, b->prefix,
+                      &(dra_spec){.name = maps[i].name,
+                                  .shape = DRA_SHAPE(s->H, maps[i].out, maps[i].in),
+                                  .fill = DRA_FILL_NORMAL,
+                                  .number = 1 / sqrt((double)maps[i].in)});
+}
+
+void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
+{
+    const dra_shape all = DRA_SHAPE(b->sizes.H * b->sizes.E);
+    b->params = dra_specs_count(params);
+    b->states = dra_specs_count(state);
+    b->memory->declare(&b->sizes, b->prefix, params, state);
+    b->n_params = dra_specs_count(params) - b->params;
+    b->n_states = dra_specs_count(state) - b->states;
+    b->reads = dra_specs_count(state);
+    b->specs = state;
+    if (b->retrieval->declare) b->retrieval->declare(&b->sizes, b->prefix, state);
+    if (has_maps(b)) declare_maps(b, params);
+    if (!b->config.head_norm) return;
+    dra_specs_add(params, b->prefix, &(dra_spec){"hn_g", all, .number = 1});
+    dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", all});
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w)
+{
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const bool      chunk = dra_shape_of(g, x).rank == 4;
+    const dra_shape s = dra_shape_of(g, x), m = dra_shape_of(g, w);
+    if (!chunk) x = dra_reshape(g, x, DRA_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
+    const dra_value y = dra_matmul(g, dra_transpose(g, x, 1, 2), dra_transpose(g, w, 1, 2));
+    if (chunk) return dra_transpose(g, y, 1, 2);
+    return dra_reshape(g, y, DRA_SHAPE(s.dim[0], s.dim[1], m.dim[1]));
+}
+
+/* What the memory is fed: keys and values, or both as one stream. */
+static void feed(dra_graph *g, const dra_branch *b, const dra_value *param, const dra_value qkv[3],
+                 dra_value x[2])
+{
+    x[0] = qkv[1];
+    x[1] = qkv[2];
+    if (!b->config.joined) return;
+    x[0] = dra_concat(g, 2, qkv + 1, -1);
+    if (has_maps(b)) x[0] = dra_head_linear(g, x[0], param[b->n_params + JOIN]);
+}
+
+/* Keys and values of the items of one stream. */
+static void split(dra_graph *g, const dra_branch *b, const dra_value *param, dra_value item[2])
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const dra_value         m = item[0];
+    if (!b->config.joined) return;
+    if (has_maps(b)) {
+        item[0] = dra_head_linear(g, m, param[b->n_params + KAPPA]);
+        item[1] = dra_head_linear(g, m, param[b->n_params + NU]);
+    } else {
+        item[0] = dra_slice(g, m, -1, 0, s->D);
+        item[1] = dra_slice(g, m, -1, s->D, s->E);
+    }
+}
+
+static dra_value normalise(dra_graph *g, const dra_branch *b, const dra_value *param, dra_value y)
+{
+    if (!b->config.head_norm || dra_graph_failed(g)) return y;
+    const dra_shape  heads = dra_shape_of(g, y);
+    const dra_value *gain = param + b->n_params + (has_maps(b) ? MAPS : 0);
+    y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
+    return dra_reshape(g, dra_group_norm(g, y, heads.dim[2], gain[0], gain[1], 1e-5), heads);
+}
+
+dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
+                           bool rotary, const dra_value qkv[3], dra_value *memory,
+                           dra_value *state_out)
+{
+    const dra_value  *param = call->param + b->params, *state = call->state + b->states;
+    dra_memory_result r = {.state = state_out + b->states};
+    dra_memory_call   c = {.sizes = &b->sizes, .q = qkv[0], .param = param, .state = state};
+    c.mark = call->tokens.mark;
+    feed(g, b, param, qkv, c.x);
+    if (b->memory->chunk && !b->config.steps)
+        b->memory->chunk(g, &c, &r);
+    else
+        dra_memory_scan(g, b, &c, &r);
+    split(g, b, param, r.item);
+    *memory = r.item[1];
+    const dra_read_call read = {.sizes = &b->sizes,
+                                .tokens = &call->tokens,
+                                .rotary = rotary,
+                                .q = qkv[0],
+                                .k = qkv[1],
+                                .v = qkv[2],
+                                .key = r.item[0],
+                                .value = r.item[1],
+                                .state = call->state + b->reads};
+    return normalise(g, b, param, b->retrieval->read(g, &read, state_out + b->reads));
+}

@@ -1,0 +1,136 @@
+/* ema: running means with M timescales for each stream.
+ *   m_i' = m_i + (1 - gamma_i) (x - m_i),   item = sum_i w_i m_i',   w = softmax(mix)
+ * gamma per head or per channel; own ones for keys and values unless shared.
+ * State m_k, m_v (H, M, width). */
+#include <stdio.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+static const char *const retrievals[] = {"time", "window", "none", "joint", NULL};
+
+static int64_t timescales(const dra_memory_sizes *s)
+{
+    return s->config->timescales ? s->config->timescales : 1;
+}
+
+static bool shares(const dra_memory_sizes *s) { return s->config->gamma.share || s->streams == 1; }
+
+static dra_status check(const dra_memory_sizes *s, dra_error *err)
+{
+    const dra_gamma_config *f = &s->config->gamma;
+    if (timescales(s) > 1 && strcmp(s->config->retrieval, "joint") == 0)
+        return dra_fail(err, DRA_ERR_VALUE, "ema: joint retrieval reads one timescale, found %lld",
+                        (long long)timescales(s));
+    if (s->streams == 2 && f->share && f->per == DRA_PER_CHANNEL && s->D != s->E)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "ema: a gamma per channel for keys and values needs equal widths, found "
+                        "%lld and %lld",
+                        (long long)s->D, (long long)s->E);
+    return DRA_OK;
+}
+
+static const char *named(char text[16], const char *what, const dra_memory_sizes *s, int i)
+{
+    snprintf(text, 16, "%s_%s", what, s->stream[i].name);
+    return text;
+}
+
+/* Where nobody reads keys, their timescales are not mixed. */
+static bool mixes(const dra_memory_sizes *s, int i)
+{
+    const bool unread = i == 0 && s->streams == 2 && strcmp(s->config->retrieval, "none") == 0;
+    return timescales(s) > 1 && !unread;
+}
+
+/* Where in the list of parameters: first the decays, then the mixing logits of each stream. */
+static int beta_at(const dra_memory_sizes *s, int i) { return shares(s) ? 0 : i; }
+
+static int mix_at(const dra_memory_sizes *s, int i)
+{
+    return (shares(s) ? 1 : s->streams) + (i && mixes(s, 0));
+}
+
+static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state)
+{
+    const int64_t M = timescales(s);
+    char          name[16];
+    if (shares(s))
+        dra_gamma_declare(s, prefix, "beta", M, s->stream[0].width, params);
+    else
+        for (int i = 0; i < s->streams; i++)
+            dra_gamma_declare(s, prefix, named(name, "beta", s, i), M, s->stream[i].width, params);
+    for (int i = 0; i < s->streams; i++)
+        if (mixes(s, i))
+            dra_specs_add(
+                params, prefix,
+                &(dra_spec){.name = named(name, "mix", s, i), .shape = DRA_SHAPE(s->H, M)});
+    for (int i = 0; i < s->streams; i++)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){.name = named(name, "m", s, i),
+                                  .shape = DRA_SHAPE(s->H, M, s->stream[i].width)});
+}
+
+/* Decay logits as (H, M, width). */
+static dra_value betas(dra_graph *g, const dra_memory_call *c, int i)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const int64_t           W = s->stream[i].width, M = timescales(s);
+    dra_value               beta = c->param[beta_at(s, i)];
+    if (s->config->gamma.per == DRA_PER_HEAD) beta = dra_reshape(g, beta, DRA_SHAPE(s->H, M, 1));
+    return dra_broadcast(g, beta, DRA_SHAPE(s->H, M, W));
+}
+
+/* The weights of the timescales, (H, M, 1). */
+static dra_value weights(dra_graph *g, const dra_memory_call *c, int i)
+{
+    const dra_value w = dra_softmax(g, c->param[mix_at(c->sizes, i)]);
+    return dra_reshape(g, w, DRA_SHAPE(c->sizes->H, timescales(c->sizes), 1));
+}
+
+static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    for (int i = 0; i < s->streams; i++) {
+        const int64_t   W = s->stream[i].width;
+        const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(-1, s->H, 1, W));
+        const dra_value m = c->state[i], rate = dra_sigmoid(g, dra_neg(g, betas(g, c, i)));
+        r->state[i] = dra_add(g, m, dra_mul(g, rate, dra_sub(g, x, m)));
+        dra_value item = r->state[i];
+        if (mixes(s, i)) item = dra_mul(g, weights(g, c, i), item);
+        r->item[i] = dra_sum(g, item, (dra_axes){1, {2}, false});
+    }
+}
+
+/* (H, M, width) or (B, H, M, width) -> (M, H width) or (B, M, H width): channels last. */
+static dra_value channels(dra_graph *g, dra_value x, const dra_memory_sizes *s, int i, bool batch)
+{
+    const int64_t N = s->H * s->stream[i].width, M = timescales(s);
+    x = dra_transpose(g, x, -3, -2);
+    return dra_reshape(g, x, batch ? DRA_SHAPE(-1, M, N) : DRA_SHAPE(M, N));
+}
+
+static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    if (dra_graph_failed(g)) return;
+    for (int i = 0; i < s->streams; i++) {
+        const dra_shape shape = dra_shape_of(g, c->x[i]); /* (B, T, H, width) */
+        const int64_t   B = shape.dim[0], T = shape.dim[1], W = shape.dim[3], M = timescales(s);
+        dra_value       start = c->state[i], w = {0}, last;
+        if (start.id) start = channels(g, start, s, i, true);
+        if (mixes(s, i)) {
+            w = dra_broadcast(g, weights(g, c, i), DRA_SHAPE(s->H, M, W));
+            w = channels(g, w, s, i, false);
+        }
+        const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(B, T, s->H * W));
+        const dra_value beta = channels(g, betas(g, c, i), s, i, false);
+        const dra_value m = dra_ema(g, x, beta, w, start, c->mark, &last);
+        r->item[i] = mixes(s, i) || M == 1 ? dra_reshape(g, m, shape) : c->x[i];
+        last = dra_reshape(g, last, DRA_SHAPE(B, M, s->H, W));
+        r->state[i] = dra_transpose(g, last, 1, 2);
+    }
+}
+
+const dra_memory dra_memory_ema = {"ema", retrievals, check, declare, step, chunk};

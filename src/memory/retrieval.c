@@ -1,0 +1,24 @@
+/* The table of retrievals, and the two that only hand on what the memory made. */
+#include <string.h>
+
+#include "memory/memory.h"
+
+static dra_value read_value(dra_graph *g, const dra_read_call *c, dra_value *state_out)
+{
+    return c->value;
+}
+
+static const dra_retrieval none = {"none", NULL, read_value};       /* the memory is the output */
+static const dra_retrieval formula = {"formula", NULL, read_value}; /* it has read itself */
+
+extern const dra_retrieval dra_retrieval_time, dra_retrieval_window, dra_retrieval_joint;
+
+static const dra_retrieval *const table[] = {&dra_retrieval_time, &dra_retrieval_window, &none,
+                                             &formula, &dra_retrieval_joint};
+
+const dra_retrieval *dra_retrieval_find(const char *name)
+{
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (strcmp(table[i]->name, name) == 0) return table[i];
+    return NULL;
+}

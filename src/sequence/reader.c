@@ -1,0 +1,254 @@
+/* Running a module over the next tokens of its states: a program for each shape met, compiled
+ * once; states are updated in place. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "sequence/module.h"
+
+typedef struct running { /* a program with its buffers */
+    const dra_program *program;
+    dra_buffers       *buffers;
+    const char       **input; /* names of what its first run was given, in the reader's arena */
+    int                n_input;
+} running;
+
+struct dra_reader {
+    dra_module    module;
+    dra_programs *programs;
+    running      *at;
+    size_t        n;
+    running      *last;   /* of the last read */
+    dra_named    *params; /* in the order of the specs */
+    dra_real    **own;    /* values of parameters that the reader made itself */
+    dra_shape    *key;
+    dra_extents   extents;
+    dra_arena     arena;
+};
+
+/* ---- programs: keyed by (B, T, marked) and the rows of each state ---------------------------- */
+
+static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+{
+    const dra_module *m = user;
+    const int         n = dra_specs_count(m->state);
+    int64_t          *rows = calloc((size_t)n + 1, sizeof *rows);
+    dra_value        *state = calloc(2 * (size_t)n + 1, sizeof *state);
+    char              name[DRA_NAME_TEXT];
+    if (rows && state) {
+        for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0];
+        const dra_module_shape shape = {
+            .B = key[0].dim[0], .T = key[0].dim[1], .marked = key[0].dim[2] != 0, .rows = rows};
+        dra_module_graph(g, m, &shape, NULL, state, state + n);
+        for (int i = 0; i < n; i++)
+            dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
+                       state[n + i], state[i]);
+    }
+    free(rows);
+    free(state);
+}
+
+dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_reader **out,
+                             dra_error *err)
+{
+    const size_t n_param = (size_t)dra_specs_count(module->params);
+    const size_t n_state = (size_t)dra_specs_count(module->state);
+    dra_reader  *r = calloc(1, sizeof *r);
+    *out = NULL;
+    if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    r->module = *module;
+    r->params = calloc(n_param + 1, sizeof *r->params);
+    r->own = calloc(n_param + 1, sizeof *r->own);
+    r->key = calloc(n_state + 2, sizeof *r->key);
+    dra_status st = r->params && r->own && r->key
+                        ? dra_programs_create(device, build, &r->module, &r->programs, err)
+                        : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    if (st == DRA_OK)
+        *out = r;
+    else
+        dra_reader_destroy(r);
+    return st;
+}
+
+void dra_reader_destroy(dra_reader *r)
+{
+    if (!r) return;
+    for (size_t i = 0; i < r->n; i++) dra_buffers_destroy(r->at[i].buffers);
+    for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
+    free(r->at);
+    free(r->own);
+    dra_programs_destroy(r->programs);
+    free(r->params);
+    free(r->key);
+    dra_extents_free(&r->extents);
+    dra_arena_free(&r->arena);
+    free(r);
+}
+
+size_t dra_reader_programs(const dra_reader *r) { return dra_programs_count(r->programs); }
+
+dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
+                           dra_error *err)
+{
+    const int i = dra_specs_find(r->module.params, name);
+    if (i < 0) return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
+    const size_t expected = (size_t)dra_shape_count(&dra_specs_at(r->module.params, i)->shape) *
+                            sizeof(dra_real);
+    if (bytes != expected)
+        return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
+                        name, bytes, expected);
+    if (!data && bytes)
+        return dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", name);
+    r->params[i] = (dra_named){dra_specs_at(r->module.params, i)->name, data, bytes};
+    for (size_t k = 0; k < r->n; k++) {
+        const dra_status st = dra_bind(r->at[k].buffers, name, (void *)data, bytes, err);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err)
+{
+    for (int i = 0; i < dra_specs_count(r->module.params); i++) {
+        const dra_spec *p = dra_specs_at(r->module.params, i);
+        const size_t    n = (size_t)dra_shape_count(&p->shape);
+        if (r->params[i].name) continue;
+        r->own[i] = calloc(n + 1, sizeof *r->own[i]);
+        if (!r->own[i]) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+        dra_specs_fill(r->module.params, i, seed, r->own[i]);
+        const dra_status st = dra_reader_bind(r, p->name, r->own[i], n * sizeof *r->own[i], err);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+static dra_status bind_params(const dra_reader *r, dra_buffers *b, dra_error *err)
+{
+    for (int i = 0; i < dra_specs_count(r->module.params); i++) {
+        const dra_named *p = &r->params[i];
+        if (!p->name)
+            return dra_fail(err, DRA_ERR_BIND, "reader: parameter %s is not bound",
+                            dra_specs_at(r->module.params, i)->name);
+        const dra_status st = dra_bind(b, p->name, (void *)p->data, p->bytes, err);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+/* The buffers for the shapes of this call, made and bound when first met. */
+static dra_status find_buffers(dra_reader *r, dra_error *err)
+{
+    const dra_program *program;
+    const size_t       n_key = 1 + (size_t)dra_specs_count(r->module.state);
+    dra_status         st = dra_programs_get(r->programs, r->key, n_key, &program, err);
+    if (st != DRA_OK) return st;
+    for (size_t i = 0; i < r->n; i++)
+        if (r->at[i].program == program) {
+            r->last = &r->at[i];
+            return DRA_OK;
+        }
+    running *at = realloc(r->at, (r->n + 1) * sizeof *at);
+    if (!at) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    r->at = at;
+    at[r->n] = (running){.program = program};
+    st = dra_buffers_create(program, &at[r->n].buffers, err);
+    if (st == DRA_OK) st = bind_params(r, at[r->n].buffers, err);
+    if (st == DRA_OK)
+        r->last = &at[r->n++];
+    else
+        dra_buffers_destroy(at[r->n].buffers);
+    return st;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static dra_status bind_states(dra_reader *r, const dra_states *s, dra_error *err)
+{
+    char       name[DRA_NAME_TEXT];
+    dra_status st = DRA_OK;
+    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
+        const dra_held *h = &s->at[i];
+        const size_t    bytes = (size_t)(s->B * h->rows * h->size) * sizeof(dra_real);
+        st = dra_bind(r->last->buffers,
+                      dra_state_name(name, "state", dra_specs_at(s->specs, i)->name), h->data,
+                      bytes, err);
+    }
+    return st;
+}
+
+/* Buffers keep what they were bound to: an input left out would be read from an earlier call. */
+static dra_status bind_inputs(const running *at, int n, const dra_named *inputs, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int k = 0; k < at->n_input; k++) {
+        bool given = false;
+        for (int i = 0; i < n && !given; i++) given = strcmp(inputs[i].name, at->input[k]) == 0;
+        if (!given) return dra_fail(err, DRA_ERR_BIND, "run: '%s' is not bound", at->input[k]);
+    }
+    for (int i = 0; i < n && st == DRA_OK; i++)
+        st = dra_bind(at->buffers, inputs[i].name, (void *)inputs[i].data, inputs[i].bytes, err);
+    return st;
+}
+
+/* After the first run, which found that nothing was missing. */
+static dra_status keep_names(dra_reader *r, int n, const dra_named *inputs, dra_error *err)
+{
+    running *at = r->last;
+    if (at->input) return DRA_OK;
+    at->input = dra_arena_alloc(&r->arena, ((size_t)n + 1) * sizeof *at->input);
+    for (int i = 0; at->input && i < n; i++) {
+        at->input[i] = dra_arena_text(&r->arena, inputs[i].name);
+        if (!at->input[i]) break;
+        at->n_input++;
+    }
+    return at->input && at->n_input == n ? DRA_OK
+                                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+}
+
+static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
+                        dra_error *err)
+{
+    if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(r->module.state))
+        return dra_fail(err, DRA_ERR_VALUE, "reader: the states belong to another module");
+    if (T < 1)
+        return dra_fail(err, DRA_ERR_VALUE, "reader: %lld tokens, expected 1 or more",
+                        (long long)T);
+    for (int64_t i = 0; mark && i < s->B * T; i++)
+        if (mark[i] & ~(DRA_MARK_PAD | DRA_MARK_RESET))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "reader: mark of row %lld, token %lld is %d, expected 0 to 3",
+                            (long long)(i / T), (long long)(i % T), (int)mark[i]);
+    for (int64_t b = 0; b < s->B; b++)
+        if (s->tokens[b] > INT32_MAX - T)
+            return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld has read %lld tokens: too many",
+                            (long long)b, (long long)s->tokens[b]);
+    return DRA_OK;
+}
+
+dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
+                           const dra_named *inputs, dra_error *err)
+{
+    r->last = NULL;
+    dra_status st = check(r, states, T, mark, err);
+    if (st == DRA_OK) st = dra_states_reserve(states, T, err);
+    if (st != DRA_OK) return st;
+    r->key[0] = DRA_SHAPE(states->B, T, mark != NULL);
+    for (int i = 0; i < dra_specs_count(states->specs); i++)
+        r->key[i + 1] = DRA_SHAPE(states->at[i].rows);
+    st = find_buffers(r, err);
+    if (st == DRA_OK)
+        st = dra_extents_fill(&r->extents, states->specs, states, states->B, T, mark, err);
+    if (st == DRA_OK) st = dra_extents_bind(&r->extents, r->last->buffers, mark != NULL, err);
+    if (st == DRA_OK) st = bind_states(r, states, err);
+    if (st == DRA_OK) st = bind_inputs(r->last, n, inputs, err);
+    if (st == DRA_OK) st = dra_run(r->last->buffers, err);
+    if (st == DRA_OK) st = keep_names(r, n, inputs, err);
+    if (st == DRA_OK) dra_states_advance(states, T, mark);
+    return st;
+}
+
+const void *dra_reader_result(const dra_reader *r, const char *name)
+{
+    return r->last ? dra_result(r->last->buffers, name) : NULL;
+}

@@ -1,0 +1,158 @@
+/* Lists of named tensors: what a module's parameters and state are, and how parameters start. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/error.h"
+#include "base/philox.h"
+#include "base/shape.h"
+#include "sequence/module.h"
+
+struct dra_specs {
+    dra_arena arena; /* names, values */
+    dra_spec *at;
+    int       n, room;
+    dra_error error;
+};
+
+dra_status dra_specs_create(dra_specs **out, dra_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    return *out ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "specs: out of memory");
+}
+
+void dra_specs_destroy(dra_specs *s)
+{
+    if (!s) return;
+    dra_arena_free(&s->arena);
+    free(s->at);
+    free(s);
+}
+
+static void fail(dra_specs *s, dra_status code, const char *name, const char *text)
+{
+    if (s->error.code == DRA_OK) dra_fail(&s->error, code, "tensor %s: %s", name, text);
+}
+
+static bool reserve(dra_specs *s)
+{
+    if (s->n < s->room) return true;
+    const int room = s->room ? 2 * s->room : 16;
+    dra_spec *at = realloc(s->at, (size_t)room * sizeof *at);
+    if (!at) return false;
+    s->at = at;
+    s->room = room;
+    return true;
+}
+
+static char *join(dra_specs *s, const char *prefix, const char *name)
+{
+    const size_t a = prefix ? strlen(prefix) : 0, b = strlen(name) + 1;
+    char        *text = dra_arena_alloc(&s->arena, a + b);
+    if (!text) return NULL;
+    if (a) memcpy(text, prefix, a);
+    memcpy(text + a, name, b);
+    return text;
+}
+
+void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
+{
+    dra_spec      copy = *spec;
+    const int64_t count = dra_shape_count(&spec->shape);
+    if (s->error.code != DRA_OK) return;
+    if (count < 0) {
+        fail(s, DRA_ERR_MEMORY, spec->name, "its size is negative or overflows");
+        return;
+    }
+    copy.name = join(s, prefix, spec->name);
+    if (copy.name && strlen(copy.name) > DRA_NAME_MOST) {
+        fail(s, DRA_ERR_NAME, spec->name, "its name is too long");
+        return;
+    }
+    if (spec->fill == DRA_FILL_VALUES && spec->values)
+        copy.values = dra_arena_copy(&s->arena, spec->values, (size_t)count * sizeof(double));
+    if (!copy.name || !reserve(s) || (spec->fill == DRA_FILL_VALUES && !copy.values)) {
+        fail(s, DRA_ERR_MEMORY, spec->name, "out of memory");
+        return;
+    }
+    if (dra_specs_find(s, copy.name) >= 0) {
+        fail(s, DRA_ERR_NAME, copy.name, "the name is used twice");
+        return;
+    }
+    s->at[s->n++] = copy;
+}
+
+dra_status dra_specs_error(const dra_specs *s, dra_error *err)
+{
+    if (s->error.code != DRA_OK && err) *err = s->error;
+    return s->error.code;
+}
+
+int             dra_specs_count(const dra_specs *s) { return s->n; }
+const dra_spec *dra_specs_at(const dra_specs *s, int i) { return &s->at[i]; }
+
+int dra_specs_find(const dra_specs *s, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->at[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* FNV-1a. */
+static uint64_t hash(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ at[i]) * 0x100000001b3u;
+    return h;
+}
+
+static const uint64_t HASH_START = 0xcbf29ce484222325u;
+
+uint64_t dra_specs_fingerprint(const dra_specs *s)
+{
+    uint64_t h = HASH_START;
+    for (int i = 0; i < s->n; i++) {
+        const dra_spec *p = &s->at[i];
+        const int64_t   kind[] = {p->shape.rank, p->items, p->limit};
+        h = hash(h, p->name, strlen(p->name) + 1);
+        h = hash(h, kind, sizeof kind);
+        h = hash(h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);
+    }
+    return h;
+}
+
+/* ---- first values ---------------------------------------------------------------------------- */
+
+/* Two numbers in (0, 1): blocks of random bits are numbered, so element i never moves. */
+static void uniform_pair(uint64_t key, uint64_t block, double u[2])
+{
+    const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32)};
+    uint32_t       bits[4];
+    dra_philox(counter, key, bits);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t wide = (uint64_t)bits[2 * i] << 32 | bits[2 * i + 1];
+        u[i] = ((double)(wide >> 11) + 0.5) * 0x1p-53;
+    }
+}
+
+static double draw(const dra_spec *p, uint64_t key, int64_t i)
+{
+    double u[2];
+    uniform_pair(key, (uint64_t)i / 2, u);
+    if (p->fill == DRA_FILL_UNIFORM) return p->number * (2 * u[i % 2] - 1);
+    const double angle = 2 * 3.14159265358979323846 * u[1]; /* Box and Muller */
+    return p->number * sqrt(-2 * log(u[0])) * (i % 2 ? sin(angle) : cos(angle));
+}
+
+void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to)
+{
+    const dra_spec *p = &s->at[i];
+    const int64_t   n = dra_shape_count(&p->shape);
+    const int32_t   words[4] = {(int32_t)seed, (int32_t)(seed >> 32)};
+    const uint64_t  key = dra_philox_key(words, hash(HASH_START, p->name, strlen(p->name)));
+    for (int64_t k = 0; k < n; k++)
+        to[k] = (dra_real)(p->fill == DRA_FILL_CONST    ? p->number
+                           : p->fill == DRA_FILL_VALUES ? p->values[k]
+                                                        : draw(p, key, k));
+}

@@ -1,0 +1,388 @@
+/* The state of B sequences: memory, where each stands, copies and comparisons. */
+#include "sequence/states.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static const dra_spec *spec_at(const dra_states *s, int i) { return dra_specs_at(s->specs, i); }
+static int             count(const dra_states *s) { return dra_specs_count(s->specs); }
+
+static dra_real *row_of(const dra_states *s, int i, int64_t row)
+{
+    return s->at[i].data + row * s->at[i].rows * s->at[i].size;
+}
+
+static dra_status out_of_memory(dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
+}
+
+static void fill_row(dra_states *s, int i, int64_t row)
+{
+    dra_real *to = row_of(s, i, row);
+    for (int64_t k = 0; k < s->at[i].rows * s->at[i].size; k++)
+        to[k] = (dra_real)spec_at(s, i)->number;
+}
+
+static dra_status allocate(dra_states *s, dra_error *err)
+{
+    const size_t n = (size_t)count(s);
+    s->tokens = calloc((size_t)s->B + 1, sizeof *s->tokens);
+    s->begin = calloc((size_t)s->B + 1, sizeof *s->begin);
+    s->end = calloc((size_t)s->B + 1, sizeof *s->end);
+    s->at = calloc(n + 1, sizeof *s->at);
+    if (!s->tokens || !s->begin || !s->end || !s->at) return out_of_memory(err);
+    for (int i = 0; i < count(s); i++) {
+        const dra_spec *p = spec_at(s, i);
+        dra_shape       shape = DRA_SHAPE(s->B, 1);
+        size_t          bytes;
+        const int32_t   most = p->items ? DRA_MAX_RANK - 2 : DRA_MAX_RANK - 1;
+        if (p->shape.rank > most)
+            return dra_fail(err, DRA_ERR_SHAPE, "states: %s has %d axes, expected at most %d",
+                            p->name, (int)p->shape.rank, (int)most);
+        shape.dim[1] = dra_shape_count(&p->shape);
+        if (!dra_type_bytes(DRA_REAL, &shape, &bytes)) return out_of_memory(err);
+        s->at[i] = (dra_held){.rows = p->items ? 0 : 1, .size = shape.dim[1]};
+        s->at[i].base = calloc((size_t)s->B + 1, sizeof *s->at[i].base);
+        s->at[i].data = calloc(1, p->items ? sizeof(dra_real) : bytes + sizeof(dra_real));
+        if (!s->at[i].base || !s->at[i].data) return out_of_memory(err);
+        for (int64_t b = 0; b < s->B; b++) fill_row(s, i, b);
+    }
+    return DRA_OK;
+}
+
+dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out, dra_error *err)
+{
+    *out = NULL;
+    dra_status st = dra_specs_error(specs, err);
+    if (st != DRA_OK) return st;
+    if (B < 0)
+        return dra_fail(err, DRA_ERR_VALUE, "states: %lld sequences, expected 0 or more",
+                        (long long)B);
+    dra_states *s = calloc(1, sizeof *s);
+    if (!s) return out_of_memory(err);
+    *s = (dra_states){.specs = specs, .B = B};
+    st = allocate(s, err);
+    if (st == DRA_OK)
+        *out = s;
+    else
+        dra_states_destroy(s);
+    return st;
+}
+
+void dra_states_destroy(dra_states *s)
+{
+    if (!s) return;
+    for (int i = 0; s->at && i < count(s); i++) {
+        free(s->at[i].data);
+        free(s->at[i].base);
+    }
+    free(s->at);
+    free(s->tokens);
+    free(s->begin);
+    free(s->end);
+    free(s);
+}
+
+int64_t dra_states_batch(const dra_states *s) { return s->B; }
+int64_t dra_states_tokens(const dra_states *s, int64_t row) { return s->tokens[row]; }
+int64_t dra_states_items(const dra_states *s, int64_t row) { return s->end[row] - s->begin[row]; }
+
+int64_t dra_states_first(const dra_states *s, int i, int64_t row)
+{
+    const int64_t limit = spec_at(s, i)->limit;
+    return limit ? dra_imax(s->begin[row], s->end[row] - limit) : s->begin[row];
+}
+
+size_t dra_states_size(const dra_states *s, int i, int64_t row)
+{
+    const int64_t rows = spec_at(s, i)->items ? s->end[row] - dra_states_first(s, i, row) : 1;
+    return (size_t)(rows * s->at[i].size);
+}
+
+size_t dra_states_bytes(const dra_states *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < count(s); i++)
+        for (int64_t b = 0; b < s->B; b++) n += dra_states_size(s, i, b);
+    return n * sizeof(dra_real);
+}
+
+size_t dra_states_held(const dra_states *s)
+{
+    size_t n = 0;
+    for (int i = 0; i < count(s); i++) n += (size_t)(s->B * s->at[i].rows * s->at[i].size);
+    return n * sizeof(dra_real);
+}
+
+/* The items of a row that are live or will be asked for. */
+static dra_real *live(const dra_states *s, int i, int64_t row)
+{
+    if (!spec_at(s, i)->items) return row_of(s, i, row);
+    const int64_t first = dra_states_first(s, i, row) - s->at[i].base[row];
+    return row_of(s, i, row) + first * s->at[i].size;
+}
+
+/* ---- room for items -------------------------------------------------------------------------- */
+
+/* The lowest base under which a row keeps what is live. */
+static int64_t lowest_base(const dra_states *s, int i, int64_t row)
+{
+    return dra_states_first(s, i, row) / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
+}
+
+static int64_t rows_needed(const dra_states *s, int i, int64_t T, bool moved)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < s->B; b++) {
+        const int64_t base = moved ? lowest_base(s, i, b) : s->at[i].base[b];
+        most = dra_imax(most, s->end[b] - base + T);
+    }
+    return most;
+}
+
+/* Moves what is live into `to` (B, rows, ...), which may be the memory it has. */
+static void move_down(dra_states *s, int i, dra_real *to, int64_t rows)
+{
+    dra_held *h = &s->at[i];
+    for (int64_t b = 0; b < s->B; b++) {
+        const int64_t base = lowest_base(s, i, b), n = s->end[b] - base;
+        dra_real     *row = to + b * rows * h->size;
+        memmove(row, h->data + (b * h->rows + base - h->base[b]) * h->size,
+                (size_t)(n * h->size) * sizeof *row);
+        h->base[b] = base;
+    }
+}
+
+/* Twice what is needed, so that moving is rare; items with a limit stop growing that way. */
+static dra_status grow(dra_states *s, int i, int64_t need, dra_error *err)
+{
+    dra_held     *h = &s->at[i];
+    const int64_t limit = spec_at(s, i)->limit;
+    const int64_t rows = dra_capacity(need + (limit ? dra_imin(limit, need) : 0));
+    dra_shape     shape = DRA_SHAPE(s->B, rows, h->size);
+    size_t        bytes;
+    if (rows > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
+        return dra_fail(err, DRA_ERR_MEMORY, "states: %lld items of %s overflow", (long long)need,
+                        spec_at(s, i)->name);
+    dra_real *data = calloc(1, bytes + sizeof *data);
+    if (!data) return out_of_memory(err);
+    if (h->rows) move_down(s, i, data, rows);
+    free(h->data);
+    h->data = data;
+    h->rows = rows;
+    return DRA_OK;
+}
+
+dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
+{
+    for (int i = 0; i < count(s); i++) {
+        if (!spec_at(s, i)->items || rows_needed(s, i, T, false) <= s->at[i].rows) continue;
+        const int64_t need = rows_needed(s, i, T, true);
+        if (need <= s->at[i].rows) {
+            move_down(s, i, s->at[i].data, s->at[i].rows);
+            continue;
+        }
+        const dra_status st = grow(s, i, need, err);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark)
+{
+    for (int64_t b = 0; b < s->B; b++)
+        for (int64_t t = 0; t < T; t++) {
+            const int32_t what = mark ? mark[b * T + t] : 0;
+            if (what & DRA_MARK_RESET) s->tokens[b] = 0, s->begin[b] = s->end[b];
+            if (what & DRA_MARK_PAD) continue;
+            s->tokens[b]++;
+            s->end[b]++;
+        }
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static dra_status check_row(const dra_states *s, int64_t row, dra_error *err)
+{
+    if (row >= 0 && row < s->B) return DRA_OK;
+    return dra_fail(err, DRA_ERR_INDEX, "states: row is %lld of %lld", (long long)row,
+                    (long long)s->B);
+}
+
+static void reset_row(dra_states *s, int64_t row)
+{
+    s->tokens[row] = s->begin[row] = s->end[row] = 0;
+    for (int i = 0; i < count(s); i++) {
+        s->at[i].base[row] = 0;
+        if (!spec_at(s, i)->items) fill_row(s, i, row);
+    }
+}
+
+dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
+{
+    if (row != -1) {
+        const dra_status st = check_row(s, row, err);
+        if (st == DRA_OK) reset_row(s, row);
+        return st;
+    }
+    for (int64_t b = 0; b < s->B; b++) reset_row(s, b);
+    return DRA_OK;
+}
+
+dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
+                             dra_error *err)
+{
+    reset_row(s, row);
+    for (int i = 0; i < count(s); i++) {
+        if (!spec_at(s, i)->items) continue;
+        const int64_t limit = spec_at(s, i)->limit;
+        const int64_t first = limit ? dra_imax(begin, end - limit) : begin;
+        const int64_t base = first / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
+        if (end - base > s->at[i].rows) {
+            const int64_t    need = dra_imax(end - base, rows_needed(s, i, 0, true));
+            const dra_status st = grow(s, i, need, err);
+            if (st != DRA_OK) return st;
+        }
+    }
+    s->tokens[row] = tokens;
+    s->begin[row] = begin;
+    s->end[row] = end;
+    for (int i = 0; i < count(s); i++)
+        if (spec_at(s, i)->items) s->at[i].base[row] = lowest_base(s, i, row);
+    return DRA_OK;
+}
+
+/* Items keep their numbers, and with them their places in blocks of 64. */
+dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
+                           dra_error *err)
+{
+    dra_status st = check_row(s, to, err);
+    if (st == DRA_OK) st = check_row(other, from, err);
+    if (st != DRA_OK) return st;
+    if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(other->specs))
+        return dra_fail(err, DRA_ERR_VALUE, "states: copy between states of different kinds");
+    if (s == other && to == from) return DRA_OK;
+    st = dra_states_number(s, to, other->tokens[from], other->begin[from], other->end[from], err);
+    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+        memcpy(live(s, i, to), live(other, i, from), dra_states_size(s, i, to) * sizeof(dra_real));
+    return st;
+}
+
+dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
+                             dra_error *err)
+{
+    dra_status st = dra_states_create(s->specs, n, out, err);
+    for (int64_t b = 0; b < n && st == DRA_OK; b++) st = dra_states_copy(*out, b, s, rows[b], err);
+    if (st != DRA_OK) {
+        dra_states_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_error *err)
+{
+    dra_status st = dra_states_create(s->specs, s->B, out, err);
+    for (int64_t b = 0; b < s->B && st == DRA_OK; b++) st = dra_states_copy(*out, b, s, b, err);
+    if (st != DRA_OK) {
+        dra_states_destroy(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+/* ---- contents -------------------------------------------------------------------------------- */
+
+static dra_status check_part(const dra_states *s, int i, int64_t row, size_t n, dra_error *err)
+{
+    const dra_status st = check_row(s, row, err);
+    if (st != DRA_OK) return st;
+    if (i < 0 || i >= count(s))
+        return dra_fail(err, DRA_ERR_INDEX, "states: tensor is %d of %d", i, count(s));
+    if (n == dra_states_size(s, i, row)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_SHAPE, "states: %s of row %lld has %zu numbers, found %zu",
+                    spec_at(s, i)->name, (long long)row, dra_states_size(s, i, row), n);
+}
+
+dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to, size_t n,
+                           dra_error *err)
+{
+    const dra_status st = check_part(s, i, row, n, err);
+    if (st == DRA_OK && n) memcpy(to, live(s, i, row), n * sizeof *to);
+    return st;
+}
+
+dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from, size_t n,
+                            dra_error *err)
+{
+    const dra_status st = check_part(s, i, row, n, err);
+    if (st == DRA_OK && n) memcpy(live(s, i, row), from, n * sizeof *from);
+    return st;
+}
+
+dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
+                            dra_error *err)
+{
+    dra_status st = check_row(s, row, err);
+    if (st != DRA_OK) return st;
+    if (tokens < 0 || items < 0 || tokens > INT64_MAX / 2 || items > INT64_MAX / 2)
+        return dra_fail(err, DRA_ERR_VALUE, "states: %lld tokens, %lld items, expected 0 to 2^62",
+                        (long long)tokens, (long long)items);
+    st = dra_states_number(s, row, tokens, 0, items, err);
+    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+        if (spec_at(s, i)->items)
+            memset(live(s, i, row), 0, dra_states_size(s, i, row) * sizeof(dra_real));
+    return st;
+}
+
+/* ---- comparison ------------------------------------------------------------------------------ */
+
+/* Of tensor i over all rows: the largest difference over the largest number of b. */
+static double difference(const dra_states *a, const dra_states *b, int i, bool *same)
+{
+    double largest = 0, worst = 0;
+    for (int64_t row = 0; row < a->B; row++) {
+        const dra_real *x = live(a, i, row), *y = live(b, i, row);
+        const size_t    n = dra_states_size(a, i, row);
+        if (n && memcmp(x, y, n * sizeof *x) != 0) *same = false;
+        for (size_t k = 0; k < n; k++) {
+            const double d = fabs((double)x[k] - (double)y[k]);
+            if (d > worst || isnan(d)) worst = d; /* NaN stays */
+            largest = fmax(largest, fabs((double)y[k]));
+        }
+    }
+    return worst == 0 ? 0 : worst / largest;
+}
+
+dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
+                              dra_error *err)
+{
+    *out = (dra_states_difference){.same = true};
+    if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
+        return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
+                        (long long)a->B, (long long)b->B);
+    for (int64_t row = 0; row < a->B; row++)
+        if (a->tokens[row] != b->tokens[row] ||
+            dra_states_items(a, row) != dra_states_items(b, row))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "states: row %lld has read %lld tokens and %lld, written %lld items "
+                            "and %lld",
+                            (long long)row, (long long)a->tokens[row], (long long)b->tokens[row],
+                            (long long)dra_states_items(a, row),
+                            (long long)dra_states_items(b, row));
+    for (int i = 0; i < count(a); i++) {
+        const double d = difference(a, b, i, &out->same);
+        if (out->name && d <= out->worst) continue;
+        out->worst = d;
+        out->name = spec_at(a, i)->name;
+        if (isnan(d)) break;
+    }
+    return DRA_OK;
+}

@@ -1,0 +1,67 @@
+/* The state of B sequences, as the files of this layer see it, and where its tokens stand.
+ *
+ * Items are numbered from the last reset of their row on (by dra_states_reset); item number i of
+ * row b lies in row i - base[b] of its tensor. Bases are multiples of 64, so that moving items
+ * down does not move them against the blocks of keys that attention takes at a time: sums keep
+ * their order and results their bits. */
+#ifndef DRA_SRC_STATES_H
+#define DRA_SRC_STATES_H
+
+#include "dra/sequence.h"
+
+enum { DRA_ITEMS_STEP = 64 };
+
+typedef struct dra_held { /* one tensor of the state */
+    dra_real *data;       /* (B, ...), items (B, rows, ...) */
+    int64_t   rows;       /* 1 where there are no items */
+    int64_t   size;       /* of one row */
+    int64_t  *base;       /* (B): the item in row 0 */
+} dra_held;
+
+struct dra_states {
+    const dra_specs *specs;
+    int64_t          B;
+    int64_t         *tokens;      /* (B): read since the last reset */
+    int64_t         *begin, *end; /* (B): numbers of the items since the last reset */
+    dra_held        *at;          /* one for each spec */
+};
+
+/* Makes room for T more items in every row. */
+dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err);
+
+/* Starts a row at these numbers, its items still to be written. */
+dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
+                             dra_error *err);
+
+/* The live items of a row: from this number to end[row]. */
+int64_t dra_states_first(const dra_states *s, int i, int64_t row);
+
+/* Counts the tokens of a call that has been run. */
+void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark);
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* Declares the inputs of dra_tokens in g, for a module with this state. */
+void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
+                        dra_tokens *out);
+
+typedef struct dra_extents { /* the numbers behind dra_tokens */
+    int32_t *mark, *pos, *prev, *last;
+    struct {
+        int64_t  limit;
+        int32_t *at, *lo, *hi;
+    } items[DRA_TOKEN_KINDS];
+    int      n_items;
+    int32_t *memory;
+    size_t   room;
+    int64_t  B, T;
+} dra_extents; /* all zero = empty */
+
+/* Fills them for T tokens after `s` (NULL: every row of B starts anew). */
+dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
+                            int64_t T, const int32_t *mark, dra_error *err);
+void       dra_extents_free(dra_extents *e);
+/* Binds them to the inputs that dra_tokens_declare() made. */
+dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, dra_error *err);
+
+#endif

@@ -1,0 +1,264 @@
+/* State files: safetensors with what is live.
+ *   tensors   each state under its own name, (B, ...); items (B, n, ...), oldest first, n the
+ *             most that any sequence has, zeros behind the last of the others
+ *   metadata  format "dra-state", version "1", fingerprint (hex), and for each sequence, separated
+ *             by blanks: tokens, and the numbers of its items since the last reset, begin and end
+ * The numbers are kept as they are, so that a resumed sequence continues with the same bits. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "dra/file.h"
+#include "file/fail.h"
+#include "sequence/states.h"
+
+static const char FORMAT[] = "dra-state", VERSION[] = "1";
+
+/* Items of tensor i that any sequence has. */
+static int64_t most_items(const dra_states *s, int i)
+{
+    int64_t most = 0;
+    for (int64_t b = 0; b < s->B; b++) most = dra_imax(most, s->end[b] - dra_states_first(s, i, b));
+    return most;
+}
+
+static dra_shape file_shape(const dra_spec *p, int64_t B, int64_t items)
+{
+    dra_shape shape = {1, {B}};
+    if (p->items) shape.dim[shape.rank++] = items;
+    for (int32_t k = 0; k < p->shape.rank && shape.rank < DRA_MAX_RANK; k++)
+        shape.dim[shape.rank++] = p->shape.dim[k];
+    return shape;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static char *numbers_text(int64_t n, const int64_t *x)
+{
+    char *text = calloc((size_t)n + 1, 24), *at = text;
+    for (int64_t i = 0; text && i < n; i++)
+        at += snprintf(at, 24, i ? " %" PRId64 : "%" PRId64, x[i]);
+    return text;
+}
+
+static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape)
+{
+    const int64_t count = dra_shape_count(shape), row = s->B ? count / s->B : 0;
+    dra_real     *data = calloc((size_t)count + 1, sizeof *data);
+    for (int64_t b = 0; data && b < s->B; b++)
+        dra_states_read(s, i, b, data + b * row, dra_states_size(s, i, b), NULL);
+    return data;
+}
+
+static dra_status write_file(const dra_states *s, const char *path, dra_tensor_item *items,
+                             const dra_metadata_item *meta, size_t n_meta, dra_error *err)
+{
+    const int n = dra_specs_count(s->specs);
+    for (int i = 0; i < n; i++) {
+        const dra_shape shape = file_shape(dra_specs_at(s->specs, i), s->B, most_items(s, i));
+        items[i] = (dra_tensor_item){dra_specs_at(s->specs, i)->name, DRA_REAL, shape,
+                                     dense_copy(s, i, &shape)};
+        if (!items[i].data) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", path);
+    }
+    return dra_tensors_write(path, items, (size_t)n, meta, n_meta, err);
+}
+
+dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
+                           dra_error *err)
+{
+    const int        n = dra_specs_count(s->specs);
+    char            *tokens = numbers_text(s->B, s->tokens), *begin = numbers_text(s->B, s->begin);
+    char            *end = numbers_text(s->B, s->end), finger[24];
+    dra_tensor_item *items = calloc((size_t)n + 1, sizeof *items);
+    dra_status       st = DRA_ERR_MEMORY;
+    snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
+    const dra_metadata_item meta[] = {{"format", FORMAT},      {"version", VERSION},
+                                      {"fingerprint", finger}, {"tokens", tokens},
+                                      {"begin", begin},        {"end", end}};
+    if (tokens && begin && end && items)
+        st = write_file(s, path, items, meta, sizeof meta / sizeof *meta, err);
+    else
+        dra_fail(err, st, "%s: out of memory", path);
+    for (int i = 0; items && i < n; i++) free((void *)items[i].data);
+    free(items);
+    free(tokens);
+    free(begin);
+    free(end);
+    return st;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+typedef struct source { /* an open file and its name, for errors */
+    const dra_tensors *file;
+    const char        *path;
+} source;
+
+static dra_status expect_text(const source *f, const char *key, const char *expected,
+                              dra_error *err)
+{
+    const char *found = dra_tensors_metadata(f->file, key);
+    char        room[DRA_BRIEF];
+    if (found && strcmp(found, expected) == 0) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s is %s, expected %s", key,
+                       found ? dra_brief(found, room) : "missing", expected);
+}
+
+/* How many numbers a text holds, as far as they are below 2^62; -1 where it holds anything else. */
+static int64_t read_numbers(const char *text, int64_t room, int64_t *to)
+{
+    int64_t n = 0;
+    for (const char *at = text; *at; n++) {
+        char *end;
+        if (*at < '0' || *at > '9') return -1;
+        errno = 0;
+        const long long x = strtoll(at, &end, 10);
+        if (errno || x > INT64_MAX / 2 || (*end && *end != ' ')) return -1;
+        if (n < room) to[n] = x;
+        at = end;
+        if (*at == ' ' && !*++at) return -1;
+    }
+    return n;
+}
+
+static dra_status read_list(const source *f, const char *key, int64_t B, int64_t *to,
+                            dra_error *err)
+{
+    const char   *text = dra_tensors_metadata(f->file, key);
+    const int64_t n = text ? read_numbers(text, B, to) : -1;
+    char          room[DRA_BRIEF];
+    if (n == B) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s is %s, expected %lld numbers", key,
+                       text ? dra_brief(text, room) : "missing", (long long)B);
+}
+
+static dra_status read_tensor(const source *f, dra_states *s, int i, dra_error *err)
+{
+    const dra_shape shape = file_shape(dra_specs_at(s->specs, i), s->B, most_items(s, i));
+    const int64_t   count = dra_shape_count(&shape), row = s->B ? count / s->B : 0;
+    dra_real       *data = calloc((size_t)count + 1, sizeof *data);
+    if (!data) return dra_fail_at(err, DRA_ERR_MEMORY, f->path, "out of memory");
+    dra_status st = dra_tensors_read(f->file, dra_specs_at(s->specs, i)->name, DRA_REAL, shape,
+                                     data, err);
+    for (int64_t b = 0; b < s->B && st == DRA_OK; b++)
+        st = dra_states_write(s, i, b, data + b * row, dra_states_size(s, i, b), err);
+    free(data);
+    return st;
+}
+
+/* Before memory is taken: tensor i is there, for B sequences with any number of items. */
+static dra_status check_tensor(const source *f, const dra_spec *p, int64_t B, dra_error *err)
+{
+    const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
+    char                   found[160], expected[160];
+    if (!t) return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "tensor %s is missing", p->name);
+    const dra_shape shape = file_shape(p, B, t->shape.rank > 1 ? t->shape.dim[1] : 0);
+    if (dra_shape_equal(&t->shape, &shape)) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "tensor %s: shape %s, expected %s", p->name,
+                       dra_shape_text(&t->shape, found, sizeof found),
+                       dra_shape_text(&shape, expected, sizeof expected));
+}
+
+/* The file has every tensor of the specs and no other. */
+static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t B, dra_error *err)
+{
+    char room[DRA_BRIEF];
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_status st = check_tensor(f, dra_specs_at(specs, i), B, err);
+        if (st != DRA_OK) return st;
+    }
+    for (size_t i = 0; i < dra_tensors_count(f->file); i++) {
+        const char *name = dra_tensors_at(f->file, i)->name;
+        if (dra_specs_find(specs, name) < 0)
+            return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "no state is called %s",
+                               dra_brief(name, room));
+    }
+    return DRA_OK;
+}
+
+/* Refuses numbers that the tensors do not bear out, before memory is taken for them. */
+static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t B,
+                                const int64_t *begin, const int64_t *end, dra_error *err)
+{
+    for (int64_t b = 0; b < B; b++) {
+        if (begin[b] > end[b])
+            return dra_fail_at(err, DRA_ERR_FORMAT, f->path,
+                               "sequence %lld begins at %lld, ends at %lld", (long long)b,
+                               (long long)begin[b], (long long)end[b]);
+        for (int i = 0; i < dra_specs_count(specs); i++) {
+            const dra_spec        *p = dra_specs_at(specs, i);
+            const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
+            const int64_t          live = p->limit ? dra_imin(p->limit, end[b] - begin[b])
+                                                   : end[b] - begin[b];
+            if (p->items && live > t->shape.dim[1])
+                return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s holds fewer than %lld items",
+                                   p->name, (long long)live);
+        }
+    }
+    return DRA_OK;
+}
+
+/* How many sequences the file holds. */
+static dra_status read_batch(const source *f, int64_t *B, dra_error *err)
+{
+    const char *text = dra_tensors_metadata(f->file, "tokens");
+    *B = text ? read_numbers(text, 0, NULL) : -1;
+    char room[DRA_BRIEF];
+    if (*B >= 0) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "tokens is %s, expected numbers",
+                       text ? dra_brief(text, room) : "missing");
+}
+
+static dra_status read_states(const source *f, dra_states *s, int64_t *numbers, dra_error *err)
+{
+    const int64_t B = s->B;
+    int64_t      *tokens = numbers, *begin = numbers + B, *end = numbers + 2 * B;
+    dra_status    st = read_list(f, "tokens", B, tokens, err);
+    if (st == DRA_OK) st = read_list(f, "begin", B, begin, err);
+    if (st == DRA_OK) st = read_list(f, "end", B, end, err);
+    if (st == DRA_OK) st = check_numbers(f, s->specs, B, begin, end, err);
+    for (int64_t b = 0; b < B && st == DRA_OK; b++)
+        st = dra_states_number(s, b, tokens[b], begin[b], end[b], err);
+    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
+        st = read_tensor(f, s, i, err);
+    return st;
+}
+
+static dra_status load(const source *f, const dra_specs *specs, uint64_t fingerprint,
+                       dra_states **out, dra_error *err)
+{
+    char    finger[24];
+    int64_t B = 0;
+    snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
+    dra_status st = expect_text(f, "format", FORMAT, err);
+    if (st == DRA_OK) st = expect_text(f, "version", VERSION, err);
+    if (st == DRA_OK) st = expect_text(f, "fingerprint", finger, err);
+    if (st == DRA_OK) st = read_batch(f, &B, err);
+    if (st == DRA_OK) st = check_tensors(f, specs, B, err);
+    if (st == DRA_OK) st = dra_states_create(specs, B, out, err);
+    if (st != DRA_OK) return st;
+    int64_t *numbers = calloc(3 * (size_t)B + 1, sizeof *numbers);
+    st = numbers ? read_states(f, *out, numbers, err)
+                 : dra_fail_at(err, DRA_ERR_MEMORY, f->path, "out of memory");
+    free(numbers);
+    return st;
+}
+
+dra_status dra_states_load(const dra_specs *specs, uint64_t fingerprint, const char *path,
+                           dra_states **out, dra_error *err)
+{
+    dra_tensors *file = NULL;
+    *out = NULL;
+    dra_status st = dra_tensors_open(path, &file, err);
+    if (st == DRA_OK) st = load(&(source){file, path}, specs, fingerprint, out, err);
+    if (st != DRA_OK) {
+        dra_states_destroy(*out);
+        *out = NULL;
+    }
+    dra_tensors_close(file);
+    return st;
+}

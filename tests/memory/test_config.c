@@ -1,0 +1,309 @@
+/* Mixers that cannot be: every impossible choice is refused when the mixer is created, by one line
+ * that names it. */
+#include "sequence/reading.h"
+
+#include <math.h>
+
+#define SIZES .dim = 12, .heads = 3
+
+typedef struct bad {
+    dra_mixer_config config;
+    dra_status       code; /* DRA_OK stands for DRA_ERR_VALUE, the common one */
+    const char      *text;
+} bad;
+
+static void expect_all_refused(size_t n, const bad *cases)
+{
+    for (size_t i = 0; i < n; i++) {
+        dra_error        err = {0};
+        dra_mixer       *m = (dra_mixer *)&err; /* must be cleared */
+        const dra_status st = dra_mixer_create(&cases[i].config, &m, &err);
+        expect_refused(st, &err, cases[i].code ? cases[i].code : DRA_ERR_VALUE, cases[i].text);
+        assert_null(m);
+        assert_int_not_equal(dra_mixer_create(&cases[i].config, &m, NULL), DRA_OK);
+    }
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const bad names[] = {
+    {{SIZES, .a = {"emma"}}, DRA_ERR_NAME, "memory is emma, expected one of append, ema, gru, wkv"},
+    {{SIZES, .a = {""}}, DRA_ERR_NAME, "memory is , expected one of append, ema, gru, wkv"},
+    {{SIZES, .a = {.memory = "a memory with a name of more than forty letters"}},
+     DRA_ERR_NAME,
+     "memory is a memory with a name of more than forty , expected one of append, ema, gru, wkv"},
+    {{SIZES, .blend = DRA_BLEND_LEARNED, .b = {"lstm"}},
+     DRA_ERR_NAME,
+     "memory is lstm, expected one of append, ema, gru, wkv"},
+    {{SIZES, .a = {.retrieval = "tme"}},
+     DRA_ERR_NAME,
+     "retrieval of append is tme, expected one of time, window, none"},
+    {{SIZES, .a = {"append", .retrieval = "formula"}},
+     DRA_ERR_NAME,
+     "retrieval of append is formula, expected one of time, window, none"},
+    {{SIZES, .a = {"append", .retrieval = "joint"}},
+     DRA_ERR_NAME,
+     "retrieval of append is joint, expected one of time, window, none"},
+    {{SIZES, .a = {"ema", .retrieval = "formula"}},
+     DRA_ERR_NAME,
+     "retrieval of ema is formula, expected one of time, window, none, joint"},
+    {{SIZES, .a = {"ema", .retrieval = "slots"}},
+     DRA_ERR_NAME,
+     "retrieval of ema is slots, expected one of time, window, none, joint"},
+    {{SIZES, .a = {"gru", .retrieval = "formula"}},
+     DRA_ERR_NAME,
+     "retrieval of gru is formula, expected one of time, window, none, joint"},
+    {{SIZES, .a = {"wkv", .retrieval = "time"}},
+     DRA_ERR_NAME,
+     "retrieval of wkv is time, expected one of formula"},
+    {{SIZES, .a = {"wkv", .retrieval = "window", .window = 3}},
+     DRA_ERR_NAME,
+     "retrieval of wkv is window, expected one of formula"},
+    {{SIZES, .a = {"wkv", .retrieval = "none"}},
+     DRA_ERR_NAME,
+     "retrieval of wkv is none, expected one of formula"},
+    {{SIZES, .a = {"wkv", .retrieval = "joint"}},
+     DRA_ERR_NAME,
+     "retrieval of wkv is joint, expected one of formula"},
+};
+
+static void refuses_unknown_names(void **state) { expect_all_refused(COUNT(names), names); }
+
+/* Every memory with every retrieval there is: created, or refused by the list of the others. */
+static void knows_every_pair(void **state)
+{
+    static const char *const retrievals[] = {"time", "window", "none", "formula", "joint"};
+    int                      legal = 0;
+    for (size_t i = 0; dra_memory_at(i); i++) {
+        const dra_memory *memory = dra_memory_at(i);
+        assert_ptr_equal(dra_memory_find(memory->name), memory);
+        for (size_t k = 0; k < COUNT(retrievals); k++) {
+            const dra_mixer_config c = {
+                SIZES, .a = {memory->name, .retrieval = retrievals[k], .window = k == 1}};
+            bool       listed = false;
+            dra_mixer *m = NULL;
+            dra_error  err = {0};
+            for (const char *const *r = memory->retrievals; *r; r++)
+                listed = listed || strcmp(*r, retrievals[k]) == 0;
+            const dra_status st = dra_mixer_create(&c, &m, &err);
+            if (st != (listed ? DRA_OK : DRA_ERR_NAME))
+                fail_msg("%s with %s: %s", memory->name, retrievals[k], err.text);
+            dra_mixer_destroy(m);
+            legal += listed;
+        }
+    }
+    assert_int_equal(legal, 3 + 4 + 4 + 1);
+    assert_null(dra_memory_find("none"));
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+static const bad sizes[] = {
+    {{.heads = 3}, 0, "mixer: dim is 0, expected 1 to 1048576"},
+    {{.dim = -12, .heads = 3}, 0, "mixer: dim is -12, expected 1 to 1048576"},
+    {{.dim = INT64_MAX, .heads = 1}, 0, "mixer: dim is 9223372036854775807, expected 1 to 1048576"},
+    {{.dim = 12}, 0, "mixer: heads is 0, expected 1 to 1048576"},
+    {{.dim = 12, .heads = -1}, 0, "mixer: heads is -1, expected 1 to 1048576"},
+    {{.dim = 12, .heads = 5}, 0, "mixer: 5 heads do not divide dim 12"},
+    {{SIZES, .key_dim = -1}, 0, "mixer: key_dim is -1, expected 0 to 1048576"},
+    {{SIZES, .value_dim = -4}, 0, "mixer: value_dim is -4, expected 0 to 1048576"},
+    {{SIZES, .key_dim = 3, .rotary = true},
+     0,
+     "mixer: rotary turns pairs of channels, key_dim is 3"},
+    {{SIZES, .a = {.window = 4}}, 0, "append: window is 4, but retrieval time has none"},
+    {{SIZES, .a = {.window = -4}}, 0, "append: window is -4, but retrieval time has none"},
+    {{SIZES, .a = {"gru", .retrieval = "none", .window = 4}},
+     0,
+     "gru: window is 4, but retrieval none has none"},
+    {{SIZES, .a = {"wkv", .window = 1}}, 0, "wkv: window is 1, but retrieval formula has none"},
+    {{SIZES, .a = {.retrieval = "window"}}, 0, "append: window is 0, expected 1 or more"},
+    {{SIZES, .a = {"ema", .retrieval = "window", .window = -2}},
+     0,
+     "ema: window is -2, expected 1 or more"},
+    {{SIZES, .a = {"ema", .retrieval = "joint", .window = -2}},
+     0,
+     "ema: window is -2, expected 0 or more"},
+    {{SIZES, .a = {"ema", .timescales = -1}}, 0, "ema: timescales is -1, expected 0 to 1048576"},
+    {{SIZES, .a = {"append", .timescales = 2}}, 0, "append: timescales is 2, which only ema has"},
+    {{SIZES, .a = {"gru", .timescales = 3}}, 0, "gru: timescales is 3, which only ema has"},
+    {{SIZES, .a = {"wkv", .timescales = 3}}, 0, "wkv: timescales is 3, which only ema has"},
+    {{SIZES, .a = {"ema", .timescales = 2, .retrieval = "joint"}},
+     0,
+     "ema: joint retrieval reads one timescale, found 2"},
+    {{SIZES, .a = {"ema", .joined = true, .dim = -1}}, 0, "ema: dim is -1, expected 0 to 1048576"},
+    {{SIZES, .a = {"ema", .dim = 4}}, 0, "ema: dim is 4, which only a joined state has"},
+    {{SIZES, .blend = DRA_BLEND_LEARNED, .b = {"gru", .dim = 4}},
+     0,
+     "gru: dim is 4, which only a joined state has"},
+};
+
+static void refuses_wrong_sizes(void **state) { expect_all_refused(COUNT(sizes), sizes); }
+
+/* Within every limit, and still more than memory can hold. */
+static void refuses_sizes_beyond_memory(void **state)
+{
+    const int64_t          most = 1 << 20;
+    const dra_mixer_config c = {.dim = most,
+                                .heads = most,
+                                .key_dim = most,
+                                .a = {"ema", .timescales = most, .gamma = {DRA_PER_CHANNEL}}};
+    dra_mixer             *m = NULL;
+    dra_error              err = {0};
+    expect_refused(dra_mixer_create(&c, &m, &err), &err, DRA_ERR_MEMORY,
+                   "tensor beta_k: out of memory");
+    assert_null(m);
+}
+
+/* ---- choices --------------------------------------------------------------------------------- */
+
+static const bad choices[] = {
+    {{SIZES, .shift = (dra_shift_kind)3}, 0, "mixer: shift is 3, expected 0 to 2"},
+    {{SIZES, .shift = (dra_shift_kind)-1}, 0, "mixer: shift is -1, expected 0 to 2"},
+    {{SIZES, .norm = (dra_norm_kind)3}, 0, "mixer: norm is 3, expected 0 to 2"},
+    {{SIZES, .residual = (dra_residual_kind)3}, 0, "mixer: residual is 3, expected 0 to 2"},
+    {{SIZES, .blend = (dra_blend_kind)4}, 0, "mixer: blend is 4, expected 0 to 3"},
+    {{SIZES, .a = {"ema", .gamma.per = (dra_gamma_per)2}}, 0, "gamma.per is 2, expected 0 to 1"},
+    {{SIZES, .a = {"ema", .gamma.start = (dra_gamma_start)3}},
+     0,
+     "gamma.start is 3, expected 0 to 2"},
+    {{SIZES, .a = {"ema", .gamma.learn = (dra_switch)-1}}, 0, "gamma.learn is -1, expected 0 to 2"},
+    {{SIZES, .a = {"append", .per_head = true}},
+     0,
+     "append: per_head asks for cells, which only gru has"},
+    {{SIZES, .a = {"ema", .per_head = true}},
+     0,
+     "ema: per_head asks for cells, which only gru has"},
+    {{SIZES, .a = {"wkv", .per_head = true}},
+     0,
+     "wkv: per_head asks for cells, which only gru has"},
+    {{SIZES, .a = {"append", .joined = true}},
+     0,
+     "append: there is no state that keys and values could share"},
+    {{SIZES, .a = {"wkv", .joined = true}}, 0, "wkv: keys and values cannot share one state"},
+    {{SIZES, .value_dim = 5, .a = {"wkv"}}, 0, "wkv: keys of 4 and values of 5 channels differ"},
+    {{SIZES, .rotary = true, .a = {"gru", .retrieval = "none"}},
+     0,
+     "mixer: rotary needs a retrieval over time, found none"},
+    {{SIZES, .rotary = true, .a = {"wkv"}},
+     0,
+     "mixer: rotary needs a retrieval over time, found formula"},
+    {{SIZES, .rotary = true, .blend = DRA_BLEND_LEARNED, .b = {"wkv"}},
+     0,
+     "mixer: rotary needs a retrieval over time, found formula"},
+};
+
+static void refuses_wrong_choices(void **state) { expect_all_refused(COUNT(choices), choices); }
+
+static const bad gammas[] = {
+    {{SIZES, .a = {"ema", .gamma = {.start = DRA_GAMMA_CONST}}},
+     0,
+     "gamma.value is 0, expected 0 < gamma < 1"},
+    {{SIZES, .a = {"ema", .gamma = {.start = DRA_GAMMA_CONST, .value = 1}}},
+     0,
+     "gamma.value is 1, expected 0 < gamma < 1"},
+    {{SIZES, .a = {"gru", .gamma = {.start = DRA_GAMMA_CONST, .value = -0.5}}},
+     0,
+     "gamma.value is -0.5, expected 0 < gamma < 1"},
+    {{SIZES, .a = {"gru", .gamma = {.start = DRA_GAMMA_CONST, .value = NAN}}},
+     0,
+     "gamma.value is nan, expected 0 < gamma < 1"},
+    {{SIZES, .a = {"ema", .gamma = {.ranged = true, .range = {0, INFINITY}}}},
+     0,
+     "gamma.range is 0, inf, expected -64 to 64"},
+    {{SIZES, .a = {"ema", .gamma = {.ranged = true, .range = {-65, 4}}}},
+     0,
+     "gamma.range is -65, 4, expected -64 to 64"},
+    {{SIZES, .a = {"ema", .gamma.depth = {NAN, 0}}},
+     0,
+     "gamma.depth is nan, 0, expected -64 to 64"},
+    {{SIZES, .a = {"ema", .gamma = {.layer = 2, .layers = 2}}}, 0, "gamma.layer is 2 of 2 layers"},
+    {{SIZES, .a = {"ema", .gamma = {.layer = -1, .layers = 2}}},
+     0,
+     "gamma.layer is -1 of 2 layers"},
+    {{SIZES, .a = {"ema", .gamma.layers = -1}}, 0, "gamma.layer is 0 of -1 layers"},
+    {{SIZES, .value_dim = 5, .a = {"ema", .gamma = {DRA_PER_CHANNEL, .share = true}}},
+     0,
+     "ema: a gamma per channel for keys and values needs equal widths, found 4 and 5"},
+    {{SIZES, .value_dim = 5, .a = {"gru", .gamma = {DRA_PER_CHANNEL}}},
+     0,
+     "gru: a gamma per channel for keys and values needs equal widths, found 4 and 5"},
+};
+
+static void refuses_wrong_gammas(void **state) { expect_all_refused(COUNT(gammas), gammas); }
+
+static const bad sums[] = {
+    /* blends and residuals */
+    {{SIZES, .blend = DRA_BLEND_NUMBER, .blend_value = 1.5, .b = {"ema"}},
+     0,
+     "mixer: blend is 1.5, expected 0 <= a <= 1"},
+    {{SIZES, .blend = DRA_BLEND_NUMBER, .blend_value = -0.1, .b = {"ema"}},
+     0,
+     "mixer: blend is -0.1, expected 0 <= a <= 1"},
+    {{SIZES, .blend = DRA_BLEND_NUMBER, .blend_value = NAN, .b = {"ema"}},
+     0,
+     "mixer: blend is nan, expected 0 <= a <= 1"},
+    {{SIZES, .b = {"ema"}}, 0, "mixer: a second memory without a blend"},
+    {{SIZES, .residual = DRA_RESIDUAL_POST}, 0, "mixer: a norm after the residual needs a norm"},
+    {{SIZES, .memory_residual = true, .a = {"gru"}},
+     0,
+     "mixer: memory_residual without a residual"},
+    {{SIZES, .residual = DRA_RESIDUAL_PRE, .project = true, .a = {"gru"}},
+     0,
+     "mixer: project without memory_residual"},
+    {{SIZES, .residual = DRA_RESIDUAL_PRE, .memory_residual = true, .a = {"wkv"}},
+     0,
+     "mixer: memory_residual needs a memory of items, found wkv"},
+    {{SIZES, .value_dim = 5, .residual = DRA_RESIDUAL_PRE, .memory_residual = true, .a = {"gru"}},
+     0,
+     "mixer: memory_residual without project: 3 heads of 5 channels are not dim 12"},
+};
+
+static void refuses_wrong_sums(void **state) { expect_all_refused(COUNT(sums), sums); }
+
+/* ---- tables from outside --------------------------------------------------------------------- */
+
+static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state)
+{
+    dra_specs_add(params, prefix, &(dra_spec){.name = "W_q"}); /* a name the mixer has already */
+}
+
+static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r) {}
+
+static void refuses_incomplete_tables(void **state)
+{
+    static const char *const none[] = {NULL}, *const wrong[] = {"sideways", NULL},
+                             *const time[] = {"time", NULL};
+    const dra_memory                tables[] = {
+                       {NULL, time, NULL, declare, step},   {"mine", NULL, NULL, declare, step},
+                       {"mine", none, NULL, declare, step}, {"mine", time, NULL, NULL, step},
+                       {"mine", time, NULL, declare, NULL}, {"mine", wrong, NULL, declare, step},
+                       {"mine", time, NULL, declare, step},
+    };
+    const char needs[] = "memory mine: a table needs name, retrievals, declare, step";
+    const bad  cases[] = {
+         {{SIZES, .a = {.own = &tables[0]}},
+          0,
+          "memory without a name: a table needs name, retrievals, declare, step"},
+         {{SIZES, .a = {.own = &tables[1]}}, 0, needs},
+         {{SIZES, .a = {.own = &tables[2]}}, 0, needs},
+         {{SIZES, .a = {.own = &tables[3]}}, 0, needs},
+         {{SIZES, .a = {.own = &tables[4]}}, 0, needs},
+         {{SIZES, .a = {.own = &tables[5]}},
+          DRA_ERR_NAME,
+          "memory mine: no retrieval is called sideways"},
+         {{SIZES, .a = {.own = &tables[6]}}, DRA_ERR_NAME, "tensor W_q: the name is used twice"},
+    };
+    expect_all_refused(COUNT(cases), cases);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_unknown_names),       cmocka_unit_test(knows_every_pair),
+        cmocka_unit_test(refuses_wrong_sizes),         cmocka_unit_test(refuses_wrong_choices),
+        cmocka_unit_test(refuses_sizes_beyond_memory), cmocka_unit_test(refuses_wrong_gammas),
+        cmocka_unit_test(refuses_wrong_sums),          cmocka_unit_test(refuses_incomplete_tables),
+    };
+    return check_main("config", NULL, 0, tests, COUNT(tests));
+}

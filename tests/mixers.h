@@ -1,0 +1,24 @@
+/* The harness of mixers: every row of a table is put through every invariant. A new memory joins by
+ * adding rows.
+ *   whole = chunks of 1, 2, 17, T-1, ... = step by step through a reader = resumed from a file:
+ *   outputs, states (bit for bit where the row says so) and gradients; fused form = scanned steps;
+ *   causality, pads anywhere, ragged batches, packed segments, rows alone, 1/2/7 threads, every
+ *   level; derivatives by central differences in the double build; flat memory and bounds over
+ *   many steps. */
+#ifndef DRA_TESTS_MIXERS_H
+#define DRA_TESTS_MIXERS_H
+
+#include "trial.h"
+
+typedef struct mixer_row {
+    const char      *name;
+    dra_mixer_config config;
+    bool             equal; /* chunks are equal, not the same bits; the reason beside the row */
+    bool             fixed; /* the state has a fixed size: long runs must leave it flat */
+    double           bound; /* of |m| if inputs and start are within it; 0: none is promised */
+} mixer_row;
+
+/* Runs all invariants of all rows as tests. Returns main's status. */
+int mixers_main(const char *name, const mixer_row *rows, size_t n);
+
+#endif
