@@ -346,14 +346,14 @@ double relative_difference(int64_t n, const dra_real *a, const dra_real *b, doub
     double worst = 0, largest = fmax(least, largest_of(n, b));
     for (int64_t i = 0; i < n; i++) {
         const double d = fabs((double)a[i] - (double)b[i]);
-        if (!(d <= worst)) worst = d;
+        if (d > worst || isnan(d)) worst = d;
     }
     return worst == 0 ? 0 : worst / largest;
 }
 
 static void take(double *worst, double d, char where[80], const char *kind, const char *name)
 {
-    if (d <= *worst) return;
+    if (d <= *worst || isnan(*worst)) return;
     *worst = d;
     snprintf(where, 80, "%s%s", kind, name);
 }

@@ -40,19 +40,50 @@ typedef struct dra_gamma_config {
 
 typedef struct dra_memory dra_memory;
 
+typedef enum dra_phi_kind {
+    DRA_PHI_ELU1, /* elu(x) + 1                                        */
+    DRA_PHI_RELU,
+    DRA_PHI_EXP,
+    DRA_PHI_FAVOR, /* random features whose products stand for e^(q.k) */
+    DRA_PHI_IDENTITY
+} dra_phi_kind;
+typedef enum dra_decay_kind { DRA_DECAY_NONE, DRA_DECAY_FIXED, DRA_DECAY_DATA } dra_decay_kind;
+typedef enum dra_gate_kind {
+    DRA_GATE_DEFAULT, /* fixed for one slot, routed for several            */
+    DRA_GATE_FIXED,
+    DRA_GATE_ROUTED, /* slots compete for each write                       */
+    DRA_GATE_GATED
+} dra_gate_kind;
+typedef enum dra_candidate_kind { DRA_CANDIDATE_TOKEN, DRA_CANDIDATE_GRU } dra_candidate_kind;
+typedef enum dra_slots_kind { DRA_SLOTS_OWN, DRA_SLOTS_ALL } dra_slots_kind;
+
 typedef struct dra_memory_config {
-    const char       *memory;    /* "append", "ema", "gru", "wkv"; NULL: append             */
+    const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
+                                    "slots"; NULL: append                                   */
     const dra_memory *own;       /* a user's own table instead                              */
-    const char       *retrieval; /* "time", "window", "none", "formula", "joint"; NULL: the
-                                    memory's first                                          */
+    const char       *retrieval; /* "time", "window", "slots-own", "slots-all", "pooled", "none",
+                                    "joint", "formula"; NULL: the memory's first            */
     int64_t           window;    /* items a query sees; 0: all                              */
     dra_gamma_config  gamma;
-    int64_t           timescales; /* ema: M of them; 0: 1                                   */
-    bool              per_head;   /* gru: a cell for each head                              */
-    bool              joined;     /* one state for keys and values: m = Psi(m, g(k, v))     */
-    int64_t           dim;        /* its width R, with learned maps; 0: D + E, plain halves */
-    bool              head_norm;  /* normalise each head's output                           */
-    bool              steps;      /* run the step over time, not the fused form: the oracle */
+    bool              joined;    /* one state for keys and values: m = Psi(m, g(k, v))      */
+    int64_t           dim;       /* its width R, with learned maps; 0: D + E, plain halves  */
+    dra_switch        head_norm; /* normalise each head's output; default: on for moment without
+                                    normalise                                               */
+    dra_slots_kind    joint;     /* which slots a joint retrieval reads                     */
+    bool              steps;     /* run the step over time, not the fused form: the oracle  */
+
+    int64_t            timescales; /* ema: M of them; 0: 1             */
+    int64_t            modes;      /* ssm: N of them; 0: 4             */
+    bool               per_head;   /* gru, lstm: a cell for each head  */
+    dra_phi_kind       phi;        /* moment                           */
+    int64_t            features;   /* of favor; 0: 2 D                 */
+    dra_switch         normalise;  /* moment; default: on but for identity */
+    dra_decay_kind     decay;      /* moment, delta                    */
+    int64_t            slots;      /* S for each head; 0: 1            */
+    dra_gate_kind      gate;
+    dra_candidate_kind candidate;
+    double             tau; /* of routed gates; 0: 4            */
+    bool               tau_learned, slot_decay;
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */
@@ -129,18 +160,24 @@ typedef struct dra_memory_sizes {
     const dra_memory_config *config;
 } dra_memory_sizes;
 
+enum { DRA_CODES = 4 };
+
 /* One token, or a chunk of T tokens; then there is an axis T behind B. */
 typedef struct dra_memory_call {
     const dra_memory_sizes *sizes;
-    dra_value               q;    /* (B, H, D)                                         */
-    dra_value               x[2]; /* (B, H, width) of each stream                      */
-    const dra_value *param, *state; /* in the order they were declared; state (B, ...) */
-    dra_value        mark;          /* chunk: i32 (B, T) or none                       */
+    dra_value               q;               /* (B, H, D)                                         */
+    dra_value               x[2];            /* (B, H, width) of each stream                      */
+    dra_value               code[DRA_CODES]; /* (B, ...): what the memory's code() made of x  */
+    int                     codes;
+    const dra_value        *param, *state; /* in the order they were declared; state (B, ...) */
+    dra_value               mark;          /* chunk: i32 (B, T) or none                       */
 } dra_memory_call;
 
 typedef struct dra_memory_result {
-    dra_value  item[2]; /* (B, H, width) of each stream. With retrieval "formula": item[1] is y */
+    dra_value  item[2]; /* (B, H, width) of each stream, or slots (B, H, S, width) where these are
+                           read; with retrieval "formula" item[1] is y */
     dra_value *state;   /* the new state, in the order declared */
+    dra_value  y;       /* a chunk that has read its slots itself: (B, T, heads, E) */
 } dra_memory_result;
 
 /* The step defines a memory: the new state and the items from the old state and one token. Where
@@ -153,6 +190,21 @@ struct dra_memory {
                     dra_specs *state);
     void (*step)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r);
     void (*chunk)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r); /* may be NULL */
+    /* What else a step wants of x (B, T, C), made for all tokens at once: gates, strengths. Returns
+     * how many values (B, T, ...) it made. May be NULL. */
+    int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
+                dra_value *code);
+    uint32_t options; /* bits of the options it takes, see below */
+};
+
+/* Options of dra_memory_config that only some memories have; others refuse them. */
+enum {
+    DRA_OPTION_TIMESCALES = 1,
+    DRA_OPTION_MODES = 2,
+    DRA_OPTION_CELLS = 4, /* per_head */
+    DRA_OPTION_PHI = 8,   /* phi, features, normalise */
+    DRA_OPTION_DECAY = 16,
+    DRA_OPTION_SLOTS = 32 /* slots, gate, candidate, tau, slot_decay */
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */

@@ -19,7 +19,8 @@ typedef enum dra_fill {
     DRA_FILL_CONST,   /* every element is `number`              */
     DRA_FILL_NORMAL,  /* normal with standard deviation `number` */
     DRA_FILL_UNIFORM, /* uniform in -number .. number            */
-    DRA_FILL_VALUES   /* `values`, in order                      */
+    DRA_FILL_VALUES,  /* `values`, in order                      */
+    DRA_FILL_FAVOR /* (..., F, D): orthogonal blocks of D rows, each as long as a normal vector */
 } dra_fill;
 
 typedef struct dra_spec {

@@ -98,26 +98,55 @@ static dra_status check_window(const dra_branch *b, dra_error *err)
     return DRA_OK;
 }
 
+/* Numbers and choices in their ranges, and only those that the memory has. */
+static dra_status check_options(const dra_branch *b, dra_error *err)
+{
+    const dra_memory_config *c = &b->config;
+    const struct {
+        const char *name;
+        int64_t     value, most;
+        uint32_t    option; /* 0: every memory has it */
+    } options[] = {
+        {"head_norm", (int64_t)c->head_norm, DRA_OFF, 0},
+        {"joint", (int64_t)c->joint, DRA_SLOTS_ALL, 0},
+        {"timescales", c->timescales, DRA_SIZE_MOST, DRA_OPTION_TIMESCALES},
+        {"modes", c->modes, DRA_SIZE_MOST, DRA_OPTION_MODES},
+        {"per_head", c->per_head, true, DRA_OPTION_CELLS},
+        {"phi", (int64_t)c->phi, DRA_PHI_IDENTITY, DRA_OPTION_PHI},
+        {"features", c->features, DRA_SIZE_MOST, DRA_OPTION_PHI},
+        {"normalise", (int64_t)c->normalise, DRA_OFF, DRA_OPTION_PHI},
+        {"decay", (int64_t)c->decay, DRA_DECAY_DATA, DRA_OPTION_DECAY},
+        {"slots", c->slots, DRA_SIZE_MOST, DRA_OPTION_SLOTS},
+        {"gate", (int64_t)c->gate, DRA_GATE_GATED, DRA_OPTION_SLOTS},
+        {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
+        {"tau", c->tau != 0 || c->tau_learned, true, DRA_OPTION_SLOTS},
+        {"slot_decay", c->slot_decay, true, DRA_OPTION_SLOTS},
+    };
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        const char   *name = options[i].name;
+        const int64_t value = options[i].value, most = options[i].most;
+        if (value < 0 || value > most)
+            return dra_fail(err, DRA_ERR_VALUE, "%s: %s is %lld, expected 0 to %lld",
+                            b->memory->name, name, (long long)value, (long long)most);
+        if (value && options[i].option & ~b->memory->options)
+            return dra_fail(err, DRA_ERR_VALUE, "%s: %s is set, which this memory does not have",
+                            b->memory->name, name);
+    }
+    return DRA_OK;
+}
+
 static dra_status check_numbers(const dra_branch *b, dra_error *err)
 {
     const dra_memory_config *c = &b->config;
     const char              *name = b->memory->name;
-    if (c->timescales < 0 || c->timescales > DRA_SIZE_MOST)
-        return dra_fail(err, DRA_ERR_VALUE, "%s: timescales is %lld, expected 0 to %d", name,
-                        (long long)c->timescales, DRA_SIZE_MOST);
-    if (c->timescales > 1 && strcmp(name, "ema"))
-        return dra_fail(err, DRA_ERR_VALUE, "%s: timescales is %lld, which only ema has", name,
-                        (long long)c->timescales);
-    if (c->per_head && strcmp(name, "gru"))
-        return dra_fail(err, DRA_ERR_VALUE, "%s: per_head asks for cells, which only gru has",
-                        name);
     if (c->dim < 0 || c->dim > DRA_SIZE_MOST)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, expected 0 to %d", name,
                         (long long)c->dim, DRA_SIZE_MOST);
     if (c->dim > 0 && !c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
                         (long long)c->dim);
-    const dra_status st = check_window(b, err);
+    dra_status st = check_options(b, err);
+    if (st == DRA_OK) st = check_window(b, err);
     return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
 }
 
@@ -129,6 +158,10 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (st == DRA_OK) st = find_retrieval(b, err);
     if (st == DRA_OK) st = check_numbers(b, err);
     if (st != DRA_OK) return st;
+    /* A sum without a denominator grows with the length: its heads are normalised. */
+    if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
+        (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
+        b->config.head_norm = DRA_ON;
     const int64_t D = mixer->key_dim, E = mixer->value_dim;
     b->sizes = (dra_memory_sizes){.C = mixer->dim,
                                   .H = mixer->heads,
@@ -169,7 +202,7 @@ static void declare_maps(const dra_branch *b, dra_specs *params)
 
 void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 {
-    const dra_shape all = DRA_SHAPE(b->sizes.H * b->sizes.E);
+    const dra_shape all = DRA_SHAPE((b->retrieval->pooled ? 1 : b->sizes.H) * b->sizes.E);
     b->params = dra_specs_count(params);
     b->states = dra_specs_count(state);
     b->memory->declare(&b->sizes, b->prefix, params, state);
@@ -179,7 +212,7 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
     b->specs = state;
     if (b->retrieval->declare) b->retrieval->declare(&b->sizes, b->prefix, state);
     if (has_maps(b)) declare_maps(b, params);
-    if (!b->config.head_norm) return;
+    if (b->config.head_norm != DRA_ON) return;
     dra_specs_add(params, b->prefix, &(dra_spec){"hn_g", all, .number = 1});
     dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", all});
 }
@@ -189,12 +222,15 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w)
 {
     if (dra_graph_failed(g)) return (dra_value){0};
-    const bool      chunk = dra_shape_of(g, x).rank == 4;
     const dra_shape s = dra_shape_of(g, x), m = dra_shape_of(g, w);
-    if (!chunk) x = dra_reshape(g, x, DRA_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2]));
-    const dra_value y = dra_matmul(g, dra_transpose(g, x, 1, 2), dra_transpose(g, w, 1, 2));
-    if (chunk) return dra_transpose(g, y, 1, 2);
-    return dra_reshape(g, y, DRA_SHAPE(s.dim[0], s.dim[1], m.dim[1]));
+    dra_shape       out = s;
+    const int64_t   B = s.dim[0], T = s.rank > 3 ? s.dim[1] : 1, S = s.rank > 4 ? s.dim[3] : 1;
+    out.dim[s.rank - 1] = m.dim[1];
+    x = dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(B, T, m.dim[0], S * m.dim[2])), 1, 2);
+    x = dra_reshape(g, x, DRA_SHAPE(B, m.dim[0], T * S, m.dim[2]));
+    dra_value y = dra_matmul(g, x, dra_transpose(g, w, 1, 2));
+    y = dra_reshape(g, y, DRA_SHAPE(B, m.dim[0], T, S * m.dim[1]));
+    return dra_reshape(g, dra_transpose(g, y, 1, 2), out);
 }
 
 /* What the memory is fed: keys and values, or both as one stream. */
@@ -225,15 +261,23 @@ static void split(dra_graph *g, const dra_branch *b, const dra_value *param, dra
 
 static dra_value normalise(dra_graph *g, const dra_branch *b, const dra_value *param, dra_value y)
 {
-    if (!b->config.head_norm || dra_graph_failed(g)) return y;
+    if (b->config.head_norm != DRA_ON || dra_graph_failed(g)) return y;
     const dra_shape  heads = dra_shape_of(g, y);
     const dra_value *gain = param + b->n_params + (has_maps(b) ? MAPS : 0);
     y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
     return dra_reshape(g, dra_group_norm(g, y, heads.dim[2], gain[0], gain[1], 1e-5), heads);
 }
 
+/* The value side of the memory after each token, (B, T, H, E): the mean over slots. */
+static dra_value value_side(dra_graph *g, dra_value item)
+{
+    if (dra_graph_failed(g) || dra_shape_of(g, item).rank < 5) return item;
+    const int64_t S = dra_shape_of(g, item).dim[3];
+    return dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
+}
+
 dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                           bool rotary, const dra_value qkv[3], dra_value *memory,
+                           bool rotary, dra_value x, const dra_value qkv[3], dra_value *memory,
                            dra_value *state_out)
 {
     const dra_value  *param = call->param + b->params, *state = call->state + b->states;
@@ -241,12 +285,13 @@ dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_c
     dra_memory_call   c = {.sizes = &b->sizes, .q = qkv[0], .param = param, .state = state};
     c.mark = call->tokens.mark;
     feed(g, b, param, qkv, c.x);
+    if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, param, x, c.code);
     if (b->memory->chunk && !b->config.steps)
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
     split(g, b, param, r.item);
-    *memory = r.item[1];
+    *memory = value_side(g, r.item[1]);
     const dra_read_call read = {.sizes = &b->sizes,
                                 .tokens = &call->tokens,
                                 .rotary = rotary,
@@ -256,5 +301,6 @@ dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_c
                                 .key = r.item[0],
                                 .value = r.item[1],
                                 .state = call->state + b->reads};
-    return normalise(g, b, param, b->retrieval->read(g, &read, state_out + b->reads));
+    const dra_value     y = r.y.id ? r.y : b->retrieval->read(g, &read, state_out + b->reads);
+    return normalise(g, b, param, y);
 }

@@ -7,7 +7,8 @@
 
 #include "memory/memory.h"
 
-static const char *const retrievals[] = {"time", "window", "none", "joint", NULL};
+static const char *const retrievals[] = {"time",   "window", "slots-own", "slots-all",
+                                         "pooled", "none",   "joint",     NULL};
 
 static int64_t timescales(const dra_memory_sizes *s)
 {
@@ -19,9 +20,6 @@ static bool shares(const dra_memory_sizes *s) { return s->config->gamma.share ||
 static dra_status check(const dra_memory_sizes *s, dra_error *err)
 {
     const dra_gamma_config *f = &s->config->gamma;
-    if (timescales(s) > 1 && strcmp(s->config->retrieval, "joint") == 0)
-        return dra_fail(err, DRA_ERR_VALUE, "ema: joint retrieval reads one timescale, found %lld",
-                        (long long)timescales(s));
     if (s->streams == 2 && f->share && f->per == DRA_PER_CHANNEL && s->D != s->E)
         return dra_fail(err, DRA_ERR_VALUE,
                         "ema: a gamma per channel for keys and values needs equal widths, found "
@@ -36,11 +34,11 @@ static const char *named(char text[16], const char *what, const dra_memory_sizes
     return text;
 }
 
-/* Where nobody reads keys, their timescales are not mixed. */
+/* Timescales are not mixed where each is a slot, nor where nobody reads keys. */
 static bool mixes(const dra_memory_sizes *s, int i)
 {
     const bool unread = i == 0 && s->streams == 2 && strcmp(s->config->retrieval, "none") == 0;
-    return timescales(s) > 1 && !unread;
+    return timescales(s) > 1 && !unread && !dra_retrieval_find(s->config->retrieval)->slots;
 }
 
 /* Where in the list of parameters: first the decays, then the mixing logits of each stream. */
@@ -97,9 +95,10 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(-1, s->H, 1, W));
         const dra_value m = c->state[i], rate = dra_sigmoid(g, dra_neg(g, betas(g, c, i)));
         r->state[i] = dra_add(g, m, dra_mul(g, rate, dra_sub(g, x, m)));
-        dra_value item = r->state[i];
-        if (mixes(s, i)) item = dra_mul(g, weights(g, c, i), item);
-        r->item[i] = dra_sum(g, item, (dra_axes){1, {2}, false});
+        r->item[i] = r->state[i]; /* (B, H, M, width): slots */
+        if (mixes(s, i)) r->item[i] = dra_mul(g, weights(g, c, i), r->item[i]);
+        if (mixes(s, i) || timescales(s) == 1)
+            r->item[i] = dra_sum(g, r->item[i], (dra_axes){1, {2}, false});
     }
 }
 
@@ -127,10 +126,13 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(B, T, s->H * W));
         const dra_value beta = channels(g, betas(g, c, i), s, i, false);
         const dra_value m = dra_ema(g, x, beta, w, start, c->mark, &last);
-        r->item[i] = mixes(s, i) || M == 1 ? dra_reshape(g, m, shape) : c->x[i];
+        r->item[i] = mixes(s, i) || M == 1
+                         ? dra_reshape(g, m, shape)
+                         : dra_transpose(g, dra_reshape(g, m, DRA_SHAPE(B, T, M, s->H, W)), 2, 3);
         last = dra_reshape(g, last, DRA_SHAPE(B, M, s->H, W));
         r->state[i] = dra_transpose(g, last, 1, 2);
     }
 }
 
-const dra_memory dra_memory_ema = {"ema", retrievals, check, declare, step, chunk};
+const dra_memory dra_memory_ema = {
+    "ema", retrievals, check, declare, step, chunk, .options = DRA_OPTION_TIMESCALES};

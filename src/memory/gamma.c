@@ -61,6 +61,12 @@ static double log_gamma(const dra_memory_config *c, int64_t j, int64_t n)
     return -rate / exp2(longer);
 }
 
+double dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n)
+{
+    const double l = log_gamma(c, j, n);
+    return l - log(-expm1(l)); /* ln(gamma / (1 - gamma)) */
+}
+
 /* Unit i of head h takes number i H + h, so that every head spans the range. */
 void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char *name, int64_t n,
                        int64_t width, dra_specs *params)
@@ -76,8 +82,7 @@ void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char
     p.frozen = s->config->gamma.learn == DRA_OFF;
     for (int64_t i = 0; beta && i < s->H * units * each; i++) {
         const int64_t h = i / each / units, unit = i / each % units;
-        const double  l = log_gamma(s->config, unit * s->H + h, s->H * units);
-        beta[i] = l - log(-expm1(l)); /* ln(gamma / (1 - gamma)) */
+        beta[i] = dra_gamma_logit(s->config, unit * s->H + h, s->H * units);
     }
     dra_specs_add(params, prefix, &p);
     free(beta);

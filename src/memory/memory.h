@@ -26,9 +26,17 @@ typedef struct dra_retrieval {
     dra_value (*read)(dra_graph *g, const dra_read_call *c, dra_value *state_out);
     bool over_time;   /* reads items of the past: positions mean something */
     bool from_memory; /* these are items of the memory */
+    bool slots;       /* reads what the memory holds after each token, slot by slot */
+    bool pooled;      /* y is (B, T, 1, E): one for all heads */
 } dra_retrieval;
 
 const dra_retrieval *dra_retrieval_find(const char *name);
+
+/* For retrievals that keep items: K and V as states; queries over the items of the state and those
+ * of this call, key and value. lse (B, H, T) may be NULL. */
+void      dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state);
+dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
+                         dra_value *lse, dra_value *state_out);
 
 typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_memory    *memory;
@@ -48,16 +56,18 @@ void       dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state
 
 /* Remember and retrieve: y (B, T, H, E), and the value side of the memory. */
 dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                           bool rotary, const dra_value qkv[3], dra_value *memory,
+                           bool rotary, dra_value x, const dra_value qkv[3], dra_value *memory,
                            dra_value *state_out);
 
 /* The step of a memory scanned over time, with pads and resets. */
 void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
                      dra_memory_result *r);
 
-/* x (B, T, H, I) w (H, O, I)^T -> (B, T, H, O), for each head its own; without T too. */
+/* x (B, [T,] H, [S,] I) w (H, O, I)^T -> (..., O), for each head its own; S only behind T. */
 dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 
+/* The first decay logit of unit j of n. */
+double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);
 
 #endif

@@ -105,6 +105,8 @@ static dra_status open_branches(dra_mixer *m, dra_error *err)
                             "mixer: rotary needs a retrieval over time, found %s",
                             m->branch[i].config.retrieval);
     }
+    if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");
     return DRA_OK;
 }
 
@@ -117,14 +119,17 @@ static void add(dra_specs *list, const char *name, dra_shape shape, dra_fill fil
 }
 
 /* Keys of normed x start with variance 1 and queries so that the logits do, too. */
-static void declare_projections(const dra_mixer_config *c, dra_specs *p)
+static void declare_projections(const dra_mixer *m, dra_specs *p)
 {
-    const int64_t C = c->dim, keys = c->heads * c->key_dim, values = c->heads * c->value_dim;
-    const double  in = 1 / sqrt((double)C), out = 1 / sqrt((double)values);
+    const dra_mixer_config *c = &m->config;
+    const int64_t           C = c->dim, keys = c->heads * c->key_dim;
+    const int64_t           values = c->heads * c->value_dim;
+    const int64_t           read = m->branch[0].retrieval->pooled ? c->value_dim : values;
+    const double            in = 1 / sqrt((double)C), out = 1 / sqrt((double)read);
     add(p, "W_q", DRA_SHAPE(keys, C), DRA_FILL_NORMAL, in);
     add(p, "W_k", DRA_SHAPE(keys, C), DRA_FILL_NORMAL, in);
     add(p, "W_v", DRA_SHAPE(values, C), DRA_FILL_NORMAL, in);
-    add(p, "W_o", DRA_SHAPE(C, values), DRA_FILL_NORMAL, out);
+    add(p, "W_o", DRA_SHAPE(C, read), DRA_FILL_NORMAL, out);
     if (!c->bias) return;
     add(p, "b_q", DRA_SHAPE(keys), DRA_FILL_CONST, 0);
     add(p, "b_k", DRA_SHAPE(keys), DRA_FILL_CONST, 0);
@@ -137,7 +142,7 @@ static void declare(dra_mixer *m)
     const dra_mixer_config *c = &m->config;
     const dra_shape         C = DRA_SHAPE(c->dim), D = DRA_SHAPE(c->key_dim);
     dra_specs              *p = m->params;
-    declare_projections(c, p);
+    declare_projections(m, p);
     if (c->norm != DRA_NORM_NONE) add(p, "norm_g", C, DRA_FILL_CONST, 1);
     if (c->norm == DRA_NORM_LAYER) add(p, "norm_b", C, DRA_FILL_CONST, 0);
     if (c->qk_norm) add(p, "gain_q", D, DRA_FILL_CONST, 1);
@@ -150,7 +155,9 @@ static void declare(dra_mixer *m)
     if (c->project)
         add(p, "P", DRA_SHAPE(c->dim, c->heads * c->value_dim), DRA_FILL_NORMAL,
             1 / sqrt((double)(c->heads * c->value_dim)));
-    if (c->blend == DRA_BLEND_LEARNED) add(p, "blend", DRA_SHAPE(c->heads), DRA_FILL_CONST, 0);
+    if (c->blend == DRA_BLEND_LEARNED)
+        add(p, "blend", DRA_SHAPE(m->branch[0].retrieval->pooled ? 1 : c->heads), DRA_FILL_CONST,
+            0);
     if (c->shift != DRA_SHIFT_NONE) add(m->state, "x", C, DRA_FILL_CONST, 0);
     for (int i = 0; i < m->branches; i++) dra_branch_declare(&m->branch[i], p, m->state);
 }
@@ -208,7 +215,8 @@ static void shift(const building *b, dra_value x, dra_value out[3])
     for (int i = 0; i < 3; i++) out[i] = mix(g, param(b, mu[i]), x, before);
 }
 
-static void encode(const building *b, dra_value x, dra_value qkv[3])
+/* Returns what gates see: x shifted by halves, or as it is. */
+static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
     const dra_mixer_config  *c = &b->m->config;
     const int64_t            B = b->call->tokens.B, T = b->call->tokens.T, H = c->heads;
@@ -221,9 +229,11 @@ static void encode(const building *b, dra_value x, dra_value qkv[3])
         const dra_value y = dra_linear(b->g, in[i], param(b, weight[i]), param(b, bias[i]));
         qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, H, W));
     }
-    if (!c->qk_norm) return;
-    qkv[0] = dra_rms_norm(b->g, qkv[0], param(b, "gain_q"), 1e-6);
-    qkv[1] = dra_rms_norm(b->g, qkv[1], param(b, "gain_k"), 1e-6);
+    if (c->qk_norm) {
+        qkv[0] = dra_rms_norm(b->g, qkv[0], param(b, "gain_q"), 1e-6);
+        qkv[1] = dra_rms_norm(b->g, qkv[1], param(b, "gain_k"), 1e-6);
+    }
+    return c->shift == DRA_SHIFT_HALF ? in[0] : x;
 }
 
 /* a y_0 + (1-a) y_1; at 1 and 0 exactly the one, whatever is in the other. */
@@ -237,7 +247,7 @@ static dra_value blend(const building *b, dra_value input, const dra_value y[2])
         a = dra_number(g, c->blend_value);
     }
     if (c->blend == DRA_BLEND_LEARNED)
-        a = dra_reshape(g, dra_sigmoid(g, param(b, "blend")), DRA_SHAPE(c->heads, 1));
+        a = dra_reshape(g, dra_sigmoid(g, param(b, "blend")), DRA_SHAPE(-1, 1));
     const dra_value mixed = mix(g, a, y[0], y[1]);
     if (c->blend != DRA_BLEND_INPUT) return mixed;
     const dra_value first = dra_select(g, dra_equal(g, a, one), y[0], mixed);
@@ -271,9 +281,10 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     const building   b = {g, m, call, state_out};
     dra_mixer_result r = {0};
     dra_value        qkv[3], y[2];
-    encode(&b, m->config.residual == DRA_RESIDUAL_POST ? x : normed(&b, x), qkv);
+    const dra_value  seen = encode(&b, m->config.residual == DRA_RESIDUAL_POST ? x : normed(&b, x),
+                                   qkv);
     for (int i = 0; i < m->branches; i++) /* the memory of a blend is that of its second */
-        y[i] = dra_branch_build(g, &m->branch[i], call, m->config.rotary, qkv, &r.memory,
+        y[i] = dra_branch_build(g, &m->branch[i], call, m->config.rotary, seen, qkv, &r.memory,
                                 state_out);
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));

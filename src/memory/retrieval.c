@@ -11,10 +11,17 @@ static dra_value read_value(dra_graph *g, const dra_read_call *c, dra_value *sta
 static const dra_retrieval none = {"none", NULL, read_value};       /* the memory is the output */
 static const dra_retrieval formula = {"formula", NULL, read_value}; /* it has read itself */
 
-extern const dra_retrieval dra_retrieval_time, dra_retrieval_window, dra_retrieval_joint;
+extern const dra_retrieval dra_retrieval_time, dra_retrieval_window, dra_retrieval_joint,
+    dra_retrieval_slots_own, dra_retrieval_slots_all, dra_retrieval_pooled;
 
-static const dra_retrieval *const table[] = {&dra_retrieval_time, &dra_retrieval_window, &none,
-                                             &formula, &dra_retrieval_joint};
+static const dra_retrieval *const table[] = {&dra_retrieval_time,
+                                             &dra_retrieval_window,
+                                             &none,
+                                             &formula,
+                                             &dra_retrieval_joint,
+                                             &dra_retrieval_slots_own,
+                                             &dra_retrieval_slots_all,
+                                             &dra_retrieval_pooled};
 
 const dra_retrieval *dra_retrieval_find(const char *name)
 {

@@ -6,6 +6,7 @@
 
 typedef struct steps { /* what the body of the scan needs to know */
     const dra_branch *b;
+    int               codes;
     bool              marked;
 } steps;
 
@@ -35,7 +36,7 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
         return;
     }
-    const dra_value mark = x[s->streams + 1];
+    const dra_value mark = x[1 + s->streams + u->codes];
     for (int i = 0; i < b->n_states; i++) {
         before[i] = carry[i];
         if (!u->marked) continue;
@@ -43,11 +44,9 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
         const dra_value reset = dra_greater_equal(g, mark, two);
         before[i] = choose(g, reset, dra_number(g, state_spec(b, i)->number), carry[i]);
     }
-    const dra_memory_call c = {.sizes = s,
-                               .q = x[0],
-                               .x = {x[1], s->streams > 1 ? x[2] : (dra_value){0}},
-                               .param = constant,
-                               .state = before};
+    dra_memory_call c = {.sizes = s, .q = x[0], .param = constant, .state = before};
+    for (int i = 0; i < s->streams; i++) c.x[i] = x[1 + i];
+    for (int i = 0; i < u->codes; i++) c.code[i] = x[1 + s->streams + i];
     b->memory->step(g, &c, &r);
     for (int i = 0; u->marked && i < b->n_states; i++) {
         const dra_value odd = dra_mod(g, mark, dra_integer(g, 2));
@@ -67,7 +66,7 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
     const int               n = b->n_states;
     if (dra_graph_failed(g)) return;
     const dra_shape shape = dra_shape_of(g, c->q);
-    dra_value      *carry = calloc((size_t)n + 1, sizeof *carry), x[4], y[2];
+    dra_value      *carry = calloc((size_t)n + 1, sizeof *carry), x[4 + DRA_CODES], y[2];
     for (int i = 0; carry && i < n; i++) {
         dra_shape start = state_spec(b, i)->shape;
         for (int32_t k = start.rank++; k > 0; k--) start.dim[k] = start.dim[k - 1];
@@ -78,11 +77,12 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
     }
     x[0] = over_time(g, c->q);
     for (int i = 0; i < s->streams; i++) x[1 + i] = over_time(g, c->x[i]);
-    if (c->mark.id) x[1 + s->streams] = over_time(g, c->mark);
-    steps                 user = {b, c->mark.id != 0};
+    for (int i = 0; i < c->codes; i++) x[1 + s->streams + i] = over_time(g, c->code[i]);
+    if (c->mark.id) x[1 + s->streams + c->codes] = over_time(g, c->mark);
+    steps                 user = {b, c->codes, c->mark.id != 0};
     const dra_scan_config config = {.length = shape.dim[1],
                                     .carries = n,
-                                    .xs = 1 + s->streams + user.marked,
+                                    .xs = 1 + s->streams + c->codes + user.marked,
                                     .constants = b->n_params,
                                     .ys = s->streams,
                                     .carry = carry,

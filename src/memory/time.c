@@ -1,17 +1,14 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D))
  * The items are the state: K (n, H, D), V (n, H, E), turned by their positions where there is
- * rotary. Joint: the raw keys and values of the last N, all for N = 0, and the memory's own item
- * after token t, as one softmax. */
-#include <math.h>
-
+ * rotary. */
 #include "memory/memory.h"
 
 enum { K, V };
 
 static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
-static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
+void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
     dra_specs_add(state, prefix,
                   &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = true, .limit = limit(s)});
@@ -40,9 +37,8 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
 
-/* Queries over items; lse may be NULL. */
-static dra_value attend(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
-                        dra_value *lse, dra_value *state_out)
+dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
+                         dra_value *lse, dra_value *state_out)
 {
     const dra_value        keys = append(g, c, K, rotate(g, c, key), state_out);
     const dra_value        values = append(g, c, V, value, state_out);
@@ -54,25 +50,18 @@ static dra_value attend(dra_graph *g, const dra_read_call *c, dra_value key, dra
     return turn_heads(g, y);
 }
 
-static dra_value read_items(dra_graph *g, const dra_read_call *c, dra_value *state_out)
+static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
-    return attend(g, c, c->key, c->value, NULL, state_out);
+    return dra_read_items(g, c, c->key, c->value, NULL, state_out);
 }
 
-/* Two reads as one softmax: the item's share is e^s / (e^s + e^lse) = sigmoid(s - lse). */
-static dra_value read_joint(dra_graph *g, const dra_read_call *c, dra_value *state_out)
-{
-    dra_value       lse;
-    const dra_value y = attend(g, c, c->k, c->v, &lse, state_out);
-    if (dra_graph_failed(g)) return (dra_value){0};
-    const double    scale = 1 / sqrt((double)c->sizes->D);
-    const dra_value s = dra_affine(g, dra_sum_last(g, dra_mul(g, c->q, c->key)), scale, 0);
-    dra_shape       column = dra_shape_of(g, s); /* (B, T, H, 1) */
-    const dra_value past = dra_reshape(g, turn_heads(g, lse), column);
-    const dra_value share = dra_sigmoid(g, dra_sub(g, s, past));
-    return dra_add(g, y, dra_mul(g, share, dra_sub(g, c->value, y)));
-}
-
-const dra_retrieval dra_retrieval_time = {"time", declare, read_items, true, true};
-const dra_retrieval dra_retrieval_window = {"window", declare, read_items, true, true};
-const dra_retrieval dra_retrieval_joint = {"joint", declare, read_joint, true, false};
+const dra_retrieval dra_retrieval_time = {.name = "time",
+                                          .declare = dra_items_declare,
+                                          .read = read_time,
+                                          .over_time = true,
+                                          .from_memory = true};
+const dra_retrieval dra_retrieval_window = {.name = "window",
+                                            .declare = dra_items_declare,
+                                            .read = read_time,
+                                            .over_time = true,
+                                            .from_memory = true};

@@ -145,12 +145,45 @@ static double draw(const dra_spec *p, uint64_t key, int64_t i)
     return p->number * sqrt(-2 * log(u[0])) * (i % 2 ? sin(angle) : cos(angle));
 }
 
+/* Rows of blocks of D: Gram-Schmidt on normal vectors, then the lengths of other normal vectors.
+ * [Choromanski et al. 2021: orthogonal random features] */
+static void fill_favor(const dra_spec *p, uint64_t key, dra_real *to)
+{
+    const dra_spec normal = {.fill = DRA_FILL_NORMAL, .number = 1};
+    const int32_t  rank = p->shape.rank;
+    const int64_t  D = p->shape.dim[rank - 1], F = p->shape.dim[rank - 2];
+    const int64_t  n = dra_shape_count(&p->shape);
+    for (int64_t r = 0; D > 0 && r < n / D; r++) {
+        dra_real *row = to + r * D;
+        double    length = 0, size = 0;
+        for (int64_t c = 0; c < D; c++) row[c] = (dra_real)draw(&normal, key, r * D + c);
+        for (int64_t b = r - r % F % D; b < r; b++) { /* the rows of its block before it */
+            double dot = 0, own = 0;
+            for (int64_t c = 0; c < D; c++) {
+                dot += (double)row[c] * (double)to[b * D + c];
+                own += (double)to[b * D + c] * (double)to[b * D + c];
+            }
+            for (int64_t c = 0; c < D; c++) row[c] -= (dra_real)(dot / own) * to[b * D + c];
+        }
+        for (int64_t c = 0; c < D; c++) {
+            const double other = draw(&normal, key, n + r * D + c);
+            size += (double)row[c] * (double)row[c];
+            length += other * other;
+        }
+        for (int64_t c = 0; c < D; c++) row[c] *= (dra_real)sqrt(length / size);
+    }
+}
+
 void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to)
 {
     const dra_spec *p = &s->at[i];
     const int64_t   n = dra_shape_count(&p->shape);
     const int32_t   words[4] = {(int32_t)seed, (int32_t)(seed >> 32)};
     const uint64_t  key = dra_philox_key(words, hash(HASH_START, p->name, strlen(p->name)));
+    if (p->fill == DRA_FILL_FAVOR) {
+        fill_favor(p, key, to);
+        return;
+    }
     for (int64_t k = 0; k < n; k++)
         to[k] = (dra_real)(p->fill == DRA_FILL_CONST    ? p->number
                            : p->fill == DRA_FILL_VALUES ? p->values[k]

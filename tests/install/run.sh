@@ -41,6 +41,15 @@ by_pkg_config() {
     [ "$(package --modversion dra)" = "$version" ] && "$scratch/use" "$version"
 }
 
+# The example of a memory from outside is built from outside; it writes a file where it runs.
+example_by_pkg_config() {
+    # shellcheck disable=SC2046
+    "$CC" -std=c17 -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -Werror \
+        -o "$scratch/new_memory" "$here/../../examples/05_new_memory.c" \
+        $(package --cflags --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
+    (cd "$scratch" && ./new_memory) | grep 'the same bits'
+}
+
 # --as-needed leaves out the shared library, of which nothing is missing any more.
 statically() {
     # shellcheck disable=SC2046
@@ -62,6 +71,7 @@ check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra
 check "installed command" installed_command
 check "program through pkg-config" by_pkg_config
+check "a memory from outside through pkg-config" example_by_pkg_config
 check "static program through pkg-config" statically
 check "program through find_package" by_cmake
 tap_end

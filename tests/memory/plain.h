@@ -17,6 +17,7 @@ typedef struct plain {
     const dra_specs *specs; /* of the parameters */
     double          *param[PLAIN_PARAMS];
     int64_t          T, C, H, D; /* E = D */
+    int64_t          window;     /* 0: all */
     const double    *x;          /* (T, C) */
     double          *y;          /* (T, C) */
 } plain;
@@ -91,7 +92,10 @@ static inline void plain_softmax(const plain *p)
     const int64_t W = p->H * p->D;
     double       *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
     double       *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(p->T * W);
-    for (int64_t t = 0; t < p->T; t++) plain_attend(p, q + t * W, t + 1, k, v, y + t * W);
+    for (int64_t t = 0; t < p->T; t++) {
+        const int64_t first = p->window && t + 1 > p->window ? t + 1 - p->window : 0;
+        plain_attend(p, q + t * W, t + 1 - first, k + first * W, v + first * W, y + t * W);
+    }
     plain_output(p, y);
     free(q), free(k), free(v), free(y);
 }

@@ -17,6 +17,7 @@ static plain open_plain(const subject *s, const dra_mixer_config *config)
 {
     plain p = {.specs = s->t.module->params, .T = s->t.T, .C = s->t.C, .H = config->heads};
     p.D = p.C / p.H;
+    p.window = config->a.window;
     for (int i = 0; i < params_of(s); i++) {
         const int64_t n = dra_shape_count(&param_spec(s, i)->shape);
         p.param[i] = plain_zeros(n);
@@ -91,7 +92,7 @@ static const double AS_DRAWN = -1;
 static double logit(double gamma) { return gamma > 0 ? log(gamma / (1 - gamma)) : -1000; }
 
 /* Outputs and the gradients of x and all parameters. */
-static void expect_loops(const dra_mixer_config *config, plain_mixer mixer, double gamma)
+static void expect_form(const dra_mixer_config *config, plain_mixer mixer, double gamma)
 {
     subject       s = open_subject(config, B, T);
     const int64_t n = s.t.B * s.t.T * s.t.C;
@@ -118,10 +119,26 @@ static void expect_loops(const dra_mixer_config *config, plain_mixer mixer, doub
     close_subject(&s);
 }
 
+/* Fused, and as a scan of the steps. */
+static void expect_loops(const dra_mixer_config *config, plain_mixer mixer, double gamma)
+{
+    dra_mixer_config c = *config;
+    for (int steps = 0; steps < 2; steps++) {
+        c.a.steps = steps;
+        expect_form(&c, mixer, gamma);
+    }
+}
+
 static void append_is_softmax_attention(void **state)
 {
     expect_loops(&(dra_mixer_config){SIZES}, plain_softmax, AS_DRAWN);
     expect_loops(&(dra_mixer_config){SIZES, .bias = true}, plain_softmax, AS_DRAWN);
+}
+
+static void a_window_is_the_last_items(void **state)
+{
+    const dra_mixer_config c = {SIZES, .a = {.retrieval = "window", .window = 4}};
+    expect_loops(&c, plain_softmax, AS_DRAWN);
 }
 
 static void gru_over_time_is_recurrent_attention(void **state)
@@ -234,6 +251,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(append_is_softmax_attention),
+        cmocka_unit_test(a_window_is_the_last_items),
         cmocka_unit_test(gru_over_time_is_recurrent_attention),
         cmocka_unit_test(gru_joint_is_ADR),
         cmocka_unit_test(gru_joint_is_ADR_for_heads),

@@ -1,0 +1,151 @@
+/* moment: sums of outer products, read by features of the query (linear attention).
+ *   S' = lambda S + f(k) v^T,   z' = lambda z + f(k),   y = f(q)^T S' / (f(q)^T z' + 1e-6)
+ * f is elu(x) + 1, relu, e^x, random features of the softmax kernel (favor) or the identity; without
+ * normalise there is no z and no denominator. e^x and favor keep S and z relative to e^mu with a
+ * running maximum mu (H): mu' = max(mu + ln lambda, max_f a_f(k)), f = e^(a - mu'). The result does
+ * not depend on mu, so it is a constant to the gradient.
+ * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021: FAVOR+;
+ * Sun et al. 2023: RetNet] */
+#include <math.h>
+
+#include "memory/decay.h"
+#include "memory/memory.h"
+
+static const char *const retrievals[] = {"formula", NULL};
+
+static const double NOTHING = -1e30, LEAST = 1e-30;
+
+static bool normalised(const dra_memory_sizes *s)
+{
+    if (s->config->normalise != DRA_DEFAULT) return s->config->normalise == DRA_ON;
+    return s->config->phi != DRA_PHI_IDENTITY;
+}
+
+static bool exponential(const dra_memory_sizes *s)
+{
+    return s->config->phi == DRA_PHI_EXP || s->config->phi == DRA_PHI_FAVOR;
+}
+
+static int64_t features(const dra_memory_sizes *s)
+{
+    if (s->config->phi != DRA_PHI_FAVOR) return s->D;
+    return s->config->features ? s->config->features : 2 * s->D;
+}
+
+static dra_status check(const dra_memory_sizes *s, dra_error *err)
+{
+    if (s->config->joined)
+        return dra_fail(err, DRA_ERR_VALUE, "moment: keys and values cannot share one state");
+    if (s->config->gamma.per == DRA_PER_CHANNEL)
+        return dra_fail(err, DRA_ERR_VALUE, "moment: gamma is per head, found per channel");
+    if (s->config->phi == DRA_PHI_IDENTITY && normalised(s))
+        return dra_fail(err, DRA_ERR_VALUE, "moment: phi identity has no normalisation");
+    if (exponential(s) && !normalised(s))
+        return dra_fail(err, DRA_ERR_VALUE, "moment: phi exp and favor need normalisation");
+    if (s->config->features < 0 || (s->config->features && s->config->phi != DRA_PHI_FAVOR))
+        return dra_fail(err, DRA_ERR_VALUE, "moment: features is %lld, which only favor has",
+                        (long long)s->config->features);
+    return DRA_OK;
+}
+
+static int decays(const dra_memory_sizes *s) { return (int)s->config->decay; } /* parameters */
+
+static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state)
+{
+    const int64_t F = features(s);
+    dra_decay_declare(s, prefix, params);
+    if (s->config->phi == DRA_PHI_FAVOR)
+        dra_specs_add(params, prefix,
+                      &(dra_spec){.name = "omega",
+                                  .shape = DRA_SHAPE(s->H, F, s->D),
+                                  .fill = DRA_FILL_FAVOR,
+                                  .frozen = true});
+    dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, F, s->E)});
+    if (normalised(s)) dra_specs_add(state, prefix, &(dra_spec){"z", DRA_SHAPE(s->H, F)});
+    if (exponential(s))
+        dra_specs_add(state, prefix, &(dra_spec){"max", DRA_SHAPE(s->H), .number = NOTHING});
+}
+
+static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
+                dra_value *out)
+{
+    if (s->config->decay != DRA_DECAY_DATA) return 0;
+    out[0] = dra_decay_code(g, s, param, x);
+    return 1;
+}
+
+/* Features of x (B, H, D): (B, H, F); for the exponential ones what stands in the exponent. */
+static dra_value phi(dra_graph *g, const dra_memory_call *c, dra_value x)
+{
+    const dra_memory_sizes *s = c->sizes;
+    switch (s->config->phi) {
+    case DRA_PHI_RELU: return dra_relu(g, x);
+    case DRA_PHI_ELU1: return dra_affine(g, dra_elu(g, x), 1, 1);
+    case DRA_PHI_FAVOR: {
+        const dra_value near = dra_affine(g, x, pow((double)s->D, -0.25), 0);
+        const dra_value half = dra_affine(g, dra_sum_last(g, dra_square(g, near)), 0.5, 0);
+        return dra_sub(g, dra_head_linear(g, near, c->param[decays(s)]), half);
+    }
+    default: return x; /* exp, identity */
+    }
+}
+
+/* The largest of a row, as a constant. */
+static dra_value top(dra_graph *g, dra_value x)
+{
+    return dra_stop_gradient(g, dra_max(g, x, (dra_axes){1, {-1}, true}));
+}
+
+/* (B, H, n) as a column (B, H, n, 1) or a row (B, H, 1, n). */
+static dra_value column(dra_graph *g, const dra_memory_sizes *s, dra_value x)
+{
+    return dra_reshape(g, x, DRA_SHAPE(-1, s->H, dra_shape_of(g, x).dim[2], 1));
+}
+
+static dra_value row(dra_graph *g, const dra_memory_sizes *s, dra_value x)
+{
+    return dra_reshape(g, x, DRA_SHAPE(-1, s->H, 1, dra_shape_of(g, x).dim[2]));
+}
+
+static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    dra_value               l = dra_decay_step(g, s, c->param, c->code[0]);
+    dra_value               k = phi(g, c, c->x[0]), q = phi(g, c, c->q);
+    if (dra_graph_failed(g)) return;
+    if (exponential(s)) {
+        const dra_shape one = DRA_SHAPE(-1, s->H, 1);
+        const dra_value mu = dra_reshape(g, dra_stop_gradient(g, c->state[2]), one);
+        const dra_value faded = l.id ? dra_add(g, mu,
+                                               dra_reshape(g, l,
+                                                           s->config->decay == DRA_DECAY_DATA
+                                                               ? one
+                                                               : DRA_SHAPE(s->H, 1)))
+                                     : mu;
+        const dra_value now = dra_stop_gradient(g, dra_maximum(g, faded, top(g, k)));
+        const dra_value moved = dra_reshape(g, dra_sub(g, mu, now), DRA_SHAPE(-1, s->H, 1, 1));
+        l = l.id ? dra_add(g, moved, l) : moved;
+        k = dra_exp(g, dra_sub(g, k, now));
+        q = dra_exp(g, dra_sub(g, q, top(g, q)));
+        r->state[2] = dra_reshape(g, now, DRA_SHAPE(-1, s->H));
+    }
+    const dra_value write = dra_mul(g, column(g, s, k), row(g, s, c->x[1]));
+    r->state[0] = dra_add(g, dra_decay_apply(g, l, c->state[0]), write);
+    dra_value y = dra_matmul(g, row(g, s, q), r->state[0]); /* (B, H, 1, E) */
+    if (normalised(s)) {
+        const dra_value z = dra_decay_apply(g, l, column(g, s, c->state[1]));
+        const dra_value sum = dra_add(g, z, column(g, s, k)),
+                        den = dra_matmul(g, row(g, s, q), sum);
+        r->state[1] = dra_reshape(g, sum, DRA_SHAPE(-1, s->H, features(s)));
+        y = dra_div(g, y,
+                    exponential(s) ? dra_maximum(g, den, dra_number(g, LEAST))
+                                   : dra_affine(g, den, 1, 1e-6));
+    }
+    r->item[0] = c->x[0];
+    r->item[1] = dra_reshape(g, y, DRA_SHAPE(-1, s->H, s->E));
+}
+
+const dra_memory dra_memory_moment = {
+    "moment", retrievals, check, declare,
+    step,     NULL,       code,  .options = DRA_OPTION_PHI | DRA_OPTION_DECAY};

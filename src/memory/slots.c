@@ -1,0 +1,127 @@
+/* slots: S places of keys and values for each head, each drawn towards a candidate by its gate.
+ *   P_i' = P_i + u_i (c_i - P_i),   Q_i' likewise,   u_i = 1 - g_i the weight of the write
+ * gate   fixed: g = gamma_i     routed: u = softmax_i(tau W_w x), with decay g = gamma_i (1 - w_i)
+ *        gated: g = sigmoid(W_g x)^(1/8)
+ * candidate   token: (k, v)     gru: a GRU from the slot's own content
+ * State P (H, S, D), Q (H, S, E). A slot never written is an item of zeros. */
+#include <math.h>
+#include <stdio.h>
+
+#include "memory/cell.h"
+#include "memory/memory.h"
+
+static const char *const retrievals[] = {"slots-own", "slots-all", "pooled", "joint", NULL};
+
+static const double ROOT = 8; /* of the gate's sigmoid */
+
+static int64_t count(const dra_memory_sizes *s) { return s->config->slots ? s->config->slots : 1; }
+
+static dra_gate_kind gate(const dra_memory_sizes *s)
+{
+    if (s->config->gate != DRA_GATE_DEFAULT) return s->config->gate;
+    return count(s) > 1 ? DRA_GATE_ROUTED : DRA_GATE_FIXED;
+}
+
+static bool fades(const dra_memory_sizes *s) /* has gammas */
+{
+    return gate(s) == DRA_GATE_FIXED || s->config->slot_decay;
+}
+
+static int cells(const dra_memory_sizes *s) /* parameters before the gate's */
+{
+    return s->config->candidate == DRA_CANDIDATE_GRU ? s->streams * DRA_CELL_PARAMS : 0;
+}
+
+static dra_status check(const dra_memory_sizes *s, dra_error *err)
+{
+    const dra_memory_config *c = s->config;
+    if (c->joined)
+        return dra_fail(err, DRA_ERR_VALUE, "slots: keys and values cannot share one state");
+    if (c->gamma.per == DRA_PER_CHANNEL)
+        return dra_fail(err, DRA_ERR_VALUE, "slots: gamma is per slot, found per channel");
+    if (c->per_head && c->candidate != DRA_CANDIDATE_GRU)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "slots: per_head asks for cells, which only candidate "
+                        "gru has");
+    if (c->slot_decay && gate(s) != DRA_GATE_ROUTED)
+        return dra_fail(err, DRA_ERR_VALUE, "slots: slot_decay is for routed gates");
+    if ((c->tau != 0 || c->tau_learned) && gate(s) != DRA_GATE_ROUTED)
+        return dra_fail(err, DRA_ERR_VALUE, "slots: tau is %g, which only routed gates have",
+                        c->tau);
+    if (!(c->tau >= 0) || isinf(c->tau))
+        return dra_fail(err, DRA_ERR_VALUE, "slots: tau is %g, expected 0 or more", c->tau);
+    return DRA_OK;
+}
+
+/* ---- tensors: cells of the candidates, gammas, weights of the gate, log_tau ------------------ */
+
+static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state)
+{
+    const int64_t  S = count(s);
+    const dra_spec weight = {.shape = DRA_SHAPE(s->H * S, s->C),
+                             .fill = DRA_FILL_NORMAL,
+                             .number = 1 / sqrt((double)s->C),
+                             .name = gate(s) == DRA_GATE_ROUTED ? "W_w" : "W_g"};
+    for (int i = 0; i < s->streams && cells(s); i++) dra_cell_declare(s, i, 3, 1, prefix, params);
+    if (fades(s)) dra_gamma_declare(s, prefix, "beta", S, 1, params);
+    if (gate(s) != DRA_GATE_FIXED) dra_specs_add(params, prefix, &weight);
+    if (s->config->tau_learned)
+        dra_specs_add(params, prefix,
+                      &(dra_spec){"log_tau", DRA_SHAPE(s->H),
+                                  .number = log(s->config->tau > 0 ? s->config->tau : 4)});
+    dra_specs_add(state, prefix, &(dra_spec){"P", DRA_SHAPE(s->H, S, s->D)});
+    dra_specs_add(state, prefix, &(dra_spec){"Q", DRA_SHAPE(s->H, S, s->E)});
+}
+
+/* ---- the weight of each write, u (B, T, H, S) ------------------------------------------------ */
+
+static dra_value routed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value z)
+{
+    const double tau = s->config->tau > 0 ? s->config->tau : 4;
+    const int    at = cells(s) + fades(s);
+    if (s->config->tau_learned)
+        z = dra_mul(g, z, dra_reshape(g, dra_exp(g, p[at + 1]), DRA_SHAPE(s->H, 1)));
+    else
+        z = dra_affine(g, z, tau, 0);
+    const dra_value w = dra_softmax(g, z);
+    if (!s->config->slot_decay) return w;
+    const dra_value beta = p[cells(s)]; /* u = 1 - gamma (1 - w) = (1 - gamma) + gamma w */
+    return dra_add(g, dra_sigmoid(g, dra_neg(g, beta)), dra_mul(g, dra_sigmoid(g, beta), w));
+}
+
+static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
+                dra_value *out)
+{
+    if (gate(s) == DRA_GATE_FIXED) return 0;
+    dra_value z = dra_linear(g, x, param[cells(s) + fades(s)], (dra_value){0});
+    if (dra_graph_failed(g)) return 0;
+    const dra_shape shape = dra_shape_of(g, x);
+    z = dra_reshape(g, z, DRA_SHAPE(shape.dim[0], shape.dim[1], s->H, count(s)));
+    if (gate(s) == DRA_GATE_ROUTED)
+        out[0] = routed(g, s, param, z);
+    else /* 1 - sigmoid(z)^(1/8) */
+        out[0] = dra_neg(g, dra_expm1(g, dra_affine(g, dra_log_sigmoid(g, z), 1 / ROOT, 0)));
+    return 1;
+}
+
+static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const int64_t           S = count(s);
+    const dra_value         u = gate(s) == DRA_GATE_FIXED
+                                    ? dra_reshape(g, dra_sigmoid(g, dra_neg(g, c->param[cells(s)])),
+                                                  DRA_SHAPE(s->H, S, 1))
+                                    : dra_reshape(g, c->code[0], DRA_SHAPE(-1, s->H, S, 1));
+    for (int i = 0; i < s->streams; i++) {
+        const dra_value old = c->state[i];
+        const dra_value new = cells(s) ? dra_cell_gru(g, c, i, c->x[i], old)
+                                       : dra_reshape(g, c->x[i],
+                                                     DRA_SHAPE(-1, s->H, 1, s->stream[i].width));
+        r->item[i] = r->state[i] = dra_add(g, old, dra_mul(g, u, dra_sub(g, new, old)));
+    }
+}
+
+const dra_memory dra_memory_slots = {
+    "slots", retrievals, check, declare,
+    step,    NULL,       code,  .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS};

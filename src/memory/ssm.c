@@ -1,0 +1,98 @@
+/* ssm: a diagonal linear state space per channel with N modes, for each stream.
+ *   s_n' = a_n s_n + b_n x,   item = sum_n c_n s_n' + d x,   a_n = sigmoid(beta_n)
+ * beta, b, c (H, N, width), d (H, width). State s_k (H, N, D), s_v (H, N, E).
+ * [Gu et al. 2022: S4D] */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "memory/memory.h"
+
+static const char *const retrievals[] = {"time",   "window", "slots-own", "slots-all",
+                                         "pooled", "none",   "joint",     NULL};
+
+enum { BETA, WRITE, READ, SKIP, PARAMS }; /* beta, b, c, d of a stream */
+
+static int64_t modes(const dra_memory_sizes *s) { return s->config->modes ? s->config->modes : 4; }
+
+static dra_status check(const dra_memory_sizes *s, dra_error *err)
+{
+    if (modes(s) > 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "ssm: modes is %lld, expected 1 or more",
+                    (long long)modes(s));
+}
+
+/* Half-lives spaced over the modes; each mode starts as a running mean, all weigh the same. */
+static void declare_stream(const dra_memory_sizes *s, int i, const char *prefix, dra_specs *params)
+{
+    const int64_t   N = modes(s), W = s->stream[i].width, n = s->H * N * W;
+    const dra_shape all = DRA_SHAPE(s->H, N, W);
+    double         *beta = calloc(2 * (size_t)n + 1, sizeof *beta), *write = beta ? beta + n : NULL;
+    char            name[4][16];
+    const char     *what[PARAMS] = {"beta", "b", "c", "d"};
+    for (int k = 0; k < PARAMS; k++)
+        snprintf(name[k], sizeof name[k], "ssm_%s_%s", what[k], s->stream[i].name);
+    for (int64_t k = 0; beta && k < n; k++) {
+        beta[k] = dra_gamma_logit(s->config, k / W % N, N);
+        write[k] = 1 / (1 + exp(beta[k])); /* 1 - a */
+    }
+    dra_specs_add(params, prefix, &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta});
+    dra_specs_add(params, prefix, &(dra_spec){name[WRITE], all, DRA_FILL_VALUES, .values = write});
+    dra_specs_add(params, prefix, &(dra_spec){name[READ], all, .number = 1 / (double)N});
+    dra_specs_add(params, prefix, &(dra_spec){name[SKIP], DRA_SHAPE(s->H, W), .number = 1});
+    free(beta);
+}
+
+static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params,
+                    dra_specs *state)
+{
+    char name[8];
+    for (int i = 0; i < s->streams; i++) declare_stream(s, i, prefix, params);
+    for (int i = 0; i < s->streams; i++) {
+        snprintf(name, sizeof name, "s_%s", s->stream[i].name);
+        dra_specs_add(state, prefix,
+                      &(dra_spec){name, DRA_SHAPE(s->H, modes(s), s->stream[i].width)});
+    }
+}
+
+static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    for (int i = 0; i < c->sizes->streams; i++) {
+        const dra_value *p = c->param + i * PARAMS, s = c->state[i];
+        const dra_value  fade = dra_sigmoid(g, dra_neg(g, p[BETA])); /* 1 - a */
+        const dra_value  x = dra_reshape(g, c->x[i],
+                                         DRA_SHAPE(-1, c->sizes->H, 1, c->sizes->stream[i].width));
+        const dra_value  kept = dra_sub(g, s, dra_mul(g, fade, s));
+        const dra_value  now = dra_add(g, kept, dra_mul(g, p[WRITE], x));
+        const dra_value  sum = dra_sum(g, dra_mul(g, p[READ], now), (dra_axes){1, {2}, false});
+        r->state[i] = now;
+        r->item[i] = dra_add(g, sum, dra_mul(g, p[SKIP], c->x[i]));
+    }
+}
+
+/* As running means of b x / (1 - a), each mode a timescale of channels of its own. */
+static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    if (dra_graph_failed(g)) return;
+    for (int i = 0; i < c->sizes->streams; i++) {
+        const dra_value *p = c->param + i * PARAMS;
+        const dra_shape  sx = dra_shape_of(g, c->x[i]); /* (B, T, H, width) */
+        const int64_t    B = sx.dim[0], T = sx.dim[1], H = sx.dim[2], W = sx.dim[3];
+        const int64_t    N = modes(c->sizes), all = H * N * W;
+        const dra_value  fade = dra_sigmoid(g, dra_neg(g, p[BETA]));
+        const dra_value  x = dra_reshape(g, c->x[i], DRA_SHAPE(B, T, H, 1, W));
+        const dra_value  in = dra_mul(g, x, dra_div(g, p[WRITE], fade));
+        const dra_value  beta = dra_reshape(g, p[BETA], DRA_SHAPE(1, all));
+        dra_value        start = c->state[i], last;
+        if (start.id) start = dra_reshape(g, start, DRA_SHAPE(B, 1, all));
+        dra_value s = dra_ema(g, dra_reshape(g, in, DRA_SHAPE(B, T, all)), beta, (dra_value){0},
+                              start, c->mark, &last);
+        s = dra_mul(g, dra_reshape(g, s, DRA_SHAPE(B, T, H, N, W)), p[READ]);
+        r->state[i] = dra_reshape(g, last, DRA_SHAPE(B, H, N, W));
+        r->item[i] = dra_add(g, dra_sum(g, s, (dra_axes){1, {3}, false}),
+                             dra_mul(g, p[SKIP], c->x[i]));
+    }
+}
+
+const dra_memory dra_memory_ssm = {
+    "ssm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_MODES};

@@ -1,0 +1,301 @@
+/* fuzz_states SECONDS [SEED]: states of random kinds written to files, whose numbers, names, shapes
+ * and bytes are then changed. What must hold:
+ *   - no crash, no leak, nothing a sanitizer finds;
+ *   - a file as saved gives the same state;
+ *   - a changed one is refused by one line and gives no state, or accepted and fit for use.
+ * The rules of safetensors have a fuzzer of their own, fuzz_files. File number n of a run has seed
+ * SEED + n; SECONDS 0 tries that one file. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/philox.h"
+#include "dra/file.h"
+#include "file/fail.h"
+#include "sequence/states.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+enum { SPECS = 5, ROWS = 4, CHANGES = 40, META = 6, ROOM = 1 << 16 };
+
+static const uint64_t FINGER = 0xfeed;
+
+static uint64_t current_seed; /* for the callback of a sanitizer */
+static uint32_t drawn;
+static char     path[256], shown[DRA_BRIEF]; /* as errors show it */
+
+static uint32_t below(uint32_t n)
+{
+    uint32_t out[4];
+    dra_philox((uint32_t[]){drawn++, 0, 0, 0}, current_seed, out);
+    return (uint32_t)((uint64_t)out[0] * n >> 32);
+}
+
+void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+static void tell_seed(void)
+{
+    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_states 0 %" PRIu64 "\n", current_seed,
+           current_seed);
+    fflush(stdout);
+}
+
+static void broken(const char *what)
+{
+    printf("%s\n", what);
+    tell_seed();
+    unlink(path);
+    exit(1);
+}
+
+static void must(dra_status st, const dra_error *err)
+{
+    if (st != DRA_OK) broken(err->text);
+}
+
+/* ---- a random state -------------------------------------------------------------------------- */
+
+static dra_specs *random_specs(void)
+{
+    static const char *const names[] = {"h", "K", "V", "a.long.name", "\xe6\xb0\xb4"};
+    const int64_t            limits[] = {0, 0, 1, 3, 70};
+    dra_specs               *s = NULL;
+    dra_error                err = {0};
+    must(dra_specs_create(&s, &err), &err);
+    for (uint32_t i = 0, n = below(SPECS + 1); i < n; i++) {
+        dra_spec p = {.name = names[i], .number = below(2), .items = below(2)};
+        for (uint32_t k = below(4); k; k--) p.shape.dim[p.shape.rank++] = below(9) ? below(4) : 0;
+        if (p.items) p.limit = limits[below(COUNT(limits))];
+        dra_specs_add(s, NULL, &p);
+    }
+    must(dra_specs_error(s, &err), &err);
+    return s;
+}
+
+static void advance(dra_states *s, int64_t T)
+{
+    dra_error err = {0};
+    int32_t   mark[ROWS * 100];
+    for (int64_t i = 0; i < s->B * T; i++) {
+        const uint32_t dice = below(40);
+        mark[i] = dice < 4 ? DRA_MARK_PAD : dice == 39 ? DRA_MARK_RESET : 0;
+    }
+    must(dra_states_reserve(s, T, &err), &err);
+    dra_states_advance(s, T, mark);
+}
+
+static dra_states *random_states(const dra_specs *specs)
+{
+    dra_states *s = NULL;
+    dra_error   err = {0};
+    must(dra_states_create(specs, below(ROWS + 1), &s, &err), &err);
+    for (uint32_t n = below(4); n; n--) advance(s, 1 + below(below(3) ? 6 : 100));
+    for (int i = 0; i < dra_specs_count(specs); i++)
+        for (int64_t b = 0; b < s->B; b++) {
+            const size_t n = dra_states_size(s, i, b);
+            dra_real    *v = malloc((n + 1) * sizeof *v);
+            if (!v) broken("no memory");
+            for (size_t k = 0; k < n; k++) v[k] = (dra_real)below(1000);
+            must(dra_states_write(s, i, b, v, n, &err), &err);
+            free(v);
+        }
+    return s;
+}
+
+/* ---- what must hold -------------------------------------------------------------------------- */
+
+/* Everything a state is for. */
+static void use(dra_states *s)
+{
+    dra_states           *copy = NULL;
+    dra_states_difference d;
+    dra_error             err = {0};
+    must(dra_states_fork(s, &copy, &err), &err);
+    must(dra_states_compare(copy, s, &d, &err), &err);
+    if (!d.same) broken("a fork differs");
+    if (s->B <= ROWS) advance(copy, 1 + below(5));
+    must(dra_states_reset(copy, -1, &err), &err);
+    dra_states_destroy(copy);
+}
+
+static bool try_file(const dra_specs *specs)
+{
+    dra_states *s = (dra_states *)path; /* must be cleared */
+    dra_error   err = {0};
+    if (dra_states_load(specs, FINGER, path, &s, &err) == DRA_OK) {
+        use(s);
+        dra_states_destroy(s);
+        return true;
+    }
+    if (s) broken("a refused file gave a state");
+    if (strncmp(err.text, shown, strlen(shown)) != 0) broken("an error without the path");
+    if (strpbrk(err.text, "\n\r\t\033")) broken("an error of several lines");
+    return false;
+}
+
+static void expect_back(const dra_specs *specs, const dra_states *s)
+{
+    dra_states           *back = NULL;
+    dra_states_difference d;
+    dra_error             err = {0};
+    must(dra_states_load(specs, FINGER, path, &back, &err), &err);
+    must(dra_states_compare(back, s, &d, &err), &err);
+    if (!d.same) broken("the file as saved gives another state");
+    use(back);
+    dra_states_destroy(back);
+}
+
+/* ---- changed meanings ------------------------------------------------------------------------ */
+
+static const char *const words[] = {"",
+                                    "0",
+                                    "1",
+                                    "2 2",
+                                    "0 0 0 0",
+                                    "-1",
+                                    "7 3 5",
+                                    "9223372036854775807",
+                                    "4611686018427387903",
+                                    "1 2 3 4611686018427387904",
+                                    " 1",
+                                    "1 ",
+                                    "x",
+                                    "dra-state",
+                                    "1e3",
+                                    "65 70 3 0",
+                                    "\n",
+                                    "\xff"};
+
+static void change_shape(dra_shape *s)
+{
+    const int64_t sizes[] = {0, 1, 2, 3, 4, 70};
+    if (s->rank && below(3))
+        s->dim[below((uint32_t)s->rank)] = sizes[below(COUNT(sizes))];
+    else
+        s->rank = (int32_t)below(DRA_MAX_RANK + 1);
+    for (int32_t i = 0; i < s->rank; i++)
+        if (s->dim[i] < 0 || s->dim[i] > 100) s->dim[i] = 1;
+    while (s->rank && dra_shape_count(s) > 4096) s->rank--;
+}
+
+/* Writes the file again with some of its texts and tensors changed. */
+static void rewrite(const char *from)
+{
+    static dra_real   data[4096];
+    dra_tensors      *file = NULL;
+    dra_error         err = {0};
+    dra_metadata_item meta[META];
+    dra_tensor_item   items[SPECS + 1];
+    size_t            n = 0, n_meta = 0;
+    must(dra_tensors_open(from, &file, &err), &err);
+    for (size_t i = 0; i < dra_tensors_metadata_count(file); i++) {
+        if (below(12) == 0) continue;
+        meta[n_meta] = *dra_tensors_metadata_at(file, i);
+        if (below(6) == 0) meta[n_meta].value = words[below(COUNT(words) - 1)];
+        n_meta++;
+    }
+    for (size_t i = 0; i < dra_tensors_count(file); i++) {
+        const dra_tensor_info *t = dra_tensors_at(file, i);
+        if (below(12) == 0) continue;
+        items[n] = (dra_tensor_item){t->name, below(15) ? DRA_REAL : DRA_I32, t->shape, data};
+        if (below(4) == 0) change_shape(&items[n].shape);
+        if (dra_shape_count(&items[n].shape) <= (int64_t)COUNT(data)) n++;
+    }
+    if (below(8) == 0) items[n++] = (dra_tensor_item){"extra", DRA_REAL, {0}, data};
+    must(dra_tensors_write(path, items, n, meta, n_meta, &err), &err);
+    dra_tensors_close(file);
+}
+
+/* ---- changed bytes --------------------------------------------------------------------------- */
+
+/* Half of them in the first bytes, where the texts are; sometimes the end is missing. */
+static void change_bytes(const unsigned char *good, size_t n)
+{
+    static unsigned char bytes[ROOM];
+    memcpy(bytes, good, n);
+    for (uint32_t k = 1 + below(3); k && n; k--) {
+        const uint32_t at = below((uint32_t)(below(2) && n > 400 ? 400 : n));
+        bytes[at] = (unsigned char)(below(2) ? '0' + below(10) : below(256));
+    }
+    const size_t kept = below(10) ? n : below((uint32_t)n + 1);
+    const int    fd = open(path, O_WRONLY | O_TRUNC);
+    if (fd < 0 || write(fd, bytes, kept) != (ssize_t)kept) broken("cannot write");
+    close(fd);
+}
+
+static size_t read_bytes(unsigned char *to)
+{
+    FILE        *f = fopen(path, "rb");
+    const size_t n = f ? fread(to, 1, ROOM, f) : 0;
+    if (!f || n == ROOM) broken("the fuzzer's own room is too small");
+    fclose(f);
+    return n;
+}
+
+static void put_bytes(const char *to, const unsigned char *bytes, size_t n)
+{
+    FILE *f = fopen(to, "wb");
+    if (!f || fwrite(bytes, 1, n, f) != n) broken("cannot write");
+    fclose(f);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+/* Returns how many of the changed files were accepted. */
+static long one_file(uint64_t seed, long *tried)
+{
+    static unsigned char good[ROOM];
+    char                 kept[sizeof path + 8];
+    dra_error            err = {0};
+    long                 accepted = 0;
+    current_seed = seed, drawn = 0;
+    dra_specs  *specs = random_specs();
+    dra_states *s = random_states(specs);
+    must(dra_states_save(s, FINGER, path, &err), &err);
+    expect_back(specs, s);
+    const size_t n = read_bytes(good);
+    snprintf(kept, sizeof kept, "%s.kept", path);
+    put_bytes(kept, good, n);
+    for (int i = 0; i < CHANGES; i++, ++*tried) {
+        if (i % 8 == 0)
+            rewrite(kept);
+        else
+            change_bytes(good, n);
+        accepted += try_file(specs);
+    }
+    unlink(kept);
+    dra_states_destroy(s);
+    dra_specs_destroy(specs);
+    return accepted;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+int main(int argc, char **argv)
+{
+    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
+    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
+    const char    *folder = getenv("TMPDIR");
+    long           files = 0, tried = 0, accepted = 0;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
+    if (!folder) folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
+    snprintf(path, sizeof path, "%s/fuzz-states-%ld", folder, (long)getpid());
+    dra_brief(path, shown);
+    printf("first seed %" PRIu64 "\n", first);
+    for (uint64_t seed = first; files == 0 || now() - start < seconds; seed++, files++)
+        accepted += one_file(seed, &tried);
+    unlink(path);
+    printf("%5.0f s  %ld files, %ld times changed, %ld still accepted\n", now() - start, files,
+           tried, accepted);
+    return 0;
+}
