@@ -4,7 +4,7 @@
  * State S (H, D, E). [Schlag et al. 2021; Yang et al. 2024: DeltaNet] */
 #include <math.h>
 
-#include "memory/decay.h"
+#include "memory/lambda.h"
 #include "memory/memory.h"
 
 static const char *const retrievals[] = {"formula", NULL};
@@ -24,7 +24,7 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     dra_specs_add(
         params, prefix,
         &(dra_spec){"W_b", DRA_SHAPE(s->H, s->C), DRA_FILL_NORMAL, 1 / sqrt((double)s->C)});
-    dra_decay_declare(s, prefix, params);
+    dra_lambda_declare(s, prefix, params);
     dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, s->D, s->E)});
 }
 
@@ -33,7 +33,7 @@ static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
 {
     out[0] = dra_sigmoid(g, dra_linear(g, x, param[0], (dra_value){0}));
     if (s->config->decay != DRA_DECAY_DATA) return 1;
-    out[1] = dra_decay_code(g, s, param + 1, x);
+    out[1] = dra_lambda_code(g, s, param + 1, x);
     return 2;
 }
 
@@ -44,8 +44,8 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value k = dra_unit(g, c->x[0], 1e-12), q = dra_unit(g, c->q, 1e-12);
     const dra_value b = dra_reshape(g, c->code[0], DRA_SHAPE(-1, s->H, 1, 1));
     const dra_value v = dra_reshape(g, c->x[1], DRA_SHAPE(-1, s->H, 1, s->E));
-    const dra_value l = dra_decay_step(g, s, c->param + 1, c->code[1]);
-    const dra_value S = dra_decay_apply(g, l, c->state[0]);
+    const dra_value l = dra_lambda_step(g, s, c->param + 1, c->code[1]);
+    const dra_value S = dra_lambda_apply(g, l, c->state[0]);
     const dra_value miss = dra_sub(g, v, dra_matmul(g, dra_reshape(g, k, row), S));
     const dra_value write = dra_mul(g, dra_reshape(g, k, column), dra_mul(g, b, miss));
     r->state[0] = dra_add(g, S, write);

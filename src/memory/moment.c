@@ -8,7 +8,7 @@
  * Sun et al. 2023: RetNet] */
 #include <math.h>
 
-#include "memory/decay.h"
+#include "memory/lambda.h"
 #include "memory/memory.h"
 
 static const char *const retrievals[] = {"formula", NULL};
@@ -54,7 +54,7 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
                     dra_specs *state)
 {
     const int64_t F = features(s);
-    dra_decay_declare(s, prefix, params);
+    dra_lambda_declare(s, prefix, params);
     if (s->config->phi == DRA_PHI_FAVOR)
         dra_specs_add(params, prefix,
                       &(dra_spec){.name = "omega",
@@ -71,7 +71,7 @@ static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                 dra_value *out)
 {
     if (s->config->decay != DRA_DECAY_DATA) return 0;
-    out[0] = dra_decay_code(g, s, param, x);
+    out[0] = dra_lambda_code(g, s, param, x);
     return 1;
 }
 
@@ -111,7 +111,7 @@ static dra_value row(dra_graph *g, const dra_memory_sizes *s, dra_value x)
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
-    dra_value               l = dra_decay_step(g, s, c->param, c->code[0]);
+    dra_value               l = dra_lambda_step(g, s, c->param, c->code[0]);
     dra_value               k = phi(g, c, c->x[0]), q = phi(g, c, c->q);
     if (dra_graph_failed(g)) return;
     if (exponential(s)) {
@@ -131,10 +131,10 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         r->state[2] = dra_reshape(g, now, DRA_SHAPE(-1, s->H));
     }
     const dra_value write = dra_mul(g, column(g, s, k), row(g, s, c->x[1]));
-    r->state[0] = dra_add(g, dra_decay_apply(g, l, c->state[0]), write);
+    r->state[0] = dra_add(g, dra_lambda_apply(g, l, c->state[0]), write);
     dra_value y = dra_matmul(g, row(g, s, q), r->state[0]); /* (B, H, 1, E) */
     if (normalised(s)) {
-        const dra_value z = dra_decay_apply(g, l, column(g, s, c->state[1]));
+        const dra_value z = dra_lambda_apply(g, l, column(g, s, c->state[1]));
         const dra_value sum = dra_add(g, z, column(g, s, k)),
                         den = dra_matmul(g, row(g, s, q), sum);
         r->state[1] = dra_reshape(g, sum, DRA_SHAPE(-1, s->H, features(s)));

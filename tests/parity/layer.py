@@ -17,7 +17,7 @@ import time
 from train import KEEP_PAGES, peak_mib
 
 C, H = 384, 6
-THREADS, TURNS = 2, 2
+THREADS, TURNS = 2, 3
 WANTED = {(4, 1024): 8, (1, 1024): 12, (1, 4096): 15}  # times the module's speed
 
 

@@ -1,12 +1,12 @@
-/* The decay of matrix memories: see decay.h. */
-#include "memory/decay.h"
+/* The decay of matrix memories: see lambda.h. */
+#include "memory/lambda.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 static const double ROOT = 16; /* of the data's sigmoid: starts slow, moves gently */
 
-int dra_decay_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params)
+int dra_lambda_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params)
 {
     if (s->config->decay == DRA_DECAY_FIXED) dra_gamma_declare(s, prefix, "beta", 0, 1, params);
     if (s->config->decay != DRA_DECAY_DATA) return s->config->decay == DRA_DECAY_FIXED;
@@ -23,14 +23,14 @@ int dra_decay_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *
     return 2;
 }
 
-dra_value dra_decay_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                         dra_value x)
+dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                          dra_value x)
 {
     return dra_affine(g, dra_log_sigmoid(g, dra_linear(g, x, param[0], param[1])), 1 / ROOT, 0);
 }
 
-dra_value dra_decay_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
-                         dra_value code)
+dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                          dra_value code)
 {
     switch (s->config->decay) {
     case DRA_DECAY_FIXED:
@@ -40,7 +40,7 @@ dra_value dra_decay_step(dra_graph *g, const dra_memory_sizes *s, const dra_valu
     }
 }
 
-dra_value dra_decay_apply(dra_graph *g, dra_value l, dra_value m)
+dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m)
 {
     return l.id ? dra_add(g, m, dra_mul(g, dra_expm1(g, l), m)) : m;
 }
