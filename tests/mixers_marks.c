@@ -1,0 +1,132 @@
+/* Invariants of mixers: pads anywhere, resets anywhere. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "setting.h"
+
+enum { WIDE = T + 7 };
+
+/* Where token t of row b lies among pads. */
+static int64_t padded_place(int64_t b, int64_t t)
+{
+    static const int64_t before[B][4] = {{0, 3, 4, 19}, {1, 1, 8, 12}}; /* pads before these */
+    int64_t              at = t;
+    for (int i = 0; i < 4; i++) at += before[b][i] <= t;
+    return at; /* and three behind the last */
+}
+
+static dra_real *spread(const dra_real *x, int64_t C, double fill)
+{
+    dra_real *wide = malloc((size_t)(B * WIDE * C) * sizeof *wide);
+    for (int64_t i = 0; i < B * WIDE * C; i++) wide[i] = (dra_real)fill;
+    for (int64_t i = 0; i < B * T; i++)
+        memcpy(wide + (i / T * WIDE + padded_place(i / T, i % T)) * C, x + i * C,
+               (size_t)C * sizeof *wide);
+    return wide;
+}
+
+/* A padded row gives what it gives without the pads; pads give 0 and get no gradient. */
+void pads_do_nothing(setting *s)
+{
+    const int64_t C = s->t.C;
+    trial         t = s->t;
+    outcome       plain, padded, expected;
+    int32_t       mark[B * WIDE];
+    const bool    passes = s->row->config.residual != DRA_RESIDUAL_NONE; /* a pad's x passes by */
+    dra_real     *x = spread(s->x, C, 0.7), *u = spread(s->u, C, passes ? 0 : 0.3);
+    for (int i = 0; i < B * WIDE; i++) mark[i] = DRA_MARK_PAD;
+    for (int64_t i = 0; i < B * T; i++) mark[i / T * WIDE + padded_place(i / T, i % T)] = 0;
+    trial_run(&s->t, 0, NULL, &plain);
+    t.T = WIDE, t.x = x, t.u = u, t.mark = mark;
+    trial_run(&t, 0, NULL, &padded);
+    expected = plain;
+    expected.y = spread(plain.y, C, 0);
+    expected.dx = spread(plain.dx, C, 0);
+    for (int64_t i = 0; i < B * WIDE * C && passes; i++)
+        if (mark[i / C]) expected.y[i] = padded.y[i];
+    expect_equal(&t, &padded, &expected, !s->row->equal, "padded and plain");
+    static const int64_t cut[] = {1, 9, 17};
+    outcome_free(&t, &padded);
+    trial_run(&t, 3, cut, &padded);
+    expect_equal(&t, &padded, &expected, !s->row->equal, "padded in chunks and plain");
+    free(expected.y);
+    free(expected.dx);
+    free(x);
+    free(u);
+    outcome_free(&t, &padded);
+    outcome_free(&s->t, &plain);
+}
+
+/* Tokens first.. of a trial as one of their own. */
+static trial part_of(const trial *t, int64_t first, int64_t n, dra_real **x, dra_real **u)
+{
+    trial        part = *t;
+    const size_t row = (size_t)(n * t->C) * sizeof(dra_real);
+    *x = malloc((size_t)t->B * row);
+    *u = malloc((size_t)t->B * row);
+    for (int64_t b = 0; b < t->B; b++) {
+        memcpy(*x + b * n * t->C, t->x + (b * t->T + first) * t->C, row);
+        memcpy(*u + b * n * t->C, t->u + (b * t->T + first) * t->C, row);
+    }
+    part.T = n, part.x = *x, part.u = *u;
+    return part;
+}
+
+/* A reset makes the rest of a row a sequence of its own, gradients included. */
+void resets_separate(setting *s)
+{
+    enum { CUT = 8 };
+    int32_t   mark[B * T] = {0};
+    trial     t = s->t;
+    dra_real *x[2], *u[2];
+    outcome   packed, part[2], expected;
+    for (int b = 0; b < B; b++) mark[b * T + CUT] = DRA_MARK_RESET;
+    t.mark = mark;
+    trial_run(&t, 0, NULL, &packed);
+    trial first = part_of(&s->t, 0, CUT, &x[0], &u[0]);
+    trial second = part_of(&s->t, CUT, T - CUT, &x[1], &u[1]);
+    first.us = NULL; /* its state goes nowhere */
+    second.start = s->initial;
+    trial_run(&first, 0, NULL, &part[0]);
+    trial_run(&second, 0, NULL, &part[1]);
+    trial_run(&s->t, 0, NULL, &expected); /* for its memory */
+    join(&t, expected.y, part[0].y, 0, CUT);
+    join(&t, expected.y, part[1].y, CUT, T - CUT);
+    join(&t, expected.dx, part[0].dx, 0, CUT);
+    join(&t, expected.dx, part[1].dx, CUT, T - CUT);
+    for (int i = 0; i < dra_specs_count(t.module->params); i++) {
+        const int64_t n = dra_shape_count(&dra_specs_at(t.module->params, i)->shape);
+        for (int64_t k = 0; k < n; k++)
+            expected.dparam[i][k] = part[0].dparam[i][k] + part[1].dparam[i][k];
+    }
+    for (int i = 0; i < dra_specs_count(t.module->state); i++)
+        memcpy(expected.dstart[i], part[0].dstart[i], live_elements(t.start, i) * sizeof(dra_real));
+    dra_states_destroy(expected.final);
+    expected.final = part[1].final;
+    expect_equal(&t, &packed, &expected, false, "packed and apart");
+    expected.final = NULL;
+    for (int i = 0; i < 2; i++) free(x[i]), free(u[i]);
+    outcome_free(&first, &part[0]);
+    outcome_free(&second, &part[1]);
+    outcome_free(&t, &packed);
+    outcome_free(&t, &expected);
+}
+
+/* Resets on pads act too, twice in a row do no harm, and chunks may start with one. */
+void marks_survive_chunks(setting *s)
+{
+    static const int64_t cut[] = {3, 5, 1, 11};
+    int32_t              mark[B * T] = {0};
+    trial                t = s->t;
+    outcome              whole, chunks;
+    mark[3] = DRA_MARK_RESET, mark[8] = DRA_MARK_RESET | DRA_MARK_PAD, mark[9] = DRA_MARK_RESET;
+    mark[15] = DRA_MARK_PAD, mark[T] = DRA_MARK_PAD, mark[T + 7] = DRA_MARK_PAD;
+    mark[T + 8] = DRA_MARK_RESET, mark[2 * T - 1] = DRA_MARK_PAD | DRA_MARK_RESET;
+    t.mark = mark;
+    trial_run(&t, 0, NULL, &whole);
+    trial_run(&t, 4, cut, &chunks);
+    expect_equal(&t, &chunks, &whole, !s->row->equal, "marked chunks and whole");
+    assert_int_equal(dra_states_tokens(whole.final, 1), 0);
+    outcome_free(&t, &whole);
+    outcome_free(&t, &chunks);
+}

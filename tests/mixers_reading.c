@@ -1,0 +1,137 @@
+/* Invariants of mixers: through readers and state files, and over many steps. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "setting.h"
+
+static dra_reader *make_reader(const setting *s)
+{
+    dra_error   err = {0};
+    dra_reader *r = NULL;
+    expect_ok(dra_reader_create(s->t.device, s->t.module, &r, &err), &err);
+    for (int i = 0; i < dra_specs_count(s->t.module->params); i++) {
+        const dra_spec *p = dra_specs_at(s->t.module->params, i);
+        expect_ok(dra_reader_bind(r, p->name, s->param[i],
+                                  (size_t)dra_shape_count(&p->shape) * sizeof(dra_real), &err),
+                  &err);
+    }
+    return r;
+}
+
+/* Tokens first .. first + n - 1 of the setting through the reader; y as in the setting. */
+static void read_some(const setting *s, dra_reader *r, dra_states *states, int64_t first, int64_t n,
+                      dra_real *y)
+{
+    const size_t bytes = (size_t)(B * n * s->t.C) * sizeof(dra_real);
+    dra_real    *x = malloc(bytes);
+    dra_error    err = {0};
+    for (int64_t b = 0; b < B; b++)
+        memcpy(x + b * n * s->t.C, s->x + (b * T + first) * s->t.C,
+               (size_t)(n * s->t.C) * sizeof *x);
+    const dra_named in = {"x", x, bytes};
+    expect_ok(dra_reader_read(r, states, n, NULL, 1, &in, &err), &err);
+    join(&s->t, y, dra_reader_result(r, "y"), first, n);
+    free(x);
+}
+
+static void expect_same_reading(const setting *s, const outcome *whole, const dra_real *y,
+                                const dra_states *end)
+{
+    dra_error             err = {0};
+    dra_states_difference d;
+    const int64_t         n = B * T * s->t.C;
+    expect_ok(dra_states_compare(end, whole->final, &d, &err), &err);
+    assert_true(relative_difference(n, y, whole->y, 0) <= EQUAL && d.worst <= EQUAL);
+    if (s->row->equal) return;
+    assert_memory_equal(y, whole->y, (size_t)n * sizeof *y);
+    assert_true(d.same);
+}
+
+void readers_go_on(setting *s)
+{
+    dra_error   err = {0};
+    dra_reader *r = make_reader(s);
+    dra_states *states = NULL;
+    outcome     whole;
+    dra_real   *y = numbers(&s->seed, B * T * s->t.C, 1);
+    trial_run(&s->t, 0, NULL, &whole);
+    expect_ok(dra_states_fork(s->start, &states, &err), &err);
+    read_some(s, r, states, 0, 6, y);
+    for (int64_t t = 6; t < T; t++) read_some(s, r, states, t, 1, y);
+    expect_same_reading(s, &whole, y, states);
+    assert_true(dra_reader_programs(r) <= 5);
+    dra_states_destroy(states);
+    dra_reader_destroy(r);
+    free(y);
+    outcome_free(&s->t, &whole);
+}
+
+void files_go_on(setting *s)
+{
+    dra_error      err = {0};
+    dra_reader    *r = make_reader(s);
+    dra_states    *states = NULL, *back = NULL;
+    const uint64_t finger = dra_specs_fingerprint(s->t.module->params);
+    outcome        whole;
+    char           path[64];
+    dra_real      *y = numbers(&s->seed, B * T * s->t.C, 1);
+    snprintf(path, sizeof path, "/tmp/dra-state-%ld", (long)getpid());
+    trial_run(&s->t, 0, NULL, &whole);
+    expect_ok(dra_states_fork(s->start, &states, &err), &err);
+    read_some(s, r, states, 0, 9, y);
+    expect_ok(dra_states_save(states, finger, path, &err), &err);
+    expect_ok(dra_states_load(s->t.module->state, finger, path, &back, &err), &err);
+    read_some(s, r, back, 9, T - 9, y);
+    expect_same_reading(s, &whole, y, back);
+    dra_states_destroy(states);
+    dra_states_destroy(back);
+    dra_reader_destroy(r);
+    unlink(path);
+    free(y);
+    outcome_free(&s->t, &whole);
+}
+
+static double largest_live(const setting *s, const dra_states *states)
+{
+    double largest = 0;
+    for (int i = 0; i < dra_specs_count(s->t.module->state); i++)
+        for (int64_t b = 0; b < B; b++) {
+            const size_t n = dra_states_size(states, i, b);
+            dra_real    *v = malloc((n + 1) * sizeof *v);
+            dra_states_read(states, i, b, v, n, NULL);
+            for (size_t k = 0; k < n; k++) largest = fmax(largest, fabs((double)v[k]));
+            free(v);
+        }
+    return largest;
+}
+
+/* Many steps; memory/test_soak takes more of them, for fewer rows. */
+void long_runs_stay_flat(setting *s)
+{
+    const int64_t steps = 20000;
+    dra_error     err = {0};
+    dra_reader   *r = make_reader(s);
+    dra_states   *states = NULL;
+    dra_real     *x = numbers(&s->seed, B * 64 * s->t.C, 1);
+    const size_t  bytes = (size_t)(B * s->t.C) * sizeof *x;
+    size_t        live = 0, held = 0;
+    expect_ok(dra_states_create(s->t.module->state, B, &states, &err), &err);
+    for (int64_t t = 0; t < steps; t++) {
+        const dra_named in = {"x", x + t % 64 * B * s->t.C, bytes};
+        expect_ok(dra_reader_read(r, states, 1, NULL, 1, &in, &err), &err);
+        if (t == steps / 2) live = dra_states_bytes(states), held = dra_states_held(states);
+        if (s->row->bound > 0 && t % 1000 == 999)
+            assert_true(largest_live(s, states) <= s->row->bound);
+    }
+    const dra_real *y = dra_reader_result(r, "y");
+    for (int64_t i = 0; i < B * s->t.C; i++) assert_true(isfinite((double)y[i]));
+    assert_int_equal(dra_states_bytes(states), live);
+    assert_int_equal(dra_states_held(states), held);
+    assert_true(dra_reader_programs(r) <= 4);
+    dra_states_destroy(states);
+    dra_reader_destroy(r);
+    free(x);
+}
