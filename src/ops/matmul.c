@@ -1,9 +1,12 @@
 /* matmul: y = a b for matrices in the last two axes, leading axes broadcast against each other.
  *   a (..., M, K)   b (..., K, N)   y (..., M, N)   y_mn = sum_k a_mk b_kn, 0 for K = 0
  * Gradient: da = dy b^T, db = a^T dy, summed over the leading axes along which a or b was repeated.
- * linear: y = x w^T + b, made of one matmul over all rows of x.
+ * linear: y = x w^T + b, one matmul over all rows of x, to whose tiles b (N) is added while they
+ * are in the cache: the node's third input.
  * An operand may be stored in bf16 or f16: it is widened while it is read, its gradient is real.
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
+#include <assert.h>
+
 #include "ops/common.h"
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
@@ -54,6 +57,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "a %s, b %s: leading axes do not broadcast", a_text,
                            b_text);
     *out = (dra_type){DRA_REAL, with_matrix(lead, M, N)};
+    assert(n->n_in == 2 || dra_shape_equal(&dra_type_of(g, n->in[2])->shape, &DRA_SHAPE(N)));
     return DRA_OK;
 }
 
@@ -93,6 +97,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     const dra_value db = attr->db_as_turned ? turn(g, product(g, turn(g, up), a, plain))
                                             : product(g, turn(g, a), up, plain);
     dx[1] = dra_unbroadcast(g, db, b_shape);
+    if (n->n_in == 3) dx[2] = dra_unbroadcast(g, dy[0], dra_shape_of(g, n->in[2]));
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
@@ -135,6 +140,20 @@ static int64_t matrix_offset(const dra_tensor *x, const dra_shape *y, int64_t i)
     return offset;
 }
 
+/* To a tile of y that starts at this column. */
+static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
+{
+    const dra_tensor *b = &c->in[2];
+    const real       *from = (const real *)b->data + column * b->stride[0];
+    for (int64_t i = 0; i < m->M; i++) {
+        real *y = m->c + i * m->c_row;
+        if (b->stride[0] == 1)
+            c->simd->add(m->N, y, from, y);
+        else
+            for (int64_t j = 0; j < m->N; j++) y[j] += from[j * b->stride[0]];
+    }
+}
+
 /* Neighbouring tiles share columns of b, usually the larger operand. */
 static void tile(const dra_call *c, int64_t i)
 {
@@ -164,6 +183,7 @@ static void tile(const dra_call *c, int64_t i)
         m.b = dra_element(b->data, b->dtype, b_at);
     }
     c->simd->gemm(&m);
+    if (c->n_in == 3) add_bias(c, &m, column);
 }
 
 static dra_cost cost(const dra_call *c)
@@ -175,7 +195,7 @@ static dra_cost cost(const dra_call *c)
 }
 
 const dra_op     dra_op_matmul = {.name = "matmul",
-                                  .n_in = 2,
+                                  .n_in = DRA_MANY,
                                   .n_out = 1,
                                   .attr_size = sizeof(matmul_attr),
                                   .infer = infer,
@@ -223,7 +243,6 @@ dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
     const matmul_attr attr = {true, dra_graph_precision(g)};
-    const dra_value   y = product(g, fold_rows(g, x), turn(g, w), attr);
-    if (b.id) return dra_reshape(g, dra_add(g, y, b), shape);
-    return dra_reshape(g, y, shape);
+    const dra_value   in[] = {fold_rows(g, x), turn(g, w), b};
+    return dra_reshape(g, dra_add_op(g, &dra_op_matmul, b.id ? 3 : 2, in, &attr), shape);
 }
