@@ -139,6 +139,8 @@ typedef struct dra_simd {
     /* y = e^(x - m), returns the sum; y may be x; exactly 0 for arguments far below. An element of
      * y depends on x - m alone. */
     dra_real (*exp_sum)(int64_t n, const dra_real *x, dra_real m, dra_real *y);
+    /* The same of s x; exp_sum() is the one with s = 1, bit for bit. */
+    dra_real (*exp_scaled)(int64_t n, const dra_real *x, dra_real s, dra_real m, dra_real *y);
     void (*scale)(int64_t n, dra_real s, dra_real *x);                   /* x *= s   */
     void (*axpy)(int64_t n, dra_real s, const dra_real *x, dra_real *y); /* y += s x */
 

@@ -55,10 +55,15 @@ static dra_real exponential(dra_real x)
 #endif
 }
 
+static dra_real exp_scaled(int64_t n, const dra_real *x, dra_real s, dra_real m, dra_real *y)
+{
+    for (int64_t i = 0; i < n; i++) y[i] = exponential(s * x[i] - m);
+    return sum(n, y);
+}
+
 static dra_real exp_sum(int64_t n, const dra_real *x, dra_real m, dra_real *y)
 {
-    for (int64_t i = 0; i < n; i++) y[i] = exponential(x[i] - m);
-    return sum(n, y);
+    return exp_scaled(n, x, 1, m, y);
 }
 
 static dra_real log_sum(int64_t n, const dra_real *x, dra_real *m)
@@ -260,6 +265,7 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .sum = sum,
                                .max = max,
                                .exp_sum = exp_sum,
+                               .exp_scaled = exp_scaled,
                                .scale = scale,
                                .axpy = axpy,
                                .add = add,

@@ -89,16 +89,22 @@ static inline vf first_of(vf v, int64_t n)
     return n >= LANES ? v : pick(first_lanes(n), v, vset(0));
 }
 
-static float exp_sum(int64_t n, const float *x, float m, float *y)
+static ALWAYS_INLINE float exp_scaled(int64_t n, const float *x, float scaled, float m, float *y)
 {
-    const vf zero = vset(0), shift = vset(m);
+    const vf zero = vset(0), shift = vset(-m), times = vset(scaled);
     vf       s[SUMS] = {zero, zero, zero, zero};
     for (int64_t i = 0; i < n; i += LANES) {
-        const vf e = first_of(v_exp(load_some(x + i, n - i, shift) - shift), n - i);
+        const vf at = vfma(load_some(x + i, n - i, zero), times, shift);
+        const vf e = first_of(v_exp(at), n - i);
         store_some(y + i, n - i, e);
         add_in_turn(s, e);
     }
     return fold_sums(s);
+}
+
+static float exp_sum(int64_t n, const float *x, float m, float *y)
+{
+    return exp_scaled(n, x, 1, m, y);
 }
 
 static float moments(int64_t n, const float *x, float c, float *squares)
@@ -266,7 +272,8 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
 
 /* clang-format off */
 #define VECTOR_TABLE(level)                                                                        \
-    {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum, .scale = scale,        \
+    {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum,                        \
+     .exp_scaled = exp_scaled, .scale = scale,                                                     \
      .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
      .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
      .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \

@@ -68,7 +68,7 @@ static void open_block(const dra_attend_block *t, int64_t j0, work *w)
     for (int64_t r = 0; r < t->rows; r++) {
         real      *p = w->s + r * KEYS, *ds = w->ds + r * KEYS;
         const real sum = per_query(t, delta, r);
-        t->c->simd->exp_sum(KEYS, p, per_query(t, lse, r), p);
+        t->c->simd->exp_scaled(KEYS, p, t->factor, per_query(t, lse, r), p);
         if (t->a->dropout > 0) dra_attend_drop_row(&t->drop, t->q_pos[r], n, k_pos, factor);
         for (int64_t j = 0; j < KEYS; j++) {
             ds[j] = p[j] == 0 ? 0 : p[j] * (factor[j] * ds[j] - sum);

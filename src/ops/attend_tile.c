@@ -43,6 +43,13 @@ static real read_slope(const dra_call *c, int64_t h)
     return slopes ? ((const real *)slopes->data)[h * slopes->stride[0]] : 0;
 }
 
+/* Where nothing is added to q.k scale, and masked logits stay far below. */
+static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
+{
+    return a->scale >= 1e-6 && a->softcap == 0 && !dra_attend_option(c, DRA_ATTEND_BIAS) &&
+           !dra_attend_option(c, DRA_ATTEND_SLOPES);
+}
+
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
 {
     const dra_attend_attr *a = c->attr;
@@ -55,6 +62,7 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
     t.first = J;
     t.slope = read_slope(c, h);
+    t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
     if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
     for (int64_t r = 0; r < t.rows; r++) {
         t.lo[r] = bound(lo, b, t0 + r, J, 0);
@@ -128,7 +136,7 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     for (int64_t j = to; j < KEYS; j++) s[j] = (real)DRA_MASKED;
     if (n == 0) return;
     s += from;
-    t->c->simd->scale(n, (real)t->a->scale, s);
+    if (t->factor == 1) t->c->simd->scale(n, (real)t->a->scale, s);
     if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, bend ? bend + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))

@@ -61,9 +61,9 @@ static void absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real
             memset(s, 0, KEYS * sizeof *s);
             continue;
         }
-        const real now = top > m[r] ? top : m[r];
-        const real fade = exp(m[r] - now); /* 0 for the first block */
-        l[r] = l[r] * fade + simd->exp_sum(KEYS, s, now, s);
+        const real high = top * t->factor, now = high > m[r] ? high : m[r];
+        const real fade = now > m[r] ? exp(m[r] - now) : 1; /* 0 for the first block */
+        l[r] = l[r] * fade + simd->exp_scaled(KEYS, s, t->factor, now, s);
         m[r] = now;
         if (y && fade != 1) simd->scale(t->size.E, fade, y + r * t->size.E);
         if (t->a->dropout > 0) {

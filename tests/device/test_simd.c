@@ -104,6 +104,30 @@ static void exp_once(const dra_simd *simd, int64_t n, int p, int q, bool in_plac
     check_untouched(&y, in_place);
 }
 
+/* The same of s x, and for s = 1 the same bits. */
+static void takes_scaled_exponentials(const dra_simd *simd)
+{
+    static row x, y, z;
+    uint64_t   seed = 11;
+    for (int64_t n = 0; n <= LONGEST; n++) {
+        fill(&x, n, 1, -20, 1.25, &seed);
+        fill(&y, n, 0, 0, 0, &seed);
+        fill(&z, n, 2, 0, 0, &seed);
+        const dra_real one = simd->exp_scaled(n, x.at, 1, (dra_real)1.25, y.at);
+        assert_true(one == simd->exp_sum(n, x.at, (dra_real)1.25, z.at));
+        assert_memory_equal(y.at, z.at, (size_t)n * sizeof *y.at);
+        simd->exp_scaled(n, x.at, (dra_real)0.3, (dra_real)0.5, y.at);
+        for (int64_t i = 0; i < n; i++) {
+            const double want = exp((double)(dra_real)0.3 * (double)x.at[i] - 0.5);
+            near("exp of s x", n, (double)y.at[i], want,
+                 16 * tiny * want); /* of an argument to 6 */
+        }
+        check_untouched(&y, false);
+    }
+}
+
+static void exp_scaled(void **state) { for_each_level(takes_scaled_exponentials); }
+
 static void takes_exponentials(const dra_simd *simd)
 {
     for (int64_t n = 0; n <= LONGEST + 1; n++)
@@ -407,11 +431,17 @@ static void elements_keep_their_bits(void **state) { for_each_level(ignores_plac
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dot_and_sum),     cmocka_unit_test(max),
-        cmocka_unit_test(exp_sum),         cmocka_unit_test(exp_sum_far_out),
-        cmocka_unit_test(scale_and_axpy),  cmocka_unit_test(add_mul),
-        cmocka_unit_test(rows_of_results), cmocka_unit_test(moments),
-        cmocka_unit_test(adamw),           cmocka_unit_test(elements_keep_their_bits),
+        cmocka_unit_test(dot_and_sum),
+        cmocka_unit_test(max),
+        cmocka_unit_test(exp_sum),
+        cmocka_unit_test(exp_sum_far_out),
+        cmocka_unit_test(exp_scaled),
+        cmocka_unit_test(scale_and_axpy),
+        cmocka_unit_test(add_mul),
+        cmocka_unit_test(rows_of_results),
+        cmocka_unit_test(moments),
+        cmocka_unit_test(adamw),
+        cmocka_unit_test(elements_keep_their_bits),
     };
     return check_main("simd", NULL, 0, tests, COUNT(tests));
 }
