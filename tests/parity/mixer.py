@@ -15,8 +15,10 @@ from dra import Shape, Value, Values, struct, values
 Gamma = struct("Gamma", per=c_int, start=c_int, value=c_double, ranged=c_bool, range=c_double * 2,
                depth=c_double * 2, layer=c_int, layers=c_int, learn=c_int, share=c_bool)
 Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, window=c_int64,
-                gamma=Gamma, timescales=c_int64, per_head=c_bool, joined=c_bool, dim=c_int64,
-                head_norm=c_bool, steps=c_bool)
+                gamma=Gamma, joined=c_bool, dim=c_int64, head_norm=c_int, joint=c_int,
+                steps=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool, phi=c_int,
+                features=c_int64, normalise=c_int, decay=c_int, slots=c_int64, gate=c_int,
+                candidate=c_int, tau=c_double, tau_learned=c_bool, slot_decay=c_bool)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
                 bias=c_bool, shift=c_int, qk_norm=c_bool, rotary=c_bool, a=Memory, blend=c_int,
                 blend_value=c_double, b=Memory, norm=c_int, residual=c_int, memory_residual=c_bool,
