@@ -1,11 +1,11 @@
 /* moment: sums of outer products, read by features of the query (linear attention).
  *   S' = lambda S + f(k) v^T,   z' = lambda z + f(k),   y = f(q)^T S' / (f(q)^T z' + 1e-6)
- * f is elu(x) + 1, relu, e^x, random features of the softmax kernel (favor) or the identity; without
- * normalise there is no z and no denominator. e^x and favor keep S and z relative to e^mu with a
- * running maximum mu (H): mu' = max(mu + ln lambda, max_f a_f(k)), f = e^(a - mu'). The result does
- * not depend on mu, so it is a constant to the gradient.
- * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021: FAVOR+;
- * Sun et al. 2023: RetNet] */
+ * f is elu(x) + 1, relu, e^x, random features of the softmax kernel (favor) or the identity;
+ * without normalise there is no z and no denominator. e^x and favor keep S and z relative to e^mu
+ * with a running maximum mu (H): mu' = max(mu + ln lambda, max_f a_f(k)), f = e^(a - mu'). The
+ * result does not depend on mu, so it is a constant to the gradient.
+ * State S (H, F, E), z (H, F), max (H). [Katharopoulos et al. 2020; Choromanski et al. 2021:
+ * FAVOR+; Sun et al. 2023: RetNet] */
 #include <math.h>
 
 #include "memory/lambda.h"

@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#define ALL "append, ema, ssm, gru, lstm, moment, delta, wkv, slots"
+#define STREAMS "time, window, slots-own, slots-all, pooled, none, joint"
 #define SIZES .dim = 12, .heads = 3
 
 typedef struct bad {
@@ -27,18 +29,14 @@ static void expect_all_refused(size_t n, const bad *cases)
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static const bad names[] = {
-    {{SIZES, .a = {"emma"}},
-     DRA_ERR_NAME,
-     "memory is emma, expected one of append, ema, ssm, gru, lstm, moment, delta, wkv, slots"},
-    {{SIZES, .a = {""}},
-     DRA_ERR_NAME,
-     "memory is , expected one of append, ema, ssm, gru, lstm, moment, delta, wkv, slots"},
+    {{SIZES, .a = {"emma"}}, DRA_ERR_NAME, "memory is emma, expected one of " ALL},
+    {{SIZES, .a = {""}}, DRA_ERR_NAME, "memory is , expected one of " ALL},
     {{SIZES, .a = {.memory = "a memory with a name of more than forty letters"}},
      DRA_ERR_NAME,
-     "memory is a memory with a name of more than forty , expected one of append, ema, ssm, gru, lstm, moment, delta, wkv, slots"},
+     "memory is a memory with a name of more than forty , expected one of " ALL},
     {{SIZES, .blend = DRA_BLEND_LEARNED, .b = {"rnn"}},
      DRA_ERR_NAME,
-     "memory is rnn, expected one of append, ema, ssm, gru, lstm, moment, delta, wkv, slots"},
+     "memory is rnn, expected one of " ALL},
     {{SIZES, .a = {.retrieval = "tme"}},
      DRA_ERR_NAME,
      "retrieval of append is tme, expected one of time, window, none"},
@@ -50,13 +48,13 @@ static const bad names[] = {
      "retrieval of append is joint, expected one of time, window, none"},
     {{SIZES, .a = {"ema", .retrieval = "formula"}},
      DRA_ERR_NAME,
-     "retrieval of ema is formula, expected one of time, window, slots-own, slots-all, pooled, none, joint"},
+     "retrieval of ema is formula, expected one of " STREAMS},
     {{SIZES, .a = {"ema", .retrieval = "slots"}},
      DRA_ERR_NAME,
-     "retrieval of ema is slots, expected one of time, window, slots-own, slots-all, pooled, none, joint"},
+     "retrieval of ema is slots, expected one of " STREAMS},
     {{SIZES, .a = {"gru", .retrieval = "formula"}},
      DRA_ERR_NAME,
-     "retrieval of gru is formula, expected one of time, window, slots-own, slots-all, pooled, none, joint"},
+     "retrieval of gru is formula, expected one of " STREAMS},
     {{SIZES, .a = {"wkv", .retrieval = "time"}},
      DRA_ERR_NAME,
      "retrieval of wkv is time, expected one of formula"},
