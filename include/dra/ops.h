@@ -356,6 +356,74 @@ typedef struct dra_gru_cell {
 DRA_API void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark,
                      dra_value *h, dra_value *last);
 
+/* Sums of outer products that fade, read by queries:
+ *   S_t = e^(l_t) S_{t-1} + k_t v_t^T,  z_t = e^(l_t) z_{t-1} + k_t,  y_t = S_t^T q_t
+ * and where normalised, y_t is divided by q_t.z_t + eps, but by no less than `least`. */
+typedef struct dra_moment_config {
+    dra_value q, k;       /* (B, T, H, F) */
+    dra_value v;          /* (B, T, H, E) */
+    dra_value l;          /* ln of the decay, <= 0: (B, T, H), or (H), or none: 0 */
+    dra_value S, z;       /* the first state, (B, H, F, E) and (B, H, F), or none: 0 */
+    dra_value mark;       /* or none */
+    bool      normalise;  /* without it there is no z */
+    double    eps, least; /* 0 or more */
+} dra_moment_config;
+
+/* y (B, T, H, E), 0 at pads. *S_last, *z_last: the state after the last token; each may be NULL.
+ * A sequence in parts gives equal results, not the same bits. */
+DRA_API dra_value dra_moment(dra_graph *g, const dra_moment_config *config, dra_value *S_last,
+                             dra_value *z_last);
+
+/* Writes only what the key does not recall yet, the delta rule:
+ *   S' = e^(l_t) S_{t-1},  S_t = S' + k_t (b_t (v_t - S'^T k_t))^T,  y_t = S_t^T q_t
+ * bounded for |k| = 1 and 0 < b < 1. */
+typedef struct dra_delta_config {
+    dra_value q, k; /* (B, T, H, F) */
+    dra_value v;    /* (B, T, H, E) */
+    dra_value b;    /* (B, T, H): strength of the writes */
+    dra_value l;    /* ln of the decay, as above */
+    dra_value S;    /* the first state, (B, H, F, E), or none: 0 */
+    dra_value mark; /* or none */
+} dra_delta_config;
+
+/* y (B, T, H, E), 0 at pads. *S_last: the state after the last token; may be NULL. A sequence in
+ * parts gives equal results, not the same bits. */
+DRA_API dra_value dra_delta(dra_graph *g, const dra_delta_config *config, dra_value *S_last);
+
+/* The running maximum of exponents under decay, by which sums of e^x are kept in range:
+ *   mu_t = max(mu_{t-1} + l_t, top_t),  shift_t = (mu_{t-1} - mu_t) + l_t <= 0
+ *   top (B, T, H)   l as above   start (B, H) or none: -1e30
+ * Returns mu (B, T, H); *shift (B, T, H) is the decay of what is kept divided by e^mu; *last (B, H)
+ * is mu behind the last token; both may be NULL. A pad keeps mu, with shift 0; a reset takes -1e30
+ * for mu_{t-1}. No gradient but that of l in shift: results must not depend on the choice of mu. */
+DRA_API dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value start,
+                                  dra_value mark, dra_value *shift, dra_value *last);
+
+/* S slots for each head, drawn towards each token, and a softmax over them:
+ *   P_t,i = e^(l_t,i) P_t-1,i + u_t,i k_t,   Q_t,i = e^(l_t,i) Q_t-1,i + u_t,i v_t
+ *   y_t = sum_i a_t,i Q_t,i,   a_t = softmax_i(q_t.P_t,i / sqrt(D))
+ * u is 1 - e^l for slots that stay in the hull of what was written; it is given beside l because
+ * it cannot be had from it exactly, and is free to the gradient. */
+typedef enum dra_slots_read {
+    DRA_READ_OWN,   /* each head's query over its own S slots */
+    DRA_READ_ALL,   /* over those of all heads, H S of them */
+    DRA_READ_POOLED /* one softmax over all pairs of a head's query and one of its own slots */
+} dra_slots_read;
+
+typedef struct dra_slots_config {
+    dra_value      q, k; /* (B, T, H, D) */
+    dra_value      v;    /* (B, T, H, E) */
+    dra_value      l, u; /* (B, T, H, S) or (H, S), l <= 0, 0 <= u <= 1; l = -1e4: e^l is 0 */
+    dra_value      P, Q; /* the first slots, (B, H, S, D) and (B, H, S, E), or none: 0 */
+    dra_value      mark; /* or none */
+    dra_slots_read read;
+} dra_slots_config;
+
+/* y (B, T, H, E), pooled (B, T, 1, E); 0 at pads. *P_last, *Q_last: the slots after the last token;
+ * each may be NULL. A sequence in parts gives equal results, not the same bits. */
+DRA_API dra_value dra_slots(dra_graph *g, const dra_slots_config *config, dra_value *P_last,
+                            dra_value *Q_last);
+
 /* ---- optimizer ------------------------------------------------------------------------------- */
 
 /* sqrt of the sum of squares over all values: a real scalar. No gradient. */

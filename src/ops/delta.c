@@ -1,0 +1,243 @@
+/* delta: writes only what the key does not recall yet. [Schlag et al. 2021; Yang et al. 2024:
+ * Parallelizing linear transformers with the delta rule over sequence length]
+ *   S' = e^(l_t) S_{t-1},  w_t = v_t - S'^T k_t,  S_t = S' + k_t (b_t w_t)^T,  y_t = S_t^T q_t
+ * A chunk of tokens at once, its first state S_0, with D, p, last and fade of chunk.h and o, which
+ * multiplies by elements or rows: what token t misses depends on the writes of the chunk before it,
+ *   w = v - p o (k S_0) - A (b o w),  A = (k k^T) o D below the diagonal
+ * solved forwards. Row by row this repeats the sums of the recurrence, bounded for |k| = 1 and
+ * 0 < b < 1; no inverse is formed. With the writes u = b o w
+ *   y = G u + p o (q S_0),  G = (q k^T) o D,   S = S_0 + fade S_0 + k^T (last o u)
+ * A tile is one head of one row of the batch. w and the states before each chunk are outputs, for
+ * the gradient (delta_back.c), which reads w in the place of v. */
+#include "ops/delta.h"
+
+enum { Q, K, V, B, OPTIONS };
+enum { Y, LAST, MISS, BORDERS, OUTPUTS };
+
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const int64_t *q = dra_type_of(g, n->in[Q])->shape.dim;
+    const int64_t  E = dra_type_of(g, n->in[V])->shape.dim[3];
+    out[Y] = out[MISS] = *dra_type_of(g, n->in[V]);
+    out[LAST] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], q[3], E)};
+    out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(q[0], q[2], dra_chunks(q[1]), q[3], E)};
+    return DRA_OK;
+}
+
+void dra_delta_strengths(const dra_chunk *k, const dra_tensor *b, real *to)
+{
+    for (int64_t t = 0; t < k->n; t++)
+        to[t] = dra_chunk_pad(k, t) ? 0 : *dra_recur_at(b, k->b, k->t + t, k->h);
+}
+
+void dra_delta_overlaps(const dra_chunk *k, const dra_decay *d, int64_t W, dra_block a, dra_block b,
+                        real *A)
+{
+    dra_chunk_pairs(k->simd, k->n, W, a, b, A);
+    dra_decay_apply(d, k->simd, NULL, A);
+    for (int64_t t = 0; t < k->n; t++) A[t * DRA_CHUNK + t] = 0;
+}
+
+/* ---- solutions: halves, and what one adds to the other: nearly all is products --------------- */
+
+enum { FEW = 4 }; /* rows solved one by one */
+
+static dra_block part_of(dra_block m, int64_t row, int64_t col)
+{
+    return (dra_block){m.at + row * m.row + col * m.col, m.row, m.col};
+}
+
+void dra_delta_solve(const dra_simd *simd, int64_t n, int64_t E, dra_block N, dra_block x)
+{
+    const int64_t   half = n / 2;
+    const dra_block rest = part_of(x, half, 0);
+    for (int64_t t = 1; t < n && n <= FEW; t++)
+        for (int64_t s = 0; s < t; s++)
+            simd->axpy(E, N.at[t * N.row + s], x.at + s * x.row, x.at + t * x.row);
+    if (n <= FEW) return;
+    dra_delta_solve(simd, half, E, N, x);
+    dra_block_multiply(simd, n - half, E, half, part_of(N, half, 0), x, rest, true);
+    dra_delta_solve(simd, n - half, E, part_of(N, half, half), rest);
+}
+
+void dra_delta_solve_back(const dra_simd *simd, int64_t n, int64_t E, dra_block N, dra_block x)
+{
+    const int64_t   half = n / 2;
+    const dra_block rest = part_of(x, half, 0), left = dra_block_turned(part_of(N, half, 0));
+    for (int64_t t = n - 1; t > 0 && n <= FEW; t--)
+        for (int64_t s = 0; s < t; s++)
+            simd->axpy(E, N.at[t * N.row + s], x.at + t * x.row, x.at + s * x.row);
+    if (n <= FEW) return;
+    dra_delta_solve_back(simd, n - half, E, part_of(N, half, half), rest);
+    dra_block_multiply(simd, half, E, n - half, left, rest, x, true);
+    dra_delta_solve_back(simd, half, E, N, x);
+}
+
+/* ---- one chunk ------------------------------------------------------------------------------- */
+
+typedef struct walk {
+    const dra_call       *c;
+    const dra_delta_attr *a;
+    int64_t               F, E;
+    real                 *S;                     /* the state */
+    real                 *room;                  /* scratch: rows of a chunk, see below */
+    dra_block             q, k, v, miss, writes; /* of the chunk */
+    dra_decay             d;
+    real                  b[DRA_CHUNK], A[DRA_CHUNK * DRA_CHUNK]; /* A, then G */
+} walk;
+
+/* Rows of a chunk in scratch: two of width F, then three of width E. */
+static int64_t scratch_of(int64_t F, int64_t E)
+{
+    return dra_div_up(F * E + DRA_CHUNK * (2 * F + 3 * E), 16) * 16;
+}
+
+static void open_chunk(walk *w, const dra_chunk *k)
+{
+    const dra_call *c = w->c;
+    real           *wide = w->room + DRA_CHUNK * 2 * w->F;
+    w->q = dra_chunk_rows(k, &c->in[Q], w->room);
+    w->k = dra_chunk_rows(k, &c->in[K], w->room + DRA_CHUNK * w->F);
+    w->v = dra_chunk_rows(k, &c->in[V], wide);
+    w->miss = dra_chunk_out(k, &c->out[MISS], wide + DRA_CHUNK * w->E);
+    w->writes = (dra_block){wide + DRA_CHUNK * 2 * w->E, w->E, 1};
+    dra_delta_strengths(k, &c->in[B], w->b);
+    dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
+}
+
+/* w and u. */
+static void encode(walk *w, const dra_chunk *k)
+{
+    const dra_simd *simd = k->simd;
+    const dra_block S = {w->S, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
+    real            minus[DRA_CHUNK];
+    for (int64_t t = 0; t < k->n; t++) minus[t] = -w->b[t];
+    dra_delta_overlaps(k, &w->d, w->F, w->k, w->k, w->A);
+    for (int64_t t = 0; t < k->n; t++)
+        simd->mul(t, w->A + t * DRA_CHUNK, minus, w->A + t * DRA_CHUNK);
+    dra_block_multiply(simd, k->n, w->E, w->F, w->k, S, w->miss, false);
+    for (int64_t t = 0; t < k->n; t++) {
+        real *row = w->miss.at + t * w->miss.row;
+        simd->combine(w->E, 1, w->v.at + t * w->v.row, w->d.p[t], row, 0, row);
+    }
+    dra_delta_solve(simd, k->n, w->E, N, w->miss);
+    dra_block_scaled(simd, k->n, w->E, w->b, w->miss, w->writes.at);
+}
+
+static void retrieve(walk *w, const dra_chunk *k)
+{
+    const dra_tensor *y = &w->c->out[Y];
+    const dra_block   S = {w->S, w->E, 1};
+    if (!y->data) return;
+    const dra_block to = dra_chunk_out(k, y, NULL);
+    dra_chunk_pairs(k->simd, k->n, w->F, w->q, w->k, w->A);
+    dra_decay_apply(&w->d, k->simd, NULL, w->A);
+    dra_block_multiply(k->simd, k->n, w->E, w->F, w->q, S, to, false);
+    if (!w->d.plain) dra_block_scale(k->simd, k->n, w->E, w->d.p, to);
+    dra_chunk_below(k->simd, k->n, w->E, w->A, w->writes, to, true);
+}
+
+static void remember(walk *w, const dra_chunk *k)
+{
+    const dra_block S = {w->S, w->E, 1};
+    if (!w->d.plain) {
+        k->simd->axpy(w->F * w->E, w->d.fade, w->S, w->S);
+        dra_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
+    }
+    dra_block_multiply(k->simd, w->F, w->E, k->n, dra_block_turned(w->k), w->writes, S, true);
+}
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+static size_t scratch(const dra_call *c)
+{
+    const int64_t each = scratch_of(dra_last(&c->in[Q]), dra_last(&c->in[V]));
+    return (size_t)(dra_chunk_tiles(c) * each) * sizeof(real);
+}
+
+static void tile(const dra_call *c, int64_t number)
+{
+    const dra_delta_attr *a = c->attr;
+    const int64_t        *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
+    const dra_tensor     *borders = &c->out[BORDERS];
+    walk                  w;
+    w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
+    w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
+    real     *spare = w.room + DRA_CHUNK * (2 * w.F + 3 * w.E);
+    dra_chunk k = {.simd = c->simd, .b = number / H, .h = number % H};
+    w.S = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[LAST], w.F * w.E, spare);
+    for (int64_t i = 0; i < dra_chunks(T); i++) {
+        k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
+        if (borders->data) dra_recur_copy(w.F * w.E, w.S, dra_recur_at(borders, k.b, k.h, i));
+        open_chunk(&w, &k);
+        encode(&w, &k);
+        retrieve(&w, &k);
+        if (c->out[LAST].data || i + 1 < dra_chunks(T)) remember(&w, &k);
+    }
+}
+
+/* ---- the op ---------------------------------------------------------------------------------- */
+
+static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    const dra_delta_attr *a = n->attr;
+    dra_delta_attr        b;
+    dra_value             in[DRA_DELTA_BACK_OPTIONS + 3], none = {0};
+    int                   m = DRA_DELTA_BACK_OPTIONS;
+    in[DRA_DELTA_BACK_Q] = n->in[Q];
+    in[DRA_DELTA_BACK_K] = n->in[K];
+    in[DRA_DELTA_BACK_B] = n->in[B];
+    in[DRA_DELTA_BACK_MISS] = n->out[MISS];
+    in[DRA_DELTA_BACK_BORDERS] = n->out[BORDERS];
+    in[DRA_DELTA_BACK_DY] = dra_recur_upstream(g, dy[Y], n->out[Y]);
+    b.S = dra_chunk_append(dy[LAST], in, &m);
+    b.l = dra_chunk_append(a->l ? n->in[a->l] : none, in, &m);
+    b.mark = dra_chunk_append(a->mark ? n->in[a->mark] : none, in, &m);
+    const dra_node *back = dra_node_add(g, &dra_op_delta_back, m, in, &b);
+    if (!back) return;
+    for (int i = Q; i <= B; i++) dx[i] = back->out[i];
+    if (a->l) dx[a->l] = back->out[DRA_DELTA_DL];
+    if (a->S) dx[a->S] = back->out[DRA_DELTA_DS];
+}
+
+/* Pairs of tokens s <= t inside chunks: A and G over F, the solution and G u over E; three products
+ * of a token with F E numbers of the state. */
+static dra_cost cost(const dra_call *c)
+{
+    const double F = (double)dra_last(&c->in[Q]), E = (double)dra_last(&c->in[V]);
+    const double pairs = dra_chunk_pair_count(c), tokens = (double)dra_rows(&c->in[Q]);
+    return (dra_cost){2 * (pairs * 2 * (F + E) + tokens * 3 * F * E), dra_call_bytes(c)};
+}
+
+const dra_op     dra_op_delta = {.name = "delta",
+                                 .n_in = DRA_MANY,
+                                 .n_out = OUTPUTS,
+                                 .layout = DRA_LAYOUT_ROWS,
+                                 .attr_size = sizeof(dra_delta_attr),
+                                 .infer = infer,
+                                 .gradient = gradient,
+                                 .cost = cost};
+const dra_kernel dra_cpu_delta = {
+    &dra_op_delta, DRA_REALS | DRA_BIT(DRA_I32), dra_chunk_tiles, tile, NULL, scratch};
+
+/* ---- builder --------------------------------------------------------------------------------- */
+
+dra_value dra_delta(dra_graph *g, const dra_delta_config *m, dra_value *S_last)
+{
+    dra_chunk_inputs x = {m->q, m->k, m->v, m->l, m->S, m->mark};
+    dra_value        in[OPTIONS + 3] = {m->q, m->k, m->v, m->b};
+    int              n = OPTIONS;
+    if (S_last) *S_last = (dra_value){0};
+    if (!dra_chunk_check(g, "delta", &x) || !dra_check_values(g, "delta", 1, &m->b))
+        return (dra_value){0};
+    const int64_t *q = dra_type_of(g, m->q)->shape.dim;
+    if (!dra_recur_expect(g, "delta", "b", m->b, DRA_REAL, DRA_SHAPE(q[0], q[1], q[2])))
+        return (dra_value){0};
+    dra_delta_attr a;
+    a.l = dra_chunk_append(x.l, in, &n);
+    a.S = dra_chunk_append(m->S, in, &n);
+    a.mark = dra_chunk_append(m->mark, in, &n);
+    const dra_node *node = dra_node_add(g, &dra_op_delta, n, in, &a);
+    if (node && S_last) *S_last = node->out[LAST];
+    return node ? node->out[Y] : (dra_value){0};
+}
