@@ -157,6 +157,7 @@ typedef struct dra_memory_sizes {
     int64_t                  C, H, D, E;
     int                      streams;
     dra_stream               stream[2];
+    bool                     shows_items; /* someone besides the retrieval reads the items: Law 5 */
     const dra_memory_config *config;
 } dra_memory_sizes;
 
@@ -195,6 +196,8 @@ struct dra_memory {
     int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
                 dra_value *code);
     uint32_t options; /* bits of the options it takes, see below */
+    /* Whether the chunk function serves this configuration; NULL: always. */
+    bool (*fuses)(const dra_memory_sizes *s);
 };
 
 /* Options of dra_memory_config that only some memories have; others refuse them. */

@@ -169,6 +169,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .E = E,
                                   .streams = 2,
                                   .stream = {{"k", D}, {"v", E}},
+                                  .shows_items = mixer->memory_residual,
                                   .config = &b->config};
     if (config->joined) {
         b->sizes.streams = 1;
@@ -271,9 +272,15 @@ static dra_value normalise(dra_graph *g, const dra_branch *b, const dra_value *p
 /* The value side of the memory after each token, (B, T, H, E): the mean over slots. */
 static dra_value value_side(dra_graph *g, dra_value item)
 {
-    if (dra_graph_failed(g) || dra_shape_of(g, item).rank < 5) return item;
+    if (dra_graph_failed(g) || !item.id || dra_shape_of(g, item).rank < 5) return item;
     const int64_t S = dra_shape_of(g, item).dim[3];
     return dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
+}
+
+static bool fuses(const dra_branch *b)
+{
+    return b->memory->chunk && !b->config.steps &&
+           (!b->memory->fuses || b->memory->fuses(&b->sizes));
 }
 
 dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
@@ -286,11 +293,11 @@ dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_c
     c.mark = call->tokens.mark;
     feed(g, b, param, qkv, c.x);
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, param, x, c.code);
-    if (b->memory->chunk && !b->config.steps)
+    if (fuses(b))
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
-    split(g, b, param, r.item);
+    if (!r.y.id) split(g, b, param, r.item);
     *memory = value_side(g, r.item[1]);
     const dra_read_call read = {.sizes = &b->sizes,
                                 .tokens = &call->tokens,

@@ -54,5 +54,25 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
                              DRA_SHAPE(-1, s->H, s->E));
 }
 
-const dra_memory dra_memory_delta = {"delta", retrievals, check, declare,
-                                     step,    NULL,       code,  .options = DRA_OPTION_DECAY};
+static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const bool             fixed = c->sizes->config->decay == DRA_DECAY_FIXED;
+    const dra_delta_config config = {.q = dra_unit(g, c->q, 1e-12),
+                                     .k = dra_unit(g, c->x[0], 1e-12),
+                                     .v = c->x[1],
+                                     .b = c->code[0],
+                                     .l = fixed ? dra_log_sigmoid(g, c->param[1]) : c->code[1],
+                                     .S = c->state[0],
+                                     .mark = c->mark};
+    r->item[0] = c->x[0];
+    r->item[1] = dra_delta(g, &config, &r->state[0]);
+}
+
+const dra_memory dra_memory_delta = {.name = "delta",
+                                     .retrievals = retrievals,
+                                     .check = check,
+                                     .declare = declare,
+                                     .step = step,
+                                     .chunk = chunk,
+                                     .code = code,
+                                     .options = DRA_OPTION_DECAY};

@@ -13,7 +13,7 @@
 
 static const char *const retrievals[] = {"formula", NULL};
 
-static const double NOTHING = -1e30, LEAST = 1e-30;
+static const double NOTHING = -1e30, LEAST = 1e-30, SMALL = 1e-6;
 
 static bool normalised(const dra_memory_sizes *s)
 {
@@ -140,12 +140,55 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         r->state[1] = dra_reshape(g, sum, DRA_SHAPE(-1, s->H, features(s)));
         y = dra_div(g, y,
                     exponential(s) ? dra_maximum(g, den, dra_number(g, LEAST))
-                                   : dra_affine(g, den, 1, 1e-6));
+                                   : dra_affine(g, den, 1, SMALL));
     }
     r->item[0] = c->x[0];
     r->item[1] = dra_reshape(g, y, DRA_SHAPE(-1, s->H, s->E));
 }
 
-const dra_memory dra_memory_moment = {
-    "moment", retrievals, check, declare,
-    step,     NULL,       code,  .options = DRA_OPTION_PHI | DRA_OPTION_DECAY};
+/* Features relative to the running maximum; l becomes what S and z fade by. */
+static void measure(dra_graph *g, const dra_memory_call *c, dra_value *q, dra_value *k,
+                    dra_value *l, dra_value *last)
+{
+    const dra_shape s = dra_shape_of(g, *k); /* (B, T, H, F) */
+    const dra_shape each = DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2]);
+    dra_shape       column = s;
+    dra_value       shift;
+    column.dim[3] = 1;
+    const dra_value high = dra_reshape(g, top(g, *k), each);
+    const dra_value mu = dra_running_top(g, high, *l, c->state[2], c->mark, &shift, last);
+    const dra_value above = dra_sub(g, *k, dra_stop_gradient(g, dra_reshape(g, mu, column)));
+    *k = dra_exp(g, dra_minimum(g, above, dra_number(g, 0))); /* a pad may lie above */
+    *q = dra_exp(g, dra_sub(g, *q, top(g, *q)));
+    *l = shift;
+}
+
+static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    dra_value               k = phi(g, c, c->x[0]), q = phi(g, c, c->q), l = c->code[0];
+    if (dra_graph_failed(g)) return;
+    if (s->config->decay == DRA_DECAY_FIXED) l = dra_log_sigmoid(g, c->param[0]);
+    if (exponential(s)) measure(g, c, &q, &k, &l, &r->state[2]);
+    const dra_moment_config config = {.q = q,
+                                      .k = k,
+                                      .v = c->x[1],
+                                      .l = l,
+                                      .S = c->state[0],
+                                      .z = normalised(s) ? c->state[1] : (dra_value){0},
+                                      .mark = c->mark,
+                                      .normalise = normalised(s),
+                                      .eps = exponential(s) ? 0 : SMALL,
+                                      .least = exponential(s) ? LEAST : 0};
+    r->item[0] = c->x[0];
+    r->item[1] = dra_moment(g, &config, &r->state[0], normalised(s) ? &r->state[1] : NULL);
+}
+
+const dra_memory dra_memory_moment = {.name = "moment",
+                                      .retrievals = retrievals,
+                                      .check = check,
+                                      .declare = declare,
+                                      .step = step,
+                                      .chunk = chunk,
+                                      .code = code,
+                                      .options = DRA_OPTION_PHI | DRA_OPTION_DECAY};

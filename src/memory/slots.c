@@ -5,7 +5,7 @@
  * candidate   token: (k, v)     gru: a GRU from the slot's own content
  * State P (H, S, D), Q (H, S, E). A slot never written is an item of zeros. */
 #include <math.h>
-#include <stdio.h>
+#include <string.h>
 
 #include "memory/cell.h"
 #include "memory/memory.h"
@@ -74,20 +74,46 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     dra_specs_add(state, prefix, &(dra_spec){"Q", DRA_SHAPE(s->H, S, s->E)});
 }
 
-/* ---- the weight of each write, u (B, T, H, S) ------------------------------------------------ */
+/* ---- gates: u, the weight of each write, and l = ln(1 - u), both (B, T, H, S) or (H, S) ------ */
 
-static dra_value routed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value z)
+enum { U, L };
+
+/* ln(1 - w), where 1 - w is the sum of the other weights if that is the smaller part. */
+static dra_value log_rest(dra_graph *g, int64_t S, dra_value w)
+{
+    const dra_value at = dra_arange(g, S);
+    const dra_value others = dra_not_equal(g, dra_reshape(g, at, DRA_SHAPE(S, 1)), at);
+    const dra_value rest = dra_matmul(g, w, dra_cast(g, others, DRA_REAL));
+    const dra_value half = dra_number(g, 0.5), least = dra_number(g, 1e-30);
+    const dra_value near = dra_log1p(g, dra_neg(g, dra_minimum(g, w, half)));
+    return dra_select(g, dra_greater(g, w, half), dra_log(g, dra_maximum(g, rest, least)), near);
+}
+
+static void fixed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value *out)
+{
+    const dra_value beta = p[cells(s)];
+    out[U] = dra_sigmoid(g, dra_neg(g, beta));
+    out[L] = dra_log_sigmoid(g, beta);
+}
+
+static void routed(dra_graph *g, const dra_memory_sizes *s, const dra_value *p, dra_value z,
+                   dra_value *out)
 {
     const double tau = s->config->tau > 0 ? s->config->tau : 4;
-    const int    at = cells(s) + fades(s);
-    if (s->config->tau_learned)
-        z = dra_mul(g, z, dra_reshape(g, dra_exp(g, p[at + 1]), DRA_SHAPE(s->H, 1)));
-    else
+    if (s->config->tau_learned) {
+        const dra_value log_tau = p[cells(s) + fades(s) + 1];
+        z = dra_mul(g, z, dra_reshape(g, dra_exp(g, log_tau), DRA_SHAPE(s->H, 1)));
+    } else {
         z = dra_affine(g, z, tau, 0);
+    }
     const dra_value w = dra_softmax(g, z);
-    if (!s->config->slot_decay) return w;
-    const dra_value beta = p[cells(s)]; /* u = 1 - gamma (1 - w) = (1 - gamma) + gamma w */
-    return dra_add(g, dra_sigmoid(g, dra_neg(g, beta)), dra_mul(g, dra_sigmoid(g, beta), w));
+    out[U] = w;
+    out[L] = log_rest(g, count(s), w);
+    if (!s->config->slot_decay) return;
+    dra_value decay[2]; /* 1 - gamma (1 - w) = (1 - gamma) + gamma w */
+    fixed(g, s, p, decay);
+    out[U] = dra_add(g, decay[U], dra_mul(g, dra_sigmoid(g, p[cells(s)]), w));
+    out[L] = dra_add(g, decay[L], out[L]);
 }
 
 static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
@@ -98,11 +124,13 @@ static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
     if (dra_graph_failed(g)) return 0;
     const dra_shape shape = dra_shape_of(g, x);
     z = dra_reshape(g, z, DRA_SHAPE(shape.dim[0], shape.dim[1], s->H, count(s)));
-    if (gate(s) == DRA_GATE_ROUTED)
-        out[0] = routed(g, s, param, z);
-    else /* 1 - sigmoid(z)^(1/8) */
-        out[0] = dra_neg(g, dra_expm1(g, dra_affine(g, dra_log_sigmoid(g, z), 1 / ROOT, 0)));
-    return 1;
+    if (gate(s) == DRA_GATE_ROUTED) {
+        routed(g, s, param, z, out);
+    } else { /* g = sigmoid(z)^(1/8) */
+        out[L] = dra_affine(g, dra_log_sigmoid(g, z), 1 / ROOT, 0);
+        out[U] = dra_neg(g, dra_expm1(g, out[L]));
+    }
+    return 2;
 }
 
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
@@ -112,7 +140,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value         u = gate(s) == DRA_GATE_FIXED
                                     ? dra_reshape(g, dra_sigmoid(g, dra_neg(g, c->param[cells(s)])),
                                                   DRA_SHAPE(s->H, S, 1))
-                                    : dra_reshape(g, c->code[0], DRA_SHAPE(-1, s->H, S, 1));
+                                    : dra_reshape(g, c->code[U], DRA_SHAPE(-1, s->H, S, 1));
     for (int i = 0; i < s->streams; i++) {
         const dra_value old = c->state[i];
         const dra_value new = cells(s) ? dra_cell_gru(g, c, i, c->x[i], old)
@@ -122,6 +150,38 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     }
 }
 
-const dra_memory dra_memory_slots = {
-    "slots", retrievals, check, declare,
-    step,    NULL,       code,  .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS};
+/* Token candidates in chunks, which read their slots themselves. */
+static bool fuses(const dra_memory_sizes *s)
+{
+    return !cells(s) && !s->shows_items && strcmp(s->config->retrieval, "joint") != 0;
+}
+
+static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const char             *how = s->config->retrieval;
+    dra_value               gates[2] = {c->code[U], c->code[L]};
+    if (gate(s) == DRA_GATE_FIXED) fixed(g, s, c->param, gates);
+    const dra_slots_config config = {.q = c->q,
+                                     .k = c->x[0],
+                                     .v = c->x[1],
+                                     .l = gates[L],
+                                     .u = gates[U],
+                                     .P = c->state[0],
+                                     .Q = c->state[1],
+                                     .mark = c->mark,
+                                     .read = strcmp(how, "slots-own") == 0   ? DRA_READ_OWN
+                                             : strcmp(how, "slots-all") == 0 ? DRA_READ_ALL
+                                                                             : DRA_READ_POOLED};
+    r->y = dra_slots(g, &config, &r->state[0], &r->state[1]);
+}
+
+const dra_memory dra_memory_slots = {.name = "slots",
+                                     .retrievals = retrievals,
+                                     .check = check,
+                                     .declare = declare,
+                                     .step = step,
+                                     .chunk = chunk,
+                                     .code = code,
+                                     .fuses = fuses,
+                                     .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS};
