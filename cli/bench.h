@@ -70,6 +70,10 @@ void bench_gru_time(bench_work *w, const int64_t *size);
 void bench_ema_time(bench_work *w, const int64_t *size);
 void bench_append_time(bench_work *w, const int64_t *size);
 void bench_wkv_mixer(bench_work *w, const int64_t *size);
+/* bench_linear.c: size = B, H, T, D */
+void bench_moment(bench_work *w, const int64_t *size);
+void bench_delta(bench_work *w, const int64_t *size);
+void bench_slots(bench_work *w, const int64_t *size);
 
 /* Scans alone: size = {batch, time, channels}. */
 void bench_ema(bench_work *w, const int64_t *size);

@@ -335,6 +335,8 @@ enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times th
 #define LIMIT(percent) .bar = {BENCH_LIMIT, percent}
 #define PEER(percent) .bar = {BENCH_PEER, percent}
 #define FULL(percent, work) .bar = {BENCH_PEER, percent}, .rival = work
+/* Beside attention over the same tokens, forward and backward. */
+#define ATTENTION .bar = {BENCH_PEER, 100}, .rival = attention_train
 #define NODE(most) .bar = {BENCH_NODE, most}
 
 /* clang-format off */
@@ -405,6 +407,19 @@ const bench_case bench_cases[] = {
     {"ema-time", "mixers", "width 384, H 6, B 4, T 1024", bench_ema_time, {384, 6, 4, KI}},
     {"append-time", "mixers", "the same", bench_append_time, {384, 6, 4, KI}},
     {"wkv-mixer", "mixers", "the same, no attention", bench_wkv_mixer, {384, 6, 4, KI}},
+
+    {"moment", "chunks", "H 6, D 64, B 1, T 4096: forward and backward",
+     bench_moment, {1, 6, 4 * KI, 64}, LIMIT(45)},
+    {"delta", "chunks", "the same", bench_delta, {1, 6, 4 * KI, 64}, LIMIT(45)},
+    {"slots", "chunks", "the same with 16 slots", bench_slots, {1, 6, 4 * KI, 64}, LIMIT(45)},
+    {"moment-512", "chunks", "T 512, beside attention", bench_moment, {1, 6, 512, 64}, ATTENTION},
+    {"moment-512-b4", "chunks", "the same, B 4", bench_moment, {4, 6, 512, 64}, ATTENTION},
+    {"delta-2048", "chunks", "T 2048, beside attention",
+     bench_delta, {1, 6, 2 * KI, 64}, ATTENTION},
+    {"delta-2048-b4", "chunks", "the same, B 4", bench_delta, {4, 6, 2 * KI, 64}, ATTENTION},
+    {"slots-2048", "chunks", "T 2048, beside attention",
+     bench_slots, {1, 6, 2 * KI, 64}, ATTENTION},
+    {"slots-2048-b4", "chunks", "the same, B 4", bench_slots, {4, 6, 2 * KI, 64}, ATTENTION},
 
     {"adamw", "optimizer", "32 Mi parameters, in place", adamw, {32 * MI}, LIMIT(75)},
     {"global-norm", "optimizer", "32 Mi elements", global_norm, {32 * MI}},
