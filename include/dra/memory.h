@@ -84,6 +84,7 @@ typedef struct dra_memory_config {
     dra_candidate_kind candidate;
     double             tau; /* of routed gates; 0: 4            */
     bool               tau_learned, slot_decay;
+    bool               pi; /* slots are read through learned maps pi_k (D, D), pi_v (E, E) */
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */

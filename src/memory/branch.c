@@ -1,6 +1,7 @@
 /* One memory with its retrieval inside a mixer: names resolved and checked, tensors declared, the
  * graph of remembering and retrieving built. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "memory/memory.h"
@@ -121,6 +122,7 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
         {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
         {"tau", c->tau != 0 || c->tau_learned, true, DRA_OPTION_SLOTS},
         {"slot_decay", c->slot_decay, true, DRA_OPTION_SLOTS},
+        {"pi", c->pi, true, DRA_OPTION_SLOTS},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         const char   *name = options[i].name;
@@ -180,10 +182,13 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Behind the memory's own: the maps of a joined state, then the gains of the head norm. */
+/* Behind the memory's own: the maps of a joined state, those of slots, the gains of the head norm. */
 enum { JOIN, KAPPA, NU, MAPS };
+enum { PI_K, PI_V, PIS };
 
 static bool has_maps(const dra_branch *b) { return b->config.joined && b->config.dim > 0; }
+static int  pi_at(const dra_branch *b) { return b->n_params + (has_maps(b) ? MAPS : 0); }
+static int  gain_at(const dra_branch *b) { return pi_at(b) + (b->config.pi ? PIS : 0); }
 
 static void declare_maps(const dra_branch *b, dra_specs *params)
 {
@@ -201,6 +206,16 @@ static void declare_maps(const dra_branch *b, dra_specs *params)
                                   .number = 1 / sqrt((double)maps[i].in)});
 }
 
+/* Starts as the identity. */
+static void declare_pi(const dra_branch *b, const char *name, int64_t W, dra_specs *params)
+{
+    double *eye = calloc((size_t)(W * W) + 1, sizeof *eye);
+    for (int64_t i = 0; eye && i < W; i++) eye[i * W + i] = 1;
+    dra_specs_add(params, b->prefix,
+                  &(dra_spec){name, DRA_SHAPE(W, W), DRA_FILL_VALUES, .values = eye});
+    free(eye);
+}
+
 void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 {
     const dra_shape all = DRA_SHAPE((b->retrieval->pooled ? 1 : b->sizes.H) * b->sizes.E);
@@ -213,6 +228,8 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
     b->specs = state;
     if (b->retrieval->declare) b->retrieval->declare(&b->sizes, b->prefix, state);
     if (has_maps(b)) declare_maps(b, params);
+    if (b->config.pi) declare_pi(b, "pi_k", b->sizes.D, params);
+    if (b->config.pi) declare_pi(b, "pi_v", b->sizes.E, params);
     if (b->config.head_norm != DRA_ON) return;
     dra_specs_add(params, b->prefix, &(dra_spec){"hn_g", all, .number = 1});
     dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", all});
@@ -264,7 +281,7 @@ static dra_value normalise(dra_graph *g, const dra_branch *b, const dra_value *p
 {
     if (b->config.head_norm != DRA_ON || dra_graph_failed(g)) return y;
     const dra_shape  heads = dra_shape_of(g, y);
-    const dra_value *gain = param + b->n_params + (has_maps(b) ? MAPS : 0);
+    const dra_value *gain = param + gain_at(b);
     y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
     return dra_reshape(g, dra_group_norm(g, y, heads.dim[2], gain[0], gain[1], 1e-5), heads);
 }
@@ -292,6 +309,11 @@ dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_c
     dra_memory_call   c = {.sizes = &b->sizes, .q = qkv[0], .param = param, .state = state};
     c.mark = call->tokens.mark;
     feed(g, b, param, qkv, c.x);
+    dra_value pi_v = {0};
+    if (b->config.pi) { /* q.(pi_k P) = (pi_k^T q).P */
+        pi_v = param[pi_at(b) + PI_V];
+        c.q = dra_linear(g, c.q, dra_transpose(g, param[pi_at(b) + PI_K], 0, 1), (dra_value){0});
+    }
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, param, x, c.code);
     if (fuses(b))
         b->memory->chunk(g, &c, &r);
@@ -307,7 +329,13 @@ dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_c
                                 .v = qkv[2],
                                 .key = r.item[0],
                                 .value = r.item[1],
+                                .slot_q = c.q,
+                                .pi_v = pi_v,
                                 .state = call->state + b->reads};
-    const dra_value     y = r.y.id ? r.y : b->retrieval->read(g, &read, state_out + b->reads);
+    dra_value           y = r.y;
+    if (!y.id)
+        y = b->retrieval->read(g, &read, state_out + b->reads);
+    else if (pi_v.id)
+        y = dra_linear(g, y, pi_v, (dra_value){0});
     return normalise(g, b, param, y);
 }

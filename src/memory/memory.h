@@ -16,6 +16,8 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     bool                    rotary;
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
+    dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
+    dra_value               pi_v;       /* goes through, or none */
     const dra_value        *state;
 } dra_read_call;
 

@@ -16,6 +16,12 @@ static dra_value slots_of(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(s.dim[0] * s.dim[1], s.dim[2], S, s.dim[s.rank - 1]));
 }
 
+/* What the slots gave, through their map. */
+static dra_value answer(dra_graph *g, const dra_read_call *c, dra_value y)
+{
+    return c->pi_v.id ? dra_linear(g, y, c->pi_v, (dra_value){0}) : y;
+}
+
 /* Every token is a row of a batch with one query for each head. y (B, T, H, E). */
 static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_value *lse)
 {
@@ -27,10 +33,10 @@ static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_
         key = dra_reshape(g, key, DRA_SHAPE(B * T, 1, H * S, D));
         value = dra_reshape(g, value, DRA_SHAPE(B * T, 1, H * S, c->sizes->E));
     }
-    const dra_value q = dra_reshape(g, c->q, DRA_SHAPE(B * T, H, 1, D));
+    const dra_value q = dra_reshape(g, c->slot_q, DRA_SHAPE(B * T, H, 1, D));
     const dra_value y = dra_attend(g, q, key, value, &(dra_attend_config){.lse = lse});
     if (lse) *lse = dra_reshape(g, *lse, DRA_SHAPE(B, T, H, 1));
-    return dra_reshape(g, y, DRA_SHAPE(B, T, H, c->sizes->E));
+    return answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, H, c->sizes->E)));
 }
 
 static dra_value read_own(dra_graph *g, const dra_read_call *c, dra_value *state_out)
@@ -50,12 +56,12 @@ static dra_value read_pooled(dra_graph *g, const dra_read_call *c, dra_value *st
     const dra_value key = slots_of(g, c->key), value = slots_of(g, c->value);
     if (dra_graph_failed(g)) return (dra_value){0};
     const int64_t   S = dra_shape_of(g, key).dim[2];
-    const dra_value q = dra_reshape(g, c->q, DRA_SHAPE(B * T, H, 1, D));
+    const dra_value q = dra_reshape(g, c->slot_q, DRA_SHAPE(B * T, H, 1, D));
     const dra_value s = dra_affine(g, dra_sum_last(g, dra_mul(g, q, key)), 1 / sqrt((double)D), 0);
     const dra_value a = dra_softmax(g, dra_reshape(g, s, DRA_SHAPE(B * T, 1, H * S)));
     const dra_value y = dra_matmul(g, a,
                                    dra_reshape(g, value, DRA_SHAPE(B * T, H * S, c->sizes->E)));
-    return dra_reshape(g, y, DRA_SHAPE(B, T, 1, c->sizes->E));
+    return answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, 1, c->sizes->E)));
 }
 
 /* The share of the slots is e^l2 / (e^l1 + e^l2) = sigmoid(l2 - l1). */
