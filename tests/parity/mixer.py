@@ -18,7 +18,7 @@ Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, win
                 gamma=Gamma, joined=c_bool, dim=c_int64, head_norm=c_int, joint=c_int,
                 steps=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool, phi=c_int,
                 features=c_int64, normalise=c_int, decay=c_int, slots=c_int64, gate=c_int,
-                candidate=c_int, tau=c_double, tau_learned=c_bool, slot_decay=c_bool)
+                candidate=c_int, tau=c_double, tau_learned=c_bool, slot_decay=c_bool, pi=c_bool)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
                 bias=c_bool, shift=c_int, qk_norm=c_bool, rotary=c_bool, a=Memory, blend=c_int,
                 blend_value=c_double, b=Memory, norm=c_int, residual=c_int, memory_residual=c_bool,
