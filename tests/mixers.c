@@ -155,6 +155,7 @@ static const struct {
     {"pads do nothing", pads_do_nothing},
     {"resets separate", resets_separate},
     {"marks survive chunks", marks_survive_chunks},
+    {"resets forget", resets_forget},
     {"rows stand alone", rows_stand_alone},
     {"threads change nothing", threads_change_nothing},
     {"levels agree", levels_agree},

@@ -1,4 +1,5 @@
 /* Invariants of mixers: pads anywhere, resets anywhere. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -129,4 +130,36 @@ void marks_survive_chunks(setting *s)
     assert_int_equal(dra_states_tokens(whole.final, 1), 0);
     outcome_free(&t, &whole);
     outcome_free(&t, &chunks);
+}
+
+/* A sequence that starts anew does not feel what was there before, be it NaN. */
+void resets_forget(setting *s)
+{
+    int32_t     mark[B * T] = {0};
+    trial       t = s->t;
+    outcome     clean, after;
+    dra_states *poisoned = NULL;
+    dra_error   err = {0};
+    expect_ok(dra_states_fork(s->start, &poisoned, &err), &err);
+    for (int i = 0; i < dra_specs_count(t.module->state); i++)
+        for (int64_t b = 0; b < B; b++) {
+            const size_t n = dra_states_size(poisoned, i, b);
+            dra_real    *v = numbers(&s->seed, (int64_t)n, 1);
+            for (size_t k = 0; k < n; k++) v[k] = (dra_real)NAN;
+            expect_ok(dra_states_write(poisoned, i, b, v, n, &err), &err);
+            free(v);
+        }
+    for (int b = 0; b < B; b++) mark[b * T] = DRA_MARK_RESET;
+    t.mark = mark;
+    trial_run(&t, 0, NULL, &clean);
+    t.start = poisoned;
+    trial_run(&t, 0, NULL, &after);
+    for (int i = 0; i < dra_specs_count(t.module->state); i++) { /* nobody asks for it */
+        free(clean.dstart[i]);
+        clean.dstart[i] = NULL;
+    }
+    expect_equal(&t, &after, &clean, true, "after NaN and clean");
+    outcome_free(&t, &clean);
+    outcome_free(&t, &after);
+    dra_states_destroy(poisoned);
 }

@@ -51,6 +51,7 @@ void levels_agree(setting *s);
 void pads_do_nothing(setting *s);
 void resets_separate(setting *s);
 void marks_survive_chunks(setting *s);
+void resets_forget(setting *s);
 /* mixers_reading.c */
 void readers_go_on(setting *s);
 void files_go_on(setting *s);

@@ -91,6 +91,21 @@ static inline bool dra_chunk_pad(const dra_chunk *k, int64_t t)
     return k->mark && k->mark[t] & DRA_MARK_PAD;
 }
 
+/* Whether a sequence starts with the chunk: what the state held before does not matter, be it NaN. */
+static inline bool dra_chunk_starts(const dra_chunk *k)
+{
+    return k->mark && k->mark[0] & DRA_MARK_RESET;
+}
+
+/* x + fade x; nothing of x where it has faded entirely, be it NaN. */
+static inline void dra_chunk_fade(const dra_simd *simd, int64_t n, real fade, real *x)
+{
+    if (fade == -1)
+        dra_recur_clear(n, x);
+    else
+        simd->axpy(n, fade, x, x);
+}
+
 /* The chunk's rows of x (B, T, H, W): where they lie, or with zeros for pads in `room` (n, W). */
 dra_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room);
 

@@ -141,7 +141,7 @@ static void remember(walk *w, const dra_chunk *k)
 {
     const dra_block S = {w->S, w->E, 1};
     if (!w->d.plain) {
-        k->simd->axpy(w->F * w->E, w->d.fade, w->S, w->S);
+        dra_chunk_fade(k->simd, w->F * w->E, w->d.fade, w->S);
         dra_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
     }
     dra_block_multiply(k->simd, w->F, w->E, k->n, dra_block_turned(w->k), w->writes, S, true);
@@ -168,6 +168,7 @@ static void tile(const dra_call *c, int64_t number)
     w.S = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[LAST], w.F * w.E, spare);
     for (int64_t i = 0; i < dra_chunks(T); i++) {
         k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
+        if (dra_chunk_starts(&k)) dra_recur_clear(w.F * w.E, w.S);
         if (borders->data) dra_recur_copy(w.F * w.E, w.S, dra_recur_at(borders, k.b, k.h, i));
         open_chunk(&w, &k);
         encode(&w, &k);

@@ -97,12 +97,12 @@ static void remember(walk *w, const dra_chunk *k)
     const dra_block S = {w->S, w->E, 1};
     dra_block       v = w->v;
     if (!w->d.plain) {
-        simd->axpy(w->F * w->E, w->d.fade, w->S, w->S);
+        dra_chunk_fade(simd, w->F * w->E, w->d.fade, w->S);
         v = dra_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
     }
     dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->k), v, S, true);
     if (!w->a->normalise) return;
-    simd->axpy(w->F, w->d.fade, w->z, w->z);
+    dra_chunk_fade(simd, w->F, w->d.fade, w->z);
     for (int64_t t = 0; t < k->n; t++) simd->axpy(w->F, w->d.last[t], w->k.at + t * w->k.row, w->z);
 }
 
@@ -129,6 +129,8 @@ static void tile(const dra_call *c, int64_t number)
     for (int64_t i = 0; i < dra_chunks(T); i++) {
         k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
         open_chunk(&w, &k);
+        if (dra_chunk_starts(&k)) dra_recur_clear(w.F * w.E, w.S);
+        if (dra_chunk_starts(&k) && a->normalise) dra_recur_clear(w.F, w.z);
         keep(&w, &k, i);
         retrieve(&w, &k);
         if (last || i + 1 < dra_chunks(T)) remember(&w, &k);

@@ -197,6 +197,10 @@ static void walk_chunk(const walk *w)
         const owner o = owner_of(w, j);
         for (int i = 0; i < DRA_SLOTS_INPUTS; i++)
             dra_slots_fetch(&w->z, o.k, w->number + 1, &in[i]);
+        if (dra_chunk_starts(&o.k)) {
+            dra_recur_clear(w->z.S * w->z.D, o.P);
+            dra_recur_clear(w->z.S * w->z.E, o.Q);
+        }
         store_border(w, &o, w->number);
         dra_slots_gates_fill(&o.k, &in[DRA_SLOTS_L], &in[DRA_SLOTS_U], &o.gates);
     }

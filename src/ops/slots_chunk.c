@@ -180,7 +180,7 @@ void dra_slots_gates_fill(const dra_chunk *k, const dra_tensor *l, const dra_ten
 
 void dra_slots_decay(const dra_simd *simd, const dra_slots_gates *g, int64_t W, real *x)
 {
-    for (int64_t i = 0; i < g->S; i++) simd->axpy(W, g->fade[i], x + i * W, x + i * W);
+    for (int64_t i = 0; i < g->S; i++) dra_chunk_fade(simd, W, g->fade[i], x + i * W);
 }
 
 /* ---- products with slots --------------------------------------------------------------------- */

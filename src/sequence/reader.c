@@ -74,7 +74,10 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
 void dra_reader_destroy(dra_reader *r)
 {
     if (!r) return;
-    for (size_t i = 0; i < r->n; i++) dra_buffers_destroy(r->at[i].buffers);
+    for (size_t i = 0; i < r->n; i++) {
+        dra_buffers_destroy(r->at[i].buffers);
+        free(r->at[i].input);
+    }
     for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
     free(r->at);
     free(r->own);
@@ -177,33 +180,39 @@ static dra_status bind_states(dra_reader *r, const dra_states *s, dra_error *err
     return st;
 }
 
-/* Buffers keep what they were bound to: an input left out would be read from an earlier call. */
-static dra_status bind_inputs(const running *at, int n, const dra_named *inputs, dra_error *err)
+static bool is_named(const char *name, int n, const dra_named *inputs)
 {
-    dra_status st = DRA_OK;
-    for (int k = 0; k < at->n_input; k++) {
-        bool given = false;
-        for (int i = 0; i < n && !given; i++) given = strcmp(inputs[i].name, at->input[k]) == 0;
-        if (!given) return dra_fail(err, DRA_ERR_BIND, "run: '%s' is not bound", at->input[k]);
-    }
-    for (int i = 0; i < n && st == DRA_OK; i++)
-        st = dra_bind(at->buffers, inputs[i].name, (void *)inputs[i].data, inputs[i].bytes, err);
-    return st;
+    for (int i = 0; i < n; i++)
+        if (strcmp(inputs[i].name, name) == 0) return true;
+    return false;
 }
 
-/* After the first run, which found that nothing was missing. */
-static dra_status keep_names(dra_reader *r, int n, const dra_named *inputs, dra_error *err)
+/* Remembers that an input was bound, by this call or one that failed. */
+static dra_status keep_name(dra_reader *r, running *at, const char *name, dra_error *err)
 {
-    running *at = r->last;
-    if (at->input) return DRA_OK;
-    at->input = dra_arena_alloc(&r->arena, ((size_t)n + 1) * sizeof *at->input);
-    for (int i = 0; at->input && i < n; i++) {
-        at->input[i] = dra_arena_text(&r->arena, inputs[i].name);
-        if (!at->input[i]) break;
-        at->n_input++;
+    for (int i = 0; i < at->n_input; i++)
+        if (strcmp(at->input[i], name) == 0) return DRA_OK;
+    const char **list = realloc(at->input, ((size_t)at->n_input + 1) * sizeof *list);
+    if (list) at->input = list;
+    const char *copy = list ? dra_arena_text(&r->arena, name) : NULL;
+    if (!copy) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    list[at->n_input++] = copy;
+    return DRA_OK;
+}
+
+/* Buffers keep what they were bound to: an input left out would be read from an earlier call. */
+static dra_status bind_inputs(dra_reader *r, int n, const dra_named *inputs, dra_error *err)
+{
+    running   *at = r->last;
+    dra_status st = DRA_OK;
+    for (int k = 0; k < at->n_input; k++)
+        if (!is_named(at->input[k], n, inputs))
+            return dra_fail(err, DRA_ERR_BIND, "run: '%s' is not bound", at->input[k]);
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        st = dra_bind(at->buffers, inputs[i].name, (void *)inputs[i].data, inputs[i].bytes, err);
+        if (st == DRA_OK) st = keep_name(r, at, inputs[i].name, err);
     }
-    return at->input && at->n_input == n ? DRA_OK
-                                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    return st;
 }
 
 static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
@@ -241,9 +250,8 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
         st = dra_extents_fill(&r->extents, states->specs, states, states->B, T, mark, err);
     if (st == DRA_OK) st = dra_extents_bind(&r->extents, r->last->buffers, mark != NULL, err);
     if (st == DRA_OK) st = bind_states(r, states, err);
-    if (st == DRA_OK) st = bind_inputs(r->last, n, inputs, err);
+    if (st == DRA_OK) st = bind_inputs(r, n, inputs, err);
     if (st == DRA_OK) st = dra_run(r->last->buffers, err);
-    if (st == DRA_OK) st = keep_names(r, n, inputs, err);
     if (st == DRA_OK) dra_states_advance(states, T, mark);
     return st;
 }

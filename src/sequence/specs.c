@@ -65,6 +65,10 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
         fail(s, DRA_ERR_MEMORY, spec->name, "its size is negative or overflows");
         return;
     }
+    if (spec->limit < 0 || (spec->limit > 0 && !spec->items)) {
+        fail(s, DRA_ERR_VALUE, spec->name, "limit is for items, 0 or more");
+        return;
+    }
     copy.name = join(s, prefix, spec->name);
     if (copy.name && strlen(copy.name) > DRA_NAME_MOST) {
         fail(s, DRA_ERR_NAME, spec->name, "its name is too long");

@@ -161,7 +161,7 @@ static void move_down(dra_states *s, int i, dra_real *to, int64_t rows)
 }
 
 /* Twice what is needed, so that moving is rare; items with a limit stop growing that way. */
-static dra_status grow(dra_states *s, int i, int64_t need, dra_error *err)
+static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
 {
     dra_held     *h = &s->at[i];
     const int64_t limit = spec_at(s, i)->limit;
@@ -171,27 +171,42 @@ static dra_status grow(dra_states *s, int i, int64_t need, dra_error *err)
     if (rows > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
         return dra_fail(err, DRA_ERR_MEMORY, "states: %lld items of %s overflow", (long long)need,
                         spec_at(s, i)->name);
-    dra_real *data = calloc(1, bytes + sizeof *data);
-    if (!data) return out_of_memory(err);
-    if (h->rows) move_down(s, i, data, rows);
-    free(h->data);
-    h->data = data;
-    h->rows = rows;
-    return DRA_OK;
+    h->next = calloc(1, bytes + sizeof *h->next);
+    h->next_rows = rows;
+    return h->next ? DRA_OK : out_of_memory(err);
+}
+
+/* Tensors of one limit share their bases, so all move or none does. */
+static dra_status move_all(dra_states *s, dra_status st)
+{
+    for (int i = 0; i < count(s); i++) {
+        dra_held *h = &s->at[i];
+        if (!h->next) continue;
+        if (st == DRA_OK) {
+            if (h->rows) move_down(s, i, h->next, h->next_rows);
+            free(h->data);
+            h->data = h->next;
+            h->rows = h->next_rows;
+        } else {
+            free(h->next);
+        }
+        h->next = NULL;
+    }
+    return st;
 }
 
 dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
 {
-    for (int i = 0; i < count(s); i++) {
+    dra_status st = DRA_OK;
+    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         if (!spec_at(s, i)->items || rows_needed(s, i, T, false) <= s->at[i].rows) continue;
         const int64_t need = rows_needed(s, i, T, true);
-        if (need <= s->at[i].rows) {
-            move_down(s, i, s->at[i].data, s->at[i].rows);
-            continue;
-        }
-        const dra_status st = grow(s, i, need, err);
-        if (st != DRA_OK) return st;
+        if (need > s->at[i].rows) st = find_room(s, i, need, err);
     }
+    if (move_all(s, st) != DRA_OK) return st;
+    for (int i = 0; i < count(s); i++)
+        if (spec_at(s, i)->items && rows_needed(s, i, T, false) > s->at[i].rows)
+            move_down(s, i, s->at[i].data, s->at[i].rows);
     return DRA_OK;
 }
 
@@ -239,18 +254,17 @@ dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
 dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
                              dra_error *err)
 {
-    reset_row(s, row);
-    for (int i = 0; i < count(s); i++) {
+    dra_status st = DRA_OK;
+    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         if (!spec_at(s, i)->items) continue;
         const int64_t limit = spec_at(s, i)->limit;
         const int64_t first = limit ? dra_imax(begin, end - limit) : begin;
         const int64_t base = first / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
-        if (end - base > s->at[i].rows) {
-            const int64_t    need = dra_imax(end - base, rows_needed(s, i, 0, true));
-            const dra_status st = grow(s, i, need, err);
-            if (st != DRA_OK) return st;
-        }
+        if (end - base > s->at[i].rows)
+            st = find_room(s, i, dra_imax(end - base, rows_needed(s, i, 0, true)), err);
     }
+    if (move_all(s, st) != DRA_OK) return st; /* nothing has changed */
+    reset_row(s, row);
     s->tokens[row] = tokens;
     s->begin[row] = begin;
     s->end[row] = end;
@@ -378,11 +392,10 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
                             (long long)dra_states_items(a, row),
                             (long long)dra_states_items(b, row));
     for (int i = 0; i < count(a); i++) {
-        const double d = difference(a, b, i, &out->same);
-        if (out->name && d <= out->worst) continue;
+        const double d = difference(a, b, i, &out->same); /* also behind a NaN */
+        if (out->name && (d <= out->worst || isnan(out->worst))) continue;
         out->worst = d;
         out->name = spec_at(a, i)->name;
-        if (isnan(d)) break;
     }
     return DRA_OK;
 }

@@ -16,6 +16,8 @@ typedef struct dra_held { /* one tensor of the state */
     int64_t   rows;       /* 1 where there are no items */
     int64_t   size;       /* of one row */
     int64_t  *base;       /* (B): the item in row 0 */
+    dra_real *next;       /* larger memory, until all tensors have theirs */
+    int64_t   next_rows;
 } dra_held;
 
 struct dra_states {
