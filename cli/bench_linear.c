@@ -52,7 +52,7 @@ void bench_delta(bench_work *w, const int64_t *size)
 }
 
 /* 16 routed slots, each head reading its own. For each token and head, chunks of 32, forward
- * 2 (4 S D + 32 (D + 3 S / 2)), backward 2 (8 S D + 32 (5 D / 2 + 7 S / 2)): see src/ops/slots.c. */
+ * 2 (4 S D + 32 (D + 3 S / 2)), backward 2 (8 S D + 32 (5 D / 2 + 7 S / 2)). */
 void bench_slots(bench_work *w, const int64_t *size)
 {
     enum { S = 16, L = 32 };

@@ -12,7 +12,8 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     static const char *const names[] = {"peak_0", "peak_1"};
     dra_gamma_declare(s, prefix, "beta", 0, s->stream[0].width, params);
     for (int i = 0; i < s->streams; i++) /* keys and values, or both as one */
-        dra_specs_add(state, prefix, &(dra_spec){names[i], DRA_SHAPE(s->H, s->stream[i].width)});
+        dra_specs_add(state, prefix,
+                      &(dra_spec){.name = names[i], .shape = DRA_SHAPE(s->H, s->stream[i].width)});
 }
 
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
@@ -25,7 +26,8 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 }
 
 static const char *const retrievals[] = {"time", "window", "none", NULL};
-const dra_memory         peak = {"peak", retrievals, NULL, declare, step, NULL};
+const dra_memory         peak = {
+            .name = "peak", .retrievals = retrievals, .declare = declare, .step = step};
 
 enum { T = 12, C = 8 };
 static dra_error err;

@@ -23,8 +23,8 @@ DRA_API dra_status dra_file_write(const char *path, const void *data, size_t byt
 
 /* Writes to a temporary name in the same folder; the commit syncs, renames and syncs the folder. A
  * process killed at any moment leaves the old file or the new one, whole, and at worst a file
- * "NAME.PID-N.tmp" beside it. A link is followed; the permissions of an old file stay. What is not
- * a regular file (a folder, a device) is refused. */
+ * "NAME.PID-N.tmp" beside it. A link to a file is followed, one that leads nowhere is replaced; the
+ * permissions of an old file stay. What is not a regular file (a folder, a device) is refused. */
 typedef struct dra_file_writer dra_file_writer; /* opaque */
 
 /* On failure *out is NULL. */

@@ -121,7 +121,7 @@ typedef struct dra_mixer_config {
 
     dra_norm_kind     norm;
     dra_residual_kind residual;
-    bool              memory_residual; /* adds the memory h, values of all heads: Law 5 */
+    bool              memory_residual; /* adds h, the memory's values of all heads (ADR's Law 5) */
     bool              project;         /* through a learned P (C, H E)                  */
 } dra_mixer_config;
 
@@ -133,13 +133,14 @@ DRA_API dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **
                                     dra_error *err);
 DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
 
-/* The mixer as a module: input "x" (B, T, C), outputs "y" and, where the memory has one, "memory"
- * (B, T, H E). Borrowed from m. */
+/* The mixer as a module: input "x" (B, T, C), outputs "y" and, with memory_residual, "memory"
+ * (B, T, H E), 0 at pads. Borrowed from m. */
 DRA_API const dra_module *dra_mixer_module(const dra_mixer *m);
 
 typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */
-    dra_value memory; /* (B, T, H, E): the value side of the memory after each token, or none */
+    dra_value memory; /* (B, T, H, E): values of the memory after each token, if it keeps items and
+                         memory_residual asks for them; else whatever was at hand, or none */
 } dra_mixer_result;
 
 /* The mixer as part of a larger graph: x (B, T, C); blend: a real scalar for DRA_BLEND_INPUT. */
@@ -158,7 +159,7 @@ typedef struct dra_memory_sizes {
     int64_t                  C, H, D, E;
     int                      streams;
     dra_stream               stream[2];
-    bool                     shows_items; /* someone besides the retrieval reads the items: Law 5 */
+    bool                     shows_items; /* memory_residual reads the items, too */
     const dra_memory_config *config;
 } dra_memory_sizes;
 
@@ -193,7 +194,7 @@ struct dra_memory {
     void (*step)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r);
     void (*chunk)(dra_graph *g, const dra_memory_call *c, dra_memory_result *r); /* may be NULL */
     /* What else a step wants of x (B, T, C), made for all tokens at once: gates, strengths. Returns
-     * how many values (B, T, ...) it made. May be NULL. */
+     * how many values (B, T, ...) it made, DRA_CODES at most. May be NULL. */
     int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
                 dra_value *code);
     uint32_t options; /* bits of the options it takes, see below */

@@ -356,6 +356,22 @@ typedef struct dra_gru_cell {
 DRA_API void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark,
                      dra_value *h, dra_value *last);
 
+/* An LSTM whose output is mixed into the one before, h = h_{t-1}, c = c_{t-1}, g = sigmoid(beta):
+ *   i, f, o = s(x + W h + b) and n = tanh(x + W h + b), each its D rows, in the order i, f, n, o
+ *   c_t = f c + i n,  h_t = h + (1-g) (o tanh(c_t) - h)
+ * Everything else as for dra_gru(); at a reset both states are 0, and only h_t has a bound. */
+typedef struct dra_lstm_cell {
+    dra_value x;                /* (B, T, H, 4D): W_i k + b_i of every token, made by one product */
+    dra_value w;                /* (4D, D), or (H, 4D, D): one for each head */
+    dra_value b;                /* (4D), or (H, 4D), or none: 0 */
+    dra_value beta;             /* (H, D), or none: g = 0 */
+    dra_value start_h, start_c; /* (B, H, D), or none: 0 */
+} dra_lstm_cell;
+
+/* h[i] (B, T, H, D), last_h[i] and last_c[i] (B, H, D); last_h and last_c may be NULL. */
+DRA_API void dra_lstm(dra_graph *g, int cells, const dra_lstm_cell *cell, dra_value mark,
+                      dra_value *h, dra_value *last_h, dra_value *last_c);
+
 /* Sums of outer products that fade, read by queries:
  *   S_t = e^(l_t) S_{t-1} + k_t v_t^T,  z_t = e^(l_t) z_{t-1} + k_t,  y_t = S_t^T q_t
  * and where normalised, y_t is divided by q_t.z_t + eps, but by no less than `least`. */

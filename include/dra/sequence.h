@@ -3,9 +3,11 @@
  * Flow:    a module (a mixer, later a block or a model) says which parameters and which state it
  *          has and how its graph is built. A dra_states holds the state of B sequences. A
  *          dra_reader runs the module over the next T tokens of those sequences, in chunks of any
- *          length: reading whole, in chunks or token by token gives the same.
- * Marks:   every call may mark its tokens: pads, which change nothing and give 0, and resets,
- *          before which a sequence starts anew. Pads may stand anywhere.
+ *          length: reading whole, in chunks or token by token gives the same (docs/memories.md says
+ *          where to the bit and where to rounding), as long as numbers are finite.
+ * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
+ *          (what a residual adds stays), and resets, before which a sequence starts anew. Pads may
+ *          stand anywhere.
  * Threads: one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
@@ -104,7 +106,7 @@ typedef struct dra_module_shape {
     int64_t        B, T;
     bool           marked; /* tokens carry marks */
     bool           fresh;
-    const int64_t *rows; /* of each state that holds items; NULL when fresh */
+    const int64_t *rows; /* one for each state, read where it holds items; NULL when fresh */
 } dra_module_shape;
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
@@ -117,6 +119,8 @@ DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_
 
 typedef struct dra_states dra_states; /* opaque */
 
+/* `specs` are borrowed, and must not grow, until dra_states_destroy. Rows count from 0 to B-1;
+ * where a function gives no status, a row outside is a mistake it does not look for. */
 DRA_API dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out,
                                      dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
@@ -185,7 +189,11 @@ DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *
  * reader. */
 DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err);
 /* Reads the next T tokens of every sequence: mark (B, T) or NULL; inputs: those the module
- * declared, by name. The states advance; after an error they must be reset. */
+ * declared, by name. The states advance. After an error of the run itself they must be reset; one
+ * found before it leaves them as they were. A program is compiled and kept for every B, T and
+ * capacity met, so read in few different lengths. A sequence may have 2^31 - 1 tokens between
+ * resets. A long read makes room for its items also where only the last few are kept; a fork of
+ * the states has room for what is live. */
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,
                                    dra_error *err);

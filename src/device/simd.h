@@ -50,8 +50,8 @@ typedef enum dra_map {
     DRA_MAP_COUNT
 } dra_map;
 
-/* Steps of a recurrent cell, one token of some rows; the formulas are those of src/ops/gru.c.
- * Every array but w holds a row of D numbers, or several such parts, for each row. */
+/* Steps of a recurrent cell, one token of some rows; the formulas are those of src/ops/gru.c
+ * and lstm.c. Every array but w holds a row of D numbers, or several such parts, for each row. */
 enum { DRA_CELL_ROWS = 8, DRA_CELL_UNITS = 16 };
 
 typedef struct dra_cell_step {
@@ -62,6 +62,7 @@ typedef struct dra_cell_step {
     const dra_real *x[DRA_CELL_ROWS]; /* (gates, D) */
     const dra_real *h[DRA_CELL_ROWS], *mix[DRA_CELL_ROWS]; /* the old state, 1 - g */
     dra_real       *to[DRA_CELL_ROWS];                     /* the new one; no row of h */
+    dra_real       *c[DRA_CELL_ROWS];                      /* lstm: becomes the new one */
     dra_real       *kept[DRA_CELL_ROWS];                   /* what the way back needs, or NULL */
 } dra_cell_step;
 
@@ -71,7 +72,8 @@ typedef struct dra_cell_back {
     int64_t         w_row;
     const dra_real *kept[DRA_CELL_ROWS], *h[DRA_CELL_ROWS], *mix[DRA_CELL_ROWS];
     const dra_real *dy[DRA_CELL_ROWS];
-    dra_real       *d[DRA_CELL_ROWS]; /* of the new state, less dy; becomes that of the old one */
+    dra_real       *d[DRA_CELL_ROWS];  /* of the new state, less dy; becomes that of the old one */
+    dra_real       *dc[DRA_CELL_ROWS]; /* lstm: of the new c; becomes that of the old one */
     dra_real       *dx[DRA_CELL_ROWS], *du[DRA_CELL_ROWS]; /* (gates, D): of x and of w h + b */
     dra_real       *swing[DRA_CELL_ROWS];                  /* added to: dbeta / g */
     dra_real       *db;                                    /* (gates, D), added to: du of rows */
@@ -179,6 +181,8 @@ typedef struct dra_simd {
     /* A row's results do not depend on the rows beside it. */
     void (*gru)(const dra_cell_step *s);
     void (*gru_back)(const dra_cell_back *s);
+    void (*lstm)(const dra_cell_step *s);
+    void (*lstm_back)(const dra_cell_back *s);
     void (*gemm)(const dra_gemm *g);
 } dra_simd;
 

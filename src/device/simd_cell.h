@@ -1,5 +1,5 @@
-/* Steps of recurrent cells: products with the weights and the gates. Part of simd_vector.h; the
- * formulas are in src/ops/gru.c.
+/* Steps of recurrent cells: products with the weights, and the walk over units and rows. Part of
+ * simd_vector.h; the gates are in simd_gates.h.
  *
  * Every sum of a product is a chain of FMAs over k, ascending, so a row's bits do not depend on the
  * rows beside it. A step fetches early what the next token reads and writes: with the gates,
@@ -7,8 +7,10 @@
 #ifndef DRA_SRC_SIMD_CELL_H
 #define DRA_SRC_SIMD_CELL_H
 
-/* Rows at once: 3 sums of each and the weights fill the 16 or 32 registers. */
-enum { BAND = ROWS < 8 ? 4 : 8, MOST_SUMS = 3, LINE = 64 /* bytes */ };
+/* Rows at once: 3 sums of each and the weights fill the 16 or 32 registers. With 4 sums
+ * of each, 3 rows fill 16; of 32, two halves of 8 rows do better than 6 and 2 (Zen 4, D 64: 64 and
+ * 62 % of peak). */
+enum { BAND = ROWS < 8 ? 4 : 8, BAND_4 = ROWS < 8 ? 3 : 4, MOST_SUMS = 4, LINE = 64 /* bytes */ };
 _Static_assert((int)BAND <= (int)DRA_CELL_ROWS, "a band is part of a step");
 _Static_assert((int)DRA_CELL_UNITS % LANES == 0, "a block of weights is whole vectors");
 
@@ -98,20 +100,38 @@ static ALWAYS_INLINE void sum_gates(const dra_cell_step *s, int64_t unit, int64_
     }
 }
 
-/* Not inlined: constants of the gates beside it would take the registers of the sums. */
-static NEVER_INLINE void sum_3_gates(const dra_cell_step *s, int64_t unit, int64_t first,
-                                     int64_t rows, vf (*u)[MOST_SUMS])
+/* The same for as many rows as there are, at most `band`. */
+static ALWAYS_INLINE void sum_rows(const dra_cell_step *s, int64_t unit, int64_t first,
+                                   int64_t rows, int band, int gates, vf (*u)[MOST_SUMS])
 {
     switch (rows) {
-    case 1: sum_gates(s, unit, first, 1, 3, u); break;
-    case 2: sum_gates(s, unit, first, 2, 3, u); break;
-    case 3: sum_gates(s, unit, first, 3, 3, u); break;
-    case 4: sum_gates(s, unit, first, 4, 3, u); break;
-    case 5: sum_gates(s, unit, first, BAND < 5 ? 1 : 5, 3, u); break;
-    case 6: sum_gates(s, unit, first, BAND < 6 ? 1 : 6, 3, u); break;
-    case 7: sum_gates(s, unit, first, BAND < 7 ? 1 : 7, 3, u); break;
-    default: sum_gates(s, unit, first, BAND, 3, u); break;
+    case 1: sum_gates(s, unit, first, 1, gates, u); break;
+    case 2: sum_gates(s, unit, first, 2, gates, u); break;
+    case 3: sum_gates(s, unit, first, band < 3 ? 1 : 3, gates, u); break;
+    case 4: sum_gates(s, unit, first, band < 4 ? 1 : 4, gates, u); break;
+    case 5: sum_gates(s, unit, first, band < 5 ? 1 : 5, gates, u); break;
+    case 6: sum_gates(s, unit, first, band < 6 ? 1 : 6, gates, u); break;
+    case 7: sum_gates(s, unit, first, band < 7 ? 1 : 7, gates, u); break;
+    default: sum_gates(s, unit, first, band, gates, u); break;
     }
+}
+
+typedef void (*sum_function)(const dra_cell_step *s, int64_t unit, int64_t first, int64_t rows,
+                             vf (*u)[MOST_SUMS]);
+typedef void (*gates_function)(const dra_cell_step *s, int64_t unit, int64_t first, int64_t rows,
+                               const vf (*u)[MOST_SUMS]);
+
+/* Neither is to be inlined: sums and constants of the gates want the same registers. */
+static ALWAYS_INLINE void each_band(const dra_cell_step *s, int band, sum_function products,
+                                    gates_function gates)
+{
+    vf u[BAND][MOST_SUMS];
+    for (int64_t unit = 0; unit < s->D; unit += LANES)
+        for (int64_t first = 0; first < s->rows; first += band) {
+            const int64_t left = s->rows - first, rows = left < band ? left : band;
+            products(s, unit, first, rows, u);
+            gates(s, unit, first, rows, (const vf(*)[MOST_SUMS])u);
+        }
 }
 
 /* d += w^T du for some vectors of units from `unit` on. */
@@ -166,109 +186,31 @@ static NEVER_INLINE void pass_back(const dra_cell_back *s, int gates, spans *nex
                 pass_rows(s, unit, first, 1, gates, next);
 }
 
-/* ---- gru ------------------------------------------------------------------------------------- */
+/* ---- the way back ---------------------------------------------------------------------------- */
 
-/* 1 / (1 + e^-x), right to 2.5 units of the last place; 0 where e^-x overflows. */
-static inline vf gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
-
-/* The same place of the next token's row, of so many parts of D. */
-static ALWAYS_INLINE void fetch_token(const float *p, int64_t D, int64_t ahead, int parts,
-                                      int write)
-{
-    UNROLL
-    for (int i = 0; i < parts; i++) fetch(p + i * D, ahead * parts * D, write);
-}
-
-static ALWAYS_INLINE void gru_gates(const dra_cell_step *s, int64_t unit, int64_t i, const vf *u)
-{
-    const int64_t D = s->D, left = D - unit;
-    const vf      zero = vset(0), m = u[2];
-    const float  *x = s->x[i] + unit;
-    const vf      h = load_some(s->h[i] + unit, left, zero);
-    const vf      r = gate(load_some(x, left, zero) + u[0]);
-    const vf      fresh = gate(negative(load_some(x + D, left, zero) + u[1])); /* 1 - z */
-    const vf      n = v_tanh(vfma(r, m, load_some(x + 2 * D, left, zero)));
-    const vf      share = load_some(s->mix[i] + unit, left, zero) * fresh;
-    store_some(s->to[i] + unit, left, vfma(share, n - h, h));
-    fetch_token(x, D, s->ahead, 3, 0);
-    fetch_token(s->to[i] + unit, D, s->ahead, 1, 1);
-    if (!s->kept[i]) return;
-    float *kept = s->kept[i] + unit;
-    fetch_token(kept, D, s->ahead, 4, 1);
-    store_some(kept, left, r);
-    store_some(kept + D, left, fresh);
-    store_some(kept + 2 * D, left, n);
-    store_some(kept + 3 * D, left, m);
-}
-
-/* Not inlined either: sums of the next band and these constants want the same registers. */
-static NEVER_INLINE void gru_band(const dra_cell_step *s, int64_t unit, int64_t first, int64_t rows,
-                                  const vf (*u)[MOST_SUMS])
-{
-    for (int64_t i = 0; i < rows; i++) gru_gates(s, unit, first + i, u[i]);
-}
-
-static void gru(const dra_cell_step *s)
-{
-    vf u[BAND][MOST_SUMS];
-    for (int64_t unit = 0; unit < s->D; unit += LANES)
-        for (int64_t first = 0; first < s->rows; first += BAND) {
-            const int64_t left = s->rows - first, rows = left < BAND ? left : BAND;
-            sum_3_gates(s, unit, first, rows, u);
-            gru_band(s, unit, first, rows, (const vf(*)[MOST_SUMS])u);
-        }
-}
-
-/* Row i; adds du to db. */
-static ALWAYS_INLINE void gru_gates_back(const dra_cell_back *s, int64_t unit, int64_t i, vf *db)
-{
-    const int64_t D = s->D, left = D - unit;
-    const vf      zero = vset(0);
-    const float  *kept = s->kept[i] + unit;
-    float        *d = s->d[i] + unit, *dx = s->dx[i] + unit, *du = s->du[i] + unit;
-    float        *swing = s->swing[i] + unit;
-    const vf      r = load_some(kept, left, zero), fresh = load_some(kept + D, left, zero);
-    const vf      n = load_some(kept + 2 * D, left, zero), m = load_some(kept + 3 * D, left, zero);
-    const vf      all = load_some(d, left, zero) + load_some(s->dy[i] + unit, left, zero);
-    const vf      e = load_some(s->mix[i] + unit, left, zero) * fresh * all;
-    const vf      q = e * (load_some(s->h[i] + unit, left, zero) - n);
-    const vf      a_n = e * vfma(negative(n), n, vset(1)), b_n = r * a_n;
-    const vf      a_z = q * (1 - fresh), a_r = m * (1 - r) * b_n;
-    store_some(d, left, all - e);
-    store_some(dx, left, a_r);
-    store_some(dx + D, left, a_z);
-    store_some(dx + 2 * D, left, a_n);
-    store_some(du, left, a_r);
-    store_some(du + D, left, a_z);
-    store_some(du + 2 * D, left, b_n);
-    store_some(swing, left, load_some(swing, left, zero) + q);
-    db[0] += a_r;
-    db[1] += a_z;
-    db[2] += b_n;
-}
-
-static void gru_back(const dra_cell_back *step)
+/* `slopes` makes du and the rest of row i, LANES units of it, and adds du to db. */
+static ALWAYS_INLINE void each_unit_back(const dra_cell_back *step, int gates, int kept,
+                                         void (*slopes)(const dra_cell_back *s, int64_t unit,
+                                                        int64_t i, vf *db))
 {
     const dra_cell_back s = *step; /* a copy that no store can change */
     spans               next = {.n = 0};
     for (int64_t unit = 0; unit < s.D; unit += LANES) {
         const int64_t left = s.D - unit;
-        vf            db[3];
+        vf            db[MOST_SUMS];
         UNROLL
-        for (int i = 0; i < 3; i++) db[i] = load_some(s.db + i * s.D + unit, left, vset(0));
-        for (int64_t i = 0; i < s.rows; i++) gru_gates_back(&s, unit, i, db);
+        for (int i = 0; i < gates; i++) db[i] = load_some(s.db + i * s.D + unit, left, vset(0));
+        for (int64_t i = 0; i < s.rows; i++) slopes(&s, unit, i, db);
         UNROLL
-        for (int i = 0; i < 3; i++) store_some(s.db + i * s.D + unit, left, db[i]);
+        for (int i = 0; i < gates; i++) store_some(s.db + i * s.D + unit, left, db[i]);
     }
     for (int64_t i = 0; i < s.rows; i++) {
-        spans_add(&next, s.dx[i], 3 * s.D, s.ahead);
+        spans_add(&next, s.dx[i], gates * s.D, s.ahead);
         spans_add(&next, s.dy[i], s.D, s.ahead);
         spans_add(&next, s.h[i], s.D, s.ahead);
-        spans_add(&next, s.kept[i], 4 * s.D, s.ahead);
+        spans_add(&next, s.kept[i], kept * s.D, s.ahead);
     }
-    pass_back(&s, 3, &next);
+    pass_back(&s, gates, &next);
 }
-
-#undef NEVER_INLINE
 
 #endif

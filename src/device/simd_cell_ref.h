@@ -1,4 +1,5 @@
-/* Steps of recurrent cells in plain C. Part of simd_ref.c; formulas are in src/ops/gru.c. */
+/* Steps of recurrent cells in plain C. Part of simd_ref.c; formulas are in src/ops/gru.c
+ * and lstm.c. */
 #ifndef DRA_SRC_SIMD_CELL_REF_H
 #define DRA_SRC_SIMD_CELL_REF_H
 
@@ -74,6 +75,53 @@ static void gru_back(const dra_cell_back *s)
     for (int64_t i = 0; i < s->rows; i++)
         for (int64_t j = 0; j < s->D; j++) gru_unit_back(s, i, j);
     pass_back(s, 3);
+}
+
+static void lstm_unit(const dra_cell_step *s, int64_t row, int64_t j)
+{
+    const int64_t   D = s->D;
+    const dra_real *x = s->x[row] + j, h = s->h[row][j], c = s->c[row][j];
+    const dra_real  i = sigmoid(x[0] + cell_sum(s, row, j, 4, 0));
+    const dra_real  f = sigmoid(x[D] + cell_sum(s, row, j, 4, 1));
+    const dra_real  n = tanh(x[2 * D] + cell_sum(s, row, j, 4, 2));
+    const dra_real  o = sigmoid(x[3 * D] + cell_sum(s, row, j, 4, 3));
+    const dra_real  fresh = f * c + i * n, bent = tanh(fresh);
+    const dra_real  kept[] = {i, f, n, o, bent, c};
+    s->c[row][j] = fresh;
+    s->to[row][j] = h + s->mix[row][j] * (o * bent - h);
+    for (int k = 0; k < 6 && s->kept[row]; k++) s->kept[row][k * D + j] = kept[k];
+}
+
+static void lstm(const dra_cell_step *s)
+{
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->D; j++) lstm_unit(s, i, j);
+}
+
+static void lstm_unit_back(const dra_cell_back *s, int64_t row, int64_t j)
+{
+    const int64_t   D = s->D;
+    const dra_real *kept = s->kept[row] + j;
+    const dra_real  i = kept[0], f = kept[D], n = kept[2 * D], o = kept[3 * D];
+    const dra_real  bent = kept[4 * D], c = kept[5 * D];
+    const dra_real  all = s->d[row][j] + s->dy[row][j], e = s->mix[row][j] * all;
+    const dra_real  p = s->dc[row][j] + e * o * (1 - bent * bent);
+    const dra_real  a[] = {p * n * i * (1 - i), p * c * f * (1 - f), p * i * (1 - n * n),
+                           e * bent * o * (1 - o)};
+    s->d[row][j] = all - e;
+    s->dc[row][j] = p * f;
+    s->swing[row][j] += e * (s->h[row][j] - o * bent);
+    for (int gate = 0; gate < 4; gate++) {
+        s->dx[row][gate * D + j] = s->du[row][gate * D + j] = a[gate];
+        s->db[gate * D + j] += a[gate];
+    }
+}
+
+static void lstm_back(const dra_cell_back *s)
+{
+    for (int64_t i = 0; i < s->rows; i++)
+        for (int64_t j = 0; j < s->D; j++) lstm_unit_back(s, i, j);
+    pass_back(s, 4);
 }
 
 #endif

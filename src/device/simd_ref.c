@@ -286,4 +286,6 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .wkv_back = wkv_back,
                                .gru = gru,
                                .gru_back = gru_back,
+                               .lstm = lstm,
+                               .lstm_back = lstm_back,
                                .gemm = gemm};

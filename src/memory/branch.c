@@ -182,7 +182,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Behind the memory's own: the maps of a joined state, those of slots, the gains of the head norm. */
+/* Behind the memory's own: maps of a joined state, those of slots, gains of the head norm. */
 enum { JOIN, KAPPA, NU, MAPS };
 enum { PI_K, PI_V, PIS };
 

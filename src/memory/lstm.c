@@ -43,5 +43,25 @@ static void step(dra_graph *g, const dra_memory_call *call, dra_memory_result *o
     }
 }
 
+static void chunk(dra_graph *g, const dra_memory_call *call, dra_memory_result *out)
+{
+    dra_lstm_cell cell[2];
+    dra_value     h[2], c[2];
+    for (int i = 0; i < call->sizes->streams; i++) {
+        const dra_value *p = call->param + i * DRA_CELL_PARAMS;
+        cell[i] = (dra_lstm_cell){.x = dra_cell_linear(g, call, i, DRA_W_IH, call->x[i]),
+                                  .w = p[DRA_W_HH],
+                                  .b = p[DRA_B_HH],
+                                  .beta = dra_cell_betas(g, call, i),
+                                  .start_h = call->state[2 * i],
+                                  .start_c = call->state[2 * i + 1]};
+    }
+    dra_lstm(g, call->sizes->streams, cell, call->mark, out->item, h, c);
+    for (int i = 0; i < call->sizes->streams; i++) {
+        out->state[2 * i] = h[i];
+        out->state[2 * i + 1] = c[i];
+    }
+}
+
 const dra_memory dra_memory_lstm = {
-    "lstm", retrievals, check, declare, step, NULL, .options = DRA_OPTION_CELLS};
+    "lstm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_CELLS};

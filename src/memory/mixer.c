@@ -304,7 +304,8 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     if (m->config.blend == DRA_BLEND_INPUT) a = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
     const dra_mixer_result r = dra_mixer_build(g, m, call, x, a, state_out);
     dra_output(g, "y", r.y);
-    if (r.memory.id) dra_output(g, "memory", join_heads(g, r.memory));
+    if (m->config.memory_residual)
+        dra_output(g, "memory", dra_tokens_silence(g, &call->tokens, join_heads(g, r.memory)));
 }
 
 dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra_error *err)

@@ -49,9 +49,10 @@ int64_t dra_cell_widest(const dra_call *c, int inputs)
     return D;
 }
 
-double dra_cell_product_flops(const dra_call *c, const dra_cell_kind *kind, int inputs)
+double dra_cell_product_flops(const dra_call *c, int inputs)
 {
-    double flops = 0;
+    const dra_cell_kind *kind = c->attr;
+    double               flops = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++) {
         const dra_cell_sizes n = dra_cell_sizes_of(c->in + k * inputs);
         flops += 2.0 * kind->gates * (double)n.D * (double)n.D * (double)(n.B * n.T * n.H);
@@ -61,27 +62,33 @@ double dra_cell_product_flops(const dra_call *c, const dra_cell_kind *kind, int 
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
-/* A tile's scratch: a row of zeros, and the states of two tokens where nobody reads them all. */
-enum { SCRATCH_ROWS = 1 + 2 * DRA_CELL_ROWS };
-
 typedef struct walk {
-    const dra_call      *c;
-    const dra_cell_kind *kind;
-    dra_cell_place       at;
-    const real          *zeros;
-    real                *spare;                /* (2, rows, D) */
-    const real          *state[DRA_CELL_ROWS]; /* after the token before */
+    const dra_call *c;
+    dra_cell_place  at;
+    const real     *zeros;
+    real           *spare;                 /* (2, rows, D): two tokens, where nobody reads all */
+    const real     *h[DRA_CELL_ROWS];      /* after the token before */
+    real           *second[DRA_CELL_ROWS]; /* c, in place: no unit sees that of another */
 } walk;
 
-int64_t dra_cell_tiles(const dra_call *c) { return dra_cell_all_tiles(c, DRA_CELL_INPUTS); }
+/* A tile's scratch: zeros, the spare rows and those of c. */
+static int64_t room_size(const dra_call *c)
+{
+    const dra_cell_kind *kind = c->attr;
+    return (1 + (1 + kind->states) * DRA_CELL_ROWS) * dra_cell_widest(c, dra_cell_inputs(kind));
+}
+
+int64_t dra_cell_tiles(const dra_call *c)
+{
+    return dra_cell_all_tiles(c, dra_cell_inputs(c->attr));
+}
 
 size_t dra_cell_scratch(const dra_call *c)
 {
-    const int64_t rows = dra_cell_tiles(c) * SCRATCH_ROWS;
-    return (size_t)(rows * dra_cell_widest(c, DRA_CELL_INPUTS)) * sizeof(real);
+    return (size_t)(dra_cell_tiles(c) * room_size(c)) * sizeof(real);
 }
 
-/* Where the state of row r after token t goes. */
+/* Where h of row r after token t goes. */
 static real *state_after(const walk *w, int64_t t, int64_t r)
 {
     const dra_tensor *h = &w->at.out[DRA_CELL_H];
@@ -101,43 +108,65 @@ static dra_cell_step open_token(walk *w, int64_t t)
         const int64_t row = w->at.b[r], head = w->at.h[r];
         const int32_t bits = dra_recur_mark(mark, row, t);
         real         *to = state_after(w, t, r);
-        if (bits & DRA_MARK_RESET) w->state[r] = w->zeros;
+        if (bits & DRA_MARK_RESET) {
+            w->h[r] = w->zeros;
+            if (w->second[r]) dra_recur_clear(s.D, w->second[r]);
+        }
         if (bits & DRA_MARK_PAD) {
-            dra_recur_copy(s.D, w->state[r], to);
+            dra_recur_copy(s.D, w->h[r], to);
         } else {
             s.x[s.rows] = dra_recur_at(&in[DRA_CELL_X], row, t, head);
-            s.h[s.rows] = w->state[r];
+            s.h[s.rows] = w->h[r];
+            s.c[s.rows] = w->second[r];
             s.mix[s.rows] = dra_recur_at(&in[DRA_CELL_MIX], head, 0, 0);
             s.to[s.rows] = to;
             s.kept[s.rows] = kept->data ? dra_recur_at(kept, row, t, head) : NULL;
             s.rows++;
         }
-        w->state[r] = to;
+        w->h[r] = to;
     }
     return s;
 }
 
-void dra_cell_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i)
+/* Where tile i stands before its first token. */
+static walk open_walk(const dra_call *c, int64_t i)
 {
-    walk w = {.c = c, .kind = kind};
-    w.at = dra_cell_place_at(c, DRA_CELL_INPUTS, DRA_CELL_OUTPUTS, i);
-    const int64_t     D = w.at.size.D, room = SCRATCH_ROWS * dra_cell_widest(c, DRA_CELL_INPUTS);
-    const dra_tensor *start = &w.at.in[DRA_CELL_START], *last = &w.at.out[DRA_CELL_LAST];
-    real             *zeros = (real *)c->scratch + i * room;
+    const dra_cell_kind *kind = c->attr;
+    walk                 w = {.c = c};
+    w.at = dra_cell_place_at(c, dra_cell_inputs(kind), dra_cell_outputs(kind), i);
+    const int64_t     D = w.at.size.D;
+    const dra_tensor *start = &w.at.in[DRA_CELL_START];
+    real             *zeros = (real *)c->scratch + i * room_size(c);
     dra_recur_clear(D, zeros);
     w.zeros = zeros;
     w.spare = zeros + D;
-    for (int64_t r = 0; r < w.at.rows; r++)
-        w.state[r] = dra_recur_at(start, w.at.b[r], w.at.h[r], 0);
+    for (int64_t r = 0; r < w.at.rows; r++) {
+        const int64_t b = w.at.b[r], h = w.at.h[r];
+        w.h[r] = dra_recur_at(&start[0], b, h, 0);
+        if (kind->states < 2) continue;
+        w.second[r] = w.spare + (2 * w.at.rows + r) * D;
+        dra_recur_copy(D, dra_recur_at(&start[1], b, h, 0), w.second[r]);
+    }
+    return w;
+}
+
+void dra_cell_tile(const dra_call *c, int64_t i)
+{
+    const dra_cell_kind *kind = c->attr;
+    walk                 w = open_walk(c, i);
     for (int64_t t = 0; t < w.at.size.T; t++) {
         const dra_cell_step s = open_token(&w, t);
         kind->forward(c->simd, &s);
     }
-    for (int64_t r = 0; r < w.at.rows && last->data; r++)
-        dra_recur_copy(D, w.state[r], dra_recur_at(last, w.at.b[r], w.at.h[r], 0));
+    for (int k = 0; k < kind->states; k++) {
+        const dra_tensor *last = &w.at.out[DRA_CELL_LAST + k];
+        for (int64_t r = 0; r < w.at.rows && last->data; r++)
+            dra_recur_copy(w.at.size.D, k == 0 ? w.h[r] : w.second[r],
+                           dra_recur_at(last, w.at.b[r], w.at.h[r], 0));
+    }
 }
 
-dra_cost dra_cell_cost(const dra_call *c, const dra_cell_kind *kind)
+dra_cost dra_cell_cost(const dra_call *c)
 {
-    return (dra_cost){dra_cell_product_flops(c, kind, DRA_CELL_INPUTS), dra_call_bytes(c)};
+    return (dra_cost){dra_cell_product_flops(c, dra_cell_inputs(c->attr)), dra_call_bytes(c)};
 }

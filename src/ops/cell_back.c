@@ -5,16 +5,13 @@
  * and tokens are those of a tile; the tiles of a set are added in order at the end. */
 #include "ops/cell.h"
 
-enum {
-    SEGMENT = 128, /* rows of du and h_{t-1} before they go into dw: they stay in the cache */
-    INPUTS = DRA_CELL_BACK_INPUTS,
-    OUTPUTS = DRA_CELL_BACK_OUTPUTS
-};
+enum { SEGMENT = 128 }; /* rows of du and h_{t-1} before they go into dw: they stay in the cache */
 
 typedef struct room { /* a tile's scratch, G the gates */
     real *dw;         /* (G D, D) */
     real *db;         /* (G D) */
-    real *swing, *d;  /* (rows, D) */
+    real *swing;      /* (rows, D) */
+    real *d;          /* (states, rows, D) */
     real *zeros;      /* (D) */
     real *du, *h;     /* (SEGMENT, G D), (SEGMENT, D) */
 } room;
@@ -27,29 +24,43 @@ typedef struct walk {
     int64_t              filled; /* rows of the segment */
 } walk;
 
-static int64_t room_size(int64_t D, int64_t gates)
+static int64_t room_size(const dra_call *c)
 {
-    return D * (gates * D + gates + 2 * DRA_CELL_ROWS + 1 + SEGMENT * (gates + 1));
+    const dra_cell_kind *kind = c->attr;
+    const int64_t        D = dra_cell_widest(c, dra_cell_back_inputs(kind)), G = kind->gates;
+    return D * (G * D + G + (1 + kind->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1));
 }
 
-static room room_of(const dra_call *c, const dra_cell_kind *kind, int64_t D, int64_t i)
+static room room_of(const dra_call *c, int64_t D, int64_t i)
 {
-    const int64_t G = kind->gates;
-    room          m;
-    m.dw = (real *)c->scratch + i * room_size(dra_cell_widest(c, INPUTS), G);
+    const dra_cell_kind *kind = c->attr;
+    const int64_t        G = kind->gates;
+    room                 m;
+    m.dw = (real *)c->scratch + i * room_size(c);
     m.db = m.dw + G * D * D;
     m.swing = m.db + G * D;
     m.d = m.swing + DRA_CELL_ROWS * D;
-    m.zeros = m.d + DRA_CELL_ROWS * D;
+    m.zeros = m.d + kind->states * DRA_CELL_ROWS * D;
     m.du = m.zeros + D;
     m.h = m.du + SEGMENT * G * D;
     return m;
 }
 
-size_t dra_cell_back_scratch(const dra_call *c, const dra_cell_kind *kind)
+/* The gradient that comes to state k of row r. */
+static real *d_of(const room *m, int64_t D, int k, int64_t r)
 {
-    const int64_t tiles = dra_cell_all_tiles(c, INPUTS);
-    return (size_t)(tiles * room_size(dra_cell_widest(c, INPUTS), kind->gates)) * sizeof(real);
+    return m->d + (k * DRA_CELL_ROWS + r) * D;
+}
+
+size_t dra_cell_back_scratch(const dra_call *c)
+{
+    const int64_t tiles = dra_cell_all_tiles(c, dra_cell_back_inputs(c->attr));
+    return (size_t)(tiles * room_size(c)) * sizeof(real);
+}
+
+static dra_cell_place place_at(const dra_call *c, int64_t i)
+{
+    return dra_cell_place_at(c, dra_cell_back_inputs(c->attr), dra_cell_back_outputs(c->attr), i);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -68,7 +79,7 @@ static int32_t bits_of(const walk *w, int64_t t, int64_t r)
     return dra_recur_mark(&w->c->in[w->c->n_in - 1], w->at.b[r], t);
 }
 
-/* A pad: what comes to its state goes to the one before, which is the same. */
+/* A pad: what comes to its states goes to those before, which are the same. */
 static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
 {
     const int64_t D = w->at.size.D, G = w->kind->gates;
@@ -95,14 +106,15 @@ static dra_cell_back open_token(const walk *w, int64_t t)
         real         *to = dx->data ? dra_recur_at(dx, row, t, head) : du;
         dra_recur_copy(D, h, w->room.h + (w->filled + r) * D);
         if (bits & DRA_MARK_PAD) {
-            pass_pad(w, dh, w->room.d + r * D, to, du);
+            pass_pad(w, dh, d_of(&w->room, D, 0, r), to, du);
             continue;
         }
         s.kept[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_KEPT], row, t, head);
         s.h[s.rows] = h;
         s.mix[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_MIX], head, 0, 0);
         s.dy[s.rows] = dh;
-        s.d[s.rows] = w->room.d + r * D;
+        s.d[s.rows] = d_of(&w->room, D, 0, r);
+        s.dc[s.rows] = w->kind->states > 1 ? d_of(&w->room, D, 1, r) : NULL;
         s.dx[s.rows] = to;
         s.du[s.rows] = du;
         s.swing[s.rows] = w->room.swing + r * D;
@@ -116,7 +128,8 @@ static void close_token(walk *w, int64_t t)
 {
     const int64_t D = w->at.size.D;
     for (int64_t r = 0; r < w->at.rows; r++)
-        if (bits_of(w, t, r) & DRA_MARK_RESET) dra_recur_clear(D, w->room.d + r * D);
+        for (int k = 0; k < w->kind->states && bits_of(w, t, r) & DRA_MARK_RESET; k++)
+            dra_recur_clear(D, d_of(&w->room, D, k, r));
     w->filled += w->at.rows;
 }
 
@@ -142,25 +155,32 @@ static void close_segment(walk *w)
     w->filled = 0;
 }
 
-static void walk_back(const dra_call *c, const dra_cell_kind *kind, int64_t i)
+/* Copies between the gradients of the tile's states and tensors (B, H, D), one for each state. */
+static void copy_states(const walk *w, const dra_tensor *x, bool in)
 {
-    walk              w = {.c = c, .kind = kind, .at = dra_cell_place_at(c, INPUTS, OUTPUTS, i)};
-    const int64_t     D = w.at.size.D, rows = w.at.rows;
-    const dra_tensor *dlast = &w.at.in[DRA_CELL_BACK_DLAST];
-    const dra_tensor *dstart = &w.at.out[DRA_CELL_DSTART];
-    w.room = room_of(c, kind, D, i);
+    const int64_t D = w->at.size.D;
+    for (int k = 0; k < w->kind->states; k++)
+        for (int64_t r = 0; r < w->at.rows && x[k].data; r++) {
+            real *d = d_of(&w->room, D, k, r);
+            real *there = dra_recur_at(&x[k], w->at.b[r], w->at.h[r], 0);
+            dra_recur_copy(D, in ? there : d, in ? d : there);
+        }
+}
+
+static void walk_back(const dra_call *c, int64_t i)
+{
+    walk w = {.c = c, .kind = c->attr, .at = place_at(c, i)};
+    w.room = room_of(c, w.at.size.D, i);
     dra_recur_clear(w.room.d - w.room.dw, w.room.dw); /* dw, db, swing */
-    dra_recur_clear(D, w.room.zeros);
-    for (int64_t r = 0; r < rows; r++)
-        dra_recur_copy(D, dra_recur_at(dlast, w.at.b[r], w.at.h[r], 0), w.room.d + r * D);
+    dra_recur_clear(w.at.size.D, w.room.zeros);
+    copy_states(&w, &w.at.in[DRA_CELL_BACK_DLAST], true);
     for (int64_t t = w.at.size.T - 1; t >= 0; t--) {
         const dra_cell_back s = open_token(&w, t);
-        kind->back(c->simd, &s);
+        w.kind->back(c->simd, &s);
         close_token(&w, t);
-        if (t == 0 || w.filled + rows > SEGMENT) close_segment(&w);
+        if (t == 0 || w.filled + w.at.rows > SEGMENT) close_segment(&w);
     }
-    for (int64_t r = 0; r < rows && dstart->data; r++)
-        dra_recur_copy(D, w.room.d + r * D, dra_recur_at(dstart, w.at.b[r], w.at.h[r], 0));
+    copy_states(&w, &w.at.out[DRA_CELL_DSTART], false);
 }
 
 /* ---- the sums of a set's tiles --------------------------------------------------------------- */
@@ -170,12 +190,12 @@ static real *set_of(const dra_tensor *x, int64_t set, int64_t size)
     return x->data ? (real *)x->data + set * size : NULL;
 }
 
-static void add_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i, real *dw, real *db,
-                     real *swing)
+static void add_tile(const dra_call *c, int64_t i, real *dw, real *db, real *swing)
 {
-    const dra_cell_place at = dra_cell_place_at(c, INPUTS, OUTPUTS, i);
+    const dra_cell_kind *kind = c->attr;
+    const dra_cell_place at = place_at(c, i);
     const int64_t        D = at.size.D, G = kind->gates;
-    const room           m = room_of(c, kind, D, i);
+    const room           m = room_of(c, D, i);
     if (dw) c->simd->add(G * D * D, dw, m.dw, dw);
     if (db) c->simd->add(G * D, db, m.db, db);
     for (int64_t r = 0; r < at.rows && swing; r++)
@@ -183,16 +203,17 @@ static void add_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i, re
 }
 
 /* Set `set` of all cells, one cell after the other. */
-static void add_set(const dra_call *c, const dra_cell_kind *kind, int64_t set)
+static void add_set(const dra_call *c, int64_t set)
 {
-    const dra_tensor *in = c->in, *out = c->out;
-    dra_cell_sizes    n = dra_cell_sizes_of(in);
-    int64_t           tile = 0;
+    const dra_cell_kind *kind = c->attr;
+    const dra_tensor    *in = c->in, *out = c->out;
+    dra_cell_sizes       n = dra_cell_sizes_of(in);
+    int64_t              tile = 0;
     for (; set >= n.sets; n = dra_cell_sizes_of(in)) {
         set -= n.sets;
         tile += n.sets * n.groups;
-        in += INPUTS;
-        out += OUTPUTS;
+        in += dra_cell_back_inputs(kind);
+        out += dra_cell_back_outputs(kind);
     }
     const int64_t D = n.D, G = kind->gates, heads = n.H / n.sets;
     real         *dw = set_of(&out[DRA_CELL_DW], set, G * D * D);
@@ -201,8 +222,7 @@ static void add_set(const dra_call *c, const dra_cell_kind *kind, int64_t set)
     if (dw) dra_recur_clear(G * D * D, dw);
     if (db) dra_recur_clear(G * D, db);
     if (swing) dra_recur_clear(heads * D, swing + set * heads * D);
-    for (int64_t k = 0; k < n.groups; k++)
-        add_tile(c, kind, tile + set * n.groups + k, dw, db, swing);
+    for (int64_t k = 0; k < n.groups; k++) add_tile(c, tile + set * n.groups + k, dw, db, swing);
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
@@ -211,22 +231,24 @@ int64_t dra_cell_back_stages(const dra_call *c) { return 2; }
 
 int64_t dra_cell_back_tiles(const dra_call *c)
 {
-    int64_t sets = 0;
-    if (c->stage == 0) return dra_cell_all_tiles(c, INPUTS);
-    for (int k = 0; k < dra_cell_count(c, INPUTS); k++)
-        sets += dra_cell_sizes_of(c->in + k * INPUTS).sets;
+    const int inputs = dra_cell_back_inputs(c->attr);
+    int64_t   sets = 0;
+    if (c->stage == 0) return dra_cell_all_tiles(c, inputs);
+    for (int k = 0; k < dra_cell_count(c, inputs); k++)
+        sets += dra_cell_sizes_of(c->in + k * inputs).sets;
     return sets;
 }
 
-void dra_cell_back_tile(const dra_call *c, const dra_cell_kind *kind, int64_t i)
+void dra_cell_back_tile(const dra_call *c, int64_t i)
 {
     if (c->stage == 0)
-        walk_back(c, kind, i);
+        walk_back(c, i);
     else
-        add_set(c, kind, i);
+        add_set(c, i);
 }
 
-dra_cost dra_cell_back_cost(const dra_call *c, const dra_cell_kind *kind)
+dra_cost dra_cell_back_cost(const dra_call *c)
 {
-    return (dra_cost){2 * dra_cell_product_flops(c, kind, INPUTS), dra_call_bytes(c)};
+    const int inputs = dra_cell_back_inputs(c->attr);
+    return (dra_cost){2 * dra_cell_product_flops(c, inputs), dra_call_bytes(c)};
 }

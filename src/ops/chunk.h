@@ -91,7 +91,7 @@ static inline bool dra_chunk_pad(const dra_chunk *k, int64_t t)
     return k->mark && k->mark[t] & DRA_MARK_PAD;
 }
 
-/* Whether a sequence starts with the chunk: what the state held before does not matter, be it NaN. */
+/* Whether a sequence starts with the chunk: what the state held before does not matter then. */
 static inline bool dra_chunk_starts(const dra_chunk *k)
 {
     return k->mark && k->mark[0] & DRA_MARK_RESET;

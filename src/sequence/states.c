@@ -346,8 +346,8 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
 {
     dra_status st = check_row(s, row, err);
     if (st != DRA_OK) return st;
-    if (tokens < 0 || items < 0 || tokens > INT64_MAX / 2 || items > INT64_MAX / 2)
-        return dra_fail(err, DRA_ERR_VALUE, "states: %lld tokens, %lld items, expected 0 to 2^62",
+    if (tokens < 0 || items < 0 || tokens > INT64_MAX / 4 || items > INT64_MAX / 4)
+        return dra_fail(err, DRA_ERR_VALUE, "states: %lld tokens, %lld items, expected 0 to 2^61",
                         (long long)tokens, (long long)items);
     st = dra_states_number(s, row, tokens, 0, items, err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)

@@ -316,9 +316,9 @@ static void refuses_wrong_parts(void **state)
     expect_refused(dra_states_place(s, -1, 0, 0, &err), &err, DRA_ERR_INDEX,
                    "states: row is -1 of 2");
     expect_refused(dra_states_place(s, 0, -1, 0, &err), &err, DRA_ERR_VALUE,
-                   "states: -1 tokens, 0 items, expected 0 to 2^62");
+                   "states: -1 tokens, 0 items, expected 0 to 2^61");
     expect_refused(dra_states_place(s, 0, 0, INT64_MAX, &err), &err, DRA_ERR_VALUE,
-                   "states: 0 tokens, 9223372036854775807 items, expected 0 to 2^62");
+                   "states: 0 tokens, 9223372036854775807 items, expected 0 to 2^61");
     expect_refused(dra_states_place(s, 0, 0, INT64_C(1) << 40, &err), &err, DRA_ERR_MEMORY,
                    "states: 1099511627776 items of K overflow");
     assert_int_equal(dra_states_items(s, 1), 2); /* the other row is as it was */
