@@ -121,7 +121,7 @@ static parts_result parts_run(const parts_spec *s, int64_t size, int64_t later)
     const int64_t B = s->in[0].shape.dim[0], T = s->in[0].shape.dim[1];
     parts_result  r = {0};
     check_program p = parts_compile(s, size, &r);
-    dra_real     *data[PARTS_RESULTS];
+    dra_real     *data[PARTS_RESULTS] = {0};
     int32_t      *mark = parts_marks(B, T);
     char          name[PARTS_NAME];
     for (int i = 0; i < r.n; i++) { /* result i of y has its upstream, of dx its x */
