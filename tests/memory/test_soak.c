@@ -26,6 +26,15 @@ static const row rows[] = {
     {"gru window", {SIZES, .a = {"gru", .retrieval = "window", .window = 16}}},
     {"gru joint", {SIZES, .a = {"gru", .retrieval = "joint", .window = 16}}},
     {"gru none", {SIZES, .a = {"gru", .retrieval = "none"}}, 1},
+    {"ema slots-own", {SIZES, .a = {"ema", .retrieval = "slots-own", .timescales = 3}}},
+    {"ssm none", {SIZES, .a = {"ssm", .retrieval = "none"}}},
+    {"lstm slots-all", {SIZES, .a = {"lstm", .retrieval = "slots-all"}}},
+    {"moment, fixed decay", {SIZES, .a = {"moment", .decay = DRA_DECAY_FIXED}}},
+    {"moment exp, data decay",
+     {SIZES, .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_DATA}}},
+    {"delta", {SIZES, .a = {"delta"}}},
+    {"slots routed", {SIZES, .a = {"slots", .slots = 4}}},
+    {"slots gru", {SIZES, .a = {"slots", .slots = 2, .candidate = DRA_CANDIDATE_GRU}}, 1},
 };
 
 static int64_t steps_asked(void)
