@@ -139,8 +139,7 @@ DRA_API const dra_module *dra_mixer_module(const dra_mixer *m);
 
 typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */
-    dra_value memory; /* (B, T, H, E): values of the memory after each token, if it keeps items and
-                         memory_residual asks for them; else whatever was at hand, or none */
+    dra_value memory; /* (B, T, H, E): values after each token, with memory_residual; else none */
 } dra_mixer_result;
 
 /* The mixer as part of a larger graph: x (B, T, C); blend: a real scalar for DRA_BLEND_INPUT. */

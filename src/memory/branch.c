@@ -144,6 +144,9 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     if (c->dim < 0 || c->dim > DRA_SIZE_MOST)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, expected 0 to %d", name,
                         (long long)c->dim, DRA_SIZE_MOST);
+    if (c->joint && strcmp(c->retrieval, "joint") != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: joint is %d, but retrieval is %s", name,
+                        (int)c->joint, c->retrieval);
     if (c->dim > 0 && !c->joined)
         return dra_fail(err, DRA_ERR_VALUE, "%s: dim is %lld, which only a joined state has", name,
                         (long long)c->dim);

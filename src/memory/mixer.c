@@ -289,6 +289,7 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));
     r.y = residual(&b, x, dra_tokens_silence(g, &call->tokens, r.y), r.memory);
+    if (!m->config.memory_residual) r.memory = (dra_value){0};
     return r;
 }
 

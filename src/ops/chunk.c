@@ -6,11 +6,9 @@
 
 /* ---- decay ----------------------------------------------------------------------------------- */
 
-#define RESET (-1e4) /* e^-10000 is 0 in any type */
-
 static double decay_of(int64_t t, const real *l, int64_t step, const int32_t *mark)
 {
-    if (mark && mark[t] & DRA_MARK_RESET) return RESET;
+    if (mark && mark[t] & DRA_MARK_RESET) return DRA_CHUNK_RESET;
     return l && !(mark && mark[t] & DRA_MARK_PAD) ? (double)l[t * step] : 0;
 }
 
@@ -139,11 +137,10 @@ double dra_chunk_pair_count(const dra_call *c)
     return (double)dra_chunk_tiles(c) * (double)pairs / 2;
 }
 
-dra_chunk dra_chunk_at(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
-                       int64_t i)
+dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
+                        int64_t t, int64_t most)
 {
-    const int64_t t = i * DRA_CHUNK;
-    dra_chunk     k = {c->simd, b, h, t, dra_imin(DRA_CHUNK, T - t)};
+    dra_chunk k = {c->simd, b, h, t, dra_imin(most, T - t)};
     k.mark = mark ? (const int32_t *)mark->data + b * mark->stride[0] + t : NULL;
     for (int64_t j = 0; j < k.n; j++) k.padded = k.padded || dra_chunk_pad(&k, j);
     return k;

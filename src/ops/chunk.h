@@ -8,6 +8,8 @@
 
 enum { DRA_CHUNK = 64 };
 
+#define DRA_CHUNK_RESET (-1e4) /* the logarithm of a reset: e^-10000 is 0 in any type */
+
 static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
 
 /* ---- decay ----------------------------------------------------------------------------------- */
@@ -82,9 +84,16 @@ typedef struct dra_chunk { /* tokens t..t+n-1 of one head of one row of the batc
 int64_t dra_chunk_tiles(const dra_call *c);
 double  dra_chunk_pair_count(const dra_call *c);
 
-/* Chunk number i of T tokens; mark may be NULL. */
-dra_chunk dra_chunk_at(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
-                       int64_t i);
+/* Up to `most` of T tokens from t on; mark may be NULL. */
+dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
+                        int64_t t, int64_t most);
+
+/* Chunk number i of DRA_CHUNK tokens. */
+static inline dra_chunk dra_chunk_at(const dra_call *c, const dra_tensor *mark, int64_t b,
+                                     int64_t h, int64_t T, int64_t i)
+{
+    return dra_chunk_cut(c, mark, b, h, T, i * DRA_CHUNK, DRA_CHUNK);
+}
 
 static inline bool dra_chunk_pad(const dra_chunk *k, int64_t t)
 {

@@ -11,8 +11,6 @@ enum {
     FEW = 3,   /* tokens: under it slots are not worth being packed for a product */
 };
 
-#define RESET (-1e4) /* e^-10000 is 0 in any type */
-
 /* ---- where a tile stands --------------------------------------------------------------------- */
 
 dra_slots_sizes dra_slots_sizes_of(const dra_call *c)
@@ -35,12 +33,8 @@ dra_chunk dra_slots_chunk(const dra_call *c, const dra_slots_sizes *z, int64_t i
                           int64_t number)
 {
     const dra_slots_attr *a = c->attr;
-    const dra_tensor     *mark = dra_chunk_option(c, a->mark);
-    const int64_t         b = a->read == DRA_READ_OWN ? i / z->H : i, t = number * CHUNK;
-    dra_chunk             k = {c->simd, b, h, t, dra_imin(CHUNK, z->T - t)};
-    k.mark = mark ? (const int32_t *)mark->data + b * mark->stride[0] + t : NULL;
-    for (int64_t j = 0; j < k.n; j++) k.padded = k.padded || dra_chunk_pad(&k, j);
-    return k;
+    const int64_t         b = a->read == DRA_READ_OWN ? i / z->H : i;
+    return dra_chunk_cut(c, dra_chunk_option(c, a->mark), b, h, z->T, number * CHUNK, CHUNK);
 }
 
 void dra_slots_fetch(const dra_slots_sizes *z, dra_chunk k, int64_t number, const dra_tensor *x)
@@ -133,7 +127,7 @@ static void read_rows(const dra_chunk *k, const dra_tensor *l, const dra_tensor 
             dra_recur_copy(S, dra_recur_at(l, k->b, k->t + t, k->h), lt);
             dra_recur_copy(S, dra_recur_at(u, k->b, k->t + t, k->h), ut);
         }
-        for (int64_t i = 0; i < S && bits & DRA_MARK_RESET; i++) lt[i] = (real)RESET;
+        for (int64_t i = 0; i < S && bits & DRA_MARK_RESET; i++) lt[i] = (real)DRA_CHUNK_RESET;
     }
     for (int64_t first = 0; first < S; first += SUMS) {
         const int64_t many = dra_imin(SUMS, S - first);

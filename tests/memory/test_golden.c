@@ -299,10 +299,11 @@ static dra_real *laid_out(const dra_states *s, int i, const dra_real *live, int6
 {
     const dra_spec *p = dra_specs_at(s->specs, i);
     const int64_t   size = dra_shape_count(&p->shape);
-    int64_t         most = 1, at = 0;
-    for (int64_t b = 0; b < s->B && p->items; b++)
-        most = b ? (int64_t)fmax((double)most, (double)dra_states_size(s, i, b) / (double)size)
-                 : (int64_t)dra_states_size(s, i, b) / size;
+    int64_t         most = p->items ? 0 : 1, at = 0;
+    for (int64_t b = 0; b < s->B && p->items; b++) {
+        const int64_t items = (int64_t)dra_states_size(s, i, b) / size;
+        if (items > most) most = items;
+    }
     *n = s->B * most * size;
     dra_real *out = calloc((size_t)*n + 1, sizeof *out);
     for (int64_t b = 0; b < s->B; b++)
