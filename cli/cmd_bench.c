@@ -50,10 +50,10 @@ static bool known(const char *name)
 static int unknown(const char *name)
 {
     char      quoted[80];
-    cli_guess guess = {.typed = name};
+    dra_guess guess = {.typed = name};
     for (size_t i = 0; i < bench_case_count; i++) {
-        cli_guess_try(&guess, bench_cases[i].name);
-        cli_guess_try(&guess, bench_cases[i].group);
+        dra_guess_try(&guess, bench_cases[i].name);
+        dra_guess_try(&guess, bench_cases[i].group);
     }
     cli_quote(name, quoted, sizeof quoted);
     if (guess.best)

@@ -33,8 +33,8 @@ static const cli_verb *find(const char *name)
 static int unknown_verb(const char *name)
 {
     char      quoted[80];
-    cli_guess guess = {.typed = name};
-    for (size_t i = 0; i < COUNT(verbs); i++) cli_guess_try(&guess, verbs[i]->name);
+    dra_guess guess = {.typed = name};
+    for (size_t i = 0; i < COUNT(verbs); i++) dra_guess_try(&guess, verbs[i]->name);
     cli_quote(name, quoted, sizeof quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* as typed, but on one line */
     fprintf(stderr, "dra %s: no such %s; ", quoted + 1, name[0] == '-' ? "option" : "verb");

@@ -2,6 +2,8 @@
 #include "options.h"
 #include "value.h"
 
+#include "dra/base.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,8 +84,8 @@ static bool read_choice(const cli_option *o, const char *value, int *out)
 static bool misused_choice(parser *p, const cli_option *o, const char *value)
 {
     char      quoted[80], name[256];
-    cli_guess guess = {.typed = value};
-    for (int i = 0; o->choices[i]; i++) cli_guess_try(&guess, o->choices[i]);
+    dra_guess guess = {.typed = value};
+    for (int i = 0; o->choices[i]; i++) dra_guess_try(&guess, o->choices[i]);
     if (!guess.best) return expected(p, o, value);
     return misused(p, "%s: no such choice: %s; did you mean %s?", label(o, name, sizeof name),
                    cli_quote(value, quoted, sizeof quoted), guess.best);
@@ -145,13 +147,13 @@ static const cli_option *find(const cli_verb *verb, const char *name, size_t len
 static bool unknown(parser *p, const char *argument)
 {
     char      name[64], quoted[80];
-    cli_guess guess = {.typed = name};
+    dra_guess guess = {.typed = name};
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
     cli_quote(name, quoted, sizeof quoted);
     memmove(name, name + strspn(name, "-"), strlen(name + strspn(name, "-")) + 1);
     for (size_t i = 0; i < p->verb->n_options; i++)
-        if (!positional(&p->verb->options[i])) cli_guess_try(&guess, p->verb->options[i].name);
-    cli_guess_try(&guess, "help");
+        if (!positional(&p->verb->options[i])) dra_guess_try(&guess, p->verb->options[i].name);
+    dra_guess_try(&guess, "help");
     if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
     return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
 }

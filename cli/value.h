@@ -15,14 +15,4 @@ bool cli_read_bool(const char *text, bool *out); /* on off true false yes no 1 0
 /* Puts `text` between quotes, on one line and of bounded length, for an error. Returns `out`. */
 const char *cli_quote(const char *text, char *out, size_t size);
 
-/* The nearest of some names to what was typed: start with {.typed = ...}, try each name, then
- * `best` is the one to suggest, or NULL when none is near. Near is what starts with the typed
- * text, or differs in about one letter of three. */
-typedef struct cli_guess {
-    const char *typed, *best;
-    size_t      wrong; /* letters of `best` that differ */
-} cli_guess;
-
-void cli_guess_try(cli_guess *guess, const char *name);
-
 #endif

@@ -2,6 +2,8 @@
 #include "options.h"
 #include "value.h"
 
+#include "dra/base.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -280,8 +282,8 @@ static void guesses_the_nearest_name(void **state)
     };
     (void)state;
     for (size_t i = 0; i < COUNT(rows); i++) {
-        cli_guess guess = {.typed = rows[i].typed};
-        for (size_t j = 0; j < COUNT(names); j++) cli_guess_try(&guess, names[j]);
+        dra_guess guess = {.typed = rows[i].typed};
+        for (size_t j = 0; j < COUNT(names); j++) dra_guess_try(&guess, names[j]);
         if (rows[i].best)
             assert_string_equal(guess.best ? guess.best : "nothing", rows[i].best);
         else

@@ -1,0 +1,155 @@
+/* dra/model.h - language models: a config, its blocks, its weights, its folder.
+ *
+ * Flow:    a dra_model_config (a struct, or JSON with the same names) makes a dra_model, which knows
+ *          its parameters and its state. A dra_view of it is a module: what a reader reads, what a
+ *          trainer differentiates. Weights are drawn from a seed or read from a folder.
+ * Model:   x = embedding[id] (+ position);  blocks;  logits = head norm(x)
+ *          block, norm before:  x = x + mixer(norm x) (+ P h);  x = x + ff(norm x)
+ *          block, norm after:   x = norm(x + mixer x (+ P h));  x = norm(x + ff x)
+ * Folder:  config.json, model.safetensors, tokenizer.json where there is one.
+ * Threads: a model is read-only once created. */
+#ifndef DRA_MODEL_H
+#define DRA_MODEL_H
+
+#include "dra/memory.h"
+DRA_BEGIN_C
+
+/* ---- config: zero is the default of every field ---------------------------------------------- */
+
+typedef enum dra_positions_kind { DRA_POSITIONS_NONE, DRA_POSITIONS_LEARNED } dra_positions_kind;
+typedef enum dra_place_kind { DRA_PLACE_PRE, DRA_PLACE_POST } dra_place_kind;
+typedef enum dra_model_norm { DRA_MODEL_RMS, DRA_MODEL_LAYER } dra_model_norm;
+typedef enum dra_ff_kind {
+    DRA_FF_GELU,   /* W_down gelu_tanh(W_up x), as GPT-2                                   */
+    DRA_FF_ERF,    /* the same with the exact gelu                                         */
+    DRA_FF_RELU,   /* with relu                                                            */
+    DRA_FF_RELU2,  /* with its square                                                      */
+    DRA_FF_SWIGLU, /* W_down (W_up x * silu(W_gate x))                                     */
+    DRA_FF_MIX,    /* RWKV-4's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)      */
+    DRA_FF_NONE
+} dra_ff_kind;
+
+typedef struct dra_ff_config {
+    dra_ff_kind kind;
+    int64_t     dim; /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64 */
+} dra_ff_config;
+
+typedef struct dra_block_config {
+    dra_place_kind norm;
+    bool           memory_residual; /* adds the memory's values (ADR's Law 5) */
+    bool           project;         /* through a learned map                  */
+} dra_block_config;
+
+enum { DRA_MIXERS_MOST = 16 };
+
+typedef struct dra_model_config {
+    int64_t            vocab, dim, depth, heads; /* V, C, L, H */
+    int64_t            key_dim, value_dim;       /* of a head; 0: C / H, and key_dim */
+    int64_t            context; /* rows of learned positions; what training reads at a time */
+    dra_positions_kind positions;
+    dra_model_norm     norm;
+    bool               bias;       /* of all projections                          */
+    dra_switch         tied;       /* the head is the embedding; default on       */
+    bool               embed_norm; /* normalises what is embedded (RWKV-4)        */
+    double             dropout;    /* of what mixers and ff add, when training    */
+    dra_block_config   block;
+    dra_ff_config      ff;
+    /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
+     * norm, residual, memory_residual, project, and heads, key_dim, value_dim where they are 0)
+     * need not be said again. */
+    int              mixers; /* 0: one */
+    dra_mixer_config mixer[DRA_MIXERS_MOST];
+} dra_model_config;
+
+/* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of a
+ * mixer's first memory stand in the mixer itself, those of a second one in its "b". `place` begins
+ * every error: a file's name. */
+DRA_API dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
+                                          dra_model_config *out, dra_error *err);
+/* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
+DRA_API dra_status dra_model_config_set(dra_model_config *config, const char *name,
+                                        const char *value, dra_error *err);
+/* As JSON, what is not default; as snprintf. 0: out of memory. */
+DRA_API size_t dra_model_config_text(const dra_model_config *config, char *text, size_t size);
+
+typedef struct dra_preset {
+    const char *name, *json;
+} dra_preset;
+
+DRA_API const dra_preset *dra_preset_at(size_t i); /* by name; NULL beyond the last */
+/* The config of a preset; an unknown name is an error that suggests the nearest. */
+DRA_API dra_status dra_preset_config(const char *name, dra_model_config *out, dra_error *err);
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+typedef struct dra_model dra_model; /* opaque */
+
+/* Impossible choices are refused here, by name. */
+DRA_API dra_status dra_model_create(const dra_model_config *config, dra_model **out,
+                                    dra_error *err);
+DRA_API void       dra_model_destroy(dra_model *m); /* NULL is allowed */
+
+DRA_API const dra_model_config *dra_model_config_of(const dra_model *m); /* all filled in */
+DRA_API const dra_specs        *dra_model_params(const dra_model *m);
+DRA_API const dra_specs        *dra_model_state(const dra_model *m);
+DRA_API const dra_mixer        *dra_model_mixer(const dra_model *m, int64_t layer);
+DRA_API int64_t                 dra_model_param_count(const dra_model *m); /* numbers in all */
+/* A number that two models share only if configs and shapes are equal. */
+DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
+
+/* ---- what to compute ------------------------------------------------------------------------- */
+
+/* A view: the model as a module with input "ids" i32 (B, T) and the outputs that are wanted. */
+typedef struct dra_view {
+    const dra_model *model;
+    bool             logits; /* "logits" (B, keep, V)                                        */
+    int64_t          keep;   /* of the last so many tokens; 0: of all                        */
+    bool losses; /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
+    bool hidden; /* "hidden" (B, T, C): what the head reads                      */
+} dra_view;
+
+DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowed */
+
+typedef struct dra_model_result {
+    dra_value hidden; /* (B, T, C), ready for the head */
+    dra_value head;   /* (V, C) */
+} dra_model_result;
+
+/* The model as part of a larger graph; ids i32 (B, T). */
+DRA_API dra_model_result dra_model_build(dra_graph *g, const dra_model *m,
+                                         const dra_module_call *call, dra_value ids,
+                                         dra_value *state_out);
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+typedef struct dra_weights dra_weights; /* opaque: a value for each parameter of a model */
+
+/* First values, drawn from a seed. */
+DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out,
+                                    dra_error *err);
+/* From a safetensors file: names and shapes must be those of the model, all of them and no other.
+ * Tensors of real numbers are used where they lie in the mapped file; others are converted. */
+DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
+                                    dra_error *err);
+DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
+DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
+
+DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
+/* The same to write to: a mapped tensor is copied first. NULL: out of memory. */
+DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
+/* Binds all to a reader of a view of the model; they must outlive it. */
+DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err);
+
+/* ---- model folders --------------------------------------------------------------------------- */
+
+/* Reads config.json. */
+DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
+/* Writes config.json; makes the folder where there is none. */
+DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
+                                          dra_error *err);
+/* Model and weights of a folder. */
+DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
+                                   dra_error *err);
+
+DRA_END_C
+#endif

@@ -1,0 +1,293 @@
+/* Structs described by tables: from JSON, from "name=value", to JSON. */
+#include "file/fields.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { PATH_TEXT = 120 };
+
+typedef struct reading {
+    const char *place;
+    char        path[PATH_TEXT]; /* dotted, of the object being read */
+    dra_error  *err;
+} reading;
+
+static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to);
+
+/* ---- errors: "config.json: mixer.gamma.init is 3, expected ..." ------------------------------ */
+
+static dra_status fail(const reading *r, const char *name, const char *text)
+{
+    return dra_fail(r->err, DRA_ERR_VALUE, "%.120s: %s%s%.60s %s", r->place, r->path,
+                    r->path[0] ? "." : "", name, text);
+}
+
+static dra_status expected(const reading *r, const char *name, const json_t *v, const char *what)
+{
+    char  text[300];
+    char *is = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(text, sizeof text, "is %.40s%s, expected %s", is ? is : "?",
+             is && strlen(is) > 40 ? "..." : "", what);
+    free(is);
+    return fail(r, name, text);
+}
+
+static dra_status unknown(const reading *r, const dra_field *table, const char *name)
+{
+    char      text[100] = "is not a key";
+    dra_guess guess = {.typed = name};
+    for (const dra_field *f = table; f->name; f++) dra_guess_try(&guess, f->name);
+    if (guess.best) snprintf(text, sizeof text, "is not a key; did you mean %s?", guess.best);
+    return fail(r, name, text);
+}
+
+/* ---- one field ------------------------------------------------------------------------------- */
+
+static dra_status read_number(reading *r, const dra_field *f, const json_t *v, char *to)
+{
+    char       range[80];
+    const bool whole = f->kind == DRA_FIELD_INT, ranged = f->min < f->max;
+    snprintf(range, sizeof range, ranged ? "%s from %.10g to %.10g" : "%s",
+             whole ? "a whole number" : "a number", f->min, f->max);
+    if (whole ? !json_is_integer(v) : !json_is_number(v)) return expected(r, f->name, v, range);
+    const double x = json_number_value(v);
+    if (ranged && !(x >= f->min && x <= f->max)) return expected(r, f->name, v, range);
+    if (whole)
+        *(int64_t *)(void *)to = json_integer_value(v);
+    else
+        *(double *)(void *)to = x;
+    return DRA_OK;
+}
+
+static dra_status read_choice(reading *r, const dra_field *f, const json_t *v, char *to)
+{
+    char   text[200];
+    size_t at = 0;
+    for (int i = 0; f->choices[i]; i++) {
+        if (json_is_string(v) && strcmp(json_string_value(v), f->choices[i]) == 0) {
+            if (f->kind == DRA_FIELD_CHOICE)
+                *(int *)(void *)to = i;
+            else
+                *(const char **)(void *)to = f->choices[i];
+            return DRA_OK;
+        }
+        const int n = snprintf(text + at, sizeof text - at, "%s%s", i ? ", " : "one of ",
+                               f->choices[i]);
+        if (n > 0 && at + (size_t)n < sizeof text) at += (size_t)n;
+    }
+    return expected(r, f->name, v, text);
+}
+
+static dra_status read_flag(reading *r, const dra_field *f, const json_t *v, char *to)
+{
+    if (!json_is_boolean(v)) return expected(r, f->name, v, "true or false");
+    if (f->kind == DRA_FIELD_BOOL)
+        *(bool *)to = json_is_true(v);
+    else
+        *(int *)(void *)to = json_is_true(v) ? 1 : 2;
+    return DRA_OK;
+}
+
+static dra_status read_pair(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
+{
+    const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
+    if (json_array_size(v) != 2 || !json_is_number(a) || !json_is_number(b))
+        return expected(r, f->name, v, "a list of two numbers");
+    ((double *)(void *)to)[0] = json_number_value(a);
+    ((double *)(void *)to)[1] = json_number_value(b);
+    if (f->given) *(bool *)(base + f->given) = true;
+    return DRA_OK;
+}
+
+/* Reads an object that lies at `name` below the present path. */
+static dra_status descend(reading *r, const char *name, const dra_field *table, const json_t *v,
+                          char *to)
+{
+    const size_t at = strlen(r->path);
+    if (!json_is_object(v)) return expected(r, name, v, "an object");
+    snprintf(r->path + at, sizeof r->path - at, "%s%.40s", at ? "." : "", name);
+    const dra_status st = read_object(r, table, v, to);
+    r->path[at] = '\0';
+    return st;
+}
+
+/* "0" to "most - 1", or -1. */
+static int number_of(const char *key, int most)
+{
+    char     *end;
+    const int i = key[0] >= '0' && key[0] <= '9' ? (int)strtol(key, &end, 10) : -1;
+    return i >= 0 && i < most && *end == '\0' ? i : -1;
+}
+
+static dra_status read_list(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
+{
+    int *const  count = (int *)(void *)(base + f->given);
+    const int   have = *count ? *count : 1;
+    char        name[PATH_TEXT], what[60];
+    const char *key;
+    json_t     *item;
+    dra_status  st = DRA_OK;
+    if (json_is_array(v)) {
+        const size_t n = json_array_size(v);
+        snprintf(what, sizeof what, "an object or a list of 1 to %d", f->most);
+        if (n < 1 || n > (size_t)f->most) return expected(r, f->name, v, what);
+        memset(to, 0, f->size * n);
+        *count = (int)n;
+        for (size_t i = 0; i < n && st == DRA_OK; i++) {
+            snprintf(name, sizeof name, "%.40s.%zu", f->name, i);
+            st = descend(r, name, f->fields, json_array_get(v, i), to + i * f->size);
+        }
+        return st;
+    }
+    json_object_foreach((json_t *)(uintptr_t)v, key, item)
+    {
+        const int i = number_of(key, have);
+        if (i < 0) break;
+        snprintf(name, sizeof name, "%.40s.%d", f->name, i);
+        return descend(r, name, f->fields, item, to + (size_t)i * f->size);
+    }
+    *count = have;
+    for (int i = 0; i < have && st == DRA_OK; i++)
+        st = descend(r, f->name, f->fields, v, to + (size_t)i * f->size);
+    return st;
+}
+
+static dra_status read_field(reading *r, const dra_field *f, const json_t *v, char *base)
+{
+    char *to = base + f->offset;
+    switch (f->kind) {
+    case DRA_FIELD_INT:
+    case DRA_FIELD_REAL: return read_number(r, f, v, to);
+    case DRA_FIELD_BOOL:
+    case DRA_FIELD_SWITCH: return read_flag(r, f, v, to);
+    case DRA_FIELD_CHOICE:
+    case DRA_FIELD_NAME: return read_choice(r, f, v, to);
+    case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
+    case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
+    case DRA_FIELD_LIST: return read_list(r, f, v, to, base);
+    }
+    return DRA_OK;
+}
+
+static dra_status read_object(reading *r, const dra_field *table, const json_t *object, char *to)
+{
+    const char *key;
+    json_t     *v;
+    json_object_foreach((json_t *)(uintptr_t)object, key, v)
+    {
+        const dra_field *f = table;
+        while (f->name && strcmp(f->name, key) != 0) f++;
+        const dra_status st = f->name ? read_field(r, f, v, to) : unknown(r, table, key);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
+                           void *to, dra_error *err)
+{
+    reading r = {.place = place, .err = err};
+    if (!json_is_object(object))
+        return dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
+    return read_object(&r, table, object, to);
+}
+
+/* ---- one field by name ----------------------------------------------------------------------- */
+
+/* {"gamma": {"range": value}} of "gamma.range". */
+static json_t *nest(const char *name, json_t *value)
+{
+    char   key[PATH_TEXT];
+    size_t end = strlen(name);
+    while (value) {
+        size_t start = end;
+        while (start > 0 && name[start - 1] != '.') start--;
+        snprintf(key, sizeof key, "%.*s", (int)(end - start), name + start);
+        json_t *outer = json_object();
+        if (json_object_set_new(outer, key, value) != 0) {
+            json_decref(outer);
+            return NULL;
+        }
+        value = outer;
+        if (start == 0) break;
+        end = start - 1;
+    }
+    return value;
+}
+
+dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
+                          dra_error *err)
+{
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(text);
+    if (!value) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
+    json_t *object = nest(name, value);
+    if (!object) return dra_fail(err, DRA_ERR_MEMORY, "%.60s: out of memory", name);
+    const dra_status st = dra_fields_read(table, "setting", object, to, err);
+    json_decref(object);
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static json_t *write_list(const dra_field *f, const char *from, int n)
+{
+    if (n == 1) return dra_fields_write(f->fields, from);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, dra_fields_write(f->fields, from + (size_t)i * f->size));
+    return list;
+}
+
+/* NULL: it has its default. */
+static json_t *write_field(const dra_field *f, const char *base)
+{
+    const char   *from = base + f->offset;
+    const double *pair = (const double *)(const void *)from;
+    const int     number = f->kind == DRA_FIELD_SWITCH || f->kind == DRA_FIELD_CHOICE
+                               ? *(const int *)(const void *)from
+                               : 0;
+    switch (f->kind) {
+    case DRA_FIELD_INT: {
+        const int64_t n = *(const int64_t *)(const void *)from;
+        return n ? json_integer(n) : NULL;
+    }
+    case DRA_FIELD_REAL: return pair[0] != 0 ? json_real(pair[0]) : NULL;
+    case DRA_FIELD_BOOL: return *(const bool *)from ? json_true() : NULL;
+    case DRA_FIELD_SWITCH: return number ? json_boolean(number == 1) : NULL;
+    case DRA_FIELD_CHOICE: return number ? json_string(f->choices[number]) : NULL;
+    case DRA_FIELD_NAME: {
+        const char *name = *(const char *const *)(const void *)from;
+        return name ? json_string(name) : NULL;
+    }
+    case DRA_FIELD_PAIR:
+        if (f->given ? !*(const bool *)(base + f->given) : pair[0] == 0 && pair[1] == 0)
+            return NULL;
+        return json_pack("[ff]", pair[0], pair[1]);
+    case DRA_FIELD_OBJECT: {
+        json_t *object = dra_fields_write(f->fields, from);
+        if (json_object_size(object) > 0) return object;
+        json_decref(object);
+        return NULL;
+    }
+    case DRA_FIELD_LIST: {
+        const int n = *(const int *)(const void *)(base + f->given);
+        return n ? write_list(f, from, n) : NULL;
+    }
+    }
+    return NULL;
+}
+
+json_t *dra_fields_write(const dra_field *table, const void *from)
+{
+    json_t *object = json_object();
+    for (const dra_field *f = table; f->name; f++) {
+        json_t *v = write_field(f, from);
+        if (v) json_object_set_new(object, f->name, v);
+    }
+    return object;
+}

@@ -1,0 +1,44 @@
+/* Structs described by tables. One table reads a struct from JSON, sets one field by its dotted
+ * name, writes the struct, and knows the names to suggest when one is wrong. Zero is the default of
+ * every field: a key that is not there leaves its field alone, and a field that is zero is not
+ * written. */
+#ifndef DRA_SRC_FILE_FIELDS_H
+#define DRA_SRC_FILE_FIELDS_H
+
+#include "file/json.h"
+
+typedef enum dra_field_kind {
+    DRA_FIELD_INT,    /* int64_t                                                  */
+    DRA_FIELD_REAL,   /* double                                                   */
+    DRA_FIELD_BOOL,   /* bool                                                     */
+    DRA_FIELD_SWITCH, /* an int: 0 default, 1 true, 2 false                       */
+    DRA_FIELD_CHOICE, /* an int: the number of one of `choices`                   */
+    DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default          */
+    DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
+    DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
+    DRA_FIELD_LIST    /* `most` such structs; one, or a list of them; an int at `given` counts */
+} dra_field_kind;
+
+typedef struct dra_field {
+    const char             *name;
+    dra_field_kind          kind;
+    size_t                  offset;
+    double                  min, max; /* of numbers, both included; equal: any */
+    const char *const      *choices;  /* NULL at the end */
+    const struct dra_field *fields;   /* ends with a row without a name */
+    size_t                  given;
+    size_t                  size; /* of one struct of a list */
+    int                     most;
+} dra_field;
+
+/* Fills `to` from a JSON object. `place` begins every error: a file's name. */
+dra_status dra_fields_read(const dra_field *table, const char *place, const json_t *object,
+                           void *to, dra_error *err);
+/* Sets the field with this dotted name ("gamma.range") from a text: JSON, or a bare word. One name
+ * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
+dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
+                          dra_error *err);
+/* The struct as a new JSON object, for json_decref(); NULL: no memory. */
+json_t *dra_fields_write(const dra_field *table, const void *from);
+
+#endif

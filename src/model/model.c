@@ -1,0 +1,281 @@
+/* A model: its config completed and checked, its tensors declared, its graph built. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "graph/op.h"
+#include "model/model.h"
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+static dra_status check_size(const char *name, int64_t n, dra_error *err)
+{
+    if (n >= 1 && n <= 1 << 20) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "model: %s is %lld, expected 1 to 1048576", name,
+                    (long long)n);
+}
+
+static dra_status check(const dra_model_config *c, dra_error *err)
+{
+    dra_status st = check_size("vocab", c->vocab, err);
+    if (st == DRA_OK) st = check_size("dim", c->dim, err);
+    if (st == DRA_OK) st = check_size("depth", c->depth, err);
+    if (st == DRA_OK) st = check_size("heads", c->heads, err);
+    if (st == DRA_OK) st = check_size("context", c->context, err);
+    if (st == DRA_OK) st = check_size("ff.dim", c->ff.dim, err);
+    if (st != DRA_OK) return st;
+    if (c->mixers < 0 || c->mixers > DRA_MIXERS_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers, expected 1 to %d", c->mixers,
+                        DRA_MIXERS_MOST);
+    if (c->mixers > c->depth)
+        return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers for %lld layers", c->mixers,
+                        (long long)c->depth);
+    if (c->ff.kind == DRA_FF_MIX && c->bias)
+        return dra_fail(err, DRA_ERR_VALUE, "model: ff.kind mix has no bias");
+    return DRA_OK;
+}
+
+static void complete(dra_model_config *c)
+{
+    if (!c->mixers) c->mixers = 1;
+    if (!c->heads) c->heads = 1;
+    if (!c->context) c->context = 256;
+    if (c->tied == DRA_DEFAULT) c->tied = DRA_ON;
+    if (!c->ff.dim)
+        c->ff.dim = c->ff.kind == DRA_FF_SWIGLU ? (8 * c->dim / 3 + 63) / 64 * 64 : 4 * c->dim;
+}
+
+/* The mixer of layer l: what the model knows is filled in. */
+static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
+{
+    dra_mixer_config m = c->mixer[l % c->mixers];
+    m.dim = c->dim;
+    if (!m.heads) m.heads = c->heads;
+    if (!m.key_dim) m.key_dim = c->key_dim;
+    if (!m.value_dim) m.value_dim = c->value_dim;
+    m.bias = c->bias;
+    m.norm = c->norm == DRA_MODEL_LAYER ? DRA_NORM_LAYER : DRA_NORM_RMS;
+    m.residual = c->block.norm == DRA_PLACE_POST ? DRA_RESIDUAL_POST : DRA_RESIDUAL_PRE;
+    m.memory_residual = c->block.memory_residual;
+    m.project = c->block.project;
+    m.a.gamma.layer = m.b.gamma.layer = (int)l;
+    m.a.gamma.layers = m.b.gamma.layers = (int)c->depth;
+    return m;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+void dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params)
+{
+    dra_specs_add(params, prefix, &(dra_spec){"norm_g", DRA_SHAPE(c->dim), .number = 1});
+    if (c->norm == DRA_MODEL_LAYER)
+        dra_specs_add(params, prefix, &(dra_spec){"norm_b", DRA_SHAPE(c->dim)});
+}
+
+/* Adds the tensors of a part under a prefix and says where they are. */
+static dra_part append(dra_model *m, const char *prefix, const dra_module *part)
+{
+    const dra_part at = {dra_specs_count(m->params), dra_specs_count(m->state)};
+    for (int i = 0; i < dra_specs_count(part->params); i++)
+        dra_specs_add(m->params, prefix, dra_specs_at(part->params, i));
+    for (int i = 0; i < dra_specs_count(part->state); i++)
+        dra_specs_add(m->state, prefix, dra_specs_at(part->state, i));
+    return at;
+}
+
+static void declare_layer(dra_model *m, int64_t l)
+{
+    dra_layer *layer = &m->layer[l];
+    char       prefix[48];
+    snprintf(prefix, sizeof prefix, "layers.%lld.mixer.", (long long)l);
+    layer->mix = append(m, prefix, dra_mixer_module(layer->mixer));
+    snprintf(prefix, sizeof prefix, "layers.%lld.ff.", (long long)l);
+    layer->ff = (dra_part){dra_specs_count(m->params), dra_specs_count(m->state)};
+    dra_ff_declare(&m->config, prefix, m->params, m->state);
+}
+
+static int add_table(dra_model *m, const char *name, int64_t rows)
+{
+    const int at = dra_specs_count(m->params);
+    dra_specs_add(
+        m->params, NULL,
+        &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL, .number = 0.02});
+    return at;
+}
+
+/* A blend by schedule: how far it is belongs to the model, so it is a parameter, not trained. */
+static int add_blend(dra_model *m)
+{
+    for (int i = 0; i < m->config.mixers; i++) {
+        const dra_mixer_config *x = &m->config.mixer[i];
+        const int               at = dra_specs_count(m->params);
+        if (x->blend != DRA_BLEND_INPUT) continue;
+        dra_specs_add(m->params, NULL,
+                      &(dra_spec){"blend", (dra_shape){0},
+                                  .number = x->blend_value > 0 ? x->blend_value : 0.7,
+                                  .frozen = true});
+        return at;
+    }
+    return -1;
+}
+
+static void declare(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    m->embedding = add_table(m, "embedding", c->vocab);
+    m->positions = c->positions == DRA_POSITIONS_LEARNED ? add_table(m, "positions", c->context)
+                                                         : -1;
+    m->embed_norm = c->embed_norm ? dra_specs_count(m->params) : -1;
+    if (c->embed_norm) dra_model_norm_declare(c, "embed_", m->params);
+    m->blend = add_blend(m);
+    for (int64_t l = 0; l < c->depth; l++) declare_layer(m, l);
+    m->norm = c->block.norm == DRA_PLACE_PRE ? dra_specs_count(m->params) : -1;
+    if (m->norm >= 0) dra_model_norm_declare(c, NULL, m->params);
+    m->head = c->tied == DRA_OFF ? add_table(m, "head", c->vocab) : m->embedding;
+}
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static dra_status open_mixers(dra_model *m, dra_error *err)
+{
+    m->layer = calloc((size_t)m->config.depth, sizeof *m->layer);
+    if (!m->layer) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
+    for (int64_t l = 0; l < m->config.depth; l++) {
+        const dra_mixer_config c = mixer_config(&m->config, l);
+        dra_error              why = {0};
+        const dra_status       st = dra_mixer_create(&c, &m->layer[l].mixer, &why);
+        if (st != DRA_OK) return dra_fail(err, st, "layer %lld: %.400s", (long long)l, why.text);
+    }
+    return DRA_OK;
+}
+
+dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra_error *err)
+{
+    dra_model *m = calloc(1, sizeof *m);
+    *out = NULL;
+    if (!m) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
+    m->config = *config;
+    complete(&m->config);
+    dra_status st = check(&m->config, err);
+    if (st == DRA_OK) st = dra_specs_create(&m->params, err);
+    if (st == DRA_OK) st = dra_specs_create(&m->state, err);
+    if (st == DRA_OK) st = open_mixers(m, err);
+    if (st == DRA_OK) {
+        declare(m);
+        st = dra_specs_error(m->params, err);
+    }
+    if (st == DRA_OK) st = dra_specs_error(m->state, err);
+    if (st == DRA_OK)
+        *out = m;
+    else
+        dra_model_destroy(m);
+    return st;
+}
+
+void dra_model_destroy(dra_model *m)
+{
+    if (!m) return;
+    for (int64_t l = 0; m->layer && l < m->config.depth; l++) dra_mixer_destroy(m->layer[l].mixer);
+    free(m->layer);
+    dra_specs_destroy(m->params);
+    dra_specs_destroy(m->state);
+    free(m);
+}
+
+const dra_model_config *dra_model_config_of(const dra_model *m) { return &m->config; }
+const dra_specs        *dra_model_params(const dra_model *m) { return m->params; }
+const dra_specs        *dra_model_state(const dra_model *m) { return m->state; }
+const dra_mixer        *dra_model_mixer(const dra_model *m, int64_t l) { return m->layer[l].mixer; }
+
+int64_t dra_model_param_count(const dra_model *m)
+{
+    int64_t n = 0;
+    for (int i = 0; i < dra_specs_count(m->params); i++)
+        n += dra_shape_count(&dra_specs_at(m->params, i)->shape);
+    return n;
+}
+
+uint64_t dra_model_fingerprint(const dra_model *m)
+{
+    const uint64_t params = dra_specs_fingerprint(m->params);
+    const uint64_t state = dra_specs_fingerprint(m->state);
+    return params * 0x9e3779b97f4a7c15u ^ state;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
+                               dra_value x)
+{
+    return c->norm == DRA_MODEL_LAYER ? dra_layer_norm(g, x, param[0], param[1], 1e-5)
+                                      : dra_rms_norm(g, x, param[0], 1e-5);
+}
+
+static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids)
+{
+    dra_value x = dra_embedding(g, call->param[m->embedding], ids);
+    if (m->positions >= 0)
+        x = dra_add(g, x, dra_embedding(g, call->param[m->positions], call->tokens.pos));
+    return m->embed_norm < 0 ? x
+                             : dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x);
+}
+
+/* One block: the mixer with its residual, then the feed-forward with its own. */
+static dra_value build_layer(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                             int64_t l, dra_value x, dra_value *state_out)
+{
+    const dra_layer      *layer = &m->layer[l];
+    const dra_value       blend = m->blend < 0 ? (dra_value){0} : call->param[m->blend];
+    const dra_module_call own = {.tokens = call->tokens,
+                                 .param = call->param + layer->mix.params,
+                                 .state = call->state + layer->mix.states};
+    x = dra_mixer_build(g, layer->mixer, &own, x, blend, state_out + layer->mix.states).y;
+    return dra_ff_build(g, &m->config, call, &layer->ff, x, state_out);
+}
+
+dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 dra_value ids, dra_value *state_out)
+{
+    char      name[32];
+    dra_value x = embed(g, m, call, ids);
+    for (int64_t l = 0; l < m->config.depth; l++) {
+        snprintf(name, sizeof name, "layers.%lld", (long long)l);
+        dra_scope_push(g, name);
+        x = build_layer(g, m, call, l, x, state_out);
+        dra_scope_pop(g);
+    }
+    if (m->norm >= 0) x = dra_model_norm_build(g, &m->config, call->param + m->norm, x);
+    return (dra_model_result){.hidden = x, .head = call->param[m->head]};
+}
+
+/* ---- views ----------------------------------------------------------------------------------- */
+
+static void build_view(dra_graph *g, const void *self, const dra_module_call *call,
+                       dra_value *state_out)
+{
+    const dra_view        *v = self;
+    const dra_tokens      *t = &call->tokens;
+    const dra_shape        each = DRA_SHAPE(t->B, t->T);
+    const dra_value        ids = dra_input(g, "ids", DRA_I32, each), none = {0};
+    const dra_model_result r = dra_model_build(g, v->model, call, ids, state_out);
+    if (v->hidden) dra_output(g, "hidden", r.hidden);
+    if (v->losses) {
+        const dra_value                targets = dra_input(g, "targets", DRA_I32, each);
+        const dra_value                logits = dra_linear(g, r.hidden, r.head, none);
+        const dra_cross_entropy_config c = {.ignore = -1, .use_ignore = true};
+        dra_output(g, "losses", dra_token_losses(g, logits, targets, &c));
+    }
+    if (v->logits) {
+        const int64_t   n = v->keep > 0 ? dra_imin(v->keep, t->T) : t->T;
+        const dra_value last = dra_slice(g, r.hidden, 1, t->T - n, n);
+        dra_output(g, "logits", dra_linear(g, last, r.head, none));
+    }
+}
+
+dra_module dra_view_module(const dra_view *view)
+{
+    return (dra_module){view->model->params, view->model->state, build_view, view};
+}

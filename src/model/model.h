@@ -1,0 +1,35 @@
+/* A model taken apart, as the files of this layer see it. */
+#ifndef DRA_SRC_MODEL_H
+#define DRA_SRC_MODEL_H
+
+#include "dra/model.h"
+
+/* Where the tensors of one part of the model lie in the lists of the whole. */
+typedef struct dra_part {
+    int params, states;
+} dra_part;
+
+typedef struct dra_layer {
+    dra_mixer *mixer;
+    dra_part   mix, ff;
+} dra_layer;
+
+struct dra_model {
+    dra_model_config config; /* all filled in */
+    dra_specs       *params, *state;
+    dra_layer       *layer;
+    int              embedding, positions, embed_norm, norm, head, blend; /* -1: has none */
+};
+
+/* norm (gain and, of layer norms, bias) as the next parameters of a list. */
+void      dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params);
+dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
+                               dra_value x);
+
+/* The feed-forward half of a block, residual and norm included. */
+void      dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *params,
+                         dra_specs *state);
+dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module_call *call,
+                       const dra_part *at, dra_value x, dra_value *state_out);
+
+#endif
