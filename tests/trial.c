@@ -144,24 +144,11 @@ static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const
     expect_ok(dra_run(p->buffers, &err), &err);
 }
 
-/* A copy of the same rows and bases, unlike dra_states_fork(), which may lay items out anew. */
 static dra_states *twin(const dra_states *s)
 {
     dra_error   err = {0};
     dra_states *copy = NULL;
-    expect_ok(dra_states_create(s->specs, s->B, &copy, &err), &err);
-    const size_t n = (size_t)s->B * sizeof *s->tokens;
-    memcpy(copy->tokens, s->tokens, n);
-    memcpy(copy->begin, s->begin, n);
-    memcpy(copy->end, s->end, n);
-    for (int i = 0; i < dra_specs_count(s->specs); i++) {
-        const size_t bytes = (size_t)(s->B * s->at[i].rows * s->at[i].size) * sizeof(dra_real);
-        free(copy->at[i].data);
-        copy->at[i].data = need(malloc(bytes + 1));
-        copy->at[i].rows = s->at[i].rows;
-        memcpy(copy->at[i].data, s->at[i].data, bytes);
-        memcpy(copy->at[i].base, s->at[i].base, n);
-    }
+    expect_ok(dra_states_twin(s, &copy, &err), &err);
     return copy;
 }
 

@@ -399,3 +399,31 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
     }
     return DRA_OK;
 }
+
+dra_status dra_states_twin(const dra_states *s, dra_states **out, dra_error *err)
+{
+    const size_t each = (size_t)s->B * sizeof *s->tokens;
+    dra_status   st = dra_states_create(s->specs, s->B, out, err);
+    if (st != DRA_OK) return st;
+    dra_states *copy = *out;
+    memcpy(copy->tokens, s->tokens, each);
+    memcpy(copy->begin, s->begin, each);
+    memcpy(copy->end, s->end, each);
+    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
+        const dra_held *from = &s->at[i];
+        const size_t    bytes = (size_t)(s->B * from->rows * from->size) * sizeof(dra_real);
+        dra_real       *data = malloc(bytes + 1);
+        if (!data) {
+            st = dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
+            break;
+        }
+        free(copy->at[i].data);
+        copy->at[i].data = memcpy(data, from->data, bytes);
+        copy->at[i].rows = from->rows;
+        memcpy(copy->at[i].base, from->base, each);
+    }
+    if (st == DRA_OK) return DRA_OK;
+    dra_states_destroy(copy);
+    *out = NULL;
+    return st;
+}

@@ -35,6 +35,9 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err);
 dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
                              dra_error *err);
 
+/* A copy with the same rows and bases, unlike dra_states_fork(), which may lay items out anew. */
+dra_status dra_states_twin(const dra_states *s, dra_states **out, dra_error *err);
+
 /* The live items of a row: from this number to end[row]. */
 int64_t dra_states_first(const dra_states *s, int i, int64_t row);
 

@@ -1,0 +1,296 @@
+/* Lessons: gradients are derivatives; whole = through chunks = two lessons; a step learns. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "dra/train.h"
+
+#ifdef DRA_REAL_DOUBLE
+#define EQUAL 1e-11 /* a sum over all layers of sums that are equal to 1e-12 */
+#else
+#define EQUAL 5e-5
+#endif
+
+enum { B = 2, T = 30, V = 256 };
+
+static void expect_ok(dra_status st, const dra_error *err)
+{
+    if (st != DRA_OK) fail_msg("%s", err->text);
+}
+
+typedef struct course {
+    dra_model   *model;
+    dra_weights *weights;
+    dra_device  *device;
+    dra_learner *learner;
+    int32_t      ids[B * T], targets[B * T], mark[B * T];
+} course;
+
+static void open_course(course *c, const char *preset)
+{
+    dra_model_config config;
+    dra_error        err = {0};
+    expect_ok(dra_preset_config(preset, &config, &err), &err);
+    config.dim = 16;
+    config.heads = 2;
+    config.depth = 2;
+    config.context = T;
+    expect_ok(dra_model_create(&config, &c->model, &err), &err);
+    expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
+    expect_ok(dra_device_create_cpu(NULL, &c->device, &err), &err);
+    const dra_learner_config lc = {.model = c->model, .device = c->device};
+    expect_ok(dra_learner_create(&lc, &c->learner, &err), &err);
+    expect_ok(dra_learner_bind(c->learner, c->weights, &err), &err);
+    for (int i = 0; i < B * T; i++) {
+        c->ids[i] = (i * 31 + i * i * 7) % V;
+        c->targets[i] = i % 9 == 8 ? -1 : (i * 13 + 5) % V;
+        c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
+        if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
+    }
+}
+
+static void close_course(course *c)
+{
+    dra_learner_destroy(c->learner);
+    dra_weights_destroy(c->weights);
+    dra_model_destroy(c->model);
+    dra_device_destroy(c->device);
+}
+
+static dra_lesson lesson_of(const course *c)
+{
+    return (dra_lesson){.B = B, .T = T, .ids = c->ids, .targets = c->targets, .mark = c->mark};
+}
+
+static int64_t size_of(const course *c, int i)
+{
+    return dra_shape_count(&dra_specs_at(dra_model_params(c->model), i)->shape);
+}
+
+static dra_real **take_gradients(const course *c)
+{
+    const int  n = dra_specs_count(dra_model_params(c->model));
+    dra_real **all = calloc((size_t)n, sizeof *all);
+    for (int i = 0; i < n; i++) {
+        const size_t bytes = (size_t)size_of(c, i) * sizeof **all;
+        all[i] = malloc(bytes + 1);
+        memcpy(all[i], dra_learner_gradient(c->learner, i), bytes);
+    }
+    return all;
+}
+
+static void free_gradients(const course *c, dra_real **all)
+{
+    for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++) free(all[i]);
+    free(all);
+}
+
+/* Of a parameter whose gradient is 0 only rounding is left: that of a thousandth of the largest. */
+static double least_size(const course *c, dra_real **all)
+{
+    double most = 0;
+    for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++)
+        for (int64_t k = 0; k < size_of(c, i); k++) most = fmax(most, fabs((double)all[i][k]));
+    return most / 1000;
+}
+
+static void expect_gradients(const course *c, dra_real **all, const char *what)
+{
+    const double least = least_size(c, all);
+    for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++) {
+        const dra_real *d = dra_learner_gradient(c->learner, i);
+        double          most = least, worst = 0;
+        for (int64_t k = 0; k < size_of(c, i); k++) {
+            const double off = fabs((double)d[k] - (double)all[i][k]);
+            if (!(off <= worst)) worst = off;
+            most = fmax(most, fabs((double)all[i][k]));
+        }
+        if (!(worst <= EQUAL * most))
+            fail_msg("%s: %s differs by %g of %g", what,
+                     dra_specs_at(dra_model_params(c->model), i)->name, worst, most);
+    }
+}
+
+static void chunks_equal_whole(const char *preset)
+{
+    static const int64_t some[] = {7, 1, 12, 10};
+    course               c = {0};
+    dra_error            err = {0};
+    dra_lesson_result    whole, parts;
+    open_course(&c, preset);
+    dra_lesson q = lesson_of(&c);
+    expect_ok(dra_learner_run(c.learner, &q, &whole, &err), &err);
+    dra_real **all = take_gradients(&c);
+    q.chunks = 4;
+    q.chunk = some;
+    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    assert_true(fabs(parts.loss - whole.loss) < EQUAL * whole.loss && parts.count == whole.count);
+    expect_gradients(&c, all, preset);
+    /* The same from states that are the first ones; they end where the lesson does. */
+    dra_states *s, *t;
+    expect_ok(dra_states_create(dra_model_state(c.model), B, &s, &err), &err);
+    expect_ok(dra_states_create(dra_model_state(c.model), B, &t, &err), &err);
+    q.states = s;
+    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    expect_gradients(&c, all, preset);
+    q.states = t;
+    q.chunks = 0;
+    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    expect_gradients(&c, all, preset);
+    dra_states_difference d;
+    expect_ok(dra_states_compare(s, t, &d, &err), &err);
+    if (!(d.worst <= EQUAL)) fail_msg("%s: state %s differs by %g", preset, d.name, d.worst);
+    dra_states_destroy(s);
+    dra_states_destroy(t);
+    free_gradients(&c, all);
+    close_course(&c);
+}
+
+static void gradients_run_through_chunks(void **unused)
+{
+    const dra_preset *p;
+    for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++)
+        if (strstr(p->name, "-tiny")) chunks_equal_whole(p->name);
+}
+
+/* Two halves of a batch, each with its share, add up to the whole batch. */
+static void lessons_add_up(void **unused)
+{
+    course            c = {0};
+    dra_error         err = {0};
+    dra_lesson_result r, r1, r2;
+    open_course(&c, "dra-gru-tiny");
+    dra_lesson q = lesson_of(&c);
+    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    dra_real **all = take_gradients(&c);
+    int64_t    first = 0;
+    for (int i = 0; i < T; i++) first += c.targets[i] >= 0;
+    q.B = 1;
+    q.share = (double)first / (double)r.count;
+    expect_ok(dra_learner_run(c.learner, &q, &r1, &err), &err);
+    q = (dra_lesson){.B = 1,
+                     .T = T,
+                     .ids = c.ids + T,
+                     .targets = c.targets + T,
+                     .mark = c.mark + T,
+                     .add = true,
+                     .share = 1 - (double)first / (double)r.count};
+    expect_ok(dra_learner_run(c.learner, &q, &r2, &err), &err);
+    assert_int_equal(r1.count + r2.count, r.count);
+    expect_gradients(&c, all, "two lessons");
+    free_gradients(&c, all);
+    close_course(&c);
+}
+
+#ifdef DRA_REAL_DOUBLE
+static void gradients_are_derivatives(void **unused)
+{
+    course            c = {0};
+    dra_error         err = {0};
+    dra_lesson_result r, up, down;
+    open_course(&c, "rwkv4-tiny");
+    dra_lesson q = lesson_of(&c);
+    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    dra_real **all = take_gradients(&c);
+    for (int i = 0; i < dra_specs_count(dra_model_params(c.model)); i++) {
+        dra_real     *w = dra_weights_edit(c.weights, i);
+        const int64_t k = size_of(&c, i) / 2;
+        const double  old = w[k], h = 1e-5;
+        w[k] = old + h;
+        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_learner_run(c.learner, &q, &up, &err), &err);
+        w[k] = old - h;
+        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_learner_run(c.learner, &q, &down, &err), &err);
+        w[k] = old;
+        const double slope = (up.loss - down.loss) / (2 * h);
+        if (!(fabs(slope - all[i][k]) < 1e-7 + 1e-6 * fabs(slope)))
+            fail_msg("%s: %g, found %g", dra_specs_at(dra_model_params(c.model), i)->name, slope,
+                     all[i][k]);
+    }
+    free_gradients(&c, all);
+    close_course(&c);
+}
+#endif
+
+static void steps_learn(void **unused)
+{
+    course                     c = {0};
+    dra_error                  err = {0};
+    dra_optimizer             *o;
+    dra_lesson_result          r = {0};
+    double                     first = 0, norm;
+    const dra_optimizer_config oc = {.clip = 1, .decay = 0.01};
+    open_course(&c, "dra-slots-tiny");
+    expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
+    dra_lesson q = lesson_of(&c);
+    for (int step = 1; step <= 30; step++) {
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_optimizer_step(o, c.weights, c.learner, 3e-3, step, &norm, &err), &err);
+        if (step == 1) first = r.loss;
+    }
+    if (!(r.loss < first - 0.5)) fail_msg("loss went from %g to %g", first, r.loss);
+    dra_optimizer_destroy(o);
+    close_course(&c);
+}
+
+/* A gradient that is not finite changes nothing. */
+static void bad_gradients_are_left(void **unused)
+{
+    course                     c = {0};
+    dra_error                  err = {0};
+    dra_optimizer             *o;
+    dra_lesson_result          r;
+    double                     norm;
+    const dra_optimizer_config oc = {.clip = 1};
+    open_course(&c, "gpt2-tiny");
+    expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
+    dra_lesson q = lesson_of(&c);
+    dra_real  *w = dra_weights_edit(c.weights, 0);
+    w[3] = (dra_real)NAN;
+    expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+    c.ids[0] = 0;
+    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    const dra_real before = dra_weights_at(c.weights, 1)[2];
+    expect_ok(dra_optimizer_step(o, c.weights, c.learner, 1, 1, &norm, &err), &err);
+    assert_int_equal(isfinite(norm), 0);
+    assert_true(dra_weights_at(c.weights, 1)[2] == before);
+    assert_true(dra_optimizer_moment(o, 1, 0)[2] == 0);
+    dra_optimizer_destroy(o);
+    close_course(&c);
+}
+
+static void wrong_lessons_are_named(void **unused)
+{
+    static const int64_t chunk[] = {7, 7};
+    course               c = {0};
+    dra_error            err = {0};
+    dra_lesson_result    r;
+    open_course(&c, "dra-ema-tiny");
+    dra_lesson q = lesson_of(&c);
+    q.chunks = 2;
+    q.chunk = chunk;
+    assert_int_not_equal(dra_learner_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_string_equal(err.text, "learner: chunks of 14 tokens for a lesson of 30");
+    q.T = 0;
+    assert_int_not_equal(dra_learner_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_string_equal(err.text, "learner: B 2, T 0, expected 1 or more");
+    close_course(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_run_through_chunks),
+        cmocka_unit_test(lessons_add_up),
+#ifdef DRA_REAL_DOUBLE
+        cmocka_unit_test(gradients_are_derivatives),
+#endif
+        cmocka_unit_test(steps_learn),
+        cmocka_unit_test(bad_gradients_are_left),
+        cmocka_unit_test(wrong_lessons_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
