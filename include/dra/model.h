@@ -115,9 +115,10 @@ typedef struct dra_model_result {
     dra_value head;   /* (V, C) */
 } dra_model_result;
 
-/* The model as part of a larger graph; ids i32 (B, T). */
+/* The model as part of a larger graph; ids i32 (B, T). recompute: of the inside of layers nothing is
+ * kept for the gradient, it is computed again. */
 DRA_API dra_model_result dra_model_build(dra_graph *g, const dra_model *m,
-                                         const dra_module_call *call, dra_value ids,
+                                         const dra_module_call *call, dra_value ids, bool recompute,
                                          dra_value *state_out);
 
 /* ---- weights --------------------------------------------------------------------------------- */

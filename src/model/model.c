@@ -95,6 +95,7 @@ static void declare_layer(dra_model *m, int64_t l)
     snprintf(prefix, sizeof prefix, "layers.%lld.ff.", (long long)l);
     layer->ff = (dra_part){dra_specs_count(m->params), dra_specs_count(m->state)};
     dra_ff_declare(&m->config, prefix, m->params, m->state);
+    layer->end = (dra_part){dra_specs_count(m->params), dra_specs_count(m->state)};
 }
 
 static int add_table(dra_model *m, const char *name, int64_t rows)
@@ -224,8 +225,8 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
 }
 
 /* One block: the mixer with its residual, then the feed-forward with its own. */
-static dra_value build_layer(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                             int64_t l, dra_value x, dra_value *state_out)
+dra_value dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
+                          dra_value x, dra_value *state_out)
 {
     const dra_layer      *layer = &m->layer[l];
     const dra_value       blend = m->blend < 0 ? (dra_value){0} : call->param[m->blend];
@@ -237,14 +238,14 @@ static dra_value build_layer(dra_graph *g, const dra_model *m, const dra_module_
 }
 
 dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                 dra_value ids, dra_value *state_out)
+                                 dra_value ids, bool recompute, dra_value *state_out)
 {
     char      name[32];
     dra_value x = embed(g, m, call, ids);
     for (int64_t l = 0; l < m->config.depth; l++) {
         snprintf(name, sizeof name, "layers.%lld", (long long)l);
         dra_scope_push(g, name);
-        x = build_layer(g, m, call, l, x, state_out);
+        x = (recompute ? dra_layer_recompute : dra_layer_build)(g, m, call, l, x, state_out);
         dra_scope_pop(g);
     }
     if (m->norm >= 0) x = dra_model_norm_build(g, &m->config, call->param + m->norm, x);
@@ -260,7 +261,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     const dra_tokens      *t = &call->tokens;
     const dra_shape        each = DRA_SHAPE(t->B, t->T);
     const dra_value        ids = dra_input(g, "ids", DRA_I32, each), none = {0};
-    const dra_model_result r = dra_model_build(g, v->model, call, ids, state_out);
+    const dra_model_result r = dra_model_build(g, v->model, call, ids, false, state_out);
     if (v->hidden) dra_output(g, "hidden", r.hidden);
     if (v->losses) {
         const dra_value                targets = dra_input(g, "targets", DRA_I32, each);

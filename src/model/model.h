@@ -11,7 +11,7 @@ typedef struct dra_part {
 
 typedef struct dra_layer {
     dra_mixer *mixer;
-    dra_part   mix, ff;
+    dra_part   mix, ff, end;
 } dra_layer;
 
 struct dra_model {
@@ -25,6 +25,12 @@ struct dra_model {
 void      dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params);
 dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
                                dra_value x);
+
+/* One block; the second keeps nothing of its inside for the gradient. */
+dra_value dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
+                          dra_value x, dra_value *state_out);
+dra_value dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                              int64_t l, dra_value x, dra_value *state_out);
 
 /* The feed-forward half of a block, residual and norm included. */
 void      dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *params,

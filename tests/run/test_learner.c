@@ -155,6 +155,40 @@ static void gradients_run_through_chunks(void **unused)
         if (strstr(p->name, "-tiny")) chunks_equal_whole(p->name);
 }
 
+/* Computing the inside of layers again gives the same gradients with less memory. */
+static void layers_are_computed_again(void **unused)
+{
+    static const char *const presets[] = {"gpt2-tiny", "dra-slots-tiny", "rwkv4-tiny",
+                                          "hybrid-tiny"};
+    for (int i = 0; i < 4; i++) {
+        course            c = {0};
+        dra_error         err = {0};
+        dra_lesson_result r;
+        size_t            kept, again;
+        open_course(&c, presets[i]);
+        dra_lesson q = lesson_of(&c);
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_learner_bytes(c.learner, 8, 256, false, false, &kept, &err), &err);
+        dra_real **all = take_gradients(&c);
+        dra_learner_destroy(c.learner);
+        const dra_learner_config lc = {.model = c.model, .device = c.device, .recompute = true};
+        expect_ok(dra_learner_create(&lc, &c.learner, &err), &err);
+        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_gradients(&c, all, presets[i]);
+        expect_ok(dra_learner_bytes(c.learner, 8, 256, false, false, &again, &err), &err);
+        if (!(again < kept * 3 / 4)) fail_msg("%s: %zu bytes, then %zu", presets[i], kept, again);
+        dra_states *s;
+        expect_ok(dra_states_create(dra_model_state(c.model), B, &s, &err), &err);
+        q.states = s;
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_gradients(&c, all, presets[i]);
+        dra_states_destroy(s);
+        free_gradients(&c, all);
+        close_course(&c);
+    }
+}
+
 /* Two halves of a batch, each with its share, add up to the whole batch. */
 static void lessons_add_up(void **unused)
 {
@@ -284,6 +318,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_run_through_chunks),
+        cmocka_unit_test(layers_are_computed_again),
         cmocka_unit_test(lessons_add_up),
 #ifdef DRA_REAL_DOUBLE
         cmocka_unit_test(gradients_are_derivatives),
