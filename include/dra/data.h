@@ -1,0 +1,146 @@
+/* dra/data.h - training data: texts as one long stream of tokens, and the batches of it.
+ *
+ * Flow:    a dra_corpus holds the tokens of all documents, one behind the other. A dra_feed cuts
+ *          (a part of) it into batches: tokens, their targets, their marks. What step s reads
+ *          follows from s and the seed alone, so a run that goes on where another stopped reads
+ *          exactly what that one would have read. dra_examples does the same for examples that are
+ *          tensors. docs/data.md has the pictures.
+ * Errors:  as in file.h; a broken line of a file is named as "PATH:LINE: ...".
+ * Threads: all three are read-only once made and may be shared.
+ * Files:   stay mapped. They may be replaced by a rename, but neither written to nor cut short
+ *          while they are in use. */
+#ifndef DRA_DATA_H
+#define DRA_DATA_H
+
+#include "dra/text.h"
+DRA_BEGIN_C
+
+/* ---- a corpus: tokens of documents ----------------------------------------------------------- */
+
+typedef struct dra_corpus dra_corpus; /* opaque */
+
+typedef struct dra_corpus_config {
+    int n;
+    /* One behind the other. What each is follows from its name:
+     *   NAME.safetensors  `ids` (N) of U8, U16, I32 or I64, taken as they are, and perhaps `starts`
+     *                     (documents) of I32 or I64: the first token of each; else one document
+     *   NAME.jsonl        an object in every line, a document in each; blank lines are left out
+     *   a folder          its files, sorted by name, but nothing hidden, no folder, no NAME.tokens
+     *   any other         text, of any bytes
+     * A document without text is left out. */
+    const char *const   *paths;
+    const dra_tokenizer *tokenizer; /* borrowed until the call returns; NULL: .safetensors only */
+    const char          *text_key;  /* of the text in a line of JSON; NULL: "text" */
+    /* A line that stands between two documents of a text, without its end; "": an empty line.
+     * NULL: a text is one document. */
+    const char *separator;
+    /* Folder that keeps the tokens of texts for the next time; made where there is none. NULL: they
+     * are in temporary files. A text of bytes is its tokens, if it is one document. */
+    const char *cache;
+    bool no_end; /* do not put the tokenizer's end of text, if it has one, behind documents */
+} dra_corpus_config;
+
+/* Bytes of files that are done, of all there are. */
+typedef void (*dra_progress)(void *user, int64_t done, int64_t total);
+
+/* Every token is read once, so a corpus is known to be whole: the ids fit the tokenizer, a kept
+ * file of tokens is what was written, else it is made anew. `fn` may be NULL. */
+DRA_API dra_status dra_corpus_open(const dra_corpus_config *c, dra_progress fn, void *user,
+                                   dra_corpus **out, dra_error *err);
+DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
+
+DRA_API int64_t dra_corpus_tokens(const dra_corpus *c);    /* at least 1 */
+DRA_API int64_t dra_corpus_documents(const dra_corpus *c); /* at least 1 */
+DRA_API int64_t dra_corpus_bytes(const dra_corpus *c);   /* of text; -1: ids came without a text */
+DRA_API int32_t dra_corpus_largest(const dra_corpus *c); /* id */
+/* Of tokens and documents, wherever and however they are kept. */
+DRA_API uint64_t dra_corpus_fingerprint(const dra_corpus *c);
+/* The first token of document i; the number of tokens for i = the number of documents. */
+DRA_API int64_t dra_corpus_document(const dra_corpus *c, int64_t i);
+/* Copies the tokens from .. from + n - 1, which must be there. */
+DRA_API void dra_corpus_read(const dra_corpus *c, int64_t from, int64_t n, int32_t *ids);
+
+/* ---- a feed: batches of a corpus ------------------------------------------------------------- */
+
+typedef struct dra_feed dra_feed; /* opaque */
+
+typedef struct dra_feed_config {
+    const dra_corpus *corpus; /* borrowed until dra_feed_destroy */
+    int64_t           B, T;
+    uint64_t          seed; /* of the order; a feed that carries has only one */
+    /* The part of the corpus, 0 <= from < to <= 1; to = 0 means 1. By tokens; where there are
+     * several documents, a cut moves back to the start of the one it falls into. So 0 .. x and
+     * x .. 1 have nothing in common and leave nothing out. */
+    double from, to;
+    /* Rows read on where they stopped, and their state goes from step to step: the part is cut into
+     * B lanes, step s is chunk s of each. Otherwise every row is a window of its own: the part is
+     * cut into windows, and each epoch has them in another order. */
+    bool carry;
+    bool cross; /* documents are one text: neither resets nor missing targets between them */
+    bool once;  /* one epoch, for measuring: behind its end there are only pads */
+} dra_feed_config;
+
+DRA_API dra_status dra_feed_create(const dra_feed_config *c, dra_feed **out, dra_error *err);
+DRA_API void       dra_feed_destroy(dra_feed *f); /* NULL is allowed */
+
+/* Batch number `step`, from 0 on without end; (B, T) each, any may be NULL.
+ *   ids      the tokens; 0 at pads
+ *   targets  the next token of the same document; -1, does not count: there is none
+ *   mark     DRA_MARK_RESET at the start of a document, a window, a lane; DRA_MARK_PAD behind the
+ *            end of the part or lane, always at the end of a row */
+DRA_API void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets,
+                            int32_t *mark);
+
+DRA_API int64_t dra_feed_steps(const dra_feed *f);  /* until each token was read: an epoch */
+DRA_API int64_t dra_feed_tokens(const dra_feed *f); /* of the part */
+DRA_API int64_t dra_feed_epoch(const dra_feed *f, int64_t step); /* of its first row, from 0 on */
+/* Whether resets may stand behind the first token of a row. Where they do not and every row starts
+ * fresh, marks can be left out: pads come last and have no targets. */
+DRA_API bool dra_feed_resets(const dra_feed *f);
+/* Two feeds share it only if they read the same: for a run that goes on. */
+DRA_API uint64_t dra_feed_fingerprint(const dra_feed *f);
+
+/* Where place i of 0 .. n - 1 leads in the order of an epoch: a permutation, without a table. */
+DRA_API int64_t dra_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
+
+/* ---- examples: rows of named tensors --------------------------------------------------------- */
+
+/* A .safetensors file whose tensors have the same first size N: input `x` of example i is row i of
+ * tensor `x`. */
+typedef struct dra_examples dra_examples; /* opaque */
+
+typedef struct dra_examples_config {
+    const char *path;
+    int64_t     B;
+    uint64_t    seed;
+    double      from, to; /* part of the examples, as in a feed */
+    bool        once;     /* one epoch, for measuring: behind its end there are no rows */
+} dra_examples_config;
+
+typedef struct dra_example_input {
+    const char *name;
+    const char *dtype_name; /* as in the file: "F32", "I64", ... */
+    dra_dtype   dtype;      /* what to read it as: I32 for integers; DRA_DTYPE_COUNT: cannot be */
+    dra_shape   shape;      /* of one example, without N */
+} dra_example_input;
+
+DRA_API dra_status dra_examples_open(const dra_examples_config *c, dra_examples **out,
+                                     dra_error *err);
+DRA_API void       dra_examples_close(dra_examples *e); /* NULL is allowed */
+
+DRA_API int64_t                  dra_examples_count(const dra_examples *e); /* of the part */
+DRA_API int64_t                  dra_examples_steps(const dra_examples *e); /* of an epoch */
+DRA_API int                      dra_examples_inputs(const dra_examples *e);
+DRA_API const dra_example_input *dra_examples_at(const dra_examples *e, int i); /* NULL beyond */
+DRA_API const dra_example_input *dra_examples_find(const dra_examples *e, const char *name);
+
+/* The rows of step `step`: (B), each the number of an example; -1: none. */
+DRA_API void dra_examples_rows(const dra_examples *e, int64_t step, int64_t *rows);
+/* Copies those rows of an input to (n, ...): zeros for -1. To F32 and F64 from any of F16, BF16,
+ * F32 and F64; to I32 from U8, U16, I32, I64 and BOOL, if they fit; else the dtype of the file. */
+DRA_API dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
+                                     const int64_t *rows, dra_dtype dtype, void *to,
+                                     dra_error *err);
+
+DRA_END_C
+#endif

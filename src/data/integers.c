@@ -1,0 +1,92 @@
+/* Integers of files, their fingerprint. */
+#include "data/integers.h"
+
+#include <string.h>
+
+static const uint64_t P = 0x9E3779B97F4A7C15u;
+
+size_t dra_integer_width(const char *dtype_name)
+{
+    static const struct {
+        const char *name;
+        size_t      width;
+    } types[] = {{"U8", 1}, {"BOOL", 1}, {"U16", 2}, {"I32", 4}, {"I64", 8}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (strcmp(types[i].name, dtype_name) == 0) return types[i].width;
+    return 0;
+}
+
+int64_t dra_integer_at(dra_integers x, int64_t i)
+{
+    const unsigned char *p = x.data + (size_t)i * x.width;
+    uint16_t             u16;
+    int32_t              i32;
+    int64_t              i64;
+    switch (x.width) {
+    case 1: return *p;
+    case 2: return memcpy(&u16, p, sizeof u16), u16;
+    case 4: return memcpy(&i32, p, sizeof i32), i32;
+    default: return memcpy(&i64, p, sizeof i64), i64;
+    }
+}
+
+/* The width is tested outside of the loops, so that those for 1 and 2 bytes are vector code. */
+void dra_integers_copy(dra_integers x, int64_t from, int64_t n, int32_t *to)
+{
+    const unsigned char *p = x.data + (size_t)from * x.width;
+    if (x.width == 1)
+        for (int64_t i = 0; i < n; i++) to[i] = p[i];
+    if (x.width == 2)
+        for (int64_t i = 0; i < n; i++) {
+            uint16_t u;
+            memcpy(&u, p + 2 * i, sizeof u);
+            to[i] = u;
+        }
+    if (x.width == 4) memcpy(to, p, (size_t)n * sizeof *to);
+    if (x.width == 8)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t v = dra_integer_at(x, from + i);
+            to[i] = v == (int32_t)v ? (int32_t)v : -1;
+        }
+}
+
+/* ---- fingerprints ---------------------------------------------------------------------------- */
+
+static uint64_t power(int64_t n)
+{
+    uint64_t y = 1;
+    for (uint64_t square = P; n; n >>= 1, square *= square)
+        if (n & 1) y *= square;
+    return y;
+}
+
+/* Eight at a time: one product waits for the one before it instead of eight. */
+uint64_t dra_hash_ids(uint64_t h, const int32_t *x, int64_t n)
+{
+    enum { STEP = 8 };
+    const uint64_t jump = power(STEP);
+    uint64_t       weight[STEP];
+    int64_t        i = 0;
+    for (int j = 0; j < STEP; j++) weight[j] = power(STEP - 1 - j);
+    for (; i + STEP <= n; i += STEP) {
+        uint64_t sum = 0;
+        for (int j = 0; j < STEP; j++) sum += ((uint64_t)(uint32_t)x[i + j] + 1) * weight[j];
+        h = h * jump + sum;
+    }
+    for (; i < n; i++) h = h * P + (uint32_t)x[i] + 1;
+    return h;
+}
+
+uint64_t dra_hash_words(uint64_t h, const uint64_t *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++) h = h * P + x[i] + 1;
+    return h;
+}
+
+uint64_t dra_hash_text(uint64_t h, const char *text)
+{
+    for (; text && *text; text++) h = h * P + (unsigned char)*text + 1;
+    return h * P + (text ? 0 : 1000);
+}
+
+uint64_t dra_hash_join(uint64_t a, uint64_t b, int64_t n_b) { return a * power(n_b) + b; }

@@ -1,0 +1,134 @@
+/* One source as a piece: mapped as it is where its bytes are its tokens, else by a store, whose key
+ * tells whether one in the cache was made from the same text in the same way. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "data/encode.h"
+#include "file/fail.h"
+
+static int32_t end_of(const dra_corpus_config *c)
+{
+    return c->no_end ? -1 : dra_tokenizer_end(c->tokenizer);
+}
+
+static bool is_its_own_tokens(const dra_source *s, const dra_corpus_config *c)
+{
+    return s->kind == DRA_SOURCE_TEXT && dra_tokenizer_is_bytes(c->tokenizer) && !c->separator &&
+           end_of(c) < 0;
+}
+
+static dra_status open_bytes(const dra_source *s, dra_piece *out, dra_error *err)
+{
+    *out = (dra_piece){0};
+    const dra_status status = dra_map_open(s->path, &out->map, err);
+    if (status != DRA_OK) return status;
+    out->ids = (dra_integers){out->map.data, 1};
+    out->tokens = out->bytes = (int64_t)out->map.bytes;
+    out->documents = out->tokens > 0;
+    return DRA_OK;
+}
+
+/* ---- stores ---------------------------------------------------------------------------------- */
+
+static const char *text_key(const dra_corpus_config *c)
+{
+    return c->text_key ? c->text_key : "text";
+}
+
+/* The path is part of it: files unpacked together often share their time, and may their size. */
+static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
+{
+    const uint64_t words[] = {dra_tokenizer_fingerprint(c->tokenizer),
+                              (uint64_t)end_of(c),
+                              s->kind,
+                              (uint64_t)s->bytes,
+                              (uint64_t)s->changed[0],
+                              (uint64_t)s->changed[1]};
+    char          *whole = realpath(s->path, NULL);
+    uint64_t       h = dra_hash_words(0, words, sizeof words / sizeof *words);
+    h = dra_hash_text(h, whole ? whole : s->path);
+    h = dra_hash_text(h, s->kind == DRA_SOURCE_LINES ? text_key(c) : c->separator);
+    free(whole);
+    return h;
+}
+
+static dra_status encode_map(const dra_source *s, const dra_corpus_config *c, dra_encoder *e,
+                             dra_error *err)
+{
+    dra_map    text;
+    dra_status status = dra_map_open(s->path, &text, err);
+    if (status != DRA_OK) return status;
+    status = s->kind == DRA_SOURCE_LINES ? dra_encode_lines(e, &text, s->path, text_key(c), err)
+                                         : dra_encode_text(e, &text, c->separator, err);
+    dra_map_close(&text);
+    dra_ids_free(&e->ids);
+    return status;
+}
+
+/* `path` of the store, or NULL. *out is its map. */
+static dra_status make_store(const dra_source *s, const dra_corpus_config *c,
+                             const dra_meter *meter, const char *path, uint64_t key, dra_map *out,
+                             dra_error *err)
+{
+    dra_store   store;
+    dra_encoder e = {c->tokenizer, end_of(c), &store, meter, {0}};
+    dra_status  status = dra_store_begin(&store, s->path, path, key,
+                                         dra_tokenizer_size(c->tokenizer), err);
+    if (status == DRA_OK) status = encode_map(s, c, &e, err);
+    if (status == DRA_OK) status = dra_store_end(&store, out, err);
+    if (status == DRA_OK) return path ? dra_map_open(path, out, err) : DRA_OK;
+    dra_store_abort(&store);
+    return status;
+}
+
+static dra_status open_store(const dra_source *s, const dra_corpus_config *c,
+                             const dra_meter *meter, dra_piece *out, dra_error *err)
+{
+    const uint64_t key = key_of(s, c);
+    const int64_t  size = dra_tokenizer_size(c->tokenizer);
+    const size_t   room = c->cache ? strlen(c->cache) + 32 : 0;
+    char          *path = room ? malloc(room) : NULL;
+    dra_map        map = {0};
+    dra_status     status = DRA_OK;
+    if (room && !path) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "no memory to open it");
+    if (path) snprintf(path, room, "%s/%016llx.tokens", c->cache, (unsigned long long)key);
+    const bool kept = path && dra_map_open(path, &map, NULL) == DRA_OK &&
+                      dra_store_read(&map, key, size, out);
+    if (!kept) status = make_store(s, c, meter, path, key, &map, err);
+    if (!kept && status == DRA_OK && !dra_store_read(&map, key, size, out))
+        status = dra_fail_at(err, DRA_ERR_FILE, path ? path : s->path,
+                             "its tokens are not what was just written");
+    free(path);
+    return status;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static dra_status open_any(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
+                           dra_piece *out, dra_error *err)
+{
+    const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
+    dra_status    status;
+    if (s->kind != DRA_SOURCE_IDS && !c->tokenizer)
+        return dra_fail_at(err, DRA_ERR_VALUE, s->path, "is text, which needs a tokenizer");
+    if (s->kind == DRA_SOURCE_IDS)
+        status = dra_piece_tensors(s->path, out, err);
+    else if (is_its_own_tokens(s, c))
+        status = open_bytes(s, out, err);
+    else
+        return open_store(s, c, meter, out, err); /* which checks it */
+    return status == DRA_OK ? dra_piece_check(out, s->path, limit, err) : status;
+}
+
+dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
+                           dra_piece *out, dra_error *err)
+{
+    *out = (dra_piece){0};
+    const dra_status status = open_any(s, c, meter, out, err);
+    if (status != DRA_OK) dra_piece_close(out);
+    if (status == DRA_OK) dra_meter_tell(meter, s->bytes);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* Sources of a corpus: the files its paths name, and the tokens that come out of each. */
+#ifndef DRA_SRC_DATA_SOURCES_H
+#define DRA_SRC_DATA_SOURCES_H
+
+#include "base/arena.h"
+#include "data/piece.h"
+#include "dra/data.h"
+
+typedef enum dra_source_kind { DRA_SOURCE_TEXT, DRA_SOURCE_LINES, DRA_SOURCE_IDS } dra_source_kind;
+
+typedef struct dra_source {
+    const char     *path;
+    dra_source_kind kind;
+    int64_t         bytes;
+    int64_t         changed[2]; /* when: seconds, nanoseconds */
+} dra_source;
+
+typedef struct dra_sources {
+    dra_arena   arena; /* holds all below */
+    dra_source *at;
+    size_t      n, room;
+    int64_t     bytes; /* of all */
+} dra_sources;
+
+/* All files of n paths, in order; folders are looked into. Free it also after a failure. */
+dra_status dra_sources_list(int n, const char *const *paths, dra_sources *out, dra_error *err);
+void       dra_sources_free(dra_sources *s);
+
+/* Counts bytes for the caller's callback. */
+typedef struct dra_meter {
+    dra_progress fn;
+    void        *user;
+    int64_t      before, total; /* bytes of the sources that are done, of all */
+} dra_meter;
+
+void dra_meter_tell(const dra_meter *m, int64_t done); /* of the present source */
+
+/* A source as a checked piece; its text may have to be encoded first. On failure *out is empty. */
+dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
+                           dra_piece *out, dra_error *err);
+
+#endif

@@ -1,0 +1,185 @@
+/* Stores: written in one pass, read after a look at everything. */
+#include "data/store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/shape.h"
+#include "file/fail.h"
+
+static const char MAGIC[8] = "dratok1\n";
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static dra_status fail_temporary(const dra_store *s, const char *what, dra_error *err)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s a temporary file for its tokens", what);
+    return dra_fail_system(err, s->source, text, errno);
+}
+
+/* Without a name from the start, so nothing is left of a process that is killed. */
+static FILE *open_temporary(void)
+{
+    char        path[512];
+    const char *folder = getenv("TMPDIR");
+    const char  any[] = {'X', 'X', 'X', 'X', 'X', 'X', 0}; /* for mkstemp to choose */
+    snprintf(path, sizeof path, "%s/dra-tokens-%s", folder && *folder ? folder : "/tmp", any);
+    const int fd = mkstemp(path);
+    if (fd < 0) return NULL;
+    unlink(path);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    FILE *f = fdopen(fd, "w+b");
+    if (!f) close(fd);
+    return f;
+}
+
+dra_status dra_store_begin(dra_store *s, const char *source, const char *path, uint64_t key,
+                           int64_t size, dra_error *err)
+{
+    *s = (dra_store){.source = source};
+    s->facts.key = key;
+    s->facts.width = size <= 1 << 16 ? 2 : 4;
+    memcpy(s->facts.magic, MAGIC, sizeof MAGIC);
+    s->starts = open_temporary();
+    if (!path) s->temporary = open_temporary();
+    if (!s->starts || (!path && !s->temporary)) return fail_temporary(s, "make", err);
+    return path ? dra_file_writer_begin(path, &s->file, err) : DRA_OK;
+}
+
+static dra_status put(dra_store *s, const void *data, size_t bytes, dra_error *err)
+{
+    if (s->file) return dra_file_writer_write(s->file, data, bytes, err);
+    if (fwrite(data, 1, bytes, s->temporary) == bytes) return DRA_OK;
+    return fail_temporary(s, "write", err);
+}
+
+dra_status dra_store_put(dra_store *s, const int32_t *ids, size_t n, dra_error *err)
+{
+    enum { BLOCK = 2048 };
+    uint16_t   narrow[BLOCK];
+    dra_status status = DRA_OK;
+    s->facts.ids_hash = dra_hash_ids(s->facts.ids_hash, ids, (int64_t)n);
+    s->facts.tokens += n;
+    if (s->facts.width == 4) return put(s, ids, n * sizeof *ids, err);
+    for (size_t at = 0; at < n && status == DRA_OK; at += BLOCK) {
+        const size_t some = n - at < BLOCK ? n - at : BLOCK;
+        for (size_t i = 0; i < some; i++) narrow[i] = (uint16_t)ids[at + i];
+        status = put(s, narrow, some * sizeof *narrow, err);
+    }
+    return status;
+}
+
+dra_status dra_store_document(dra_store *s, size_t bytes, dra_error *err)
+{
+    const uint64_t start = (uint64_t)s->document;
+    if (s->facts.tokens == start) return DRA_OK;
+    s->facts.starts_hash = dra_hash_words(s->facts.starts_hash, &start, 1);
+    s->facts.documents++;
+    s->facts.bytes += bytes;
+    s->document = (int64_t)s->facts.tokens;
+    return fwrite(&start, sizeof start, 1, s->starts) == 1 ? DRA_OK
+                                                           : fail_temporary(s, "write", err);
+}
+
+/* The starts are known only behind the ids; until then they are in a file of their own. */
+static dra_status put_starts(dra_store *s, dra_error *err)
+{
+    char       room[1 << 14];
+    dra_status status = DRA_OK;
+    if (fflush(s->starts) != 0) return fail_temporary(s, "write", err);
+    rewind(s->starts);
+    for (size_t n = 1; n && status == DRA_OK;) {
+        n = fread(room, 1, sizeof room, s->starts);
+        status = put(s, room, n, err);
+    }
+    return ferror(s->starts) ? fail_temporary(s, "read", err) : status;
+}
+
+static uint64_t check_of(const dra_facts *f)
+{
+    uint64_t words[sizeof *f / 8];
+    memcpy(words, f, sizeof words);
+    return dra_hash_words(0, words, sizeof words / 8 - 1);
+}
+
+static dra_status map_temporary(dra_store *s, dra_map *out, dra_error *err)
+{
+    if (fflush(s->temporary) != 0) return fail_temporary(s, "write", err);
+    const long bytes = ftell(s->temporary);
+    if (bytes < 0) return fail_temporary(s, "measure", err);
+    void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fileno(s->temporary), 0);
+    if (data == MAP_FAILED) return fail_temporary(s, "map", err);
+    *out = (dra_map){data, (size_t)bytes};
+    return DRA_OK;
+}
+
+dra_status dra_store_end(dra_store *s, dra_map *out, dra_error *err)
+{
+    const char zeros[8] = {0};
+    *out = (dra_map){0};
+    s->facts.check = check_of(&s->facts);
+    dra_status status = put(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
+    if (status == DRA_OK) status = put_starts(s, err);
+    if (status == DRA_OK) status = put(s, &s->facts, sizeof s->facts, err);
+    if (status == DRA_OK && s->temporary) status = map_temporary(s, out, err);
+    if (status == DRA_OK && s->file) {
+        status = dra_file_writer_commit(s->file, err);
+        s->file = NULL;
+    }
+    dra_store_abort(s);
+    return status;
+}
+
+void dra_store_abort(dra_store *s)
+{
+    dra_file_writer_abort(s->file);
+    if (s->temporary) fclose(s->temporary);
+    if (s->starts) fclose(s->starts);
+    *s = (dra_store){0};
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Each size is compared with what is left, so no sum can overflow. */
+static bool sizes_fit(const dra_facts *f, size_t bytes)
+{
+    const uint64_t left = bytes - sizeof *f;
+    if ((f->width != 2 && f->width != 4) || f->tokens > left / f->width) return false;
+    const uint64_t ids = f->tokens * f->width + -(f->tokens * f->width) % 8;
+    return ids <= left && f->documents <= f->tokens && f->documents == (left - ids) / 8 &&
+           (left - ids) % 8 == 0 && f->bytes <= INT64_MAX;
+}
+
+static bool take(const dra_map *map, uint64_t key, int64_t size, dra_piece *out)
+{
+    dra_facts f;
+    if (map->bytes < sizeof f) return false;
+    memcpy(&f, map->data + map->bytes - sizeof f, sizeof f);
+    if (memcmp(f.magic, MAGIC, sizeof MAGIC) != 0 || f.check != check_of(&f) || f.key != key ||
+        !sizes_fit(&f, map->bytes))
+        return false;
+    out->ids = (dra_integers){map->data, f.width};
+    out->starts = (dra_integers){map->data + map->bytes - sizeof f - 8 * f.documents, 8};
+    out->tokens = (int64_t)f.tokens;
+    out->documents = (int64_t)f.documents;
+    out->bytes = (int64_t)f.bytes;
+    return (f.tokens == 0 || f.documents > 0) && dra_piece_check(out, "", size, NULL) == DRA_OK &&
+           out->ids_hash == f.ids_hash && out->starts_hash == f.starts_hash;
+}
+
+bool dra_store_read(dra_map *map, uint64_t key, int64_t size, dra_piece *out)
+{
+    *out = (dra_piece){0};
+    const bool whole = take(map, key, size, out);
+    if (whole)
+        out->map = *map;
+    else
+        dra_map_close(map), *out = (dra_piece){0};
+    *map = (dra_map){0};
+    return whole;
+}

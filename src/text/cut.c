@@ -1,0 +1,56 @@
+/* Where a text may be cut. Between the letters a and b the ids of the whole are those of both sides
+ * one behind the other, if
+ *   - no piece spans them: a is no white space, and b is of another kind. The scan of pieces looks
+ *     one letter ahead only in white space and behind an apostrophe, which is left out;
+ *   - normalisation leaves them alone: b is ASCII, which never joins what stands before it, and so
+ *     is the letter behind it. What a is in the end is known if it is ASCII; otherwise b must be
+ *     white space, because no letter becomes white space;
+ *   - no added token spans them, and none that looks at its neighbours touches them;
+ *   - the right side would not get a space in front of it: where it would, b is a space. */
+#include "text/letters.h"
+#include "text/tokenizer.h"
+
+static bool joined(const dra_tokenizer *t, unsigned char a, unsigned char b)
+{
+    return t->joins[a][b / 8] >> b % 8 & 1;
+}
+
+/* An added token could span the place, or touch it and take white space along. */
+static bool near_added(const dra_tokenizer *t, unsigned char a, unsigned char b)
+{
+    bool near = a < 0x80 && joined(t, a, b);
+    /* What is not ASCII may become other bytes. */
+    for (unsigned other = 0; a >= 0x80 && other < 256; other++)
+        near = near || joined(t, (unsigned char)other, b);
+    for (size_t i = 0; i < t->n_added && !near; i++) {
+        const dra_added *k = &t->added[i];
+        near = (k->left || k->right) && ((unsigned char)k->text[0] == b || a >= 0x80 ||
+                                         (unsigned char)k->text[k->bytes - 1] == a);
+    }
+    return near;
+}
+
+static bool may_cut(const dra_tokenizer *t, const char *text, size_t bytes, size_t at)
+{
+    const unsigned char a = (unsigned char)text[at - 1], b = (unsigned char)text[at];
+    int32_t             code;
+    if (b >= 0x80 || (t->prefix_space && b != ' ')) return false;
+    if (t->nfc && (at + 1 == bytes || (unsigned char)text[at + 1] >= 0x80)) return false;
+    const dra_kind right = (dra_kind)dra_ascii_kinds[b];
+    if (a < 0x80) {
+        const dra_kind left = (dra_kind)dra_ascii_kinds[a];
+        if (left == DRA_SPACE || left == right || (a == '\'' && right == DRA_LETTER)) return false;
+    } else {
+        dra_utf8_before(text, at, &code);
+        if (right != DRA_SPACE || dra_kind_of(code) == DRA_SPACE) return false;
+    }
+    return !near_added(t, a, b);
+}
+
+size_t dra_encode_cut(const dra_tokenizer *t, const char *text, size_t bytes)
+{
+    if (t->is_bytes) return bytes;
+    for (size_t at = bytes; at-- > 1;)
+        if (may_cut(t, text, bytes, at)) return at;
+    return 0;
+}

@@ -1,0 +1,125 @@
+/* Opening: which files there are, and the pair of GPT-2. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dra/file.h"
+#include "file/fail.h"
+#include "file/json.h"
+#include "text/vocabulary.h"
+
+enum { LARGEST = 1 << 28, PATH_ROOM = 4096 }; /* bytes of a file; of a path */
+
+/* ---- vocab.json and merges.txt --------------------------------------------------------------- */
+
+static size_t count_lines(const char *text, size_t bytes)
+{
+    size_t n = 1;
+    for (size_t i = 0; i < bytes; i++) n += text[i] == '\n';
+    return n;
+}
+
+/* A merge in each line, two spellings and a space between them. The first line may be a comment on
+ * the version; later ones that start like this are merges. */
+static dra_status read_merges(dra_vocabulary *v, const char *text, size_t bytes)
+{
+    dra_status status = dra_vocabulary_merges(v, count_lines(text, bytes));
+    size_t     line = 1;
+    for (const char *at = text, *next; at < text + bytes && status == DRA_OK; at = next, line++) {
+        const char *end = memchr(at, '\n', (size_t)(text + bytes - at));
+        next = end ? end + 1 : text + bytes;
+        if (!end) end = next;
+        if (end > at && end[-1] == '\r') end--;
+        if (end == at || (line == 1 && strncmp(at, "#version", 8) == 0)) continue;
+        const char *space = memchr(at, ' ', (size_t)(end - at));
+        if (!space || memchr(space + 1, ' ', (size_t)(end - space - 1)))
+            return dra_vocabulary_fail(v, "line %zu: expected two tokens and a space", line);
+        status = dra_vocabulary_merge(v, at, (size_t)(space - at), space + 1,
+                                      (size_t)(end - space - 1));
+    }
+    return status;
+}
+
+static dra_status fill_pair(dra_vocabulary *v, const char *vocab, const char *merges)
+{
+    static const char end[] = "<|endoftext|>";
+    char             *text = NULL;
+    size_t            bytes;
+    v->path = vocab;
+    if (!json_is_object(v->vocab))
+        return dra_vocabulary_fail(v, "expected an object, tokens to ids");
+    dra_status    status = dra_vocabulary_tokens(v, 0);
+    const json_t *id = json_object_get(v->vocab, end);
+    if (status == DRA_OK) status = dra_vocabulary_added(v, 1);
+    if (status == DRA_OK && id)
+        status = dra_vocabulary_add(v, (dra_added){.id = (int32_t)json_integer_value(id),
+                                                   .text = end,
+                                                   .bytes = sizeof end - 1,
+                                                   .special = true});
+    if (status == DRA_OK) status = dra_file_read(merges, LARGEST, &text, &bytes, v->err);
+    v->path = merges;
+    if (status == DRA_OK) status = read_merges(v, text, bytes);
+    free(text);
+    return status;
+}
+
+dra_status dra_tokenizer_read_pair(const char *vocab, const char *merges, dra_tokenizer **out,
+                                   dra_error *err)
+{
+    dra_vocabulary v;
+    json_t        *json = NULL;
+    char          *text = NULL;
+    size_t         bytes;
+    dra_status     status = dra_vocabulary_begin(&v, vocab, err);
+    if (status == DRA_OK) status = dra_file_read(vocab, LARGEST, &text, &bytes, err);
+    if (status == DRA_OK)
+        status = dra_json_parse(vocab, text, bytes, (dra_json_rules){.depth = 1}, &json, err);
+    free(text);
+    v.vocab = json;
+    if (status == DRA_OK) status = fill_pair(&v, vocab, merges);
+    status = dra_vocabulary_end(&v, status, out);
+    json_decref(json);
+    return status;
+}
+
+/* ---- which files ----------------------------------------------------------------------------- */
+
+static dra_status open_json(const char *path, dra_tokenizer **out, dra_error *err)
+{
+    char            *text = NULL;
+    size_t           bytes;
+    const dra_status status = dra_file_read(path, LARGEST, &text, &bytes, err);
+    if (status != DRA_OK) return status;
+    const dra_status read = dra_tokenizer_read_json(path, text, bytes, out, err);
+    free(text);
+    return read;
+}
+
+/* PATH/NAME; whether such a file is there. */
+static bool has(const char *path, const char *name, char *full)
+{
+    const int n = snprintf(full, PATH_ROOM, "%s/%s", path, name);
+    return n > 0 && n < PATH_ROOM && access(full, F_OK) == 0;
+}
+
+dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *err)
+{
+    static const char *const pairs[][2] = {{"vocab.json", "merges.txt"},
+                                           {"encoder.json", "vocab.bpe"}};
+    char                     first[PATH_ROOM], second[PATH_ROOM];
+    struct stat              s;
+    if (out) *out = NULL;
+    if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_open: no path or result");
+    if (stat(path, &s) != 0) return dra_fail_system(err, path, "open it", errno);
+    if (!S_ISDIR(s.st_mode)) return open_json(path, out, err);
+    if (has(path, "tokenizer.json", first)) return open_json(first, out, err);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        if (has(path, pairs[i][0], first) && has(path, pairs[i][1], second))
+            return dra_tokenizer_read_pair(first, second, out, err);
+    return dra_fail_at(err, DRA_ERR_FILE, path,
+                       "no tokenizer in this folder: expected tokenizer.json, or vocab.json and "
+                       "merges.txt, or encoder.json and vocab.bpe");
+}

@@ -1,0 +1,208 @@
+/* Tokenizers once their files are read: tables that follow from them, and questions about them. */
+#include "text/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "file/fail.h"
+#include "text/letters.h"
+
+static const char end_of_text[] = "<|endoftext|>";
+
+/* ---- words: tokens that merging gives for their own bytes ------------------------------------ */
+
+static uint64_t hash_of(const char *text, size_t bytes)
+{
+    uint64_t h = bytes * 0x9e3779b97f4a7c15u, part;
+    for (; bytes > 8; text += 8, bytes -= 8) {
+        memcpy(&part, text, 8);
+        h = (h ^ part) * 0xd6e8feb86659fd93u;
+        h ^= h >> 32;
+    }
+    part = 0;
+    memcpy(&part, text, bytes);
+    h = (h ^ part) * 0xd6e8feb86659fd93u;
+    return (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
+}
+
+/* The slot of a word, or the free one it would have. */
+static dra_word *find_word(const dra_tokenizer *t, uint64_t hash, const char *text, size_t bytes)
+{
+    const size_t mask = SIZE_MAX >> t->word_shift;
+    size_t       i = (size_t)(hash >> t->word_shift);
+    for (; t->word[i].id >= 0; i = (i + 1) & mask) {
+        if (t->word[i].hash != (uint32_t)hash) continue;
+        const dra_token *k = &t->token[t->word[i].id];
+        if (k->bytes == bytes && memcmp(k->text, text, bytes) == 0) break;
+    }
+    return &t->word[i];
+}
+
+int32_t dra_word_find(const dra_tokenizer *t, const char *text, size_t bytes)
+{
+    return find_word(t, hash_of(text, bytes), text, bytes)->id;
+}
+
+static bool merges_to_itself(const dra_tokenizer *t, dra_merger *m, int32_t id)
+{
+    const dra_token *k = &t->token[id];
+    for (uint32_t i = 0; i < k->bytes; i++) {
+        m->symbol[i].id = t->byte_id[(unsigned char)k->text[i]];
+        if (m->symbol[i].id < 0) return false;
+    }
+    dra_merge(m, &t->pairs, k->bytes);
+    return m->symbol[0].id == id && m->symbol[0].next == (uint32_t)DRA_NOWHERE;
+}
+
+static bool make_words(dra_tokenizer *t)
+{
+    dra_merger m = {0};
+    size_t     slots = 4;
+    t->word_shift = 62;
+    while (slots < 2 * (size_t)t->size) slots *= 2, t->word_shift--;
+    t->word = dra_arena_alloc(&t->arena, slots * sizeof *t->word);
+    if (!t->word || !dra_merger_reserve(&m, t->longest)) {
+        dra_merger_free(&m);
+        return false;
+    }
+    for (size_t i = 0; i < slots; i++) t->word[i].id = -1;
+    for (int32_t id = 0; id < t->size; id++) {
+        const dra_token *k = &t->token[id];
+        if (k->kind != DRA_TOKEN_BYTES || !merges_to_itself(t, &m, id)) continue;
+        const uint64_t hash = hash_of(k->text, k->bytes);
+        *find_word(t, hash, k->text, k->bytes) = (dra_word){(uint32_t)hash, id};
+    }
+    dra_merger_free(&m);
+    return true;
+}
+
+/* ---- what else follows ----------------------------------------------------------------------- */
+
+static void note_joins(dra_tokenizer *t)
+{
+    for (size_t k = 0; k < t->n_added; k++)
+        for (size_t i = 1; i < t->added[k].bytes; i++) {
+            const unsigned char a = (unsigned char)t->added[k].text[i - 1];
+            const unsigned char b = (unsigned char)t->added[k].text[i];
+            t->joins[a][b / 8] |= (uint8_t)(1u << b % 8);
+        }
+}
+
+static bool has_byte_ids(const dra_tokenizer *t) /* and nothing else */
+{
+    bool plain = t->size == 256 && !t->merges && !t->n_added && !t->nfc && !t->prefix_space;
+    for (int i = 0; i < 256 && plain; i++) plain = t->byte_id[i] == i;
+    return plain;
+}
+
+/* FNV-1a over all that decides about ids; numbers go in from their lowest byte on. */
+static void mix(uint64_t *h, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *h = (*h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
+}
+
+static void mix_number(uint64_t *h, int64_t n)
+{
+    for (int i = 0; i < 8; i++) mix(h, &(unsigned char){(unsigned char)(n >> 8 * i)}, 1);
+}
+
+static uint64_t fingerprint(const dra_tokenizer *t)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    mix_number(&h, t->size);
+    mix_number(&h, t->nfc + 2 * t->prefix_space);
+    for (int32_t i = 0; i < t->size; i++) {
+        mix_number(&h, t->token[i].kind + 4 * (int64_t)t->token[i].bytes);
+        mix(&h, t->token[i].text, t->token[i].bytes);
+    }
+    for (size_t i = 0; i < t->merges; i++) {
+        mix_number(&h, t->merge[i].left);
+        mix_number(&h, t->merge[i].right);
+        mix_number(&h, t->merge[i].id);
+    }
+    for (size_t i = 0; i < t->n_added; i++) {
+        const dra_added *a = &t->added[i];
+        mix_number(&h, a->id);
+        mix_number(&h, a->special + 2 * a->normalized * t->nfc + 4 * a->left + 8 * a->right);
+    }
+    return h;
+}
+
+dra_status dra_tokenizer_finish(dra_tokenizer *t, const char *path, dra_error *err)
+{
+    for (int i = 0; i < 256; i++) t->byte_id[i] = -1;
+    for (int32_t id = 0; id < t->size; id++) {
+        const dra_token *k = &t->token[id];
+        if (k->bytes > t->longest) t->longest = k->bytes;
+        if (k->kind == DRA_TOKEN_BYTES && k->bytes == 1) t->byte_id[(unsigned char)k->text[0]] = id;
+    }
+    note_joins(t);
+    if (!make_words(t) || !dra_matcher_make(&t->raw, t->added, t->n_added, false, &t->arena) ||
+        !dra_matcher_make(&t->normal, t->added, t->n_added, true, &t->arena))
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its %zu merges", t->merges);
+    t->is_bytes = has_byte_ids(t);
+    t->end = dra_tokenizer_id(t, end_of_text);
+    t->fingerprint = fingerprint(t);
+    return DRA_OK;
+}
+
+/* ---- the interface --------------------------------------------------------------------------- */
+
+dra_status dra_tokenizer_bytes(dra_tokenizer **out, dra_error *err)
+{
+    if (!out) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_bytes: no place for the result");
+    dra_tokenizer *t = *out = calloc(1, sizeof *t);
+    char          *text = t ? dra_arena_alloc(&t->arena, 256) : NULL;
+    if (text) t->token = dra_arena_alloc(&t->arena, 256 * sizeof *t->token);
+    dra_status status = DRA_ERR_MEMORY;
+    if (text && t->token) {
+        t->size = 256;
+        for (int i = 0; i < 256; i++) {
+            text[i] = (char)i;
+            t->token[i] = (dra_token){.text = text + i, .bytes = 1, .kind = DRA_TOKEN_BYTES};
+        }
+        if (dra_pairs_make(&t->pairs, 0, &t->arena)) status = dra_tokenizer_finish(t, "bytes", err);
+    }
+    if (status == DRA_OK) return DRA_OK;
+    dra_tokenizer_destroy(t);
+    *out = NULL;
+    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_bytes: no memory");
+}
+
+void dra_tokenizer_destroy(dra_tokenizer *t)
+{
+    if (!t) return;
+    dra_arena arena = t->arena;
+    dra_arena_free(&arena);
+    free(t);
+}
+
+int32_t  dra_tokenizer_size(const dra_tokenizer *t) { return t->size; }
+int32_t  dra_tokenizer_end(const dra_tokenizer *t) { return t->end; }
+bool     dra_tokenizer_is_bytes(const dra_tokenizer *t) { return t->is_bytes; }
+uint64_t dra_tokenizer_fingerprint(const dra_tokenizer *t) { return t->fingerprint; }
+
+int32_t dra_tokenizer_id(const dra_tokenizer *t, const char *text)
+{
+    const size_t n = strlen(text);
+    for (size_t i = 0; i < t->n_added; i++)
+        if (t->added[i].bytes == n && memcmp(t->added[i].text, text, n) == 0) return t->added[i].id;
+    const int32_t word = n ? dra_word_find(t, text, n) : -1;
+    for (int32_t id = 0; word < 0 && id < t->size; id++)
+        if (t->token[id].kind && t->token[id].bytes == n && memcmp(t->token[id].text, text, n) == 0)
+            return id;
+    return word;
+}
+
+const char *dra_tokenizer_piece(const dra_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const bool there = id >= 0 && id < t->size && t->token[id].kind != DRA_TOKEN_NONE;
+    *bytes = there ? t->token[id].bytes : 0;
+    return there ? t->token[id].text : NULL;
+}
+
+bool dra_tokenizer_is_special(const dra_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->size && t->token[id].special;
+}
