@@ -65,11 +65,19 @@ void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x);
 /* A GPT-2-shaped training step: size = {layers, heads, width, time, batch} (bench_gpt.c). */
 void bench_gpt(bench_work *w, const int64_t *size);
 
-/* Mixer layers, forward and backward: size = {width, heads, batch, time} (bench_mixer.c). */
+/* GPT-2 reading size[0] tokens of one sequence: one as it generates, many as it reads a prompt; its
+ * matrices real or stored in bf16 (bench_generate.c). */
+void bench_generate(bench_work *w, const int64_t *size);
+void bench_generate_stored(bench_work *w, const int64_t *size);
+
+/* Mixer layers, forward and backward: size = {width, heads, batch, time[, slots]}
+ * (bench_mixer.c). */
 void bench_gru_time(bench_work *w, const int64_t *size);
 void bench_ema_time(bench_work *w, const int64_t *size);
 void bench_append_time(bench_work *w, const int64_t *size);
 void bench_wkv_mixer(bench_work *w, const int64_t *size);
+void bench_slot_gru(bench_work *w, const int64_t *size);
+void bench_slot_gru_steps(bench_work *w, const int64_t *size);
 /* bench_linear.c: size = B, H, T, D */
 void bench_moment(bench_work *w, const int64_t *size);
 void bench_delta(bench_work *w, const int64_t *size);

@@ -2,7 +2,6 @@
 #include "bench.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static const dra_value none;
 
@@ -11,7 +10,7 @@ static dra_value real_input(bench_work *w, const char *name, dra_shape shape)
     return bench_value(w, dra_input, name, DRA_REAL, shape, -1, 1);
 }
 
-/* ---- mixers: size = C, H, B, T --------------------------------------------------------------- */
+/* ---- mixers: size = C, H, B, T, of slots also S ---------------------------------------------- */
 
 /* A parameter with numbers as large as those it starts with. */
 static dra_value parameter(bench_work *w, const dra_spec *p)
@@ -47,30 +46,52 @@ static void build_layer(bench_work *w, const dra_mixer *m, int64_t B, int64_t T,
     free(v);
 }
 
-/* FLOPs of a token, forward: four projections 2 C^2 each; the cells of a gru, for each head and
- * for keys and values 2 (3D) D for the input and as much for the state; attention 4 D for each
- * head and visible pair, of which a token has (T + 1) / 2. The backward pass takes twice that.
- * What is computed again for it does not count, nor does what is not a product. */
-static void mixer(bench_work *w, const int64_t *size, const char *memory, bool over_time)
+/* FLOPs of a token, forward: four projections 2 C^2 each, and 2 C for each slot that is routed; for
+ * each head 2 (3D) D for every product of cells with the input or a state, and attention 4 D for
+ * every item its query reads. The backward pass takes twice that. What is computed again for it
+ * does not count, nor does what is not a product. */
+static void mixer(bench_work *w, const int64_t *size, const dra_memory_config *a, int64_t products,
+                  double items)
 {
     const int64_t          C = size[0], H = size[1], B = size[2], T = size[3];
-    const double           D = (double)C / (double)H, cells = strcmp(memory, "gru") == 0 ? 2 : 0;
-    const dra_mixer_config config = {.dim = C, .heads = H, .bias = true, .a = {.memory = memory}};
+    const double           D = (double)C / (double)H, routed = a->slots > 1 ? (double)a->slots : 0;
+    const dra_mixer_config config = {.dim = C, .heads = H, .bias = true, .a = *a};
     dra_mixer             *m = NULL;
     if (dra_mixer_create(&config, &m, NULL) != DRA_OK) return;
     build_layer(w, m, B, T, C);
     dra_mixer_destroy(m);
-    const double projections = 8 * (double)C * (double)C, products = cells * 2 * 6 * D * D;
-    const double pairs = over_time ? 0.5 * (double)(T + 1) : 0;
+    const double projections = 8 * (double)C * (double)C + 2 * (double)C * (double)H * routed;
     w->units = (double)(B * T);
     w->unit = "token";
-    w->flops = 3 * w->units * (projections + (double)H * (products + pairs * 4 * D));
+    w->flops = 3 * w->units *
+               (projections + (double)H * (6 * D * D * (double)products + 4 * D * items));
 }
 
-void bench_gru_time(bench_work *w, const int64_t *size) { mixer(w, size, "gru", true); }
-void bench_ema_time(bench_work *w, const int64_t *size) { mixer(w, size, "ema", true); }
-void bench_append_time(bench_work *w, const int64_t *size) { mixer(w, size, "append", true); }
-void bench_wkv_mixer(bench_work *w, const int64_t *size) { mixer(w, size, "wkv", false); }
+/* All items so far, of which a token has (T + 1) / 2 in the mean. */
+static void over_time(bench_work *w, const int64_t *size, const char *memory, int64_t products)
+{
+    mixer(w, size, &(dra_memory_config){memory}, products, 0.5 * (double)(size[3] + 1));
+}
+
+void bench_gru_time(bench_work *w, const int64_t *size) { over_time(w, size, "gru", 4); }
+void bench_ema_time(bench_work *w, const int64_t *size) { over_time(w, size, "ema", 0); }
+void bench_append_time(bench_work *w, const int64_t *size) { over_time(w, size, "append", 0); }
+void bench_wkv_mixer(bench_work *w, const int64_t *size)
+{
+    mixer(w, size, &(dra_memory_config){"wkv"}, 0, 0);
+}
+
+/* Slots with gru candidates for keys and values; one is fixed, several are routed. */
+static void slot_gru(bench_work *w, const int64_t *size, bool steps)
+{
+    const int64_t           H = size[1], S = size[4];
+    const dra_memory_config config = {"slots", .retrieval = S > 1 ? "slots-own" : "slots-all",
+                                      .slots = S, .candidate = DRA_CANDIDATE_GRU, .steps = steps};
+    mixer(w, size, &config, 2 * (1 + S), (double)(S > 1 ? S : H));
+}
+
+void bench_slot_gru(bench_work *w, const int64_t *size) { slot_gru(w, size, false); }
+void bench_slot_gru_steps(bench_work *w, const int64_t *size) { slot_gru(w, size, true); }
 
 /* ---- scans: size = B, T, channels ------------------------------------------------------------ */
 

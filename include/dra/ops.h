@@ -101,6 +101,9 @@ DRA_API dra_value dra_or(dra_graph *g, dra_value a, dra_value b);  /* bool */
 DRA_API dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b);
 /* min(max(x, lo), hi); no gradient where x lies outside. NaN stays NaN. */
 DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
+/* x, but 0 where it is not finite and at most `limit` in size; what was changed passes no gradient.
+ * *count: how many were changed, an i32 scalar. For states, which are then safe to go on with. */
+DRA_API dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count);
 /* s x + t, with numbers. */
 DRA_API dra_value dra_affine(dra_graph *g, dra_value x, double s, double t);
 
@@ -356,6 +359,21 @@ typedef struct dra_gru_cell {
 DRA_API void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark,
                      dra_value *h, dra_value *last);
 
+/* Slots of a head, each a state of its own beside x that all of them see: as dra_gru() with
+ *   h_t = h + u (c - h)
+ * for each slot; |h_t| <= 1 if |start| <= 1 and 0 <= u <= 1. */
+typedef struct dra_slot_gru_cell {
+    dra_value x;     /* (B, T, H, 3D), as for dra_gru_cell; so are w and b */
+    dra_value w, b;  /* b may be none */
+    dra_value u;     /* (H, S), or (B, T, H, S): one for each token */
+    dra_value start; /* (B, H, S, D), or none: 0 */
+} dra_slot_gru_cell;
+
+/* 1 to 4 cells of one B, T, H and S. h[i] (B, T, H, S, D), last[i] (B, H, S, D); last may be NULL.
+ * Parts of a sequence and rows of a batch give the same bits. */
+DRA_API void dra_slot_gru(dra_graph *g, int cells, const dra_slot_gru_cell *cell, dra_value mark,
+                          dra_value *h, dra_value *last);
+
 /* An LSTM whose output is mixed into the one before, h = h_{t-1}, c = c_{t-1}, g = sigmoid(beta):
  *   i, f, o = s(x + W h + b) and n = tanh(x + W h + b), each its D rows, in the order i, f, n, o
  *   c_t = f c + i n,  h_t = h + (1-g) (o tanh(c_t) - h)
@@ -433,10 +451,13 @@ typedef struct dra_slots_config {
     dra_value      P, Q; /* the first slots, (B, H, S, D) and (B, H, S, E), or none: 0 */
     dra_value      mark; /* or none */
     dra_slots_read read;
+    dra_value     *lse;  /* ln of the softmax's denominator, (B, T, H), pooled (B, T, 1); or NULL */
+    dra_value     *mean; /* of a head's slots Q_t, (B, T, H, E); or NULL */
 } dra_slots_config;
 
-/* y (B, T, H, E), pooled (B, T, 1, E); 0 at pads. *P_last, *Q_last: the slots after the last token;
- * each may be NULL. A sequence in parts gives equal results, not the same bits. */
+/* y (B, T, H, E), pooled (B, T, 1, E); y, lse and mean are 0 at pads. *P_last, *Q_last: the slots
+ * after the last token; each may be NULL. A sequence in parts gives the same bits, and equal
+ * gradients. */
 DRA_API dra_value dra_slots(dra_graph *g, const dra_slots_config *config, dra_value *P_last,
                             dra_value *Q_last);
 

@@ -133,6 +133,40 @@ typedef struct dra_wkv_back_run {
     dra_real       *dw, *du;                       /* added to */
 } dra_wkv_back_run;
 
+/* ---- slots: see src/ops/slots.h -------------------------------------------------------------- */
+
+typedef struct dra_slots_part { /* of each token: weights (S) and a row (W), one of them made */
+    dra_real *w;
+    int64_t   w_row;
+    dra_real *x;
+    int64_t   x_row;
+    bool      add; /* to what is made */
+} dra_slots_part;
+
+/* Slots m (S, W) taken over n tokens: each fades, takes the writes, is read. Backwards from the
+ * last token, where before token t the fading of token t + 1 comes: fade and mark have n + 1 rows.
+ * A reset clears the slots in the place of fading; a pad writes nothing and reads 0. */
+typedef struct dra_slots_run {
+    int64_t               n, S, W;
+    int64_t               ahead; /* the rows wanted next lie so many tokens further */
+    bool                  back;
+    const int32_t        *mark; /* DRA_MARK_ bits of each token, or NULL */
+    const dra_real       *fade; /* (n, S): m += fade m */
+    const dra_real       *from; /* m before the run */
+    dra_real             *to;   /* after it, may be `from`; or NULL */
+    const dra_slots_part *write, *read;
+    int64_t               writes, reads;
+} dra_slots_run;
+
+typedef struct dra_softmax_bend { /* d, that of a = softmax(s), becomes scale ds; rows of n */
+    int64_t         rows, n;
+    const dra_real *s, *a;
+    const dra_real *dlse; /* of ln sum e^s, one for each row, or NULL */
+    dra_real        scale;
+    dra_real       *d, *grow; /* grow = ds s + a d */
+    bool            add;      /* to grow */
+} dra_softmax_bend;
+
 typedef struct dra_simd {
     const char *name;
     dra_real (*dot)(int64_t n, const dra_real *a, const dra_real *b);
@@ -175,6 +209,14 @@ typedef struct dra_simd {
     void (*ema_back)(const dra_ema_back_run *s);
     void (*wkv)(const dra_wkv_run *s);
     void (*wkv_back)(const dra_wkv_back_run *s);
+
+    /* m_i += sum w_i x over the writes; reads: w_i = m_i.x, or x = sum_i w_i m_i. What a token
+     * gives does not depend on how runs are cut. */
+    void (*slots_dots)(const dra_slots_run *s);
+    void (*slots_mix)(const dra_slots_run *s);
+    /* Rows of n > 0, a may be s; lse = ln sum e^s, or NULL. */
+    void (*softmax_rows)(int64_t rows, int64_t n, const dra_real *s, dra_real *a, dra_real *lse);
+    void (*softmax_bend)(const dra_softmax_bend *s);
 
     /* NULL: the op's own scalar formula serves. */
     void (*map[DRA_MAP_COUNT])(int64_t n, const dra_real *x, dra_real *y);

@@ -259,6 +259,7 @@ static void gemm(const dra_gemm *g)
 
 #include "device/simd_cell_ref.h"
 #include "device/simd_recur_ref.h"
+#include "device/simd_slots_ref.h"
 
 const dra_simd dra_simd_ref = {.name = "ref",
                                .dot = dot,
@@ -284,6 +285,10 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .ema_back = ema_back,
                                .wkv = wkv,
                                .wkv_back = wkv_back,
+                               .slots_dots = slots_dots,
+                               .slots_mix = slots_mix,
+                               .softmax_rows = softmax_rows,
+                               .softmax_bend = softmax_bend,
                                .gru = gru,
                                .gru_back = gru_back,
                                .lstm = lstm,

@@ -233,6 +233,7 @@ static void adamw(int64_t n, const dra_adamw_step *step, const float *dp, const 
 
 #include "device/simd_rows.h"
 #include "device/simd_recur.h"
+#include "device/simd_slots.h"
 
 #include "device/simd_cell.h"
 #include "device/simd_gates.h"
@@ -278,7 +279,8 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
      .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
      .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
      .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \
-     .ema_back = ema_back, .wkv_back = wkv_back, .gemm = gemm,                                     \
+     .ema_back = ema_back, .wkv_back = wkv_back, .gemm = gemm, .slots_dots = slots_dots,           \
+     .slots_mix = slots_mix, .softmax_rows = softmax_rows, .softmax_bend = softmax_bend,           \
      .gru = gru, .gru_back = gru_back, .lstm = lstm, .lstm_back = lstm_back,                       \
      .map = {[DRA_MAP_NEG] = map_neg,                                                              \
              [DRA_MAP_ABS] = map_abs,                                                              \

@@ -3,28 +3,30 @@
 
 /* ---- where a tile stands --------------------------------------------------------------------- */
 
-/* Group `group` of a set: the rows are cut into parts as equal as can be. */
+/* Group `group` of a set: the parts of heads are cut into groups as equal as can be. */
 static void find_rows(dra_cell_place *p, int64_t group)
 {
     const dra_cell_sizes n = p->size;
-    const int64_t        rows = n.B * n.H / n.sets;
-    p->first = group * rows / n.groups;
-    p->rows = (group + 1) * rows / n.groups - p->first;
-    for (int64_t r = 0; r < p->rows; r++) {
-        p->b[r] = n.sets == 1 ? (p->first + r) / n.H : p->first + r;
-        p->h[r] = n.sets == 1 ? (p->first + r) % n.H : p->set;
+    const int64_t        heads = n.H / n.sets, each = heads * n.parts, all = n.B * each;
+    for (int64_t k = group * all / n.groups; k < (group + 1) * all / n.groups; k++) {
+        const int64_t h = p->set * heads + k % each / n.parts, part = k % n.parts;
+        for (int64_t s = part * n.S / n.parts; s < (part + 1) * n.S / n.parts; s++) {
+            p->b[p->rows] = k / each;
+            p->h[p->rows] = h * n.S + s;
+            p->part[p->rows++] = h * n.parts + part;
+        }
     }
 }
 
 dra_cell_place dra_cell_place_at(const dra_call *c, int inputs, int outputs, int64_t i)
 {
     dra_cell_place p = {.in = c->in, .out = c->out};
-    p.size = dra_cell_sizes_of(p.in);
+    p.size = dra_cell_sizes_of(c->attr, p.in);
     while (i >= p.size.sets * p.size.groups) {
         i -= p.size.sets * p.size.groups;
         p.in += inputs;
         p.out += outputs;
-        p.size = dra_cell_sizes_of(p.in);
+        p.size = dra_cell_sizes_of(c->attr, p.in);
     }
     p.set = i / p.size.groups;
     find_rows(&p, i % p.size.groups);
@@ -35,7 +37,7 @@ int64_t dra_cell_all_tiles(const dra_call *c, int inputs)
 {
     int64_t tiles = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++) {
-        const dra_cell_sizes n = dra_cell_sizes_of(c->in + k * inputs);
+        const dra_cell_sizes n = dra_cell_sizes_of(c->attr, c->in + k * inputs);
         tiles += n.sets * n.groups;
     }
     return tiles;
@@ -45,7 +47,7 @@ int64_t dra_cell_widest(const dra_call *c, int inputs)
 {
     int64_t D = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++)
-        D = dra_imax(D, dra_cell_sizes_of(c->in + k * inputs).D);
+        D = dra_imax(D, dra_cell_sizes_of(c->attr, c->in + k * inputs).D);
     return D;
 }
 
@@ -54,8 +56,8 @@ double dra_cell_product_flops(const dra_call *c, int inputs)
     const dra_cell_kind *kind = c->attr;
     double               flops = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++) {
-        const dra_cell_sizes n = dra_cell_sizes_of(c->in + k * inputs);
-        flops += 2.0 * kind->gates * (double)n.D * (double)n.D * (double)(n.B * n.T * n.H);
+        const dra_cell_sizes n = dra_cell_sizes_of(c->attr, c->in + k * inputs);
+        flops += 2.0 * kind->gates * (double)n.D * (double)n.D * (double)(n.B * n.T * n.H * n.S);
     }
     return flops;
 }
@@ -67,15 +69,17 @@ typedef struct walk {
     dra_cell_place  at;
     const real     *zeros;
     real           *spare;                 /* (2, rows, D): two tokens, where nobody reads all */
+    real           *mix;                   /* (rows, D), with slots */
     const real     *h[DRA_CELL_ROWS];      /* after the token before */
     real           *second[DRA_CELL_ROWS]; /* c, in place: no unit sees that of another */
 } walk;
 
-/* A tile's scratch: zeros, the spare rows and those of c. */
+/* A tile's scratch: zeros, the spare rows, those of c or of what slots mix in. */
 static int64_t room_size(const dra_call *c)
 {
     const dra_cell_kind *kind = c->attr;
-    return (1 + (1 + kind->states) * DRA_CELL_ROWS) * dra_cell_widest(c, dra_cell_inputs(kind));
+    const int64_t        rows = (1 + kind->states + (kind->slots > 0)) * DRA_CELL_ROWS;
+    return (1 + rows) * dra_cell_widest(c, dra_cell_inputs(kind));
 }
 
 int64_t dra_cell_tiles(const dra_call *c)
@@ -101,11 +105,11 @@ static dra_cell_step open_token(walk *w, int64_t t)
 {
     const dra_tensor *in = w->at.in, *kept = &w->at.out[DRA_CELL_KEPT], *b = &in[DRA_CELL_B];
     const dra_tensor *packed = &in[DRA_CELL_PACKED], *mark = &w->c->in[w->c->n_in - 1];
-    dra_cell_step     s = {.D = w->at.size.D, .ahead = w->at.size.H};
+    dra_cell_step     s = {.D = w->at.size.D, .ahead = w->at.size.H * w->at.size.S};
     s.w = (const real *)packed->data + w->at.set * packed->stride[0];
     s.b = (const real *)b->data + (b->shape.rank == 2 ? w->at.set * b->stride[0] : 0);
     for (int64_t r = 0; r < w->at.rows; r++) {
-        const int64_t row = w->at.b[r], head = w->at.h[r];
+        const int64_t row = w->at.b[r], state = w->at.h[r];
         const int32_t bits = dra_recur_mark(mark, row, t);
         real         *to = state_after(w, t, r);
         if (bits & DRA_MARK_RESET) {
@@ -115,12 +119,12 @@ static dra_cell_step open_token(walk *w, int64_t t)
         if (bits & DRA_MARK_PAD) {
             dra_recur_copy(s.D, w->h[r], to);
         } else {
-            s.x[s.rows] = dra_recur_at(&in[DRA_CELL_X], row, t, head);
+            s.x[s.rows] = dra_recur_at(&in[DRA_CELL_X], row, t, state / w->at.size.S);
             s.h[s.rows] = w->h[r];
             s.c[s.rows] = w->second[r];
-            s.mix[s.rows] = dra_recur_at(&in[DRA_CELL_MIX], head, 0, 0);
+            s.mix[s.rows] = dra_cell_mix_of(&w->at, &in[DRA_CELL_MIX], t, r, w->mix);
             s.to[s.rows] = to;
-            s.kept[s.rows] = kept->data ? dra_recur_at(kept, row, t, head) : NULL;
+            s.kept[s.rows] = kept->data ? dra_recur_at(kept, row, t, state) : NULL;
             s.rows++;
         }
         w->h[r] = to;
@@ -140,6 +144,7 @@ static walk open_walk(const dra_call *c, int64_t i)
     dra_recur_clear(D, zeros);
     w.zeros = zeros;
     w.spare = zeros + D;
+    w.mix = w.spare + (1 + kind->states) * DRA_CELL_ROWS * D;
     for (int64_t r = 0; r < w.at.rows; r++) {
         const int64_t b = w.at.b[r], h = w.at.h[r];
         w.h[r] = dra_recur_at(&start[0], b, h, 0);

@@ -5,7 +5,11 @@
  * The rows (b, h) of a batch do not know of each other, so a tile takes a few of them through all
  * time. Rows of all heads share weights, or every head has its own: a set of weights, its rows and
  * their groups of at most DRA_CELL_ROWS. Cells of any widths lie side by side in one call, for
- * the tiles' sake: one sequence of one cell is a tile or two. */
+ * the tiles' sake: one sequence of one cell is a tile or two.
+ *
+ * A head has one state, or S of them that see the same x: slots, each a row (b, h S + slot). They
+ * are cut into parts that fit into a group, and a group takes whole parts: the sum over a part's
+ * rows of what comes back to x has one writer. */
 #ifndef DRA_SRC_OPS_CELL_H
 #define DRA_SRC_OPS_CELL_H
 
@@ -19,9 +23,12 @@ typedef struct dra_cell_kind {
     int           gates;  /* parts of D of x, w h and b */
     int           kept;   /* parts of D that the way back wants of each token */
     int           states; /* h, which all units of a row see, and c, which only its own unit sees */
+    int64_t       slots;  /* S, each mixed by a number for each token; 0: one state, by (H, D) */
     const char   *start[DRA_CELL_STATES]; /* what the builder calls the first ones */
     void (*forward)(const dra_simd *simd, const dra_cell_step *s);
     void (*back)(const dra_simd *simd, const dra_cell_back *s);
+    /* With slots: c - h of a row, what its number mixes in, D of them. */
+    void (*step)(const dra_simd *simd, int64_t D, const real *kept, const real *h, real *to);
 } dra_cell_kind;
 
 /* Inputs: those of each cell, then mark (B, T). Outputs: those of DRA_CELL_MOST cells. What there
@@ -29,16 +36,16 @@ typedef struct dra_cell_kind {
 enum {
     DRA_CELL_X,      /* (B, T, H, gates D) */
     DRA_CELL_W,      /* (gates D, D) or (H, gates D, D); only the gradient reads it */
-    DRA_CELL_MIX,    /* (H, D): 1 - g = sigmoid(-beta) */
+    DRA_CELL_MIX,    /* (H, D): 1 - g = sigmoid(-beta); of slots (B, T, H S): u */
     DRA_CELL_PACKED, /* the same as the micro-kernels read it: (sets, blocks, D, gates, UNITS) */
     DRA_CELL_B,      /* (gates D) or (H, gates D) */
-    DRA_CELL_BETA,   /* (H, D); only the gradient reads it */
-    DRA_CELL_START   /* (B, H, D), each state */
+    DRA_CELL_BETA,   /* (H, D), or u again; only the gradient reads it */
+    DRA_CELL_START   /* (B, H S, D), each state; S = 1 without slots */
 };
 enum {
-    DRA_CELL_H,    /* (B, T, H, D) */
-    DRA_CELL_KEPT, /* (B, T, H, kept D) */
-    DRA_CELL_LAST  /* (B, H, D), each state */
+    DRA_CELL_H,    /* (B, T, H S, D) */
+    DRA_CELL_KEPT, /* (B, T, H S, kept D) */
+    DRA_CELL_LAST  /* (B, H S, D), each state */
 };
 
 int64_t  dra_cell_tiles(const dra_call *c);
@@ -48,7 +55,7 @@ dra_cost dra_cell_cost(const dra_call *c);
 
 /* The same for the way back: first tiles that walk, then tiles that add up, one for each set. */
 enum {
-    DRA_CELL_BACK_H, /* (B, T, H, D) */
+    DRA_CELL_BACK_H, /* (B, T, H S, D) */
     DRA_CELL_BACK_W, /* with columns of zeros up to a whole block of units */
     DRA_CELL_BACK_MIX,
     DRA_CELL_BACK_START, /* of h; a cell keeps what it needs of c */
@@ -57,10 +64,10 @@ enum {
     DRA_CELL_BACK_DLAST /* each state */
 };
 enum {
-    DRA_CELL_DX,
+    DRA_CELL_DX, /* (B, T, H parts, gates D) */
     DRA_CELL_DW,
     DRA_CELL_DB,     /* (sets, gates D) */
-    DRA_CELL_DSWING, /* (H, D): dbeta / g */
+    DRA_CELL_DSWING, /* (H, D): dbeta / g; of slots (B, T, H S): du */
     DRA_CELL_DSTART  /* each state */
 };
 
@@ -73,7 +80,9 @@ dra_cost dra_cell_back_cost(const dra_call *c);
 /* ---- the node, see cell_node.c --------------------------------------------------------------- */
 
 typedef struct dra_cell_parts { /* what a builder is given; b, beta and start may be none */
-    dra_value x, w, b, beta, start[DRA_CELL_STATES];
+    dra_value x, w, b;
+    dra_value beta; /* of slots: u, which may not */
+    dra_value start[DRA_CELL_STATES];
 } dra_cell_parts;
 
 dra_status dra_cell_infer(dra_graph *g, const dra_node *n, dra_type *out);
@@ -88,15 +97,23 @@ void dra_cell_build(dra_graph *g, const dra_cell_kind *kind, int cells, const dr
 /* ---- where a tile stands --------------------------------------------------------------------- */
 
 typedef struct dra_cell_sizes {
-    int64_t B, T, H, D, sets, groups; /* groups: of the rows of a set */
+    int64_t B, T, H, S, D;
+    int64_t sets, parts, groups; /* parts of the slots of a head, groups of the parts of a set */
 } dra_cell_sizes;
 
 typedef struct dra_cell_place {
     dra_cell_sizes    size;
     const dra_tensor *in, *out; /* of its cell */
-    int64_t           set, first, rows;
-    int64_t           b[DRA_CELL_ROWS], h[DRA_CELL_ROWS]; /* of each row */
+    int64_t           set, rows;
+    /* Of each row: row of the batch, state of a token (h S + slot), part (h parts + part). */
+    int64_t b[DRA_CELL_ROWS], h[DRA_CELL_ROWS], part[DRA_CELL_ROWS];
 } dra_cell_place;
+
+static inline int64_t dra_cell_slots(const dra_cell_kind *k) { return k->slots ? k->slots : 1; }
+static inline int64_t dra_cell_slot_parts(const dra_cell_kind *k)
+{
+    return dra_div_up(dra_cell_slots(k), DRA_CELL_ROWS);
+}
 
 static inline int dra_cell_inputs(const dra_cell_kind *k) { return DRA_CELL_START + k->states; }
 static inline int dra_cell_outputs(const dra_cell_kind *k) { return DRA_CELL_LAST + k->states; }
@@ -111,18 +128,30 @@ static inline int dra_cell_back_outputs(const dra_cell_kind *k)
 
 static inline int dra_cell_count(const dra_call *c, int inputs) { return (c->n_in - 1) / inputs; }
 
-/* Of one cell; its first inputs are something (B, T, H, ...), the weights, and mix (H, D). */
-static inline dra_cell_sizes dra_cell_sizes_of(const dra_tensor *in)
+/* Of one cell; its first inputs are something (B, T, ...), the weights, and mix. */
+static inline dra_cell_sizes dra_cell_sizes_of(const dra_cell_kind *k, const dra_tensor *in)
 {
-    const int64_t *dim = in[0].shape.dim;
-    dra_cell_sizes n = {.B = dim[0], .T = dim[1], .H = dim[2], .D = dra_last(&in[2]), .sets = 1};
-    int64_t        rows = n.B * n.H;
-    if (in[1].shape.rank == 3) {
-        n.sets = n.H;
-        rows = n.B;
-    }
-    n.groups = n.D > 0 ? dra_div_up(rows, DRA_CELL_ROWS) : 0; /* else there is nothing to do */
+    const dra_shape *w = &in[1].shape, *mix = &in[2].shape;
+    const int64_t    S = dra_cell_slots(k), parts = dra_cell_slot_parts(k);
+    dra_cell_sizes   n = {.B = in[0].shape.dim[0], .T = in[0].shape.dim[1], .S = S, .parts = parts};
+    n.H = k->slots ? mix->dim[2] / S : mix->dim[0];
+    n.D = w->dim[w->rank - 2] / k->gates;
+    n.sets = w->rank == 3 ? n.H : 1;
+    const int64_t all = n.sets > 0 ? n.B * (n.H / n.sets) * parts : 0;
+    const int64_t most = DRA_CELL_ROWS / dra_div_up(S, parts); /* parts of a group */
+    n.groups = n.D > 0 ? dra_div_up(all, most) : 0;            /* else there is nothing to do */
     return n;
+}
+
+/* What row r mixes in at token t: D numbers, in `room` (rows, D) where all are the same. */
+static inline const real *dra_cell_mix_of(const dra_cell_place *p, const dra_tensor *mix, int64_t t,
+                                          int64_t r, real *room)
+{
+    if (mix->shape.rank == 2) return dra_recur_at(mix, p->h[r], 0, 0);
+    const int64_t D = p->size.D;
+    const real    u = *dra_recur_at(mix, p->b[r], t, p->h[r]);
+    for (int64_t j = 0; j < D; j++) room[r * D + j] = u;
+    return room + r * D;
 }
 
 /* Tile i of all cells, one cell after the other; `inputs` and `outputs` of each. */

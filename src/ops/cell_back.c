@@ -2,7 +2,9 @@
  * of each row; then, with h_{t-1} the state it found,
  *   dh_{t-1} += w^T du,   db += du,   dw += du^T h_{t-1}
  * The first is a product for every token, the last one for every segment of tokens. Sums over rows
- * and tokens are those of a tile; the tiles of a set are added in order at the end. */
+ * and tokens are those of a tile; the tiles of a set are added in order at the end. With slots
+ * dx_t is the sum over the rows of a part, and the number that mixes in c - h_{t-1} gets the
+ * product of that with all that comes to h_t. */
 #include "ops/cell.h"
 
 enum { SEGMENT = 128 }; /* rows of du and h_{t-1} before they go into dw: they stay in the cache */
@@ -14,6 +16,8 @@ typedef struct room { /* a tile's scratch, G the gates */
     real *d;          /* (states, rows, D) */
     real *zeros;      /* (D) */
     real *du, *h;     /* (SEGMENT, G D), (SEGMENT, D) */
+    real *dx, *mix;   /* with slots: (rows, G D), (rows, D) */
+    real *all, *step; /* and (D) each: d + dh, c - h */
 } room;
 
 typedef struct walk {
@@ -28,7 +32,8 @@ static int64_t room_size(const dra_call *c)
 {
     const dra_cell_kind *kind = c->attr;
     const int64_t        D = dra_cell_widest(c, dra_cell_back_inputs(kind)), G = kind->gates;
-    return D * (G * D + G + (1 + kind->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1));
+    const int64_t        slots = kind->slots ? DRA_CELL_ROWS * (G + 1) + 2 : 0;
+    return D * (G * D + G + (1 + kind->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1) + slots);
 }
 
 static room room_of(const dra_call *c, int64_t D, int64_t i)
@@ -43,6 +48,12 @@ static room room_of(const dra_call *c, int64_t D, int64_t i)
     m.zeros = m.d + kind->states * DRA_CELL_ROWS * D;
     m.du = m.zeros + D;
     m.h = m.du + SEGMENT * G * D;
+    m.dx = m.mix = m.all = m.step = NULL;
+    if (!kind->slots) return m;
+    m.dx = m.h + SEGMENT * D;
+    m.mix = m.dx + DRA_CELL_ROWS * G * D;
+    m.all = m.mix + DRA_CELL_ROWS * D;
+    m.step = m.all + D;
     return m;
 }
 
@@ -88,30 +99,56 @@ static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
     dra_recur_clear(G * D, du);
 }
 
+/* Where dx of row r goes; without one to `other`, which the cell fills after it. */
+static real *slope_of_x(const walk *w, int64_t t, int64_t r, real *other)
+{
+    const dra_tensor *dx = &w->at.out[DRA_CELL_DX];
+    if (!dx->data) return other;
+    if (w->at.size.S == 1) return dra_recur_at(dx, w->at.b[r], t, w->at.h[r]);
+    return w->room.dx + r * w->kind->gates * w->at.size.D; /* see add_slots() */
+}
+
+/* Slots: the gradient of the number that mixed row r of token t; none at a pad. */
+static void slope_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
+                         const real *dh)
+{
+    const dra_simd   *simd = w->c->simd;
+    const dra_tensor *to = &w->at.out[DRA_CELL_DSWING], *kept = &w->at.in[DRA_CELL_BACK_KEPT];
+    const int64_t     D = w->at.size.D, b = w->at.b[r], state = w->at.h[r];
+    if (!w->kind->slots || !to->data) return;
+    real *slope = dra_recur_at(to, b, t, state);
+    *slope = 0;
+    if (pad) return;
+    simd->add(D, d_of(&w->room, D, 0, r), dh, w->room.all);
+    w->kind->step(simd, D, dra_recur_at(kept, b, t, state), h, w->room.step);
+    *slope = simd->dot(D, w->room.all, w->room.step);
+}
+
 /* Fills the segment's rows of h; rows of du that are pads, the others are for the cell. */
 static dra_cell_back open_token(const walk *w, int64_t t)
 {
-    const dra_tensor *in = w->at.in, *dx = &w->at.out[DRA_CELL_DX];
+    const dra_tensor *in = w->at.in;
     const int64_t     D = w->at.size.D, G = w->kind->gates;
-    dra_cell_back     s = {.D = D, .ahead = -w->at.size.H, .db = w->room.db};
+    dra_cell_back     s = {.D = D, .ahead = -w->at.size.H * w->at.size.S, .db = w->room.db};
     s.w_row = in[DRA_CELL_BACK_W].stride[in[DRA_CELL_BACK_W].shape.rank - 2];
     s.w = (const real *)in[DRA_CELL_BACK_W].data;
     if (w->at.size.sets > 1) s.w += w->at.set * in[DRA_CELL_BACK_W].stride[0];
     for (int64_t r = 0; r < w->at.rows; r++) {
-        const int64_t row = w->at.b[r], head = w->at.h[r];
+        const int64_t row = w->at.b[r], state = w->at.h[r];
         const int32_t bits = bits_of(w, t, r);
         const real   *h = state_before(w, bits, t, r);
-        const real   *dh = dra_recur_at(&in[DRA_CELL_BACK_DH], row, t, head);
+        const real   *dh = dra_recur_at(&in[DRA_CELL_BACK_DH], row, t, state);
         real         *du = w->room.du + (w->filled + r) * G * D;
-        real         *to = dx->data ? dra_recur_at(dx, row, t, head) : du;
+        real         *to = slope_of_x(w, t, r, du);
         dra_recur_copy(D, h, w->room.h + (w->filled + r) * D);
+        slope_of_mix(w, t, r, bits & DRA_MARK_PAD, h, dh);
         if (bits & DRA_MARK_PAD) {
             pass_pad(w, dh, d_of(&w->room, D, 0, r), to, du);
             continue;
         }
-        s.kept[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_KEPT], row, t, head);
+        s.kept[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_KEPT], row, t, state);
         s.h[s.rows] = h;
-        s.mix[s.rows] = dra_recur_at(&in[DRA_CELL_BACK_MIX], head, 0, 0);
+        s.mix[s.rows] = dra_cell_mix_of(&w->at, &in[DRA_CELL_BACK_MIX], t, r, w->room.mix);
         s.dy[s.rows] = dh;
         s.d[s.rows] = d_of(&w->room, D, 0, r);
         s.dc[s.rows] = w->kind->states > 1 ? d_of(&w->room, D, 1, r) : NULL;
@@ -123,10 +160,27 @@ static dra_cell_back open_token(const walk *w, int64_t t)
     return s;
 }
 
+/* dx of each part: the sum of its rows, which follow each other. */
+static void add_slots(const walk *w, int64_t t)
+{
+    const dra_cell_place *at = &w->at;
+    const dra_tensor     *dx = &at->out[DRA_CELL_DX];
+    const int64_t         n = w->kind->gates * at->size.D;
+    for (int64_t r = 0; r < at->rows; r++) {
+        const real *from = w->room.dx + r * n;
+        real       *to = dra_recur_at(dx, at->b[r], t, at->part[r]);
+        if (r > 0 && at->b[r] == at->b[r - 1] && at->part[r] == at->part[r - 1])
+            w->c->simd->add(n, to, from, to);
+        else
+            dra_recur_copy(n, from, to);
+    }
+}
+
 /* Nothing goes through a reset. */
 static void close_token(walk *w, int64_t t)
 {
     const int64_t D = w->at.size.D;
+    if (w->at.size.S > 1 && w->at.out[DRA_CELL_DX].data) add_slots(w, t);
     for (int64_t r = 0; r < w->at.rows; r++)
         for (int k = 0; k < w->kind->states && bits_of(w, t, r) & DRA_MARK_RESET; k++)
             dra_recur_clear(D, d_of(&w->room, D, k, r));
@@ -207,9 +261,9 @@ static void add_set(const dra_call *c, int64_t set)
 {
     const dra_cell_kind *kind = c->attr;
     const dra_tensor    *in = c->in, *out = c->out;
-    dra_cell_sizes       n = dra_cell_sizes_of(in);
+    dra_cell_sizes       n = dra_cell_sizes_of(kind, in);
     int64_t              tile = 0;
-    for (; set >= n.sets; n = dra_cell_sizes_of(in)) {
+    for (; set >= n.sets; n = dra_cell_sizes_of(kind, in)) {
         set -= n.sets;
         tile += n.sets * n.groups;
         in += dra_cell_back_inputs(kind);
@@ -218,7 +272,7 @@ static void add_set(const dra_call *c, int64_t set)
     const int64_t D = n.D, G = kind->gates, heads = n.H / n.sets;
     real         *dw = set_of(&out[DRA_CELL_DW], set, G * D * D);
     real         *db = set_of(&out[DRA_CELL_DB], set, G * D);
-    real         *swing = out[DRA_CELL_DSWING].data;
+    real         *swing = kind->slots ? NULL : out[DRA_CELL_DSWING].data;
     if (dw) dra_recur_clear(G * D * D, dw);
     if (db) dra_recur_clear(G * D, db);
     if (swing) dra_recur_clear(heads * D, swing + set * heads * D);
@@ -235,7 +289,7 @@ int64_t dra_cell_back_tiles(const dra_call *c)
     int64_t   sets = 0;
     if (c->stage == 0) return dra_cell_all_tiles(c, inputs);
     for (int k = 0; k < dra_cell_count(c, inputs); k++)
-        sets += dra_cell_sizes_of(c->in + k * inputs).sets;
+        sets += dra_cell_sizes_of(c->attr, c->in + k * inputs).sets;
     return sets;
 }
 

@@ -16,6 +16,7 @@ dra_status dra_cell_infer(dra_graph *g, const dra_node *n, dra_type *out)
         const dra_value *in = n->in + k * inputs;
         dra_shape        rows = dra_type_of(g, in[DRA_CELL_X])->shape;
         const int64_t    D = rows.dim[3] / kind->gates;
+        rows.dim[2] *= dra_cell_slots(kind);
         rows.dim[3] = D;
         out[DRA_CELL_H].shape = rows;
         rows.dim[3] = kind->kept * D;
@@ -36,6 +37,7 @@ dra_status dra_cell_back_infer(dra_graph *g, const dra_node *n, dra_type *out)
         dra_shape        w = dra_type_of(g, in[DRA_CELL_BACK_W])->shape;
         dra_shape        rows = dra_type_of(g, in[DRA_CELL_BACK_H])->shape;
         w.dim[w.rank - 1] = rows.dim[3];
+        rows.dim[2] = rows.dim[2] / dra_cell_slots(kind) * dra_cell_slot_parts(kind);
         rows.dim[3] *= kind->gates;
         out[DRA_CELL_DX].shape = rows;
         out[DRA_CELL_DW].shape = w;
@@ -87,6 +89,24 @@ static void back_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_value
         to[DRA_CELL_BACK_DLAST + i] = upstream(g, dy[DRA_CELL_LAST + i], out[DRA_CELL_LAST + i]);
 }
 
+/* (B, T, H parts, gates D) to (B, T, H, gates D). */
+static dra_value add_parts(dra_graph *g, const dra_cell_kind *kind, dra_value dx)
+{
+    const int64_t   parts = dra_cell_slot_parts(kind);
+    const dra_shape s = dra_shape_of(g, dx);
+    if (parts == 1) return dx;
+    dx = dra_reshape(g, dx, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] / parts, parts, s.dim[3]));
+    return dra_sum(g, dx, (dra_axes){1, {3}, false});
+}
+
+/* Of beta, or of u. No tile is there to fill it in where states have no units: none, which is 0. */
+static dra_value mix_slope(dra_graph *g, const dra_cell_kind *kind, const dra_value *in,
+                           const dra_value *d)
+{
+    if (!kind->slots) return dra_mul(g, dra_sigmoid(g, in[DRA_CELL_BETA]), d[DRA_CELL_DSWING]);
+    return dra_shape_of(g, in[DRA_CELL_X]).dim[3] > 0 ? d[DRA_CELL_DSWING] : (dra_value){0};
+}
+
 void dra_cell_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_cell_kind *kind = n->attr;
@@ -102,10 +122,10 @@ void dra_cell_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra
         const dra_value *d = made->out + k * dra_cell_back_outputs(kind);
         const dra_value *in = n->in + k * inputs;
         const dra_shape  b = dra_shape_of(g, in[DRA_CELL_B]);
-        dx[DRA_CELL_X] = d[DRA_CELL_DX];
+        dx[DRA_CELL_X] = add_parts(g, kind, d[DRA_CELL_DX]);
         dx[DRA_CELL_W] = d[DRA_CELL_DW];
         dx[DRA_CELL_B] = dra_unbroadcast(g, d[DRA_CELL_DB], b);
-        dx[DRA_CELL_BETA] = dra_mul(g, dra_sigmoid(g, in[DRA_CELL_BETA]), d[DRA_CELL_DSWING]);
+        dx[DRA_CELL_BETA] = mix_slope(g, kind, in, d);
         for (int i = 0; i < kind->states; i++) dx[DRA_CELL_START + i] = d[DRA_CELL_DSTART + i];
     }
 }
@@ -161,26 +181,52 @@ static bool check_x(dra_graph *g, const dra_cell_kind *kind, int k, dra_value x,
     return !dra_graph_failed(g);
 }
 
+/* What a cell says of its mixing, and its first states. */
+static bool check_states(dra_graph *g, const dra_cell_kind *kind, int k, const dra_cell_parts *p,
+                         const int64_t *x)
+{
+    const dra_shape none = {.rank = -1};
+    const int64_t   B = x[0], T = x[1], H = x[2], S = kind->slots, D = x[3] / kind->gates;
+    const dra_shape state = S ? DRA_SHAPE(B, H, S, D) : DRA_SHAPE(B, H, D);
+    bool fits = S ? check_part(g, kind, k, "u", p->beta, DRA_SHAPE(H, S), DRA_SHAPE(B, T, H, S))
+                  : check_part(g, kind, k, "beta", p->beta, DRA_SHAPE(H, D), none);
+    for (int i = 0; fits && i < kind->states; i++)
+        fits = check_part(g, kind, k, kind->start[i], p->start[i], state, none);
+    return fits;
+}
+
 static bool check_cell(dra_graph *g, const dra_cell_kind *kind, int k, const dra_cell_parts *p,
                        const dra_shape *first)
 {
-    const dra_shape none = {.rank = -1};
-    dra_value       given[4 + DRA_CELL_STATES] = {p->x, p->w};
-    int             n = 2;
+    dra_value given[4 + DRA_CELL_STATES] = {p->x, p->w};
+    int       n = 2;
     if (p->b.id) given[n++] = p->b;
-    if (p->beta.id) given[n++] = p->beta;
+    if (p->beta.id || kind->slots) given[n++] = p->beta;
     for (int i = 0; i < kind->states; i++)
         if (p->start[i].id) given[n++] = p->start[i];
     if (!dra_check_values(g, kind->name, n, given) || !check_x(g, kind, k, p->x, first))
         return false;
     const int64_t *dim = dra_type_of(g, p->x)->shape.dim;
-    const int64_t  B = dim[0], H = dim[2], D = dim[3] / kind->gates, G = dim[3];
-    bool           fits = check_part(g, kind, k, "w", p->w, DRA_SHAPE(G, D), DRA_SHAPE(H, G, D)) &&
-                check_part(g, kind, k, "b", p->b, DRA_SHAPE(G), DRA_SHAPE(H, G)) &&
-                check_part(g, kind, k, "beta", p->beta, DRA_SHAPE(H, D), none);
-    for (int i = 0; fits && i < kind->states; i++)
-        fits = check_part(g, kind, k, kind->start[i], p->start[i], DRA_SHAPE(B, H, D), none);
-    return fits;
+    const int64_t  H = dim[2], D = dim[3] / kind->gates, G = dim[3];
+    return check_part(g, kind, k, "w", p->w, DRA_SHAPE(G, D), DRA_SHAPE(H, G, D)) &&
+           check_part(g, kind, k, "b", p->b, DRA_SHAPE(G), DRA_SHAPE(H, G)) &&
+           check_states(g, kind, k, p, dim);
+}
+
+/* beta (H, D) and its 1 - g, or u for every token, twice. */
+static void mix_inputs(dra_graph *g, const dra_cell_kind *kind, dra_value beta, const int64_t *x,
+                       dra_value *in)
+{
+    const int64_t B = x[0], T = x[1], H = x[2], S = kind->slots, D = x[3] / kind->gates;
+    if (!S) {
+        in[DRA_CELL_BETA] = beta.id ? beta : rows_of(g, -INFINITY, DRA_SHAPE(H, D));
+        in[DRA_CELL_MIX] = dra_sigmoid(g, dra_neg(g, in[DRA_CELL_BETA]));
+    } else if (dra_shape_of(g, beta).rank == 2) {
+        const dra_value row = dra_reshape(g, beta, DRA_SHAPE(H * S));
+        in[DRA_CELL_BETA] = in[DRA_CELL_MIX] = dra_broadcast(g, row, DRA_SHAPE(B, T, H * S));
+    } else {
+        in[DRA_CELL_BETA] = in[DRA_CELL_MIX] = dra_reshape(g, beta, DRA_SHAPE(B, T, H * S));
+    }
 }
 
 static void cell_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_cell_parts *p,
@@ -193,11 +239,12 @@ static void cell_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_cell_
     in[DRA_CELL_W] = own_b ? dra_broadcast(g, p->w, DRA_SHAPE(H, G, D)) : p->w;
     in[DRA_CELL_PACKED] = pack(g, in[DRA_CELL_W], kind->gates, D);
     in[DRA_CELL_B] = p->b.id ? p->b : rows_of(g, 0, DRA_SHAPE(G));
-    in[DRA_CELL_BETA] = p->beta.id ? p->beta : rows_of(g, -INFINITY, DRA_SHAPE(H, D));
-    in[DRA_CELL_MIX] = dra_sigmoid(g, dra_neg(g, in[DRA_CELL_BETA]));
+    mix_inputs(g, kind, p->beta, x.dim, in);
     for (int i = 0; i < kind->states; i++) {
+        const dra_shape state = DRA_SHAPE(B, H * dra_cell_slots(kind), D);
         const dra_value start = p->start[i];
-        in[DRA_CELL_START + i] = start.id ? start : rows_of(g, 0, DRA_SHAPE(B, H, D));
+        in[DRA_CELL_START + i] = start.id ? start : rows_of(g, 0, state);
+        if (kind->slots && start.id) in[DRA_CELL_START + i] = dra_reshape(g, start, state);
     }
 }
 
@@ -220,6 +267,18 @@ static bool all_inputs(dra_graph *g, const dra_cell_kind *kind, int cells,
            dra_recur_expect(g, kind->name, "mark", mark, DRA_I32, tokens);
 }
 
+/* States (..., H S, D) as (..., H, S, D). */
+static dra_value show(dra_graph *g, const dra_cell_kind *kind, dra_value x)
+{
+    if (!kind->slots) return x;
+    dra_shape s = dra_shape_of(g, x);
+    s.dim[s.rank] = s.dim[s.rank - 1];
+    s.dim[s.rank - 1] = kind->slots;
+    s.dim[s.rank - 2] /= kind->slots;
+    s.rank++;
+    return dra_reshape(g, x, s);
+}
+
 void dra_cell_build(dra_graph *g, const dra_cell_kind *kind, int cells, const dra_cell_parts *part,
                     dra_value mark, dra_value *h, dra_value *const *last)
 {
@@ -230,8 +289,8 @@ void dra_cell_build(dra_graph *g, const dra_cell_kind *kind, int cells, const dr
         n = dra_node_add(g, kind->op, cells * inputs + 1, in, kind);
     for (int k = 0; k < cells; k++) {
         const dra_value *out = n ? n->out + k * dra_cell_outputs(kind) : NULL;
-        h[k] = n ? out[DRA_CELL_H] : (dra_value){0};
+        h[k] = n ? show(g, kind, out[DRA_CELL_H]) : (dra_value){0};
         for (int i = 0; i < kind->states; i++)
-            if (last[i]) last[i][k] = n ? out[DRA_CELL_LAST + i] : (dra_value){0};
+            if (last[i]) last[i][k] = n ? show(g, kind, out[DRA_CELL_LAST + i]) : (dra_value){0};
     }
 }

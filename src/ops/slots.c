@@ -3,13 +3,9 @@
  *   a_t = softmax_i (q_t.P_t,i / sqrt(D)),   y_t = sum_i a_t,i Q_t,i
  * over the slots of the query's own head, over those of all heads, or one softmax over all pairs of
  * a head's query and its own slots. A reset before t takes 0 for P_t-1; a pad writes nothing.
- *
- * In chunks of tokens, from the slots P_0, Q_0 before each (W and p: see slots.h):
- *   logits_t = weigh(q.k, q.P_0) / sqrt(D),   y = M v + (a p) Q_0,   M = spread(a)
- *   P_n = p_n P_0 + W_n^T k,   Q_n = p_n Q_0 + W_n^T v */
+ * Beside y, if asked for: lse, the logarithm of the softmax's denominator, and mean, that of Q_t
+ * over the slots of a head. How it is computed: see slots.h. */
 #include "ops/slots.h"
-
-enum { CHUNK = DRA_SLOTS_CHUNK };
 
 /* ---- forward: (q, k, v, l, u[, P][, Q][, mark]) ---------------------------------------------- */
 
@@ -17,9 +13,11 @@ enum {
     Y,
     P_LAST,
     Q_LAST,
+    LSE,       /* (B, T, H), or 1 in the place of H where y has it */
+    MEAN,      /* (B, T, H, E) */
     P_BORDERS, /* (B, H, chunks + 1, S, D): slots before each chunk and after the last */
     Q_BORDERS,
-    LOGITS, /* (B, pairs of reader and owner, T, S) */
+    LOGITS, /* (B, readers, T, slots that each reads) */
     OUTPUTS
 };
 
@@ -30,186 +28,169 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     const int64_t         B = k[0], T = k[1], H = k[2], D = k[3];
     const int64_t         E = dra_type_of(g, n->in[DRA_SLOTS_V])->shape.dim[3];
     const int64_t         S = dra_type_of(g, n->in[DRA_SLOTS_L])->shape.dim[3];
-    const int64_t         borders = dra_div_up(T, CHUNK) + 1;
-    const int64_t         pairs = a->read == DRA_READ_ALL ? H * H : H;
+    const int64_t         borders = dra_div_up(T, DRA_SLOTS_CHUNK) + 1;
+    const int64_t         reads = a->read == DRA_READ_POOLED ? 1 : H;
     for (int i = 0; i < OUTPUTS; i++) out[i].dtype = DRA_REAL;
-    out[Y].shape = DRA_SHAPE(B, T, a->read == DRA_READ_POOLED ? 1 : H, E);
+    out[Y].shape = DRA_SHAPE(B, T, reads, E);
     out[P_LAST].shape = DRA_SHAPE(B, H, S, D);
     out[Q_LAST].shape = DRA_SHAPE(B, H, S, E);
+    out[LSE].shape = DRA_SHAPE(B, T, reads);
+    out[MEAN].shape = DRA_SHAPE(B, T, H, E);
     out[P_BORDERS].shape = DRA_SHAPE(B, H, borders, S, D);
     out[Q_BORDERS].shape = DRA_SHAPE(B, H, borders, S, E);
-    out[LOGITS].shape = DRA_SHAPE(B, pairs, T, S);
+    out[LOGITS].shape = DRA_SHAPE(B, reads, T, a->read == DRA_READ_OWN ? S : H * S);
     return DRA_OK;
 }
-
-typedef struct owner { /* of slots, in one chunk */
-    dra_chunk       k;
-    dra_slots_gates gates;
-    real           *P, *Q; /* (S, D), (S, E): the slots before it, after it in the end */
-} owner;
 
 typedef struct walk {
     const dra_call *c;
     dra_slots_sizes z;
-    int64_t         tile, number;             /* of the chunk */
-    real           *at;                       /* the owners' memory, then */
-    real           *pairs;                    /* (CHUNK, DRA_CHUNK) */
-    real           *logits, *a;               /* (owners, n, S) */
-    real           *x0, *room;                /* (n, S) */
-    real           *q_rows, *k_rows, *v_rows; /* for chunks with pads */
+    int64_t         tile, number; /* of the chunk */
+    dra_chunk       k;
+    dra_slots_part *part;    /* (readers + 1) */
+    real           *P, *Q;   /* (owners, S, D), (owners, S, E): where borders are not kept */
+    real           *fade;    /* (owners, n, S) */
+    real           *a;       /* (readers, n, row) */
+    real           *uniform; /* (S): 1 / S */
+    real           *lse;     /* (n) */
 } walk;
 
-static int64_t owner_size(const dra_slots_sizes *z)
+static size_t tile_size(const dra_slots_sizes *z)
 {
-    return dra_slots_gates_size(z, false) + z->S * (z->D + z->E);
-}
-
-static int64_t tile_size(const dra_slots_sizes *z)
-{
-    const int64_t n = dra_imin(CHUNK, z->T);
-    return z->owners * (owner_size(z) + 2 * n * z->S) +
-           n * (DRA_CHUNK + 2 * z->S + 2 * z->D + z->E);
+    const int64_t numbers = z->row * (z->D + z->E + z->most) + z->readers * z->most * z->row +
+                            z->S + z->most;
+    return dra_slots_bytes(z, numbers);
 }
 
 static size_t scratch(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
-    return (size_t)(z.tiles * tile_size(&z)) * sizeof(real);
+    return (size_t)z.tiles * tile_size(&z);
 }
 
 static int64_t tiles(const dra_call *c) { return dra_slots_sizes_of(c).tiles; }
 
 static walk walk_of(const dra_call *c, int64_t i)
 {
-    walk          w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
-    const int64_t n = dra_imin(CHUNK, w.z.T), S = w.z.S;
-    w.at = (real *)c->scratch + i * tile_size(&w.z);
-    w.pairs = w.at + w.z.owners * owner_size(&w.z);
-    w.logits = w.pairs + n * DRA_CHUNK;
-    w.a = w.logits + w.z.owners * n * S;
-    w.x0 = w.a + w.z.owners * n * S;
-    w.room = w.x0 + n * S;
-    w.q_rows = w.room + n * S;
-    w.k_rows = w.q_rows + n * w.z.D;
-    w.v_rows = w.k_rows + n * w.z.D;
+    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
+    const dra_slots_sizes *z = &w.z;
+    char                  *memory = (char *)c->scratch + (size_t)i * tile_size(z);
+    w.part = (dra_slots_part *)memory;
+    w.P = (real *)(memory + dra_slots_bytes(z, 0));
+    w.Q = w.P + z->row * z->D;
+    w.fade = w.Q + z->row * z->E;
+    w.a = w.fade + z->row * z->most;
+    w.uniform = w.a + z->readers * z->most * z->row;
+    w.lse = w.uniform + z->S;
+    for (int64_t s = 0; s < z->S; s++) w.uniform[s] = 1 / (real)z->S;
+    w.k = dra_slots_chunk(c, z, i, 0);
     return w;
 }
 
-static owner owner_of(const walk *w, int64_t j)
+static int64_t head_of(const walk *w, int64_t j) { return dra_slots_owner(w->c, w->tile, j); }
+
+/* The slots of owner j before chunk `number`: the border, or one place for all. */
+static real *slots_at(const walk *w, int output, real *spare, int64_t j, int64_t number)
 {
-    const dra_slots_sizes *z = &w->z;
-    real                  *memory = w->at + j * owner_size(z);
-    owner                  o;
-    o.k = dra_slots_chunk(w->c, z, w->tile, dra_slots_owner(w->c, w->tile, j), w->number);
-    o.P = memory;
-    o.Q = o.P + z->S * z->D;
-    o.gates = dra_slots_gates_at(z, o.k.n, false, o.Q + z->S * z->E);
-    return o;
+    const dra_tensor *borders = &w->c->out[output];
+    const int64_t     W = dra_last(borders);
+    if (!borders->data) return spare + j * w->z.S * W;
+    return dra_recur_at(borders, w->k.b, head_of(w, j), number);
 }
 
-/* The logits of reader r for owner j: where they are kept, or here. */
-static real *logits_of(const walk *w, int64_t r, int64_t j, int64_t *apart)
+/* The run of owner j over the chunk that writes an input into its slots. */
+static dra_slots_run run_of(const walk *w, int64_t j, const dra_slots_part *write, int output,
+                            real *spare)
+{
+    return (dra_slots_run){.n = w->k.n,
+                           .S = w->z.S,
+                           .W = dra_last(&w->c->out[output]),
+                           .ahead = w->k.n,
+                           .mark = w->k.mark,
+                           .fade = w->fade + j * w->z.most * w->z.S,
+                           .from = slots_at(w, output, spare, j, w->number),
+                           .to = slots_at(w, output, spare, j, w->number + 1),
+                           .write = write,
+                           .writes = 1,
+                           .read = w->part};
+}
+
+static dra_slots_part write_of(const walk *w, int input, int64_t j)
+{
+    const dra_tensor *u = &w->c->in[DRA_SLOTS_U];
+    const int64_t     h = head_of(w, j);
+    return dra_slots_rows(&w->k, dra_recur_at(u, w->k.b, w->k.t, h), u->stride[1], &w->c->in[input],
+                          h, false);
+}
+
+/* The logits of reader r: where they are kept, or where the weights come. */
+static real *logits_of(const walk *w, int64_t r)
 {
     const dra_slots_sizes *z = &w->z;
     real                  *kept = w->c->out[LOGITS].data;
-    *apart = (kept ? z->T : dra_imin(CHUNK, z->T)) * z->S;
-    if (!kept) return w->logits + j * *apart;
-    return kept + ((w->tile * z->readers + r) * z->owners + j) * *apart + w->number * CHUNK * z->S;
+    return kept ? kept + ((w->tile * z->readers + r) * z->T + w->k.t) * z->row
+                : w->a + r * z->most * z->row;
 }
 
-/* Logits of the queries of reader r for the slots of one owner. */
-static void find_logits(const walk *w, const owner *o, int64_t r, int64_t j, real *to)
+/* P over the chunk, asked by all readers. */
+static void ask_keys(const walk *w, int64_t j, bool asked)
 {
     const dra_slots_sizes *z = &w->z;
-    const dra_simd        *simd = w->c->simd;
-    const int64_t          n = o->k.n, S = z->S;
-    const dra_chunk        query = dra_slots_of_head(o->k, dra_slots_query(w->c, w->tile, r, j));
-    const dra_block        q = dra_chunk_rows(&query, &w->c->in[DRA_SLOTS_Q], w->q_rows);
-    const dra_block        k = dra_chunk_rows(&o->k, &w->c->in[DRA_SLOTS_K], w->k_rows);
-    dra_chunk_pairs(simd, n, z->D, q, k, w->pairs);
-    dra_slots_dots(simd, &o->gates, z->D, q, o->P, w->x0, false);
-    dra_slots_weigh(simd, &o->gates, w->pairs, w->x0, w->room, to);
-    simd->scale(n * S, z->scale, to);
+    const dra_slots_part   write = write_of(w, DRA_SLOTS_K, j);
+    dra_slots_run          run = run_of(w, j, &write, P_BORDERS, w->P);
+    for (int64_t r = 0; r < z->readers && asked; r++)
+        w->part[run.reads++] = dra_slots_rows(&w->k, logits_of(w, r) + j * z->S, z->row,
+                                              &w->c->in[DRA_SLOTS_Q],
+                                              dra_slots_query(w->c, w->tile, r, j), false);
+    w->c->simd->slots_dots(&run);
 }
 
-/* y += M v + (a p) Q_0 */
-static void add_values(const walk *w, const owner *o, const real *a, dra_block y)
+static void weigh_slots(const walk *w, int64_t r)
 {
     const dra_slots_sizes *z = &w->z;
-    const dra_simd        *simd = w->c->simd;
-    const int64_t          n = o->k.n, S = z->S;
-    const dra_block        v = dra_chunk_rows(&o->k, &w->c->in[DRA_SLOTS_V], w->v_rows);
-    dra_slots_spread(simd, &o->gates, a, w->room, w->pairs);
-    dra_chunk_below(simd, n, z->E, w->pairs, v, y, true);
-    simd->mul(n * S, a, o->gates.p, w->room);
-    dra_block_multiply(simd, n, z->E, S, (dra_block){w->room, S, 1}, (dra_block){o->Q, z->E, 1}, y,
-                       true);
+    const dra_tensor      *lse = &w->c->out[LSE];
+    real                  *logits = logits_of(w, r);
+    const int64_t          to = dra_slots_target(w->c, w->tile, r);
+    w->c->simd->scale(w->k.n * z->row, z->scale, logits);
+    dra_slots_softmax(z, &w->k, logits, w->a + r * z->most * z->row, lse->data ? w->lse : NULL);
+    for (int64_t t = 0; t < w->k.n && lse->data; t++)
+        *dra_recur_at(lse, w->k.b, w->k.t + t, to) = w->lse[t];
 }
 
-/* What reader r makes of the chunk. */
-static void read_chunk(const walk *w, int64_t r)
+/* Q over the chunk, mixed for all readers. */
+static void mix_values(const walk *w, int64_t j)
 {
     const dra_slots_sizes *z = &w->z;
-    const dra_tensor      *y = &w->c->out[Y];
-    const int64_t          target = dra_slots_target(w->c, w->tile, r);
-    const dra_chunk        k = dra_slots_chunk(w->c, z, w->tile, target, w->number);
-    int64_t                apart = 0;
-    for (int64_t j = 0; j < z->owners; j++) {
-        const owner o = owner_of(w, j);
-        find_logits(w, &o, r, j, logits_of(w, r, j, &apart));
-    }
-    if (!y->data) return;
-    const dra_block to = {dra_recur_at(y, k.b, k.t, target), y->stride[1], 1};
-    for (int64_t t = 0; t < k.n; t++) dra_recur_clear(z->E, to.at + t * to.row);
-    if (z->owners == 0) return;
-    dra_slots_softmax(z, &k, logits_of(w, r, 0, &apart), apart, w->a, k.n * z->S);
-    for (int64_t j = 0; j < z->owners; j++) {
-        const owner o = owner_of(w, j);
-        add_values(w, &o, w->a + j * k.n * z->S, to);
-    }
-    dra_chunk_clear_pads(&k, z->E, to);
+    const dra_tensor      *y = &w->c->out[Y], *mean = &w->c->out[MEAN];
+    const dra_slots_part   write = write_of(w, DRA_SLOTS_V, j);
+    dra_slots_run          run = run_of(w, j, &write, Q_BORDERS, w->Q);
+    for (int64_t r = 0; r < z->readers && y->data; r++)
+        w->part[run.reads++] = dra_slots_rows(&w->k, w->a + r * z->most * z->row + j * z->S, z->row,
+                                              y, dra_slots_target(w->c, w->tile, r), j > 0);
+    if (mean->data)
+        w->part[run.reads++] = dra_slots_rows(&w->k, w->uniform, 0, mean, head_of(w, j), false);
+    w->c->simd->slots_mix(&run);
 }
 
-/* The slots before chunk `border`, where the way back finds them. */
-static void store_border(const walk *w, const owner *o, int64_t border)
+/* No owner of slots: a softmax over nothing gives nothing. */
+static void read_nothing(const walk *w)
 {
-    const dra_tensor *P = &w->c->out[P_BORDERS], *Q = &w->c->out[Q_BORDERS];
-    const int64_t     b = o->k.b, h = o->k.h, S = w->z.S;
-    if (P->data) dra_recur_copy(S * w->z.D, o->P, dra_recur_at(P, b, h, border));
-    if (Q->data) dra_recur_copy(S * w->z.E, o->Q, dra_recur_at(Q, b, h, border));
+    const dra_tensor *y = &w->c->out[Y], *lse = &w->c->out[LSE];
+    if (y->data) dra_recur_clear(w->z.T * w->z.E, dra_recur_at(y, w->k.b, 0, 0));
+    if (lse->data) dra_recur_clear(w->z.T, dra_recur_at(lse, w->k.b, 0, 0));
 }
 
-/* x (S, W) = p_n x + W_n^T rows */
-static void write_slots(const owner *o, int64_t W, dra_block rows, real *x)
+static void walk_chunk(walk *w)
 {
-    const real     *last = dra_slots_last(&o->gates, &o->gates.write);
-    const int64_t   S = o->gates.S;
-    const dra_block turned = {(real *)last, 1, S};
-    dra_slots_decay(o->k.simd, &o->gates, W, x);
-    dra_block_multiply(o->k.simd, S, W, o->k.n, turned, rows, (dra_block){x, W, 1}, true);
-}
-
-static void walk_chunk(const walk *w)
-{
-    const dra_tensor *in = w->c->in;
-    const bool        reads = w->c->out[Y].data || w->c->out[LOGITS].data;
+    const dra_tensor *in = w->c->in, *out = w->c->out;
+    const bool        asked = out[Y].data || out[LSE].data || out[LOGITS].data;
+    w->k = dra_slots_chunk(w->c, &w->z, w->tile, w->number);
     for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner o = owner_of(w, j);
-        for (int i = 0; i < DRA_SLOTS_INPUTS; i++)
-            dra_slots_fetch(&w->z, o.k, w->number + 1, &in[i]);
-        if (dra_chunk_starts(&o.k)) {
-            dra_recur_clear(w->z.S * w->z.D, o.P);
-            dra_recur_clear(w->z.S * w->z.E, o.Q);
-        }
-        store_border(w, &o, w->number);
-        dra_slots_gates_fill(&o.k, &in[DRA_SLOTS_L], &in[DRA_SLOTS_U], &o.gates);
+        dra_slots_fade(&w->k, head_of(w, j), &in[DRA_SLOTS_L], w->fade + j * w->z.most * w->z.S);
+        ask_keys(w, j, asked);
     }
-    for (int64_t r = 0; r < w->z.readers && reads; r++) read_chunk(w, r);
-    for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner o = owner_of(w, j);
-        write_slots(&o, w->z.D, dra_chunk_rows(&o.k, &in[DRA_SLOTS_K], w->k_rows), o.P);
-        write_slots(&o, w->z.E, dra_chunk_rows(&o.k, &in[DRA_SLOTS_V], w->v_rows), o.Q);
-    }
+    for (int64_t r = 0; r < w->z.readers && asked; r++) weigh_slots(w, r);
+    for (int64_t j = 0; j < w->z.owners; j++) mix_values(w, j);
 }
 
 static void tile(const dra_call *c, int64_t i)
@@ -218,17 +199,18 @@ static void tile(const dra_call *c, int64_t i)
     walk                  w = walk_of(c, i);
     const int64_t         P = w.z.S * w.z.D, Q = w.z.S * w.z.E;
     for (int64_t j = 0; j < w.z.owners; j++) {
-        const owner o = owner_of(&w, j);
-        dra_chunk_load(&o.k, dra_chunk_option(c, a->keys), P, o.P);
-        dra_chunk_load(&o.k, dra_chunk_option(c, a->values), Q, o.Q);
+        w.k.h = head_of(&w, j);
+        dra_chunk_load(&w.k, dra_chunk_option(c, a->keys), P, slots_at(&w, P_BORDERS, w.P, j, 0));
+        dra_chunk_load(&w.k, dra_chunk_option(c, a->values), Q, slots_at(&w, Q_BORDERS, w.Q, j, 0));
     }
-    for (; w.number < w.z.chunks; w.number++) walk_chunk(&w);
-    w.number = 0;
+    if (w.z.owners > 0)
+        for (; w.number < w.z.chunks; w.number++) walk_chunk(&w);
+    else
+        read_nothing(&w);
     for (int64_t j = 0; j < w.z.owners; j++) {
-        const owner o = owner_of(&w, j);
-        store_border(&w, &o, w.z.chunks);
-        dra_chunk_store(&o.k, &c->out[P_LAST], P, o.P);
-        dra_chunk_store(&o.k, &c->out[Q_LAST], Q, o.Q);
+        w.k.h = head_of(&w, j);
+        dra_chunk_store(&w.k, &c->out[P_LAST], P, slots_at(&w, P_BORDERS, w.P, j, w.z.chunks));
+        dra_chunk_store(&w.k, &c->out[Q_LAST], Q, slots_at(&w, Q_BORDERS, w.Q, j, w.z.chunks));
     }
 }
 
@@ -236,8 +218,10 @@ static void tile(const dra_call *c, int64_t i)
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const dra_slots_attr *a = n->attr;
-    dra_value             in[DRA_SLOTS_BACK_INPUTS + 1];
+    const dra_slots_attr    *a = n->attr;
+    const dra_slots_upstream options = {a->mark ? n->in[a->mark] : (dra_value){0}, dy[LSE],
+                                        dy[MEAN]};
+    dra_value                in[DRA_SLOTS_BACK_INPUTS + 3];
     for (int i = 0; i < DRA_SLOTS_INPUTS; i++) in[i] = n->in[i];
     in[DRA_SLOTS_P_BORDERS] = n->out[P_BORDERS];
     in[DRA_SLOTS_Q_BORDERS] = n->out[Q_BORDERS];
@@ -245,23 +229,19 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     in[DRA_SLOTS_DY] = dra_recur_upstream(g, dy[Y], n->out[Y]);
     in[DRA_SLOTS_DP] = dra_recur_upstream(g, dy[P_LAST], n->out[P_LAST]);
     in[DRA_SLOTS_DQ] = dra_recur_upstream(g, dy[Q_LAST], n->out[Q_LAST]);
-    if (a->mark) in[DRA_SLOTS_BACK_INPUTS] = n->in[a->mark];
-    const dra_node *back = dra_slots_back(g, a->read, a->mark != 0, in);
+    const dra_node *back = dra_slots_back(g, a->read, in, options);
     if (!back) return;
     for (int i = 0; i < DRA_SLOTS_INPUTS; i++) dx[i] = back->out[i];
     if (a->keys) dx[a->keys] = back->out[DRA_SLOTS_INPUTS];
     if (a->values) dx[a->values] = back->out[DRA_SLOTS_INPUTS + 1];
 }
 
-/* For each token and pair of reader and owner: two products with the slots, and with the n/2 tokens
- * of the chunk before it; for each owner two more to write. */
+/* For each token and number of a slot: it fades, is written, and read by each reader. */
 static dra_cost cost(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
-    const double          n = (double)dra_imin(CHUNK, z.T), wide = (double)(z.D + z.E);
-    const double          S = (double)z.S, tokens = (double)(z.B * z.T * z.H);
-    const double          read = wide * (S + n / 2) + n * S, write = S * (wide + n / 2);
-    return (dra_cost){2 * tokens * (read * (double)z.readers + write), dra_call_bytes(c)};
+    const double          slots = (double)(z.B * z.T * z.H * z.S) * (double)(z.D + z.E);
+    return (dra_cost){2 * slots * (double)(2 + z.readers), dra_call_bytes(c)};
 }
 
 const dra_op     dra_op_slots = {.name = "slots",
@@ -319,6 +299,8 @@ dra_value dra_slots(dra_graph *g, const dra_slots_config *s, dra_value *P_last, 
     int            n = DRA_SLOTS_INPUTS;
     if (P_last) *P_last = (dra_value){0};
     if (Q_last) *Q_last = (dra_value){0};
+    if (s->lse) *s->lse = (dra_value){0};
+    if (s->mean) *s->mean = (dra_value){0};
     a.keys = dra_chunk_append(s->P, in, &n);
     a.values = dra_chunk_append(s->Q, in, &n);
     a.mark = dra_chunk_append(s->mark, in, &n);
@@ -331,5 +313,7 @@ dra_value dra_slots(dra_graph *g, const dra_slots_config *s, dra_value *P_last, 
     if (!node) return (dra_value){0};
     if (P_last) *P_last = node->out[P_LAST];
     if (Q_last) *Q_last = node->out[Q_LAST];
+    if (s->lse) *s->lse = node->out[LSE];
+    if (s->mean) *s->mean = node->out[MEAN];
     return node->out[Y];
 }

@@ -1,12 +1,12 @@
-/* Gradients of slots, walking back over the chunks (W, D, p, weigh, spread, gather: see slots.h).
- * With the weights a from the kept logits s, dP and dQ those of the slots after the chunk:
- *   da = weigh(dy.v, dy.Q_0),   ds = a (da - sum a da),   z = ds / sqrt(D)
- *   M = spread(a),   N = spread(z)
- *   dq = N k + (z p) P_0,   dk = N^T q + W_n dP,   dv = M^T dy + W_n dQ
- *   du = gather(z q.k + a dy.v) + D_n (k.dP + v.dQ)
- *   dl_t = P_n.dP + Q_n.dQ + sum_{j >= t} (ds s + a da - u du)_j
- *   dP_0 = p_n dP + (z p)^T q,   dQ_0 = p_n dQ + (a p)^T dy
- * What several readers make of one owner's slots adds up in all but dq. */
+/* Gradients of slots, walking back over the chunks. With the weights a from the kept logits s, the
+ * slots of each token made again from the border before its chunk, and dP_t, dQ_t those of the
+ * slots after token t:
+ *   da_i = dy.Q_i,   ds = a (da - sum a da + dlse),   z = ds / sqrt(D),   dq = sum_i z_i P_i
+ *   dP_t = e^(l_t+1) dP_t+1 + z_t q_t^T,   dQ_t = e^(l_t+1) dQ_t+1 + a_t dy_t^T + dmean_t / S
+ *   du_i = k.dP_i + v.dQ_i,   dk = sum_i u_i dP_i,   dv = sum_i u_i dQ_i
+ * What fades by l_t is all that later tokens see of the slots before t, so
+ *   dl_t = P_n.dP_n + Q_n.dQ_n + sum_{j >= t} (ds s + a da + Q.dmean / S - u du)_j
+ * with n the last token of the chunk, whose dP_n, dQ_n are those without its own reads. */
 #include "ops/slots.h"
 
 enum { CHUNK = DRA_SLOTS_CHUNK };
@@ -24,300 +24,346 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 /* ---- where things are ------------------------------------------------------------------------ */
 
 typedef struct walk {
-    const dra_call *c;
-    dra_slots_sizes z;
-    int64_t         tile, number;                       /* of the chunk */
-    real           *owners;                             /* the memory of each, then */
-    real           *M, *room, *x0;                      /* (n, DRA_CHUNK), (3, n, S), (n, S) */
-    real           *q_rows, *k_rows, *v_rows, *dy_rows; /* for chunks with pads */
+    const dra_call   *c;
+    dra_slots_sizes   z;
+    int64_t           tile, number; /* of the chunk */
+    dra_chunk         k;
+    int32_t           mark[CHUNK + 1]; /* of its tokens and of the one behind it */
+    const dra_tensor *dlse, *dmean;    /* or NULL */
+    dra_slots_part   *part;            /* (readers + 1) */
+    real             *a, *d;           /* (readers, n, row): the weights; da, then z */
+    real             *grow, *liking;   /* (n, row): what adds up to dl, but u du; dmean.Q */
+    real             *owners;          /* the memory of each */
+    real             *du;              /* (n, S): of one owner, where nobody reads it */
+    real             *uniform, *sum;   /* (S): 1 / S; dl from the end on */
+    real             *dlse_rows;       /* (n) */
 } walk;
 
-typedef struct owner { /* of slots, in one chunk */
-    dra_chunk       k;
-    const real     *P, *Q, *P_end, *Q_end; /* before and after it */
-    real           *dP, *dQ;               /* (S, D), (S, E): of after it, then of before it */
-    real           *sum;                   /* (S): of dl, from the end on */
-    real           *du, *grow;             /* (n, S); grow: ds s + a da */
-    real           *a, *ds;                /* (n, S): of one reader, and */
-    real           *qk, *dyv;              /* (n, DRA_CHUNK) */
-    dra_slots_gates gates;
+typedef struct owner { /* of slots */
+    int64_t h;
+    real   *dP, *dQ; /* (S, D), (S, E): of after the chunk but for its fading, then of before it */
+    real   *fade;    /* (n + 1, S): of the chunk's tokens and of the one behind it */
 } owner;
 
-static int64_t owner_size(const dra_slots_sizes *z)
-{
-    const int64_t n = dra_imin(CHUNK, z->T);
-    return z->S * (z->D + z->E + 1) + 4 * n * z->S + 2 * n * DRA_CHUNK +
-           dra_slots_gates_size(z, true);
-}
+static int64_t owner_size(const dra_slots_sizes *z) { return z->S * (z->D + z->E + z->most + 1); }
 
-static int64_t tile_size(const dra_slots_sizes *z)
+static size_t tile_size(const dra_slots_sizes *z)
 {
-    const int64_t n = dra_imin(CHUNK, z->T);
-    return z->owners * owner_size(z) + n * (DRA_CHUNK + 4 * z->S + 2 * z->D + 2 * z->E);
+    const int64_t numbers = (2 * z->readers + 2) * z->most * z->row + z->owners * owner_size(z) +
+                            z->most * (z->S + 1) + 2 * z->S;
+    return dra_slots_bytes(z, numbers);
 }
 
 static size_t scratch(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
-    return (size_t)(z.tiles * tile_size(&z)) * sizeof(real);
+    return (size_t)z.tiles * tile_size(&z);
 }
 
 static int64_t tiles(const dra_call *c) { return dra_slots_sizes_of(c).tiles; }
 
 static walk walk_of(const dra_call *c, int64_t i)
 {
-    walk          w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
-    const int64_t n = dra_imin(CHUNK, w.z.T), S = w.z.S;
-    w.owners = (real *)c->scratch + i * tile_size(&w.z);
-    w.M = w.owners + w.z.owners * owner_size(&w.z);
-    w.room = w.M + n * DRA_CHUNK;
-    w.x0 = w.room + 3 * n * S;
-    w.q_rows = w.x0 + n * S;
-    w.k_rows = w.q_rows + n * w.z.D;
-    w.v_rows = w.k_rows + n * w.z.D;
-    w.dy_rows = w.v_rows + n * w.z.E;
+    const dra_slots_attr  *attr = c->attr;
+    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
+    const dra_slots_sizes *z = &w.z;
+    char                  *memory = (char *)c->scratch + (size_t)i * tile_size(z);
+    w.dlse = dra_chunk_option(c, attr->dlse);
+    w.dmean = dra_chunk_option(c, attr->dmean);
+    w.part = (dra_slots_part *)memory;
+    w.a = (real *)(memory + dra_slots_bytes(z, 0));
+    w.d = w.a + z->readers * z->most * z->row;
+    w.grow = w.d + z->readers * z->most * z->row;
+    w.liking = w.grow + z->most * z->row;
+    w.owners = w.liking + z->most * z->row;
+    w.du = w.owners + z->owners * owner_size(z);
+    w.uniform = w.du + z->most * z->S;
+    w.sum = w.uniform + z->S;
+    w.dlse_rows = w.sum + z->S;
+    for (int64_t s = 0; s < z->S; s++) w.uniform[s] = 1 / (real)z->S;
+    w.k = dra_slots_chunk(c, z, i, 0);
     return w;
 }
 
 static owner owner_of(const walk *w, int64_t j)
 {
-    const dra_slots_sizes *z = &w->z;
-    const dra_tensor      *P = &w->c->in[DRA_SLOTS_P_BORDERS], *Q = P + 1;
-    const int64_t          head = dra_slots_owner(w->c, w->tile, j);
-    owner                  o = {.k = dra_slots_chunk(w->c, z, w->tile, head, w->number)};
-    const int64_t          rows = o.k.n * z->S;
-    o.P = dra_recur_at(P, o.k.b, head, w->number), o.P_end = o.P + P->stride[2];
-    o.Q = dra_recur_at(Q, o.k.b, head, w->number), o.Q_end = o.Q + Q->stride[2];
-    o.dP = w->owners + j * owner_size(z);
-    o.dQ = o.dP + z->S * z->D;
-    o.sum = o.dQ + z->S * z->E;
-    o.du = o.sum + z->S;
-    o.grow = o.du + rows;
-    o.a = o.grow + rows;
-    o.ds = o.a + rows;
-    o.qk = o.ds + rows;
-    o.dyv = o.qk + o.k.n * DRA_CHUNK;
-    o.gates = dra_slots_gates_at(z, o.k.n, true, o.dyv + o.k.n * DRA_CHUNK);
+    owner o = {.h = dra_slots_owner(w->c, w->tile, j), .dP = w->owners + j * owner_size(&w->z)};
+    o.dQ = o.dP + w->z.S * w->z.D;
+    o.fade = o.dQ + w->z.S * w->z.E;
     return o;
 }
 
-static dra_block rows_of(const walk *w, int input, const dra_chunk *k, int64_t head, real *room)
+/* The slots of head h, P or Q, before chunk `number`. */
+static const real *border(const walk *w, int input, int64_t h, int64_t number)
 {
-    const dra_chunk of = dra_slots_of_head(*k, head);
-    return dra_chunk_rows(&of, &w->c->in[input], room);
+    return dra_recur_at(&w->c->in[input], w->k.b, h, number);
 }
 
-/* The chunk's rows of an output (B, T, H, W); at is NULL where nobody reads it. */
-static dra_block output_of(const walk *w, int output, const dra_chunk *k, int64_t head)
+/* ---- runs over the chunk --------------------------------------------------------------------- */
+
+/* From the border forwards: slots as the tokens see them. */
+static dra_slots_run forwards(const walk *w, const owner *o, int64_t W, const real *from,
+                              const dra_slots_part *write)
 {
-    const dra_tensor *x = &w->c->out[output];
-    return (dra_block){x->data ? dra_recur_at(x, k->b, k->t, head) : NULL, x->stride[1], 1};
+    return (dra_slots_run){.n = w->k.n,
+                           .S = w->z.S,
+                           .W = W,
+                           .ahead = -CHUNK,
+                           .mark = w->mark,
+                           .fade = o->fade,
+                           .from = from,
+                           .write = write,
+                           .writes = 1,
+                           .read = w->part};
 }
 
-static dra_block dense(const real *x, int64_t W) { return (dra_block){(real *)x, W, 1}; }
-
-/* ---- from the slots after the chunk ---------------------------------------------------------- */
-
-/* du = D_n (k.dP + v.dQ),  dk = W_n dP,  dv = W_n dQ */
-static void open_tokens(const walk *w, const owner *o)
+/* From the end of the chunk backwards: their gradients. */
+static dra_slots_run backwards(const walk *w, const owner *o, int64_t W, const real *from,
+                               const dra_slots_part *read)
 {
-    const dra_simd *simd = w->c->simd;
-    const int64_t   n = o->k.n, S = w->z.S, D = w->z.D, E = w->z.E;
-    const dra_block k = dra_chunk_rows(&o->k, &w->c->in[DRA_SLOTS_K], w->k_rows);
-    const dra_block v = dra_chunk_rows(&o->k, &w->c->in[DRA_SLOTS_V], w->v_rows);
-    const dra_block dP = dense(o->dP, D), dQ = dense(o->dQ, E);
-    const dra_block dk = output_of(w, OUT_K, &o->k, o->k.h);
-    const dra_block dv = output_of(w, OUT_V, &o->k, o->k.h);
-    const dra_block last = dense(dra_slots_last(&o->gates, &o->gates.write), S);
-    dra_slots_dots(simd, &o->gates, D, k, o->dP, o->du, false);
-    dra_slots_dots(simd, &o->gates, E, v, o->dQ, o->du, true);
-    simd->mul(n * S, o->du, dra_slots_last(&o->gates, &o->gates.carry), o->du);
-    if (dk.at) dra_block_multiply(simd, n, D, S, last, dP, dk, false);
-    if (dv.at) dra_block_multiply(simd, n, E, S, last, dQ, dv, false);
+    return (dra_slots_run){.n = w->k.n,
+                           .S = w->z.S,
+                           .W = W,
+                           .ahead = -CHUNK,
+                           .back = true,
+                           .mark = w->mark,
+                           .fade = o->fade,
+                           .from = from,
+                           .write = w->part,
+                           .read = read,
+                           .reads = 1};
 }
 
-static void open_owner(const walk *w, const owner *o)
+/* The weights u of owner o with the chunk's rows of x. */
+static dra_slots_part with_gates(const walk *w, const owner *o, const dra_tensor *x)
+{
+    const dra_tensor *u = &w->c->in[DRA_SLOTS_U];
+    return dra_slots_rows(&w->k, dra_recur_at(u, w->k.b, w->k.t, o->h), u->stride[1], x, o->h,
+                          false);
+}
+
+/* Rows of du, where they go or in a place of their own, with those of x. */
+static dra_slots_part gate_rows(const walk *w, const owner *o, const dra_tensor *x, bool add)
+{
+    const dra_tensor *du = &w->c->out[OUT_U];
+    if (!du->data) return dra_slots_rows(&w->k, w->du, w->z.S, x, o->h, add);
+    return dra_slots_rows(&w->k, dra_recur_at(du, w->k.b, w->k.t, o->h), du->stride[1], x, o->h,
+                          add);
+}
+
+/* The weights of reader r for owner j, (n, row) at x. */
+static real *weights_of(const walk *w, real *x, int64_t r, int64_t j)
+{
+    return x + r * w->z.most * w->z.row + j * w->z.S;
+}
+
+/* da = dy.Q of all readers, and dmean.Q */
+static void ask_values(const walk *w, int64_t j)
+{
+    const dra_tensor    *dy = &w->c->in[DRA_SLOTS_DY];
+    const owner          o = owner_of(w, j);
+    const dra_slots_part write = with_gates(w, &o, &w->c->in[DRA_SLOTS_V]);
+    const real          *from = border(w, DRA_SLOTS_Q_BORDERS, o.h, w->number);
+    dra_slots_run        run = forwards(w, &o, w->z.E, from, &write);
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dy,
+                                              dra_slots_target(w->c, w->tile, r), false);
+    if (w->dmean)
+        w->part[run.reads++] = dra_slots_rows(&w->k, w->liking + j * w->z.S, w->z.row, w->dmean,
+                                              o.h, false);
+    w->c->simd->slots_dots(&run);
+}
+
+/* The way back through the softmax of reader r: z in the place of da, and grow. */
+static void bend_weights(const walk *w, int64_t r)
+{
+    const dra_slots_sizes *z = &w->z;
+    const real            *logits = w->c->in[DRA_SLOTS_LOGITS].data;
+    const int64_t          from = dra_slots_target(w->c, w->tile, r);
+    logits += ((w->tile * z->readers + r) * z->T + w->k.t) * z->row;
+    dra_slots_softmax(z, &w->k, logits, weights_of(w, w->a, r, 0), NULL);
+    for (int64_t t = 0; t < w->k.n && w->dlse; t++)
+        w->dlse_rows[t] = dra_chunk_pad(&w->k, t)
+                              ? 0
+                              : *dra_recur_at(w->dlse, w->k.b, w->k.t + t, from);
+    w->c->simd->softmax_bend(&(dra_softmax_bend){.rows = w->k.n,
+                                                 .n = z->row,
+                                                 .s = logits,
+                                                 .a = weights_of(w, w->a, r, 0),
+                                                 .dlse = w->dlse ? w->dlse_rows : NULL,
+                                                 .scale = z->scale,
+                                                 .d = weights_of(w, w->d, r, 0),
+                                                 .grow = w->grow,
+                                                 .add = r > 0});
+}
+
+/* dq of all readers, from one owner's slots. */
+static void return_queries(const walk *w, const owner *o, int64_t j)
+{
+    const dra_slots_attr *attr = w->c->attr;
+    const dra_tensor     *dq = &w->c->out[OUT_Q];
+    const dra_slots_part  write = with_gates(w, o, &w->c->in[DRA_SLOTS_K]);
+    const real           *from = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number);
+    dra_slots_run         run = forwards(w, o, w->z.D, from, &write);
+    if (!dq->data) return;
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dq,
+                                              dra_slots_query(w->c, w->tile, r, j),
+                                              attr->read == DRA_READ_ALL && j > 0);
+    w->c->simd->slots_mix(&run);
+}
+
+/* Through the slots x, P or Q, with gradients dx, to what was written, x_t = u k or u v: its row
+ * and its share of du. */
+static void return_writes(const walk *w, const owner *o, int64_t writes, int input, real *dx,
+                          bool add)
+{
+    const dra_tensor    *x = &w->c->in[input], *row = &w->c->out[input];
+    const dra_slots_part to_u = gate_rows(w, o, x, add);
+    dra_slots_part       to_x = with_gates(w, o, x);
+    dra_slots_run        run = backwards(w, o, dra_last(x), dx, &to_u);
+    run.writes = writes;
+    if (w->c->out[OUT_U].data || w->c->out[OUT_L].data) w->c->simd->slots_dots(&run);
+    run.to = dx;
+    run.read = &to_x;
+    run.reads = row->data != NULL;
+    if (row->data) to_x = with_gates(w, o, row);
+    w->c->simd->slots_mix(&run);
+}
+
+static void return_keys(const walk *w, const owner *o, int64_t j)
+{
+    int64_t writes = 0;
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row,
+                                           &w->c->in[DRA_SLOTS_Q],
+                                           dra_slots_query(w->c, w->tile, r, j), false);
+    return_writes(w, o, writes, DRA_SLOTS_K, o->dP, false);
+}
+
+static void return_values(const walk *w, const owner *o, int64_t j)
+{
+    int64_t writes = 0;
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->a, r, j), w->z.row,
+                                           &w->c->in[DRA_SLOTS_DY],
+                                           dra_slots_target(w->c, w->tile, r), false);
+    if (w->dmean) w->part[writes++] = dra_slots_rows(&w->k, w->uniform, 0, w->dmean, o->h, false);
+    return_writes(w, o, writes, DRA_SLOTS_V, o->dQ, true);
+}
+
+/* ---- dl and du ------------------------------------------------------------------------------- */
+
+/* sum = P_n.dP_n + Q_n.dQ_n; what is after the chunk fades by the gate of the token behind it. */
+static void open_sum(const walk *w, const owner *o)
 {
     const dra_simd *simd = w->c->simd;
     const int64_t   S = w->z.S, D = w->z.D, E = w->z.E;
-    dra_slots_gates_fill(&o->k, &w->c->in[DRA_SLOTS_L], &w->c->in[DRA_SLOTS_U], &o->gates);
-    open_tokens(w, o);
-    for (int64_t i = 0; i < S; i++)
-        o->sum[i] = simd->dot(D, o->P_end + i * D, o->dP + i * D) +
-                    simd->dot(E, o->Q_end + i * E, o->dQ + i * E);
-    dra_slots_decay(simd, &o->gates, D, o->dP);
-    dra_slots_decay(simd, &o->gates, E, o->dQ);
-    dra_recur_clear(o->k.n * S, o->grow);
-}
-
-/* ---- from a reader --------------------------------------------------------------------------- */
-
-/* q.k, dy.v, and da in the place of ds. */
-static void weigh_slots(const walk *w, const owner *o, int64_t query, int64_t target)
-{
-    const dra_simd *simd = w->c->simd;
-    const int64_t   n = o->k.n, D = w->z.D, E = w->z.E;
-    const dra_block q = rows_of(w, DRA_SLOTS_Q, &o->k, query, w->q_rows);
-    const dra_block k = rows_of(w, DRA_SLOTS_K, &o->k, o->k.h, w->k_rows);
-    const dra_block v = rows_of(w, DRA_SLOTS_V, &o->k, o->k.h, w->v_rows);
-    const dra_block dy = rows_of(w, DRA_SLOTS_DY, &o->k, target, w->dy_rows);
-    dra_chunk_pairs(simd, n, D, q, k, o->qk);
-    dra_chunk_pairs(simd, n, E, dy, v, o->dyv);
-    dra_slots_dots(simd, &o->gates, E, dy, o->Q, w->x0, false);
-    dra_slots_weigh(simd, &o->gates, o->dyv, w->x0, w->room, o->ds);
-}
-
-/* The way back through the softmax: ds from da, of all owners, and grow. */
-static void bend_weights(const walk *w, const real *logits, int64_t apart)
-{
-    const dra_simd *simd = w->c->simd;
-    const int64_t   S = w->z.S, n = owner_of(w, 0).k.n;
-    real           *delta = w->x0; /* (n) */
-    dra_recur_clear(n, delta);
-    for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner o = owner_of(w, j);
-        for (int64_t t = 0; t < n; t++) delta[t] += simd->dot(S, o.a + t * S, o.ds + t * S);
-    }
-    for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner o = owner_of(w, j);
-        simd->add_mul(n * S, o.a, o.ds, o.grow);
-        for (int64_t t = 0; t < n; t++) simd->affine(S, 1, -delta[t], o.ds + t * S, o.ds + t * S);
-        simd->mul(n * S, o.a, o.ds, o.ds);
-        simd->add_mul(n * S, o.ds, logits + j * apart, o.grow);
-        simd->scale(n * S, w->z.scale, o.ds);
+    const real     *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
+    const real     *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
+    const real     *fade = o->fade + w->k.n * S;
+    const bool      reset = w->mark[w->k.n] & DRA_MARK_RESET;
+    for (int64_t i = 0; i < S; i++) {
+        const real dot = simd->dot(D, P + i * D, o->dP + i * D) +
+                         simd->dot(E, Q + i * E, o->dQ + i * E);
+        w->sum[i] = reset ? 0 : dot + fade[i] * dot;
     }
 }
 
-/* dq, dk and what comes to P_0, from z in the place of ds. */
-static void return_keys(const walk *w, const owner *o, int64_t query, bool add)
+/* Row t of dl. The sum ends where nothing came through. */
+static void close_token(const walk *w, const owner *o, int64_t t, const real *grow, const real *du,
+                        real *dl)
 {
-    const dra_simd *simd = w->c->simd;
-    const int64_t   n = o->k.n, S = w->z.S, D = w->z.D;
-    const dra_block q = rows_of(w, DRA_SLOTS_Q, &o->k, query, w->q_rows);
-    const dra_block k = rows_of(w, DRA_SLOTS_K, &o->k, o->k.h, w->k_rows);
-    const dra_block dq = output_of(w, OUT_Q, &o->k, query);
-    const dra_block dk = output_of(w, OUT_K, &o->k, o->k.h), zp = dense(w->room, S);
-    dra_slots_spread(simd, &o->gates, o->ds, w->room, w->M);
-    if (dk.at) dra_chunk_above(simd, n, D, w->M, q, dk, true);
-    if (dq.at) dra_chunk_below(simd, n, D, w->M, k, dq, add);
-    simd->mul(n * S, o->ds, o->gates.p, w->room);
-    if (dq.at) dra_block_multiply(simd, n, D, S, zp, dense(o->P, D), dq, true);
-    dra_block_multiply(simd, S, D, n, dra_block_turned(zp), q, dense(o->dP, D), true);
+    const int64_t S = w->z.S;
+    const real   *fade = o->fade + t * S;
+    const real   *u = dra_recur_at(&w->c->in[DRA_SLOTS_U], w->k.b, w->k.t + t, o->h);
+    const bool    pad = w->mark[t] & DRA_MARK_PAD, reset = w->mark[t] & DRA_MARK_RESET;
+    for (int64_t i = 0; i < S && !pad; i++)
+        w->sum[i] = fade[i] == -1 ? 0 : w->sum[i] + (grow[i] - u[i] * du[i]);
+    if (reset) dra_recur_clear(S, w->sum);
+    if (pad)
+        dra_recur_clear(S, dl);
+    else
+        dra_recur_copy(S, w->sum, dl);
 }
 
-/* dv and what comes to Q_0. */
-static void return_values(const walk *w, const owner *o, int64_t target)
+static void close_owner(const walk *w, const owner *o, int64_t j)
 {
-    const dra_simd *simd = w->c->simd;
-    const int64_t   n = o->k.n, S = w->z.S, E = w->z.E;
-    const dra_block dy = rows_of(w, DRA_SLOTS_DY, &o->k, target, w->dy_rows);
-    const dra_block dv = output_of(w, OUT_V, &o->k, o->k.h), ap = dense(w->room, S);
-    if (dv.at) {
-        dra_slots_spread(simd, &o->gates, o->a, w->room, w->M);
-        dra_chunk_above(simd, n, E, w->M, dy, dv, true);
-    }
-    simd->mul(n * S, o->a, o->gates.p, w->room);
-    dra_block_multiply(simd, S, E, n, dra_block_turned(ap), dy, dense(o->dQ, E), true);
-}
-
-static void return_read(const walk *w, int64_t r)
-{
-    const dra_slots_attr  *attr = w->c->attr;
-    const dra_slots_sizes *z = &w->z;
-    const int64_t          target = dra_slots_target(w->c, w->tile, r), apart = z->T * z->S;
-    const real            *logits = w->c->in[DRA_SLOTS_LOGITS].data;
-    logits += (w->tile * z->readers + r) * z->owners * apart + w->number * CHUNK * z->S;
-    for (int64_t j = 0; j < z->owners; j++) {
-        const owner o = owner_of(w, j);
-        weigh_slots(w, &o, dra_slots_query(w->c, w->tile, r, j), target);
-    }
-    const owner first = owner_of(w, 0);
-    dra_slots_softmax(z, &first.k, logits, apart, first.a, owner_size(z));
-    bend_weights(w, logits, apart);
-    for (int64_t j = 0; j < z->owners; j++) {
-        const owner   o = owner_of(w, j);
-        const int64_t query = dra_slots_query(w->c, w->tile, r, j);
-        return_keys(w, &o, query, attr->read == DRA_READ_ALL && j > 0);
-        return_values(w, &o, target);
-        dra_slots_gather(w->c->simd, &o.gates, o.ds, o.qk, o.a, o.dyv, w->room, o.du);
-    }
+    const dra_tensor    *dl = &w->c->out[OUT_L];
+    const dra_slots_part du = gate_rows(w, o, &w->c->in[DRA_SLOTS_V], false);
+    for (int64_t t = w->k.n - 1; t >= 0 && dl->data; t--)
+        close_token(w, o, t, w->grow + t * w->z.row + j * w->z.S, du.w + t * du.w_row,
+                    dra_recur_at(dl, w->k.b, w->k.t + t, o->h));
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Row t of du and dl; either may be NULL. The sum ends where nothing came through. */
-static void close_token(const owner *o, int64_t t, real *to_u, real *to_l)
+/* Marks and fading of the chunk; the first token of the one behind it comes last. */
+static void open_chunk(walk *w)
 {
-    const int64_t S = o->gates.S, at = t * S;
-    const real   *u = o->gates.write.near + at, *du = o->du + at;
-    const real   *keep = o->gates.keep + at, *grow = o->grow + at;
-    const bool    pad = dra_chunk_pad(&o->k, t);
-    for (int64_t i = 0; i < S; i++)
-        o->sum[i] = keep[i] == 0 ? 0 : o->sum[i] + (grow[i] - u[i] * du[i]);
-    if (to_u) dra_recur_copy(S, du, to_u);
-    if (to_l) dra_recur_copy(S, o->sum, to_l);
-    if (to_u && pad) dra_recur_clear(S, to_u);
-    if (to_l && pad) dra_recur_clear(S, to_l);
-}
-
-/* What the chunk before this one reads and writes of an owner's head. */
-static void fetch_next(const walk *w, const dra_chunk *k)
-{
-    const dra_tensor *dy = &w->c->in[DRA_SLOTS_DY];
-    const int64_t     next = w->number - 1;
-    for (int i = 0; i < DRA_SLOTS_INPUTS; i++) {
-        dra_slots_fetch(&w->z, *k, next, &w->c->in[i]);
-        dra_slots_fetch(&w->z, *k, next, &w->c->out[i]);
-    }
-    if (k->h < dy->shape.dim[2]) dra_slots_fetch(&w->z, *k, next, dy); /* pooled: one for all */
-}
-
-static void walk_chunk(const walk *w)
-{
+    const int32_t behind = w->mark[0];
+    w->k = dra_slots_chunk(w->c, &w->z, w->tile, w->number);
+    for (int64_t t = 0; t < w->k.n; t++) w->mark[t] = w->k.mark ? w->k.mark[t] : 0;
+    w->mark[w->k.n] = behind;
     for (int64_t j = 0; j < w->z.owners; j++) {
         const owner o = owner_of(w, j);
-        fetch_next(w, &o.k);
-        open_owner(w, &o);
+        dra_recur_copy(w->z.S, o.fade, o.fade + w->k.n * w->z.S);
+        dra_slots_fade(&w->k, o.h, &w->c->in[DRA_SLOTS_L], o.fade);
     }
-    for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) return_read(w, r);
+}
+
+static void walk_chunk(walk *w)
+{
+    open_chunk(w);
+    for (int64_t j = 0; j < w->z.owners; j++) ask_values(w, j);
+    for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) bend_weights(w, r);
+    if (w->dmean) w->c->simd->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->liking, w->grow);
     for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner     o = owner_of(w, j);
-        const dra_block du = output_of(w, OUT_U, &o.k, o.k.h);
-        const dra_block dl = output_of(w, OUT_L, &o.k, o.k.h);
-        for (int64_t t = o.k.n - 1; t >= 0; t--)
-            close_token(&o, t, du.at ? du.at + t * du.row : NULL,
-                        dl.at ? dl.at + t * dl.row : NULL);
+        const owner o = owner_of(w, j);
+        open_sum(w, &o);
+        return_queries(w, &o, j);
+        return_keys(w, &o, j);
+        return_values(w, &o, j);
+        close_owner(w, &o, j);
     }
+}
+
+/* dx (S, W) before the first token, by its own fading; to an output. */
+static void store_start(walk *w, const owner *o, int output, real *dx)
+{
+    const dra_tensor *to = &w->c->out[output];
+    const int64_t     W = dra_last(to);
+    for (int64_t i = 0; i < w->z.S; i++)
+        dra_chunk_fade(w->c->simd, W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
+    w->k.h = o->h;
+    dra_chunk_store(&w->k, to, w->z.S * W, dx);
 }
 
 static void tile(const dra_call *c, int64_t i)
 {
-    walk          w = walk_of(c, i);
-    const int64_t P = w.z.S * w.z.D, Q = w.z.S * w.z.E;
+    walk w = walk_of(c, i);
     for (int64_t j = 0; j < w.z.owners; j++) {
         const owner o = owner_of(&w, j);
-        dra_chunk_load(&o.k, &c->in[DRA_SLOTS_DP], P, o.dP);
-        dra_chunk_load(&o.k, &c->in[DRA_SLOTS_DQ], Q, o.dQ);
+        w.k.h = o.h;
+        dra_chunk_load(&w.k, &c->in[DRA_SLOTS_DP], w.z.S * w.z.D, o.dP);
+        dra_chunk_load(&w.k, &c->in[DRA_SLOTS_DQ], w.z.S * w.z.E, o.dQ);
+        dra_recur_clear(w.z.S, o.fade);
     }
     for (w.number = w.z.chunks - 1; w.number >= 0; w.number--) walk_chunk(&w);
-    w.number = 0;
     for (int64_t j = 0; j < w.z.owners; j++) {
         const owner o = owner_of(&w, j);
-        dra_chunk_store(&o.k, &c->out[OUT_P_START], P, o.dP);
-        dra_chunk_store(&o.k, &c->out[OUT_Q_START], Q, o.dQ);
+        store_start(&w, &o, OUT_P_START, o.dP);
+        store_start(&w, &o, OUT_Q_START, o.dQ);
     }
 }
 
-/* For each token and pair of reader and owner four products with the slots and five with the n/2
- * tokens of the chunk before it; for each owner four more with the slots. */
+/* For each token and number of a slot: three runs over it, for da and dq, du, dk and dv, in each of
+ * which it fades, and is written and read by all readers and by the token itself. */
 static dra_cost cost(const dra_call *c)
 {
     const dra_slots_sizes z = dra_slots_sizes_of(c);
-    const double          n = (double)dra_imin(CHUNK, z.T), D = (double)z.D, E = (double)z.E;
-    const double          S = (double)z.S, tokens = (double)(z.B * z.T * z.H);
-    const double          read = 2 * S * (D + E) + n / 2 * (3 * D + 2 * E) + 2.5 * n * S;
-    const double          write = 2 * S * (D + E) + n * S;
-    return (dra_cost){2 * tokens * (read * (double)z.readers + write), dra_call_bytes(c)};
+    const double          slots = (double)(z.B * z.T * z.H * z.S) * (double)(z.D + z.E);
+    return (dra_cost){6 * slots * (double)(2 + z.readers), dra_call_bytes(c)};
 }
 
 const dra_op     dra_op_slots_back = {.name = "slots_back",
@@ -330,8 +376,13 @@ const dra_op     dra_op_slots_back = {.name = "slots_back",
 const dra_kernel dra_cpu_slots_back = {
     &dra_op_slots_back, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, NULL, scratch};
 
-const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, bool marked, const dra_value *in)
+const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, dra_value *in,
+                               dra_slots_upstream options)
 {
-    const dra_slots_attr a = {.read = read, .mark = marked ? DRA_SLOTS_BACK_INPUTS : 0};
-    return dra_node_add(g, &dra_op_slots_back, DRA_SLOTS_BACK_INPUTS + marked, in, &a);
+    dra_slots_attr a = {.read = read};
+    int            n = DRA_SLOTS_BACK_INPUTS;
+    a.mark = dra_chunk_append(options.mark, in, &n);
+    a.dlse = dra_chunk_append(options.dlse, in, &n);
+    a.dmean = dra_chunk_append(options.dmean, in, &n);
+    return dra_node_add(g, &dra_op_slots_back, n, in, &a);
 }

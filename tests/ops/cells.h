@@ -1,7 +1,7 @@
-/* What tests of recurrent cells share: the oracle in double around the formula of a unit, cases,
- * refused shapes. A test names its cell before it includes this:
- *   enum { GATES, STATES };         parts of D of x; h, or h and c
- *   #define START(b, h, d)          an input for each state: STATE(b, h, d), .. */
+/* What tests of recurrent cells share: the oracle in double around the formula of a unit, refused
+ * shapes. A test names its cell before it includes this:
+ *   enum { GATES, STATES, SLOTS };   parts of D of x; h, or h and c; 0: one state a head, else S of
+ *                                    them, with u (H, S) or (B, T, H, S) in the place of beta */
 #ifndef DRA_TESTS_OPS_CELLS_H
 #define DRA_TESTS_OPS_CELLS_H
 
@@ -91,8 +91,20 @@ static double sum_of(const check_tensor *w, const check_tensor *b, int64_t D, in
     return sum;
 }
 
+typedef struct spot { /* a token of a state: the token of all, states of each */
+    int64_t token, head, state, states;
+} spot;
+
+/* The weight of what is new in unit j. */
+static double mix_of(const check_tensor *beta, const spot *p, int64_t D, int64_t j)
+{
+    if (!beta) return 1;
+    if (!SLOTS) return sigmoid(-beta->at[p->state * D + j]);
+    return beta->at[(beta->shape.rank == 4 ? p->token * p->states : 0) + p->state];
+}
+
 /* state: h, then c where there is one, D each. */
-static void oracle_token(const check_tensor *in, const part *at, int64_t head, const double *x,
+static void oracle_token(const check_tensor *in, const part *at, const spot *p, const double *x,
                          int64_t D, double *state)
 {
     const check_tensor *w = &in[at->w], *b = at->b < 0 ? NULL : &in[at->b];
@@ -100,10 +112,10 @@ static void oracle_token(const check_tensor *in, const part *at, int64_t head, c
     memcpy(old, state, (size_t)D * sizeof *old);
     for (int64_t j = 0; j < D; j++) {
         double       own[GATES], u[GATES];
-        const double mix = at->beta < 0 ? 1 : sigmoid(-in[at->beta].at[head * D + j]);
+        const double mix = mix_of(at->beta < 0 ? NULL : &in[at->beta], p, D, j);
         for (int k = 0; k < GATES; k++) {
             own[k] = x[k * D + j];
-            u[k] = sum_of(w, b, D, head, k, j, old);
+            u[k] = sum_of(w, b, D, p->head, k, j, old);
         }
         const double new = unit(own, u, old[j], state + (STATES - 1) * D + j);
         state[j] = old[j] + mix * (new - old[j]);
@@ -116,20 +128,21 @@ static void oracle_cell(const check_tensor *in, const part *at, const check_tens
                         check_tensor *out, int apart)
 {
     const int64_t *dim = in[at->x].shape.dim, B = dim[0], T = dim[1], H = dim[2], N = dim[3];
-    const int64_t  D = N / GATES;
+    const int64_t  D = N / GATES, S = SLOTS ? check_last(&in[at->beta]) : 1, states = H * S;
     const size_t   size = (size_t)D * sizeof(double);
     double        *state = calloc(STATES * (size_t)D + 1, sizeof *state);
-    for (int64_t row = 0; row < B * H; row++) {
+    for (int64_t row = 0; row < B * states; row++) {
+        spot p = {.head = row % states / S, .state = row % states, .states = states};
         memset(state, 0, STATES * size);
         for (int k = 0; k < STATES && at->start >= 0; k++)
             memcpy(state + k * D, in[at->start + k].at + row * D, size);
         for (int64_t t = 0; t < T; t++) {
-            const int64_t b = row / H, head = row % H, token = (b * T + t) * H + head;
-            const int     bits = mark ? (int)mark->at[b * T + t] : 0;
+            p.token = row / states * T + t;
+            const int bits = mark ? (int)mark->at[p.token] : 0;
             if (bits & DRA_MARK_RESET) memset(state, 0, STATES * size);
             if (!(bits & DRA_MARK_PAD))
-                oracle_token(in, at, head, in[at->x].at + token * N, D, state);
-            memcpy(out->at + token * D, state, size);
+                oracle_token(in, at, &p, in[at->x].at + (p.token * H + p.head) * N, D, state);
+            memcpy(out->at + (p.token * states + p.state) * D, state, size);
         }
         for (int k = 0; k < STATES; k++)
             memcpy(out[(1 + k) * apart].at + row * D, state + k * D, size);
@@ -148,108 +161,17 @@ static void oracle(const void *args, const check_tensor *in, check_tensor *out)
     }
 }
 
-static const parts plain = {1, {""}, false}, marked = {1, {"gs"}, true};
-static const parts whole = {1, {"bgs"}, true}, fed = {1, {"bgs"}, false};
-static const parts two = {2, {"", ""}, false}, two_full = {2, {"bg", "bs"}, true};
-
 /* clang-format off */
 #define X(b, t, h, d)   {{4, {b, t, h, GATES * (d)}}}
 #define W(d)            {{2, {GATES * (d), d}}}
 #define EACH(h, d)      {{3, {h, GATES * (d), d}}} /* weights of its own for each head */
 #define BIAS(d)         {{1, {GATES * (d)}}}
 #define EACH_BIAS(h, d) {{2, {h, GATES * (d)}}}
-#define BETA(h, d)      {{2, {h, d}}, CHECK_REAL, -3, 3}
-#define STATE(b, h, d)  {{3, {b, h, d}}}
 #define MARK(b, t)      {{2, {b, t}}, CHECK_I32}
 /* clang-format on */
 
 static const double all_pads[] = {1, 1, 1, 1, 1, 1}, all_resets[] = {2, 2, 2, 2, 2, 2};
 static const double late[] = {0, 0, 3, 0, 1, 2};
-
-static const check_case one_cases[] = {
-    {"plain", 2, {X(2, 4, 3, 5), W(5)}, &plain},
-    {"one unit",
-     5 + STATES,
-     {X(1, 3, 1, 1), W(1), BIAS(1), BETA(1, 1), START(1, 1, 1), MARK(1, 3)},
-     &whole},
-    {"all parts",
-     5 + STATES,
-     {X(2, 5, 2, 3), W(3), BIAS(3), BETA(2, 3), START(2, 2, 3), MARK(2, 5)},
-     &whole},
-    {"own weights",
-     5 + STATES,
-     {X(3, 4, 2, 3), EACH(2, 3), EACH_BIAS(2, 3), BETA(2, 3), START(3, 2, 3), MARK(3, 4)},
-     &whole},
-    {"own weights, one b",
-     5 + STATES,
-     {X(2, 3, 3, 2), EACH(3, 2), BIAS(2), BETA(3, 2), START(2, 3, 2), MARK(2, 3)},
-     &whole},
-    {"own b, one w",
-     5 + STATES,
-     {X(2, 3, 3, 2), W(2), EACH_BIAS(3, 2), BETA(3, 2), START(2, 3, 2), MARK(2, 3)},
-     &whole},
-    {"no tokens", 4 + STATES, {X(2, 0, 2, 3), W(3), BIAS(3), BETA(2, 3), START(2, 2, 3)}, &fed},
-    {"no rows", 4 + STATES, {X(0, 3, 2, 3), W(3), BIAS(3), BETA(2, 3), START(0, 2, 3)}, &fed},
-    {"no heads",
-     4 + STATES,
-     {X(2, 3, 0, 3), EACH(0, 3), BIAS(3), BETA(0, 3), START(2, 0, 3)},
-     &fed},
-    {"no units", 4 + STATES, {X(2, 3, 2, 0), W(0), BIAS(0), BETA(2, 0), START(2, 2, 0)}, &fed},
-    {"pads",
-     4 + STATES,
-     {X(2, 3, 2, 2),
-      W(2),
-      BETA(2, 2),
-      START(2, 2, 2),
-      {{2, {2, 3}}, CHECK_I32, .values = all_pads}},
-     &marked},
-    {"resets",
-     4 + STATES,
-     {X(2, 3, 2, 2),
-      W(2),
-      BETA(2, 2),
-      START(2, 2, 2),
-      {{2, {2, 3}}, CHECK_I32, .values = all_resets}},
-     &marked},
-    {"a reset at a pad",
-     4 + STATES,
-     {X(1, 6, 2, 2), W(2), BETA(2, 2), START(1, 2, 2), {{2, {1, 6}}, CHECK_I32, .values = late}},
-     &marked},
-    {"a vector and one", 2, {X(1, 2, 2, 17), W(17)}, &plain},
-    {"several groups",
-     4 + STATES,
-     {X(5, 2, 4, 3), W(3), BETA(4, 3), START(5, 4, 3), MARK(5, 2)},
-     &marked},
-    {"groups of own weights",
-     4 + STATES,
-     {X(11, 2, 2, 2), EACH(2, 2), BETA(2, 2), START(11, 2, 2), MARK(11, 2)},
-     &marked},
-    {"several segments",
-     4 + STATES,
-     {X(2, 45, 4, 2), W(2), BETA(4, 2), START(2, 4, 2), MARK(2, 45)},
-     &marked},
-    {"a segment of one row", 2, {X(1, 131, 1, 2), W(2)}, &plain},
-    {"wide",
-     4 + STATES,
-     {X(2, 3, 1, 40), W(40), BETA(1, 40), START(2, 1, 40), MARK(2, 3)},
-     &marked,
-     .no_grad = true},
-    {"saturated",
-     2,
-     {{{4, {2, 5, 2, GATES * 3}}, CHECK_REAL, -60, 60}, {{2, {GATES * 3, 3}}, CHECK_REAL, -20, 20}},
-     &plain},
-};
-
-static const check_case two_cases[] = {
-    {"two", 4, {X(2, 3, 2, 4), W(4), X(2, 3, 2, 4), W(4)}, &two},
-    {"two widths", 4, {X(2, 3, 2, 2), W(2), X(2, 3, 2, 5), EACH(2, 5)}, &two},
-    {"two, all parts",
-     8 + STATES,
-     {X(3, 3, 3, 3), EACH(3, 3), BIAS(3), BETA(3, 3), X(3, 3, 3, 2), W(2), BIAS(2), START(3, 3, 2),
-      MARK(3, 3)},
-     &two_full},
-    {"two of no rows", 4, {X(0, 3, 2, 2), W(2), X(0, 3, 2, 5), EACH(2, 5)}, &two},
-};
 
 /* ---- refused --------------------------------------------------------------------------------- */
 

@@ -1,7 +1,9 @@
 /* What recurrent cells promise beside their formulas: parts of a sequence and rows of a batch give
  * the same bits, gradients agree, h stays within 1, nothing is kept that nobody reads. A test names
  * its cell before it includes this:
- *   enum { GATES, KEPT, STATES };   parts of D of x and of what a gradient keeps; h, or h and c */
+ *   enum { GATES, KEPT, STATES, SLOTS };   parts of D of x and of what a gradient keeps; h, or h
+ *                                          and c; 0: one state a head, else so many
+ * With slots beta is (H, S), or with weights for each head (B, T, H, S). */
 #ifndef DRA_TESTS_OPS_CELLS_PARTS_H
 #define DRA_TESTS_OPS_CELLS_PARTS_H
 
@@ -30,11 +32,13 @@ static const char *op_name(bool back);
 /* ---- parts of a sequence, rows of a batch ---------------------------------------------------- */
 
 enum { B = 3, T = 41, H = 3, D = 19 };
+enum { SIZE = H * (SLOTS ? SLOTS : 1) * D, FIXED = SLOTS ? H * SLOTS : H * D };
+enum { BETAS = SLOTS ? B * T * H * SLOTS : H * D }; /* SIZE: of all states of a row */
 
 static dra_real x_data[B * T * H * GATES * D], w_data[H * GATES * D * D], b_data[GATES * D],
-    beta_data[H * D];
-static dra_real start_data[STATES][B * H * D], dlast_data[STATES][B * H * D];
-static dra_real dh_data[B * T * H * D];
+    beta_data[BETAS];
+static dra_real start_data[STATES][B * SIZE], dlast_data[STATES][B * SIZE];
+static dra_real dh_data[B * T * SIZE];
 static int32_t  mark_data[B * T];
 
 static void fill(size_t n, dra_real *x, double size, uint64_t *seed)
@@ -49,9 +53,9 @@ static void fill_inputs(void)
     fill(COUNT(w_data), w_data, 0.5, &seed);
     fill(COUNT(b_data), b_data, 1, &seed);
     fill(COUNT(beta_data), beta_data, 3, &seed);
-    for (int i = 0; i < STATES; i++) fill(B * H * D, start_data[i], 1, &seed);
+    for (int i = 0; i < STATES; i++) fill(B * SIZE, start_data[i], 1, &seed);
     fill(COUNT(dh_data), dh_data, 1, &seed);
-    for (int i = 0; i < STATES; i++) fill(B * H * D, dlast_data[i], 1, &seed);
+    for (int i = 0; i < STATES; i++) fill(B * SIZE, dlast_data[i], 1, &seed);
     for (size_t i = 0; i < COUNT(mark_data); i++) {
         const double draw = check_random(&seed);
         mark_data[i] = draw < 0.1    ? DRA_MARK_RESET
@@ -68,25 +72,43 @@ typedef struct sequence { /* values of a graph */
 
 static const char *const start_names[] = {"start h", "start c"};
 
+static dra_shape states_shape(void)
+{
+    return SLOTS ? DRA_SHAPE(B, H, SLOTS, D) : DRA_SHAPE(B, H, D);
+}
+
+static dra_shape beta_shape(bool own)
+{
+    if (!SLOTS) return DRA_SHAPE(H, D);
+    return own ? DRA_SHAPE(B, T, H, SLOTS) : DRA_SHAPE(H, SLOTS);
+}
+
 static sequence declare(dra_graph *g, bool own)
 {
     const dra_shape w = own ? DRA_SHAPE(H, GATES * D, D) : DRA_SHAPE(GATES * D, D);
     sequence        s = {.cell = {check_real(g, "x", DRA_SHAPE(B, T, H, GATES * D)),
                                   check_real(g, "w", w),
                                   check_real(g, "b", DRA_SHAPE(GATES * D)),
-                                  check_real(g, "beta", DRA_SHAPE(H, D)),
+                                  check_real(g, "beta", beta_shape(own)),
                                   {{0}}},
                          .mark = dra_input(g, "mark", DRA_I32, DRA_SHAPE(B, T))};
     for (int i = 0; i < STATES; i++)
-        s.cell.start[i] = check_real(g, start_names[i], DRA_SHAPE(B, H, D));
+        s.cell.start[i] = check_real(g, start_names[i], states_shape());
     return s;
+}
+
+/* Part of x, or of beta where it is given for every token. */
+static dra_value cut(dra_graph *g, dra_value x, int axis, int64_t first, int64_t n)
+{
+    return dra_shape_of(g, x).rank == 4 ? dra_slice(g, x, axis, first, n) : x;
 }
 
 /* Tokens first..first+n-1, from the states `start`. */
 static sequence read_tokens(dra_graph *g, sequence s, int64_t first, int64_t n,
                             const dra_value *start)
 {
-    s.cell.x = dra_slice(g, s.cell.x, 1, first, n);
+    s.cell.x = cut(g, s.cell.x, 1, first, n);
+    s.cell.beta = cut(g, s.cell.beta, 1, first, n);
     s.mark = dra_slice(g, s.mark, 1, first, n);
     for (int i = 0; i < STATES; i++) s.cell.start[i] = start[i];
     add_cell(g, &s.cell, s.mark, &s.h, s.last);
@@ -109,7 +131,8 @@ static sequence read_rows(dra_graph *g, sequence s)
     for (int b = 0; b < B; b++) {
         cell_values cell = s.cell;
         dra_value   end[STATES];
-        cell.x = dra_slice(g, s.cell.x, 0, b, 1);
+        cell.x = cut(g, s.cell.x, 0, b, 1);
+        cell.beta = cut(g, s.cell.beta, 0, b, 1);
         for (int i = 0; i < STATES; i++) cell.start[i] = dra_slice(g, s.cell.start[i], 0, b, 1);
         add_cell(g, &cell, dra_slice(g, s.mark, 0, b, 1), &h[b], end);
         for (int i = 0; i < STATES; i++) last[i][b] = end[i];
@@ -135,7 +158,7 @@ static void bind_and_run(check_program *p, bool own)
     check_bind(p, "x", x_data, sizeof x_data);
     check_bind(p, "w", w_data, own ? sizeof w_data : sizeof w_data / H);
     check_bind(p, "b", b_data, sizeof b_data);
-    check_bind(p, "beta", beta_data, sizeof beta_data);
+    check_bind(p, "beta", beta_data, (own ? BETAS : FIXED) * sizeof *beta_data);
     for (int i = 0; i < STATES; i++)
         check_bind(p, start_names[i], start_data[i], sizeof start_data[i]);
     check_bind(p, "mark", mark_data, sizeof mark_data);
@@ -156,18 +179,18 @@ static void check_same(dra_device *device, bool own, size_t split)
 {
     dra_graph     *g = check_graph();
     const sequence s = declare(g, own), all = read_tokens(g, s, 0, T, s.cell.start);
-    const sequence cut = split < COUNT(splits) ? read_in_parts(g, s, splits[split])
-                                               : read_rows(g, s);
+    const sequence other = split < COUNT(splits) ? read_in_parts(g, s, splits[split])
+                                                 : read_rows(g, s);
     dra_output(g, "h", all.h);
-    dra_output(g, "cut h", cut.h);
+    dra_output(g, "cut h", other.h);
     for (int i = 0; i < STATES; i++) {
         dra_output(g, last_names[i], all.last[i]);
-        dra_output(g, cut_last_names[i], cut.last[i]);
+        dra_output(g, cut_last_names[i], other.last[i]);
     }
     check_program p = compile_on(g, device);
     bind_and_run(&p, own);
     same_bits(&p, "h", "cut h", COUNT(dh_data));
-    for (int i = 0; i < STATES; i++) same_bits(&p, last_names[i], cut_last_names[i], B * H * D);
+    for (int i = 0; i < STATES; i++) same_bits(&p, last_names[i], cut_last_names[i], B * SIZE);
     check_free(&p);
 }
 
@@ -186,12 +209,12 @@ static void put_gradients(dra_graph *g, const sequence *from, const sequence *s,
                           const char *const *wanted, const char *const *given)
 {
     const cell_values *v = &from->cell;
-    dra_value y[GIVEN] = {s->h}, dy[GIVEN] = {check_real(g, given[0], DRA_SHAPE(B, T, H, D))};
+    dra_value y[GIVEN] = {s->h}, dy[GIVEN] = {check_real(g, given[0], dra_shape_of(g, s->h))};
     dra_value x[WANTED] = {v->x, v->w, v->b, v->beta}, dx[WANTED];
     for (int i = 0; i < STATES; i++) {
         x[4 + i] = v->start[i];
         y[1 + i] = s->last[i];
-        dy[1 + i] = check_real(g, given[1 + i], DRA_SHAPE(B, H, D));
+        dy[1 + i] = check_real(g, given[1 + i], states_shape());
     }
     dra_gradient(g, GIVEN, y, dy, WANTED, x, dx);
     for (int i = 0; i < WANTED; i++) dra_output(g, wanted[i], dx[i]);
@@ -203,16 +226,18 @@ static const char *const wanted_names[2][6] = {
 static const char *const given_names[2][3] = {{"dh", "dlast h", "dlast c"},
                                               {"cut dh", "cut dlast h", "cut dlast c"}};
 
-static void check_gradients(int64_t split, bool own)
+/* All tokens at once, and otherwise. */
+static void compare_gradients(bool    own, sequence (*otherwise)(dra_graph *, sequence, int64_t),
+                              int64_t split)
 {
     const size_t w_size = own ? COUNT(w_data) : COUNT(w_data) / H;
-    const size_t size[] = {COUNT(x_data),    w_size,    COUNT(b_data),
-                           COUNT(beta_data), B * H * D, B * H * D};
+    const size_t size[] = {COUNT(x_data),       w_size,   COUNT(b_data),
+                           own ? BETAS : FIXED, B * SIZE, B * SIZE};
     dra_graph   *g = check_graph();
     sequence     s = declare(g, own), all = read_tokens(g, s, 0, T, s.cell.start);
-    sequence     cut = read_in_parts(g, s, split);
+    sequence     other = otherwise(g, s, split);
     put_gradients(g, &s, &all, wanted_names[0], given_names[0]);
-    put_gradients(g, &s, &cut, wanted_names[1], given_names[1]);
+    put_gradients(g, &s, &other, wanted_names[1], given_names[1]);
     check_program p = check_compile(g, 2);
     for (int i = 0; i < 2; i++) {
         check_bind(&p, given_names[i][0], dh_data, sizeof dh_data);
@@ -234,7 +259,7 @@ static void check_gradients(int64_t split, bool own)
 static void parts_give_equal_gradients(void **state)
 {
     fill_inputs();
-    for (size_t i = 0; i < COUNT(splits); i++) check_gradients(splits[i], i % 2);
+    for (size_t i = 0; i < COUNT(splits); i++) compare_gradients(i % 2, read_in_parts, splits[i]);
 }
 
 /* ---- promises -------------------------------------------------------------------------------- */
@@ -324,17 +349,14 @@ static void counts_its_products(void **state)
         if (strcmp(rows[i].op, op_name(false)) == 0) forward = rows[i].flops;
         if (strcmp(rows[i].op, op_name(true)) == 0) back = rows[i].flops;
     }
-    assert_true(forward == 2.0 * GATES * D * D * B * T * H);
+    assert_true(forward == 2.0 * GATES * D * B * T * SIZE);
     assert_true(back == 2 * forward);
     check_free(&p);
 }
 
-static const struct CMUnitTest promises[] = {
-    cmocka_unit_test(parts_and_rows_give_the_same_bits),
-    cmocka_unit_test(parts_give_equal_gradients),
-    cmocka_unit_test(states_stay_within_1),
-    cmocka_unit_test(keeps_only_what_is_read),
-    cmocka_unit_test(counts_its_products),
-};
+#define PROMISES                                                                                   \
+    cmocka_unit_test(parts_and_rows_give_the_same_bits),                                           \
+        cmocka_unit_test(parts_give_equal_gradients), cmocka_unit_test(states_stay_within_1),      \
+        cmocka_unit_test(keeps_only_what_is_read), cmocka_unit_test(counts_its_products)
 
 #endif

@@ -1,8 +1,8 @@
 /* gru against its formulas in double, and what it refuses. */
-enum { GATES = 3, STATES = 1 };
+enum { GATES = 3, STATES = 1, SLOTS = 0 };
 #define START STATE
 
-#include "cells.h"
+#include "cells_cases.h"
 
 static void add_cells(dra_graph *g, int cells, const cell_values *v, dra_value mark, dra_value *h,
                       dra_value *const *last)

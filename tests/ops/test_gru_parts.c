@@ -1,5 +1,5 @@
 /* What gru promises beside its formulas, see cells_parts.h. */
-enum { GATES = 3, KEPT = 4, STATES = 1 };
+enum { GATES = 3, KEPT = 4, STATES = 1, SLOTS = 0 };
 
 #include "cells_parts.h"
 
@@ -12,4 +12,8 @@ static void add_cell(dra_graph *g, const cell_values *v, dra_value mark, dra_val
 
 static const char *op_name(bool back) { return back ? "gru_back" : "gru"; }
 
-int main(void) { return check_main("gru parts", NULL, 0, promises, COUNT(promises)); }
+int main(void)
+{
+    const struct CMUnitTest tests[] = {PROMISES};
+    return check_main("gru parts", NULL, 0, tests, COUNT(tests));
+}

@@ -1,8 +1,8 @@
 /* lstm against its formulas in double, and what it refuses. */
-enum { GATES = 4, STATES = 2 };
+enum { GATES = 4, STATES = 2, SLOTS = 0 };
 #define START(b, h, d) STATE(b, h, d), STATE(b, h, d)
 
-#include "cells.h"
+#include "cells_cases.h"
 
 static void add_cells(dra_graph *g, int cells, const cell_values *v, dra_value mark, dra_value *h,
                       dra_value *const *last)

@@ -27,18 +27,42 @@ static dra_value option(const dra_value *in, int i) { return i ? in[i] : none; }
 static void build(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
 {
     const args            *a = p;
-    const dra_slots_config c = {
-        in[0],  in[1], in[2], in[3], in[4], option(in, a->P), option(in, a->Q), option(in, a->mark),
-        a->read};
+    const dra_slots_config c = {in[0],
+                                in[1],
+                                in[2],
+                                in[3],
+                                in[4],
+                                option(in, a->P),
+                                option(in, a->Q),
+                                option(in, a->mark),
+                                a->read,
+                                &out[3],
+                                &out[4]};
     out[0] = dra_slots(g, &c, &out[1], &out[2]);
+}
+
+/* Some of it alone, the rest unread. */
+static void build_y(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_value all[5];
+    build(g, p, in, all);
+    out[0] = all[0];
 }
 
 static void build_last(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
 {
-    dra_value all[3];
+    dra_value all[5];
     build(g, p, in, all);
     out[0] = all[1];
     out[1] = all[2];
+}
+
+static void build_beside(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_value all[5];
+    build(g, p, in, all);
+    out[0] = all[3];
+    out[1] = all[4];
 }
 
 typedef struct sizes {
@@ -70,10 +94,10 @@ static void write_token(const check_tensor *in, sizes n, int64_t token, double *
     }
 }
 
-/* y (E) += the read of slots first..first+count-1; slot s by the query of head `head`, or of its
- * own one if that is -1. */
+/* y (E) += the read of slots first..first+count-1, and its lse; slot s by the query of head `head`,
+ * or of its own one if that is -1. */
 static void read_slots(const check_tensor *in, sizes n, int64_t token, int64_t head, int64_t first,
-                       int64_t count, const double *P, const double *Q, double *y)
+                       int64_t count, const double *P, const double *Q, double *y, double *lse)
 {
     double *logit = calloc((size_t)count + 1, sizeof *logit), top = -INFINITY, sum = 0;
     for (int64_t s = 0; s < count; s++) {
@@ -87,27 +111,36 @@ static void read_slots(const check_tensor *in, sizes n, int64_t token, int64_t h
     for (int64_t s = 0; s < count; s++)
         for (int64_t e = 0; e < n.E; e++)
             y[e] += exp(logit[s] - top) / sum * Q[(first + s) * n.E + e];
+    *lse = count > 0 ? top + log(sum) : 0;
     free(logit);
 }
 
+typedef struct results {
+    double *y, *P_last, *Q_last, *lse, *mean;
+} results;
+
 static void read_token(const args *a, const check_tensor *in, sizes n, int64_t token,
-                       const double *P, const double *Q, double *y)
+                       const double *P, const double *Q, const results *r)
 {
     if (a->read == DRA_READ_POOLED)
-        read_slots(in, n, token, -1, 0, n.H * n.S, P, Q, y + token * n.E);
-    for (int64_t h = 0; h < n.H && a->read != DRA_READ_POOLED; h++) {
-        const bool own = a->read == DRA_READ_OWN;
-        read_slots(in, n, token, h, own ? h * n.S : 0, own ? n.S : n.H * n.S, P, Q,
-                   y + (token * n.H + h) * n.E);
+        read_slots(in, n, token, -1, 0, n.H * n.S, P, Q, r->y + token * n.E, r->lse + token);
+    for (int64_t h = 0; h < n.H; h++) {
+        const bool    own = a->read == DRA_READ_OWN;
+        const int64_t at = token * n.H + h;
+        if (a->read != DRA_READ_POOLED)
+            read_slots(in, n, token, h, own ? h * n.S : 0, own ? n.S : n.H * n.S, P, Q,
+                       r->y + at * n.E, r->lse + at);
+        for (int64_t i = 0; i < n.S * n.E; i++)
+            r->mean[at * n.E + i % n.E] += Q[h * n.S * n.E + i] / (double)n.S;
     }
 }
 
-static void walk(const args *a, const check_tensor *in, double *y, double *P_last, double *Q_last)
+static void walk(const args *a, const check_tensor *in, const results *r)
 {
     const sizes  n = sizes_of(in);
     const size_t p = (size_t)(n.H * n.S * n.D), q = (size_t)(n.H * n.S * n.E);
     for (int64_t b = 0; b < n.B; b++) {
-        double *P = P_last + b * (int64_t)p, *Q = Q_last + b * (int64_t)q;
+        double *P = r->P_last + b * (int64_t)p, *Q = r->Q_last + b * (int64_t)q;
         if (a->P) memcpy(P, in[a->P].at + b * (int64_t)p, p * sizeof *P);
         if (a->Q) memcpy(Q, in[a->Q].at + b * (int64_t)q, q * sizeof *Q);
         for (int64_t t = b * n.T; t < (b + 1) * n.T; t++) {
@@ -116,19 +149,49 @@ static void walk(const args *a, const check_tensor *in, double *y, double *P_las
             if (bits & DRA_MARK_RESET) memset(Q, 0, q * sizeof *Q);
             if (bits & DRA_MARK_PAD) continue;
             write_token(in, n, t, P, Q);
-            if (y) read_token(a, in, n, t, P, Q, y);
+            read_token(a, in, n, t, P, Q, r);
         }
     }
 }
 
 static void oracle(const void *a, const check_tensor *in, check_tensor *out)
 {
-    walk(a, in, out[0].at, out[1].at, out[2].at);
+    walk(a, in, &(results){out[0].at, out[1].at, out[2].at, out[3].at, out[4].at});
+}
+
+/* Into memory of its own what the case does not look at. */
+static void walk_some(const args *a, const check_tensor *in, results r)
+{
+    const sizes  n = sizes_of(in);
+    const size_t slots = (size_t)(n.B * n.H * n.S), tokens = (size_t)(n.B * n.T * n.H);
+    double      *y = calloc(tokens * (size_t)n.E + 1, sizeof *y);
+    double      *lse = calloc(tokens + 1, sizeof *lse);
+    double      *mean = calloc(tokens * (size_t)n.E + 1, sizeof *mean);
+    double      *P = calloc(slots * (size_t)n.D + 1, sizeof *P);
+    double      *Q = calloc(slots * (size_t)n.E + 1, sizeof *Q);
+    walk(a, in,
+         &(results){r.y ? r.y : y, r.P_last ? r.P_last : P, r.Q_last ? r.Q_last : Q,
+                    r.lse ? r.lse : lse, r.mean ? r.mean : mean});
+    free(y);
+    free(lse);
+    free(mean);
+    free(P);
+    free(Q);
+}
+
+static void oracle_y(const void *a, const check_tensor *in, check_tensor *out)
+{
+    walk_some(a, in, (results){.y = out[0].at});
 }
 
 static void oracle_last(const void *a, const check_tensor *in, check_tensor *out)
 {
-    walk(a, in, NULL, out[0].at, out[1].at);
+    walk_some(a, in, (results){.P_last = out[0].at, .Q_last = out[1].at});
+}
+
+static void oracle_beside(const void *a, const check_tensor *in, check_tensor *out)
+{
+    walk_some(a, in, (results){.lse = out[0].at, .mean = out[1].at});
 }
 
 /* ---- cases ----------------------------------------------------------------------------------- */
@@ -201,7 +264,7 @@ static const check_case cases[] = {
     {"16 slots", 7, {FROM(1, 18, 1, 5, 4, 16)}, &own_from},
     {"17 slots", 7, {FROM(1, 10, 1, 5, 4, 17)}, &own_from},
     {"17 slots, pooled", 7, {FROM(1, 3, 2, 5, 4, 17)}, &pooled_from},
-    {"whole chunks", 7, {FROM(1, 64, 1, 2, 3, 2)}, &own_from},
+    {"whole chunks", 7, {FROM(1, 128, 1, 2, 3, 2)}, &own_from},
     {"several chunks", 8, {FROM(2, 71, 1, 2, 3, 2), MARKS(2, 71)}, &own_marked},
     {"several chunks, all", 8, {FROM(1, 67, 2, 2, 1, 2), MARKS(1, 67)}, &all_marked},
     {"several chunks, pooled", 7, {FROM(1, 67, 2, 2, 1, 2)}, &pooled_from},
@@ -216,9 +279,9 @@ static const check_case cases[] = {
     {"no values", 7, {FROM(2, 3, 2, 3, 0, 3)}, &own_from},
 };
 
-/* Only the last slots are read: nobody asks for y. */
-static const check_case last_cases[] = {
-    {"own", 8, {FROM(2, 41, 2, 3, 2, 3), MARKS(2, 41)}, &own_marked},
+static const check_case few_cases[] = {
+    {"own", 8, {FROM(2, 71, 2, 3, 2, 3), MARKS(2, 71)}, &own_marked},
+    {"all", 7, {FROM(2, 5, 2, 3, 2, 3)}, &all_from},
     {"pooled", 7, {FROM(2, 5, 2, 3, 2, 3)}, &pooled_from},
 };
 
@@ -274,10 +337,33 @@ static void parts_give_equal_results(void **unused)
     parts_equal(&spec, lengths + 1, COUNT(lengths) - 1);
 }
 
+/* y and the last slots, however the tokens are cut. */
+static void same_bits(int64_t size)
+{
+    parts_result whole = parts_run(&spec, T, -1), parts = parts_run(&spec, size, -1);
+    for (int i = 0; i <= spec.n_state; i++)
+        assert_memory_equal(whole.at[i], parts.at[i], (size_t)whole.count[i] * sizeof *whole.at[i]);
+    parts_free(&whole);
+    parts_free(&parts);
+}
+
+static void parts_give_the_same_bits(void **unused)
+{
+    const int64_t lengths[] = {1, 7, 40, 64};
+    for (size_t i = 0; i < COUNT(lengths); i++) {
+        spec.build = own_part;
+        same_bits(lengths[i]);
+        spec.build = all_part;
+        same_bits(lengths[i]);
+        spec.build = pooled_part;
+        same_bits(lengths[i]);
+    }
+}
+
 /* What comes later changes no bit of what was before. */
 static void tokens_do_not_look_ahead(void **unused)
 {
-    const int64_t at[] = {1, 7, 13, 31, 33, 50, T - 1};
+    const int64_t at[] = {1, 7, 13, 50, 63, 65, T - 1};
     for (size_t i = 0; i < COUNT(at); i++) {
         spec.build = own_part;
         parts_causal(&spec, at[i]);
@@ -336,7 +422,7 @@ static dra_value sketched(dra_graph *g, const char *name, dra_shape shape)
 static void refused(const sketch *s, dra_status code, const char *text)
 {
     dra_graph             *g = check_graph();
-    dra_value              P = {1}, Q = {1};
+    dra_value              P = {1}, Q = {1}, lse = {1}, mean = {1};
     const dra_slots_config c = {
         sketched(g, "q", s->q),
         sketched(g, "k", s->k),
@@ -347,9 +433,11 @@ static void refused(const sketch *s, dra_status code, const char *text)
         sketched(g, "Q", s->Q),
         s->mark.rank < 0 ? none : dra_input(g, "mark", DRA_I32, s->mark),
         s->read,
+        &lse,
+        &mean,
     };
     assert_int_equal(dra_slots(g, &c, &P, &Q).id, 0);
-    assert_true(!P.id && !Q.id);
+    assert_true(!P.id && !Q.id && !lse.id && !mean.id);
     check_refused(g, code, text);
 }
 
@@ -422,12 +510,14 @@ static void refuses_values(void **unused)
 int main(void)
 {
     const check_spec specs[] = {
-        {"slots", 3, build, oracle, cases, COUNT(cases)},
-        {"slots, last alone", 2, build_last, oracle_last, last_cases, COUNT(last_cases)},
+        {"slots", 5, build, oracle, cases, COUNT(cases)},
+        {"slots, y alone", 1, build_y, oracle_y, few_cases, COUNT(few_cases)},
+        {"slots, last alone", 2, build_last, oracle_last, few_cases, COUNT(few_cases)},
+        {"slots, lse and mean alone", 2, build_beside, oracle_beside, few_cases, COUNT(few_cases)},
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_give_equal_results), cmocka_unit_test(tokens_do_not_look_ahead),
-        cmocka_unit_test(keeps_long_lives), cmocka_unit_test(refuses_shapes),
-        cmocka_unit_test(refuses_values)};
+        cmocka_unit_test(parts_give_equal_results), cmocka_unit_test(parts_give_the_same_bits),
+        cmocka_unit_test(tokens_do_not_look_ahead), cmocka_unit_test(keeps_long_lives),
+        cmocka_unit_test(refuses_shapes),           cmocka_unit_test(refuses_values)};
     return check_main("slots", specs, COUNT(specs), tests, COUNT(tests));
 }
