@@ -30,20 +30,27 @@ void chunks_equal_whole(setting *s)
     outcome_free(&s->t, &whole);
 }
 
-/* The other form of the same memory. */
-void fused_equals_steps(setting *s)
+void expect_steps(const setting *s, const trial *t, const outcome *fused)
 {
     dra_mixer_config config = s->row->config;
     setting          other = *s;
-    outcome          fused, steps;
-    trial_run(&s->t, 0, NULL, &fused);
+    outcome          steps;
+    other.t = *t;
     config.a.steps = config.b.steps = true;
     open_mixer(&other, &config);
     trial_run(&other.t, 0, NULL, &steps);
-    expect_equal(&s->t, &fused, &steps, false, "fused and steps");
+    expect_equal(t, fused, &steps, false, "fused and steps");
     outcome_free(&other.t, &steps);
-    outcome_free(&s->t, &fused);
     dra_mixer_destroy(other.mixer);
+}
+
+/* The other form of the same memory. */
+void fused_equals_steps(setting *s)
+{
+    outcome fused;
+    trial_run(&s->t, 0, NULL, &fused);
+    expect_steps(s, &s->t, &fused);
+    outcome_free(&s->t, &fused);
 }
 
 void fresh_equals_initial(setting *s)
@@ -156,6 +163,8 @@ static const struct {
     {"resets separate", resets_separate},
     {"marks survive chunks", marks_survive_chunks},
     {"resets forget", resets_forget},
+    {"skips leave no trace", skips_leave_no_trace},
+    {"skips survive chunks", skips_survive_chunks},
     {"rows stand alone", rows_stand_alone},
     {"threads change nothing", threads_change_nothing},
     {"levels agree", levels_agree},

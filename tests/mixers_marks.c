@@ -1,4 +1,4 @@
-/* Invariants of mixers: pads anywhere, resets anywhere. */
+/* Invariants of mixers: pads, resets and skipped tokens anywhere. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,4 +162,77 @@ void resets_forget(setting *s)
     outcome_free(&t, &clean);
     outcome_free(&t, &after);
     dra_states_destroy(poisoned);
+}
+
+/* ---- skipped tokens: read with, not written -------------------------------------------------- */
+
+/* Alone it leaves every bit of the state. */
+static void expect_kept(const setting *s)
+{
+    const int32_t         mark[B] = {DRA_MARK_SKIP, DRA_MARK_SKIP};
+    trial                 t = s->t;
+    outcome               out;
+    dra_states_difference d;
+    dra_error             err = {0};
+    t.T = 1, t.mark = mark; /* the first numbers of x and u will do */
+    trial_run(&t, 0, NULL, &out);
+    for (int64_t b = 0; b < B; b++) out.final->tokens[b]--;
+    expect_ok(dra_states_compare(out.final, s->start, &d, &err), &err);
+    if (!d.same) fail_msg("a skipped token changes %s by %g", d.name, d.worst);
+    outcome_free(&t, &out);
+}
+
+/* The others, and the state behind them, are what they are without it; pos and shift see it. */
+void skips_leave_no_trace(setting *s)
+{
+    const dra_mixer_config *c = &s->row->config;
+    const int64_t           C = s->t.C;
+    trial                   t = s->t;
+    outcome                 plain, skipped;
+    int32_t                 mark[B * WIDE];
+    dra_states_difference   d;
+    dra_error               err = {0};
+    if (c->shift != DRA_SHIFT_NONE || c->rotary) return;
+    expect_kept(s);
+    dra_real *x = spread(s->x, C, 0.7), *u = spread(s->u, C, 0.3);
+    for (int i = 0; i < B * WIDE; i++) mark[i] = DRA_MARK_SKIP;
+    for (int64_t i = 0; i < B * T; i++) mark[i / T * WIDE + padded_place(i / T, i % T)] = 0;
+    trial_run(&s->t, 0, NULL, &plain);
+    t.T = WIDE, t.x = x, t.u = u, t.mark = mark;
+    trial_run(&t, 0, NULL, &skipped);
+    for (int64_t i = 0; i < B * T; i++)
+        assert_true(relative_difference(C,
+                                        skipped.y + (i / T * WIDE + padded_place(i / T, i % T)) * C,
+                                        plain.y + i * C, 1) <= EQUAL);
+    for (int64_t b = 0; b < B; b++) {
+        assert_int_equal(dra_states_tokens(skipped.final, b),
+                         dra_states_tokens(plain.final, b) + WIDE - T);
+        skipped.final->tokens[b] = plain.final->tokens[b];
+    }
+    expect_ok(dra_states_compare(skipped.final, plain.final, &d, &err), &err);
+    assert_true(d.worst <= EQUAL); /* wkv changes from its fused form to its steps */
+    free(x);
+    free(u);
+    outcome_free(&t, &skipped);
+    outcome_free(&s->t, &plain);
+}
+
+/* Among pads and resets, whole and in chunks, fused and by steps. */
+void skips_survive_chunks(setting *s)
+{
+    static const int64_t cut[] = {3, 5, 1, 11};
+    int32_t              mark[B * T] = {0};
+    trial                t = s->t;
+    outcome              whole, chunks;
+    mark[0] = mark[4] = mark[5] = mark[12] = DRA_MARK_SKIP;
+    mark[8] = DRA_MARK_SKIP | DRA_MARK_RESET, mark[9] = DRA_MARK_SKIP | DRA_MARK_PAD;
+    mark[T + 3] = DRA_MARK_PAD, mark[T + 4] = mark[T + 8] = DRA_MARK_SKIP;
+    mark[T + 10] = DRA_MARK_RESET, mark[T + 11] = mark[2 * T - 1] = DRA_MARK_SKIP;
+    t.mark = mark;
+    trial_run(&t, 0, NULL, &whole);
+    expect_steps(s, &t, &whole);
+    trial_run(&t, 4, cut, &chunks);
+    expect_equal(&t, &chunks, &whole, !s->row->equal, "chunks with skips and whole");
+    outcome_free(&t, &whole);
+    outcome_free(&t, &chunks);
 }

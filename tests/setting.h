@@ -25,6 +25,8 @@ void open_setting(setting *s, const mixer_row *row);
 void close_setting(setting *s);
 /* Another mixer for the same inputs. */
 void open_mixer(setting *s, const dra_mixer_config *config);
+/* Its steps, which must give what `fused` gave. */
+void expect_steps(const setting *s, const trial *t, const outcome *fused);
 
 void expect_ok(dra_status st, const dra_error *err);
 /* Within EQUAL; same: bit for bit in outputs and states. */
@@ -52,6 +54,8 @@ void pads_do_nothing(setting *s);
 void resets_separate(setting *s);
 void marks_survive_chunks(setting *s);
 void resets_forget(setting *s);
+void skips_leave_no_trace(setting *s);
+void skips_survive_chunks(setting *s);
 /* mixers_reading.c */
 void readers_go_on(setting *s);
 void files_go_on(setting *s);

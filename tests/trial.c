@@ -16,8 +16,9 @@ static void expect_ok(dra_status st, const dra_error *err)
     if (st != DRA_OK) fail_msg("%s", err->text);
 }
 
-static int params_of(const trial *t) { return dra_specs_count(t->module->params); }
-static int states_of(const trial *t) { return dra_specs_count(t->module->state); }
+static bool has_skips(const trial *t) { return dra_marks_any_skip(t->mark, t->B * t->T); }
+static int  params_of(const trial *t) { return dra_specs_count(t->module->params); }
+static int  states_of(const trial *t) { return dra_specs_count(t->module->state); }
 
 size_t live_elements(const dra_states *s, int i)
 {
@@ -65,7 +66,12 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, int64_t T)
     int64_t   *rows = need(calloc((size_t)S + 1, sizeof *rows));
     char       name[32];
     for (int i = 0; i < S; i++) rows[i] = s->at[i].rows;
-    const dra_module_shape shape = {t->B, T, t->mark != NULL, t->fresh, rows};
+    const dra_module_shape shape = {.B = t->B,
+                                    .T = T,
+                                    .marked = t->mark != NULL,
+                                    .fresh = t->fresh,
+                                    .rows = rows,
+                                    .skips = has_skips(t)};
     dra_module_graph(g, t->module, &shape, v + 1, S ? v + 1 + P : NULL, next);
     v[0] = dra_find_input(g, "x");
     const dra_value L = build_loss(g, t, T, next);
@@ -132,6 +138,7 @@ static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const
     expect_ok(dra_extents_fill(&c->extents, t->module->state, t->fresh ? NULL : c->start, t->B,
                                c->T, c->mark, &err),
               &err);
+    c->extents.skips = has_skips(t); /* programs are made for the trial as a whole */
     expect_ok(dra_extents_bind(&c->extents, p->buffers, c->mark != NULL, &err), &err);
     for (int i = 0; i < states_of(t) && !t->fresh; i++) {
         const dra_held *h = &c->start->at[i];

@@ -116,7 +116,7 @@ DRA_API void dra_guess_try(dra_guess *guess, const char *name);
 
 /* What a token of a sequence is, as bits: a pad changes no state and gives nothing; a reset before
  * the token starts its sequence anew, also on a pad. 0: a plain token. */
-enum { DRA_MARK_PAD = 1, DRA_MARK_RESET = 2 };
+enum { DRA_MARK_PAD = 1, DRA_MARK_RESET = 2, DRA_MARK_SKIP = 4 };
 
 DRA_END_C
 #endif

@@ -56,6 +56,11 @@ typedef enum dra_gate_kind {
 } dra_gate_kind;
 typedef enum dra_candidate_kind { DRA_CANDIDATE_TOKEN, DRA_CANDIDATE_GRU } dra_candidate_kind;
 typedef enum dra_slots_kind { DRA_SLOTS_OWN, DRA_SLOTS_ALL } dra_slots_kind;
+typedef enum dra_recurrent_kind {
+    DRA_RECURRENT_PLAIN,    /* W_h as it is                                                 */
+    DRA_RECURRENT_SPECTRAL, /* W_h / max(1, its largest singular value)                     */
+    DRA_RECURRENT_WEIGHT    /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
+} dra_recurrent_kind;
 
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
@@ -71,10 +76,12 @@ typedef struct dra_memory_config {
                                     normalise                                               */
     dra_slots_kind    joint;     /* which slots a joint retrieval reads                     */
     bool              steps;     /* run the step over time, not the fused form: the oracle  */
+    bool              norm;      /* items and slots normalised as they are read, with gains */
 
     int64_t            timescales; /* ema: M of them; 0: 1             */
     int64_t            modes;      /* ssm: N of them; 0: 4             */
     bool               per_head;   /* gru, lstm: a cell for each head  */
+    dra_recurrent_kind recurrent;  /* the same: their matrices W_h     */
     dra_phi_kind       phi;        /* moment                           */
     int64_t            features;   /* of favor; 0: 2 D                 */
     dra_switch         normalise;  /* moment; default: on but for identity */
@@ -111,6 +118,7 @@ typedef struct dra_mixer_config {
     bool              bias;               /* of the four projections               */
     dra_shift_kind    shift;              /* mixes the token before into x         */
     bool              qk_norm;            /* q and k normalised over D, with gains */
+    bool              v_norm;             /* v normalised over E, with a gain      */
     bool              rotary;             /* turns queries and items by position   */
     dra_memory_config a;                  /* the memory                            */
 
@@ -120,10 +128,45 @@ typedef struct dra_mixer_config {
     dra_memory_config b;
 
     dra_norm_kind     norm;
+    double            norm_eps; /* 0: 1e-5 */
+    double            rescale;  /* reading: x counts as divided by it, see dra_model_config; 0: 1 */
     dra_residual_kind residual;
     bool              memory_residual; /* adds h, the memory's values of all heads (ADR's Law 5) */
     bool              project;         /* through a learned P (C, H E)                  */
+
+    /* W_k starts normal with it, W_q with 1 / (C key_std), so that the logits of normed x start
+     * with variance 1; 0: 1 / sqrt(C). */
+    double   key_std;
+    uint32_t watch; /* bits 1 << dra_watch_kind: what to measure for the loss */
+    bool     maps;  /* puts out what was attended to and written              */
 } dra_mixer_config;
+
+/* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
+ * the state of the memory after each token, without running maxima; a matrix or slots are looked
+ * at where a call begins and ends only. Means are over numbers of the state, real tokens and the
+ * batch, or gammas, pairs of them, heads, matrices; in a blend over the memories that have it. */
+typedef enum dra_watch_kind {
+    DRA_WATCH_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
+    DRA_WATCH_BUDGET,    /* "budget":    gamma                                                */
+    DRA_WATCH_DIVERSITY, /* "diversity": -(gamma_i - gamma_j)^2, i < j                        */
+    DRA_WATCH_SIZE,      /* "size":      m_t^2                                                */
+    DRA_WATCH_ENTROPY,   /* "entropy":   ln S - the entropy of the mean write weight of slots */
+    DRA_WATCH_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
+    DRA_WATCH_COUNT
+} dra_watch_kind;
+
+DRA_API const char *dra_watch_name(dra_watch_kind kind);
+
+/* What a mixer can show, 0 at pads. Rows are the items of the state and of the call; with joint
+ * those come first, then the slots. */
+typedef enum dra_show_kind {
+    DRA_SHOW_ATTENTION, /* "attention": (B, H, T, rows), slots (B, H, T, S), of all (B, H, T, H S);
+                           of pooled one softmax over (H, S) for each token                   */
+    DRA_SHOW_WRITE,     /* "write":     (B, T, H, S), the weight of each write of slots        */
+    DRA_SHOW_OCCUPANCY, /* "occupancy": (B, T, H, S), the share of a slot that was written since
+                           the call, or a reset in it, began                                  */
+    DRA_SHOW_COUNT
+} dra_show_kind;
 
 typedef struct dra_mixer dra_mixer; /* opaque */
 
@@ -133,13 +176,17 @@ DRA_API dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **
                                     dra_error *err);
 DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
 
-/* The mixer as a module: input "x" (B, T, C), outputs "y" and, with memory_residual, "memory"
- * (B, T, H E), 0 at pads. Borrowed from m. */
-DRA_API const dra_module *dra_mixer_module(const dra_mixer *m);
+/* The mixer as a module: input "x" (B, T, C), outputs "y", with memory_residual "memory"
+ * (B, T, H E), 0 at pads, and by their names what is watched and the maps, those of a blend behind
+ * "a." and "b.". Borrowed from m. */
+DRA_API const dra_module       *dra_mixer_module(const dra_mixer *m);
+DRA_API const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m);
 
 typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */
     dra_value memory; /* (B, T, H, E): values after each token, with memory_residual; else none */
+    dra_value watch[DRA_WATCH_COUNT]; /* scalars; none where not asked for      */
+    dra_value map[2][DRA_SHOW_COUNT]; /* of each memory; none where it has none */
 } dra_mixer_result;
 
 /* The mixer as part of a larger graph: x (B, T, C); blend: a real scalar for DRA_BLEND_INPUT. */
@@ -159,6 +206,7 @@ typedef struct dra_memory_sizes {
     int                      streams;
     dra_stream               stream[2];
     bool                     shows_items; /* memory_residual reads the items, too */
+    bool                     gives_items; /* a chunk must give its slots, not read them itself */
     const dra_memory_config *config;
 } dra_memory_sizes;
 
@@ -172,14 +220,19 @@ typedef struct dra_memory_call {
     dra_value               code[DRA_CODES]; /* (B, ...): what the memory's code() made of x  */
     int                     codes;
     const dra_value        *param, *state; /* in the order they were declared; state (B, ...) */
-    dra_value               mark;          /* chunk: i32 (B, T) or none                       */
+    dra_value               mark;  /* chunk: i32 (B, T) or none; skipped tokens count as pads  */
+    dra_value               skip;  /* bool (B), chunk (B, T), or none: tokens not to be written */
+    dra_value               reads; /* chunk: as mark, but skipped tokens are plain ones         */
 } dra_memory_call;
 
 typedef struct dra_memory_result {
     dra_value  item[2]; /* (B, H, width) of each stream, or slots (B, H, S, width) where these are
                            read; with retrieval "formula" item[1] is y */
     dra_value *state;   /* the new state, in the order declared */
-    dra_value  y;       /* a chunk that has read its slots itself: (B, T, heads, E) */
+    dra_value  y;       /* a chunk that has read its slots itself: (B, T, heads, E); item[1] then is
+                           their mean (B, T, H, E), if items are shown */
+    dra_value  lse;     /* of the softmax of that read, (B, T, heads); only "joint" asks for it */
+    dra_value *trail;   /* if given: where a chunk puts its states of each token, (B, T, ...) */
 } dra_memory_result;
 
 /* The step defines a memory: the new state and the items from the old state and one token. Where
@@ -196,9 +249,12 @@ struct dra_memory {
      * how many values (B, T, ...) it made, DRA_CODES at most. May be NULL. */
     int (*code)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
                 dra_value *code);
-    uint32_t options; /* bits of the options it takes, see below */
+    uint32_t options; /* bits of the options it takes and of what its chunk does, see below */
     /* Whether the chunk function serves this configuration; NULL: always. */
     bool (*fuses)(const dra_memory_sizes *s);
+    /* The weight of each write, (B, T, H, S) or for all tokens (H, S). NULL: it has no slots. */
+    dra_value (*writes)(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                        const dra_value *code);
 };
 
 /* Options of dra_memory_config that only some memories have; others refuse them. */
@@ -208,16 +264,65 @@ enum {
     DRA_OPTION_CELLS = 4, /* per_head */
     DRA_OPTION_PHI = 8,   /* phi, features, normalise */
     DRA_OPTION_DECAY = 16,
-    DRA_OPTION_SLOTS = 32 /* slots, gate, candidate, tau, slot_decay */
+    DRA_OPTION_SLOTS = 32, /* slots, gate, candidate, tau, slot_decay */
+    /* and of chunk functions; without them the steps run where it is asked for */
+    DRA_CHUNK_SKIPS = 64, /* skipped tokens leave the state and see it */
+    DRA_CHUNK_TRAIL = 128 /* fills the trail                           */
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */
 DRA_API const dra_memory *dra_memory_find(const char *name);
 
+/* For steps whose items or y are made of the new state: `old` where the token is not to be written.
+ * (Items that are states, and steps that read before they write, need nothing.) */
+DRA_API dra_value dra_memory_keep(dra_graph *g, const dra_memory_call *c, dra_value old,
+                                  dra_value new_state);
+
 /* Adds the parameter `name` of decay logits (H, n) or (H, n, width), n units per head; n = 0: (H)
  * or (H, width). For memories that have a gamma. */
 DRA_API void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char *name,
                                int64_t n, int64_t width, dra_specs *params);
+
+/* ---- looking inside -------------------------------------------------------------------------- */
+
+/* Here `params` are the values of a mixer's parameters, in the order of its module's list. In a
+ * blend a kernel is that of the second memory. See docs/inspection.md. */
+
+typedef struct dra_gamma_row { /* one decay */
+    int         layer;         /* as the config says */
+    const char *memory, *param;
+    int64_t     head, unit, channel; /* -1: it has none. unit: a timescale, a mode or a slot */
+    double      gamma, half_life;    /* steps until a weight has halved: ln(1/2) / ln(gamma) */
+    bool        by_data;             /* every token has its own; this one is of x = 0 */
+} dra_gamma_row;
+
+/* All decays of a mixer. *count: how many there are; at most `size` are written. Names live as long
+ * as the library, that of a user's own memory as long as its table. */
+DRA_API dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,
+                                    size_t size, dra_gamma_row *rows, size_t *count,
+                                    dra_error *err);
+/* Rows as a table, those of channels summarised as shortest / median / longest. As snprintf. */
+DRA_API size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t size);
+
+/* out (H, lags): the weight of a token n steps back in what the memory holds now: how much the
+ * memory's values move on average if all values of that token move by one. By formula; refused
+ * where the weights depend on what was read. */
+DRA_API dra_status dra_mixer_kernel(const dra_mixer_config *config, const dra_real *const *params,
+                                    int64_t lags, double *out, dra_error *err);
+
+typedef struct dra_kernel_input { /* what the memory is fed, token by token */
+    int64_t         T;            /* as many as there are lags, or more                   */
+    const dra_real *x;            /* (T, C), seen by gates; NULL: 0                       */
+    const dra_real *k;            /* (T, H, D), also the queries; NULL: 1                 */
+    const dra_real *v;            /* (T, H, E), around which is measured; NULL: 0         */
+} dra_kernel_input;
+
+/* The same for every memory, by its gradient around an input, from the initial state. Of a memory
+ * that reads itself it is what the last key reads, relative to what the last token wrote. */
+DRA_API dra_status dra_mixer_kernel_measured(dra_device *device, const dra_mixer_config *config,
+                                             const dra_real *const  *params,
+                                             const dra_kernel_input *around, int64_t lags,
+                                             double *out, dra_error *err);
 
 DRA_END_C
 #endif

@@ -6,7 +6,9 @@
  * Model:   x = embedding[id] (+ position);  blocks;  logits = head norm(x)
  *          block, norm before:  x = x + mixer(norm x) (+ P h);  x = x + ff(norm x)
  *          block, norm after:   x = norm(x + mixer x (+ P h));  x = norm(x + ff x)
- * Folder:  config.json, model.safetensors, tokenizer.json where there is one.
+ * Folder:  config.json, model.safetensors (or shards with an index), tokenizer.json where there is
+ *          one. Its `model_type` says in which format it is: dra's own, or that of GPT-2 or RWKV-4
+ *          as Hugging Face has it; see docs/convert.md.
  * Threads: a model is read-only once created. */
 #ifndef DRA_MODEL_H
 #define DRA_MODEL_H
@@ -42,7 +44,11 @@ typedef struct dra_block_config {
 
 enum { DRA_MIXERS_MOST = 16 };
 
+/* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
+typedef enum dra_format_kind { DRA_FORMAT_DRA, DRA_FORMAT_GPT2, DRA_FORMAT_RWKV } dra_format_kind;
+
 typedef struct dra_model_config {
+    dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
     int64_t            key_dim, value_dim;       /* of a head; 0: C / H, and key_dim */
     int64_t            context; /* rows of learned positions; what training reads at a time */
@@ -51,6 +57,12 @@ typedef struct dra_model_config {
     bool               bias;       /* of all projections                          */
     dra_switch         tied;       /* the head is the embedding; default on       */
     bool               embed_norm; /* normalises what is embedded (RWKV-4)        */
+    double             norm_eps;   /* of all norms; 0: 1e-5                       */
+    double             final_eps;  /* of the norm before the head; 0: norm_eps    */
+    /* Reading, not learning, the stream is halved every so many layers, and with it what later ones
+     * add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so that is all
+     * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded down. */
+    int64_t            rescale_every;
     double             dropout;    /* of what mixers and ff add, when training    */
     dra_block_config   block;
     dra_ff_config      ff;
@@ -135,7 +147,13 @@ DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_we
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
 DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
 
+/* NULL: it is stored in another dtype. */
 DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
+/* Stores what only products and lookups read as bf16 from now on, rounded to nearest even: half the
+ * bytes, for reading and generating. Tensors that are bf16 in the file are used where they lie. */
+DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
+/* Weight i as it is stored. */
+DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype);
 /* The same to write to: a mapped tensor is copied first. NULL: out of memory. */
 DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
 /* Binds all to a reader of a view of the model; they must outlive it. */

@@ -7,11 +7,12 @@
  *          where to the bit and where to rounding), as long as numbers are finite.
  * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
  *          (what a residual adds stays), and resets, before which a sequence starts anew. Pads may
- *          stand anywhere.
+ *          stand anywhere. A skipped token is read with, but not written: state dropout.
  * Threads: one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
 
+#include "dra/file.h"
 #include "dra/ops.h"
 DRA_BEGIN_C
 
@@ -31,9 +32,13 @@ typedef struct dra_spec {
     dra_fill      fill;  /* how a parameter starts; a state starts and restarts as `number` */
     double        number;
     const double *values;
-    bool          frozen; /* a parameter that is not trained                                  */
-    bool          items;  /* a state that holds one item for each token written, oldest first */
-    int64_t       limit;  /* of items that are kept; 0: all                                   */
+    bool          frozen;    /* a parameter that is not trained                                  */
+    bool          items;     /* a state that holds one item for each token written, oldest first */
+    int64_t       limit;     /* of items that are kept; 0: all                                   */
+    bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
+    bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
+    bool          maximum;   /* a state that is a running maximum, by which others are measured  */
+    bool          product;   /* a parameter read by products and lookups alone: may be bf16      */
 } dra_spec;
 
 typedef struct dra_specs dra_specs; /* opaque: a list of specs, keeps its first error */
@@ -65,11 +70,13 @@ typedef struct dra_token_items {
 
 typedef struct dra_tokens {
     int64_t         B, T;
-    bool            fresh; /* every sequence starts here; there is no state to come in */
-    dra_value       mark;  /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
-    dra_value       pos;   /* i32 (B, T): tokens since the last reset */
-    dra_value       prev;  /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
-    dra_value       last;  /* i32 (B, 1): the same for the token after these */
+    bool            fresh;  /* every sequence starts here; there is no state to come in */
+    dra_value       mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
+    dra_value       writes; /* the same as memories take it: skipped tokens are pads   */
+    dra_value       skip;   /* bool (B, T): skipped tokens; none: there are none        */
+    dra_value       pos;    /* i32 (B, T): tokens since the last reset */
+    dra_value       prev; /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
+    dra_value       last; /* i32 (B, 1): the same for the token after these */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
 } dra_tokens;
@@ -83,12 +90,19 @@ DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_
 /* y (B, T, ...) with 0 at pads. */
 DRA_API dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y);
 
+/* State dropout: sets DRA_MARK_SKIP with probability p in mark (B, T), but not on pads. Row b is
+ * number row + b of the data and starts at position pos[b] (NULL: 0): what is drawn depends on
+ * seed, step, row and position alone, not on how a sequence is cut. */
+DRA_API void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed,
+                            int64_t step, int64_t row, const int64_t *pos);
+
 /* ---- modules --------------------------------------------------------------------------------- */
 
 typedef struct dra_module_call {
     dra_tokens       tokens;
     const dra_value *param;
     const dra_value *state; /* (B, ...) each, items (B, rows, ...); null values when fresh */
+    bool             learning; /* built for its gradient: what only reading does is left out */
 } dra_module_call;
 
 /* Declares the inputs it wants besides (by dra_input) and its outputs (by dra_output), and puts
@@ -103,11 +117,19 @@ typedef struct dra_module {
 } dra_module;
 
 typedef struct dra_module_shape {
-    int64_t        B, T;
-    bool           marked; /* tokens carry marks */
-    bool           fresh;
-    const int64_t *rows; /* one for each state, read where it holds items; NULL when fresh */
+    int64_t          B, T;
+    bool             marked; /* tokens carry marks */
+    bool             fresh;
+    const int64_t   *rows;   /* one for each state, read where it holds items; NULL when fresh */
+    bool             skips;  /* some marks are DRA_MARK_SKIP; only if marked                   */
+    bool             guard;  /* states are guarded as they come in and go out, see below */
+    const dra_dtype *dtypes; /* of the parameters; NULL: all are real */
 } dra_module_shape;
+
+/* The state guard: what comes in and goes out of a call is held within +-DRA_STATE_LIMIT, and 0
+ * where it is not finite; items and maxima are left alone. An output "guarded" counts what it
+ * changed, an i32 scalar, where there is anything to guard. */
+#define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
  * long as its list) receive the values; any may be NULL. Nothing is put out or donated for the
@@ -165,6 +187,12 @@ DRA_API dra_status dra_states_compare(const dra_states *a, const dra_states *b,
  * with another one, other specs or a damaged file is an error and gives no state. */
 DRA_API dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
                                    dra_error *err);
+/* The same with further tensors in the file, whose names start with DRA_BESIDE: what belongs to a
+ * state but is none, such as the logits that follow it. Loading passes them over. */
+#define DRA_BESIDE "beside."
+DRA_API dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const char *path,
+                                        size_t n_beside, const dra_tensor_item *beside,
+                                        dra_error *err);
 DRA_API dra_status dra_states_load(const dra_specs *specs, uint64_t fingerprint, const char *path,
                                    dra_states **out, dra_error *err);
 
@@ -185,6 +213,10 @@ DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
 /* Parameter data, as long as the reader lives; bind again after changing it in place. */
 DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                                    dra_error *err);
+/* The same for a parameter that is stored in another dtype; only where its spec says `product`, and
+ * before the first read. */
+DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_dtype dtype,
+                                      const void *data, size_t bytes, dra_error *err);
 /* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
  * reader. */
 DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err);
@@ -200,6 +232,10 @@ DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
 /* An output of the last read, valid until the next. */
 DRA_API const void *dra_reader_result(const dra_reader *r, const char *name);
 DRA_API size_t      dra_reader_programs(const dra_reader *r); /* how many were compiled */
+/* The state guard, on unless turned off; and how many numbers it has changed so far. Where it has
+ * acted, reading in other parts may give something else. */
+DRA_API void    dra_reader_guard(dra_reader *r, bool on);
+DRA_API int64_t dra_reader_guarded(const dra_reader *r);
 
 DRA_END_C
 #endif

@@ -19,4 +19,5 @@ static void remember(dra_graph *g, const dra_memory_call *c, dra_memory_result *
     for (int i = 0; i < c->sizes->streams; i++) r->item[i] = c->x[i];
 }
 
-const dra_memory dra_memory_append = {"append", retrievals, check, declare, remember, remember};
+const dra_memory dra_memory_append = {
+    "append", retrievals, check, declare, remember, remember, .options = DRA_CHUNK_SKIPS};

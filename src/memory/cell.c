@@ -33,14 +33,15 @@ static void add(const dra_memory_sizes *s, int i, const char *what, const char *
 void dra_cell_declare(const dra_memory_sizes *s, int i, int gates, int keep, const char *prefix,
                       dra_specs *params)
 {
-    const int64_t  W = s->stream[i].width, n = (s->config->per_head ? s->H : 1) * gates * W;
-    const dra_spec weight = {
-        .shape = DRA_SHAPE(gates * W, W), .fill = DRA_FILL_UNIFORM, .number = 1 / sqrt((double)W)};
+    const int64_t W = s->stream[i].width, n = (s->config->per_head ? s->H : 1) * gates * W;
+    const double  most = 1 / sqrt((double)W);
+    dra_spec weight = {.shape = DRA_SHAPE(gates * W, W), .fill = DRA_FILL_UNIFORM, .number = most};
     dra_spec bias = {.shape = DRA_SHAPE(gates * W), .fill = DRA_FILL_VALUES};
     double  *b = calloc((size_t)n + 1, sizeof *b);
     for (int64_t k = 0; b && k < n; k++) b[k] = k / W % gates == keep;
     bias.values = b;
     add(s, i, "W_ih", prefix, weight, params);
+    weight.recurrent = true;
     add(s, i, "W_hh", prefix, weight, params);
     add(s, i, "b_ih", prefix, bias, params);
     bias.fill = DRA_FILL_CONST;

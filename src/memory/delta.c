@@ -48,7 +48,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     const dra_value S = dra_lambda_apply(g, l, c->state[0]);
     const dra_value miss = dra_sub(g, v, dra_matmul(g, dra_reshape(g, k, row), S));
     const dra_value write = dra_mul(g, dra_reshape(g, k, column), dra_mul(g, b, miss));
-    r->state[0] = dra_add(g, S, write);
+    r->state[0] = dra_memory_keep(g, c, c->state[0], dra_add(g, S, write));
     r->item[0] = c->x[0];
     r->item[1] = dra_reshape(g, dra_matmul(g, dra_reshape(g, q, row), r->state[0]),
                              DRA_SHAPE(-1, s->H, s->E));
@@ -57,13 +57,14 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const bool             fixed = c->sizes->config->decay == DRA_DECAY_FIXED;
+    const dra_value        l = fixed ? dra_log_sigmoid(g, c->param[1]) : c->code[1];
     const dra_delta_config config = {.q = dra_unit(g, c->q, 1e-12),
                                      .k = dra_unit(g, c->x[0], 1e-12),
                                      .v = c->x[1],
-                                     .b = c->code[0],
-                                     .l = fixed ? dra_log_sigmoid(g, c->param[1]) : c->code[1],
+                                     .b = dra_memory_written(g, c, c->code[0], 3),
+                                     .l = dra_memory_written(g, c, l, 3),
                                      .S = c->state[0],
-                                     .mark = c->mark};
+                                     .mark = c->reads};
     r->item[0] = c->x[0];
     r->item[1] = dra_delta(g, &config, &r->state[0]);
 }
@@ -75,4 +76,4 @@ const dra_memory dra_memory_delta = {.name = "delta",
                                      .step = step,
                                      .chunk = chunk,
                                      .code = code,
-                                     .options = DRA_OPTION_DECAY};
+                                     .options = DRA_OPTION_DECAY | DRA_CHUNK_SKIPS};

@@ -94,7 +94,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         const int64_t   W = s->stream[i].width;
         const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(-1, s->H, 1, W));
         const dra_value m = c->state[i], rate = dra_sigmoid(g, dra_neg(g, betas(g, c, i)));
-        r->state[i] = dra_add(g, m, dra_mul(g, rate, dra_sub(g, x, m)));
+        r->state[i] = dra_memory_keep(g, c, m, dra_add(g, m, dra_mul(g, rate, dra_sub(g, x, m))));
         r->item[i] = r->state[i]; /* (B, H, M, width): slots */
         if (mixes(s, i)) r->item[i] = dra_mul(g, weights(g, c, i), r->item[i]);
         if (mixes(s, i) || timescales(s) == 1)
@@ -119,20 +119,33 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         const int64_t   B = shape.dim[0], T = shape.dim[1], W = shape.dim[3], M = timescales(s);
         dra_value       start = c->state[i], w = {0}, last;
         if (start.id) start = channels(g, start, s, i, true);
-        if (mixes(s, i)) {
+        if (mixes(s, i) && !r->trail) {
             w = dra_broadcast(g, weights(g, c, i), DRA_SHAPE(s->H, M, W));
             w = channels(g, w, s, i, false);
         }
         const dra_value x = dra_reshape(g, c->x[i], DRA_SHAPE(B, T, s->H * W));
         const dra_value beta = channels(g, betas(g, c, i), s, i, false);
         const dra_value m = dra_ema(g, x, beta, w, start, c->mark, &last);
-        r->item[i] = mixes(s, i) || M == 1
-                         ? dra_reshape(g, m, shape)
-                         : dra_transpose(g, dra_reshape(g, m, DRA_SHAPE(B, T, M, s->H, W)), 2, 3);
+        if (w.id || M == 1) r->item[i] = dra_reshape(g, m, shape);
+        if (!w.id) { /* every timescale, (B, T, H, M, width) */
+            const dra_value all = dra_reshape(g, m, DRA_SHAPE(B, T, M, s->H, W));
+            const dra_value each = dra_transpose(g, all, 2, 3);
+            if (r->trail) r->trail[i] = each;
+            if (M > 1) r->item[i] = each;
+            if (mixes(s, i))
+                r->item[i] = dra_sum(g, dra_mul(g, weights(g, c, i), each),
+                                     (dra_axes){1, {3}, false});
+        }
         last = dra_reshape(g, last, DRA_SHAPE(B, M, s->H, W));
         r->state[i] = dra_transpose(g, last, 1, 2);
     }
 }
 
-const dra_memory dra_memory_ema = {
-    "ema", retrievals, check, declare, step, chunk, .options = DRA_OPTION_TIMESCALES};
+const dra_memory dra_memory_ema = {"ema",
+                                   retrievals,
+                                   check,
+                                   declare,
+                                   step,
+                                   chunk,
+                                   .options = DRA_OPTION_TIMESCALES | DRA_CHUNK_SKIPS |
+                                              DRA_CHUNK_TRAIL};

@@ -80,6 +80,7 @@ void dra_gamma_declare(const dra_memory_sizes *s, const char *prefix, const char
     if (channels) p.shape.dim[p.shape.rank++] = width;
     p.values = beta;
     p.frozen = s->config->gamma.learn == DRA_OFF;
+    p.decay = true;
     for (int64_t i = 0; beta && i < s->H * units * each; i++) {
         const int64_t h = i / each / units, unit = i / each % units;
         beta[i] = dra_gamma_logit(s->config, unit * s->H + h, s->H * units);

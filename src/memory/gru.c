@@ -46,7 +46,13 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
                                  .start = c->state[i]};
     }
     dra_gru(g, c->sizes->streams, cell, c->mark, r->item, r->state);
+    for (int i = 0; i < c->sizes->streams && r->trail; i++) r->trail[i] = r->item[i];
 }
 
-const dra_memory dra_memory_gru = {
-    "gru", retrievals, check, declare, step, chunk, .options = DRA_OPTION_CELLS};
+const dra_memory dra_memory_gru = {"gru",
+                                   retrievals,
+                                   check,
+                                   declare,
+                                   step,
+                                   chunk,
+                                   .options = DRA_OPTION_CELLS | DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};

@@ -64,4 +64,4 @@ static void chunk(dra_graph *g, const dra_memory_call *call, dra_memory_result *
 }
 
 const dra_memory dra_memory_lstm = {
-    "lstm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_CELLS};
+    "lstm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_CELLS | DRA_CHUNK_SKIPS};

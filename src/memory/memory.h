@@ -18,7 +18,9 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     dra_value               key, value; /* items of the memory */
     dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
     dra_value               pi_v;       /* goes through, or none */
+    dra_value               y, lse;     /* what slots answered, where they were asked already */
     const dra_value        *state;
+    dra_value *scores; /* if not NULL: where to put the logits of items (B, H, T, rows) */
 } dra_read_call;
 
 typedef struct dra_retrieval {
@@ -49,6 +51,9 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     int                  params, states, reads; /* where its tensors start in the lists */
     int                  n_params, n_states;
     const dra_specs     *specs; /* of all states of the mixer */
+    const dra_specs     *own;   /* of all its parameters      */
+    uint32_t             watch;
+    bool                 maps;
 } dra_branch;
 
 /* Resolves the names of `config` and checks that they go together. */
@@ -56,14 +61,38 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                            const dra_memory_config *config, dra_error *err);
 void       dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state);
 
-/* Remember and retrieve: y (B, T, H, E), and the value side of the memory. */
-dra_value dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                           bool rotary, dra_value x, const dra_value qkv[3], dra_value *memory,
-                           dra_value *state_out);
+typedef struct dra_branch_result {
+    dra_value y;      /* (B, T, H, E), pooled (B, T, 1, E) */
+    dra_value memory; /* the value side of the memory after each token, (B, T, H, E) */
+    dra_value watch[DRA_WATCH_COUNT];
+    dra_value map[DRA_SHOW_COUNT];
+} dra_branch_result;
+
+/* Remember and retrieve. */
+dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
+                                   bool rotary, dra_value x, const dra_value qkv[3],
+                                   dra_value *state_out);
+
+static inline const dra_spec *dra_branch_param(const dra_branch *b, int i) /* of its memory */
+{
+    return dra_specs_at(b->own, b->params + i);
+}
+
+static inline const dra_spec *dra_branch_state(const dra_branch *b, int i)
+{
+    return dra_specs_at(b->specs, b->states + i);
+}
+
+/* The state before the call: what came in, or its first value for B sequences. */
+dra_value dra_branch_start(dra_graph *g, const dra_branch *b, int i, int64_t B, dra_value state);
 
 /* The step of a memory scanned over time, with pads and resets. */
 void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
                      dra_memory_result *r);
+
+/* What a skipped token must not add: x (H, ...) or (B, T, H, ...) as (B, T, H, ...) of this rank, 0
+ * where it stands; x itself where nothing is skipped. */
+dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x, int32_t rank);
 
 /* x (B, [T,] H, [S,] I) w (H, O, I)^T -> (..., O), for each head its own; S only behind T. */
 dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
@@ -71,5 +100,38 @@ dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 /* The first decay logit of unit j of n. */
 double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);
+
+/* ---- recurrent matrices (recurrent.c) -------------------------------------------------------- */
+
+/* max(1, s) with s the largest singular value of each w (..., n, width): (..., 1, 1). */
+dra_value dra_spectral(dra_graph *g, dra_value w);
+/* The parameters of the memory as its step and chunk see them: recurrent ones normalised. `used`
+ * has room for them all. */
+void dra_recurrent_declare(const dra_branch *b, dra_specs *params);
+void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *param,
+                         dra_value *used);
+
+/* ---- what a mixer shows (watch.c, maps.c) ---------------------------------------------------- */
+
+bool dra_watch_has(const dra_branch *b, dra_watch_kind kind);
+bool dra_watches_trail(const dra_branch *b); /* it wants the states after each token */
+
+typedef struct dra_watched { /* one memory in a call */
+    const dra_branch *b;
+    const dra_tokens *tokens;
+    const dra_value  *param, *used; /* as declared, and as its step sees them */
+    const dra_value  *state, *state_out, *trail;
+    dra_value         write; /* (B, T, H, S), 0 where nothing is written */
+} dra_watched;
+
+/* What can be had of one memory, then of all. */
+void dra_watch_branch(dra_graph *g, const dra_watched *w, dra_value out[DRA_WATCH_COUNT]);
+void dra_watch_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
+                     const dra_branch_result *r, const dra_value *param,
+                     dra_value out[DRA_WATCH_COUNT]);
+
+bool      dra_map_has(const dra_branch *b);
+dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c);
+dra_value dra_map_occupancy(dra_graph *g, const dra_tokens *tokens, dra_value write);
 
 #endif

@@ -2,6 +2,7 @@
  *   x' = norm(x), shifted;  q, k, v = W x' + b, split into heads, normalised
  *   y = W_o [heads] + b_o, 0 at pads;  residual: x + y + P h */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,8 @@ static dra_status check_sizes(dra_mixer_config *c, dra_error *err)
                         (long long)c->heads, (long long)c->dim);
     if (!c->key_dim) c->key_dim = c->dim / c->heads;
     if (!c->value_dim) c->value_dim = c->key_dim;
+    if (!(c->key_std >= 0) || isinf(c->key_std))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: key_std is %g, expected 0 or more", c->key_std);
     if (c->rotary && c->key_dim % 2)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary turns pairs of channels, key_dim is %lld",
@@ -110,6 +113,28 @@ static dra_status open_branches(dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
+/* What is asked for must be there, in one memory at least. */
+static dra_status check_shows(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const dra_branch       *a = &m->branch[0], *b = &m->branch[m->branches - 1];
+    const bool              two = m->branches == 2;
+    if (c->watch >> DRA_WATCH_COUNT)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: watch is %#x, expected bits below %#x",
+                        (unsigned)c->watch, 1u << DRA_WATCH_COUNT);
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (c->watch >> k & 1 && !dra_watch_has(a, k) && !dra_watch_has(b, k))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: watch asks for %s, which %s%s%s does not have",
+                            dra_watch_name(k), a->memory->name, two ? " with " : "",
+                            two ? b->memory->name : "");
+    if (c->maps && !dra_map_has(a) && !dra_map_has(b))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: maps are of attention and slots, but retrieval is %s",
+                        a->config.retrieval);
+    return DRA_OK;
+}
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 static void add(dra_specs *list, const char *name, dra_shape shape, dra_fill fill, double number)
@@ -118,7 +143,14 @@ static void add(dra_specs *list, const char *name, dra_shape shape, dra_fill fil
                   &(dra_spec){.name = name, .shape = shape, .fill = fill, .number = number});
 }
 
-/* Keys of normed x start with variance 1 and queries so that the logits do, too. */
+static void add_matrix(dra_specs *list, const char *name, int64_t rows, int64_t columns, double std)
+{
+    dra_specs_add(list, NULL,
+                  &(dra_spec){name, DRA_SHAPE(rows, columns), DRA_FILL_NORMAL, .number = std,
+                              .product = true});
+}
+
+/* Keys of normed x start with variance C key_std^2 and queries so that the logits have 1. */
 static void declare_projections(const dra_mixer *m, dra_specs *p)
 {
     const dra_mixer_config *c = &m->config;
@@ -126,10 +158,11 @@ static void declare_projections(const dra_mixer *m, dra_specs *p)
     const int64_t           values = c->heads * c->value_dim;
     const int64_t           read = m->branch[0].retrieval->pooled ? c->value_dim : values;
     const double            in = 1 / sqrt((double)C), out = 1 / sqrt((double)read);
-    add(p, "W_q", DRA_SHAPE(keys, C), DRA_FILL_NORMAL, in);
-    add(p, "W_k", DRA_SHAPE(keys, C), DRA_FILL_NORMAL, in);
-    add(p, "W_v", DRA_SHAPE(values, C), DRA_FILL_NORMAL, in);
-    add(p, "W_o", DRA_SHAPE(C, read), DRA_FILL_NORMAL, out);
+    const double            s = c->key_std;
+    add_matrix(p, "W_q", keys, C, s > 0 ? 1 / ((double)C * s) : in);
+    add_matrix(p, "W_k", keys, C, s > 0 ? s : in);
+    add_matrix(p, "W_v", values, C, in);
+    add_matrix(p, "W_o", C, read, out);
     if (!c->bias) return;
     add(p, "b_q", DRA_SHAPE(keys), DRA_FILL_CONST, 0);
     add(p, "b_k", DRA_SHAPE(keys), DRA_FILL_CONST, 0);
@@ -147,6 +180,7 @@ static void declare(dra_mixer *m)
     if (c->norm == DRA_NORM_LAYER) add(p, "norm_b", C, DRA_FILL_CONST, 0);
     if (c->qk_norm) add(p, "gain_q", D, DRA_FILL_CONST, 1);
     if (c->qk_norm) add(p, "gain_k", D, DRA_FILL_CONST, 1);
+    if (c->v_norm) add(p, "gain_v", DRA_SHAPE(c->value_dim), DRA_FILL_CONST, 1);
     if (c->shift == DRA_SHIFT_MIX) {
         add(p, "mu_q", C, DRA_FILL_CONST, 0.5);
         add(p, "mu_k", C, DRA_FILL_CONST, 0.5);
@@ -178,12 +212,16 @@ static dra_value param(const building *b, const char *name)
     return i < 0 ? (dra_value){0} : b->call->param[i];
 }
 
+/* norm(x / c; eps) = norm(x; c^2 eps) */
 static dra_value normed(const building *b, dra_value x)
 {
-    switch (b->m->config.norm) {
-    case DRA_NORM_RMS: return dra_rms_norm(b->g, x, param(b, "norm_g"), 1e-5);
+    const dra_mixer_config *m = &b->m->config;
+    const double            c = m->rescale > 0 && !b->call->learning ? m->rescale : 1;
+    const double            eps = (m->norm_eps > 0 ? m->norm_eps : 1e-5) * c * c;
+    switch (m->norm) {
+    case DRA_NORM_RMS: return dra_rms_norm(b->g, x, param(b, "norm_g"), eps);
     case DRA_NORM_LAYER:
-        return dra_layer_norm(b->g, x, param(b, "norm_g"), param(b, "norm_b"), 1e-5);
+        return dra_layer_norm(b->g, x, param(b, "norm_g"), param(b, "norm_b"), eps);
     default: return x;
     }
 }
@@ -233,6 +271,7 @@ static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
         qkv[0] = dra_rms_norm(b->g, qkv[0], param(b, "gain_q"), 1e-6);
         qkv[1] = dra_rms_norm(b->g, qkv[1], param(b, "gain_k"), 1e-6);
     }
+    if (c->v_norm) qkv[2] = dra_rms_norm(b->g, qkv[2], param(b, "gain_v"), 1e-6);
     return c->shift == DRA_SHIFT_HALF ? in[0] : x;
 }
 
@@ -278,14 +317,19 @@ static dra_value residual(const building *b, dra_value x, dra_value y, dra_value
 dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_module_call *call,
                                  dra_value x, dra_value a, dra_value *state_out)
 {
-    const building   b = {g, m, call, state_out};
-    dra_mixer_result r = {0};
-    dra_value        qkv[3], y[2];
-    const dra_value  seen = encode(&b, m->config.residual == DRA_RESIDUAL_POST ? x : normed(&b, x),
-                                   qkv);
-    for (int i = 0; i < m->branches; i++) /* the memory of a blend is that of its second */
-        y[i] = dra_branch_build(g, &m->branch[i], call, m->config.rotary, seen, qkv, &r.memory,
-                                state_out);
+    const building    b = {g, m, call, state_out};
+    dra_mixer_result  r = {0};
+    dra_value         qkv[3], y[2];
+    const dra_value   seen = encode(&b, m->config.residual == DRA_RESIDUAL_POST ? x : normed(&b, x),
+                                    qkv);
+    dra_branch_result part[2];
+    for (int i = 0; i < m->branches; i++) {
+        part[i] = dra_branch_build(g, &m->branch[i], call, m->config.rotary, seen, qkv, state_out);
+        y[i] = part[i].y;
+        r.memory = part[i].memory; /* that of a blend is of its second */
+        memcpy(r.map[i], part[i].map, sizeof r.map[i]);
+    }
+    dra_watch_mixer(g, m->config.watch, m->branches, m->branch, part, call->param, r.watch);
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));
     r.y = residual(&b, x, dra_tokens_silence(g, &call->tokens, r.y), r.memory);
@@ -294,6 +338,20 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
 }
 
 /* ---- as a module ----------------------------------------------------------------------------- */
+
+static void put_out_shown(dra_graph *g, const dra_mixer *m, const dra_mixer_result *r)
+{
+    static const char *const maps[DRA_SHOW_COUNT] = {"attention", "write", "occupancy"};
+    char                     name[16];
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (r->watch[k].id) dra_output(g, dra_watch_name(k), r->watch[k]);
+    for (int i = 0; i < m->branches; i++)
+        for (int k = 0; k < DRA_SHOW_COUNT; k++) {
+            if (!r->map[i][k].id) continue;
+            snprintf(name, sizeof name, "%s%s", m->branch[i].prefix, maps[k]);
+            dra_output(g, name, r->map[i][k]);
+        }
+}
 
 static void build_module(dra_graph *g, const void *self, const dra_module_call *call,
                          dra_value *state_out)
@@ -307,6 +365,7 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     dra_output(g, "y", r.y);
     if (m->config.memory_residual)
         dra_output(g, "memory", dra_tokens_silence(g, &call->tokens, join_heads(g, r.memory)));
+    put_out_shown(g, m, &r);
 }
 
 dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra_error *err)
@@ -327,6 +386,7 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
+    if (st == DRA_OK) st = check_shows(m, err);
     if (st == DRA_OK) {
         m->module = (dra_module){m->params, m->state, build_module, m};
         *out = m;
@@ -344,4 +404,5 @@ void dra_mixer_destroy(dra_mixer *m)
     free(m);
 }
 
-const dra_module *dra_mixer_module(const dra_mixer *m) { return &m->module; }
+const dra_module       *dra_mixer_module(const dra_mixer *m) { return &m->module; }
+const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m) { return &m->config; }

@@ -64,7 +64,8 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
     dra_specs_add(state, prefix, &(dra_spec){"S", DRA_SHAPE(s->H, F, s->E)});
     if (normalised(s)) dra_specs_add(state, prefix, &(dra_spec){"z", DRA_SHAPE(s->H, F)});
     if (exponential(s))
-        dra_specs_add(state, prefix, &(dra_spec){"max", DRA_SHAPE(s->H), .number = NOTHING});
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"max", DRA_SHAPE(s->H), .number = NOTHING, .maximum = true});
 }
 
 static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param, dra_value x,
@@ -128,15 +129,17 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         l = l.id ? dra_add(g, moved, l) : moved;
         k = dra_exp(g, dra_sub(g, k, now));
         q = dra_exp(g, dra_sub(g, q, top(g, q)));
-        r->state[2] = dra_reshape(g, now, DRA_SHAPE(-1, s->H));
+        r->state[2] = dra_reshape(g, dra_memory_keep(g, c, mu, now), DRA_SHAPE(-1, s->H));
     }
     const dra_value write = dra_mul(g, column(g, s, k), row(g, s, c->x[1]));
-    r->state[0] = dra_add(g, dra_lambda_apply(g, l, c->state[0]), write);
+    const dra_value S = dra_add(g, dra_lambda_apply(g, l, c->state[0]), write);
+    r->state[0] = dra_memory_keep(g, c, c->state[0], S);
     dra_value y = dra_matmul(g, row(g, s, q), r->state[0]); /* (B, H, 1, E) */
     if (normalised(s)) {
         const dra_value z = dra_lambda_apply(g, l, column(g, s, c->state[1]));
-        const dra_value sum = dra_add(g, z, column(g, s, k)),
-                        den = dra_matmul(g, row(g, s, q), sum);
+        const dra_value sum = dra_memory_keep(g, c, column(g, s, c->state[1]),
+                                              dra_add(g, z, column(g, s, k)));
+        const dra_value den = dra_matmul(g, row(g, s, q), sum);
         r->state[1] = dra_reshape(g, sum, DRA_SHAPE(-1, s->H, features(s)));
         y = dra_div(g, y,
                     exponential(s) ? dra_maximum(g, den, dra_number(g, LEAST))
@@ -170,13 +173,15 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     if (dra_graph_failed(g)) return;
     if (s->config->decay == DRA_DECAY_FIXED) l = dra_log_sigmoid(g, c->param[0]);
     if (exponential(s)) measure(g, c, &q, &k, &l, &r->state[2]);
+    k = dra_memory_written(g, c, k, 4);
+    l = dra_memory_written(g, c, l, 3);
     const dra_moment_config config = {.q = q,
                                       .k = k,
                                       .v = c->x[1],
                                       .l = l,
                                       .S = c->state[0],
                                       .z = normalised(s) ? c->state[1] : (dra_value){0},
-                                      .mark = c->mark,
+                                      .mark = c->reads,
                                       .normalise = normalised(s),
                                       .eps = exponential(s) ? 0 : SMALL,
                                       .least = exponential(s) ? LEAST : 0};
@@ -191,4 +196,5 @@ const dra_memory dra_memory_moment = {.name = "moment",
                                       .step = step,
                                       .chunk = chunk,
                                       .code = code,
-                                      .options = DRA_OPTION_PHI | DRA_OPTION_DECAY};
+                                      .options = DRA_OPTION_PHI | DRA_OPTION_DECAY |
+                                                 DRA_CHUNK_SKIPS};

@@ -7,13 +7,8 @@
 typedef struct steps { /* what the body of the scan needs to know */
     const dra_branch *b;
     int               codes;
-    bool              marked;
+    bool              marked, skips, trail;
 } steps;
-
-static const dra_spec *state_spec(const dra_branch *b, int i)
-{
-    return dra_specs_at(b->specs, b->states + i);
-}
 
 /* where ? a : b for a bool (B) and states (B, ...); a may be a scalar. */
 static dra_value choose(dra_graph *g, dra_value where, dra_value a, dra_value b)
@@ -22,6 +17,34 @@ static dra_value choose(dra_graph *g, dra_value where, dra_value a, dra_value b)
     dra_shape column = dra_shape_of(g, b);
     for (int32_t i = 1; i < column.rank; i++) column.dim[i] = 1;
     return dra_select(g, dra_reshape(g, where, column), a, b);
+}
+
+dra_value dra_memory_keep(dra_graph *g, const dra_memory_call *c, dra_value old,
+                          dra_value new_state)
+{
+    return c->skip.id ? choose(g, c->skip, old, new_state) : new_state;
+}
+
+dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x, int32_t rank)
+{
+    if (!c->skip.id || !x.id || dra_graph_failed(g)) return x;
+    dra_shape column = dra_shape_of(g, c->skip);
+    while (column.rank < rank) column.dim[column.rank++] = 1;
+    return dra_select(g, dra_reshape(g, c->skip, column), dra_number(g, 0), x);
+}
+
+/* A pad keeps the state; so does a skipped token, whose items that are states do, too. */
+static void keep(dra_graph *g, const steps *u, dra_value mark, const dra_value *before,
+                 dra_value *state, dra_value *item)
+{
+    const dra_value odd = dra_mod(g, mark, dra_integer(g, 2));
+    const dra_value pad = dra_equal(g, odd, dra_integer(g, 1));
+    for (int i = 0; i < u->b->n_states; i++) {
+        const dra_value new = state[i];
+        state[i] = choose(g, pad, before[i], new);
+        for (int k = 0; k < u->b->sizes.streams && u->skips; k++)
+            if (item[k].id == new.id) item[k] = state[i];
+    }
 }
 
 static void body(dra_graph *g, void *user, const dra_value *carry, const dra_value *x,
@@ -42,17 +65,16 @@ static void body(dra_graph *g, void *user, const dra_value *carry, const dra_val
         if (!u->marked) continue;
         const dra_value two = dra_integer(g, DRA_MARK_RESET);
         const dra_value reset = dra_greater_equal(g, mark, two);
-        before[i] = choose(g, reset, dra_number(g, state_spec(b, i)->number), carry[i]);
+        before[i] = choose(g, reset, dra_number(g, dra_branch_state(b, i)->number), carry[i]);
     }
     dra_memory_call c = {.sizes = s, .q = x[0], .param = constant, .state = before};
     for (int i = 0; i < s->streams; i++) c.x[i] = x[1 + i];
     for (int i = 0; i < u->codes; i++) c.code[i] = x[1 + s->streams + i];
+    if (u->skips) c.skip = x[2 + s->streams + u->codes];
     b->memory->step(g, &c, &r);
-    for (int i = 0; u->marked && i < b->n_states; i++) {
-        const dra_value odd = dra_mod(g, mark, dra_integer(g, 2));
-        carry_out[i] = choose(g, dra_equal(g, odd, dra_integer(g, 1)), before[i], carry_out[i]);
-    }
+    if (u->marked) keep(g, u, mark, before, carry_out, r.item);
     for (int i = 0; i < s->streams; i++) y[i] = r.item[i];
+    for (int i = 0; i < b->n_states && u->trail; i++) y[s->streams + i] = carry_out[i];
     free(before);
 }
 
@@ -66,25 +88,21 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
     const int               n = b->n_states;
     if (dra_graph_failed(g)) return;
     const dra_shape shape = dra_shape_of(g, c->q);
-    dra_value      *carry = calloc((size_t)n + 1, sizeof *carry), x[4 + DRA_CODES], y[2];
-    for (int i = 0; carry && i < n; i++) {
-        dra_shape start = state_spec(b, i)->shape;
-        for (int32_t k = start.rank++; k > 0; k--) start.dim[k] = start.dim[k - 1];
-        start.dim[0] = shape.dim[0];
-        carry[i] = c->state[i].id
-                       ? c->state[i]
-                       : dra_broadcast(g, dra_number(g, state_spec(b, i)->number), start);
-    }
+    dra_value      *carry = calloc(2 * (size_t)n + 2, sizeof *carry), *y = carry ? carry + n : NULL;
+    dra_value       x[5 + DRA_CODES];
+    for (int i = 0; carry && i < n; i++)
+        carry[i] = dra_branch_start(g, b, i, shape.dim[0], c->state[i]);
     x[0] = over_time(g, c->q);
     for (int i = 0; i < s->streams; i++) x[1 + i] = over_time(g, c->x[i]);
     for (int i = 0; i < c->codes; i++) x[1 + s->streams + i] = over_time(g, c->code[i]);
     if (c->mark.id) x[1 + s->streams + c->codes] = over_time(g, c->mark);
-    steps                 user = {b, c->codes, c->mark.id != 0};
+    if (c->skip.id) x[2 + s->streams + c->codes] = over_time(g, c->skip);
+    steps                 user = {b, c->codes, c->mark.id != 0, c->skip.id != 0, r->trail != NULL};
     const dra_scan_config config = {.length = shape.dim[1],
                                     .carries = n,
-                                    .xs = 1 + s->streams + c->codes + user.marked,
+                                    .xs = 1 + s->streams + c->codes + user.marked + user.skips,
                                     .constants = b->n_params,
-                                    .ys = s->streams,
+                                    .ys = s->streams + (user.trail ? n : 0),
                                     .carry = carry,
                                     .x = x,
                                     .constant = c->param,
@@ -92,5 +110,7 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
                                     .user = &user};
     if (carry) dra_scan(g, &config, r->state, y);
     for (int i = 0; carry && i < s->streams; i++) r->item[i] = over_time(g, y[i]);
+    for (int i = 0; carry && i < n && user.trail; i++)
+        r->trail[i] = over_time(g, y[s->streams + i]);
     free(carry);
 }

@@ -2,7 +2,8 @@
  *   slots-own: each head's query over its own slots     slots-all: over those of all heads
  *   pooled: one softmax over all pairs (head's query, its own slot), y in R^E for all heads
  *   joint: the raw keys and values of the last N tokens and the slots, as one softmax
- * Slots come as (B, T, H, S, width); a memory of single items has one slot for each head. */
+ * Slots come as (B, T, H, S, width); a memory of single items has one slot for each head. Or the
+ * memory has asked them itself and gives what they answered. */
 #include <math.h>
 
 #include "memory/memory.h"
@@ -26,7 +27,11 @@ static dra_value answer(dra_graph *g, const dra_read_call *c, dra_value y)
 static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_value *lse)
 {
     const int64_t B = c->tokens->B, T = c->tokens->T, H = c->sizes->H, D = c->sizes->D;
-    dra_value     key = slots_of(g, c->key), value = slots_of(g, c->value);
+    if (c->y.id) {
+        if (lse) *lse = dra_reshape(g, c->lse, DRA_SHAPE(B, T, H, 1));
+        return answer(g, c, c->y);
+    }
+    dra_value key = slots_of(g, c->key), value = slots_of(g, c->value);
     if (dra_graph_failed(g)) return (dra_value){0};
     if (all) {
         const int64_t S = dra_shape_of(g, key).dim[2];
@@ -52,6 +57,7 @@ static dra_value read_all(dra_graph *g, const dra_read_call *c, dra_value *state
 /* y (B, T, 1, E) */
 static dra_value read_pooled(dra_graph *g, const dra_read_call *c, dra_value *state_out)
 {
+    if (c->y.id) return answer(g, c, c->y);
     const int64_t   B = c->tokens->B, T = c->tokens->T, H = c->sizes->H, D = c->sizes->D;
     const dra_value key = slots_of(g, c->key), value = slots_of(g, c->value);
     if (dra_graph_failed(g)) return (dra_value){0};

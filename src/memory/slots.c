@@ -133,6 +133,15 @@ static int code(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
     return 2;
 }
 
+static dra_value writes(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
+                        const dra_value *made)
+{
+    dra_value gates[2];
+    if (gate(s) != DRA_GATE_FIXED) return made[U];
+    fixed(g, s, param, gates);
+    return gates[U];
+}
+
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
@@ -150,18 +159,41 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
     }
 }
 
-/* Token candidates in chunks, which read their slots themselves. */
-static bool fuses(const dra_memory_sizes *s)
+/* ---- over time: gru candidates give all slots, token candidates read them themselves --------- */
+
+static void walk(dra_graph *g, const dra_memory_call *c, dra_value u, dra_memory_result *r)
 {
-    return !cells(s) && !s->shows_items && strcmp(s->config->retrieval, "joint") != 0;
+    dra_slot_gru_cell cell[2];
+    for (int i = 0; i < c->sizes->streams; i++) {
+        const dra_value *p = c->param + i * DRA_CELL_PARAMS;
+        cell[i] = (dra_slot_gru_cell){.x = dra_cell_linear(g, c, i, DRA_W_IH, c->x[i]),
+                                      .w = p[DRA_W_HH],
+                                      .b = p[DRA_B_HH],
+                                      .u = u,
+                                      .start = c->state[i]};
+    }
+    dra_slot_gru(g, c->sizes->streams, cell, c->mark, r->item, r->state);
+}
+
+static bool fuses(const dra_memory_sizes *s) { return cells(s) || !s->gives_items; }
+
+static dra_slots_read read_of(const dra_memory_config *c)
+{
+    const char *how = c->retrieval;
+    if (strcmp(how, "pooled") == 0) return DRA_READ_POOLED;
+    return strcmp(how, "slots-all") == 0 || c->joint == DRA_SLOTS_ALL ? DRA_READ_ALL : DRA_READ_OWN;
 }
 
 static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
-    const char             *how = s->config->retrieval;
     dra_value               gates[2] = {c->code[U], c->code[L]};
     if (gate(s) == DRA_GATE_FIXED) fixed(g, s, c->param, gates);
+    for (int i = 0; i < 2; i++) gates[i] = dra_memory_written(g, c, gates[i], 4);
+    if (cells(s)) {
+        walk(g, c, gates[U], r);
+        return;
+    }
     const dra_slots_config config = {.q = c->q,
                                      .k = c->x[0],
                                      .v = c->x[1],
@@ -169,10 +201,10 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
                                      .u = gates[U],
                                      .P = c->state[0],
                                      .Q = c->state[1],
-                                     .mark = c->mark,
-                                     .read = strcmp(how, "slots-own") == 0   ? DRA_READ_OWN
-                                             : strcmp(how, "slots-all") == 0 ? DRA_READ_ALL
-                                                                             : DRA_READ_POOLED};
+                                     .mark = c->reads,
+                                     .read = read_of(s->config),
+                                     .lse = &r->lse,
+                                     .mean = s->shows_items ? &r->item[1] : NULL};
     r->y = dra_slots(g, &config, &r->state[0], &r->state[1]);
 }
 
@@ -184,4 +216,6 @@ const dra_memory dra_memory_slots = {.name = "slots",
                                      .chunk = chunk,
                                      .code = code,
                                      .fuses = fuses,
-                                     .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS};
+                                     .writes = writes,
+                                     .options = DRA_OPTION_SLOTS | DRA_OPTION_CELLS |
+                                                DRA_CHUNK_SKIPS};

@@ -36,7 +36,8 @@ static void declare_stream(const dra_memory_sizes *s, int i, const char *prefix,
         beta[k] = dra_gamma_logit(s->config, k / W % N, N);
         write[k] = 1 / (1 + exp(beta[k])); /* 1 - a */
     }
-    dra_specs_add(params, prefix, &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta});
+    dra_specs_add(params, prefix,
+                  &(dra_spec){name[BETA], all, DRA_FILL_VALUES, .values = beta, .decay = true});
     dra_specs_add(params, prefix, &(dra_spec){name[WRITE], all, DRA_FILL_VALUES, .values = write});
     dra_specs_add(params, prefix, &(dra_spec){name[READ], all, .number = 1 / (double)N});
     dra_specs_add(params, prefix, &(dra_spec){name[SKIP], DRA_SHAPE(s->H, W), .number = 1});
@@ -63,7 +64,7 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         const dra_value  x = dra_reshape(g, c->x[i],
                                          DRA_SHAPE(-1, c->sizes->H, 1, c->sizes->stream[i].width));
         const dra_value  kept = dra_sub(g, s, dra_mul(g, fade, s));
-        const dra_value  now = dra_add(g, kept, dra_mul(g, p[WRITE], x));
+        const dra_value  now = dra_memory_keep(g, c, s, dra_add(g, kept, dra_mul(g, p[WRITE], x)));
         const dra_value  sum = dra_sum(g, dra_mul(g, p[READ], now), (dra_axes){1, {2}, false});
         r->state[i] = now;
         r->item[i] = dra_add(g, sum, dra_mul(g, p[SKIP], c->x[i]));
@@ -87,12 +88,19 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         if (start.id) start = dra_reshape(g, start, DRA_SHAPE(B, 1, all));
         dra_value s = dra_ema(g, dra_reshape(g, in, DRA_SHAPE(B, T, all)), beta, (dra_value){0},
                               start, c->mark, &last);
-        s = dra_mul(g, dra_reshape(g, s, DRA_SHAPE(B, T, H, N, W)), p[READ]);
+        s = dra_reshape(g, s, DRA_SHAPE(B, T, H, N, W));
+        if (r->trail) r->trail[i] = s;
+        s = dra_mul(g, s, p[READ]);
         r->state[i] = dra_reshape(g, last, DRA_SHAPE(B, H, N, W));
         r->item[i] = dra_add(g, dra_sum(g, s, (dra_axes){1, {3}, false}),
                              dra_mul(g, p[SKIP], c->x[i]));
     }
 }
 
-const dra_memory dra_memory_ssm = {
-    "ssm", retrievals, check, declare, step, chunk, .options = DRA_OPTION_MODES};
+const dra_memory dra_memory_ssm = {"ssm",
+                                   retrievals,
+                                   check,
+                                   declare,
+                                   step,
+                                   chunk,
+                                   .options = DRA_OPTION_MODES | DRA_CHUNK_SKIPS | DRA_CHUNK_TRAIL};

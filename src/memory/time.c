@@ -45,9 +45,11 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
     if (dra_graph_failed(g)) return (dra_value){0};
     const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse};
-    const dra_value y = dra_attend(g, turn_heads(g, rotate(g, c, c->q)), turn_heads(g, keys),
-                                   turn_heads(g, values), &config);
-    return turn_heads(g, y);
+    const dra_attend_config plain = {.lo = at->lo, .hi = at->hi, .scores = c->scores};
+    const dra_value         q = turn_heads(g, rotate(g, c, c->q)), k = turn_heads(g, keys);
+    const dra_value         v = turn_heads(g, values);
+    if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
+    return turn_heads(g, dra_attend(g, q, k, v, &config));
 }
 
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)

@@ -52,7 +52,7 @@ static void declare(const dra_memory_sizes *s, const char *prefix, dra_specs *pa
                   &(dra_spec){"time_first", each, DRA_FILL_VALUES, .values = first});
     dra_specs_add(state, prefix, &(dra_spec){"A", each});
     dra_specs_add(state, prefix, &(dra_spec){"B", each});
-    dra_specs_add(state, prefix, &(dra_spec){"p", each, .number = NOTHING});
+    dra_specs_add(state, prefix, &(dra_spec){"p", each, .number = NOTHING, .maximum = true});
     free(values);
 }
 

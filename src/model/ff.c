@@ -12,8 +12,9 @@ static bool mixes(const dra_model_config *c) { return c->ff.kind == DRA_FF_MIX; 
 static void add_matrix(dra_specs *params, const char *prefix, const char *name, int64_t out,
                        int64_t in, double std)
 {
-    dra_specs_add(params, prefix,
-                  &(dra_spec){name, DRA_SHAPE(out, in), DRA_FILL_NORMAL, .number = std});
+    dra_specs_add(
+        params, prefix,
+        &(dra_spec){name, DRA_SHAPE(out, in), DRA_FILL_NORMAL, .number = std, .product = true});
 }
 
 /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
@@ -78,15 +79,17 @@ static dra_value channel_mix(dra_graph *g, const dra_module_call *call, const dr
 }
 
 dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module_call *call,
-                       const dra_part *at, dra_value x, dra_value *state_out)
+                       int64_t l, const dra_part *at, dra_value x, dra_value *state_out)
 {
     if (c->ff.kind == DRA_FF_NONE) return x;
     const bool       post = c->block.norm == DRA_PLACE_POST;
     const dra_value *norm = call->param + at->params;
     const dra_value *w = norm + 1 + (c->norm == DRA_MODEL_LAYER);
-    const dra_value  in = post ? x : dra_model_norm_build(g, c, norm, x);
+    const double     scale = call->learning ? 1 : dra_model_rescale(c, l);
+    const double     eps = c->norm_eps * scale * scale;
+    const dra_value  in = post ? x : dra_model_norm_build(g, c, norm, x, eps);
     const dra_value  y = mixes(c) ? channel_mix(g, call, w, at->states, in, state_out)
                                   : plain(g, c, w, in);
     x = dra_add(g, x, y);
-    return post ? dra_model_norm_build(g, c, norm, x) : x;
+    return post ? dra_model_norm_build(g, c, norm, x, eps) : x;
 }

@@ -38,14 +38,21 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     return DRA_OK;
 }
 
-static void complete(dra_model_config *c)
+void dra_model_config_complete(dra_model_config *c)
 {
     if (!c->mixers) c->mixers = 1;
     if (!c->heads) c->heads = 1;
     if (!c->context) c->context = 256;
     if (c->tied == DRA_DEFAULT) c->tied = DRA_ON;
+    if (!(c->norm_eps > 0)) c->norm_eps = 1e-5;
+    if (!(c->final_eps > 0)) c->final_eps = c->norm_eps;
     if (!c->ff.dim)
         c->ff.dim = c->ff.kind == DRA_FF_SWIGLU ? (8 * c->dim / 3 + 63) / 64 * 64 : 4 * c->dim;
+}
+
+double dra_model_rescale(const dra_model_config *c, int64_t l)
+{
+    return c->rescale_every > 0 ? ldexp(1, (int)dra_imin(l / c->rescale_every, 400)) : 1;
 }
 
 /* The mixer of layer l: what the model knows is filled in. */
@@ -58,6 +65,8 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     if (!m.value_dim) m.value_dim = c->value_dim;
     m.bias = c->bias;
     m.norm = c->norm == DRA_MODEL_LAYER ? DRA_NORM_LAYER : DRA_NORM_RMS;
+    m.norm_eps = c->norm_eps;
+    m.rescale = dra_model_rescale(c, l);
     m.residual = c->block.norm == DRA_PLACE_POST ? DRA_RESIDUAL_POST : DRA_RESIDUAL_PRE;
     m.memory_residual = c->block.memory_residual;
     m.project = c->block.project;
@@ -101,9 +110,9 @@ static void declare_layer(dra_model *m, int64_t l)
 static int add_table(dra_model *m, const char *name, int64_t rows)
 {
     const int at = dra_specs_count(m->params);
-    dra_specs_add(
-        m->params, NULL,
-        &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL, .number = 0.02});
+    dra_specs_add(m->params, NULL,
+                  &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL, .number = 0.02,
+                              .product = true});
     return at;
 }
 
@@ -159,7 +168,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     *out = NULL;
     if (!m) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
     m->config = *config;
-    complete(&m->config);
+    dra_model_config_complete(&m->config);
     dra_status st = check(&m->config, err);
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
@@ -209,19 +218,26 @@ uint64_t dra_model_fingerprint(const dra_model *m)
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
-                               dra_value x)
+                               dra_value x, double eps)
 {
-    return c->norm == DRA_MODEL_LAYER ? dra_layer_norm(g, x, param[0], param[1], 1e-5)
-                                      : dra_rms_norm(g, x, param[0], 1e-5);
+    return c->norm == DRA_MODEL_LAYER ? dra_layer_norm(g, x, param[0], param[1], eps)
+                                      : dra_rms_norm(g, x, param[0], eps);
+}
+
+/* Rows of a table, real however it is stored. */
+static dra_value look_up(dra_graph *g, dra_value table, dra_value ids)
+{
+    const dra_value x = dra_embedding(g, table, ids);
+    return dra_dtype_of(g, x) == DRA_REAL ? x : dra_cast(g, x, DRA_REAL);
 }
 
 static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids)
 {
-    dra_value x = dra_embedding(g, call->param[m->embedding], ids);
+    dra_value x = look_up(g, call->param[m->embedding], ids);
     if (m->positions >= 0)
-        x = dra_add(g, x, dra_embedding(g, call->param[m->positions], call->tokens.pos));
-    return m->embed_norm < 0 ? x
-                             : dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x);
+        x = dra_add(g, x, look_up(g, call->param[m->positions], call->tokens.pos));
+    if (m->embed_norm < 0) return x;
+    return dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x, m->config.norm_eps);
 }
 
 /* One block: the mixer with its residual, then the feed-forward with its own. */
@@ -232,9 +248,10 @@ dra_value dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_cal
     const dra_value       blend = m->blend < 0 ? (dra_value){0} : call->param[m->blend];
     const dra_module_call own = {.tokens = call->tokens,
                                  .param = call->param + layer->mix.params,
-                                 .state = call->state + layer->mix.states};
+                                 .state = call->state + layer->mix.states,
+                                 .learning = call->learning};
     x = dra_mixer_build(g, layer->mixer, &own, x, blend, state_out + layer->mix.states).y;
-    return dra_ff_build(g, &m->config, call, &layer->ff, x, state_out);
+    return dra_ff_build(g, &m->config, call, l, &layer->ff, x, state_out);
 }
 
 dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
@@ -248,7 +265,10 @@ dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_mod
         x = (recompute ? dra_layer_recompute : dra_layer_build)(g, m, call, l, x, state_out);
         dra_scope_pop(g);
     }
-    if (m->norm >= 0) x = dra_model_norm_build(g, &m->config, call->param + m->norm, x);
+    const dra_model_config *c = &m->config;
+    const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
+    if (m->norm >= 0)
+        x = dra_model_norm_build(g, c, call->param + m->norm, x, c->final_eps * scale * scale);
     return (dra_model_result){.hidden = x, .head = call->param[m->head]};
 }
 

@@ -24,7 +24,11 @@ struct dra_model {
 /* norm (gain and, of layer norms, bias) as the next parameters of a list. */
 void      dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params);
 dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
-                               dra_value x);
+                               dra_value x, double eps);
+/* By how much the stream is divided when layer l reads it. */
+double dra_model_rescale(const dra_model_config *c, int64_t l);
+/* Fills in what follows from the rest. */
+void dra_model_config_complete(dra_model_config *c);
 
 /* One block; the second keeps nothing of its inside for the gradient. */
 dra_value dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
@@ -36,6 +40,6 @@ dra_value dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module
 void      dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *params,
                          dra_specs *state);
 dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module_call *call,
-                       const dra_part *at, dra_value x, dra_value *state_out);
+                       int64_t l, const dra_part *at, dra_value x, dra_value *state_out);
 
 #endif

@@ -24,6 +24,8 @@ static void hand(handing *h, dra_value *v)
 static void hand_tokens(handing *h, dra_tokens *t)
 {
     hand(h, &t->mark);
+    hand(h, &t->writes);
+    hand(h, &t->skip);
     hand(h, &t->pos);
     hand(h, &t->prev);
     hand(h, &t->last);

@@ -11,6 +11,8 @@ typedef struct weight {
     const dra_real *data;
     dra_real       *own; /* the same, where the memory is ours */
     size_t          bytes;
+    const void     *half; /* instead of both: bf16 */
+    uint16_t       *own_half;
 } weight;
 
 struct dra_weights {
@@ -37,7 +39,10 @@ static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
 void dra_weights_destroy(dra_weights *w)
 {
     if (!w) return;
-    for (int i = 0; w->at && i < w->n; i++) free(w->at[i].own);
+    for (int i = 0; w->at && i < w->n; i++) {
+        free(w->at[i].own);
+        free(w->at[i].own_half);
+    }
     free(w->at);
     dra_tensors_close(w->file);
     free(w);
@@ -110,6 +115,42 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
     return st;
 }
 
+/* ---- bf16 ------------------------------------------------------------------------------------ */
+
+static dra_status shorten(dra_weights *w, int i, dra_error *err)
+{
+    const dra_spec        *p = dra_specs_at(w->specs, i);
+    const dra_tensor_info *t = w->file ? dra_tensors_find(w->file, p->name) : NULL;
+    const size_t           n = w->at[i].bytes / sizeof(dra_real);
+    weight                *at = &w->at[i];
+    if (t && t->dtype == DRA_BF16 && (uintptr_t)t->data % sizeof(uint16_t) == 0) {
+        at->half = t->data;
+    } else {
+        at->half = at->own_half = malloc(n * sizeof *at->own_half + 1);
+        if (!at->half) return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", p->name);
+        for (size_t k = 0; k < n; k++)
+            at->own_half[k] = dra_f32_to_bf16(dra_round_to_odd((double)at->data[k]));
+    }
+    free(at->own);
+    at->own = NULL;
+    at->data = NULL;
+    return DRA_OK;
+}
+
+dra_status dra_weights_shorten(dra_weights *w, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; i < w->n && st == DRA_OK; i++)
+        if (dra_specs_at(w->specs, i)->product && !w->at[i].half) st = shorten(w, i, err);
+    return st;
+}
+
+const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype)
+{
+    *dtype = w->at[i].half ? DRA_BF16 : DRA_REAL;
+    return w->at[i].half ? w->at[i].half : w->at[i].data;
+}
+
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
     const dra_metadata_item format = {"format", "dra"};
@@ -117,7 +158,8 @@ dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *e
     if (!items) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
     for (int i = 0; i < w->n; i++) {
         const dra_spec *p = dra_specs_at(w->specs, i);
-        items[i] = (dra_tensor_item){p->name, DRA_REAL, p->shape, w->at[i].data};
+        items[i] = (dra_tensor_item){.name = p->name, .shape = p->shape};
+        items[i].data = dra_weights_stored(w, i, &items[i].dtype);
     }
     const dra_status st = dra_tensors_write(path, items, (size_t)w->n, &format, 1, err);
     free(items);
@@ -132,6 +174,7 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
 {
     const dra_real *mapped = w->at[i].data;
     if (w->at[i].own) return w->at[i].own;
+    if (!mapped) return NULL;
     if (own(w, i, NULL) != DRA_OK) return NULL;
     memcpy(w->at[i].own, mapped, w->at[i].bytes);
     return w->at[i].own;
@@ -140,8 +183,11 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int i = 0; i < w->n && st == DRA_OK; i++)
-        st = dra_reader_bind(r, dra_specs_at(w->specs, i)->name, w->at[i].data, w->at[i].bytes,
-                             err);
+    for (int i = 0; i < w->n && st == DRA_OK; i++) {
+        dra_dtype    dtype;
+        const void  *data = dra_weights_stored(w, i, &dtype);
+        const size_t bytes = w->at[i].bytes / sizeof(dra_real) * dra_dtype_bytes(dtype);
+        st = dra_reader_bind_as(r, dra_specs_at(w->specs, i)->name, dtype, data, bytes, err);
+    }
     return st;
 }

@@ -51,8 +51,10 @@ static void build_lesson(dra_graph *g, const void *self, const dra_module_call *
     const dra_shape        each = DRA_SHAPE(call->tokens.B, call->tokens.T);
     const dra_value        ids = dra_input(g, "ids", DRA_I32, each);
     const dra_value        targets = dra_input(g, "targets", DRA_I32, each);
-    const dra_model_result r = dra_model_build(g, l->config.model, call, ids, l->config.recompute,
-                                               state_out);
+    dra_module_call        learning = *call;
+    learning.learning = true;
+    const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
+                                               l->config.recompute, state_out);
     const dra_cross_entropy_config c = {
         .ignore = -1, .use_ignore = true, .smoothing = l->config.smoothing};
     dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/shape.h"
 #include "sequence/module.h"
 
 typedef struct running { /* a program with its buffers */
@@ -21,25 +22,36 @@ struct dra_reader {
     size_t        n;
     running      *last;   /* of the last read */
     dra_named    *params; /* in the order of the specs */
+    dra_dtype    *dtypes; /* of them */
     dra_real    **own;    /* values of parameters that the reader made itself */
     dra_shape    *key;
     dra_extents   extents;
     dra_arena     arena;
+    bool          unguarded;
+    int64_t       guarded; /* numbers of states changed so far */
 };
 
-/* ---- programs: keyed by (B, T, marked) and the rows of each state ---------------------------- */
+/* ---- programs: keyed by (B, T, options) and the rows of each state --------------------------- */
+
+enum { MARKED = 1, SKIPS = 2, GUARD = 4 }; /* options */
 
 static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 {
-    const dra_module *m = user;
+    const dra_reader *r = user;
+    const dra_module *m = &r->module;
     const int         n = dra_specs_count(m->state);
     int64_t          *rows = calloc((size_t)n + 1, sizeof *rows);
     dra_value        *state = calloc(2 * (size_t)n + 1, sizeof *state);
     char              name[DRA_NAME_TEXT];
     if (rows && state) {
         for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0];
-        const dra_module_shape shape = {
-            .B = key[0].dim[0], .T = key[0].dim[1], .marked = key[0].dim[2] != 0, .rows = rows};
+        const dra_module_shape shape = {.B = key[0].dim[0],
+                                        .T = key[0].dim[1],
+                                        .marked = key[0].dim[2] & MARKED,
+                                        .skips = key[0].dim[2] & SKIPS,
+                                        .guard = key[0].dim[2] & GUARD,
+                                        .rows = rows,
+                                        .dtypes = r->dtypes};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
@@ -59,10 +71,12 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->module = *module;
     r->params = calloc(n_param + 1, sizeof *r->params);
+    r->dtypes = calloc(n_param + 1, sizeof *r->dtypes);
     r->own = calloc(n_param + 1, sizeof *r->own);
     r->key = calloc(n_state + 2, sizeof *r->key);
-    dra_status st = r->params && r->own && r->key
-                        ? dra_programs_create(device, build, &r->module, &r->programs, err)
+    for (size_t i = 0; r->dtypes && i < n_param; i++) r->dtypes[i] = DRA_REAL;
+    dra_status st = r->params && r->dtypes && r->own && r->key
+                        ? dra_programs_create(device, build, r, &r->programs, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     if (st == DRA_OK)
         *out = r;
@@ -81,6 +95,7 @@ void dra_reader_destroy(dra_reader *r)
     for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
     free(r->at);
     free(r->own);
+    free(r->dtypes);
     dra_programs_destroy(r->programs);
     free(r->params);
     free(r->key);
@@ -94,10 +109,33 @@ size_t dra_reader_programs(const dra_reader *r) { return dra_programs_count(r->p
 dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                            dra_error *err)
 {
+    return dra_reader_bind_as(r, name, DRA_REAL, data, bytes, err);
+}
+
+static dra_status choose_dtype(dra_reader *r, int i, dra_dtype dtype, dra_error *err)
+{
+    const dra_spec       *p = dra_specs_at(r->module.params, i);
+    const dra_dtype_info *t = dra_dtype_get(dtype);
+    if (r->dtypes[i] == dtype) return DRA_OK;
+    if (!t || !t->is_float || (dtype != DRA_REAL && !p->product))
+        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s", p->name,
+                        t ? t->name : "that");
+    if (r->n > 0)
+        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s was %s when it was read", p->name,
+                        dra_dtype_get(r->dtypes[i])->name);
+    r->dtypes[i] = dtype;
+    return DRA_OK;
+}
+
+dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_dtype dtype, const void *data,
+                              size_t bytes, dra_error *err)
+{
     const int i = dra_specs_find(r->module.params, name);
     if (i < 0) return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
+    const dra_status chosen = choose_dtype(r, i, dtype, err);
+    if (chosen != DRA_OK) return chosen;
     const size_t expected = (size_t)dra_shape_count(&dra_specs_at(r->module.params, i)->shape) *
-                            sizeof(dra_real);
+                            dra_dtype_bytes(dtype);
     if (bytes != expected)
         return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
                         name, bytes, expected);
@@ -224,9 +262,9 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
         return dra_fail(err, DRA_ERR_VALUE, "reader: %lld tokens, expected 1 or more",
                         (long long)T);
     for (int64_t i = 0; mark && i < s->B * T; i++)
-        if (mark[i] & ~(DRA_MARK_PAD | DRA_MARK_RESET))
+        if (mark[i] & ~(DRA_MARK_PAD | DRA_MARK_RESET | DRA_MARK_SKIP))
             return dra_fail(err, DRA_ERR_VALUE,
-                            "reader: mark of row %lld, token %lld is %d, expected 0 to 3",
+                            "reader: mark of row %lld, token %lld is %d, expected 0 to 7",
                             (long long)(i / T), (long long)(i % T), (int)mark[i]);
     for (int64_t b = 0; b < s->B; b++)
         if (s->tokens[b] > INT32_MAX - T)
@@ -242,7 +280,9 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     dra_status st = check(r, states, T, mark, err);
     if (st == DRA_OK) st = dra_states_reserve(states, T, err);
     if (st != DRA_OK) return st;
-    r->key[0] = DRA_SHAPE(states->B, T, mark != NULL);
+    const bool skips = dra_marks_any_skip(mark, states->B * T);
+    r->key[0] = DRA_SHAPE(states->B, T,
+                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD));
     for (int i = 0; i < dra_specs_count(states->specs); i++)
         r->key[i + 1] = DRA_SHAPE(states->at[i].rows);
     st = find_buffers(r, err);
@@ -252,9 +292,15 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     if (st == DRA_OK) st = bind_states(r, states, err);
     if (st == DRA_OK) st = bind_inputs(r, n, inputs, err);
     if (st == DRA_OK) st = dra_run(r->last->buffers, err);
-    if (st == DRA_OK) dra_states_advance(states, T, mark);
-    return st;
+    if (st != DRA_OK) return st;
+    dra_states_advance(states, T, mark);
+    const int32_t *guarded = dra_result(r->last->buffers, "guarded");
+    if (guarded && !r->unguarded) r->guarded += *guarded;
+    return DRA_OK;
 }
+
+void    dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
+int64_t dra_reader_guarded(const dra_reader *r) { return r->guarded; }
 
 const void *dra_reader_result(const dra_reader *r, const char *name)
 {

@@ -218,7 +218,7 @@ void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark)
             if (what & DRA_MARK_RESET) s->tokens[b] = 0, s->begin[b] = s->end[b];
             if (what & DRA_MARK_PAD) continue;
             s->tokens[b]++;
-            s->end[b]++;
+            s->end[b] += !(what & DRA_MARK_SKIP);
         }
 }
 

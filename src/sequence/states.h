@@ -51,12 +51,13 @@ void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_s
                         dra_tokens *out);
 
 typedef struct dra_extents { /* the numbers behind dra_tokens */
-    int32_t *mark, *pos, *prev, *last;
+    int32_t *mark, *writes, *pos, *prev, *last;
     struct {
         int64_t  limit;
         int32_t *at, *lo, *hi;
     } items[DRA_TOKEN_KINDS];
     int      n_items;
+    bool     skips; /* some tokens are skipped; may be set for a graph that was built for such */
     int32_t *memory;
     size_t   room;
     int64_t  B, T;
@@ -68,5 +69,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
 void       dra_extents_free(dra_extents *e);
 /* Binds them to the inputs that dra_tokens_declare() made. */
 dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, dra_error *err);
+/* Is any of n tokens marked DRA_MARK_SKIP? mark may be NULL. */
+bool dra_marks_any_skip(const int32_t *mark, int64_t n);
 
 #endif

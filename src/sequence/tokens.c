@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "base/shape.h"
 #include "graph/op.h"
 #include "sequence/states.h"
@@ -46,7 +47,11 @@ void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_s
         out->n_items = 0;
         return;
     }
-    if (shape->marked) out->mark = dra_input(g, "tokens.mark", DRA_I32, each);
+    if (shape->marked) out->mark = out->writes = dra_input(g, "tokens.mark", DRA_I32, each);
+    if (shape->marked && shape->skips) {
+        out->writes = dra_input(g, "tokens.writes", DRA_I32, each);
+        out->skip = dra_greater_equal(g, out->mark, dra_integer(g, DRA_MARK_SKIP));
+    }
     out->pos = dra_input(g, "tokens.pos", DRA_I32, each);
     out->prev = dra_input(g, "tokens.prev", DRA_I32, each);
     out->last = dra_input(g, "tokens.last", DRA_I32, DRA_SHAPE(shape->B, 1));
@@ -106,7 +111,7 @@ dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y
 static bool reserve(dra_extents *e, int64_t B, int64_t T)
 {
     const size_t each = (size_t)(B * T);
-    const size_t need = each * (3 + 3 * (size_t)e->n_items) + (size_t)B;
+    const size_t need = each * (4 + 3 * (size_t)e->n_items) + (size_t)B;
     if (need > e->room) {
         int32_t *memory = realloc(e->memory, need * sizeof *memory);
         if (!memory) return false;
@@ -116,36 +121,38 @@ static bool reserve(dra_extents *e, int64_t B, int64_t T)
     int32_t *next = e->memory;
     e->B = B, e->T = T;
     e->mark = next, e->pos = next + each, e->prev = next + 2 * each;
-    next += 3 * each;
+    e->writes = next + 3 * each;
+    next += 4 * each;
     for (int i = 0; i < e->n_items; i++, next += 3 * each)
         e->items[i].at = next, e->items[i].lo = next + each, e->items[i].hi = next + 2 * each;
     e->last = next;
     return true;
 }
 
-/* Tokens of one row: `base` by kind of items. */
+/* Tokens of one row: `base` by kind of items. A skipped one sees what was written before it. */
 static void fill_row(dra_extents *e, int64_t b, const int32_t *mark, int64_t tokens, int64_t begin,
                      int64_t end, const int64_t *base)
 {
     int32_t prev = 0;
     for (int64_t t = 0, i = b * e->T; t < e->T; t++, i++) {
         const int32_t what = mark ? mark[i] : 0;
-        const bool    pad = what & DRA_MARK_PAD;
+        const bool    pad = what & DRA_MARK_PAD, write = !pad && !(what & DRA_MARK_SKIP);
         if (what & DRA_MARK_RESET) begin = end, tokens = 0, prev = -1;
-        e->mark[i] = what;
-        e->pos[i] = (int32_t)tokens;
+        e->mark[i] = pad ? what & ~DRA_MARK_SKIP : what;
+        e->writes[i] = (what & DRA_MARK_RESET) | (write ? 0 : DRA_MARK_PAD);
+        e->pos[i] = pad ? 0 : (int32_t)tokens; /* there may be no further one */
         e->prev[i] = pad ? -1 : prev;
         for (int k = 0; k < e->n_items; k++) {
-            const int64_t hi = end + 1, limit = e->items[k].limit;
+            const int64_t hi = end + write, limit = e->items[k].limit;
             const int64_t lo = limit ? dra_imax(begin, hi - limit) : begin;
-            e->items[k].at[i] = pad ? -1 : (int32_t)(end - base[k]);
+            e->items[k].at[i] = write ? (int32_t)(end - base[k]) : -1;
             e->items[k].lo[i] = pad ? 0 : (int32_t)(lo - base[k]);
             e->items[k].hi[i] = pad ? 0 : (int32_t)(hi - base[k]);
         }
         if (pad) continue;
         prev = (int32_t)t + 1;
         tokens++;
-        end++;
+        end += write;
     }
     e->last[b] = prev;
 }
@@ -165,6 +172,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
 {
     int64_t limit[DRA_TOKEN_KINDS], base[DRA_TOKEN_KINDS];
     e->n_items = limits(specs, limit);
+    e->skips = dra_marks_any_skip(mark, B * T);
     for (int k = 0; k < e->n_items; k++) e->items[k].limit = limit[k];
     if (e->n_items < 0 || !reserve(e, B, T))
         return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory for B %lld, T %lld",
@@ -188,6 +196,8 @@ dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, d
     char         name[48];
     dra_status   st = DRA_OK;
     if (marked) st = dra_bind(b, "tokens.mark", e->mark, bytes, err);
+    if (marked && e->skips && st == DRA_OK)
+        st = dra_bind(b, "tokens.writes", e->writes, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "tokens.pos", e->pos, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "tokens.prev", e->prev, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "tokens.last", e->last, (size_t)e->B * sizeof(int32_t), err);
@@ -198,4 +208,31 @@ dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, d
         if (st == DRA_OK) st = dra_bind(b, name_of(name, "hi", limit), e->items[i].hi, bytes, err);
     }
     return st;
+}
+
+/* ---- state dropout --------------------------------------------------------------------------- */
+
+bool dra_marks_any_skip(const int32_t *mark, int64_t n)
+{
+    for (int64_t i = 0; mark && i < n; i++)
+        if (mark[i] & DRA_MARK_SKIP) return true;
+    return false;
+}
+
+void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed, int64_t step,
+                    int64_t row, const int64_t *pos)
+{
+    const uint64_t path = 0x736b6970; /* "skip": apart from all other numbers of this step */
+    const int32_t  words[4] = {(int32_t)seed, (int32_t)(seed >> 32), (int32_t)step,
+                               (int32_t)(step >> 32)};
+    const uint64_t key = dra_philox_key(words, path);
+    for (int64_t i = 0; i < B * T; i++) {
+        const uint64_t r = (uint64_t)(row + i / T), t = (uint64_t)((pos ? pos[i / T] : 0) + i % T);
+        const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)r,
+                                     (uint32_t)(r >> 32)};
+        uint32_t       bits[4];
+        if (mark[i] & DRA_MARK_PAD) continue;
+        dra_philox(counter, key, bits);
+        if (((double)bits[0] + 0.5) * 0x1p-32 < p) mark[i] |= DRA_MARK_SKIP;
+    }
 }

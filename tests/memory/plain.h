@@ -182,21 +182,129 @@ static inline void plain_gru(const plain *p)
     free(v), free(h);
 }
 
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+/* m = gamma m + (1 - gamma) x for each head, after each token, (T, H D). */
+static inline double *plain_means(const plain *p, const double *beta, const double *x)
+{
+    const int64_t D = p->D, W = p->H * D;
+    double       *m = plain_zeros(p->T * W);
+    for (int64_t i = 0; i < p->T * W; i++) {
+        const double b = beta[i % W / D], before = i < W ? 0 : m[i - W];
+        m[i] = plain_sigmoid(b) * before + plain_sigmoid(-b) * x[i];
+    }
+    return m;
+}
+
+/* What one slot for each head holds of the stream x: cells, or the tokens themselves. */
+static inline double *plain_slot(const plain *p, const char *s, const double *x)
+{
+    return plain_param(p, "k_W_ih") ? plain_states(p, s, x)
+                                    : plain_means(p, plain_param(p, "beta"), x);
+}
+
+/* DRA-Slot: alpha_t = softmax(q_t H_K^T / sqrt(D)) over the slots of all heads, y_t = alpha_t H_V.
+ * The heads of a token are the items of each query. */
+static inline void plain_dra_slot(const plain *p)
+{
+    const int64_t D = p->D, H = p->H, W = H * D;
+    double       *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
+    double       *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(p->T * W);
+    double       *K = plain_slot(p, "k", k), *V = plain_slot(p, "v", v);
+    plain         one = *p;
+    one.H = 1;
+    for (int64_t i = 0; i < p->T * H; i++)
+        plain_attend(&one, q + i * D, H, K + i / H * W, V + i / H * W, y + i * D);
+    plain_output(p, y);
+    free(q), free(k), free(v), free(y), free(K), free(V);
+}
+
+/* Pooled, one softmax over the heads: logits_h = q_h.K_h / sqrt(D), y_t = sum_h alpha_h V_h. */
+static inline void plain_dra_pooled(const plain *p)
+{
+    const int64_t D = p->D, H = p->H, W = H * D;
+    double       *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
+    double       *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(p->T * D);
+    double       *K = plain_slot(p, "k", k), *V = plain_slot(p, "v", v);
+    for (int64_t t = 0; t < p->T; t++) {
+        double sum = 0;
+        for (int64_t h = 0; h < H; h++) {
+            double logit = 0;
+            for (int64_t i = t * W + h * D; i < t * W + h * D + D; i++) logit += q[i] * K[i];
+            const double a = exp(logit / sqrt((double)D));
+            sum += a;
+            for (int64_t e = 0; e < D; e++) y[t * D + e] += a * V[t * W + h * D + e];
+        }
+        for (int64_t e = 0; e < D; e++) y[t * D + e] /= sum;
+    }
+    plain_linear(p->T, D, p->C, plain_param(p, "W_o"), plain_param(p, "b_o"), y, p->y);
+    free(q), free(k), free(v), free(y), free(K), free(V);
+}
+
+/* ---- sums over all pairs of tokens ----------------------------------------------------------- */
+
+/* The weight of a key to a query, D numbers each, so many steps later. */
+typedef double (*plain_weight)(const plain *p, int64_t h, const double *q, const double *k,
+                               int64_t later);
+
+/* y_t = sum_{j <= t} a_tj v_j, over sum_j a_tj + eps if normalised: O(T^2). */
+static inline void plain_pairs(const plain *p, plain_weight weight, bool normalised)
+{
+    const int64_t D = p->D, W = p->H * D;
+    double       *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
+    double       *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(p->T * W);
+    for (int64_t i = 0; i < p->T * p->H; i++) {
+        const int64_t t = i / p->H, h = i % p->H;
+        double        sum = 1e-6;
+        for (int64_t j = 0; j <= t; j++) {
+            const double a = weight(p, h, q + i * D, k + j * W + h * D, t - j);
+            sum += a;
+            for (int64_t e = 0; e < D; e++) y[i * D + e] += a * v[j * W + h * D + e];
+        }
+        for (int64_t e = 0; normalised && e < D; e++) y[i * D + e] /= sum;
+    }
+    plain_output(p, y);
+    free(q), free(k), free(v), free(y);
+}
+
+static inline double plain_elu1(double x) { return x > 0 ? x + 1 : exp(x); }
+
+static inline double plain_feature_weight(const plain *p, int64_t h, const double *q,
+                                          const double *k, int64_t later)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < p->D; d++) sum += plain_elu1(q[d]) * plain_elu1(k[d]);
+    return sum;
+}
+
+/* Linear attention: a_tj = f(q_t).f(k_j), f(x) = elu(x) + 1. */
+static inline void plain_linear_attention(const plain *p)
+{
+    plain_pairs(p, plain_feature_weight, true);
+}
+
+static inline double plain_retention_weight(const plain *p, int64_t h, const double *q,
+                                            const double *k, int64_t later)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < p->D; d++) sum += q[d] * k[d];
+    return sum * pow(plain_sigmoid(plain_param(p, "beta")[h]), (double)later);
+}
+
+/* Retention: a_tj = gamma^(t-j) q_t.k_j. */
+static inline void plain_retention(const plain *p)
+{
+    plain_pairs(p, plain_retention_weight, false);
+}
+
 /* ---- running means --------------------------------------------------------------------------- */
 
 /* m = gamma m + (1 - gamma) v for each head; the memory is the output. Here and above 1 - gamma is
  * sigmoid(-beta): a difference would keep 12 digits of it at a half-life of 2^14. */
 static inline void plain_ema(const plain *p)
 {
-    const int64_t D = p->D, W = p->H * D;
-    const double *beta = plain_param(p, "beta_v");
-    double       *v = plain_project(p, "W_v", "b_v"), *m = plain_zeros(W);
-    for (int64_t t = 0; t < p->T; t++)
-        for (int64_t i = 0; i < W; i++) {
-            const double gamma = plain_sigmoid(beta[i / D]), rate = plain_sigmoid(-beta[i / D]);
-            v[t * W + i] = m[i] = gamma * m[i] + rate * v[t * W + i];
-        }
-    plain_output(p, v);
+    double *v = plain_project(p, "W_v", "b_v"), *m = plain_means(p, plain_param(p, "beta_v"), v);
+    plain_output(p, m);
     free(v), free(m);
 }
 

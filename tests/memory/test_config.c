@@ -143,6 +143,9 @@ static const bad sizes[] = {
     {{SIZES, .a = {"moment", .features = 5}}, 0, "moment: features is 5, which only favor has"},
     {{SIZES, .a = {"slots", .tau = -1}}, 0, "slots: tau is -1, which only routed gates have"},
     {{SIZES, .a = {"slots", .slots = 2, .tau = -1}}, 0, "slots: tau is -1, expected 0 or more"},
+    {{SIZES, .key_std = -0.5}, 0, "mixer: key_std is -0.5, expected 0 or more"},
+    {{SIZES, .key_std = INFINITY}, 0, "mixer: key_std is inf, expected 0 or more"},
+    {{SIZES, .key_std = NAN}, 0, "mixer: key_std is nan, expected 0 or more"},
     {{SIZES, .a = {"ema", .joined = true, .dim = -1}}, 0, "ema: dim is -1, expected 0 to 1048576"},
     {{SIZES, .a = {"ema", .dim = 4}}, 0, "ema: dim is 4, which only a joined state has"},
     {{SIZES, .blend = DRA_BLEND_LEARNED, .b = {"gru", .dim = 4}},
@@ -243,6 +246,51 @@ static const bad choices[] = {
      0,
      "mixer: rotary needs a retrieval over time, found formula"},
 };
+
+/* ---- the stability kit and what is shown ----------------------------------------------------- */
+
+#define WATCH(kind) .watch = 1u << DRA_WATCH_##kind
+
+static const bad kit[] = {
+    {{SIZES, .a = {"moment", .norm = true}},
+     0,
+     "moment: norm is for items and slots, but retrieval is formula"},
+    {{SIZES, .a = {"wkv", .norm = true}},
+     0,
+     "wkv: norm is for items and slots, but retrieval is formula"},
+    {{SIZES, .a = {"gru", .recurrent = (dra_recurrent_kind)3}},
+     0,
+     "gru: recurrent is 3, expected 0 to 2"},
+    {{SIZES, .a = {"ema", .recurrent = DRA_RECURRENT_SPECTRAL}},
+     0,
+     "ema: recurrent is set, which this memory does not have"},
+    {{SIZES, .a = {"slots", .slots = 2, .recurrent = DRA_RECURRENT_WEIGHT}},
+     0,
+     "slots: recurrent is 2, but only candidate gru has recurrent matrices"},
+    {{SIZES, .a = {"gru"}, .watch = 64}, 0, "mixer: watch is 0x40, expected bits below 0x40"},
+    {{SIZES, WATCH(DRIFT)}, 0, "mixer: watch asks for drift, which append does not have"},
+    {{SIZES, WATCH(SIZE)}, 0, "mixer: watch asks for size, which append does not have"},
+    {{SIZES, WATCH(BUDGET), .a = {"moment", .decay = DRA_DECAY_DATA}},
+     0,
+     "mixer: watch asks for budget, which moment does not have"},
+    {{SIZES, WATCH(DIVERSITY), .a = {"wkv"}},
+     0,
+     "mixer: watch asks for diversity, which wkv does not have"},
+    {{SIZES, WATCH(ENTROPY), .a = {"ema", .retrieval = "slots-own"}},
+     0,
+     "mixer: watch asks for entropy, which ema does not have"},
+    {{SIZES, WATCH(SPECTRAL), .a = {"slots"}, .blend = DRA_BLEND_LEARNED, .b = {"ema"}},
+     0,
+     "mixer: watch asks for spectral, which slots with ema does not have"},
+    {{SIZES, .maps = true, .a = {"delta"}},
+     0,
+     "mixer: maps are of attention and slots, but retrieval is formula"},
+    {{SIZES, .maps = true, .a = {"gru", .retrieval = "none"}},
+     0,
+     "mixer: maps are of attention and slots, but retrieval is none"},
+};
+
+static void refuses_what_is_not_there(void **state) { expect_all_refused(COUNT(kit), kit); }
 
 static void refuses_wrong_choices(void **state) { expect_all_refused(COUNT(choices), choices); }
 
@@ -356,6 +404,7 @@ int main(void)
         cmocka_unit_test(refuses_wrong_sizes),         cmocka_unit_test(refuses_wrong_choices),
         cmocka_unit_test(refuses_sizes_beyond_memory), cmocka_unit_test(refuses_wrong_gammas),
         cmocka_unit_test(refuses_wrong_sums),          cmocka_unit_test(refuses_incomplete_tables),
+        cmocka_unit_test(refuses_what_is_not_there),
     };
     return check_main("config", NULL, 0, tests, COUNT(tests));
 }

@@ -172,6 +172,82 @@ static void wkv_is_its_sums(void **state)
     expect_loops(&(dra_mixer_config){SIZES, .a = {"wkv"}}, plain_wkv, AS_DRAWN);
 }
 
+/* ---- slots, and sums over all pairs ---------------------------------------------------------- */
+
+static void slots_are_DRA_Slot(void **state)
+{
+    dra_mixer_config c = {SIZES, .bias = true, .a = {"slots", .retrieval = "slots-all"}};
+    expect_loops(&c, plain_dra_slot, 0.9);
+    c.a.candidate = DRA_CANDIDATE_GRU;
+    expect_loops(&c, plain_dra_slot, 0.9);
+}
+
+static void pooled_slots_are_pooled_DRA(void **state)
+{
+    dra_mixer_config c = {SIZES, .bias = true, .a = {"slots", .retrieval = "pooled"}};
+    expect_loops(&c, plain_dra_pooled, 0.9);
+    c.a.candidate = DRA_CANDIDATE_GRU;
+    expect_loops(&c, plain_dra_pooled, 0.9);
+}
+
+static void moment_is_linear_attention(void **state)
+{
+    expect_loops(&(dra_mixer_config){SIZES, .a = {"moment"}}, plain_linear_attention, AS_DRAWN);
+}
+
+static void moment_is_retention(void **state)
+{
+    const dra_mixer_config c = {SIZES, .a = {"moment", .phi = DRA_PHI_IDENTITY,
+                                             .head_norm = DRA_OFF, .decay = DRA_DECAY_FIXED}};
+    expect_loops(&c, plain_retention, AS_DRAWN);
+    expect_loops(&c, plain_retention, 0.5);
+}
+
+/* ---- wkv's states ---------------------------------------------------------------------------- */
+
+/* One channel by its recurrence: a' = e^w a + e^k v, b' = e^w b + e^k, held as A e^p and B e^p. */
+static void rwkv_states(const double *k, const double *v, double w, int64_t step, double *A,
+                        double *B_, double *p)
+{
+    *A = *B_ = 0, *p = -1e30;
+    for (int64_t t = 0; t < T; t++) {
+        const double q = fmax(*p + w, k[t * step]), e1 = exp(*p + w - q), e2 = exp(k[t * step] - q);
+        *A = e1 * *A + e2 * v[t * step];
+        *B_ = e1 * *B_ + e2;
+        *p = q;
+    }
+}
+
+static void wkv_holds_what_RWKV_holds(void **state)
+{
+    static const char *const names[] = {"A", "B", "p"};
+    const dra_mixer_config   c = {SIZES, .a = {"wkv"}};
+    subject                  s = open_subject(&c, B, T);
+    plain                    p = open_plain(&s, &c);
+    outcome                  out;
+    dra_error                err = {0};
+    double                   x[T * C], expected[3][C];
+    run(&s, &out);
+    for (int64_t b = 0; b < B; b++) {
+        for (int i = 0; i < T * C; i++) x[i] = (double)s.x[b * T * C + i];
+        p.x = x;
+        double *k = plain_project(&p, "W_k", "b_k"), *v = plain_project(&p, "W_v", "b_v");
+        for (int i = 0; i < C; i++)
+            rwkv_states(k + i, v + i, -exp(plain_param(&p, "time_decay")[i]), C, &expected[0][i],
+                        &expected[1][i], &expected[2][i]);
+        for (int i = 0; i < 3; i++) {
+            dra_real  found[C];
+            const int at = dra_specs_find(s.t.module->state, names[i]);
+            expect_ok(dra_states_read(out.final, at, b, found, C, &err), &err);
+            expect_close(names[i], C, found, expected[i], 0, EQUAL);
+        }
+        free(k), free(v);
+    }
+    close_plain(&s, &p);
+    outcome_free(&s.t, &out);
+    close_subject(&s);
+}
+
 /* ---- wkv's first maximum --------------------------------------------------------------------- */
 
 /* Anything far below every key means nothing: the first token leaves no trace of it. */
@@ -257,6 +333,11 @@ int main(void)
         cmocka_unit_test(gru_joint_is_ADR_for_heads),
         cmocka_unit_test(ema_is_a_running_mean),
         cmocka_unit_test(wkv_is_its_sums),
+        cmocka_unit_test(slots_are_DRA_Slot),
+        cmocka_unit_test(pooled_slots_are_pooled_DRA),
+        cmocka_unit_test(moment_is_linear_attention),
+        cmocka_unit_test(moment_is_retention),
+        cmocka_unit_test(wkv_holds_what_RWKV_holds),
         cmocka_unit_test(wkv_starts_from_nothing),
         cmocka_unit_test(ema_remembers_for_long),
         cmocka_unit_test(gru_remembers_for_long),

@@ -5,7 +5,8 @@
     layer = mixer.layer(B, T, fresh=True)             # the module as a graph
     (dx,) = layer.g.gradient([layer.y], [dy], [layer.x])
 """
-from ctypes import POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_void_p
+from ctypes import (POINTER, byref, c_bool, c_char_p, c_double, c_int, c_int64, c_uint32,
+                    c_void_p)
 from types import SimpleNamespace
 
 import numpy
@@ -16,18 +17,21 @@ Gamma = struct("Gamma", per=c_int, start=c_int, value=c_double, ranged=c_bool, r
                depth=c_double * 2, layer=c_int, layers=c_int, learn=c_int, share=c_bool)
 Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, window=c_int64,
                 gamma=Gamma, joined=c_bool, dim=c_int64, head_norm=c_int, joint=c_int,
-                steps=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool, phi=c_int,
-                features=c_int64, normalise=c_int, decay=c_int, slots=c_int64, gate=c_int,
-                candidate=c_int, tau=c_double, tau_learned=c_bool, slot_decay=c_bool, pi=c_bool)
+                steps=c_bool, norm=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool,
+                recurrent=c_int, phi=c_int, features=c_int64, normalise=c_int, decay=c_int,
+                slots=c_int64, gate=c_int, candidate=c_int, tau=c_double, tau_learned=c_bool,
+                slot_decay=c_bool, pi=c_bool)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
-                bias=c_bool, shift=c_int, qk_norm=c_bool, rotary=c_bool, a=Memory, blend=c_int,
-                blend_value=c_double, b=Memory, norm=c_int, residual=c_int, memory_residual=c_bool,
-                project=c_bool)
+                bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool, a=Memory,
+                blend=c_int, blend_value=c_double, b=Memory, norm=c_int, residual=c_int,
+                memory_residual=c_bool, project=c_bool, key_std=c_double, watch=c_uint32,
+                maps=c_bool)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
-              frozen=c_bool, items=c_bool, limit=c_int64)
+              frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
+              maximum=c_bool)
 Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p)
 ModuleShape = struct("ModuleShape", B=c_int64, T=c_int64, marked=c_bool, fresh=c_bool,
-                     rows=POINTER(c_int64))
+                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool)
 
 FUNCTIONS = {
     "mixer_module": (POINTER(Module), []), "mixer_destroy": (None, []),

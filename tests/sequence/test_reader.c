@@ -36,10 +36,10 @@ static void refuses_wrong_tokens(void **state)
     expect_reading(&r, s, 0, NULL, 1, &in, DRA_ERR_VALUE, "reader: 0 tokens, expected 1 or more");
     assert_null(dra_reader_result(r.reader, "y"));
     expect_reading(&r, s, -5, NULL, 1, &in, DRA_ERR_VALUE, "reader: -5 tokens, expected 1 or more");
-    expect_reading(&r, s, 3, (int32_t[]){0, 1, 2, 3, 4, 0}, 1, &in, DRA_ERR_VALUE,
-                   "reader: mark of row 1, token 1 is 4, expected 0 to 3");
+    expect_reading(&r, s, 3, (int32_t[]){0, 1, 6, 3, 8, 0}, 1, &in, DRA_ERR_VALUE,
+                   "reader: mark of row 1, token 1 is 8, expected 0 to 7");
     expect_reading(&r, s, 3, (int32_t[]){0, 0, -1, 0, 0, 0}, 1, &in, DRA_ERR_VALUE,
-                   "reader: mark of row 0, token 2 is -1, expected 0 to 3");
+                   "reader: mark of row 0, token 2 is -1, expected 0 to 7");
     char text[96];
     snprintf(text, sizeof text, "bind: 'x' has %zu bytes, expected %zu", sizeof x - 4, sizeof x);
     expect_reading(&r, s, 3, NULL, 1, &shorter, DRA_ERR_SHAPE, text);

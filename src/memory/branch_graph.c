@@ -1,0 +1,268 @@
+/* One memory with its retrieval inside a mixer: tensors declared, the graph of remembering and
+ * retrieving built. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* Behind the memory's own: gains of recurrent matrices, maps of a joined state, those of slots,
+ * gains of items, gains of the head norm. */
+
+static bool has_maps(const dra_branch *b) { return b->config.joined && b->config.dim > 0; }
+
+static void declare_maps(const dra_branch *b, dra_specs *params)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           R = s->stream[0].width, W = s->D + s->E;
+    const struct {
+        const char *name;
+        int64_t     out, in;
+    } maps[] = {{"join", R, W}, {"kappa", s->D, R}, {"nu", s->E, R}};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        dra_specs_add(params, b->prefix,
+                      &(dra_spec){.name = maps[i].name,
+                                  .shape = DRA_SHAPE(s->H, maps[i].out, maps[i].in),
+                                  .fill = DRA_FILL_NORMAL,
+                                  .number = 1 / sqrt((double)maps[i].in)});
+}
+
+/* Starts as the identity. */
+static void declare_pi(const dra_branch *b, const char *name, int64_t W, dra_specs *params)
+{
+    double *eye = calloc((size_t)(W * W) + 1, sizeof *eye);
+    for (int64_t i = 0; eye && i < W; i++) eye[i * W + i] = 1;
+    dra_specs_add(params, b->prefix,
+                  &(dra_spec){name, DRA_SHAPE(W, W), DRA_FILL_VALUES, .values = eye});
+    free(eye);
+}
+
+static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_specs *params)
+{
+    dra_specs_add(params, b->prefix, &(dra_spec){name, DRA_SHAPE(n), .number = 1});
+}
+
+void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           all = (b->retrieval->pooled ? 1 : s->H) * s->E;
+    b->own = params;
+    b->specs = state;
+    b->params = dra_specs_count(params);
+    b->states = dra_specs_count(state);
+    b->memory->declare(s, b->prefix, params, state);
+    b->n_params = dra_specs_count(params) - b->params;
+    b->n_states = dra_specs_count(state) - b->states;
+    b->reads = dra_specs_count(state);
+    if (b->retrieval->declare) b->retrieval->declare(s, b->prefix, state);
+    dra_recurrent_declare(b, params);
+    if (has_maps(b)) declare_maps(b, params);
+    if (b->config.pi) declare_pi(b, "pi_k", s->D, params);
+    if (b->config.pi) declare_pi(b, "pi_v", s->E, params);
+    if (b->config.norm) declare_ones(b, "gain_mk", s->D, params);
+    if (b->config.norm) declare_ones(b, "gain_mv", s->E, params);
+    if (b->config.head_norm != DRA_ON) return;
+    declare_ones(b, "hn_g", all, params);
+    dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", DRA_SHAPE(all)});
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+typedef struct building {
+    dra_graph             *g;
+    const dra_branch      *b;
+    const dra_module_call *call;
+    const dra_value       *qkv;
+} building;
+
+/* A parameter that stands behind the memory's own. */
+static dra_value param(const building *u, const char *name)
+{
+    const dra_branch *b = u->b;
+    const size_t      prefix = strlen(b->prefix);
+    for (int i = b->params + b->n_params; i < dra_specs_count(b->own); i++) {
+        const char *found = dra_specs_at(b->own, i)->name;
+        if (strncmp(found, b->prefix, prefix) == 0 && strcmp(found + prefix, name) == 0)
+            return u->call->param[i];
+    }
+    return (dra_value){0};
+}
+
+dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w)
+{
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const dra_shape s = dra_shape_of(g, x), m = dra_shape_of(g, w);
+    dra_shape       out = s;
+    const int64_t   B = s.dim[0], T = s.rank > 3 ? s.dim[1] : 1, S = s.rank > 4 ? s.dim[3] : 1;
+    out.dim[s.rank - 1] = m.dim[1];
+    x = dra_transpose(g, dra_reshape(g, x, DRA_SHAPE(B, T, m.dim[0], S * m.dim[2])), 1, 2);
+    x = dra_reshape(g, x, DRA_SHAPE(B, m.dim[0], T * S, m.dim[2]));
+    dra_value y = dra_matmul(g, x, dra_transpose(g, w, 1, 2));
+    y = dra_reshape(g, y, DRA_SHAPE(B, m.dim[0], T, S * m.dim[1]));
+    return dra_reshape(g, dra_transpose(g, y, 1, 2), out);
+}
+
+dra_value dra_branch_start(dra_graph *g, const dra_branch *b, int i, int64_t B, dra_value state)
+{
+    const dra_spec *p = dra_branch_state(b, i);
+    dra_shape       start = p->shape;
+    for (int32_t k = start.rank++; k > 0; k--) start.dim[k] = start.dim[k - 1];
+    start.dim[0] = B;
+    return state.id ? state : dra_broadcast(g, dra_number(g, p->number), start);
+}
+
+/* What the memory is fed: keys and values, or both as one stream. */
+static void feed(const building *u, dra_value x[2])
+{
+    x[0] = u->qkv[1];
+    x[1] = u->qkv[2];
+    if (!u->b->config.joined) return;
+    x[0] = dra_concat(u->g, 2, u->qkv + 1, -1);
+    if (has_maps(u->b)) x[0] = dra_head_linear(u->g, x[0], param(u, "join"));
+}
+
+/* Keys and values of the items of one stream. */
+static void split(const building *u, dra_value item[2])
+{
+    const dra_memory_sizes *s = &u->b->sizes;
+    const dra_value         m = item[0];
+    if (!u->b->config.joined) return;
+    if (has_maps(u->b)) {
+        item[0] = dra_head_linear(u->g, m, param(u, "kappa"));
+        item[1] = dra_head_linear(u->g, m, param(u, "nu"));
+    } else {
+        item[0] = dra_slice(u->g, m, -1, 0, s->D);
+        item[1] = dra_slice(u->g, m, -1, s->D, s->E);
+    }
+}
+
+static dra_value norm_heads(const building *u, dra_value y)
+{
+    dra_graph *g = u->g;
+    if (u->b->config.head_norm != DRA_ON || dra_graph_failed(g)) return y;
+    const dra_shape heads = dra_shape_of(g, y);
+    y = dra_reshape(g, y, DRA_SHAPE(heads.dim[0], heads.dim[1], heads.dim[2] * heads.dim[3]));
+    y = dra_group_norm(g, y, heads.dim[2], param(u, "hn_g"), param(u, "hn_b"), 1e-5);
+    return dra_reshape(g, y, heads);
+}
+
+/* The value side of the memory after each token, (B, T, H, E): the mean over slots. */
+static dra_value value_side(dra_graph *g, dra_value item)
+{
+    if (dra_graph_failed(g) || !item.id || dra_shape_of(g, item).rank < 5) return item;
+    const int64_t S = dra_shape_of(g, item).dim[3];
+    return dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
+}
+
+static bool fuses(const building *u)
+{
+    const dra_memory *m = u->b->memory;
+    if (!m->chunk || u->b->config.steps || (m->fuses && !m->fuses(&u->b->sizes))) return false;
+    if (u->call->tokens.skip.id && !(m->options & DRA_CHUNK_SKIPS)) return false;
+    return !dra_watches_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
+}
+
+/* Reads what the memory made: its items, normed where that is wanted. */
+static void retrieve(const building *u, bool rotary, const dra_memory_call *c, dra_memory_result *r,
+                     dra_value *state_out, dra_branch_result *out)
+{
+    dra_graph          *g = u->g;
+    dra_value           scores = {0};
+    const dra_read_call read = {.sizes = &u->b->sizes,
+                                .tokens = &u->call->tokens,
+                                .rotary = rotary,
+                                .q = u->qkv[0],
+                                .k = u->qkv[1],
+                                .v = u->qkv[2],
+                                .key = r->item[0],
+                                .value = r->item[1],
+                                .slot_q = c->q,
+                                .pi_v = param(u, "pi_v"),
+                                .y = r->y,
+                                .lse = r->lse,
+                                .state = u->call->state + u->b->reads,
+                                .scores = u->b->maps ? &scores : NULL};
+    const bool          asks = u->b->retrieval->slots || !r->y.id;
+    out->y = norm_heads(u, asks ? u->b->retrieval->read(g, &read, state_out + u->b->reads) : r->y);
+    if (u->b->maps) out->map[DRA_SHOW_ATTENTION] = dra_map_attention(g, u->b, &read);
+}
+
+/* What was written where, and what it did to the state. */
+static void observe(const building *u, const dra_memory_call *c, const dra_memory_result *r,
+                    dra_branch_result *out)
+{
+    dra_graph        *g = u->g;
+    const dra_tokens *tokens = &u->call->tokens;
+    dra_watched       w = {.b = u->b,
+                           .tokens = tokens,
+                           .param = u->call->param + u->b->params,
+                           .used = c->param,
+                           .state = c->state,
+                           .state_out = r->state,
+                           .trail = r->trail};
+    if (!u->b->watch && !u->b->maps) return;
+    if (u->b->memory->writes) {
+        w.write = u->b->memory->writes(g, &u->b->sizes, c->param, c->code);
+        if (dra_graph_failed(g)) return;
+        const dra_shape s = dra_shape_of(g, w.write);
+        w.write = dra_broadcast(
+            g, w.write, DRA_SHAPE(tokens->B, tokens->T, s.dim[s.rank - 2], s.dim[s.rank - 1]));
+        w.write = dra_tokens_silence(g, tokens, dra_memory_written(g, c, w.write, 4));
+    }
+    dra_watch_branch(g, &w, out->watch);
+    if (!u->b->maps || !w.write.id) return;
+    out->map[DRA_SHOW_WRITE] = w.write;
+    out->map[DRA_SHOW_OCCUPANCY] = dra_map_occupancy(g, tokens, w.write);
+}
+
+/* `room` holds the parameters as they are used, then the trail. */
+static void remember(const building *u, dra_value x, bool rotary, dra_value *room,
+                     dra_value *state_out, dra_branch_result *out)
+{
+    const dra_branch *b = u->b;
+    dra_graph        *g = u->g;
+    const dra_tokens *tokens = &u->call->tokens;
+    dra_memory_result r = {.state = state_out + b->states,
+                           .trail = dra_watches_trail(b) ? room + b->n_params : NULL};
+    dra_memory_call   c = {.sizes = &b->sizes,
+                           .q = u->qkv[0],
+                           .param = room,
+                           .state = u->call->state + b->states,
+                           .mark = tokens->writes,
+                           .skip = tokens->skip,
+                           .reads = tokens->mark};
+    dra_recurrent_apply(g, b, u->call->param + b->params, room);
+    feed(u, c.x);
+    if (b->config.pi) /* q.(pi_k P) = (pi_k^T q).P */
+        c.q = dra_linear(g, c.q, dra_transpose(g, param(u, "pi_k"), 0, 1), (dra_value){0});
+    if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, x, c.code);
+    if (fuses(u))
+        b->memory->chunk(g, &c, &r);
+    else
+        dra_memory_scan(g, b, &c, &r);
+    if (!r.y.id) split(u, r.item);
+    out->memory = value_side(g, r.item[1]);
+    if (b->config.norm) {
+        r.item[0] = dra_rms_norm(g, r.item[0], param(u, "gain_mk"), 1e-6);
+        r.item[1] = dra_rms_norm(g, r.item[1], param(u, "gain_mv"), 1e-6);
+    }
+    retrieve(u, rotary, &c, &r, state_out, out);
+    observe(u, &c, &r, out);
+}
+
+dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
+                                   bool rotary, dra_value x, const dra_value qkv[3],
+                                   dra_value *state_out)
+{
+    const building    u = {g, b, call, qkv};
+    dra_branch_result out = {0};
+    dra_value        *room = calloc((size_t)(b->n_params + b->n_states) + 1, sizeof *room);
+    if (room)
+        remember(&u, x, rotary, room, state_out, &out);
+    else
+        dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
+    free(room);
+    return out;
+}

@@ -1,0 +1,513 @@
+/* Looking inside a mixer: its decays with their half-lives, and its kernel, the weight that a token
+ * n steps back has in what the memory holds now (value side, mean over a head's channels).
+ * A memory that is linear in its values holds sums of exponentials, so its kernel is
+ *   k(n) = sum_i a_i gamma_i^n + d [n = 0]
+ * For all others, and to check that formula, it is measured: one backward pass from the memory
+ * after the last token to the values of every token. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+static const double LN2 = 0.69314718055994530942;
+
+/* ---- a mixer with its values ----------------------------------------------------------------- */
+
+typedef struct look {
+    dra_mixer             *mixer; /* checks the config and knows the parameters */
+    const dra_specs       *specs;
+    const dra_real *const *params;
+    dra_mixer_config       config; /* with all widths */
+    int                    branches;
+    dra_branch             branch[2];
+} look;
+
+static dra_status open_look(look *l, const dra_mixer_config *config, const dra_real *const *params,
+                            dra_error *err)
+{
+    *l = (look){.params = params, .config = *config};
+    dra_status st = dra_mixer_create(config, &l->mixer, err);
+    if (st != DRA_OK) return st;
+    l->specs = dra_mixer_module(l->mixer)->params;
+    l->config.memory_residual = true; /* asks memories to show what they hold after each token */
+    if (!config->key_dim) l->config.key_dim = config->dim / config->heads;
+    if (!config->value_dim) l->config.value_dim = l->config.key_dim;
+    l->branches = config->blend == DRA_BLEND_NONE ? 1 : 2;
+    for (int i = 0; i < l->branches && st == DRA_OK; i++) {
+        st = dra_branch_open(&l->branch[i], &l->config, i ? &config->b : &config->a, err);
+        l->branch[i].prefix = l->branches == 1 ? "" : i ? "b." : "a.";
+    }
+    if (st != DRA_OK) dra_mixer_destroy(l->mixer);
+    return st;
+}
+
+static void close_look(look *l) { dra_mixer_destroy(l->mixer); }
+
+/* The number of a branch's parameter; -1: it has none of this name. */
+static int find(const look *l, const dra_branch *b, const char *name)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s%s", b->prefix, name);
+    return dra_specs_find(l->specs, text);
+}
+
+/* Its values, or NULL. */
+static const dra_real *values(const look *l, const dra_branch *b, const char *name)
+{
+    const int i = find(l, b, name);
+    return i < 0 ? NULL : l->params[i];
+}
+
+/* Those of name_v, or of name_m where keys and values are joined. */
+static const dra_real *stream_values(const look *l, const dra_branch *b, const char *name)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%s_%s", name, b->sizes.stream[b->sizes.streams - 1].name);
+    return values(l, b, text);
+}
+
+/* ---- gammas ---------------------------------------------------------------------------------- */
+
+/* ln(gamma) of what a parameter holds, never from a rounded gamma. */
+static double log_sigmoid(double beta)
+{
+    return beta < 0 ? beta - log1p(exp(beta)) : -log1p(exp(-beta));
+}
+
+static double log_by_data(double b) { return log_sigmoid(b) / 16; } /* at x = 0: the bias alone */
+static double log_wkv(double time_decay) { return -exp(time_decay); }
+
+typedef struct decay {
+    const char *param;
+    double (*log_gamma)(double);
+} decay;
+
+static const decay decays[] = {{"beta", log_sigmoid},       {"beta_k", log_sigmoid},
+                               {"beta_v", log_sigmoid},     {"ssm_beta_k", log_sigmoid},
+                               {"ssm_beta_v", log_sigmoid}, {"ssm_beta_m", log_sigmoid},
+                               {"b_decay", log_by_data},    {"time_decay", log_wkv}};
+
+/* Value i of (H), (H, units), (H, width) or (H, units, width); of wkv: (channels). */
+static dra_gamma_row gamma_row(const dra_branch *b, const decay *d, const dra_shape *shape,
+                               int64_t i, double value)
+{
+    const int32_t rank = shape->rank;
+    const bool    channels = rank == 3 || (rank == 2 && b->config.gamma.per == DRA_PER_CHANNEL);
+    const int64_t width = channels ? shape->dim[rank - 1] : 1;
+    const int64_t units = rank - channels == 2 ? shape->dim[1] : 1;
+    const double  log_gamma = d->log_gamma(value);
+    dra_gamma_row r = {.layer = b->config.gamma.layer,
+                       .memory = b->memory->name,
+                       .param = d->param,
+                       .head = i / width / units,
+                       .unit = i / width % units,
+                       .channel = channels ? i % width : -1,
+                       .gamma = exp(log_gamma),
+                       .half_life = -LN2 / log_gamma,
+                       .by_data = d->log_gamma == log_by_data};
+    if (d->log_gamma == log_wkv) r.head = r.unit = -1, r.channel = i;
+    return r;
+}
+
+dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,
+                            size_t size, dra_gamma_row *rows, size_t *count, dra_error *err)
+{
+    look             l;
+    const dra_status st = open_look(&l, config, params, err);
+    *count = 0;
+    if (st != DRA_OK) return st;
+    for (int k = 0; k < l.branches; k++)
+        for (size_t j = 0; j < sizeof decays / sizeof *decays; j++) {
+            const int at = find(&l, &l.branch[k], decays[j].param);
+            if (at < 0) continue;
+            const dra_shape *shape = &dra_specs_at(l.specs, at)->shape;
+            for (int64_t i = 0; i < dra_shape_count(shape); i++, (*count)++)
+                if (*count < size)
+                    rows[*count] = gamma_row(&l.branch[k], &decays[j], shape, i,
+                                             (double)params[at][i]);
+        }
+    close_look(&l);
+    return DRA_OK;
+}
+
+/* ---- gammas as text -------------------------------------------------------------------------- */
+
+typedef struct page { /* as snprintf: `at` counts what would have been written */
+    char  *text;
+    size_t size, at;
+} page;
+
+static void say(page *p, const char *format, ...) DRA_PRINTF(2, 3);
+
+static void say(page *p, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    const size_t left = p->at < p->size ? p->size - p->at : 0;
+    const int    n = vsnprintf(left ? p->text + p->at : NULL, left, format, args);
+    va_end(args);
+    if (n > 0) p->at += (size_t)n;
+}
+
+/* Rows that differ in the channel only. */
+static size_t same_unit(const dra_gamma_row *r, size_t n)
+{
+    size_t k = 1;
+    while (k < n && r[k].channel > 0 && r[k].layer == r->layer && r[k].head == r->head &&
+           r[k].unit == r->unit && strcmp(r[k].param, r->param) == 0)
+        k++;
+    return k;
+}
+
+/* How many of n rows last shorter than row i; equal ones in their order. */
+static size_t rank_of(const dra_gamma_row *r, size_t n, size_t i)
+{
+    size_t rank = 0;
+    for (size_t k = 0; k < n; k++)
+        rank += r[k].half_life < r[i].half_life || (k < i && r[k].half_life == r[i].half_life);
+    return rank;
+}
+
+static const dra_gamma_row *ranked(const dra_gamma_row *r, size_t n, size_t rank)
+{
+    for (size_t i = 0; i < n; i++)
+        if (rank_of(r, n, i) == rank) return &r[i];
+    return r; /* only where some are NaN */
+}
+
+/* "-" where there is none. */
+static const char *number(char text[24], int64_t i)
+{
+    if (i < 0) return "-";
+    snprintf(text, 24, "%lld", (long long)i);
+    return text;
+}
+
+size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t size)
+{
+    page p = {text, size, 0};
+    say(&p, "%5s  %-8s %-10s %4s %5s  %-30s %s\n", "layer", "memory", "decay", "head", "unit",
+        "gamma", "half-life");
+    for (size_t i = 0, k = 0; i < n; i += k) {
+        const dra_gamma_row *r = rows + i;
+        char                 head[24], unit[24], gamma[64], half_life[64];
+        k = same_unit(r, n - i);
+        if (r->channel < 0) {
+            snprintf(gamma, sizeof gamma, "%.6f", r->gamma);
+            snprintf(half_life, sizeof half_life, "%.4g", r->half_life);
+        } else {
+            const dra_gamma_row *a = ranked(r, k, 0), *b = ranked(r, k, (k - 1) / 2);
+            const dra_gamma_row *c = ranked(r, k, k - 1);
+            snprintf(gamma, sizeof gamma, "%.6f / %.6f / %.6f", a->gamma, b->gamma, c->gamma);
+            snprintf(half_life, sizeof half_life, "%.4g / %.4g / %.4g", a->half_life, b->half_life,
+                     c->half_life);
+        }
+        say(&p, "%5d  %-8s %-10s %4s %5s  %-30s %s%s\n", r->layer, r->memory, r->param,
+            number(head, r->head), number(unit, r->unit), gamma, half_life,
+            r->by_data ? "  (by data)" : "");
+    }
+    return p.at;
+}
+
+/* ---- the kernel by formula ------------------------------------------------------------------- */
+
+typedef struct term { /* a gamma^n */
+    double a, log_gamma;
+} term;
+
+/* The sum of exponentials of one channel c of head h; d: what only the token itself gets. */
+typedef struct formula {
+    const char *memory;
+    int64_t (*terms)(const look *l, const dra_branch *b); /* -1: there is no formula */
+    term (*term)(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i);
+    double (*own)(const look *l, const dra_branch *b, int64_t h, int64_t c);
+} formula;
+
+static int64_t no_terms(const look *l, const dra_branch *b) { return 0; }
+static double  all_own(const look *l, const dra_branch *b, int64_t h, int64_t c) { return 1; }
+
+/* ema: w_i (1 - gamma_i) gamma_i^n, where w is softmax(mix), or 1/M over slots. */
+static int64_t ema_terms(const look *l, const dra_branch *b)
+{
+    return b->config.timescales ? b->config.timescales : 1;
+}
+
+static term running_mean(double w, double beta)
+{
+    return (term){w / (1 + exp(beta)), log_sigmoid(beta)};
+}
+
+static term ema_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
+{
+    const int64_t   M = ema_terms(l, b), W = b->sizes.stream[b->sizes.streams - 1].width;
+    const dra_real *own = values(l, b, "beta_v"), *beta = own ? own : values(l, b, "beta");
+    const dra_real *mix = stream_values(l, b, "mix");
+    double          sum = 0;
+    for (int64_t k = 0; mix && k < M; k++)
+        sum += exp((double)mix[h * M + k] - (double)mix[h * M + i]);
+    const int64_t at = b->config.gamma.per == DRA_PER_CHANNEL ? (h * M + i) * W + c : h * M + i;
+    return running_mean(1 / (mix ? sum : (double)M), (double)beta[at]);
+}
+
+/* ssm: sum_i c_i b_i a_i^n, and d at 0. */
+static int64_t ssm_terms(const look *l, const dra_branch *b)
+{
+    return b->config.modes ? b->config.modes : 4;
+}
+
+static term ssm_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
+{
+    const int64_t W = b->sizes.stream[b->sizes.streams - 1].width;
+    const int64_t at = (h * ssm_terms(l, b) + i) * W + c;
+    return (term){(double)stream_values(l, b, "ssm_c")[at] *
+                      (double)stream_values(l, b, "ssm_b")[at],
+                  log_sigmoid((double)stream_values(l, b, "ssm_beta")[at])};
+}
+
+static double ssm_own(const look *l, const dra_branch *b, int64_t h, int64_t c)
+{
+    return (double)stream_values(l, b,
+                                 "ssm_d")[h * b->sizes.stream[b->sizes.streams - 1].width + c];
+}
+
+/* moment: lambda^n, a token's own write being 1. */
+static int64_t moment_terms(const look *l, const dra_branch *b)
+{
+    return b->config.decay == DRA_DECAY_DATA ? -1 : 1;
+}
+
+static term moment_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
+{
+    const dra_real *beta = values(l, b, "beta");
+    return (term){1, beta ? log_sigmoid((double)beta[h]) : 0};
+}
+
+/* slots: the mean over the slots of (1 - gamma_i) gamma_i^n. */
+static int64_t slots_terms(const look *l, const dra_branch *b)
+{
+    const int64_t S = b->config.slots ? b->config.slots : 1;
+    const bool    by_data = values(l, b, "W_w") || values(l, b, "W_g");
+    return by_data || b->config.candidate != DRA_CANDIDATE_TOKEN ? -1 : S;
+}
+
+static term slots_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
+{
+    const int64_t S = slots_terms(l, b);
+    return running_mean(1 / (double)S, (double)values(l, b, "beta")[h * S + i]);
+}
+
+/* wkv: e^(w n) for each channel. */
+static int64_t wkv_terms(const look *l, const dra_branch *b) { return 1; }
+
+static term wkv_term(const look *l, const dra_branch *b, int64_t h, int64_t c, int64_t i)
+{
+    return (term){1, log_wkv((double)values(l, b, "time_decay")[h * b->sizes.E + c])};
+}
+
+static const formula formulas[] = {
+    {"append", no_terms, NULL, all_own},   {"ema", ema_terms, ema_term},
+    {"ssm", ssm_terms, ssm_term, ssm_own}, {"moment", moment_terms, moment_term},
+    {"slots", slots_terms, slots_term},    {"wkv", wkv_terms, wkv_term}};
+
+static const formula *find_formula(const look *l, const dra_branch *b)
+{
+    for (size_t i = 0; i < sizeof formulas / sizeof *formulas; i++)
+        if (b->memory == dra_memory_find(formulas[i].memory) && formulas[i].terms(l, b) >= 0)
+            return &formulas[i];
+    return NULL;
+}
+
+/* How channel c of the stream counts in the mean over values: 1/E for those of the value half; with
+ * maps, m = join [k; v] and value = nu m: the sums of its row and column. */
+static double share(const look *l, const dra_branch *b, int64_t h, int64_t c)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const dra_real         *join = values(l, b, "join"), *nu = values(l, b, "nu");
+    const int64_t           R = s->stream[0].width, W = s->D + s->E;
+    double                  in = 0, out = 0;
+    if (!join) return s->streams == 2 || c >= s->D ? 1 / (double)s->E : 0;
+    for (int64_t e = 0; e < s->E; e++) {
+        in += (double)join[(h * R + c) * W + s->D + e];
+        out += (double)nu[(h * s->E + e) * R + c];
+    }
+    return in * out / (double)s->E;
+}
+
+static void add_channel(const look *l, const dra_branch *b, const formula *f, int64_t h, int64_t c,
+                        int64_t lags, double *out)
+{
+    const double part = share(l, b, h, c);
+    if (f->own) out[0] += part * f->own(l, b, h, c);
+    for (int64_t i = 0; i < f->terms(l, b); i++) {
+        const term t = f->term(l, b, h, c, i);
+        for (int64_t n = 0; n < lags; n++) out[n] += part * t.a * exp((double)n * t.log_gamma);
+    }
+}
+
+static dra_status check_lags(int64_t lags, int64_t most, dra_error *err)
+{
+    if (lags >= 1 && lags <= most) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "kernel: lags is %lld, expected 1 to %lld", (long long)lags,
+                    (long long)most);
+}
+
+dra_status dra_mixer_kernel(const dra_mixer_config *config, const dra_real *const *params,
+                            int64_t lags, double *out, dra_error *err)
+{
+    look       l;
+    dra_status st = check_lags(lags, INT64_C(1) << 31, err);
+    if (st == DRA_OK) st = open_look(&l, config, params, err);
+    if (st != DRA_OK) return st;
+    const dra_branch       *b = &l.branch[l.branches - 1];
+    const dra_memory_sizes *s = &b->sizes;
+    const formula          *f = find_formula(&l, b);
+    if (!f)
+        st = dra_fail(err, DRA_ERR_VALUE, "kernel: %s, as configured, has no formula; measure it",
+                      b->memory->name);
+    for (int64_t h = 0; f && h < s->H; h++) {
+        for (int64_t n = 0; n < lags; n++) out[h * lags + n] = 0;
+        for (int64_t c = 0; c < s->stream[s->streams - 1].width; c++)
+            add_channel(&l, b, f, h, c, lags, out + h * lags);
+    }
+    close_look(&l);
+    return st;
+}
+
+/* ---- the kernel as measured ------------------------------------------------------------------ */
+
+/* One branch alone: from what it is fed to dv, the gradient of the sum of its last memory. */
+static void build_memory(dra_graph *g, const void *self, const dra_module_call *call,
+                         dra_value *state_out)
+{
+    const dra_branch       *b = self;
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           T = call->tokens.T;
+    const dra_value         x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(1, T, s->C));
+    const dra_value         k = dra_input(g, "k", DRA_REAL, DRA_SHAPE(1, T, s->H, s->D));
+    const dra_value         v = dra_input(g, "v", DRA_REAL, DRA_SHAPE(1, T, s->H, s->E));
+    const dra_value         qkv[] = {k, k, v};
+    const dra_value         memory = dra_branch_build(g, b, call, false, x, qkv, state_out).memory;
+    dra_value               dv;
+    const dra_value         sum = dra_sum_all(g, dra_slice(g, memory, 1, T - 1, 1));
+    dra_gradient(g, 1, &sum, NULL, 1, &v, &dv);
+    dra_output(g, "dv", dv);
+}
+
+typedef struct measuring {
+    dra_specs   *params, *state;
+    dra_graph   *graph;
+    dra_program *program;
+    dra_buffers *buffers;
+    dra_real    *fed[3]; /* x, k, v */
+} measuring;
+
+static void close_measuring(measuring *m)
+{
+    for (int i = 0; i < 3; i++) free(m->fed[i]);
+    dra_buffers_destroy(m->buffers);
+    dra_program_destroy(m->program);
+    dra_graph_destroy(m->graph);
+    dra_specs_destroy(m->params);
+    dra_specs_destroy(m->state);
+}
+
+/* A stream of T rows as given, or of one number; behind it as many more like the last as asked. */
+static dra_real *stream(const dra_real *given, int64_t T, int64_t more, int64_t width,
+                        double number)
+{
+    dra_real *x = malloc((size_t)((T + more) * width) * sizeof *x + 1);
+    for (int64_t i = 0; x && i < (T + more) * width; i++) {
+        const int64_t t = i / width < T ? i / width : T - 1;
+        x[i] = given ? given[t * width + i % width] : (dra_real)number;
+    }
+    return x;
+}
+
+static dra_status compile(measuring *m, const look *l, dra_branch *b, dra_device *device, int64_t T,
+                          dra_error *err)
+{
+    dra_status st = dra_specs_create(&m->params, err);
+    if (st == DRA_OK) st = dra_specs_create(&m->state, err);
+    if (st == DRA_OK) st = dra_graph_create(&m->graph, err);
+    if (st != DRA_OK) return st;
+    dra_branch_declare(b, m->params, m->state);
+    const dra_module module = {m->params, m->state, build_memory, b};
+    dra_module_graph(m->graph, &module, &(dra_module_shape){.B = 1, .T = T, .fresh = true}, NULL,
+                     NULL, NULL);
+    st = dra_compile(m->graph, device, &m->program, err);
+    if (st == DRA_OK) st = dra_buffers_create(m->program, &m->buffers, err);
+    for (int i = 0; st == DRA_OK && i < dra_specs_count(m->params); i++) {
+        const dra_spec *p = dra_specs_at(m->params, i);
+        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+        const dra_real *from = l->params[dra_specs_find(l->specs, p->name)];
+        st = dra_bind(m->buffers, p->name, (void *)from, bytes, err);
+    }
+    return st;
+}
+
+static dra_status feed(measuring *m, const dra_memory_sizes *s, const dra_kernel_input *around,
+                       int64_t more, dra_error *err)
+{
+    const struct {
+        const char     *name;
+        const dra_real *given;
+        int64_t         width;
+        double          number;
+    } in[] = {{"x", around->x, s->C, 0},
+              {"k", around->k, s->H * s->D, 1},
+              {"v", around->v, s->H * s->E, 0}};
+    dra_status st = DRA_OK;
+    for (int i = 0; i < 3 && st == DRA_OK; i++) {
+        const size_t n = (size_t)((around->T + more) * in[i].width);
+        m->fed[i] = stream(in[i].given, around->T, more, in[i].width, in[i].number);
+        st = m->fed[i] ? dra_bind(m->buffers, in[i].name, m->fed[i], n * sizeof(dra_real), err)
+                       : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
+    }
+    return st == DRA_OK ? dra_run(m->buffers, err) : st;
+}
+
+/* The mean over channels of dv (T, H, E) at each lag; `relative` to that of lag 0. */
+static dra_status read_kernel(const dra_memory_sizes *s, const dra_real *dv, int64_t T,
+                              bool relative, int64_t lags, double *out, dra_error *err)
+{
+    for (int64_t h = 0; h < s->H; h++)
+        for (int64_t n = 0; n < lags; n++) {
+            double sum = 0;
+            for (int64_t e = 0; e < s->E; e++) {
+                const double last = (double)dv[((T - 1) * s->H + h) * s->E + e];
+                const double d = (double)dv[((T - 1 - n) * s->H + h) * s->E + e];
+                sum += relative ? d / last : d;
+            }
+            out[h * lags + n] = sum / (double)s->E;
+            if (!isfinite(out[h * lags + n]))
+                return dra_fail(err, DRA_ERR_VALUE,
+                                "kernel: head %lld, lag %lld: found %g; does the last key read "
+                                "what it wrote?",
+                                (long long)h, (long long)n, out[h * lags + n]);
+        }
+    return DRA_OK;
+}
+
+dra_status dra_mixer_kernel_measured(dra_device *device, const dra_mixer_config *config,
+                                     const dra_real *const *params, const dra_kernel_input *around,
+                                     int64_t lags, double *out, dra_error *err)
+{
+    look       l;
+    measuring  m = {0};
+    dra_status st = check_lags(lags, around->T, err);
+    if (st == DRA_OK) st = open_look(&l, config, params, err);
+    if (st != DRA_OK) return st;
+    dra_branch   *b = &l.branch[l.branches - 1];
+    const bool    reads_itself = strcmp(b->config.retrieval, "formula") == 0;
+    const int64_t more = reads_itself; /* the token that reads, with the last key */
+    st = compile(&m, &l, b, device, around->T + more, err);
+    if (st == DRA_OK) st = feed(&m, &b->sizes, around, more, err);
+    if (st == DRA_OK)
+        st = read_kernel(&b->sizes, dra_result(m.buffers, "dv"), around->T, reads_itself, lags, out,
+                         err);
+    close_measuring(&m);
+    close_look(&l);
+    return st;
+}
