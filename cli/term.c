@@ -21,11 +21,10 @@ int cli_fail(const dra_error *err)
     return CLI_FAILED;
 }
 
-void cli_json_text(const char *text, FILE *out)
+void cli_json_part(const char *text, size_t bytes, FILE *out)
 {
-    fputc('"', out);
-    for (; *text; text++) {
-        const unsigned char c = (unsigned char)*text;
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char c = (unsigned char)text[i];
         if (c == '"' || c == '\\')
             fprintf(out, "\\%c", c);
         else if (c < 0x20)
@@ -33,5 +32,11 @@ void cli_json_text(const char *text, FILE *out)
         else
             fputc(c, out);
     }
+}
+
+void cli_json_text(const char *text, FILE *out)
+{
+    fputc('"', out);
+    cli_json_part(text, strlen(text), out);
     fputc('"', out);
 }

@@ -16,4 +16,7 @@ int cli_fail(const dra_error *err);
 /* Writes `text` as a JSON string, quotes included. `text` is UTF-8. */
 void cli_json_text(const char *text, FILE *out);
 
+/* The same without quotes, for a string that comes in parts. */
+void cli_json_part(const char *text, size_t bytes, FILE *out);
+
 #endif

@@ -4,11 +4,16 @@
 
 #include "dra/base.h"
 #include "dra/bench.h"
+#include "dra/data.h"
 #include "dra/device.h"
 #include "dra/file.h"
+#include "dra/generate.h"
 #include "dra/graph.h"
 #include "dra/memory.h"
+#include "dra/model.h"
 #include "dra/ops.h"
 #include "dra/sequence.h"
+#include "dra/text.h"
+#include "dra/train.h"
 
 #endif

@@ -79,6 +79,11 @@ DRA_API const char              *dra_tensors_metadata(const dra_tensors *t, cons
 DRA_API dra_status dra_tensors_read(const dra_tensors *t, const char *name, dra_dtype dtype,
                                     dra_shape shape, void *to, dra_error *err);
 
+/* Elements first..first+n-1 of a tensor, by the same conversions and without any check of the
+ * shape. false: there is no such conversion, and `to` is untouched. */
+DRA_API bool dra_tensor_copy(const dra_tensor_info *t, size_t first, size_t n, dra_dtype dtype,
+                             void *to);
+
 /* ---- safetensors: writing -------------------------------------------------------------------- */
 
 typedef struct dra_tensor_item {
@@ -86,6 +91,10 @@ typedef struct dra_tensor_item {
     dra_dtype   dtype;
     dra_shape   shape;
     const void *data; /* dense; may be NULL where the shape has a 0 */
+    /* Or it is made when its turn comes, so that not all are in memory at once: what is given back
+     * must be good until the next is made. NULL: it failed, and err says why. */
+    const void *(*make)(void *user, dra_error *err);
+    void *user;
 } dra_tensor_item;
 
 /* Writes all items as one file, by a dra_file_writer. The order in the file is by width, widest

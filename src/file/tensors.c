@@ -102,17 +102,30 @@ static void widen(dra_dtype dtype, size_t n, const unsigned char *from, double *
 }
 
 /* To F32 or F64, by blocks that stay in the first cache. */
-static void convert(const dra_tensor_info *t, dra_dtype to, void *out)
+static void convert(dra_dtype dtype, const unsigned char *from, size_t count, dra_dtype to,
+                    void *out)
 {
     enum { BLOCK = 256 };
-    const size_t width = dra_dtype_bytes(t->dtype), count = t->bytes / width;
+    const size_t width = dra_dtype_bytes(dtype);
     double       x[BLOCK];
     for (size_t at = 0; at < count; at += BLOCK) {
         const size_t n = count - at < BLOCK ? count - at : BLOCK;
-        widen(t->dtype, n, (const unsigned char *)t->data + at * width, x);
+        widen(dtype, n, from + at * width, x);
         if (to == DRA_F64) memcpy((double *)out + at, x, n * sizeof *x);
         for (size_t i = 0; i < n && to == DRA_F32; i++) ((float *)out)[at + i] = (float)x[i];
     }
+}
+
+bool dra_tensor_copy(const dra_tensor_info *t, size_t first, size_t n, dra_dtype dtype, void *to)
+{
+    if (!converts(t->dtype, dtype)) return false;
+    const size_t         width = dra_dtype_bytes(t->dtype);
+    const unsigned char *from = (const unsigned char *)t->data + first * width;
+    if (n && dtype == t->dtype)
+        memcpy(to, from, n * width);
+    else if (n)
+        convert(t->dtype, from, n, dtype, to);
+    return true;
 }
 
 static dra_status check_read(const dra_tensors *t, const dra_tensor_info *info, dra_dtype dtype,
@@ -147,9 +160,6 @@ dra_status dra_tensors_read(const dra_tensors *t, const char *name, dra_dtype dt
     const dra_status status = check_read(t, info, dtype, &shape, err);
     if (status != DRA_OK || info->bytes == 0) return status;
     if (!to) return dra_fail(err, DRA_ERR_VALUE, "tensors_read: nowhere to copy to");
-    if (dtype == info->dtype)
-        memcpy(to, info->data, info->bytes);
-    else
-        convert(info, dtype, to);
+    dra_tensor_copy(info, 0, info->bytes / dra_dtype_bytes(info->dtype), dtype, to);
     return DRA_OK;
 }

@@ -64,6 +64,7 @@ static dra_status check_item(const job *j, const dra_tensor_item *item)
     const dra_status status = check_type(j, item, name);
     if (status != DRA_OK) return status;
     const size_t bytes = bytes_of(item);
+    if (item->make) return DRA_OK;
     if (bytes && !item->data)
         return dra_fail_at(j->err, DRA_ERR_VALUE, j->path, "tensor '%s': has no data", name);
     const size_t wrong = item->dtype == DRA_BOOL ? dra_bools_wrong(item->data, bytes) : bytes;
@@ -184,8 +185,14 @@ static dra_status write_file(const job *j, const char *header, size_t bytes)
     dra_file_writer *w = NULL;
     dra_status       status = dra_file_writer_begin(j->path, &w, j->err);
     if (status == DRA_OK) status = dra_file_writer_write(w, header, bytes, j->err);
-    for (size_t i = 0; i < j->n && status == DRA_OK; i++)
-        status = dra_file_writer_write(w, j->sorted[i]->data, bytes_of(j->sorted[i]), j->err);
+    for (size_t i = 0; i < j->n && status == DRA_OK; i++) {
+        const dra_tensor_item *item = j->sorted[i];
+        dra_error              why = {0};
+        const void *data = item->make ? item->make(item->user, &why) : item->data;
+        status = data || !bytes_of(item)
+                     ? dra_file_writer_write(w, data, bytes_of(item), j->err)
+                     : dra_fail(j->err, why.code ? why.code : DRA_ERR_MEMORY, "%s", why.text);
+    }
     if (status == DRA_OK) return dra_file_writer_commit(w, j->err);
     dra_file_writer_abort(w);
     return status;

@@ -1,0 +1,133 @@
+/* Without memory: every allocation of making, opening, saving, encoding and decoding fails once;
+ * each time there is one clear error and nothing leaks. */
+#include <jansson.h>
+
+#include "file/folder.h"
+#include "small.h"
+
+static long left = -1; /* allocations that still succeed; -1: all */
+
+static bool take(void)
+{
+    if (left > 0)
+        left--;
+    else if (left == 0)
+        return false;
+    return true;
+}
+
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *p, size_t n);
+void *__real_aligned_alloc(size_t align, size_t n);
+int   __real_posix_memalign(void **p, size_t align, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_aligned_alloc(size_t align, size_t n);
+int   __wrap_posix_memalign(void **p, size_t align, size_t n);
+
+void *__wrap_malloc(size_t n) { return take() ? __real_malloc(n) : NULL; }
+void *__wrap_calloc(size_t n, size_t size) { return take() ? __real_calloc(n, size) : NULL; }
+void *__wrap_realloc(void *p, size_t n) { return take() ? __real_realloc(p, n) : NULL; }
+void *__wrap_aligned_alloc(size_t align, size_t n) { return __real_aligned_alloc(align, n); }
+int   __wrap_posix_memalign(void **p, size_t a, size_t n) { return __real_posix_memalign(p, a, n); }
+
+static dra_tokenizer *t;
+
+static dra_status close_at_once(dra_status status, dra_tokenizer *made)
+{
+    assert_int_equal(status == DRA_OK, made != NULL);
+    dra_tokenizer_destroy(made);
+    return status;
+}
+
+static dra_status make_bytes(dra_error *err)
+{
+    dra_tokenizer   *made = t;
+    const dra_status status = dra_tokenizer_bytes(&made, err);
+    return close_at_once(status, made);
+}
+
+static dra_status open_json(dra_error *err)
+{
+    dra_tokenizer   *made = t;
+    const dra_status status = dra_tokenizer_open(in_folder("tokenizer.json"), &made, err);
+    return close_at_once(status, made);
+}
+
+static dra_status save(dra_error *err)
+{
+    return dra_tokenizer_save(t, in_folder("tokenizer.json"), err);
+}
+
+static dra_status encode(dra_error *err)
+{
+    static const char text[] = "ab e\xcc\x81 <|> aaab";
+    dra_ids           ids = {0};
+    const dra_status  status = dra_encode(t, text, sizeof text - 1, &ids, err);
+    assert_int_equal(ids.n != 0, status == DRA_OK);
+    dra_ids_free(&ids);
+    return status;
+}
+
+static dra_status decode(dra_error *err)
+{
+    dra_decoder     *d = NULL;
+    const dra_status status = dra_decoder_create(t, false, &d, err);
+    assert_int_equal(status == DRA_OK, d != NULL);
+    dra_decoder_destroy(d);
+    return status;
+}
+
+static void fails_each_allocation(dra_status (*function)(dra_error *))
+{
+    long n = 0;
+    for (;; n++) {
+        dra_error err = {0};
+        left = n;
+        const dra_status status = function(&err);
+        left = -1;
+        if (status == DRA_OK) break;
+        /* jansson takes a text it has no memory for as a mistake in the JSON. */
+        if (!strstr(err.text, status == DRA_ERR_MEMORY ? "no memory" : ": JSON"))
+            fail_msg("allocation %ld: '%s'", n, err.text);
+        assert_int_equal(open_json(NULL), DRA_OK); /* what is saved is whole */
+    }
+    assert_true(n > 0);
+}
+
+static void making(void **state) { fails_each_allocation(make_bytes); }
+static void opening(void **state) { fails_each_allocation(open_json); }
+static void saving(void **state) { fails_each_allocation(save); }
+static void encoding(void **state) { fails_each_allocation(encode); }
+static void decoding(void **state) { fails_each_allocation(decode); }
+
+static int set_up(void **state)
+{
+    t = make_tiny((tiny){
+        .normalizer = "{\"type\": \"NFC\"}",
+        .pre_tokenizer = "\"add_prefix_space\": true",
+        .vocab = "\"a\": 0, \"b\": 1, \"\\u0120\": 2, \"ab\": 3, \"\\u00c3\": 4, \"\\u00a9\": 5",
+        .added = "{\"id\": 9, \"content\": \"<|>\", \"special\": true, \"normalized\": false}"});
+    return save(NULL) == DRA_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    dra_tokenizer_destroy(t);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(making),   cmocka_unit_test(opening),  cmocka_unit_test(saving),
+        cmocka_unit_test(encoding), cmocka_unit_test(decoding),
+    };
+    json_set_alloc_funcs(__wrap_malloc, free);
+    if (folder_make(NULL) != 0 || set_up(NULL) != 0) return 1;
+    const int failed = check_main("text without memory", NULL, 0, tests, COUNT(tests));
+    tear_down(NULL);
+    return folder_remove(NULL) == 0 ? failed : 1;
+}
