@@ -137,8 +137,10 @@ typedef struct dra_mixer_config {
     /* W_k starts normal with it, W_q with 1 / (C key_std), so that the logits of normed x start
      * with variance 1; 0: 1 / sqrt(C). */
     double   key_std;
-    uint32_t watch; /* bits 1 << dra_watch_kind: what to measure for the loss */
-    bool     maps;  /* puts out what was attended to and written              */
+    double   out_gain; /* W_o starts normal with this over sqrt(its inputs); 0: 1 */
+    double   dropout;  /* of y, when learning */
+    uint32_t watch;    /* bits 1 << dra_watch_kind: what to measure for the loss */
+    bool     maps;     /* puts out what was attended to and written              */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -181,6 +183,10 @@ DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
  * "a." and "b.". Borrowed from m. */
 DRA_API const dra_module       *dra_mixer_module(const dra_mixer *m);
 DRA_API const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m);
+/* Bits of dra_watch_kind that its memories have; whether there are maps. */
+DRA_API uint32_t    dra_mixer_watchable(const dra_mixer *m);
+DRA_API bool        dra_mixer_mappable(const dra_mixer *m);
+DRA_API const char *dra_show_name(dra_show_kind kind);
 
 typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */

@@ -62,10 +62,12 @@ typedef struct dra_model_config {
     /* Reading, not learning, the stream is halved every so many layers, and with it what later ones
      * add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so that is all
      * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded down. */
-    int64_t            rescale_every;
-    double             dropout;    /* of what mixers and ff add, when training    */
-    dra_block_config   block;
-    dra_ff_config      ff;
+    int64_t          rescale_every;
+    double           dropout; /* of what mixers and ff add, when training    */
+    uint32_t         watch;   /* bits 1 << dra_watch_kind, of layers that have it; not in files */
+    bool             maps;    /* of layers that have any, for dra_view.maps; not in files       */
+    dra_block_config block;
+    dra_ff_config    ff;
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
      * norm, residual, memory_residual, project, and heads, key_dim, value_dim where they are 0)
      * need not be said again. */
@@ -117,14 +119,17 @@ typedef struct dra_view {
     bool             logits; /* "logits" (B, keep, V)                                        */
     int64_t          keep;   /* of the last so many tokens; 0: of all                        */
     bool losses; /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
-    bool hidden; /* "hidden" (B, T, C): what the head reads                      */
+    bool hidden; /* "hidden" (B, T, C): what the head reads */
+    bool maps;   /* "layers.0.attention", ...: see dra_show_kind; of a blend's memories
+                                "layers.0.a.attention", ...; the model must be made with maps */
 } dra_view;
 
 DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowed */
 
 typedef struct dra_model_result {
-    dra_value hidden; /* (B, T, C), ready for the head */
-    dra_value head;   /* (V, C) */
+    dra_value hidden;                 /* (B, T, C), ready for the head */
+    dra_value head;                   /* (V, C) */
+    dra_value watch[DRA_WATCH_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;
 
 /* The model as part of a larger graph; ids i32 (B, T). recompute: of the inside of layers nothing is

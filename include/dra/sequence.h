@@ -101,9 +101,16 @@ DRA_API void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint6
 typedef struct dra_module_call {
     dra_tokens       tokens;
     const dra_value *param;
-    const dra_value *state; /* (B, ...) each, items (B, rows, ...); null values when fresh */
+    const dra_value *state;    /* (B, ...) each, items (B, rows, ...); null values when fresh */
     bool             learning; /* built for its gradient: what only reading does is left out */
+    dra_value        random;   /* i32 (4), the key of what is dropped out; none: nothing is */
+    dra_value        at; /* i32 (B): where the tokens of this call start, for random numbers */
 } dra_module_call;
+
+/* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its scope.
+ * What is dropped follows from key, name, row and place, not from how a row is cut into calls. */
+DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name,
+                                     double p, dra_value x);
 
 /* Declares the inputs it wants besides (by dra_input) and its outputs (by dra_output), and puts
  * the new state into state_out. When fresh, items need no new state. */

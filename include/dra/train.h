@@ -9,6 +9,7 @@
 #ifndef DRA_TRAIN_H
 #define DRA_TRAIN_H
 
+#include "dra/data.h"
 #include "dra/model.h"
 DRA_BEGIN_C
 
@@ -22,6 +23,9 @@ typedef struct dra_learner_config {
     dra_precision    precision; /* of products */
     bool             recompute; /* keep only what goes into each layer, compute the rest again */
     double           smoothing; /* of targets */
+    /* What is added to the loss: weight times what the model was made to watch (its config's
+     * `watch`), by dra_watch_kind. */
+    double add[DRA_WATCH_COUNT];
 } dra_learner_config;
 
 DRA_API dra_status dra_learner_create(const dra_learner_config *config, dra_learner **out,
@@ -42,11 +46,15 @@ typedef struct dra_lesson {
     double   share;
     bool     add;        /* to the gradients that are there; else they start anew */
     uint64_t seed, step; /* of dropout */
+    bool     still;      /* no dropout */
+    bool     guard;      /* holds states within bounds, see DRA_STATE_LIMIT */
 } dra_lesson;
 
 typedef struct dra_lesson_result {
-    double  loss;  /* mean over the targets that count; 0 if none does */
-    int64_t count; /* of these */
+    double  loss;                   /* mean over the targets that count; 0 if none does */
+    int64_t count;                  /* of these */
+    double  watch[DRA_WATCH_COUNT]; /* what was watched; NaN: was not */
+    int64_t guarded;                /* numbers of states the guard changed */
 } dra_lesson_result;
 
 DRA_API dra_status dra_learner_run(dra_learner *l, const dra_lesson *lesson, dra_lesson_result *out,
@@ -78,6 +86,141 @@ DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_lear
                                       int64_t step, double *norm, dra_error *err);
 /* Moments m (which = 0) and v (1) of parameter i, to save and to load; NULL: it is not trained. */
 DRA_API dra_real *dra_optimizer_moment(dra_optimizer *o, int i, int which);
+
+/* ---- runs: what a run does ------------------------------------------------------------------- */
+
+/* Of the learning rate, after a linear warm-up. */
+typedef enum dra_schedule_kind {
+    DRA_SCHEDULE_COSINE,
+    DRA_SCHEDULE_LINEAR,
+    DRA_SCHEDULE_CONSTANT
+} dra_schedule_kind;
+typedef enum dra_anneal_kind { DRA_ANNEAL_LINEAR, DRA_ANNEAL_COSINE } dra_anneal_kind;
+
+typedef struct dra_stage { /* rows have `context` tokens once `from` steps are done */
+    int64_t context, from;
+} dra_stage;
+
+enum { DRA_STAGES_MOST = 16 };
+
+/* Zero is the default of every field; where there is something to switch off, below 0 does. JSON
+ * has the same names. */
+typedef struct dra_train_config {
+    int64_t           steps;      /* 0: 1000 */
+    int64_t           batch;      /* rows of a step; 0: 8 */
+    int64_t           accumulate; /* read in so many lessons, for less memory; 0: 1 */
+    int               stages;     /* of the context; 0: one, the model's own context */
+    dra_stage         stage[DRA_STAGES_MOST];
+    double            lr;     /* 0: 0.001 */
+    double            min_lr; /* at the last step; 0: lr / 10; below 0: none */
+    int64_t           warmup; /* steps until lr is reached; 0: 4 % of them */
+    dra_schedule_kind schedule;
+    double            beta1, beta2, eps; /* as of dra_optimizer_config */
+    double            weight_decay;      /* 0: 0.01; below 0: none */
+    double            clip;              /* 0: 1; below 0: none */
+    double            smoothing;         /* of targets */
+    bool              recompute;
+    dra_precision     precision;
+    bool              carry;       /* rows read on where they stopped, the state goes with them */
+    int64_t           chunk;       /* gradients run back through chunks of so many tokens */
+    bool              cross;       /* documents are one text */
+    double            split;       /* the last part of the data is for evaluation; 0: none */
+    int64_t           blend_steps; /* until a blend by schedule is at 0; 0: half of them */
+    dra_anneal_kind   blend_anneal;
+    int64_t           seed;
+    int64_t           log_every;    /* steps; 0: 10 */
+    int64_t           eval_every;   /* 0: as save_every; below 0: never */
+    int64_t           save_every;   /* 0: 500; below 0: only at the end */
+    int64_t           sample_every; /* 0: never */
+    int64_t           keep;         /* checkpoints; 0: 2 */
+} dra_train_config;
+
+DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
+                                          dra_train_config *out, dra_error *err);
+DRA_API size_t     dra_train_config_text(const dra_train_config *c, char *text, size_t size);
+/* Fills in defaults and refuses what cannot be, by name. */
+DRA_API dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model,
+                                             dra_error *err);
+
+/* Of a complete config; steps count from 1.
+ *   rate     warm-up: lr step / warmup; then down to min_lr at the last step
+ *   blend    of a start a: a (1 - p) or a (1 + cos pi p) / 2, p = min(1, (step - 1) / blend_steps)
+ *   stage    the number of the one that step belongs to */
+DRA_API double dra_train_rate(const dra_train_config *c, int64_t step);
+DRA_API double dra_train_blend(const dra_train_config *c, double start, int64_t step);
+DRA_API int    dra_train_stage(const dra_train_config *c, int64_t step);
+
+/* ---- runs: one of them ----------------------------------------------------------------------- */
+
+/* A run has a folder: the model's (config.json, model.safetensors, tokenizer.json), always the last
+ * one saved; best/, a model folder; log.jsonl; train/ with checkpoints, folders that are whole or
+ * not there. Killed at any moment, a run goes on from its last checkpoint to the same bits as if it
+ * had not been. docs/training.md has the details. */
+typedef struct dra_trainer dra_trainer; /* opaque */
+
+typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy */
+    const char             *folder; /* made where there is none */
+    const dra_train_config *train;  /* of a run that goes on: what is not zero must be as it was */
+    dra_device             *device;
+    const dra_model        *model;
+    const char             *weights; /* a file to start from; NULL: drawn from the seed */
+    const dra_corpus       *data;
+    const dra_corpus       *eval_data; /* NULL: the split, or none */
+    const dra_tokenizer    *tokenizer; /* is kept in the folder; NULL or bytes: is not */
+    const char             *log;       /* NULL: log.jsonl in the folder */
+    bool                    resume;    /* from the newest checkpoint, if there is one */
+    bool                    force;     /* over another run; or on with other data or settings */
+} dra_trainer_config;
+
+/* On failure *out is NULL. Another process that trains in the folder is an error. */
+DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out,
+                                      dra_error *err);
+DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
+
+typedef struct dra_trainer_plan { /* what is to come */
+    dra_train_config train;       /* complete */
+    int64_t          first;       /* the step it starts behind: 0, or that of a checkpoint */
+    int64_t          parameters, data_tokens, eval_tokens;
+    int64_t          run_tokens; /* all steps read */
+    double           epochs;
+    size_t           weights, gradients, moments, activations; /* bytes */
+} dra_trainer_plan;
+
+/* Compiles the programs of all stages to know their size. */
+DRA_API dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *err);
+
+typedef enum dra_event_kind {
+    DRA_EVENT_STEP,   /* each step                     */
+    DRA_EVENT_EVAL,   /* a loss was measured           */
+    DRA_EVENT_SAMPLE, /* it is time to write some text */
+    DRA_EVENT_SAVE    /* a checkpoint is there         */
+} dra_event_kind;
+
+typedef struct dra_event {
+    dra_event_kind kind;
+    int64_t        step, steps;
+    double         loss, rate, norm;     /* of the step; norm NaN: of a loss that is not finite */
+    double         blend;                /* NaN: the model has none */
+    double         eval_loss, best_loss; /* of the last evaluation and of all; NaN: none */
+    int64_t        tokens;               /* of all steps so far */
+    double         seconds;              /* likewise, of work */
+    double         tokens_per_second;    /* of this step */
+    int64_t        skipped;              /* steps so far with a loss or gradient not finite */
+} dra_event;
+
+/* false: stop here. The run is saved. */
+typedef bool (*dra_watch)(void *user, const dra_event *e);
+
+/* Trains until the last step, or until told to stop; then saves. Three steps in a row whose loss or
+ * gradients are not finite change nothing, and end it with an error; they are saved as well.
+ * watch may be NULL. */
+DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_watch watch, void *user, dra_error *err);
+/* The mean loss of the evaluation data as the weights are now; DRA_ERR_VALUE: there is none. */
+DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
+DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);
+/* Puts a text into the log: {"step": ..., key: text}. */
+DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text,
+                                    dra_error *err);
 
 DRA_END_C
 #endif

@@ -157,7 +157,8 @@ static void declare_projections(const dra_mixer *m, dra_specs *p)
     const int64_t           C = c->dim, keys = c->heads * c->key_dim;
     const int64_t           values = c->heads * c->value_dim;
     const int64_t           read = m->branch[0].retrieval->pooled ? c->value_dim : values;
-    const double            in = 1 / sqrt((double)C), out = 1 / sqrt((double)read);
+    const double            in = 1 / sqrt((double)C);
+    const double            out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double            s = c->key_std;
     add_matrix(p, "W_q", keys, C, s > 0 ? 1 / ((double)C * s) : in);
     add_matrix(p, "W_k", keys, C, s > 0 ? s : in);
@@ -332,6 +333,7 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     dra_watch_mixer(g, m->config.watch, m->branches, m->branch, part, call->param, r.watch);
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));
+    r.y = dra_module_dropout(g, call, "dropout", m->config.dropout, r.y);
     r.y = residual(&b, x, dra_tokens_silence(g, &call->tokens, r.y), r.memory);
     if (!m->config.memory_residual) r.memory = (dra_value){0};
     return r;
@@ -339,16 +341,21 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
 
 /* ---- as a module ----------------------------------------------------------------------------- */
 
+const char *dra_show_name(dra_show_kind kind)
+{
+    static const char *const names[DRA_SHOW_COUNT] = {"attention", "write", "occupancy"};
+    return (unsigned)kind < DRA_SHOW_COUNT ? names[kind] : NULL;
+}
+
 static void put_out_shown(dra_graph *g, const dra_mixer *m, const dra_mixer_result *r)
 {
-    static const char *const maps[DRA_SHOW_COUNT] = {"attention", "write", "occupancy"};
-    char                     name[16];
+    char name[16];
     for (int k = 0; k < DRA_WATCH_COUNT; k++)
         if (r->watch[k].id) dra_output(g, dra_watch_name(k), r->watch[k]);
     for (int i = 0; i < m->branches; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
             if (!r->map[i][k].id) continue;
-            snprintf(name, sizeof name, "%s%s", m->branch[i].prefix, maps[k]);
+            snprintf(name, sizeof name, "%s%s", m->branch[i].prefix, dra_show_name(k));
             dra_output(g, name, r->map[i][k]);
         }
 }
@@ -406,3 +413,17 @@ void dra_mixer_destroy(dra_mixer *m)
 
 const dra_module       *dra_mixer_module(const dra_mixer *m) { return &m->module; }
 const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m) { return &m->config; }
+
+bool dra_mixer_mappable(const dra_mixer *m)
+{
+    return dra_map_has(&m->branch[0]) || dra_map_has(&m->branch[m->branches - 1]);
+}
+
+uint32_t dra_mixer_watchable(const dra_mixer *m)
+{
+    uint32_t bits = 0;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        for (int i = 0; i < m->branches; i++)
+            if (dra_watch_has(&m->branch[i], k)) bits |= 1u << k;
+    return bits;
+}

@@ -6,6 +6,8 @@
 #include "base/error.h"
 #include "dra/model.h"
 #include "file/fields.h"
+#include "model/format.h"
+#include "model/model.h"
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -22,6 +24,7 @@ static const char *const phis[] = {"elu1", "relu", "exp", "favor", "identity", N
 static const char *const decays[] = {"none", "fixed", "data", NULL};
 static const char *const gates[] = {"default", "fixed", "routed", "gated", NULL};
 static const char *const candidates[] = {"token", "gru", NULL};
+static const char *const recurrents[] = {"plain", "spectral", "weight", NULL};
 static const char *const whose[] = {"own", "all", NULL};
 static const char *const shifts[] = {"none", "half", "mix", NULL};
 static const char *const blends[] = {"none", "number", "schedule", "learned", NULL};
@@ -29,7 +32,6 @@ static const char *const positions[] = {"none", "learned", NULL};
 static const char *const norms[] = {"rms", "layer", NULL};
 static const char *const places[] = {"pre", "post", NULL};
 static const char *const inners[] = {"gelu", "erf", "relu", "relu2", "swiglu", "mix", "none", NULL};
-static const char *const types[] = {"dra", NULL};
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -101,7 +103,8 @@ static const dra_field gamma_fields[] = {
          .kind = DRA_FIELD_REAL,                                                                   \
          .offset = at + offsetof(dra_memory_config, tau),                                          \
          .max = 1e6},                                                                              \
-        MEMORY_BOOL(at, tau_learned), MEMORY_BOOL(at, slot_decay), MEMORY_BOOL(at, pi)
+        MEMORY_BOOL(at, tau_learned), MEMORY_BOOL(at, slot_decay), MEMORY_BOOL(at, pi),            \
+        MEMORY_BOOL(at, norm), MEMORY_CHOICE(at, recurrent, DRA_FIELD_CHOICE, recurrents)
 
 static const dra_field memory_fields[] = {MEMORY_FIELDS(0), {0}};
 
@@ -110,6 +113,8 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          INT(dra_mixer_config, value_dim),
                                          CHOICE(dra_mixer_config, shift, shifts),
                                          BOOL(dra_mixer_config, qk_norm),
+                                         BOOL(dra_mixer_config, v_norm),
+                                         REAL(dra_mixer_config, key_std, 0, 1e6),
                                          BOOL(dra_mixer_config, rotary),
                                          MEMORY_FIELDS(offsetof(dra_mixer_config, a)),
                                          CHOICE(dra_mixer_config, blend, blends),
@@ -142,6 +147,9 @@ static const dra_field model_fields[] = {
     BOOL(dra_model_config, bias),
     SWITCH(dra_model_config, tied),
     BOOL(dra_model_config, embed_norm),
+    REAL(dra_model_config, norm_eps, 0, 1),
+    REAL(dra_model_config, final_eps, 0, 1),
+    INT(dra_model_config, rescale_every),
     REAL(dra_model_config, dropout, 0, 0.999),
     {.name = "block", .kind = DRA_FIELD_OBJECT, .offset = MODEL(block), .fields = block_fields},
     {.name = "ff", .kind = DRA_FIELD_OBJECT, .offset = MODEL(ff), .fields = ff_fields},
@@ -156,26 +164,38 @@ static const dra_field model_fields[] = {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static dra_status check_type(const char *place, json_t *object, dra_error *err)
+/* The format that model_type names; NULL: none, see the error. */
+static const dra_format *format_of(const char *place, json_t *object, dra_error *err)
 {
     const char *type = json_string_value(json_object_get(object, "model_type"));
-    if (!json_is_object(object))
-        return dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
-    if (!type || strcmp(type, types[0]) != 0)
-        return dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra", place,
-                        type ? type : "missing");
-    json_object_del(object, "model_type");
-    return DRA_OK;
+    if (!json_is_object(object)) {
+        dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
+        return NULL;
+    }
+    for (int i = 0; dra_format_at(i); i++)
+        if (type && strcmp(type, dra_format_at(i)->name) == 0) return dra_format_at(i);
+    dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra, gpt2 or rwkv", place,
+             type ? type : "missing");
+    return NULL;
 }
 
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
                                   dra_model_config *out, dra_error *err)
 {
-    json_t *object;
+    json_t   *object;
+    dra_error why = {0};
     *out = (dra_model_config){0};
     dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 16}, &object, err);
-    if (st == DRA_OK) st = check_type(place, object, err);
-    if (st == DRA_OK) st = dra_fields_read(model_fields, place, object, out, err);
+    if (st != DRA_OK) return st;
+    const dra_format *f = format_of(place, object, &why);
+    if (!f) {
+        st = dra_fail(err, why.code, "%s", why.text);
+    } else if (f->rules) {
+        st = dra_format_read(f, place, object, out, err);
+    } else {
+        json_object_del(object, "model_type");
+        st = dra_fields_read(model_fields, place, object, out, err);
+    }
     json_decref(object);
     return st;
 }
@@ -186,19 +206,55 @@ dra_status dra_model_config_set(dra_model_config *config, const char *name, cons
     return dra_fields_set(model_fields, config, name, value, err);
 }
 
+/* A mixer says itself what it else has from the model, and by what name it is known. Heads play no
+ * part in wkv, only all their channels do. */
+static void spell_out(const dra_model_config *c, dra_mixer_config *m)
+{
+    if (!m->a.memory) m->a.memory = memories[0];
+    const dra_memory *memory = dra_memory_find(m->a.memory);
+    if (!m->a.retrieval && memory) m->a.retrieval = memory->retrievals[0];
+    if (!m->heads) m->heads = c->heads;
+    if (!m->key_dim) m->key_dim = c->key_dim ? c->key_dim : c->dim / m->heads;
+    if (!m->value_dim) m->value_dim = c->value_dim ? c->value_dim : m->key_dim;
+    if (strcmp(m->a.memory, "wkv") != 0) return;
+    m->key_dim = m->value_dim = m->key_dim * m->heads;
+    m->heads = 1;
+}
+
+json_t *dra_model_config_object(const dra_model_config *c)
+{
+    dra_model_config full = *c;
+    dra_model_config_complete(&full);
+    for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
+    full.heads = full.key_dim = full.value_dim = 0;
+    return dra_fields_write(model_fields, &full);
+}
+
+char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
+                            dra_error *err)
+{
+    dra_status st = object ? DRA_OK : DRA_ERR_MEMORY;
+    if (object && dra_format_of(c)->rules) {
+        st = dra_format_write(place, c, object, err);
+        if (st != DRA_OK) return NULL;
+    } else if (object) {
+        json_t *fields = dra_fields_write(model_fields, c);
+        if (json_object_set_new(object, "model_type", json_string("dra")) != 0 ||
+            json_object_update(object, fields) != 0)
+            st = DRA_ERR_MEMORY;
+        json_decref(fields);
+    }
+    char *text = st == DRA_OK ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
+    if (!text) dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    return text;
+}
+
 size_t dra_model_config_text(const dra_model_config *config, char *text, size_t size)
 {
-    json_t *object = dra_fields_write(model_fields, config);
-    json_t *all = json_pack("{s:s}", "model_type", types[0]);
-    if (!all || json_object_update(all, object) != 0) {
-        json_decref(object);
-        json_decref(all);
-        return 0;
-    }
-    char *dump = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    json_decref(object);
-    json_decref(all);
+    json_t      *object = json_object();
+    char        *dump = dra_model_config_dump("config", config, object, NULL);
     const size_t n = dump ? strlen(dump) : 0;
+    json_decref(object);
     if (size > 0) {
         const size_t take = n < size ? n : size - 1;
         if (take) memcpy(text, dump, take);

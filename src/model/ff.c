@@ -90,6 +90,6 @@ dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module
     const dra_value  in = post ? x : dra_model_norm_build(g, c, norm, x, eps);
     const dra_value  y = mixes(c) ? channel_mix(g, call, w, at->states, in, state_out)
                                   : plain(g, c, w, in);
-    x = dra_add(g, x, y);
+    x = dra_add(g, x, dra_module_dropout(g, call, "ff.dropout", c->dropout, y));
     return post ? dra_model_norm_build(g, c, norm, x, eps) : x;
 }

@@ -1,4 +1,4 @@
-/* Model folders: config.json and model.safetensors. */
+/* Model folders: config.json and the weights beside it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "dra/file.h"
+#include "model/format.h"
 #include "model/model.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
@@ -18,13 +19,84 @@ static dra_status path_of(const char *folder, const char *name, char *path, dra_
     return dra_fail(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
 }
 
+static bool is_file(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
+{
+    char      *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_model_config_parse(path, text, bytes, out, err);
+    free(text);
+    return st;
+}
+
+/* An rwkv.cpp file needs no config beside it. */
+static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
+{
+    dra_origin *s;
+    dra_status  st = dra_origin_open(path, &s, err);
+    if (st != DRA_OK) return st;
+    *out = (dra_model_config){0};
+    st = s->dim ? dra_format_settle(s, out, err)
+                : dra_fail(err, DRA_ERR_FORMAT,
+                           "%.200s: expected a model's folder, or a file of rwkv.cpp", path);
+    dra_origin_close(s);
+    return st;
+}
+
 dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err)
 {
-    char      *text = NULL, path[PATH_TEXT];
-    size_t     bytes = 0;
+    char        path[PATH_TEXT];
+    dra_origin *s;
+    if (is_file(folder)) return config_of_file(folder, out, err);
     dra_status st = path_of(folder, "config.json", path, err);
-    if (st == DRA_OK) st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_model_config_parse(path, text, bytes, out, err);
+    if (st == DRA_OK) st = read_config(path, out, err);
+    /* Weights that are not there, or damaged, are named by who loads them. */
+    if (st != DRA_OK || !dra_format_of(out)->rules || dra_origin_open(folder, &s, NULL) != DRA_OK)
+        return st;
+    st = dra_format_settle(s, out, err);
+    dra_origin_close(s);
+    return st;
+}
+
+/* What a config that is replaced says besides; keys of another format mean nothing here. */
+static json_t *other_keys(const char *path, const dra_model_config *config)
+{
+    char       *text = NULL;
+    size_t      bytes = 0;
+    json_t     *object = NULL;
+    const char *name = dra_format_of(config)->name;
+    if (dra_format_of(config)->rules &&
+        dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL) == DRA_OK)
+        dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
+    free(text);
+    const char *type = json_string_value(json_object_get(object, "model_type"));
+    if (type && strcmp(type, name) == 0) return object;
+    json_decref(object);
+    return json_object();
+}
+
+dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
+                                   json_t *object, dra_error *err)
+{
+    char       path[PATH_TEXT], *text = NULL;
+    dra_error  why = {0};
+    dra_status st = path_of(folder, "config.json", path, err);
+    if (st == DRA_OK && !(text = dra_model_config_dump(path, config, object, &why)))
+        st = dra_fail(err, why.code, "%s", why.text);
+    if (st == DRA_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
+        st = dra_fail(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", folder,
+                      strerror(errno));
+    if (st == DRA_OK) {
+        const size_t n = strlen(text);
+        text[n] = '\n'; /* in place of the 0 at its end */
+        st = dra_file_write(path, text, n + 1, err);
+    }
     free(text);
     return st;
 }
@@ -32,20 +104,12 @@ dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_erro
 dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                   dra_error *err)
 {
-    char         path[PATH_TEXT];
-    const size_t n = dra_model_config_text(config, NULL, 0);
-    char        *text = n ? malloc(n + 2) : NULL;
-    dra_status   st = text ? path_of(folder, "config.json", path, err)
-                           : dra_fail(err, DRA_ERR_MEMORY, "%.200s: out of memory", folder);
-    if (st == DRA_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
-        st = dra_fail(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", folder,
-                      strerror(errno));
-    if (st == DRA_OK) {
-        dra_model_config_text(config, text, n + 1);
-        text[n] = '\n';
-        st = dra_file_write(path, text, n + 1, err);
-    }
-    free(text);
+    char       path[PATH_TEXT];
+    dra_status st = path_of(folder, "config.json", path, err);
+    if (st != DRA_OK) return st;
+    json_t *object = other_keys(path, config);
+    st = dra_folder_write_config(folder, config, object, err);
+    json_decref(object);
     return st;
 }
 
@@ -53,13 +117,11 @@ dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **
                            dra_error *err)
 {
     dra_model_config config;
-    char             path[PATH_TEXT];
     *model = NULL;
     *weights = NULL;
     dra_status st = dra_folder_config(folder, &config, err);
     if (st == DRA_OK) st = dra_model_create(&config, model, err);
-    if (st == DRA_OK) st = path_of(folder, "model.safetensors", path, err);
-    if (st == DRA_OK) st = dra_weights_load(*model, path, weights, err);
+    if (st == DRA_OK) st = dra_weights_load(*model, folder, weights, err);
     if (st != DRA_OK) {
         dra_model_destroy(*model);
         *model = NULL;

@@ -70,6 +70,11 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     m.residual = c->block.norm == DRA_PLACE_POST ? DRA_RESIDUAL_POST : DRA_RESIDUAL_PRE;
     m.memory_residual = c->block.memory_residual;
     m.project = c->block.project;
+    m.dropout = c->dropout;
+    m.watch = c->watch;
+    m.maps = c->maps;
+    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */ m.out_gain =
+        1 / sqrt(2.0 * (double)c->depth);
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)c->depth;
     return m;
@@ -149,16 +154,37 @@ static void declare(dra_model *m)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
+/* Adds up what it can be watched for; asks a mixer only for what it has. */
+static dra_status open_mixer(const dra_mixer_config *c, dra_mixer **out, uint32_t *seen,
+                             dra_error *err)
+{
+    dra_mixer_config plain = *c;
+    plain.watch = 0;
+    plain.maps = false;
+    dra_status st = dra_mixer_create(&plain, out, err);
+    if (st != DRA_OK) return st;
+    plain.watch = c->watch & dra_mixer_watchable(*out);
+    plain.maps = c->maps && dra_mixer_mappable(*out);
+    *seen |= plain.watch;
+    if (!plain.watch && !plain.maps) return DRA_OK;
+    dra_mixer_destroy(*out);
+    return dra_mixer_create(&plain, out, err);
+}
+
 static dra_status open_mixers(dra_model *m, dra_error *err)
 {
+    uint32_t seen = 0;
     m->layer = calloc((size_t)m->config.depth, sizeof *m->layer);
     if (!m->layer) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
     for (int64_t l = 0; l < m->config.depth; l++) {
         const dra_mixer_config c = mixer_config(&m->config, l);
         dra_error              why = {0};
-        const dra_status       st = dra_mixer_create(&c, &m->layer[l].mixer, &why);
+        const dra_status       st = open_mixer(&c, &m->layer[l].mixer, &seen, &why);
         if (st != DRA_OK) return dra_fail(err, st, "layer %lld: %.400s", (long long)l, why.text);
     }
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (m->config.watch >> k & 1 && !(seen >> k & 1))
+            return dra_fail(err, DRA_ERR_VALUE, "model: no layer has %s", dra_watch_name(k));
     return DRA_OK;
 }
 
@@ -241,35 +267,70 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
 }
 
 /* One block: the mixer with its residual, then the feed-forward with its own. */
-dra_value dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t l,
-                          dra_value x, dra_value *state_out)
+dra_mixer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 int64_t l, dra_value x, dra_value *state_out)
 {
     const dra_layer      *layer = &m->layer[l];
     const dra_value       blend = m->blend < 0 ? (dra_value){0} : call->param[m->blend];
     const dra_module_call own = {.tokens = call->tokens,
                                  .param = call->param + layer->mix.params,
                                  .state = call->state + layer->mix.states,
-                                 .learning = call->learning};
-    x = dra_mixer_build(g, layer->mixer, &own, x, blend, state_out + layer->mix.states).y;
-    return dra_ff_build(g, &m->config, call, l, &layer->ff, x, state_out);
+                                 .learning = call->learning,
+                                 .random = call->random,
+                                 .at = call->at};
+    dra_mixer_result      r = dra_mixer_build(g, layer->mixer, &own, x, blend,
+                                              state_out + layer->mix.states);
+    r.y = dra_ff_build(g, &m->config, call, l, &layer->ff, r.y, state_out);
+    return r;
+}
+
+/* Adds what a layer shows: sums of add-ons, maps as outputs. */
+static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer_result *r,
+                    dra_value *sum, int *count)
+{
+    const bool two = dra_mixer_config_of(m->layer[l].mixer)->blend != DRA_BLEND_NONE;
+    char       name[64];
+    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
+        if (!r->watch[k].id) continue;
+        sum[k] = count[k]++ ? dra_add(g, sum[k], r->watch[k]) : r->watch[k];
+    }
+    for (int i = 0; m->config.maps && i < 2; i++)
+        for (int k = 0; k < DRA_SHOW_COUNT; k++) {
+            if (!r->map[i][k].id) continue;
+            snprintf(name, sizeof name, "layers.%lld.%s%s", (long long)l,
+                     !two ? ""
+                     : i  ? "b."
+                          : "a.",
+                     dra_show_name(k));
+            dra_output(g, name, r->map[i][k]);
+        }
 }
 
 dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value ids, bool recompute, dra_value *state_out)
 {
-    char      name[32];
-    dra_value x = embed(g, m, call, ids);
+    char             name[32];
+    dra_value        x = embed(g, m, call, ids);
+    dra_model_result all = {0};
+    int              count[DRA_WATCH_COUNT] = {0};
     for (int64_t l = 0; l < m->config.depth; l++) {
         snprintf(name, sizeof name, "layers.%lld", (long long)l);
         dra_scope_push(g, name);
-        x = (recompute ? dra_layer_recompute : dra_layer_build)(g, m, call, l, x, state_out);
+        const dra_mixer_result r = (recompute ? dra_layer_recompute
+                                              : dra_layer_build)(g, m, call, l, x, state_out);
+        collect(g, m, l, &r, all.watch, count);
+        x = r.y;
         dra_scope_pop(g);
     }
     const dra_model_config *c = &m->config;
     const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
     if (m->norm >= 0)
         x = dra_model_norm_build(g, c, call->param + m->norm, x, c->final_eps * scale * scale);
-    return (dra_model_result){.hidden = x, .head = call->param[m->head]};
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (count[k] > 1) all.watch[k] = dra_affine(g, all.watch[k], 1.0 / count[k], 0);
+    all.hidden = x;
+    all.head = call->param[m->head];
+    return all;
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */

@@ -49,9 +49,16 @@ static void hand_all(handing *h, inside *in)
     const dra_layer *l = &in->model->layer[in->layer];
     hand(h, &in->x);
     hand_tokens(h, &in->call.tokens);
+    hand(h, &in->call.random);
+    hand(h, &in->call.at);
     for (int i = l->mix.params; i < l->end.params; i++) hand(h, &in->param[i]);
     for (int i = l->mix.states; i < l->end.states; i++) hand(h, &in->state[i]);
     if (in->model->blend >= 0) hand(h, &in->param[in->model->blend]);
+}
+
+static bool watches(const dra_layer *l, int k)
+{
+    return dra_mixer_config_of(l->mixer)->watch >> k & 1;
 }
 
 static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out)
@@ -60,9 +67,12 @@ static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out
     const dra_layer *l = &in.model->layer[in.layer];
     handing          h = {.list = (dra_value *)(uintptr_t)list, .inside = true};
     hand_all(&h, &in);
-    out[0] = dra_layer_build(g, in.model, &in.call, in.layer, in.x, in.state_out);
+    const dra_mixer_result r = dra_layer_build(g, in.model, &in.call, in.layer, in.x, in.state_out);
+    *out++ = r.y;
     for (int i = l->mix.states; i < l->end.states && !in.call.tokens.fresh; i++)
-        out[1 + i - l->mix.states] = in.state_out[i];
+        *out++ = in.state_out[i];
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (watches(l, k)) *out++ = r.watch[k];
 }
 
 static dra_value *copy(dra_value *to, const dra_value *from, int n)
@@ -71,15 +81,18 @@ static dra_value *copy(dra_value *to, const dra_value *from, int n)
     return to;
 }
 
-dra_value dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              int64_t l, dra_value x, dra_value *state_out)
+dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                     int64_t l, dra_value x, dra_value *state_out)
 {
     const dra_layer *layer = &m->layer[l];
     const int        P = dra_specs_count(m->params), S = dra_specs_count(m->state);
     const int        n_state = call->tokens.fresh ? 0 : layer->end.states - layer->mix.states;
-    dra_value       *room = calloc((size_t)(P + 3 * S) + 2, sizeof *room);
+    dra_value       *room = calloc((size_t)(P + 3 * S + DRA_WATCH_COUNT) + 2, sizeof *room);
     inside           in = {.model = m, .layer = l, .call = *call, .x = x};
     handing          h = {0};
+    dra_mixer_result r = {0};
+    int              n_watch = 0;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++) n_watch += watches(layer, k);
     if (room) {
         in.call.param = in.param = copy(room, call->param, P);
         in.call.state = in.state = copy(room + P, call->state, S);
@@ -91,13 +104,16 @@ dra_value dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module
     if (h.list) {
         dra_value *out = in.state_out + S;
         hand_all(&h, &in);
-        dra_recompute(g, body, &in, h.n, h.list, 1 + n_state, out);
-        x = out[0];
-        copy(state_out + layer->mix.states, out + 1, n_state);
+        dra_recompute(g, body, &in, h.n, h.list, 1 + n_state + n_watch, out);
+        r.y = *out++;
+        copy(state_out + layer->mix.states, out, n_state);
+        out += n_state;
+        for (int k = 0; k < DRA_WATCH_COUNT; k++)
+            if (watches(layer, k)) r.watch[k] = *out++;
     } else {
         dra_build_fail(g, "layer", DRA_ERR_MEMORY, "out of memory");
     }
     free(room);
     free(h.list);
-    return x;
+    return r;
 }

@@ -5,21 +5,24 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "dra/file.h"
+#include "model/format.h"
 #include "model/model.h"
 
 typedef struct weight {
-    const dra_real *data;
-    dra_real       *own; /* the same, where the memory is ours */
-    size_t          bytes;
-    const void     *half; /* instead of both: bf16 */
-    uint16_t       *own_half;
+    const dra_real        *data;
+    dra_real              *own; /* the same, where the memory is ours */
+    size_t                 bytes;
+    const dra_tensor_info *from; /* the tensor of the file that is it, as it is; or NULL */
+    const void            *half; /* instead of both: bf16 */
+    uint16_t              *own_half;
 } weight;
 
 struct dra_weights {
-    const dra_specs *specs;
-    int              n;
-    weight          *at;
-    dra_tensors     *file; /* what is mapped */
+    const dra_specs  *specs;
+    const dra_format *format; /* of files */
+    int               n;
+    weight           *at;
+    dra_origin       *file; /* what is mapped */
 };
 
 static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
@@ -27,6 +30,7 @@ static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
     dra_weights *w = calloc(1, sizeof *w);
     *out = w;
     if (w) w->specs = dra_model_params(m);
+    if (w) w->format = dra_format_of(dra_model_config_of(m));
     if (w) w->n = dra_specs_count(w->specs);
     if (w) w->at = calloc((size_t)w->n + 1, sizeof *w->at);
     if (!w || !w->at) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
@@ -44,7 +48,7 @@ void dra_weights_destroy(dra_weights *w)
         free(w->at[i].own_half);
     }
     free(w->at);
-    dra_tensors_close(w->file);
+    dra_origin_close(w->file);
     free(w);
 }
 
@@ -74,42 +78,32 @@ dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static dra_status find_strangers(const dra_weights *w, const char *path, dra_error *err)
+/* In place where it lies as it is needed; else read. */
+static dra_status load(dra_weights *w, int i, dra_error *err)
 {
-    const dra_tensor_info *t;
-    for (size_t i = 0; (t = dra_tensors_at(w->file, i)) != NULL; i++) {
-        if (dra_specs_find(w->specs, t->name) >= 0) continue;
-        dra_guess guess = {.typed = t->name};
-        for (int k = 0; k < w->n; k++) dra_guess_try(&guess, dra_specs_at(w->specs, k)->name);
-        return dra_fail(err, DRA_ERR_NAME, "%.200s: tensor %.80s is none of the model's%s%.80s%s",
-                        path, t->name, guess.best ? " (did you mean " : "",
-                        guess.best ? guess.best : "", guess.best ? "?)" : "");
-    }
-    return DRA_OK;
-}
-
-static dra_status load(dra_weights *w, int i, const char *path, dra_error *err)
-{
-    const dra_spec        *p = dra_specs_at(w->specs, i);
-    const dra_tensor_info *t = dra_tensors_find(w->file, p->name);
-    if (!t) return dra_fail(err, DRA_ERR_NAME, "%.200s: tensor %.80s is missing", path, p->name);
-    if (t->dtype == DRA_REAL && dra_shape_equal(&t->shape, &p->shape) &&
-        (uintptr_t)t->data % sizeof(dra_real) == 0) {
-        w->at[i].data = t->data;
+    const dra_spec         *p = dra_specs_at(w->specs, i);
+    weight                 *at = &w->at[i];
+    const dra_rule         *rule;
+    const dra_origin_entry *e = dra_format_find(w->format, w->file, p, &rule);
+    dra_status              st = dra_format_check(w->format, e, rule, p, err);
+    if (st != DRA_OK) return st;
+    if (dra_rule_plain(w->file, rule)) at->from = e->info;
+    if (at->from && at->from->dtype == DRA_REAL &&
+        (uintptr_t)at->from->data % sizeof(dra_real) == 0) {
+        at->data = at->from->data;
         return DRA_OK;
     }
-    const dra_status st = own(w, i, err);
-    return st == DRA_OK ? dra_tensors_read(w->file, p->name, DRA_REAL, p->shape, w->at[i].own, err)
-                        : st;
+    st = own(w, i, err);
+    return st == DRA_OK ? dra_rule_read(w->file, e, rule, p, at->own, err) : st;
 }
 
 dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out, dra_error *err)
 {
     dra_weights *w;
     dra_status   st = create(m, &w, err);
-    if (st == DRA_OK) st = dra_tensors_open(path, &w->file, err);
-    if (st == DRA_OK) st = find_strangers(w, path, err);
-    for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, path, err);
+    if (st == DRA_OK) st = dra_origin_open(path, &w->file, err);
+    if (st == DRA_OK) st = dra_format_compare(m, w->file, err);
+    for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
     return st;
@@ -120,7 +114,7 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
 static dra_status shorten(dra_weights *w, int i, dra_error *err)
 {
     const dra_spec        *p = dra_specs_at(w->specs, i);
-    const dra_tensor_info *t = w->file ? dra_tensors_find(w->file, p->name) : NULL;
+    const dra_tensor_info *t = w->at[i].from;
     const size_t           n = w->at[i].bytes / sizeof(dra_real);
     weight                *at = &w->at[i];
     if (t && t->dtype == DRA_BF16 && (uintptr_t)t->data % sizeof(uint16_t) == 0) {
@@ -151,18 +145,73 @@ const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype)
     return w->at[i].half ? w->at[i].half : w->at[i].data;
 }
 
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+typedef struct saving {
+    const dra_weights *w;
+    const dra_stored  *tensor;       /* the one being made */
+    dra_real         **wide, **room; /* of one parameter, of one tensor: made anew for each */
+} saving;
+
+static const dra_real *get(void *user, int i, dra_error *err)
+{
+    const saving *s = user;
+    const weight *at = &s->w->at[i];
+    if (at->data) return at->data;
+    const dra_tensor_info half = {.dtype = DRA_BF16, .data = at->half};
+    free(*s->wide);
+    *s->wide = malloc(at->bytes + 1);
+    if (!*s->wide) {
+        dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+        return NULL;
+    }
+    dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, *s->wide);
+    return *s->wide;
+}
+
+static const void *make(void *user, dra_error *err)
+{
+    const saving *s = user;
+    free(*s->room);
+    *s->room = malloc((size_t)dra_shape_count(&s->tensor->shape) * sizeof(dra_real) + 1);
+    if (!*s->room) {
+        dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", s->tensor->name);
+        return NULL;
+    }
+    return dra_stored_fill(s->tensor, s->w->specs, get, user, false, *s->room, err);
+}
+
+/* A tensor as it is stored, or one that is put together when its turn comes. */
+static dra_tensor_item item_of(saving *s)
+{
+    const dra_stored *t = s->tensor;
+    dra_tensor_item   item = {t->name, DRA_REAL, t->shape, .make = make, .user = s};
+    if (t->rule && (t->rule->turned || t->rule->parts)) return item;
+    item.make = NULL;
+    item.data = dra_weights_stored(s->w, t->param[0], &item.dtype);
+    return item;
+}
+
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
-    const dra_metadata_item format = {"format", "dra"};
-    dra_tensor_item        *items = calloc((size_t)w->n + 1, sizeof *items);
-    if (!items) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-    for (int i = 0; i < w->n; i++) {
-        const dra_spec *p = dra_specs_at(w->specs, i);
-        items[i] = (dra_tensor_item){.name = p->name, .shape = p->shape};
-        items[i].data = dra_weights_stored(w, i, &items[i].dtype);
+    const dra_metadata_item format = {"format", w->format->rules ? "pt" : "dra"};
+    dra_stored             *list;
+    const int               n = dra_stored_list(w->format, w->specs, &list);
+    dra_tensor_item        *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
+    saving                 *s = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *s);
+    dra_real               *wide = NULL, *room = NULL;
+    dra_status              st = DRA_OK;
+    if (n < 0 || !items || !s) st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        s[i] = (saving){w, &list[i], &wide, &room};
+        items[i] = item_of(&s[i]);
     }
-    const dra_status st = dra_tensors_write(path, items, (size_t)w->n, &format, 1, err);
+    if (st == DRA_OK) st = dra_tensors_write(path, items, (size_t)n, &format, 1, err);
+    free(list);
     free(items);
+    free(s);
+    free(wide);
+    free(room);
     return st;
 }
 

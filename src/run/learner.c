@@ -5,6 +5,7 @@
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
  * so that only one chunk's activations exist at a time. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,12 +32,16 @@ struct dra_learner {
     dra_real          *zeros;    /* as many as the largest parameter that is not trained has */
     dra_shape         *key;
     dra_extents        extents;
+    int                options; /* of the program being built */
+    int32_t            random[4], *starts;
 };
 
 /* ---- programs -------------------------------------------------------------------------------- */
 
 /* What a program is made for: dims of the first shape of its key; then the rows of each state. */
-enum { KEY_B, KEY_T, KEY_MARKED, KEY_KIND, KEY_ADD, KEYS };
+enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_ADD, KEY_OPTIONS };
+enum { MARKED = 1, SKIPS = 2 };  /* of KEY_MARKS   */
+enum { GUARD = 1, DROPOUT = 2 }; /* of KEY_OPTIONS */
 enum {
     FRESH,   /* rows start anew; gradients                          */
     CARRIED, /* states come in and go out; gradients, not of states */
@@ -47,17 +52,38 @@ enum {
 static void build_lesson(dra_graph *g, const void *self, const dra_module_call *call,
                          dra_value *state_out)
 {
-    const dra_learner     *l = self;
-    const dra_shape        each = DRA_SHAPE(call->tokens.B, call->tokens.T);
-    const dra_value        ids = dra_input(g, "ids", DRA_I32, each);
-    const dra_value        targets = dra_input(g, "targets", DRA_I32, each);
-    dra_module_call        learning = *call;
+    const dra_learner *l = self;
+    const dra_shape    each = DRA_SHAPE(call->tokens.B, call->tokens.T);
+    const dra_value    ids = dra_input(g, "ids", DRA_I32, each);
+    const dra_value    targets = dra_input(g, "targets", DRA_I32, each);
+    dra_module_call    learning = *call;
     learning.learning = true;
-    const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
-                                               l->config.recompute, state_out);
+    if (l->options & DROPOUT) {
+        learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
+        learning.at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
+    }
+    const dra_model_result         r = dra_model_build(g, l->config.model, &learning, ids,
+                                                       l->config.recompute, state_out);
     const dra_cross_entropy_config c = {
         .ignore = -1, .use_ignore = true, .smoothing = l->config.smoothing};
     dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (r.watch[k].id) dra_output(g, dra_watch_name(k), r.watch[k]);
+}
+
+/* share loss + part (what is added to it) */
+static dra_value build_total(dra_graph *g, const dra_learner *l)
+{
+    const dra_value share = dra_input(g, "share", DRA_REAL, (dra_shape){0});
+    const dra_value part = dra_input(g, "part", DRA_REAL, (dra_shape){0});
+    dra_value       total = dra_mul(g, dra_find_output(g, "loss"), share);
+    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
+        if (l->config.add[k] == 0) continue;
+        const dra_value more = dra_affine(g, dra_find_output(g, dra_watch_name(k)),
+                                          l->config.add[k], 0);
+        total = dra_add(g, total, dra_mul(g, more, part));
+    }
+    return total;
 }
 
 /* Adds the gradients of parameters to memory of the caller. */
@@ -78,14 +104,13 @@ static void put_gradients(dra_graph *g, const dra_learner *l, bool add, const dr
 static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add, dra_value *v,
                           const dra_value *state_out)
 {
-    const int       P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int       n = kind == THROUGH ? S : 0;
-    const dra_value share = dra_input(g, "share", DRA_REAL, (dra_shape){0});
-    dra_value      *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
-    dra_value      *y = work, *dy = work + 1 + n, *d = dy + 1 + n;
-    char            name[DRA_NAME_TEXT];
+    const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
+    const int  n = kind == THROUGH ? S : 0;
+    dra_value *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
+    dra_value *y = work, *dy = work + 1 + n, *d = dy + 1 + n;
+    char       name[DRA_NAME_TEXT];
     if (!work) return;
-    y[0] = dra_mul(g, dra_find_output(g, "loss"), share);
+    y[0] = build_total(g, l);
     for (int i = 0; i < n; i++) {
         y[1 + i] = state_out[i];
         dy[1 + i] = dra_input(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
@@ -100,18 +125,21 @@ static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add
 
 static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 {
-    const dra_learner *l = user;
-    const int          P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int          kind = (int)key[0].dim[KEY_KIND];
-    int64_t           *rows = calloc((size_t)S + 1, sizeof *rows);
-    dra_value         *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
-    char               name[DRA_NAME_TEXT];
+    dra_learner *l = user;
+    const int    P = dra_specs_count(l->params), S = dra_specs_count(l->state);
+    const int    kind = (int)key[0].dim[KEY_KIND];
+    int64_t     *rows = calloc((size_t)S + 1, sizeof *rows);
+    dra_value   *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
+    char         name[DRA_NAME_TEXT];
     if (rows && v) {
         for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
+        l->options = (int)key[0].dim[KEY_OPTIONS];
         const dra_module_shape shape = {.B = key[0].dim[KEY_B],
                                         .T = key[0].dim[KEY_T],
-                                        .marked = key[0].dim[KEY_MARKED] != 0,
+                                        .marked = key[0].dim[KEY_MARKS] & MARKED,
+                                        .skips = key[0].dim[KEY_MARKS] & SKIPS,
                                         .fresh = kind == FRESH,
+                                        .guard = l->options & GUARD,
                                         .rows = rows};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
@@ -154,6 +182,12 @@ dra_status dra_learner_create(const dra_learner_config *config, dra_learner **ou
     *out = NULL;
     if (!l) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
     l->config = *config;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (config->add[k] != 0 && !(dra_model_config_of(config->model)->watch >> k & 1)) {
+            free(l);
+            return dra_fail(err, DRA_ERR_VALUE, "learner: the model was not made to watch %s",
+                            dra_watch_name(k));
+        }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
     l->module = (dra_module){l->params, l->state, build_lesson, l};
@@ -175,6 +209,7 @@ void dra_learner_destroy(dra_learner *l)
     free(l->gradient);
     free(l->zeros);
     free(l->key);
+    free(l->starts);
     dra_extents_free(&l->extents);
     dra_programs_destroy(l->programs);
     free(l);
@@ -253,7 +288,7 @@ static dra_status find_buffers(dra_learner *l, dra_buffers **out, dra_error *err
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
 typedef struct chunk { /* tokens of a lesson, cut out of it; all (B, T) */
-    int64_t     T, count;
+    int64_t     first, T, count;
     int32_t    *ids, *targets, *mark; /* ids owns the memory of all three */
     dra_states *start;                /* the state before it; NULL: fresh */
 } chunk;
@@ -285,13 +320,36 @@ static dra_status bind_upstream(const dra_learner *l, dra_buffers *b, const dra_
     return st;
 }
 
-/* Runs the program of this kind over a chunk. up: gradients of the states behind it, THROUGH. */
-static dra_status run_chunk(dra_learner *l, int64_t B, const chunk *c, int kind, bool add,
-                            dra_real *share, dra_real *const *up, dra_buffers **out, dra_error *err)
+/* The key of dropout and where the chunk starts in its rows. */
+static dra_status bind_random(dra_learner *l, dra_buffers *b, const dra_lesson *q, const chunk *c,
+                              dra_error *err)
 {
-    const size_t bytes = (size_t)(B * c->T) * sizeof(int32_t);
+    const size_t bytes = (size_t)q->B * sizeof *l->starts;
+    int32_t     *at = realloc(l->starts, bytes);
+    if (!at) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    l->starts = at;
+    for (int64_t r = 0; r < q->B; r++) at[r] = (int32_t)c->first;
+    l->random[0] = (int32_t)q->seed, l->random[1] = (int32_t)(q->seed >> 32);
+    l->random[2] = (int32_t)q->step, l->random[3] = (int32_t)(q->step >> 32);
+    const dra_status st = dra_bind(b, "random", l->random, sizeof l->random, err);
+    return st == DRA_OK ? dra_bind(b, "at", at, bytes, err) : st;
+}
+
+typedef struct weighing { /* of the loss of a chunk, and of what is added to it */
+    dra_real share, part;
+} weighing;
+
+/* Runs the program of this kind over a chunk. up: gradients of the states behind it, THROUGH. */
+static dra_status run_chunk(dra_learner *l, const dra_lesson *q, const chunk *c, int kind, bool add,
+                            weighing *w, dra_real *const *up, dra_buffers **out, dra_error *err)
+{
+    const int64_t B = q->B;
+    const size_t  bytes = (size_t)(B * c->T) * sizeof(int32_t);
+    const bool    drops = dra_model_config_of(l->config.model)->dropout > 0 && !q->still;
+    const int marks = (c->mark ? MARKED : 0) | (dra_marks_any_skip(c->mark, B * c->T) ? SKIPS : 0);
     dra_buffers *b = NULL;
-    l->key[0] = DRA_SHAPE(B, c->T, c->mark != NULL, kind, add);
+    l->key[0] = DRA_SHAPE(B, c->T, marks, kind, add,
+                          (q->guard ? GUARD : 0) | (drops ? DROPOUT : 0));
     for (int i = 0; i < dra_specs_count(l->state); i++)
         l->key[i + 1] = DRA_SHAPE(c->start ? c->start->at[i].rows : 0);
     dra_status st = find_buffers(l, &b, err);
@@ -300,7 +358,9 @@ static dra_status run_chunk(dra_learner *l, int64_t B, const chunk *c, int kind,
     if (st == DRA_OK) st = bind_states(l, b, c->start, err);
     if (st == DRA_OK) st = dra_bind(b, "ids", c->ids, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "targets", c->targets, bytes, err);
-    if (st == DRA_OK && kind != FORWARD) st = dra_bind(b, "share", share, sizeof *share, err);
+    if (st == DRA_OK && drops) st = bind_random(l, b, q, c, err);
+    if (st == DRA_OK && kind != FORWARD) st = dra_bind(b, "share", &w->share, sizeof w->share, err);
+    if (st == DRA_OK && kind != FORWARD) st = dra_bind(b, "part", &w->part, sizeof w->part, err);
     if (st == DRA_OK && kind == THROUGH) st = bind_upstream(l, b, c->start, up, err);
     if (st == DRA_OK) st = dra_run(b, err);
     *out = b;
@@ -337,7 +397,8 @@ static dra_status cut_chunk(const dra_lesson *q, int64_t first, int64_t T, chunk
         for (int64_t b = 0; b < q->B; b++)
             memcpy(memory + (size_t)k * n + b * T, from[k] + b * q->T + first,
                    (size_t)T * sizeof *memory);
-    *c = (chunk){.T = T,
+    *c = (chunk){.first = first,
+                 .T = T,
                  .ids = memory,
                  .targets = memory + n,
                  .mark = q->mark ? memory + 2 * n : NULL,
@@ -375,22 +436,33 @@ static void slopes_take(slopes *u, const dra_learner *l, const dra_buffers *b, c
                held_bytes(s, i));
 }
 
-static double loss_of(const dra_buffers *b)
+static double share_of(const dra_lesson *q) { return q->share > 0 ? q->share : 1; }
+
+/* Adds the results of a chunk: its loss with its part of the targets, the rest with its part of the
+ * tokens. */
+static void take_results(const dra_buffers *b, double targets, double tokens,
+                         dra_lesson_result *out)
 {
-    return (double)*(const dra_real *)dra_result(b, "loss");
+    const int32_t *guarded = dra_result(b, "guarded");
+    out->loss += targets * (double)*(const dra_real *)dra_result(b, "loss");
+    if (guarded) out->guarded += *guarded;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
+        const dra_real *x = dra_result(b, dra_watch_name(k));
+        out->watch[k] += x ? tokens * (double)*x : NAN;
+    }
 }
 
 /* Whole: one program. */
 static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_lesson_result *out,
                             dra_error *err)
 {
-    dra_real     share = (dra_real)(q->share > 0 ? q->share : 1);
+    weighing     w = {(dra_real)share_of(q), (dra_real)share_of(q)};
     dra_buffers *b;
     c->start = q->states;
-    const dra_status st = run_chunk(l, q->B, c, q->states ? CARRIED : FRESH, q->add, &share, NULL,
-                                    &b, err);
+    const dra_status st = run_chunk(l, q, c, q->states ? CARRIED : FRESH, q->add, &w, NULL, &b,
+                                    err);
     if (st != DRA_OK) return st;
-    out->loss = loss_of(b);
+    take_results(b, 1, 1, out);
     if (q->states) take_states(l, b, c, q->states);
     return DRA_OK;
 }
@@ -404,7 +476,7 @@ static dra_status run_forward(dra_learner *l, const dra_lesson *q, chunk *c, dra
         dra_buffers *b;
         st = dra_states_twin(s, &c[k].start, err);
         if (st == DRA_OK && (k + 1 < q->chunks || q->states))
-            st = run_chunk(l, q->B, &c[k], FORWARD, false, NULL, NULL, &b, err);
+            st = run_chunk(l, q, &c[k], FORWARD, false, NULL, NULL, &b, err);
         if (st == DRA_OK && (k + 1 < q->chunks || q->states)) take_states(l, b, &c[k], s);
     }
     return st;
@@ -416,13 +488,13 @@ static dra_status run_backward(dra_learner *l, const dra_lesson *q, const chunk 
     slopes     up = {0};
     dra_status st = slopes_create(&up, c[0].start, err);
     for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--) {
-        const double part = out->count ? (double)c[k].count / (double)out->count : 0;
-        dra_real     share = (dra_real)(part * (q->share > 0 ? q->share : 1));
+        const double targets = out->count ? (double)c[k].count / (double)out->count : 0;
+        const double tokens = (double)c[k].T / (double)q->T;
+        weighing     w = {(dra_real)(targets * share_of(q)), (dra_real)(tokens * share_of(q))};
         dra_buffers *b;
-        st = run_chunk(l, q->B, &c[k], THROUGH, q->add || k < q->chunks - 1, &share, up.at, &b,
-                       err);
+        st = run_chunk(l, q, &c[k], THROUGH, q->add || k < q->chunks - 1, &w, up.at, &b, err);
         if (st != DRA_OK) break;
-        out->loss += part * loss_of(b);
+        take_results(b, targets, tokens, out);
         slopes_take(&up, l, b, c[k].start);
     }
     slopes_free(&up);
@@ -500,7 +572,9 @@ dra_status dra_learner_bytes(dra_learner *l, int64_t B, int64_t T, bool marked, 
     dra_states        *s = NULL;
     dra_status         st = carried ? dra_states_create(l->state, B, &s, err) : DRA_OK;
     if (st == DRA_OK && carried) st = dra_states_reserve(s, T, err);
-    l->key[0] = DRA_SHAPE(B, T, marked, carried ? CARRIED : FRESH, 0);
+    const bool drops = dra_model_config_of(l->config.model)->dropout > 0;
+    l->key[0] = DRA_SHAPE(B, T, marked ? MARKED : 0, carried ? CARRIED : FRESH, 0,
+                          drops ? DROPOUT : 0);
     for (int i = 0; st == DRA_OK && i < dra_specs_count(l->state); i++)
         l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     if (st == DRA_OK)

@@ -74,3 +74,11 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     for (int i = 0; state_out && i < n_state; i++) state_out[i] = next[i];
     free(all);
 }
+
+dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,
+                             dra_value x)
+{
+    if (!call->random.id || !(p > 0)) return x;
+    return dra_dropout(g, x, p,
+                       &(dra_random_config){.name = name, .key = call->random, .pos = call->at});
+}

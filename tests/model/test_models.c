@@ -169,8 +169,8 @@ static void wrong_configs_are_named(void **unused)
         const char *json, *text;
     } rows[] = {
         {"[]", "c.json: JSON is no object"},
-        {"{}", "c.json: model_type is missing, expected dra"},
-        {"{\"model_type\":\"bert\"}", "c.json: model_type is bert, expected dra"},
+        {"{}", "c.json: model_type is missing, expected dra, gpt2 or rwkv"},
+        {"{\"model_type\":\"bert\"}", "c.json: model_type is bert, expected dra, gpt2 or rwkv"},
         {"{\"model_type\":\"dra\",\"dimm\":3}", "c.json: dimm is not a key; did you mean dim?"},
         {"{\"model_type\":\"dra\",\"dim\":\"3\"}",
          "c.json: dim is \"3\", expected a whole number from 0 to 1048576"},

@@ -28,11 +28,15 @@ typedef struct course {
     int32_t      ids[B * T], targets[B * T], mark[B * T];
 } course;
 
-static void open_course(course *c, const char *preset)
+static void open_course_with(course *c, const char *preset, const dra_learner_config *with,
+                             double dropout)
 {
     dra_model_config config;
     dra_error        err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
+    config.dropout = dropout;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (with->add[k] != 0) config.watch |= 1u << k;
     config.dim = 16;
     config.heads = 2;
     config.depth = 2;
@@ -40,7 +44,9 @@ static void open_course(course *c, const char *preset)
     expect_ok(dra_model_create(&config, &c->model, &err), &err);
     expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
     expect_ok(dra_device_create_cpu(NULL, &c->device, &err), &err);
-    const dra_learner_config lc = {.model = c->model, .device = c->device};
+    dra_learner_config lc = *with;
+    lc.model = c->model;
+    lc.device = c->device;
     expect_ok(dra_learner_create(&lc, &c->learner, &err), &err);
     expect_ok(dra_learner_bind(c->learner, c->weights, &err), &err);
     for (int i = 0; i < B * T; i++) {
@@ -49,6 +55,11 @@ static void open_course(course *c, const char *preset)
         c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
         if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
     }
+}
+
+static void open_course(course *c, const char *preset)
+{
+    open_course_with(c, preset, &(dra_learner_config){0}, 0);
 }
 
 static void close_course(course *c)
@@ -218,6 +229,91 @@ static void lessons_add_up(void **unused)
     close_course(&c);
 }
 
+/* What is dropped does not depend on chunks or on what is kept, but on seed and step. */
+static void dropout_is_counted(void **unused)
+{
+    static const int64_t     some[] = {7, 1, 12, 10};
+    static const char *const presets[] = {"gpt2-tiny", "dra-gru-tiny", "rwkv4-tiny"};
+    for (int i = 0; i < 3; i++) {
+        course            c = {0}, again = {0};
+        dra_error         err = {0};
+        dra_lesson_result r, other;
+        open_course_with(&c, presets[i], &(dra_learner_config){0}, 0.2);
+        open_course_with(&again, presets[i], &(dra_learner_config){.recompute = true}, 0.2);
+        dra_lesson q = lesson_of(&c);
+        q.seed = 9;
+        q.step = 4;
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        dra_real **all = take_gradients(&c);
+        expect_ok(dra_learner_run(again.learner, &q, &other, &err), &err);
+        expect_gradients(&again, all, presets[i]);
+        q.chunks = 4;
+        q.chunk = some;
+        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        expect_gradients(&c, all, presets[i]);
+        assert_true(fabs(other.loss - r.loss) < EQUAL * r.loss);
+        q.step = 5;
+        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        assert_true(other.loss != r.loss);
+        q.still = true;
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        q.step = 4;
+        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        assert_true(other.loss == r.loss);
+        free_gradients(&c, all);
+        close_course(&c);
+        close_course(&again);
+    }
+}
+
+/* Add-ons reach the gradient with their weight, also through layers computed again; a guard that
+ * does not fire and skipped tokens of no row change nothing. */
+static void addons_have_weights(void **unused)
+{
+    dra_learner_config with = {.add = {[DRA_WATCH_DRIFT] = 0.3, [DRA_WATCH_BUDGET] = 0.2}};
+    course             plain = {0}, more = {0}, again = {0};
+    dra_error          err = {0};
+    dra_lesson_result  r, s;
+    open_course(&plain, "dra-gru-tiny");
+    open_course_with(&more, "dra-gru-tiny", &with, 0);
+    with.recompute = true;
+    open_course_with(&again, "dra-gru-tiny", &with, 0);
+    dra_lesson q = lesson_of(&plain);
+    expect_ok(dra_learner_run(plain.learner, &q, &r, &err), &err);
+    assert_true(isnan(r.watch[DRA_WATCH_DRIFT]));
+    dra_real **alone = take_gradients(&plain);
+    expect_ok(dra_learner_run(more.learner, &q, &s, &err), &err);
+    assert_true(s.loss == r.loss && s.watch[DRA_WATCH_DRIFT] > 0 && s.watch[DRA_WATCH_BUDGET] > 0);
+    dra_real **all = take_gradients(&more);
+    expect_ok(dra_learner_run(again.learner, &q, &s, &err), &err);
+    expect_gradients(&again, all, "add-ons");
+    double moved = 0;
+    for (int i = 0; i < dra_specs_count(dra_model_params(plain.model)); i++)
+        for (int64_t k = 0; k < size_of(&plain, i); k++)
+            moved = fmax(moved, fabs((double)(all[i][k] - alone[i][k])));
+    assert_true(moved > 1e-4);
+    dra_states *states;
+    expect_ok(dra_states_create(dra_model_state(plain.model), B, &states, &err), &err);
+    q.guard = true;
+    q.states = states;
+    expect_ok(dra_learner_run(plain.learner, &q, &s, &err), &err);
+    assert_int_equal(s.guarded, 0);
+    expect_gradients(&plain, alone, "guard");
+    dra_states_destroy(states);
+    free_gradients(&plain, alone);
+    free_gradients(&plain, all);
+    close_course(&plain);
+    close_course(&more);
+    close_course(&again);
+    with = (dra_learner_config){.model = NULL};
+    dra_model_config c;
+    dra_model       *m;
+    expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
+    c.watch = 1u << DRA_WATCH_ENTROPY;
+    assert_int_not_equal(dra_model_create(&c, &m, &err), DRA_OK);
+    assert_string_equal(err.text, "model: no layer has entropy");
+}
+
 #ifdef DRA_REAL_DOUBLE
 static void gradients_are_derivatives(void **unused)
 {
@@ -320,6 +416,8 @@ int main(void)
         cmocka_unit_test(gradients_run_through_chunks),
         cmocka_unit_test(layers_are_computed_again),
         cmocka_unit_test(lessons_add_up),
+        cmocka_unit_test(dropout_is_counted),
+        cmocka_unit_test(addons_have_weights),
 #ifdef DRA_REAL_DOUBLE
         cmocka_unit_test(gradients_are_derivatives),
 #endif

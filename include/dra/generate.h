@@ -1,0 +1,147 @@
+/* dra/generate.h - writing text with a model: samplers and generators.
+ *
+ * Flow:    a dra_generator holds some sequences of a model. It reads prompts, then dra_generate()
+ *          goes on with them, token by token, and hands out the text as it comes. What it has read
+ *          is a state that can be saved; a generator that loads it goes on with the same tokens.
+ * Chance:  the number that picks a token follows from the seed and from the token's position in its
+ *          sequence alone: not from chunks, rows or what was saved in between.
+ * Rows:    every sequence of a generator gets the tokens it would get alone.
+ * Threads: one thread at a time uses a sampler or a generator. */
+#ifndef DRA_GENERATE_H
+#define DRA_GENERATE_H
+
+#include "dra/model.h"
+#include "dra/text.h"
+DRA_BEGIN_C
+
+/* ---- samplers -------------------------------------------------------------------------------- */
+
+/* What is done to the logits, in this order, as Hugging Face does it. All zero: greedy. */
+typedef struct dra_sampler_config {
+    /* Logits of tokens seen before: x / r if x > 0, else x r. 0: none. */
+    double repetition_penalty;
+    /* Logits are divided by it. 0: greedy, the most likely token, of several the one with the least
+     * id; what is below is ignored. */
+    double temperature;
+    /* Keeps the k most likely tokens, and those as likely as the last of them. 0: all. */
+    int64_t top_k;
+    /* Keeps the least number of most likely tokens that sum up to p or more, equal ones by id. 0 or
+     * 1: all. */
+    double top_p;
+    /* Keeps tokens at least so many times as likely as the most likely. 0: all. */
+    double min_p;
+    /* Filters see the model's own distribution, the temperature comes behind them, as in
+     * x-transformers. */
+    bool     filter_first;
+    uint64_t seed;
+} dra_sampler_config;
+
+typedef struct dra_sampler dra_sampler; /* opaque */
+
+/* `vocab` is the number of logits. On failure *out is NULL. */
+DRA_API dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab,
+                                      dra_sampler **out, dra_error *err);
+DRA_API void       dra_sampler_destroy(dra_sampler *s); /* NULL is allowed */
+
+/* The token for place `position` of its sequence. logits (vocab); -infinity: never. seen (vocab):
+ * tokens the penalty is for; NULL: none. `stream` is added to the seed: sequences that start alike
+ * go apart by it. -1: a logit is NaN or +infinity, or all are -infinity. */
+DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen,
+                                 uint64_t stream, int64_t position);
+
+/* ---- generators ------------------------------------------------------------------------------ */
+
+typedef struct dra_generator dra_generator; /* opaque */
+
+typedef struct dra_generator_config {
+    const dra_model     *model; /* these four are borrowed until dra_generator_destroy */
+    const dra_weights   *weights;
+    dra_device          *device;
+    const dra_tokenizer *tokenizer; /* NULL: tokens without text */
+    dra_sampler_config   sampler;   /* row b draws with seed + b */
+    int64_t              rows;      /* sequences at a time; 0: 1 */
+} dra_generator_config;
+
+DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
+                                        dra_error *err);
+DRA_API void       dra_generator_destroy(dra_generator *g); /* NULL is allowed */
+
+/* Row `row` reads tokens: a prompt, or what somebody else has to say. Tokens that are none of the
+ * model's, and more than a model with learned positions has, are refused before anything is
+ * read. */
+DRA_API dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
+                                      dra_error *err);
+/* Row `to` becomes as row `from`. */
+DRA_API dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err);
+/* A row starts anew. */
+DRA_API dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err);
+/* Tokens a row has read or written since it started. */
+DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
+/* Logits (vocab) for the next token of a row that has read something. Reads what is picked
+ * first. */
+DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
+                                        dra_error *err);
+
+typedef enum dra_finish {
+    DRA_FINISH_LENGTH,  /* as many tokens as were asked for           */
+    DRA_FINISH_END,     /* the tokenizer's end of text                */
+    DRA_FINISH_STOP,    /* a stop string                              */
+    DRA_FINISH_CONTEXT, /* the model has no further position          */
+    DRA_FINISH_ASKED    /* the caller did not want more               */
+} dra_finish;
+
+DRA_API const char *dra_finish_name(dra_finish finish); /* "length", "end", ... */
+
+/* Text of a row as it comes: valid UTF-8, whole characters, what is broken as U+FFFD. Nothing that
+ * may still turn out to be a stop string. Also called without text, once for each token, so that it
+ * can say no. false: the row shall finish. */
+typedef bool (*dra_write_text)(void *user, int64_t row, const char *text, size_t bytes);
+
+typedef struct dra_generate_config {
+    int64_t tokens; /* to write at most, of each row; 0: as many as there is room for */
+    /* Texts that end a row. Neither they nor what follows is handed out, and the row has read what
+     * was handed out and nothing else: where a token is cut by a stop string, the tokens of the
+     * part before it are read instead. Only looked for in what is written, not in prompts. */
+    int                n_stop;
+    const char *const *stop;
+    bool               ignore_end; /* end of text is a token like any other */
+    dra_write_text     write;      /* may be NULL */
+    void              *user;
+} dra_generate_config;
+
+typedef struct dra_generated {
+    dra_finish     finish;
+    size_t         n;   /* tokens written; the row has read them all */
+    const int32_t *ids; /* good until the next call for this generator */
+} dra_generated;
+
+/* Goes on with all rows, each of which must have read something, until each has finished. out: one
+ * for each row. */
+DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *config,
+                                dra_generated *out, dra_error *err);
+
+/* A state file of all rows, see dra_context_save(). A file with one sequence is loaded into all
+ * rows, else it must have as many. After an error the rows stay as they were. */
+DRA_API dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err);
+DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err);
+
+/* ---- state files ----------------------------------------------------------------------------- */
+
+typedef struct dra_context { /* all that is needed to go on with B sequences */
+    dra_states *states;
+    dra_real   *logits; /* (B, V): what follows their last tokens            */
+    bool       *seen;   /* (B, V): tokens read, for the repetition penalty   */
+} dra_context;
+
+/* The file of dra_states_save() with logits and tokens beside the state, and a number drawn from
+ * the weights: loading it for another model, other weights or damaged is an error and gives
+ * nothing. */
+DRA_API dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
+                                    const dra_context *context, const char *path, dra_error *err);
+/* Makes all three, to be released by dra_context_free(). */
+DRA_API dra_status dra_context_load(const dra_model *model, const dra_weights *weights,
+                                    const char *path, dra_context *out, dra_error *err);
+DRA_API void       dra_context_free(dra_context *context);
+
+DRA_END_C
+#endif

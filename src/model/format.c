@@ -1,0 +1,200 @@
+/* Formats: config.json in foreign words, and what only a file can tell. */
+#include "model/format.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "file/fail.h"
+#include "model/model.h"
+
+static const dra_format        own = {.name = "dra"};
+static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
+                                            [DRA_FORMAT_GPT2] = &dra_format_gpt2,
+                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv};
+
+enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
+
+const dra_format *dra_format_at(int kind)
+{
+    return kind >= 0 && kind < FORMATS ? formats[kind] : NULL;
+}
+
+const dra_format *dra_format_of(const dra_model_config *c) { return formats[c->format]; }
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+void dra_keys_refuse(dra_keys *k, const char *key, const char *expected)
+{
+    if (k->status != DRA_OK) return;
+    const json_t *v = json_object_get(k->object, key);
+    char         *is = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    k->status = dra_fail(k->err, DRA_ERR_VALUE, "%.120s: %.60s is %.60s, expected %.160s", k->place,
+                         key, is ? is : "missing", expected);
+    free(is);
+}
+
+/* What a key says; NULL where it, or the older name, is not there or null. */
+static const json_t *said(const dra_keys *k, const char *key, const char *old)
+{
+    const json_t *v = json_object_get(k->object, key);
+    if (!v && old) v = json_object_get(k->object, old);
+    return json_is_null(v) ? NULL : v;
+}
+
+int64_t dra_keys_int(dra_keys *k, const char *key, const char *old, int64_t fallback)
+{
+    const json_t *v = said(k, key, old);
+    const double  x = json_number_value(v);
+    if (!v) return fallback;
+    if (json_is_number(v) && x == floor(x) && fabs(x) <= SIZE_MOST) return (int64_t)x;
+    dra_keys_refuse(k, json_object_get(k->object, key) ? key : old, "a whole number up to 1048576");
+    return fallback;
+}
+
+double dra_keys_real(dra_keys *k, const char *key, double fallback)
+{
+    const json_t *v = said(k, key, NULL);
+    if (!v) return fallback;
+    if (json_is_number(v) && json_number_value(v) >= 0 && json_number_value(v) < 1)
+        return json_number_value(v);
+    dra_keys_refuse(k, key, "a number from 0 to 1");
+    return fallback;
+}
+
+bool dra_keys_bool(dra_keys *k, const char *key, bool fallback)
+{
+    const json_t *v = said(k, key, NULL);
+    if (!v) return fallback;
+    if (!json_is_boolean(v)) dra_keys_refuse(k, key, "true or false");
+    return json_is_true(v);
+}
+
+const char *dra_keys_text(dra_keys *k, const char *key, const char *fallback)
+{
+    const json_t *v = said(k, key, NULL);
+    if (v && !json_is_string(v)) dra_keys_refuse(k, key, "a text");
+    return json_is_string(v) ? json_string_value(v) : fallback;
+}
+
+void dra_keys_put(dra_keys *k, const char *key, json_t *value)
+{
+    const json_t *before = json_object_get(k->object, key);
+    if (json_is_number(before) && json_number_value(before) == json_number_value(value) &&
+        json_is_number(value)) { /* said already, perhaps in other words */
+        json_decref(value);
+        return;
+    }
+    if (json_object_set_new(k->object, key, value) != 0 && k->status == DRA_OK)
+        k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
+}
+
+/* ---- configs --------------------------------------------------------------------------------- */
+
+dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
+                           dra_model_config *out, dra_error *err)
+{
+    dra_keys k = {.place = place, .object = object, .err = err};
+    *out = (dra_model_config){0};
+    for (int i = 0; i < FORMATS; i++)
+        if (formats[i] == f) out->format = (dra_format_kind)i;
+    f->read(&k, out);
+    return k.status;
+}
+
+/* Both configs as dra says them: the first key that differs, or NULL. */
+static const char *difference(const json_t *a, const json_t *b)
+{
+    const char *key;
+    json_t     *v;
+    json_object_foreach((json_t *)(uintptr_t)a, key,
+                        v) if (!json_equal(v, json_object_get(b, key))) return key;
+    json_object_foreach((json_t *)(uintptr_t)b, key, v) if (!json_object_get(a, key)) return key;
+    return NULL;
+}
+
+/* What comes back must be what was meant; else the format has no words for it. */
+static dra_status check_words(const char *place, const dra_model_config *meant, json_t *object,
+                              dra_error *err)
+{
+    const dra_format *f = dra_format_of(meant);
+    dra_model_config  back;
+    dra_status        st = dra_format_read(f, place, object, &back, err);
+    if (st != DRA_OK) return st;
+    json_t     *a = dra_model_config_object(meant), *b = dra_model_config_object(&back);
+    const char *key = a && b ? difference(a, b) : NULL;
+    if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    if (key) {
+        char *is = json_dumps(json_object_get(a, key), JSON_ENCODE_ANY | JSON_COMPACT);
+        char *can = json_dumps(json_object_get(b, key), JSON_ENCODE_ANY | JSON_COMPACT);
+        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: a %s folder cannot hold %s %.120s, only %.120s",
+                      place, f->name, key, is ? is : "by default", can ? can : "the default");
+        free(is);
+        free(can);
+    }
+    json_decref(a);
+    json_decref(b);
+    return st;
+}
+
+dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
+                            dra_error *err)
+{
+    const dra_format *f = dra_format_of(c);
+    dra_keys          k = {.place = place, .object = object, .err = err};
+    dra_model_config  full = *c;
+    dra_model_config_complete(&full);
+    dra_keys_put(&k, "model_type", json_string(f->name));
+    if (!json_object_get(object, "architectures"))
+        dra_keys_put(&k, "architectures", json_pack("[s]", f->class_name));
+    f->write(&k, &full);
+    return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
+}
+
+/* ---- what the file knows --------------------------------------------------------------------- */
+
+/* A tied head that is there beside its embedding, and is not the same: it is not tied. No head at
+ * all: a bare model, which here reads its embedding. */
+static void settle_head(const dra_format *f, const dra_origin *s, dra_model_config *c)
+{
+    const dra_rule         *rule;
+    const dra_spec          embedding = {.name = "embedding"};
+    const dra_origin_entry *e = dra_format_find(f, s, &embedding, &rule);
+    const dra_origin_entry *head = dra_origin_find(s, f->head);
+    if (!head) c->tied = DRA_ON;
+    if (!head || !e || c->tied == DRA_OFF) return;
+    if (head->info->bytes != e->info->bytes ||
+        memcmp(head->info->data, e->info->data, e->info->bytes) != 0)
+        c->tied = DRA_OFF;
+}
+
+static int64_t rows_of(const dra_origin *s, const char *name)
+{
+    const dra_origin_entry *e = dra_origin_find(s, name);
+    return e ? e->info->shape.dim[0] : 0;
+}
+
+/* The architecture is not in the header; names tell. */
+static dra_status settle_cpp(const dra_origin *s, dra_model_config *c, dra_error *err)
+{
+    if (dra_origin_find(s, "blocks.0.att.ln_x.weight") || dra_origin_find(s, "blocks.0.att.r_k"))
+        return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
+    json_t    *nothing = json_object();
+    dra_status st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
+    json_decref(nothing);
+    c->vocab = s->vocab;
+    c->dim = s->dim;
+    c->depth = s->depth;
+    c->key_dim = rows_of(s, "blocks.0.att.key.weight");
+    c->ff.dim = rows_of(s, "blocks.0.ffn.key.weight");
+    c->rescale_every = 0;
+    return st;
+}
+
+dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err)
+{
+    const dra_status  st = s->dim ? settle_cpp(s, c, err) : DRA_OK;
+    const dra_format *f = dra_format_of(c);
+    if (st == DRA_OK && f->rules) settle_head(f, s, c);
+    return st;
+}

@@ -1,0 +1,130 @@
+/* Formats of model folders. A format translates its config.json into a dra_model_config and back,
+ * and says by rules which tensors of its files hold which parameters. dra's own has no rules: a
+ * parameter is the tensor of its name. */
+#ifndef DRA_SRC_MODEL_FORMAT_H
+#define DRA_SRC_MODEL_FORMAT_H
+
+#include "dra/model.h"
+#include "file/json.h"
+#include "model/origin.h"
+
+enum { DRA_TENSOR_NAME = 160 };
+
+/* One parameter, and what of a file it is. "*" stands for the number of a layer. */
+typedef struct dra_rule {
+    const char *ours, *theirs;
+    const char *instead; /* another name of the tensor, where there is none of the first; or NULL */
+    bool        turned;  /* stored (in, out), not (out, in)                                       */
+    int         part, parts; /* stored beside others: part `part` of `parts` along the outputs    */
+    int         ones;        /* axes of size 1 in front                                           */
+    bool        decay;       /* in rwkv.cpp files stored as -exp of it                            */
+} dra_rule;
+
+/* Reading and writing config.json as Hugging Face does: null is the default, 1.0 is 1, and keys
+ * that are not known stay. */
+typedef struct dra_keys {
+    const char *place;
+    json_t     *object;
+    dra_error  *err;
+    dra_status  status; /* the first error stays */
+} dra_keys;
+
+typedef struct dra_format {
+    const char        *name;    /* the model_type */
+    const char        *prefix;  /* that names of tensors may have, and have when written, but for */
+    const char        *head;    /* this one */
+    const dra_rule    *rules;   /* the last has no name; NULL: dra's own */
+    const char *const *ignored; /* endings of tensors that hold no weights; NULL at the end */
+    const char        *class_name; /* of the model in Hugging Face's library */
+    void (*read)(dra_keys *k, dra_model_config *c);
+    void (*write)(dra_keys *k, const dra_model_config *c);
+} dra_format;
+
+const dra_format *dra_format_of(const dra_model_config *c);
+const dra_format *dra_format_at(int kind); /* NULL beyond the last */
+
+extern const dra_format dra_format_gpt2, dra_format_rwkv;
+
+/* ---- configs --------------------------------------------------------------------------------- */
+
+/* The same with one key and its older name (or NULL). */
+int64_t     dra_keys_int(dra_keys *k, const char *key, const char *old, int64_t fallback);
+double      dra_keys_real(dra_keys *k, const char *key, double fallback);
+bool        dra_keys_bool(dra_keys *k, const char *key, bool fallback);
+const char *dra_keys_text(dra_keys *k, const char *key, const char *fallback);
+/* "PLACE: KEY is FOUND, expected ..." */
+void dra_keys_refuse(dra_keys *k, const char *key, const char *expected);
+void dra_keys_put(dra_keys *k, const char *key, json_t *value); /* takes the value over */
+
+/* A config of one of the formats above from its JSON. */
+dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
+                           dra_model_config *out, dra_error *err);
+/* Puts the config into `object`, whose other keys stay. What the format cannot say is refused. */
+dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
+                            dra_error *err);
+/* What only the file knows: whether there is a head of its own; all sizes of rwkv.cpp files. */
+dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err);
+
+/* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
+json_t *dra_model_config_object(const dra_model_config *c);
+/* The text of config.json, of what is in `object` besides and the config; to be freed. NULL: err
+ * says why not. */
+/* config.json of a folder, which is made where there is none, with other keys of `object`. */
+dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
+                                   json_t *object, dra_error *err);
+char      *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
+                                 dra_error *err);
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* The rule for a parameter, or NULL: it is stored under its own name. *l: its layer. */
+const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l);
+/* A pattern with the number of a layer for its "*". */
+void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
+                      char name[DRA_TENSOR_NAME]);
+/* The name of its tensor when written, and its shape there. Returns name. */
+const char *dra_rule_name(const dra_format *f, const dra_rule *r, int64_t l,
+                          char name[DRA_TENSOR_NAME]);
+dra_shape   dra_rule_shape(const dra_rule *r, const dra_shape *ours);
+/* Whether a parameter is stored just as it is. */
+bool dra_rule_plain(const dra_origin *s, const dra_rule *r);
+
+/* The tensor that holds parameter `p`; NULL: missing. *rule as above. */
+const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s, const dra_spec *p,
+                                        const dra_rule **rule);
+/* The shape of what was found is right. */
+dra_status dra_format_check(const dra_format *f, const dra_origin_entry *e, const dra_rule *r,
+                            const dra_spec *p, dra_error *err);
+/* Its numbers; `to` has room for them. */
+dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const dra_rule *r,
+                         const dra_spec *p, dra_real *to, dra_error *err);
+/* Backwards: puts the numbers of a parameter in their place in the tensor `to`. cpp: as rwkv.cpp
+ * stores it. */
+void dra_rule_write(const dra_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
+                    dra_real *to);
+
+/* ---- files that are written ------------------------------------------------------------------ */
+
+enum { DRA_PARTS_MOST = 3 };
+
+typedef struct dra_stored { /* a tensor of a file, and the parameters in it */
+    char            name[DRA_TENSOR_NAME];
+    dra_shape       shape;
+    const dra_rule *rule; /* of the first; those of the others follow it in the table */
+    int             param[DRA_PARTS_MOST];
+} dra_stored;
+
+/* All tensors that a format makes of parameters; *out is to be freed. -1: no memory. */
+int dra_stored_list(const dra_format *f, const dra_specs *params, dra_stored **out);
+
+/* The numbers of parameter i, good until the next call. NULL: err says why not. */
+typedef const dra_real *(*dra_get_param)(void *user, int i, dra_error *err);
+
+/* The numbers of a tensor: those of a parameter, or put together in `room`. */
+const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dra_get_param get,
+                                void *user, bool cpp, dra_real *room, dra_error *err);
+
+/* All tensors of the model are there, and no others: both are listed. */
+dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error *err);
+
+#endif

@@ -1,0 +1,104 @@
+/* GPT-2 as Hugging Face has it (GPT2LMHeadModel): projections are stored (in, out), the three of
+ * attention as one. [https://huggingface.co/docs/transformers/model_doc/gpt2] */
+#include <string.h>
+
+#include "model/format.h"
+
+static const dra_rule rules[] = {
+    {"embedding", "wte.weight", .instead = "lm_head.weight"},
+    {"positions", "wpe.weight"},
+    {"layers.*.mixer.norm_g", "h.*.ln_1.weight"},
+    {"layers.*.mixer.norm_b", "h.*.ln_1.bias"},
+    {"layers.*.mixer.W_q", "h.*.attn.c_attn.weight", .turned = true, .part = 0, .parts = 3},
+    {"layers.*.mixer.W_k", "h.*.attn.c_attn.weight", .turned = true, .part = 1, .parts = 3},
+    {"layers.*.mixer.W_v", "h.*.attn.c_attn.weight", .turned = true, .part = 2, .parts = 3},
+    {"layers.*.mixer.b_q", "h.*.attn.c_attn.bias", .part = 0, .parts = 3},
+    {"layers.*.mixer.b_k", "h.*.attn.c_attn.bias", .part = 1, .parts = 3},
+    {"layers.*.mixer.b_v", "h.*.attn.c_attn.bias", .part = 2, .parts = 3},
+    {"layers.*.mixer.W_o", "h.*.attn.c_proj.weight", .turned = true},
+    {"layers.*.mixer.b_o", "h.*.attn.c_proj.bias"},
+    {"layers.*.ff.norm_g", "h.*.ln_2.weight"},
+    {"layers.*.ff.norm_b", "h.*.ln_2.bias"},
+    {"layers.*.ff.W_up", "h.*.mlp.c_fc.weight", .turned = true},
+    {"layers.*.ff.b_up", "h.*.mlp.c_fc.bias"},
+    {"layers.*.ff.W_down", "h.*.mlp.c_proj.weight", .turned = true},
+    {"layers.*.ff.b_down", "h.*.mlp.c_proj.bias"},
+    {"norm_g", "ln_f.weight"},
+    {"norm_b", "ln_f.bias"},
+    {"head", "lm_head.weight"},
+    {0}};
+
+/* Masks that old files carry along. */
+static const char *const ignored[] = {".attn.bias", ".attn.masked_bias", NULL};
+
+typedef struct activation {
+    const char *name;
+    dra_ff_kind kind;
+} activation;
+
+/* The first of a kind is the one that is written. */
+static const activation activations[] = {
+    {"gelu_new", DRA_FF_GELU},  {"gelu_pytorch_tanh", DRA_FF_GELU},
+    {"gelu_fast", DRA_FF_GELU}, {"gelu", DRA_FF_ERF},
+    {"relu", DRA_FF_RELU},      {"relu2", DRA_FF_RELU2},
+    {NULL, DRA_FF_NONE}};
+
+static dra_ff_kind read_activation(dra_keys *k)
+{
+    const char       *name = dra_keys_text(k, "activation_function", "gelu_new");
+    const activation *a = activations;
+    while (a->name && strcmp(a->name, name) != 0) a++;
+    if (!a->name)
+        dra_keys_refuse(k, "activation_function",
+                        "gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, "
+                        "relu or relu2");
+    return a->kind;
+}
+
+static void read(dra_keys *k, dra_model_config *c)
+{
+    c->vocab = dra_keys_int(k, "vocab_size", NULL, 50257);
+    c->context = dra_keys_int(k, "n_positions", "max_position_embeddings", 1024);
+    c->dim = dra_keys_int(k, "n_embd", "hidden_size", 768);
+    c->depth = dra_keys_int(k, "n_layer", "num_hidden_layers", 12);
+    c->heads = dra_keys_int(k, "n_head", "num_attention_heads", 12);
+    c->ff.dim = dra_keys_int(k, "n_inner", NULL, 0);
+    c->ff.kind = read_activation(k);
+    c->norm_eps = dra_keys_real(k, "layer_norm_epsilon", 1e-5);
+    c->dropout = dra_keys_real(k, "resid_pdrop", 0.1);
+    c->tied = dra_keys_bool(k, "tie_word_embeddings", true) ? DRA_ON : DRA_OFF;
+    c->positions = DRA_POSITIONS_LEARNED;
+    c->norm = DRA_MODEL_LAYER;
+    c->bias = true;
+    if (dra_keys_bool(k, "add_cross_attention", false))
+        dra_keys_refuse(k, "add_cross_attention", "false: dra's models read one text");
+    if (!dra_keys_bool(k, "scale_attn_weights", true))
+        dra_keys_refuse(k, "scale_attn_weights", "true: scores are divided by sqrt(D)");
+    if (dra_keys_bool(k, "scale_attn_by_inverse_layer_idx", false))
+        dra_keys_refuse(k, "scale_attn_by_inverse_layer_idx", "false: all layers scale alike");
+}
+
+static void write(dra_keys *k, const dra_model_config *c)
+{
+    const activation *a = activations;
+    while (a->name && a->kind != c->ff.kind) a++;
+    dra_keys_put(k, "vocab_size", json_integer(c->vocab));
+    dra_keys_put(k, "n_positions", json_integer(c->context));
+    dra_keys_put(k, "n_embd", json_integer(c->dim));
+    dra_keys_put(k, "n_layer", json_integer(c->depth));
+    dra_keys_put(k, "n_head", json_integer(c->heads));
+    dra_keys_put(k, "n_inner", c->ff.dim == 4 * c->dim ? json_null() : json_integer(c->ff.dim));
+    dra_keys_put(k, "activation_function", json_string(a->name ? a->name : "none"));
+    dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
+    dra_keys_put(k, "resid_pdrop", json_real(c->dropout));
+    dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));
+}
+
+const dra_format dra_format_gpt2 = {.name = "gpt2",
+                                    .prefix = "transformer.",
+                                    .head = "lm_head.weight",
+                                    .rules = rules,
+                                    .ignored = ignored,
+                                    .class_name = "GPT2LMHeadModel",
+                                    .read = read,
+                                    .write = write};

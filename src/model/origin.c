@@ -1,0 +1,230 @@
+/* Opening what holds the tensors of a model, and finding them by name. */
+#include "model/origin.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "file/fail.h"
+#include "file/json.h"
+
+enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
+
+static dra_status no_memory(const dra_origin *s, dra_error *err)
+{
+    return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
+}
+
+/* ---- by name --------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    const dra_origin_entry *x = a, *y = b;
+    return strcmp(x->info->name, y->info->name);
+}
+
+static dra_status sort(dra_origin *s, dra_error *err)
+{
+    char room[DRA_BRIEF];
+    if (s->count) qsort(s->entry, s->count, sizeof *s->entry, by_name);
+    for (size_t i = 1; i < s->count; i++)
+        if (strcmp(s->entry[i - 1].info->name, s->entry[i].info->name) == 0)
+            return dra_fail_at(err, DRA_ERR_FORMAT, s->path, "tensor '%s' is there twice",
+                               dra_brief(s->entry[i].info->name, room));
+    return DRA_OK;
+}
+
+static int compare_name(const void *name, const void *entry)
+{
+    const dra_origin_entry *e = entry;
+    return strcmp(name, e->info->name);
+}
+
+const dra_origin_entry *dra_origin_find(const dra_origin *s, const char *name)
+{
+    return s->count ? bsearch(name, s->entry, s->count, sizeof *s->entry, compare_name) : NULL;
+}
+
+static dra_status make_room(dra_origin *s, size_t n, dra_error *err)
+{
+    s->entry = calloc(n + 1, sizeof *s->entry);
+    return s->entry ? DRA_OK : no_memory(s, err);
+}
+
+/* ---- safetensors ----------------------------------------------------------------------------- */
+
+/* Opens one more file; its number, or -1. */
+static int add_file(dra_origin *s, const char *path, dra_error *err)
+{
+    dra_tensors **file = realloc(s->file, (s->n_files + 1) * sizeof *file);
+    if (file) s->file = file;
+    char **name = file ? realloc(s->file_name, (s->n_files + 1) * sizeof *name) : NULL;
+    if (name) s->file_name = name;
+    if (!name || !(name[s->n_files] = strdup(path))) {
+        no_memory(s, err);
+        return -1;
+    }
+    s->file[s->n_files] = NULL;
+    const int i = (int)s->n_files++;
+    return dra_tensors_open(path, &s->file[i], err) == DRA_OK ? i : -1;
+}
+
+static dra_status open_one(dra_origin *s, const char *path, dra_error *err)
+{
+    dra_error        why = {0};
+    const int        i = add_file(s, path, &why);
+    const size_t     n = i < 0 ? 0 : dra_tensors_count(s->file[i]);
+    const dra_status st = i < 0 ? dra_fail(err, why.code, "%s", why.text) : make_room(s, n, err);
+    for (; st == DRA_OK && s->count < n; s->count++)
+        s->entry[s->count] = (dra_origin_entry){dra_tensors_at(s->file[i], s->count),
+                                                s->file_name[i]};
+    return st;
+}
+
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+/* Names of shards come from a file: they must stay in its folder. */
+static bool plain_name(const char *name)
+{
+    return name && name[0] && name[0] != '.' && !strpbrk(name, "/\\:");
+}
+
+/* The shard with this name beside the index, opened once; -1 on failure. */
+static int shard(dra_origin *s, const char *name, dra_error *err)
+{
+    char        path[PATH_TEXT];
+    const char *slash = strrchr(s->path, '/');
+    const int   folder = slash ? (int)(slash - s->path + 1) : 0;
+    const int   n = snprintf(path, sizeof path, "%.*s%s", folder, s->path, name);
+    if (n < 0 || n >= PATH_TEXT) {
+        dra_fail_at(err, DRA_ERR_FILE, s->path, "the path of shard %.40s is too long", name);
+        return -1;
+    }
+    for (size_t i = 0; i < s->n_files; i++)
+        if (strcmp(s->file_name[i], path) == 0) return (int)i;
+    return add_file(s, path, err);
+}
+
+static dra_status add_mapped(dra_origin *s, const char *tensor, const json_t *where, dra_error *err)
+{
+    char        room[DRA_BRIEF], other[DRA_BRIEF];
+    const char *name = json_string_value(where);
+    dra_brief(tensor, room);
+    if (!plain_name(name))
+        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
+                           "tensor '%s': its shard is '%s', expected the name of a file beside the "
+                           "index",
+                           room, name ? dra_brief(name, other) : "no text");
+    dra_error why = {0};
+    const int i = shard(s, name, &why);
+    if (i < 0) return dra_fail(err, why.code, "%s", why.text);
+    const dra_tensor_info *info = dra_tensors_find(s->file[i], tensor);
+    if (!info)
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor '%s' is not in shard %s", room,
+                           dra_brief(name, other));
+    s->entry[s->count++] = (dra_origin_entry){info, s->file_name[i]};
+    return DRA_OK;
+}
+
+static dra_status open_index(dra_origin *s, dra_error *err)
+{
+    char       *text = NULL;
+    size_t      bytes = 0;
+    json_t     *root = NULL, *where;
+    const char *tensor;
+    dra_status  st = dra_file_read(s->path, INDEX_MOST, &text, &bytes, err);
+    if (st == DRA_OK)
+        st = dra_json_parse(s->path, text, bytes, (dra_json_rules){.depth = 8}, &root, err);
+    json_t *map = json_object_get(root, "weight_map");
+    if (st == DRA_OK && !json_is_object(map))
+        st = dra_fail_at(err, DRA_ERR_FORMAT, s->path, "weight_map is no object");
+    if (st == DRA_OK) st = make_room(s, json_object_size(map), err);
+    if (st == DRA_OK) json_object_foreach(map, tensor, where)
+        {
+            st = add_mapped(s, tensor, where, err);
+            if (st != DRA_OK) break;
+        }
+    json_decref(root);
+    free(text);
+    return st;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool is_there(const char *path) { return access(path, F_OK) == 0; }
+
+static bool is_folder(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
+/* The file meant by `path`: of a folder its weights, of weights that are not there their index. */
+static dra_status resolve(dra_origin *s, const char *path, dra_error *err)
+{
+    char      file[PATH_TEXT], index[PATH_TEXT + 16];
+    const int n = snprintf(file, sizeof file, is_folder(path) ? "%s/model.safetensors" : "%s",
+                           path);
+    if (n < 0 || n >= PATH_TEXT)
+        return dra_fail(err, DRA_ERR_FILE, "%.80s...: the path is too long", path);
+    snprintf(index, sizeof index, "%s.index.json", file);
+    s->path = strdup(!is_there(file) && is_there(index) ? index : file);
+    return s->path ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
+}
+
+/* A file without an index: safetensors, unless it begins as rwkv.cpp's do. */
+static dra_status open_file(dra_origin *s, dra_error *err)
+{
+    dra_status st = dra_map_open(s->path, &s->map, err);
+    if (st != DRA_OK) return st;
+    if (!dra_rwkv_cpp_is(s->map.data, s->map.bytes)) {
+        dra_map_close(&s->map);
+        s->map = (dra_map){0};
+        return open_one(s, s->path, err);
+    }
+    st = dra_rwkv_cpp_read(s, err);
+    if (st == DRA_OK) st = make_room(s, s->header.count, err);
+    for (; st == DRA_OK && s->count < s->header.count; s->count++)
+        s->entry[s->count] = (dra_origin_entry){&s->header.tensor[s->count], s->path};
+    return st;
+}
+
+dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err)
+{
+    dra_origin *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) return dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
+    dra_status st = resolve(s, path, err);
+    if (st == DRA_OK)
+        st = ends_with(s->path, ".index.json") ? open_index(s, err) : open_file(s, err);
+    if (st == DRA_OK) st = sort(s, err);
+    if (st == DRA_OK)
+        *out = s;
+    else
+        dra_origin_close(s);
+    return st;
+}
+
+void dra_origin_close(dra_origin *s)
+{
+    if (!s) return;
+    for (size_t i = 0; i < s->n_files; i++) {
+        dra_tensors_close(s->file[i]);
+        free(s->file_name[i]);
+    }
+    free(s->file);
+    free(s->file_name);
+    free(s->entry);
+    dra_header_free(&s->header);
+    dra_map_close(&s->map);
+    free(s->path);
+    free(s);
+}

@@ -1,0 +1,39 @@
+/* Where the tensors of a model come from: one safetensors file, shards with an index, or an
+ * rwkv.cpp file. By name they look alike. */
+#ifndef DRA_SRC_MODEL_ORIGIN_H
+#define DRA_SRC_MODEL_ORIGIN_H
+
+#include "dra/file.h"
+#include "file/header.h"
+#include "file/map.h"
+
+typedef struct dra_origin_entry {
+    const dra_tensor_info *info;
+    const char            *file; /* that holds it */
+} dra_origin_entry;
+
+typedef struct dra_origin {
+    char             *path; /* what was opened, for errors */
+    size_t            count;
+    dra_origin_entry *entry; /* by name */
+
+    size_t        n_files; /* safetensors */
+    dra_tensors **file;
+    char        **file_name;
+    dra_map       map;               /* rwkv.cpp: the file,                                       */
+    dra_header    header;            /* its tensors,                                              */
+    int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these. There decays
+                                        are stored as -exp(time_decay). */
+} dra_origin;
+
+/* path: a file, "DIR/model.safetensors" with or without its index, or a folder with either. */
+dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err);
+void       dra_origin_close(dra_origin *s); /* NULL is allowed */
+
+const dra_origin_entry *dra_origin_find(const dra_origin *s, const char *name); /* NULL: none */
+
+/* rwkv.cpp files. */
+bool       dra_rwkv_cpp_is(const unsigned char *file, size_t bytes);
+dra_status dra_rwkv_cpp_read(dra_origin *s, dra_error *err);
+
+#endif

@@ -1,0 +1,242 @@
+/* Rules at work: which tensor holds a parameter, and its numbers from there and back. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/shape.h"
+#include "file/fail.h"
+#include "model/format.h"
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Whether a name fits a pattern; *l: what stands for its "*". */
+static bool fits(const char *pattern, const char *name, int64_t *l)
+{
+    const char *star = strchr(pattern, '*');
+    if (!star) return strcmp(pattern, name) == 0;
+    const size_t n = (size_t)(star - pattern);
+    char        *end;
+    if (strncmp(pattern, name, n) != 0 || name[n] < '0' || name[n] > '9') return false;
+    *l = strtoll(name + n, &end, 10);
+    return strcmp(end, star + 1) == 0;
+}
+
+const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l)
+{
+    for (const dra_rule *r = f->rules; r && r->ours; r++)
+        if (fits(r->ours, param, l)) return r;
+    return NULL;
+}
+
+void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
+                      char name[DRA_TENSOR_NAME])
+{
+    const char *star = strchr(pattern, '*');
+    const int   n = star ? (int)(star - pattern) : (int)strlen(pattern);
+    char        number[24] = "";
+    if (star) snprintf(number, sizeof number, "%lld", (long long)l);
+    snprintf(name, DRA_TENSOR_NAME, "%s%.*s%s%s", prefix, n, pattern, number, star ? star + 1 : "");
+}
+
+const char *dra_rule_name(const dra_format *f, const dra_rule *r, int64_t l,
+                          char name[DRA_TENSOR_NAME])
+{
+    dra_pattern_fill(strcmp(r->theirs, f->head) == 0 ? "" : f->prefix, r->theirs, l, name);
+    return name;
+}
+
+/* With or without the prefix, by either name. */
+const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s, const dra_spec *p,
+                                        const dra_rule **rule)
+{
+    char                    name[DRA_TENSOR_NAME];
+    int64_t                 l = 0;
+    const dra_rule         *r = *rule = dra_format_rule(f, p->name, &l);
+    const dra_origin_entry *e = NULL;
+    if (!r) return dra_origin_find(s, p->name);
+    for (int i = 0; i < 4 && !e; i++) {
+        const char *pattern = i < 2 ? r->theirs : r->instead;
+        if (!pattern) break;
+        dra_pattern_fill(i % 2 ? "" : f->prefix, pattern, l, name);
+        e = dra_origin_find(s, name);
+    }
+    return e;
+}
+
+/* ---- shapes ---------------------------------------------------------------------------------- */
+
+bool dra_rule_plain(const dra_origin *s, const dra_rule *r)
+{
+    return !r || (!r->turned && !r->parts && !(r->decay && s->dim));
+}
+
+dra_shape dra_rule_shape(const dra_rule *r, const dra_shape *ours)
+{
+    dra_shape shape = *ours;
+    if (!r) return shape;
+    if (r->parts) shape.dim[0] *= r->parts;
+    if (r->turned) shape = DRA_SHAPE(shape.dim[1], shape.dim[0]);
+    for (int i = 0; i < r->ones; i++) {
+        for (int32_t k = shape.rank; k > 0; k--) shape.dim[k] = shape.dim[k - 1];
+        shape.dim[0] = 1;
+        shape.rank++;
+    }
+    return shape;
+}
+
+/* Without axes of size 1 in front, which mean nothing. */
+static dra_shape core(dra_shape s)
+{
+    while (s.rank > 1 && s.dim[0] == 1) {
+        for (int32_t k = 1; k < s.rank; k++) s.dim[k - 1] = s.dim[k];
+        s.rank--;
+    }
+    return s;
+}
+
+dra_status dra_format_check(const dra_format *f, const dra_origin_entry *e, const dra_rule *r,
+                            const dra_spec *p, dra_error *err)
+{
+    char            name[DRA_BRIEF], is[80], should[80];
+    const dra_shape expected = dra_rule_shape(r, &p->shape);
+    const dra_shape a = core(e->info->shape), b = core(expected);
+    if (r ? dra_shape_equal(&a, &b) : dra_shape_equal(&e->info->shape, &expected)) return DRA_OK;
+    return dra_fail_at(
+        err, DRA_ERR_SHAPE, e->file, "tensor '%s': shape %s, expected %s by its %s config",
+        dra_brief(e->info->name, name), dra_shape_text(&e->info->shape, is, sizeof is),
+        dra_shape_text(&expected, should, sizeof should), f->name);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+enum { TILE = 32 };
+
+/* Stored (in, out), tile by tile, so that both sides stay in the cache. */
+static bool turn_in(const dra_tensor_info *t, const dra_rule *r, int64_t O, int64_t I, dra_real *to)
+{
+    const int64_t parts = r->parts ? r->parts : 1, width = parts * O;
+    dra_real      row[TILE];
+    for (int64_t o = 0; o < O; o += TILE)
+        for (int64_t i = 0; i < I; i++) {
+            const int64_t n = O - o < TILE ? O - o : TILE;
+            if (!dra_tensor_copy(t, (size_t)(i * width + r->part * O + o), (size_t)n, DRA_REAL,
+                                 row))
+                return false;
+            for (int64_t k = 0; k < n; k++) to[(o + k) * I + i] = row[k];
+        }
+    return true;
+}
+
+dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const dra_rule *r,
+                         const dra_spec *p, dra_real *to, dra_error *err)
+{
+    const size_t n = (size_t)dra_shape_count(&p->shape);
+    const bool   read = r && r->turned
+                            ? turn_in(e->info, r, p->shape.dim[0], p->shape.dim[1], to)
+                            : dra_tensor_copy(e->info, r && r->parts ? n * (size_t)r->part : 0, n,
+                                              DRA_REAL, to);
+    char         name[DRA_BRIEF];
+    if (!read)
+        return dra_fail_at(err, DRA_ERR_DTYPE, e->file,
+                           "tensor '%s': dtype %s, expected F32, F16, BF16 or F64",
+                           dra_brief(e->info->name, name), e->info->dtype_name);
+    for (size_t i = 0; i < n && r && r->decay && s->dim; i++) to[i] = (dra_real)log(-(double)to[i]);
+    return DRA_OK;
+}
+
+void dra_rule_write(const dra_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
+                    dra_real *to)
+{
+    const int64_t n = dra_shape_count(&p->shape);
+    const int64_t parts = r && r->parts ? r->parts : 1;
+    if (r && r->turned) {
+        const int64_t O = p->shape.dim[0], I = p->shape.dim[1];
+        for (int64_t o = 0; o < O; o += TILE)
+            for (int64_t i = 0; i < I; i++)
+                for (int64_t k = o; k < O && k < o + TILE; k++)
+                    to[i * parts * O + r->part * O + k] = from[k * I + i];
+        return;
+    }
+    memcpy(to + (parts > 1 ? n * r->part : 0), from, (size_t)n * sizeof *to);
+    for (int64_t i = 0; i < n && cpp && r && r->decay; i++) to[i] = (dra_real)-exp((double)from[i]);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+typedef struct listing { /* names for an error: the first few, and how many there are */
+    char   text[300];
+    size_t n;
+} listing;
+
+static void list(listing *l, const char *name)
+{
+    char         room[DRA_BRIEF];
+    const size_t used = strlen(l->text);
+    if (used + strlen(name) + 2 < sizeof l->text - 40)
+        snprintf(l->text + used, sizeof l->text - used, "%s%s", l->n ? ", " : "",
+                 dra_brief(name, room));
+    l->n++;
+}
+
+static bool is_ignored(const dra_model *m, const dra_format *f, const char *name)
+{
+    const size_t n = strlen(name);
+    if (!f->rules) return false;
+    if (strcmp(name, f->head) == 0) return dra_model_config_of(m)->tied == DRA_ON;
+    for (const char *const *end = f->ignored; *end; end++)
+        if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
+    return false;
+}
+
+static dra_status report(const dra_origin *s, const dra_specs *params, const listing *missing,
+                         const listing *strange, const char *stranger, dra_error *err)
+{
+    char      name[DRA_BRIEF];
+    dra_guess guess = {.typed = stranger ? stranger : ""};
+    if (missing->n > 1)
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are missing: %s%s", missing->n,
+                           missing->text, strange->n ? "; others are none of the model's" : "");
+    if (missing->n)
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%.200s",
+                           missing->text, strange->n ? "; none of the model's: " : "",
+                           strange->text);
+    if (strange->n > 1)
+        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are none of the model's: %s",
+                           strange->n, strange->text);
+    for (int i = 0; i < dra_specs_count(params); i++)
+        dra_guess_try(&guess, dra_specs_at(params, i)->name);
+    return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is none of the model's%s%.80s%s",
+                       dra_brief(stranger, name), guess.best ? " (did you mean " : "",
+                       guess.best ? guess.best : "", guess.best ? "?)" : "");
+}
+
+dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error *err)
+{
+    const dra_format *f = dra_format_of(dra_model_config_of(m));
+    const dra_specs  *params = dra_model_params(m);
+    bool             *used = calloc(s->count + 1, sizeof *used);
+    listing           missing = {0}, strange = {0};
+    char              name[DRA_TENSOR_NAME];
+    const char       *stranger = NULL;
+    if (!used) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_spec         *p = dra_specs_at(params, i);
+        const dra_rule         *r;
+        const dra_origin_entry *e = dra_format_find(f, s, p, &r);
+        int64_t                 l = 0;
+        if (e)
+            used[e - s->entry] = true;
+        else if (!r || !r->part) /* parts of one tensor are missing together */
+            list(&missing,
+                 r ? dra_rule_name(f, dra_format_rule(f, p->name, &l), l, name) : p->name);
+    }
+    for (size_t i = 0; i < s->count; i++) {
+        const char *found = s->entry[i].info->name;
+        if (used[i] || is_ignored(m, f, found)) continue;
+        stranger = found;
+        list(&strange, found);
+    }
+    free(used);
+    return missing.n || strange.n ? report(s, params, &missing, &strange, stranger, err) : DRA_OK;
+}

@@ -1,0 +1,138 @@
+/* Files of rwkv.cpp with RWKV-4 in FP32 or FP16. All numbers little-endian, u32, unaligned:
+ *   header   magic 0x67676d66, version 100 or 101, vocabulary, width, layers, dtype
+ *   records  axes, bytes of the name, dtype, sizes (fastest axis first), name, data
+ * until the end of the file. time_decay is stored as w = -exp(time_decay).
+ * [https://github.com/RWKV/rwkv.cpp, docs/FILE_FORMAT.md] */
+#include <stdlib.h>
+#include <string.h>
+
+#include "file/fail.h"
+#include "file/format.h"
+#include "model/origin.h"
+
+enum {
+    MAGIC = 0x67676d66,
+    OLD = 100,
+    NEW = 101,
+    HEADER = 24,
+    RECORD = 12,
+    AXES = 3,
+    NAME_MOST = 256,
+    SIZE_MOST = 1 << 20
+};
+
+typedef struct cutting {
+    dra_origin          *s;
+    const unsigned char *at;
+    size_t               left, room; /* room: tensors the table has room for */
+    dra_error           *err;
+} cutting;
+
+static uint32_t number(const unsigned char *at, int i)
+{
+    uint32_t n;
+    memcpy(&n, at + 4 * i, sizeof n);
+    return n;
+}
+
+bool dra_rwkv_cpp_is(const unsigned char *file, size_t bytes)
+{
+    return bytes >= 4 && number(file, 0) == MAGIC;
+}
+
+static dra_status fail(const cutting *c, const char *what, unsigned long long found,
+                       const char *expected)
+{
+    const size_t place = c->s->map.bytes - c->left;
+    return dra_fail_at(c->err, DRA_ERR_FORMAT, c->s->path, "byte %zu: %s is %llu, expected %s",
+                       place, what, found, expected);
+}
+
+static dra_status read_header(cutting *c)
+{
+    dra_origin *s = c->s;
+    if (c->left < HEADER) return fail(c, "what is left", c->left, "a header of 24 bytes");
+    const uint32_t version = number(c->at, 1), dtype = number(c->at, 5);
+    if (version != OLD && version != NEW) return fail(c, "the version", version, "100 or 101");
+    if (dtype > 1) return fail(c, "the dtype", dtype, "0 (FP32) or 1 (FP16)");
+    for (int i = 2; i < 5; i++)
+        if (number(c->at, i) < 1 || number(c->at, i) > SIZE_MOST)
+            return fail(c, "a size", number(c->at, i), "1 to 1048576");
+    s->vocab = number(c->at, 2);
+    s->dim = number(c->at, 3);
+    s->depth = number(c->at, 4);
+    c->at += HEADER;
+    c->left -= HEADER;
+    return DRA_OK;
+}
+
+/* Sizes are stored fastest first; here the slowest comes first. */
+static dra_status read_shape(cutting *c, uint32_t axes, dra_shape *shape)
+{
+    shape->rank = (int32_t)axes;
+    for (uint32_t i = 0; i < axes; i++) {
+        const uint32_t n = number(c->at, (int)i);
+        if (n < 1 || n > SIZE_MOST) return fail(c, "a size", n, "1 to 1048576");
+        shape->dim[axes - 1 - i] = n;
+    }
+    return DRA_OK;
+}
+
+static dra_status add(cutting *c, const char *name, uint32_t dtype, const dra_shape *shape)
+{
+    dra_header *h = &c->s->header;
+    size_t      bits;
+    if (h->count == c->room) {
+        c->room = 2 * c->room + 64;
+        dra_tensor_info *more = dra_arena_alloc(&h->arena, c->room * sizeof *more);
+        if (!more) return dra_fail_at(c->err, DRA_ERR_MEMORY, c->s->path, "out of memory");
+        if (h->count) memcpy(more, h->tensor, h->count * sizeof *more);
+        h->tensor = more;
+    }
+    if (!dra_bits_of(shape, dtype ? 16 : 32, &bits) || bits / 8 > c->left)
+        return fail(c, "what is left", c->left, "the data of a tensor");
+    h->tensor[h->count++] = (dra_tensor_info){.name = name,
+                                              .dtype_name = dtype ? "F16" : "F32",
+                                              .dtype = dtype ? DRA_F16 : DRA_F32,
+                                              .shape = *shape,
+                                              .data = c->at,
+                                              .bytes = bits / 8};
+    c->at += bits / 8;
+    c->left -= bits / 8;
+    return DRA_OK;
+}
+
+static dra_status read_record(cutting *c)
+{
+    dra_shape shape = {0};
+    if (c->left < RECORD) return fail(c, "what is left", c->left, "a tensor");
+    const uint32_t axes = number(c->at, 0), length = number(c->at, 1), dtype = number(c->at, 2);
+    if (axes < 1 || axes > AXES) return fail(c, "the number of axes", axes, "1 to 3");
+    if (length < 1 || length > NAME_MOST)
+        return fail(c, "the length of a name", length, "1 to 256");
+    if (dtype > 1) return fail(c, "the dtype", dtype, "0 (FP32) or 1 (FP16)");
+    if (c->left - RECORD < 4 * (size_t)axes + length)
+        return fail(c, "what is left", c->left, "sizes and a name");
+    c->at += RECORD;
+    c->left -= RECORD;
+    const dra_status st = read_shape(c, axes, &shape);
+    if (st != DRA_OK) return st;
+    c->at += 4 * axes;
+    c->left -= 4 * axes;
+    char *name = dra_arena_alloc(&c->s->header.arena, (size_t)length + 1);
+    if (!name) return dra_fail_at(c->err, DRA_ERR_MEMORY, c->s->path, "out of memory");
+    memcpy(name, c->at, length);
+    if (strlen(name) != length || dra_name_has_control(name) || !dra_is_utf8(name))
+        return fail(c, "a letter of a name", 0, "UTF-8 without control characters");
+    c->at += length;
+    c->left -= length;
+    return add(c, name, dtype, &shape);
+}
+
+dra_status dra_rwkv_cpp_read(dra_origin *s, dra_error *err)
+{
+    cutting    c = {.s = s, .at = s->map.data, .left = s->map.bytes, .err = err};
+    dra_status st = read_header(&c);
+    while (st == DRA_OK && c.left) st = read_record(&c);
+    return st;
+}

@@ -1,0 +1,352 @@
+/* Checkpoints: RUN/train/step-NNNNNNNN with
+ *   model.safetensors      weights
+ *   optimizer.safetensors  m.NAME and v.NAME, the moments of each weight
+ *   states.safetensors     where state is carried
+ *   train.json             the rest, with sums of the other files and of itself
+ * A checkpoint is written under a temporary name and renamed when all of it is on the disk. It is
+ * renamed back before it is removed. So what has the name is whole, and the sums show damage that
+ * comes later. */
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dra/file.h"
+#include "file/fail.h"
+#include "file/json.h"
+#include "file/map.h"
+#include "run/runs.h"
+#include "sequence/module.h"
+
+enum { VERSION = 1, JSON_MOST = 1 << 20 };
+
+static const char *const names[] = {"model.safetensors", "optimizer.safetensors",
+                                    "states.safetensors"};
+enum { MODEL, OPTIMIZER, STATES, FILES };
+
+dra_status dra_checkpoint_path(const char *run, int64_t step, const char *name, char path[DRA_PATH],
+                               dra_error *err)
+{
+    return dra_path(path, err, "%s/train/step-%08lld%s", run, (long long)step, name);
+}
+
+/* "/NAME" of a file of a checkpoint, or of one still being written. */
+static dra_status file_path(const char *folder, const char *name, char path[DRA_PATH],
+                            dra_error *err)
+{
+    return dra_path(path, err, "%s/%s", folder, name);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Of eight bytes at a time, each in its place: any change of a few of them changes the sum. */
+static uint64_t sum_of(const void *data, size_t bytes)
+{
+    const unsigned char *at = data;
+    uint64_t             h = 0x9e3779b97f4a7c15u ^ bytes;
+    for (; bytes > 0; at += 8) {
+        const size_t n = bytes < 8 ? bytes : 8;
+        uint64_t     word = 0;
+        memcpy(&word, at, n);
+        h = (h ^ word) * 0xff51afd7ed558ccdu;
+        h ^= h >> 32;
+        bytes -= n;
+    }
+    return h;
+}
+
+static dra_status sum_file(const char *folder, const char *name, char text[24], dra_error *err)
+{
+    char       path[DRA_PATH];
+    dra_map    map = {0};
+    dra_status st = file_path(folder, name, path, err);
+    if (st == DRA_OK) st = dra_map_open(path, &map, err);
+    if (st != DRA_OK) return st;
+    snprintf(text, 24, "%016" PRIx64, sum_of(map.data, map.bytes));
+    dra_map_close(&map);
+    return DRA_OK;
+}
+
+bool dra_checkpoint_sum(json_t *object, char text[24])
+{
+    json_t *sum = json_incref(json_object_get(object, "sum"));
+    json_object_del(object, "sum");
+    char *dump = json_dumps(object, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17));
+    if (dump) snprintf(text, 24, "%016" PRIx64, sum_of(dump, strlen(dump)));
+    if (sum) json_object_set_new(object, "sum", sum);
+    const bool ok = dump != NULL;
+    free(dump);
+    return ok;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static dra_status save_moments(const char *path, const dra_saved *s, dra_error *err)
+{
+    const dra_specs *params = dra_model_params(s->model);
+    const int        n = dra_specs_count(params);
+    dra_tensor_item *items = calloc(2 * (size_t)n + 1, sizeof *items);
+    char(*name)[DRA_NAME_TEXT] = calloc(2 * (size_t)n + 1, sizeof *name);
+    dra_status st = items && name ? DRA_OK
+                                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    size_t     k = 0;
+    for (int i = 0; i < 2 * n && st == DRA_OK; i++) {
+        const dra_spec *p = dra_specs_at(params, i / 2);
+        const dra_real *moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
+        if (!moment) continue;
+        dra_state_name(name[k], i % 2 ? "v" : "m", p->name);
+        items[k] = (dra_tensor_item){name[k], DRA_REAL, p->shape, moment};
+        k++;
+    }
+    if (st == DRA_OK) st = dra_tensors_write(path, items, k, NULL, 0, err);
+    free(items);
+    free(name);
+    return st;
+}
+
+static json_t *hex(uint64_t x)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%016" PRIx64, x);
+    return json_string(text);
+}
+
+static dra_status describe(const char *folder, const dra_checkpoint *c, json_t **out,
+                           dra_error *err)
+{
+    json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:{}}", "version", VERSION,
+                          "step", (json_int_t)c->step, "tokens", (json_int_t)c->tokens, "skipped",
+                          (json_int_t)c->skipped, "skipped_in_a_row", (json_int_t)c->in_a_row,
+                          "model", hex(c->model), "data", hex(c->data), "carried", c->carried,
+                          "train", dra_train_config_json(&c->train), "files");
+    char    sum[24];
+    dra_status st = o ? DRA_OK : dra_fail_at(err, DRA_ERR_MEMORY, folder, "no memory to write it");
+    if (o) dra_put_real(o, "best_loss", c->best_loss);
+    if (o) dra_put_real(o, "blend", c->blend);
+    if (o) dra_put_real(o, "seconds", c->seconds);
+    for (int i = 0; i < FILES && st == DRA_OK; i++) {
+        if (i == STATES && !c->carried) continue;
+        st = sum_file(folder, names[i], sum, err);
+        json_object_set_new(json_object_get(o, "files"), names[i], json_string(sum));
+    }
+    if (st == DRA_OK && dra_checkpoint_sum(o, sum)) json_object_set_new(o, "sum", json_string(sum));
+    *out = o;
+    return st;
+}
+
+static dra_status save_json(const char *folder, const dra_checkpoint *c, dra_error *err)
+{
+    char       path[DRA_PATH], *text = NULL;
+    json_t    *object = NULL;
+    dra_status st = describe(folder, c, &object, err);
+    if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
+    if (st == DRA_OK) {
+        text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+        st = text ? dra_file_write(path, text, strlen(text), err)
+                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    }
+    free(text);
+    json_decref(object);
+    return st;
+}
+
+static dra_status save_files(const char *folder, const dra_checkpoint *c, const dra_saved *s,
+                             dra_error *err)
+{
+    char       path[DRA_PATH];
+    dra_status st = dra_folder_make(folder, err);
+    if (st == DRA_OK) st = file_path(folder, names[MODEL], path, err);
+    if (st == DRA_OK) st = dra_weights_save(s->weights, path, err);
+    if (st == DRA_OK) st = file_path(folder, names[OPTIMIZER], path, err);
+    if (st == DRA_OK) st = save_moments(path, s, err);
+    if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);
+    if (st == DRA_OK && s->states) st = dra_states_save(s->states, c->model, path, err);
+    return st == DRA_OK ? save_json(folder, c, err) : st;
+}
+
+dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const dra_saved *s,
+                               dra_error *err)
+{
+    char       temporary[DRA_PATH], path[DRA_PATH], folder[DRA_PATH];
+    dra_status st = dra_checkpoint_path(run, c->step, ".tmp", temporary, err);
+    if (st == DRA_OK) st = dra_checkpoint_path(run, c->step, "", path, err);
+    if (st == DRA_OK) st = dra_path(folder, err, "%s/train", run);
+    if (st != DRA_OK) return st;
+    dra_remove(temporary);
+    st = save_files(temporary, c, s, err);
+    if (st == DRA_OK) {
+        dra_remove(path); /* of the same step: saved before */
+        if (rename(temporary, path) != 0) st = dra_fail_system(err, path, "rename it", errno);
+    }
+    if (st == DRA_OK) return dra_folder_sync(folder, err);
+    dra_remove(temporary);
+    return st;
+}
+
+/* ---- which there are ------------------------------------------------------------------------- */
+
+static int64_t step_of(const char *name)
+{
+    char     *end;
+    long long step;
+    if (strncmp(name, "step-", 5) != 0 || name[5] < '0' || name[5] > '9') return -1;
+    errno = 0;
+    step = strtoll(name + 5, &end, 10);
+    return *end || errno ? -1 : step;
+}
+
+/* Puts a step where it belongs in a list from the newest on. */
+static void insert(int64_t *steps, int n, int room, int64_t step)
+{
+    int at = n < room ? n : room;
+    for (; at > 0 && steps[at - 1] < step; at--)
+        if (at < room) steps[at] = steps[at - 1];
+    if (at < room) steps[at] = step;
+}
+
+int dra_checkpoint_list(const char *run, int room, int64_t *steps)
+{
+    char           path[DRA_PATH];
+    int            n = 0;
+    struct dirent *e;
+    DIR           *d = dra_path(path, NULL, "%s/train", run) == DRA_OK ? opendir(path) : NULL;
+    while (d && (e = readdir(d))) {
+        const int64_t step = step_of(e->d_name);
+        if (step >= 0) insert(steps, n++, room, step);
+    }
+    if (d) closedir(d);
+    return n;
+}
+
+void dra_checkpoint_prune(const char *run, int64_t keep)
+{
+    enum { MANY = 256 };
+    char      path[DRA_PATH], temporary[DRA_PATH];
+    int64_t   steps[MANY];
+    const int n = dra_checkpoint_list(run, MANY, steps);
+    for (int64_t i = keep < 0 ? 0 : keep; i < n && i < MANY; i++)
+        if (dra_checkpoint_path(run, steps[i], "", path, NULL) == DRA_OK &&
+            dra_checkpoint_path(run, steps[i], ".tmp", temporary, NULL) == DRA_OK &&
+            rename(path, temporary) == 0)
+            dra_remove(temporary);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Members of train.json, whose sum has been checked: it has the form we gave it. */
+static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra_error *err)
+{
+    const char  *model = NULL, *data = NULL;
+    json_t      *best = NULL, *blend = NULL, *seconds = NULL, *train = NULL;
+    json_int_t   step, tokens, skipped, in_a_row;
+    int          carried = 0;
+    json_error_t why;
+    if (json_unpack_ex((json_t *)(uintptr_t)o, &why, 0,
+                       "{s:I, s:I, s:I, s:I, s:s, s:s, s:b, s:o, s:o, s:o, s:o}", "step", &step,
+                       "tokens", &tokens, "skipped", &skipped, "skipped_in_a_row", &in_a_row,
+                       "model", &model, "data", &data, "carried", &carried, "train", &train,
+                       "best_loss", &best, "blend", &blend, "seconds", &seconds) != 0)
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "%.100s", why.text);
+    c->step = step, c->tokens = tokens, c->skipped = skipped, c->in_a_row = in_a_row;
+    c->model = strtoull(model, NULL, 16), c->data = strtoull(data, NULL, 16);
+    c->carried = carried != 0;
+    c->best_loss = json_is_number(best) ? json_number_value(best) : NAN;
+    c->blend = json_number_value(blend), c->seconds = json_number_value(seconds);
+    return dra_train_config_read(path, train, &c->train, err);
+}
+
+static dra_status damaged(const char *path, dra_error *err)
+{
+    return dra_fail_at(err, DRA_ERR_FORMAT, path,
+                       "is damaged: its bytes are not those that were written");
+}
+
+static dra_status read_json(const char *path, json_t **out, dra_error *err)
+{
+    char      *text = NULL, sum[24] = "";
+    size_t     bytes = 0;
+    dra_status st = dra_file_read(path, JSON_MOST, &text, &bytes, err);
+    if (st == DRA_OK)
+        st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 8}, out, err);
+    free(text);
+    if (st != DRA_OK) return st;
+    const json_t *version = json_object_get(*out, "version");
+    if (json_is_integer(version) && json_integer_value(version) > VERSION)
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "version is %lld, expected at most %d",
+                           (long long)json_integer_value(version), VERSION);
+    const char *said = json_string_value(json_object_get(*out, "sum"));
+    if (!dra_checkpoint_sum(*out, sum) || !said || strcmp(said, sum) != 0)
+        return damaged(path, err);
+    return DRA_OK;
+}
+
+static dra_status check_files(const char *folder, const json_t *files, dra_error *err)
+{
+    const char *name;
+    json_t     *v;
+    json_object_foreach((json_t *)(uintptr_t)files, name, v)
+    {
+        char       sum[24], path[DRA_PATH];
+        dra_status st = sum_file(folder, name, sum, err);
+        if (st == DRA_OK) st = file_path(folder, name, path, err);
+        if (st == DRA_OK && (!json_is_string(v) || strcmp(json_string_value(v), sum) != 0))
+            st = damaged(path, err);
+        if (st != DRA_OK) return st;
+    }
+    return DRA_OK;
+}
+
+dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *out, dra_error *err)
+{
+    char       folder[DRA_PATH], path[DRA_PATH];
+    json_t    *object = NULL;
+    dra_status st = dra_checkpoint_path(run, step, "", folder, err);
+    if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
+    if (st == DRA_OK) st = read_json(path, &object, err);
+    if (st == DRA_OK) st = take(path, object, out, err);
+    if (st == DRA_OK && out->step != step)
+        st = dra_fail_at(err, DRA_ERR_FORMAT, path,
+                         "is of step %lld, but lies in that of step %lld", (long long)out->step,
+                         (long long)step);
+    if (st == DRA_OK) st = check_files(folder, json_object_get(object, "files"), err);
+    json_decref(object);
+    return st;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+static dra_status load_moments(const char *path, const dra_saved *s, dra_error *err)
+{
+    const dra_specs *params = dra_model_params(s->model);
+    char             name[DRA_NAME_TEXT];
+    dra_tensors     *file = NULL;
+    dra_status       st = dra_tensors_open(path, &file, err);
+    for (int i = 0; i < 2 * dra_specs_count(params) && st == DRA_OK; i++) {
+        const dra_spec *p = dra_specs_at(params, i / 2);
+        dra_real       *moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
+        if (!moment) continue;
+        st = dra_tensors_read(file, dra_state_name(name, i % 2 ? "v" : "m", p->name), DRA_REAL,
+                              p->shape, moment, err);
+    }
+    dra_tensors_close(file);
+    return st;
+}
+
+dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_saved *s,
+                               dra_error *err)
+{
+    char       folder[DRA_PATH], path[DRA_PATH];
+    dra_status st = dra_checkpoint_path(run, c->step, "", folder, err);
+    if (st == DRA_OK) st = file_path(folder, names[MODEL], path, err);
+    if (st == DRA_OK) st = dra_weights_load(s->model, path, &s->weights, err);
+    if (st == DRA_OK) st = file_path(folder, names[OPTIMIZER], path, err);
+    if (st == DRA_OK) st = load_moments(path, s, err);
+    if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);
+    if (st == DRA_OK && c->carried)
+        st = dra_states_load(dra_model_state(s->model), c->model, path, &s->states, err);
+    return st;
+}

@@ -1,0 +1,299 @@
+/* Reading and picking tokens of some sequences at a time.
+ *
+ * A prompt is read with one row, so that its chunks, and with them every bit, are those it would
+ * have alone; a step reads one token of all rows at once. A program is compiled for each length, so
+ * any length is put together of a few. A token that was picked is read when the next one is wanted:
+ * what turns out not to be wanted was never read. */
+#include "run/generator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "sequence/states.h"
+
+static const int64_t lengths[] = {512, 128, 32, 8, 1};
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static dra_status out_of_memory(dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "generator: out of memory");
+}
+
+static dra_status open_reader(dra_generator *g, dra_error *err)
+{
+    const dra_generator_config *c = &g->config;
+    g->view = (dra_view){.model = c->model, .logits = true, .keep = 1};
+    const dra_module module = dra_view_module(&g->view);
+    dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
+    if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
+    if (st == DRA_OK) st = dra_states_create(module.state, c->rows, &g->states, err);
+    if (st == DRA_OK && c->rows > 1) st = dra_states_create(module.state, 1, &g->one, err);
+    return st;
+}
+
+static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err)
+{
+    const int32_t size = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : 0;
+    if (c->rows < 1 || c->rows > 1 << 16)
+        return dra_fail(err, DRA_ERR_VALUE, "generator: %lld rows, expected 1 to 65536",
+                        (long long)c->rows);
+    if (size > V)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,
+                        (long long)V - 1);
+    return DRA_OK;
+}
+
+dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
+                                dra_error *err)
+{
+    dra_generator *g = calloc(1, sizeof *g);
+    *out = NULL;
+    if (!g) return out_of_memory(err);
+    g->config = *config;
+    if (!g->config.rows) g->config.rows = 1;
+    g->V = dra_model_config_of(config->model)->vocab;
+    dra_status   st = check(&g->config, g->V, err);
+    const size_t rows = st == DRA_OK ? (size_t)g->config.rows : 0, n = rows * (size_t)g->V;
+    if (st == DRA_OK) {
+        g->row = calloc(rows, sizeof *g->row);
+        g->logits = calloc(n, sizeof *g->logits);
+        g->seen = calloc(n, sizeof *g->seen);
+        g->ids = calloc(rows, sizeof *g->ids);
+        g->mark = calloc(rows, sizeof *g->mark);
+        if (!g->row || !g->logits || !g->seen || !g->ids || !g->mark) st = out_of_memory(err);
+    }
+    for (size_t b = 0; b < rows && g->row; b++) g->row[b].next = -1;
+    if (st == DRA_OK) st = dra_sampler_create(&g->config.sampler, g->V, &g->sampler, err);
+    if (st == DRA_OK) st = open_reader(g, err);
+    if (st == DRA_OK)
+        *out = g;
+    else
+        dra_generator_destroy(g);
+    return st;
+}
+
+void dra_generator_destroy(dra_generator *g)
+{
+    if (!g) return;
+    for (int64_t b = 0; g->row && b < g->config.rows; b++) {
+        dra_ids_free(&g->row[b].ids);
+        dra_outlet_free(&g->row[b].outlet);
+        dra_snapshot_drop(&g->row[b].back);
+    }
+    dra_reader_destroy(g->reader);
+    dra_states_destroy(g->states);
+    dra_states_destroy(g->one);
+    dra_sampler_destroy(g->sampler);
+    free(g->row);
+    free(g->logits);
+    free(g->seen);
+    free(g->ids);
+    free(g->mark);
+    free(g);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static dra_real *logits_of(const dra_generator *g, int64_t row) { return g->logits + row * g->V; }
+static bool     *seen_of(const dra_generator *g, int64_t row) { return g->seen + row * g->V; }
+
+static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
+{
+    if (row >= 0 && row < g->config.rows) return DRA_OK;
+    return dra_fail(err, DRA_ERR_INDEX, "generator: row %lld, expected 0 to %lld", (long long)row,
+                    (long long)g->config.rows - 1);
+}
+
+int64_t dra_generator_tokens(const dra_generator *g, int64_t row)
+{
+    return dra_states_tokens(g->states, row) + (g->row[row].next >= 0);
+}
+
+dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
+{
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK) st = dra_states_reset(g->states, row, err);
+    if (st != DRA_OK) return st;
+    g->row[row].begun = false;
+    g->row[row].next = -1;
+    memset(seen_of(g, row), 0, (size_t)g->V);
+    return DRA_OK;
+}
+
+dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err)
+{
+    dra_status st = check_row(g, to, err);
+    if (st == DRA_OK) st = check_row(g, from, err);
+    if (st != DRA_OK || to == from) return st;
+    st = dra_states_copy(g->states, to, g->states, from, err);
+    if (st != DRA_OK) return st;
+    g->row[to].begun = g->row[from].begun;
+    g->row[to].next = g->row[from].next;
+    memcpy(logits_of(g, to), logits_of(g, from), (size_t)g->V * sizeof *g->logits);
+    memcpy(seen_of(g, to), seen_of(g, from), (size_t)g->V * sizeof *g->seen);
+    return DRA_OK;
+}
+
+dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
+                                dra_error *err)
+{
+    *logits = NULL;
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    if (st == DRA_OK && !g->row[row].begun)
+        st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing", (long long)row);
+    if (st == DRA_OK) *logits = logits_of(g, row);
+    return st;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
+{
+    const dra_model_config *c = dra_model_config_of(g->config.model);
+    const int64_t           most = c->positions == DRA_POSITIONS_LEARNED ? c->context : INT32_MAX;
+    return n <= (size_t)most && dra_generator_tokens(g, row) <= most - (int64_t)n;
+}
+
+static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const int32_t *ids,
+                            dra_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= g->V)
+            return dra_fail(err, DRA_ERR_INDEX, "token %zu is %d, the model has 0 to %lld", i,
+                            ids[i], (long long)g->V - 1);
+    if (dra_generator_fits(g, row, n)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "%zu tokens after %lld: the model has no more than %lld positions", n,
+                    (long long)dra_generator_tokens(g, row),
+                    (long long)dra_model_config_of(g->config.model)->context);
+}
+
+static void keep(dra_generator *g, int64_t row, const dra_real *logits, int64_t n,
+                 const int32_t *ids)
+{
+    memcpy(logits_of(g, row), logits, (size_t)g->V * sizeof *logits);
+    for (int64_t i = 0; i < n; i++) seen_of(g, row)[ids[i]] = true;
+    g->row[row].begun = true;
+}
+
+static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
+                              dra_error *err)
+{
+    dra_status st = dra_states_reserve(s, n, err); /* at once: each room is a program of its own */
+    for (int64_t at = 0, k = 0; at < n && st == DRA_OK;) {
+        const int64_t T = lengths[k];
+        if (T > n - at) {
+            k++;
+            continue;
+        }
+        const dra_named in = {"ids", ids + at, (size_t)T * sizeof *ids};
+        st = dra_reader_read(g->reader, s, T, NULL, 1, &in, err);
+        at += T;
+    }
+    return st;
+}
+
+dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const int32_t *ids,
+                              dra_error *err)
+{
+    const int64_t n = (int64_t)count;
+    dra_states   *s = g->one ? g->one : g->states;
+    if (n == 0) return DRA_OK;
+    dra_status st = check_ids(g, row, count, ids, err);
+    if (st == DRA_OK && g->one) st = dra_states_copy(s, 0, g->states, row, err);
+    if (st == DRA_OK) st = read_chunks(g, s, n, ids, err);
+    if (st == DRA_OK) keep(g, row, dra_reader_result(g->reader, "logits"), n, ids);
+    return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
+}
+
+dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
+                              dra_error *err)
+{
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
+    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    return st == DRA_OK ? dra_generator_feed(g, row, n, ids, err) : st;
+}
+
+dra_status dra_generator_settle(dra_generator *g, dra_error *err)
+{
+    const int64_t B = g->config.rows;
+    int64_t       wanted = 0;
+    for (int64_t b = 0; b < B; b++) {
+        const bool reads = g->row[b].next >= 0;
+        g->ids[b] = reads ? g->row[b].next : 0;
+        g->mark[b] = reads ? 0 : DRA_MARK_PAD;
+        wanted += reads;
+    }
+    if (!wanted) return DRA_OK;
+    const dra_named  in = {"ids", g->ids, (size_t)B * sizeof *g->ids};
+    const dra_status st = dra_reader_read(g->reader, g->states, 1, wanted < B ? g->mark : NULL, 1,
+                                          &in, err);
+    if (st != DRA_OK) return st;
+    const dra_real *logits = dra_reader_result(g->reader, "logits"); /* (B, 1, V) */
+    for (int64_t b = 0; b < B; b++) {
+        if (g->row[b].next < 0) continue;
+        keep(g, b, logits + b * g->V, 1, g->ids + b);
+        g->row[b].next = -1;
+    }
+    return DRA_OK;
+}
+
+dra_status dra_generator_pick(dra_generator *g, dra_error *err)
+{
+    for (int64_t b = 0; b < g->config.rows; b++) {
+        if (!g->row[b].live) continue;
+        const int64_t at = dra_generator_tokens(g, b);
+        g->row[b].next = dra_sampler_pick(g->sampler, logits_of(g, b), seen_of(g, b), (uint64_t)b,
+                                          at);
+        if (g->row[b].next < 0)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "generate: row %lld, token %lld: logits are not finite", (long long)b,
+                            (long long)at);
+    }
+    return DRA_OK;
+}
+
+/* ---- going back ------------------------------------------------------------------------------ */
+
+void dra_snapshot_drop(dra_snapshot *s)
+{
+    dra_states_destroy(s->states);
+    free(s->logits);
+    free(s->seen);
+    *s = (dra_snapshot){0};
+}
+
+/* What a row has read, without the token it has just written, which is not read yet. */
+dra_status dra_snapshot_take(dra_generator *g, int64_t row, dra_error *err)
+{
+    const size_t  V = (size_t)g->V;
+    dra_snapshot *s = &g->row[row].back;
+    dra_snapshot_drop(s);
+    dra_status st = dra_states_gather(g->states, 1, &row, &s->states, err);
+    if (st != DRA_OK) return st;
+    s->ids = g->row[row].ids.n - 1;
+    s->logits = malloc(V * sizeof *s->logits);
+    s->seen = malloc(V * sizeof *s->seen);
+    if (!s->logits || !s->seen) return out_of_memory(err);
+    memcpy(s->logits, logits_of(g, row), V * sizeof *s->logits);
+    memcpy(s->seen, seen_of(g, row), V * sizeof *s->seen);
+    return DRA_OK;
+}
+
+dra_status dra_snapshot_restore(dra_generator *g, int64_t row, dra_error *err)
+{
+    const size_t     V = (size_t)g->V;
+    dra_snapshot    *s = &g->row[row].back;
+    const dra_status st = dra_states_copy(g->states, row, s->states, 0, err);
+    if (st != DRA_OK) return st;
+    memcpy(logits_of(g, row), s->logits, V * sizeof *s->logits);
+    memcpy(seen_of(g, row), s->seen, V * sizeof *s->seen);
+    g->row[row].next = -1;
+    return DRA_OK;
+}

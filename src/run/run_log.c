@@ -1,0 +1,108 @@
+/* log.jsonl: a JSON object a line. Lines are appended by one write each, so that a kill leaves
+ * whole ones; a run that goes on from step s first forgets what was said after s. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "dra/file.h"
+#include "file/fail.h"
+#include "run/runs.h"
+
+enum { LOG_MOST = 1 << 30 };
+
+/* Whether a line is one of ours and not from after `step`. */
+static bool belongs(const char *line, size_t bytes, int64_t step)
+{
+    json_t       *object = json_loadb(line, bytes, 0, NULL);
+    const json_t *at = json_object_get(object, "step");
+    const bool    yes = json_is_integer(at) && json_integer_value(at) <= step;
+    json_decref(object);
+    return yes;
+}
+
+/* Moves the lines that stay to the front; returns how many bytes they are. */
+static size_t keep_lines(char *text, size_t bytes, int64_t step)
+{
+    size_t kept = 0;
+    for (size_t at = 0; at < bytes;) {
+        const char  *end = memchr(text + at, '\n', bytes - at);
+        const size_t n = end ? (size_t)(end - text) + 1 - at : bytes - at;
+        if (end && belongs(text + at, n, step)) {
+            memmove(text + kept, text + at, n);
+            kept += n;
+        }
+        at += n;
+    }
+    return kept;
+}
+
+static dra_status cut(const char *path, int64_t step, dra_error *err)
+{
+    char      *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_file_read(path, LOG_MOST, &text, &bytes, err);
+    if (st == DRA_OK) {
+        const size_t kept = keep_lines(text, bytes, step);
+        if (kept < bytes) st = dra_file_write(path, text, kept, err);
+    }
+    free(text);
+    return st;
+}
+
+dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    *out = (dra_runlog){path, -1};
+    if (access(path, F_OK) == 0) st = cut(path, step, err);
+    if (st != DRA_OK) return st;
+    out->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    return out->fd < 0 ? dra_fail_system(err, path, "open it", errno) : DRA_OK;
+}
+
+void dra_runlog_close(dra_runlog *log)
+{
+    if (log->path && log->fd >= 0) close(log->fd);
+    *log = (dra_runlog){NULL, -1};
+}
+
+/* A line that did not fit is taken back, so that the log stays whole. */
+static dra_status append(dra_runlog *log, const char *line, size_t bytes, dra_error *err)
+{
+    const off_t   end = lseek(log->fd, 0, SEEK_END);
+    const ssize_t n = write(log->fd, line, bytes);
+    if (n == (ssize_t)bytes) return DRA_OK;
+    const int number = n < 0 ? errno : ENOSPC;
+    if (n > 0 && end >= 0 && ftruncate(log->fd, end) != 0)
+        return dra_fail_system(err, log->path, "cut it", errno);
+    return dra_fail_system(err, log->path, "write it", number);
+}
+
+dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
+{
+    char      *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    dra_status st = DRA_ERR_MEMORY;
+    json_decref(line);
+    if (text) {
+        const size_t n = strlen(text);
+        text[n] = '\n'; /* over the 0 at its end */
+        st = append(log, text, n + 1, err);
+    } else {
+        dra_fail_at(err, st, log->path, "no memory for a line");
+    }
+    free(text);
+    return st;
+}
+
+dra_status dra_runlog_sync(dra_runlog *log, dra_error *err)
+{
+    if (fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
+    return dra_fail_system(err, log->path, "sync it", errno);
+}
+
+void dra_put_real(json_t *object, const char *key, double x)
+{
+    json_object_set_new(object, key, isfinite(x) ? json_real(x) : json_null());
+}

@@ -1,0 +1,89 @@
+/* What the files of a run share: its folder, its log, its checkpoints. */
+#ifndef DRA_SRC_RUN_RUNS_H
+#define DRA_SRC_RUN_RUNS_H
+
+#include <jansson.h>
+
+#include "base/error.h"
+#include "dra/train.h"
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+json_t *dra_train_config_json(const dra_train_config *c); /* what is not default; NULL: no memory */
+dra_status dra_train_config_read(const char *place, const json_t *object, dra_train_config *out,
+                                 dra_error *err);
+/* Puts what `given` says over `saved`. Where it differs in what decides about results: an error, or
+ * with `force` taken. */
+dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
+                                  bool force, dra_error *err);
+
+/* ---- folders --------------------------------------------------------------------------------- */
+
+enum { DRA_PATH = 4096 };
+
+/* "folder/name" by a format; an error where it is too long. */
+dra_status dra_path(char path[DRA_PATH], dra_error *err, const char *format, ...) DRA_PRINTF(3, 4);
+dra_status dra_folder_make(const char *path, dra_error *err); /* may be there already */
+/* Removes a file, or a folder of files. What is not there needs no removing. */
+void dra_remove(const char *path);
+void dra_sweep(const char *folder); /* removes what ends in ".tmp": left by killed processes */
+dra_status dra_folder_sync(const char *path, dra_error *err);
+/* `to` becomes the file `from`, at once: a link to it, or a copy where there are no links. */
+dra_status dra_file_share(const char *from, const char *to, dra_error *err);
+/* Only one process at a time has the folder; -1: an error. close() gives it back. */
+int dra_folder_lock(const char *path, const char *run, dra_error *err);
+
+/* ---- log.jsonl ------------------------------------------------------------------------------- */
+
+typedef struct dra_runlog {
+    const char *path;
+    int         fd;
+} dra_runlog;
+
+/* Opens a log for appending; what was said after `step`, and what is no line, is cut off first. */
+dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err);
+void       dra_runlog_close(dra_runlog *log);
+/* One line, written at once; `line` is taken over. */
+dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err);
+dra_status dra_runlog_sync(dra_runlog *log, dra_error *err);
+void       dra_put_real(json_t *object, const char *key, double x); /* null where not finite */
+
+/* ---- checkpoints ----------------------------------------------------------------------------- */
+
+typedef struct dra_checkpoint { /* train.json: where a run stands */
+    int64_t          step, tokens;
+    int64_t          skipped, in_a_row; /* steps without a change: all, and up to here */
+    double           best_loss;         /* NaN: none yet */
+    double           blend;             /* what a blend by schedule started from */
+    double           seconds;
+    uint64_t         model, data; /* fingerprints */
+    bool             carried;     /* there are states */
+    dra_train_config train;
+} dra_checkpoint;
+
+typedef struct dra_saved { /* what lies beside it */
+    const dra_model *model;
+    dra_weights     *weights;
+    dra_optimizer   *optimizer;
+    dra_states      *states; /* NULL: none */
+} dra_saved;
+
+/* Writes RUN/train/step-NNNNNNNN, whole or not at all. */
+dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const dra_saved *s,
+                               dra_error *err);
+/* Steps of the checkpoints of a run, newest first, at most `room` of them; returns how many there
+ * are; 0 also where there is no folder. */
+int dra_checkpoint_list(const char *run, int room, int64_t *steps);
+/* The sum of train.json: of all its members but "sum". false: no memory. */
+bool dra_checkpoint_sum(json_t *object, char text[24]);
+/* Reads train.json and knows from then on that all files are what was written. */
+dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *out, dra_error *err);
+/* Moments go into s->optimizer; weights and states are made. */
+dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_saved *s,
+                               dra_error *err);
+/* Leaves the newest `keep`; -1 takes all away. */
+void       dra_checkpoint_prune(const char *run, int64_t keep);
+dra_status dra_checkpoint_path(const char *run, int64_t step, const char *name, char path[DRA_PATH],
+                               dra_error *err);
+
+#endif

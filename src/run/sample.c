@@ -1,0 +1,202 @@
+/* Picking a token from logits x (V).
+ *   penalty      x_i = x_i > 0 ? x_i / r : x_i r     for tokens seen before
+ *   temperature  p_i ~ e^((x_i - max x) / tau)
+ *   filters      top-k, top-p, min-p: what they drop has p = 0
+ *   draw         the first i with p_1 + .. + p_i > u sum(p), 0 <= u < 1
+ * [Keskar et al. 2019, the penalty; Holtzman et al. 2020, top-p; Nguyen et al. 2024, min-p] */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "dra/generate.h"
+
+typedef struct choice {
+    double  z, p; /* x - max x, and its weight */
+    int32_t id;
+} choice;
+
+struct dra_sampler {
+    dra_sampler_config c;
+    int64_t            V;
+    choice            *at; /* (V) */
+};
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static dra_status check(const char *name, double x, double most, dra_error *err)
+{
+    if (x >= 0 && x <= most) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "sampler: %s is %g, expected 0 to %g", name, x, most);
+}
+
+dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab, dra_sampler **out,
+                              dra_error *err)
+{
+    *out = NULL;
+    dra_status st = check("repetition_penalty", config->repetition_penalty, 1e6, err);
+    if (st == DRA_OK) st = check("temperature", config->temperature, 1e6, err);
+    if (st == DRA_OK) st = check("top_k", (double)config->top_k, INT32_MAX, err);
+    if (st == DRA_OK) st = check("top_p", config->top_p, 1, err);
+    if (st == DRA_OK) st = check("min_p", config->min_p, 1, err);
+    if (st == DRA_OK) st = check("vocab - 1", (double)vocab - 1, INT32_MAX - 1, err);
+    if (st != DRA_OK) return st;
+    dra_sampler *s = calloc(1, sizeof *s);
+    if (s) *s = (dra_sampler){*config, vocab, calloc((size_t)vocab, sizeof *s->at)};
+    if (!s || !s->at) {
+        dra_sampler_destroy(s);
+        return dra_fail(err, DRA_ERR_MEMORY, "sampler: out of memory");
+    }
+    *out = s;
+    return DRA_OK;
+}
+
+void dra_sampler_destroy(dra_sampler *s)
+{
+    if (!s) return;
+    free(s->at);
+    free(s);
+}
+
+/* ---- filters: each keeps the first of s->at and says how many -------------------------------- */
+
+static bool before(const choice *a, const choice *b)
+{
+    return a->z > b->z || (a->z == b->z && a->id < b->id);
+}
+
+/* A heap of n choices whose first is the most likely, but for its place i. */
+static void sink(choice *at, int64_t n, int64_t i)
+{
+    const choice moved = at[i];
+    for (int64_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(&at[child + 1], &at[child])) child++;
+        if (!before(&at[child], &moved)) break;
+        at[i] = at[child];
+    }
+    at[i] = moved;
+}
+
+/* Takes the most likely choices out of a heap of n, one by one, as long as they are wanted: at the
+ * end of the array they are lined up from behind. Sorting all of a vocabulary would cost more than
+ * the few that are kept. Returns how many were taken. */
+static int64_t take(choice *at, int64_t n, int64_t most, double sum)
+{
+    int64_t taken = 0;
+    double  got = 0;
+    for (int64_t i = n / 2; i-- > 0;) sink(at, n, i);
+    while (taken < n) {
+        const bool tie = taken > 0 && at[0].z == at[n - taken].z;
+        if (most && taken >= most && !tie) break;
+        if (!most && taken > 0 && got >= sum) break;
+        const choice best = at[0];
+        at[0] = at[n - taken - 1];
+        at[n - taken - 1] = best;
+        got += best.p;
+        taken++;
+        sink(at, n - taken, 0);
+    }
+    return taken;
+}
+
+/* The last `taken` of n, in the order they were taken, become the first. */
+static void line_up(choice *at, int64_t n, int64_t taken)
+{
+    for (int64_t i = 0, j = n - 1; i < j; i++, j--) {
+        const choice swap = at[i];
+        at[i] = at[j];
+        at[j] = swap;
+        if (i + 1 >= taken) break;
+    }
+}
+
+static int64_t keep_best(choice *at, int64_t n, int64_t most, double sum)
+{
+    const int64_t taken = take(at, n, most, sum);
+    line_up(at, n, taken);
+    return taken;
+}
+
+static double sum_of(const choice *at, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += at[i].p;
+    return sum;
+}
+
+static int64_t keep_likely(choice *at, int64_t n, double least)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (at[i].p >= least) at[kept++] = at[i];
+    return kept;
+}
+
+static int64_t filter(const dra_sampler *s, int64_t n)
+{
+    const dra_sampler_config *c = &s->c;
+    if (c->top_k > 0 && c->top_k < n) n = keep_best(s->at, n, c->top_k, 0);
+    if (c->top_p > 0 && c->top_p < 1) n = keep_best(s->at, n, 0, c->top_p * sum_of(s->at, n));
+    return c->min_p > 0 ? keep_likely(s->at, n, c->min_p) : n; /* the largest p is e^0 */
+}
+
+/* ---- picking --------------------------------------------------------------------------------- */
+
+static double penalised(const dra_sampler *s, const dra_real *logits, const bool *seen, int64_t i)
+{
+    const double x = (double)logits[i], r = s->c.repetition_penalty;
+    if (!seen || !seen[i] || r == 0) return x;
+    return x > 0 ? x / r : x * r;
+}
+
+/* The most likely token; -1: there is none. */
+static int32_t find_best(const dra_sampler *s, const dra_real *logits, const bool *seen,
+                         double *max)
+{
+    int32_t best = -1;
+    *max = -INFINITY;
+    for (int64_t i = 0; i < s->V; i++) {
+        const double x = penalised(s, logits, seen, i);
+        if (isnan(x) || x == INFINITY) return -1;
+        if (!(x > *max)) continue;
+        *max = x;
+        best = (int32_t)i;
+    }
+    return best;
+}
+
+/* 0 <= u < 1 with 53 bits, for a place in a sequence. */
+static double uniform(uint64_t seed, int64_t position)
+{
+    const uint64_t at = (uint64_t)position;
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32)};
+    uint32_t       bits[4];
+    dra_philox(counter, seed, bits);
+    return (double)(((uint64_t)bits[1] << 32 | bits[0]) >> 11) * 0x1p-53;
+}
+
+static int32_t draw(const choice *at, int64_t n, double u)
+{
+    const double goal = u * sum_of(at, n);
+    double       got = 0;
+    for (int64_t i = 0; i < n; i++)
+        if ((got += at[i].p) > goal) return at[i].id;
+    return at[n - 1].id; /* u sum(p) may round up to sum(p) */
+}
+
+int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
+                         int64_t position)
+{
+    double        max;
+    const int32_t best = find_best(s, logits, seen, &max);
+    const double  tau = s->c.temperature, first = s->c.filter_first ? 1 : tau;
+    int64_t       n = 0;
+    if (best < 0 || tau == 0) return best;
+    for (int64_t i = 0; i < s->V; i++) {
+        const double z = penalised(s, logits, seen, i) - max, p = exp(z / first);
+        if (p > 0) s->at[n++] = (choice){z, p, (int32_t)i};
+    }
+    n = filter(s, n);
+    for (int64_t i = 0; i < n && first != tau; i++) s->at[i].p = exp(s->at[i].z / tau);
+    return draw(s->at, n, uniform(s->c.seed + stream, position));
+}

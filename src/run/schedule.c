@@ -1,0 +1,31 @@
+/* What changes from step to step: the learning rate, a blend, the length of rows. */
+#include <math.h>
+
+#include "base/shape.h"
+#include "run/runs.h"
+
+static double half_cosine(double p) { return (1 + cos(acos(-1) * p)) / 2; } /* 1 to 0 */
+
+double dra_train_rate(const dra_train_config *c, int64_t step)
+{
+    const double least = c->min_lr > 0 ? c->min_lr : 0;
+    if (step < c->warmup) return c->lr * (double)step / (double)c->warmup;
+    if (c->schedule == DRA_SCHEDULE_CONSTANT || step == c->warmup) return c->lr;
+    const double p = fmin(1,
+                          (double)(step - c->warmup) / (double)dra_imax(1, c->steps - c->warmup));
+    return least + (c->lr - least) * (c->schedule == DRA_SCHEDULE_LINEAR ? 1 - p : half_cosine(p));
+}
+
+double dra_train_blend(const dra_train_config *c, double start, int64_t step)
+{
+    const double p = fmin(1, (double)(step - 1) / (double)c->blend_steps);
+    if (p >= 1) return 0; /* exactly: then the other branch is read alone */
+    return start * (c->blend_anneal == DRA_ANNEAL_COSINE ? half_cosine(p) : 1 - p);
+}
+
+int dra_train_stage(const dra_train_config *c, int64_t step)
+{
+    int i = 0;
+    while (i + 1 < c->stages && step > c->stage[i + 1].from) i++;
+    return i;
+}

@@ -1,0 +1,357 @@
+/* A run from step to step.
+ *
+ * What a step does follows from its number, the seed, the data, weights, moments and carried states
+ * alone. A checkpoint holds or names them all, so a run that goes on gives the same bits. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/shape.h"
+#include "file/fail.h"
+#include "run/run.h"
+#include "run/trainer.h"
+
+enum { MOST_SKIPPED = 3 }; /* in a row */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- lessons --------------------------------------------------------------------------------- */
+
+static int64_t count_targets(const int32_t *target, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += target[i] >= 0;
+    return count;
+}
+
+static int64_t count_tokens(const int32_t *mark, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++) count += (mark[i] & DRA_MARK_PAD) == 0;
+    return count;
+}
+
+/* T cut into chunks; returns how many, 0: read whole. */
+static int cut_chunks(dra_trainer *t, int64_t T)
+{
+    const int64_t length = t->at.train.chunk;
+    int           n = 0;
+    if (length == 0) return 0;
+    for (int64_t at = 0; at < T; at += length) t->chunk[n++] = dra_imin(length, T - at);
+    return n;
+}
+
+/* Several lessons all add to zeros: one program, so memory for one lesson only. */
+static void clear_gradients(dra_trainer *t)
+{
+    const dra_specs *params = dra_model_params(t->c.model);
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        dra_real     *gradient = dra_learner_gradient_memory(t->learner, i);
+        const int64_t n = dra_shape_count(&dra_specs_at(params, i)->shape);
+        if (gradient) memset(gradient, 0, (size_t)n * sizeof *gradient);
+    }
+}
+
+/* The lessons of a step: gradients of the mean loss over all its targets, which it returns. */
+static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total, double *loss,
+                              dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const bool              marked = c->carry || dra_feed_resets(t->feed);
+    dra_status              st = DRA_OK;
+    dra_lesson              q = {.B = t->rows,
+                                 .T = T,
+                                 .chunks = cut_chunks(t, T),
+                                 .chunk = t->chunk,
+                                 .add = c->accumulate > 1,
+                                 .seed = (uint64_t)c->seed};
+    *loss = 0;
+    if (q.add) clear_gradients(t);
+    for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
+        const int64_t     first = k * t->rows * T;
+        dra_lesson_result r;
+        q.ids = t->ids + first;
+        q.targets = t->targets + first;
+        q.mark = marked ? t->mark + first : NULL;
+        q.states = t->states[k];
+        q.share = total ? (double)count_targets(q.targets, t->rows * T) / (double)total : 0;
+        q.step = (uint64_t)(step * c->accumulate + k); /* each lesson drops out on its own */
+        st = dra_learner_run(t->learner, &q, &r, err);
+        if (st == DRA_OK) *loss += q.share * r.loss;
+    }
+    return st;
+}
+
+/* ---- a step ---------------------------------------------------------------------------------- */
+
+static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
+{
+    t->event.blend = NAN;
+    if (t->blend < 0) return DRA_OK;
+    t->event.blend = dra_train_blend(&t->at.train, t->at.blend, step);
+    dra_real *a = dra_weights_edit(t->weights, t->blend);
+    if (!a) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    a[0] = (dra_real)t->event.blend;
+    return dra_learner_bind(t->learner, t->weights, err);
+}
+
+/* Loss and gradients of a step into the weights. Where they are not finite all stays as it is; only
+ * carried states start anew, because they may not be finite either. */
+static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *err)
+{
+    dra_event *e = &t->event;
+    dra_status st = DRA_OK;
+    e->norm = NAN;
+    if (total == 0) return DRA_OK; /* nothing but pads */
+    if (isfinite(e->loss))
+        st = dra_optimizer_step(t->optimizer, t->weights, t->learner, e->rate, step - t->at.skipped,
+                                &e->norm, err);
+    if (isfinite(e->loss) && isfinite(e->norm)) {
+        t->at.in_a_row = 0;
+        return st;
+    }
+    t->at.skipped++;
+    t->at.in_a_row++;
+    for (int64_t k = 0; k < t->at.train.accumulate && st == DRA_OK; k++)
+        if (t->states[k]) st = dra_states_reset(t->states[k], -1, err);
+    return st;
+}
+
+static dra_status one_step(dra_trainer *t, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const int64_t           step = t->at.step + 1;
+    const int               stage = dra_train_stage(c, step);
+    const int64_t           T = c->stage[stage].context, n = c->batch * T;
+    const double            began = now();
+    dra_event              *e = &t->event;
+    dra_status              st = dra_trainer_open_stage(t, stage, err);
+    if (st == DRA_OK) st = set_blend(t, step, err);
+    if (st != DRA_OK) return st;
+    dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
+    const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
+    st = run_lessons(t, step, T, total, &e->loss, err);
+    e->rate = dra_train_rate(c, step);
+    if (st == DRA_OK) st = learn(t, step, total, err);
+    if (st != DRA_OK) return st;
+    const double took = now() - began;
+    t->at.step = e->step = step;
+    t->at.tokens += tokens;
+    t->at.seconds += took;
+    e->steps = c->steps;
+    e->tokens = t->at.tokens;
+    e->seconds = t->at.seconds;
+    e->skipped = t->at.skipped;
+    e->tokens_per_second = (double)tokens / fmax(took, 1e-9);
+    return DRA_OK;
+}
+
+/* ---- the log --------------------------------------------------------------------------------- */
+
+static dra_status log_step(dra_trainer *t, dra_error *err)
+{
+    const dra_event *e = &t->event;
+    json_t          *line = json_pack("{s:I}", "step", (json_int_t)e->step);
+    dra_put_real(line, "loss", e->loss);
+    dra_put_real(line, "lr", e->rate);
+    dra_put_real(line, "grad_norm", e->norm);
+    json_object_set_new(line, "tokens", json_integer(e->tokens));
+    dra_put_real(line, "tokens_per_second", e->tokens_per_second);
+    dra_put_real(line, "seconds", e->seconds);
+    json_object_set_new(line, "skipped", json_integer(e->skipped));
+    if (t->blend >= 0) dra_put_real(line, "blend", e->blend);
+    return dra_runlog_write(&t->log, line, err);
+}
+
+static dra_status log_eval(dra_trainer *t, dra_error *err)
+{
+    json_t *line = json_pack("{s:I, s:I}", "step", (json_int_t)t->at.step, "tokens",
+                             (json_int_t)t->at.tokens);
+    dra_put_real(line, "eval_loss", t->event.eval_loss);
+    dra_put_real(line, "best_loss", t->at.best_loss);
+    return dra_runlog_write(&t->log, line, err);
+}
+
+dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text, dra_error *err)
+{
+    json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)t->at.step, key, text);
+    if (!line) return dra_fail(err, DRA_ERR_VALUE, "train: a note that is not UTF-8, or no memory");
+    return dra_runlog_write(&t->log, line, err);
+}
+
+/* ---- evaluation ------------------------------------------------------------------------------ */
+
+typedef struct mean {
+    double  sum;
+    int64_t n;
+} mean;
+
+static void add_losses(mean *m, const dra_real *losses, const int32_t *targets, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (targets[i] < 0) continue;
+        m->sum += (double)losses[i];
+        m->n++;
+    }
+}
+
+static dra_status read_batches(dra_trainer *t, dra_states *s, int32_t *ids, mean *m, dra_error *err)
+{
+    const int64_t   T = dra_trainer_context(t), n = t->rows * T, steps = dra_feed_steps(t->eval);
+    const size_t    bytes = (size_t)n * sizeof *ids;
+    int32_t        *targets = ids + n, *mark = ids + 2 * n;
+    const dra_named in[] = {{"ids", ids, bytes}, {"targets", targets, bytes}};
+    dra_status      st = DRA_OK;
+    for (int64_t i = 0; i < steps && st == DRA_OK; i++) {
+        dra_feed_batch(t->eval, i, ids, targets, mark);
+        if (!t->at.train.carry) st = dra_states_reset(s, -1, err);
+        if (st == DRA_OK) st = dra_reader_read(t->reader, s, T, mark, 2, in, err);
+        if (st == DRA_OK) add_losses(m, dra_reader_result(t->reader, "losses"), targets, n);
+    }
+    return st;
+}
+
+dra_status dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err)
+{
+    mean        m = {0};
+    dra_states *s = NULL;
+    if (!t->eval) return dra_fail(err, DRA_ERR_VALUE, "train: there is nothing to evaluate");
+    int32_t   *ids = calloc(3 * (size_t)(t->rows * dra_trainer_context(t)), sizeof *ids);
+    dra_status st = ids ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    if (st == DRA_OK) st = dra_states_create(dra_model_state(t->c.model), t->rows, &s, err);
+    if (st == DRA_OK) st = dra_weights_bind(t->weights, t->reader, err);
+    if (st == DRA_OK) st = read_batches(t, s, ids, &m, err);
+    if (st == DRA_OK && m.n == 0)
+        st = dra_fail(err, DRA_ERR_VALUE, "train: the data for evaluation have no two tokens");
+    *loss = m.n ? m.sum / (double)m.n : NAN;
+    dra_states_destroy(s);
+    free(ids);
+    return st;
+}
+
+/* The best so far is a model folder of its own. Its weights are replaced at once; the rest of it
+ * does not change. */
+static dra_status keep_best(dra_trainer *t, dra_error *err)
+{
+    char       folder[DRA_PATH], path[DRA_PATH];
+    dra_status st = dra_path(folder, err, "%s/best", t->c.folder);
+    if (st == DRA_OK) st = dra_trainer_describe(t, folder, err);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/model.safetensors", folder);
+    return st == DRA_OK ? dra_weights_save(t->weights, path, err) : st;
+}
+
+static dra_status evaluate(dra_trainer *t, dra_error *err)
+{
+    dra_status st = dra_trainer_evaluate(t, &t->event.eval_loss, err);
+    if (st != DRA_OK) return st;
+    /* Also the first, where there is no best one yet: NaN. */
+    if (isfinite(t->event.eval_loss) && !(t->event.eval_loss >= t->at.best_loss)) {
+        t->at.best_loss = t->event.eval_loss;
+        st = keep_best(t, err);
+    }
+    t->event.best_loss = t->at.best_loss;
+    return st == DRA_OK ? log_eval(t, err) : st;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+dra_status dra_trainer_publish(dra_trainer *t, dra_error *err)
+{
+    char       from[DRA_PATH], to[DRA_PATH];
+    dra_status st = dra_checkpoint_path(t->c.folder, t->saved, "/model.safetensors", from, err);
+    if (st == DRA_OK) st = dra_path(to, err, "%s/model.safetensors", t->c.folder);
+    if (st == DRA_OK) st = dra_file_share(from, to, err);
+    return st == DRA_OK ? dra_folder_sync(t->c.folder, err) : st;
+}
+
+/* The states of all lessons as one. */
+static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    *out = NULL;
+    if (!c->carry) return DRA_OK;
+    dra_status st = dra_states_create(dra_model_state(t->c.model), c->batch, out, err);
+    for (int64_t b = 0; b < c->batch && st == DRA_OK; b++)
+        st = dra_states_copy(*out, b, t->states[b / t->rows], b % t->rows, err);
+    return st;
+}
+
+dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
+{
+    dra_saved  s = {t->c.model, t->weights, t->optimizer, NULL};
+    dra_status st = join_states(t, &s.states, err);
+    t->at.carried = s.states != NULL;
+    t->at.data = dra_feed_fingerprint(t->feed);
+    if (st == DRA_OK) st = dra_runlog_sync(&t->log, err);
+    if (st == DRA_OK) st = dra_checkpoint_save(t->c.folder, &t->at, &s, err);
+    dra_states_destroy(s.states);
+    if (st != DRA_OK) return st;
+    t->saved = t->at.step;
+    st = dra_trainer_publish(t, err);
+    if (st == DRA_OK) dra_checkpoint_prune(t->c.folder, t->at.train.keep);
+    return st;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+typedef struct watching {
+    dra_watch watch;
+    void     *user;
+    bool      stop;
+} watching;
+
+static void tell(dra_trainer *t, watching *w, dra_event_kind kind)
+{
+    t->event.kind = kind;
+    if (w->watch && !w->watch(w->user, &t->event)) w->stop = true;
+}
+
+static bool due(const dra_trainer *t, int64_t every)
+{
+    return every > 0 && t->at.step % every == 0;
+}
+
+/* What comes behind a step: it is logged, measured, sampled, saved. */
+static dra_status follow(dra_trainer *t, watching *w, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const bool              last = t->at.step == c->steps;
+    dra_status              st = DRA_OK;
+    tell(t, w, DRA_EVENT_STEP);
+    if (last || due(t, c->log_every) || t->at.in_a_row > 0) st = log_step(t, err);
+    if (st == DRA_OK && t->eval && c->eval_every > 0 && (last || due(t, c->eval_every))) {
+        st = evaluate(t, err);
+        if (st == DRA_OK) tell(t, w, DRA_EVENT_EVAL);
+    }
+    if (st == DRA_OK && due(t, c->sample_every)) tell(t, w, DRA_EVENT_SAMPLE);
+    if (t->at.in_a_row >= MOST_SKIPPED) w->stop = true;
+    if (st != DRA_OK || !(last || w->stop || due(t, c->save_every))) return st;
+    st = dra_trainer_save(t, err);
+    if (st == DRA_OK) tell(t, w, DRA_EVENT_SAVE);
+    return st;
+}
+
+dra_status dra_trainer_run(dra_trainer *t, dra_watch watch, void *user, dra_error *err)
+{
+    watching   w = {watch, user, false};
+    dra_status st = DRA_OK;
+    t->event.best_loss = t->at.best_loss;
+    while (t->at.step < t->at.train.steps && !w.stop && st == DRA_OK) {
+        st = one_step(t, err);
+        if (st == DRA_OK) st = follow(t, &w, err);
+    }
+    if (st == DRA_OK && t->at.in_a_row >= MOST_SKIPPED)
+        return dra_fail(
+            err, DRA_ERR_VALUE,
+            "step %lld: loss %g, gradient norm %g: not finite in %d steps in a row; saved "
+            "as it was before them (a smaller lr may help)",
+            (long long)t->at.step, t->event.loss, t->event.norm, MOST_SKIPPED);
+    return st;
+}

@@ -1,0 +1,217 @@
+/* The config of a run: its table, its defaults, and what of it may change when a run goes on. */
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/shape.h"
+#include "file/fields.h"
+#include "run/runs.h"
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const anneals[] = {"linear", "cosine", NULL};
+static const char *const precisions[] = {"full", "bf16", NULL};
+
+#define MOST 1e12 /* of counts */
+#define FIELD(s, f, k) .name = #f, .kind = DRA_FIELD_##k, .offset = offsetof(s, f)
+#define TRAIN(f, k) FIELD(dra_train_config, f, k)
+
+static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max = 1 << 20},
+                                         {FIELD(dra_stage, from, INT), .max = MOST},
+                                         {0}};
+
+static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
+                                   {TRAIN(batch, INT), .max = 1 << 20},
+                                   {TRAIN(accumulate, INT), .max = 1 << 20},
+                                   {TRAIN(stage, LIST), .fields = stage_fields,
+                                    .given = offsetof(dra_train_config, stages),
+                                    .size = sizeof(dra_stage), .most = DRA_STAGES_MOST},
+                                   {TRAIN(lr, REAL), .max = 100},
+                                   {TRAIN(min_lr, REAL), .min = -1, .max = 100},
+                                   {TRAIN(warmup, INT), .max = MOST},
+                                   {TRAIN(schedule, CHOICE), .choices = schedules},
+                                   {TRAIN(beta1, REAL), .max = 0.999999},
+                                   {TRAIN(beta2, REAL), .max = 0.999999},
+                                   {TRAIN(eps, REAL), .max = 1},
+                                   {TRAIN(weight_decay, REAL), .min = -1, .max = 100},
+                                   {TRAIN(clip, REAL), .min = -1, .max = 1e9},
+                                   {TRAIN(smoothing, REAL), .max = 0.999},
+                                   {TRAIN(recompute, BOOL)},
+                                   {TRAIN(precision, CHOICE), .choices = precisions},
+                                   {TRAIN(carry, BOOL)},
+                                   {TRAIN(chunk, INT), .max = 1 << 20},
+                                   {TRAIN(cross, BOOL)},
+                                   {TRAIN(split, REAL), .max = 0.9},
+                                   {TRAIN(blend_steps, INT), .max = MOST},
+                                   {TRAIN(blend_anneal, CHOICE), .choices = anneals},
+                                   {TRAIN(seed, INT), .max = 1e15},
+                                   {TRAIN(log_every, INT), .max = MOST},
+                                   {TRAIN(eval_every, INT), .min = -1, .max = MOST},
+                                   {TRAIN(save_every, INT), .min = -1, .max = MOST},
+                                   {TRAIN(sample_every, INT), .max = MOST},
+                                   {TRAIN(keep, INT), .max = 1 << 20},
+                                   {0}};
+
+json_t *dra_train_config_json(const dra_train_config *c) { return dra_fields_write(fields, c); }
+
+dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
+                                  dra_train_config *out, dra_error *err)
+{
+    json_t *object;
+    *out = (dra_train_config){0};
+    dra_status st = dra_json_parse(place, text, bytes, (dra_json_rules){.depth = 4}, &object, err);
+    if (st == DRA_OK) st = dra_fields_read(fields, place, object, out, err);
+    json_decref(object);
+    return st;
+}
+
+dra_status dra_train_config_read(const char *place, const json_t *object, dra_train_config *out,
+                                 dra_error *err)
+{
+    *out = (dra_train_config){0};
+    return dra_fields_read(fields, place, object, out, err);
+}
+
+size_t dra_train_config_text(const dra_train_config *c, char *text, size_t size)
+{
+    json_t      *object = dra_train_config_json(c);
+    char        *dump = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
+    const size_t n = dump ? strlen(dump) : 0;
+    if (size > 0) snprintf(text, size, "%s", dump ? dump : "");
+    json_decref(object);
+    free(dump);
+    return n;
+}
+
+/* ---- defaults -------------------------------------------------------------------------------- */
+
+static void set_count(int64_t *n, int64_t otherwise)
+{
+    if (*n == 0) *n = otherwise;
+}
+
+static void set_number(double *x, double otherwise)
+{
+    if (*x == 0) *x = otherwise;
+}
+
+static void fill_in(dra_train_config *c, const dra_model *model)
+{
+    set_count(&c->steps, 1000);
+    set_count(&c->batch, 8);
+    set_count(&c->accumulate, 1);
+    if (!c->stages) c->stages = 1;
+    for (int i = 0; i < c->stages; i++)
+        set_count(&c->stage[i].context, dra_model_config_of(model)->context);
+    set_number(&c->lr, 1e-3);
+    set_number(&c->min_lr, c->lr / 10);
+    set_count(&c->warmup, dra_imax(1, c->steps / 25));
+    set_number(&c->beta1, 0.9);
+    set_number(&c->beta2, 0.95);
+    set_number(&c->eps, 1e-8);
+    set_number(&c->weight_decay, 0.01);
+    set_number(&c->clip, 1);
+    set_count(&c->blend_steps, dra_imax(1, c->steps / 2));
+    set_count(&c->log_every, 10);
+    set_count(&c->save_every, 500);
+    set_count(&c->eval_every, c->save_every);
+    set_count(&c->keep, 2);
+}
+
+/* ---- what cannot be -------------------------------------------------------------------------- */
+
+static dra_status check_stages(const dra_train_config *c, const dra_model_config *m, dra_error *err)
+{
+    for (int i = 0; i < c->stages; i++) {
+        const dra_stage *s = &c->stage[i];
+        if (i == 0 ? s->from != 0 : s->from <= s[-1].from)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: context %lld starts at step %lld, expected %s %lld",
+                            (long long)s->context, (long long)s->from,
+                            i ? "more than" : "the first at", i ? (long long)s[-1].from : 0LL);
+        if (m->positions == DRA_POSITIONS_LEARNED && s->context > m->context)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: context %lld, but the model has learned positions for %lld",
+                            (long long)s->context, (long long)m->context);
+    }
+    return DRA_OK;
+}
+
+/* What is carried must not grow for ever. */
+static dra_status check_carry(const dra_model *model, dra_error *err)
+{
+    const dra_specs *s = dra_model_state(model);
+    if (dra_model_config_of(model)->positions == DRA_POSITIONS_LEARNED)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: carry: the model has learned positions, which "
+                        "end after %lld tokens",
+                        (long long)dra_model_config_of(model)->context);
+    for (int i = 0; i < dra_specs_count(s); i++)
+        if (dra_specs_at(s, i)->items && dra_specs_at(s, i)->limit == 0)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "train: carry: state %s keeps every token and would grow without limit "
+                            "(a window limits it)",
+                            dra_specs_at(s, i)->name);
+    return DRA_OK;
+}
+
+dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model, dra_error *err)
+{
+    if (c->stages < 0 || c->stages > DRA_STAGES_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "train: %d stages, expected at most %d", c->stages,
+                        DRA_STAGES_MOST);
+    fill_in(c, model);
+    if (c->batch % c->accumulate != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "train: %lld rows cannot be read in %lld equal lessons",
+                        (long long)c->batch, (long long)c->accumulate);
+    if (c->min_lr > c->lr)
+        return dra_fail(err, DRA_ERR_VALUE, "train: min_lr is %g, expected at most lr, %g",
+                        c->min_lr, c->lr);
+    const dra_status st = check_stages(c, dra_model_config_of(model), err);
+    return st == DRA_OK && c->carry ? check_carry(model, err) : st;
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+/* Settings that only decide what is said and kept. */
+static bool is_free(const char *key)
+{
+    static const char *const names[] = {"log_every", "eval_every", "save_every", "sample_every",
+                                        "keep"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(key, names[i]) == 0) return true;
+    return false;
+}
+
+static dra_status differs(const char *key, const json_t *was, const json_t *is, dra_error *err)
+{
+    const size_t how = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
+    char        *a = was ? json_dumps(was, how) : NULL, *b = json_dumps(is, how);
+    dra_fail(err, DRA_ERR_VALUE,
+             "resume: %s was %.60s and is %.60s now: another run; leave it out, or force it", key,
+             a ? a : "not set", b ? b : "?");
+    free(a);
+    free(b);
+    return DRA_ERR_VALUE;
+}
+
+dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
+                                  bool force, dra_error *err)
+{
+    json_t     *was = dra_train_config_json(saved), *is = dra_train_config_json(given), *v;
+    const char *key;
+    dra_status  st = was && is ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "resume: out of memory");
+    json_object_foreach(is, key, v)
+    {
+        const json_t *before = json_object_get(was, key);
+        if (st == DRA_OK && !force && !is_free(key) && !json_equal(before, v))
+            st = differs(key, before, v, err);
+    }
+    if (st == DRA_OK) st = dra_fields_read(fields, "resume", is, saved, err);
+    json_decref(was);
+    json_decref(is);
+    return st;
+}

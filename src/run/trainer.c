@@ -1,0 +1,399 @@
+/* Making a run: its folder, where it stands, what it works with. */
+#include "run/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/shape.h"
+#include "dra/file.h"
+#include "file/fail.h"
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+static bool exists(const char *folder, const char *name)
+{
+    char        path[DRA_PATH];
+    struct stat s;
+    return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && stat(path, &s) == 0;
+}
+
+/* What another run left: its weights would not be those of our config. */
+static void clear(const char *folder, const char *log)
+{
+    static const char *const names[] = {"model.safetensors", "tokenizer.json", "best"};
+    char                     path[DRA_PATH];
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (dra_path(path, NULL, "%s/%s", folder, names[i]) == DRA_OK) dra_remove(path);
+    dra_checkpoint_prune(folder, -1);
+    dra_remove(log);
+}
+
+static dra_status check_folder(const dra_trainer *t, dra_error *err)
+{
+    /* A killed run that has no checkpoint yet has at least the folder train. */
+    if (t->c.force || !exists(t->c.folder, "config.json") || exists(t->c.folder, "train"))
+        return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                       "holds a model that is no run; force a run over it, or take another folder");
+}
+
+/* Makes the folders, and keeps others out of them. */
+static dra_status claim(dra_trainer *t, dra_error *err)
+{
+    const char *folder = t->c.folder;
+    char        path[DRA_PATH];
+    if (t->lock >= 0) return DRA_OK;
+    dra_status st = dra_folder_make(folder, err);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/train", folder);
+    if (st == DRA_OK) st = dra_folder_make(path, err);
+    if (st != DRA_OK) return st;
+    t->lock = dra_folder_lock(path, folder, err);
+    if (t->lock < 0) return DRA_ERR_FILE;
+    dra_sweep(path);
+    dra_sweep(folder);
+    st = dra_path(path, err, "%s/best", folder);
+    if (st == DRA_OK) dra_sweep(path);
+    return st;
+}
+
+dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
+{
+    char                 path[DRA_PATH];
+    const dra_tokenizer *tokenizer = t->c.tokenizer;
+    dra_status           st = dra_folder_save_config(folder, dra_model_config_of(t->c.model), err);
+    if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
+        st = dra_path(path, err, "%s/tokenizer.json", folder);
+        if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);
+    }
+    return st;
+}
+
+static dra_status describe_train(const dra_trainer *t, dra_error *err)
+{
+    char         path[DRA_PATH];
+    const size_t n = dra_train_config_text(&t->at.train, NULL, 0);
+    char        *text = malloc(n + 2);
+    dra_status   st = dra_path(path, err, "%s/train/config.json", t->c.folder);
+    if (!text) return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
+    dra_train_config_text(&t->at.train, text, n + 1);
+    text[n] = '\n';
+    if (st == DRA_OK) st = dra_file_write(path, text, n + 1, err);
+    free(text);
+    return st;
+}
+
+/* ---- where it stands ------------------------------------------------------------------------- */
+
+/* A run begins by clearing its folder: what it starts from must not lie there. */
+static bool is_weights(const dra_trainer *t, const char *name)
+{
+    char        path[DRA_PATH];
+    struct stat a, b;
+    return t->c.weights && dra_path(path, NULL, "%s/%s", t->c.folder, name) == DRA_OK &&
+           stat(path, &a) == 0 && stat(t->c.weights, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+static dra_status start(dra_trainer *t, dra_error *err)
+{
+    const dra_specs *params = dra_model_params(t->c.model);
+    if (is_weights(t, "model.safetensors") || is_weights(t, "best/model.safetensors"))
+        return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                           "holds the weights to start from; take another folder for the run");
+    t->at.train = *t->c.train;
+    t->at.best_loss = NAN;
+    t->at.model = dra_model_fingerprint(t->c.model);
+    dra_status st = dra_train_config_complete(&t->at.train, t->c.model, err);
+    if (st == DRA_OK)
+        st = t->c.weights
+                 ? dra_weights_load(t->c.model, t->c.weights, &t->weights, err)
+                 : dra_weights_draw(t->c.model, (uint64_t)t->at.train.seed, &t->weights, err);
+    const int blend = dra_specs_find(params, "blend");
+    if (st == DRA_OK && blend >= 0) t->at.blend = (double)dra_weights_at(t->weights, blend)[0];
+    return st;
+}
+
+/* Reads where the newest checkpoint stands. A damaged one is named, and so is an older one: the
+ * user decides whether steps are lost. */
+static dra_status find_place(dra_trainer *t, const int64_t *steps, int n, dra_error *err)
+{
+    dra_error        why = {0};
+    char             room[DRA_BRIEF];
+    const dra_status st = dra_checkpoint_read(t->c.folder, steps[0], &t->at, &why);
+    if (st == DRA_OK) return DRA_OK;
+    if (n < 2) return dra_fail(err, st, "%.500s", why.text);
+    return dra_fail(err, st,
+                    "%.250s; step %lld is there as well: remove %s/train/step-%08lld to go on from "
+                    "it",
+                    why.text, (long long)steps[1], dra_brief(t->c.folder, room),
+                    (long long)steps[0]);
+}
+
+static dra_status resume(dra_trainer *t, dra_error *err)
+{
+    if (t->at.model != dra_model_fingerprint(t->c.model))
+        return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
+                           "is a run of another model: its tensors have other names or shapes");
+    dra_status st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
+    if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
+    if (t->at.in_a_row >= 3) t->at.in_a_row = 0; /* it was told, and goes on all the same */
+    t->saved = t->at.step;
+    return st;
+}
+
+static dra_status find_start(dra_trainer *t, dra_error *err)
+{
+    int64_t   steps[2];
+    const int n = dra_checkpoint_list(t->c.folder, 2, steps);
+    if (t->c.resume && n > 0) {
+        const dra_status st = find_place(t, steps, n, err);
+        return st == DRA_OK ? resume(t, err) : st;
+    }
+    if (n > 0 && !t->c.force)
+        return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                           "holds a run of %lld steps; resume it, or force a new one over it",
+                           (long long)steps[0]);
+    return start(t, err);
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+int64_t dra_trainer_context(const dra_trainer *t)
+{
+    int64_t most = 0;
+    for (int i = 0; i < t->at.train.stages; i++)
+        most = dra_imax(most, t->at.train.stage[i].context);
+    return most;
+}
+
+dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const dra_feed_config   f = {.corpus = t->c.data,
+                                 .B = c->batch,
+                                 .T = c->stage[stage].context,
+                                 .seed = (uint64_t)c->seed,
+                                 .to = t->c.eval_data ? 1 : 1 - c->split,
+                                 .carry = c->carry,
+                                 .cross = c->cross};
+    if (t->stage == stage) return DRA_OK;
+    dra_feed_destroy(t->feed);
+    t->feed = NULL;
+    t->stage = -1;
+    const dra_status st = dra_feed_create(&f, &t->feed, err);
+    if (st == DRA_OK) t->stage = stage;
+    return st;
+}
+
+static dra_status check_tokens(const dra_trainer *t, const dra_corpus *data, dra_error *err)
+{
+    const int64_t V = dra_model_config_of(t->c.model)->vocab;
+    if (dra_corpus_largest(data) < V) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "data: token %ld, but the model's vocab is %lld",
+                    (long)dra_corpus_largest(data), (long long)V);
+}
+
+/* The data must be what they were; where a new run starts, they are noted. */
+static dra_status open_data(dra_trainer *t, dra_error *err)
+{
+    dra_status st = check_tokens(t, t->c.data, err);
+    if (st == DRA_OK && t->c.eval_data) st = check_tokens(t, t->c.eval_data, err);
+    if (st == DRA_OK)
+        st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
+    if (st != DRA_OK) return st;
+    const uint64_t found = dra_feed_fingerprint(t->feed);
+    if (t->saved >= 0 && found != t->at.data && !t->c.force)
+        return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
+                           "was trained on other data (or by another tokenizer); force goes on");
+    return DRA_OK;
+}
+
+static dra_status open_eval(dra_trainer *t, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const dra_feed_config   f = {.corpus = t->c.eval_data ? t->c.eval_data : t->c.data,
+                                 .B = t->rows,
+                                 .T = dra_trainer_context(t),
+                                 .from = t->c.eval_data ? 0 : 1 - c->split,
+                                 .to = 1,
+                                 .carry = c->carry,
+                                 .cross = c->cross,
+                                 .once = true};
+    if (!t->c.eval_data && c->split == 0) return DRA_OK;
+    t->view = (dra_view){.model = t->c.model, .losses = true};
+    const dra_module module = dra_view_module(&t->view);
+    const dra_status st = dra_feed_create(&f, &t->eval, err);
+    return st == DRA_OK ? dra_reader_create(t->c.device, &module, &t->reader, err) : st;
+}
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static dra_status allocate(dra_trainer *t, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const int64_t           T = dra_trainer_context(t);
+    const size_t            n = (size_t)(c->batch * T);
+    t->rows = c->batch / c->accumulate;
+    t->ids = calloc(3 * n, sizeof *t->ids);
+    t->chunk = calloc((size_t)T, sizeof *t->chunk);
+    t->states = calloc((size_t)c->accumulate, sizeof *t->states);
+    if (!t->ids || !t->chunk || !t->states)
+        return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    t->targets = t->ids + n;
+    t->mark = t->ids + 2 * n;
+    return DRA_OK;
+}
+
+static dra_status make_tools(dra_trainer *t, dra_error *err)
+{
+    const dra_train_config    *c = &t->at.train;
+    const dra_learner_config   learner = {.model = t->c.model,
+                                          .device = t->c.device,
+                                          .precision = c->precision,
+                                          .recompute = c->recompute,
+                                          .smoothing = c->smoothing};
+    const dra_optimizer_config optimizer = {.beta1 = c->beta1,
+                                            .beta2 = c->beta2,
+                                            .eps = c->eps,
+                                            .decay = fmax(0, c->weight_decay),
+                                            .clip = fmax(0, c->clip)};
+    t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
+    dra_status st = dra_learner_create(&learner, &t->learner, err);
+    return st == DRA_OK
+               ? dra_optimizer_create(&optimizer, t->c.model, t->c.device, &t->optimizer, err)
+               : st;
+}
+
+/* Rows of one state become those of the lessons. Without any they start anew. */
+static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error *err)
+{
+    const int64_t n = t->at.train.accumulate;
+    int64_t      *rows = calloc((size_t)t->rows, sizeof *rows);
+    dra_status    st = rows ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    if (all && dra_states_batch(all) != n * t->rows) all = NULL; /* forced: another batch */
+    for (int64_t k = 0; k < n && st == DRA_OK; k++) {
+        for (int64_t b = 0; b < t->rows; b++) rows[b] = k * t->rows + b;
+        st = all ? dra_states_gather(all, t->rows, rows, &t->states[k], err)
+                 : dra_states_create(dra_model_state(t->c.model), t->rows, &t->states[k], err);
+    }
+    free(rows);
+    return st;
+}
+
+static dra_status load(dra_trainer *t, dra_error *err)
+{
+    dra_saved  s = {.model = t->c.model, .optimizer = t->optimizer};
+    dra_status st = t->saved < 0 ? DRA_OK : dra_checkpoint_load(t->c.folder, &t->at, &s, err);
+    if (t->saved >= 0) t->weights = s.weights;
+    if (st == DRA_OK && t->at.train.carry) st = share_states(t, s.states, err);
+    dra_states_destroy(s.states);
+    if (st == DRA_OK) st = dra_learner_bind(t->learner, t->weights, err);
+    return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
+}
+
+static dra_status create(dra_trainer *t, dra_error *err)
+{
+    dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
+                             : dra_path(t->log_path, err, "%s/log.jsonl", t->c.folder);
+    if (st == DRA_OK) st = check_folder(t, err);
+    if (st == DRA_OK && exists(t->c.folder, "train")) st = claim(t, err);
+    if (st == DRA_OK) st = find_start(t, err);
+    if (st == DRA_OK) st = allocate(t, err);
+    if (st == DRA_OK) st = open_data(t, err);
+    if (st == DRA_OK) st = make_tools(t, err);
+    if (st == DRA_OK) st = open_eval(t, err);
+    if (st == DRA_OK) st = claim(t, err); /* a run that cannot be leaves no folder */
+    if (st == DRA_OK) st = load(t, err);
+    if (st == DRA_OK && t->saved < 0) clear(t->c.folder, t->log_path);
+    if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
+    if (st == DRA_OK) st = describe_train(t, err);
+    return st == DRA_OK ? dra_runlog_open(t->log_path, t->at.step, &t->log, err) : st;
+}
+
+dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dra_error *err)
+{
+    *out = NULL;
+    if (!c->folder || !c->train || !c->device || !c->model || !c->data)
+        return dra_fail(err, DRA_ERR_VALUE, "train: no folder, config, device, model or data");
+    dra_trainer *t = calloc(1, sizeof *t);
+    if (!t) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    t->c = *c;
+    t->lock = t->stage = -1;
+    t->saved = -1;
+    t->event = (dra_event){.eval_loss = NAN};
+    const dra_status st = create(t, err);
+    if (st == DRA_OK)
+        *out = t;
+    else
+        dra_trainer_destroy(t);
+    return st;
+}
+
+void dra_trainer_destroy(dra_trainer *t)
+{
+    if (!t) return;
+    for (int64_t k = 0; t->states && k < t->at.train.accumulate; k++)
+        dra_states_destroy(t->states[k]);
+    free(t->states);
+    free(t->ids);
+    free(t->chunk);
+    dra_reader_destroy(t->reader);
+    dra_feed_destroy(t->eval);
+    dra_feed_destroy(t->feed);
+    dra_optimizer_destroy(t->optimizer);
+    dra_learner_destroy(t->learner);
+    dra_weights_destroy(t->weights);
+    dra_runlog_close(&t->log);
+    if (t->lock >= 0) close(t->lock);
+    free(t);
+}
+
+const dra_weights *dra_trainer_weights(const dra_trainer *t) { return t->weights; }
+
+/* ---- what is to come ------------------------------------------------------------------------- */
+
+static int64_t steps_of(const dra_train_config *c, int stage)
+{
+    const int64_t end = stage + 1 < c->stages ? dra_imin(c->stage[stage + 1].from, c->steps)
+                                              : c->steps;
+    return dra_imax(0, end - c->stage[stage].from);
+}
+
+static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    dra_status              st = DRA_OK;
+    for (int i = 0; i < c->stages && st == DRA_OK; i++) {
+        const int64_t T = c->stage[i].context, read = c->chunk ? dra_imin(c->chunk, T) : T;
+        size_t        bytes = 0;
+        if (steps_of(c, i) == 0) continue;
+        st = dra_learner_bytes(t->learner, t->rows, read, c->carry || dra_feed_resets(t->feed),
+                               c->carry || c->chunk > 0, &bytes, err);
+        if (bytes > p->activations) p->activations = bytes;
+        p->run_tokens += c->batch * T * steps_of(c, i);
+    }
+    return st;
+}
+
+dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *err)
+{
+    const dra_specs *params = dra_model_params(t->c.model);
+    *out = (dra_trainer_plan){.train = t->at.train,
+                              .first = t->at.step,
+                              .parameters = dra_model_param_count(t->c.model),
+                              .data_tokens = dra_feed_tokens(t->feed),
+                              .eval_tokens = t->eval ? dra_feed_tokens(t->eval) : 0};
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+        out->weights += bytes;
+        if (!p->frozen) out->gradients += bytes;
+    }
+    out->moments = 2 * out->gradients;
+    const dra_status st = measure(t, out, err);
+    out->epochs = (double)out->run_tokens / (double)out->data_tokens;
+    return st;
+}

@@ -1,0 +1,41 @@
+/* A run taken apart, as the files that make it and run it see it. */
+#ifndef DRA_SRC_RUN_TRAINER_H
+#define DRA_SRC_RUN_TRAINER_H
+
+#include "run/runs.h"
+
+struct dra_trainer {
+    dra_trainer_config c;
+    dra_checkpoint     at;    /* where the run stands; at.train: the config, complete */
+    int64_t            saved; /* the step of the newest checkpoint; -1: none */
+    int                lock;
+    char               log_path[DRA_PATH];
+    dra_runlog         log;
+    dra_weights       *weights;
+    dra_learner       *learner;
+    dra_optimizer     *optimizer;
+    int                blend; /* the parameter of a blend by schedule; -1: there is none */
+
+    int64_t      rows;   /* of a lesson */
+    dra_states **states; /* of each lesson, where they are carried */
+    int          stage;  /* of the feed; -1: there is none yet */
+    dra_feed    *feed;
+    int32_t     *ids, *targets, *mark; /* (batch, longest context); ids owns all */
+    int64_t     *chunk;                /* lengths of chunks */
+
+    dra_feed   *eval; /* NULL: nothing to evaluate */
+    dra_view    view;
+    dra_reader *reader; /* of evaluations */
+    dra_event   event;  /* the last one */
+};
+
+int64_t dra_trainer_context(const dra_trainer *t); /* the longest of all stages */
+/* Makes t->feed that of a stage. */
+dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
+/* Writes what a model folder has beside weights. */
+dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err);
+dra_status dra_trainer_save(dra_trainer *t, dra_error *err);
+/* The weights of the newest checkpoint become those of the folder. */
+dra_status dra_trainer_publish(dra_trainer *t, dra_error *err);
+
+#endif

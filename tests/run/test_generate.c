@@ -1,0 +1,501 @@
+/* Generators: the same tokens however a prompt is read, in whatever company, and after a file; stop
+ * strings leave a row as if they had never been written. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "dra/generate.h"
+#include "run/outlet.h"
+
+enum { V = 256, PROMPT = 45, WRITTEN = 24 };
+
+typedef struct subject {
+    dra_model     *model;
+    dra_weights   *weights;
+    dra_tokenizer *tokenizer;
+    dra_device    *device;
+} subject;
+
+static const char path[] = "test_generate.state";
+
+static void expect_ok(dra_status st, const dra_error *err)
+{
+    if (st != DRA_OK) fail_msg("%s", err->text);
+}
+
+static void open_subject(subject *s, const char *preset, int64_t context, uint64_t seed)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    expect_ok(dra_preset_config(preset, &c, &err), &err);
+    c.dim = 24, c.heads = 2, c.depth = 2, c.context = context;
+    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    expect_ok(dra_weights_draw(s->model, seed, &s->weights, &err), &err);
+    /* A larger embedding makes likely tokens likelier, so that rounding does not decide. */
+    const int i = dra_specs_find(dra_model_params(s->model), "embedding");
+    dra_real *e = dra_weights_edit(s->weights, i);
+    for (int64_t k = 0; k < V * c.dim; k++) e[k] *= 20;
+    expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
+    expect_ok(dra_device_create_cpu(NULL, &s->device, &err), &err);
+}
+
+static void close_subject(subject *s)
+{
+    dra_weights_destroy(s->weights);
+    dra_model_destroy(s->model);
+    dra_tokenizer_destroy(s->tokenizer);
+    dra_device_destroy(s->device);
+}
+
+static dra_generator *open_generator(const subject *s, int64_t rows, uint64_t seed)
+{
+    const dra_generator_config c = {.model = s->model,
+                                    .weights = s->weights,
+                                    .device = s->device,
+                                    .tokenizer = s->tokenizer,
+                                    .sampler = {.repetition_penalty = 1.2,
+                                                .temperature = 0.9,
+                                                .top_k = 40,
+                                                .top_p = 0.95,
+                                                .seed = seed},
+                                    .rows = rows};
+    dra_generator             *g;
+    dra_error                  err = {0};
+    expect_ok(dra_generator_create(&c, &g, &err), &err);
+    return g;
+}
+
+static void make_prompt(int32_t *ids, int32_t n, int32_t which)
+{
+    for (int32_t i = 0; i < n; i++) ids[i] = (i * 37 + i * i * 11 + 5 * which) % V;
+}
+
+static void feed(dra_generator *g, int64_t row, int32_t n, int32_t which)
+{
+    int32_t   ids[PROMPT];
+    dra_error err = {0};
+    make_prompt(ids, n, which);
+    expect_ok(dra_generator_read(g, row, (size_t)n, ids, &err), &err);
+}
+
+/* Text as it comes, and when it shall end. */
+typedef struct page {
+    char   text[8192];
+    size_t n;
+    int    calls, most; /* 0: any */
+} page;
+
+static bool write_page(void *user, int64_t row, const char *text, size_t bytes)
+{
+    page *p = (page *)user + row;
+    assert_true(p->n + bytes < sizeof p->text);
+    memcpy(p->text + p->n, text, bytes + 1);
+    p->n += bytes;
+    return ++p->calls < p->most || !p->most;
+}
+
+static void run(dra_generator *g, int64_t tokens, const char *stop, page *pages, dra_generated *out)
+{
+    const dra_generate_config c = {.tokens = tokens,
+                                   .n_stop = stop != NULL,
+                                   .stop = &stop,
+                                   .write = write_page,
+                                   .user = pages};
+    dra_error                 err = {0};
+    expect_ok(dra_generate(g, &c, out, &err), &err);
+}
+
+static void expect_ids(const char *what, const dra_generated *a, size_t n, const int32_t *ids)
+{
+    if (a->n != n) fail_msg("%s: %zu tokens, expected %zu", what, a->n, n);
+    for (size_t i = 0; i < n; i++)
+        if (a->ids[i] != ids[i])
+            fail_msg("%s: token %zu is %d, expected %d", what, i, a->ids[i], ids[i]);
+}
+
+static void expect_logits(const char *what, dra_generator *a, dra_generator *b)
+{
+    const dra_real *x, *y;
+    dra_error       err = {0};
+    double          most = 0, worst = 0;
+    expect_ok(dra_generator_logits(a, 0, &x, &err), &err);
+    expect_ok(dra_generator_logits(b, 0, &y, &err), &err);
+    for (int i = 0; i < V; i++) {
+        const double d = fabs((double)x[i] - (double)y[i]);
+        if (!(d <= worst)) worst = d;
+        if (fabs((double)y[i]) > most) most = fabs((double)y[i]);
+    }
+    if (!(worst <= 5e-5 * most)) fail_msg("%s: logits differ by %g of %g", what, worst, most);
+    assert_int_equal(dra_generator_tokens(a, 0), dra_generator_tokens(b, 0));
+}
+
+/* ---- every preset ---------------------------------------------------------------------------- */
+
+typedef void (*trial_fn)(const subject *s, const char *name);
+
+static void for_presets(trial_fn fn)
+{
+    const dra_preset *p;
+    for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
+        subject s;
+        if (!strstr(p->name, "-tiny")) continue;
+        open_subject(&s, p->name, 256, 3);
+        fn(&s, p->name);
+        close_subject(&s);
+    }
+}
+
+/* A prompt token by token, and written in two calls. */
+static void parts(const subject *s, const char *name)
+{
+    dra_generator *a = open_generator(s, 1, 11), *b = open_generator(s, 1, 11);
+    dra_generated  whole, part;
+    page           p = {0}, q = {0};
+    int32_t        ids[PROMPT];
+    dra_error      err = {0};
+    make_prompt(ids, PROMPT, 1);
+    feed(a, 0, PROMPT, 1);
+    run(a, WRITTEN, NULL, &p, &whole);
+    for (int i = 0; i < PROMPT; i++) expect_ok(dra_generator_read(b, 0, 1, ids + i, &err), &err);
+    run(b, 7, NULL, &q, &part);
+    expect_ids(name, &part, 7, whole.ids);
+    run(b, WRITTEN - 7, NULL, &q, &part);
+    expect_ids(name, &part, WRITTEN - 7, whole.ids + 7);
+    expect_logits(name, a, b);
+    dra_generator_destroy(a);
+    dra_generator_destroy(b);
+}
+
+static void prompts_and_calls_in_parts(void **unused) { for_presets(parts); }
+
+/* Three rows that start and finish apart, each as it is alone. */
+static void rows(const subject *s, const char *name)
+{
+    static const int32_t prompt[] = {PROMPT, 3, 17};
+    static const int     most[] = {5, 0, 11}; /* 0: all */
+    dra_generator       *all = open_generator(s, 3, 20);
+    dra_generated        out[3], alone;
+    page                *p = calloc(4, sizeof *p);
+    assert_non_null(p);
+    for (int b = 0; b < 3; b++) {
+        p[b].most = most[b];
+        feed(all, b, prompt[b], b);
+    }
+    run(all, WRITTEN, NULL, p, out);
+    for (int b = 0; b < 3; b++) {
+        dra_generator *g = open_generator(s, 1, 20 + (uint64_t)b);
+        p[3] = (page){0};
+        feed(g, 0, prompt[b], b);
+        run(g, most[b] ? most[b] : WRITTEN, NULL, p + 3, &alone);
+        expect_ids(name, &out[b], alone.n, alone.ids);
+        assert_int_equal(out[b].finish, b == 1 ? DRA_FINISH_LENGTH : DRA_FINISH_ASKED);
+        dra_generator_destroy(g);
+    }
+    dra_generator_destroy(all);
+    free(p);
+}
+
+static void rows_equal_single_runs(void **unused) { for_presets(rows); }
+
+/* Saved in the middle, loaded by another generator. */
+static void file(const subject *s, const char *name)
+{
+    dra_generator *a = open_generator(s, 1, 11), *b = open_generator(s, 1, 11);
+    dra_generated  whole, part;
+    page           p = {0};
+    dra_error      err = {0};
+    int32_t        ids[WRITTEN];
+    feed(a, 0, PROMPT, 1);
+    run(a, WRITTEN, NULL, &p, &whole);
+    memcpy(ids, whole.ids, sizeof ids);
+    expect_ok(dra_generator_reset(a, 0, &err), &err);
+    feed(a, 0, PROMPT, 1);
+    run(a, 10, NULL, &p, &part);
+    expect_ids(name, &part, 10, ids);
+    expect_ok(dra_generator_save(a, path, &err), &err);
+    expect_ok(dra_generator_load(b, path, &err), &err);
+    run(b, WRITTEN - 10, NULL, &p, &part);
+    expect_ids(name, &part, WRITTEN - 10, ids + 10);
+    dra_generator_destroy(a);
+    dra_generator_destroy(b);
+    unlink(path);
+}
+
+static void files_go_on(void **unused) { for_presets(file); }
+
+/* Any three bytes of what is written as a stop string: the row has read what lies before. */
+static void stops(const subject *s, const char *name)
+{
+    dra_generator *a = open_generator(s, 1, 4);
+    dra_generated  whole, part;
+    page           p = {0};
+    feed(a, 0, 9, 2);
+    run(a, WRITTEN, NULL, &p, &whole);
+    for (int at = 0; at + 3 <= WRITTEN; at += 5) {
+        dra_generator *b = open_generator(s, 1, 4), *c = open_generator(s, 1, 4);
+        char           stop[4] = {0};
+        size_t         n = 0;
+        page           q = {0};
+        dra_error      err = {0};
+        for (int i = 0; i < 3; i++) stop[i] = (char)whole.ids[at + i];
+        if (strlen(stop) < 3) continue;
+        while (whole.ids[n] != whole.ids[at] || whole.ids[n + 1] != whole.ids[at + 1] ||
+               whole.ids[n + 2] != whole.ids[at + 2])
+            n++;
+        feed(b, 0, 9, 2);
+        run(b, WRITTEN, stop, &q, &part);
+        assert_int_equal(part.finish, DRA_FINISH_STOP);
+        expect_ids(name, &part, n, whole.ids);
+        feed(c, 0, 9, 2);
+        expect_ok(dra_generator_read(c, 0, n, whole.ids, &err), &err);
+        expect_logits(name, b, c);
+        dra_generator_destroy(b);
+        dra_generator_destroy(c);
+    }
+    dra_generator_destroy(a);
+}
+
+static void stop_strings_are_taken_back(void **unused) { for_presets(stops); }
+
+/* Matrices stored in bf16: as if they had been rounded to it. */
+static void shortened(const subject *s, const char *name)
+{
+    subject          a = {.model = s->model, .device = s->device, .tokenizer = s->tokenizer};
+    subject          b = a;
+    const dra_specs *specs = dra_model_params(s->model);
+    dra_error        err = {0};
+    int              shorter = 0;
+    expect_ok(dra_weights_draw(s->model, 5, &a.weights, &err), &err);
+    expect_ok(dra_weights_draw(s->model, 5, &b.weights, &err), &err);
+    expect_ok(dra_weights_shorten(b.weights, &err), &err);
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        dra_dtype       dtype;
+        const uint16_t *half = dra_weights_stored(b.weights, i, &dtype);
+        dra_real       *x = dra_weights_edit(a.weights, i);
+        if (dtype != DRA_BF16) continue;
+        for (int64_t k = 0; k < dra_shape_count(&dra_specs_at(specs, i)->shape); k++) {
+            const uint32_t bits = (uint32_t)half[k] << 16;
+            float          y;
+            memcpy(&y, &bits, sizeof y);
+            if (!(fabs((double)x[k] - (double)y) <= 0x1p-8 * fabs((double)x[k])))
+                fail_msg("%s: %g became %g", name, (double)x[k], (double)y);
+            x[k] = (dra_real)y;
+        }
+        shorter++;
+    }
+    assert_true(shorter >= 13); /* the table, and six matrices of each layer */
+    dra_generator *g = open_generator(&a, 1, 1), *h = open_generator(&b, 1, 1);
+    feed(g, 0, PROMPT, 1);
+    feed(h, 0, PROMPT, 1);
+    expect_logits(name, h, g);
+    dra_generator_destroy(g);
+    dra_generator_destroy(h);
+    dra_weights_destroy(a.weights);
+    dra_weights_destroy(b.weights);
+}
+
+static void matrices_in_bf16(void **unused) { for_presets(shortened); }
+
+/* ---- limits ---------------------------------------------------------------------------------- */
+
+static void learned_positions_end(void **unused)
+{
+    subject       s;
+    dra_generated out[2];
+    dra_error     err = {0};
+    page         *p = calloc(2, sizeof *p);
+    const int32_t ids[17] = {0}, wrong[] = {1, 256};
+    open_subject(&s, "gpt2-tiny", 16, 3);
+    dra_generator *g = open_generator(&s, 2, 1);
+    assert_int_not_equal(dra_generator_read(g, 0, 17, ids, &err), DRA_OK);
+    assert_string_equal(err.text, "17 tokens after 0: the model has no more than 16 positions");
+    assert_int_not_equal(dra_generator_read(g, 0, 2, wrong, &err), DRA_OK);
+    assert_string_equal(err.text, "token 1 is 256, the model has 0 to 255");
+    feed(g, 0, 10, 1);
+    feed(g, 1, 2, 1);
+    run(g, 0, NULL, p, out);
+    assert_true(out[0].finish == DRA_FINISH_CONTEXT && out[1].finish == DRA_FINISH_CONTEXT);
+    assert_int_equal(out[0].n, 6);
+    assert_int_equal(out[1].n, 14);
+    expect_ok(dra_generator_save(g, path, &err), &err);
+    unlink(path);
+    dra_generator_destroy(g);
+    close_subject(&s);
+    free(p);
+}
+
+static void nothing_to_go_on_from(void **unused)
+{
+    subject       s;
+    dra_generated out;
+    dra_error     err = {0};
+    open_subject(&s, "dra-ema-tiny", 16, 3);
+    dra_generator *g = open_generator(&s, 1, 1);
+    assert_int_not_equal(dra_generate(g, &(dra_generate_config){.tokens = 1}, &out, &err), DRA_OK);
+    assert_string_equal(err.text, "generate: row 0 has read nothing to go on from");
+    assert_int_not_equal(dra_generator_save(g, path, &err), DRA_OK);
+    assert_string_equal(err.text, "generator: row 0 has read nothing to save");
+    dra_generator_destroy(g);
+    close_subject(&s);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static void expect_refused(dra_generator *g, const char *text)
+{
+    dra_error err = {0};
+    assert_int_not_equal(dra_generator_load(g, path, &err), DRA_OK);
+    if (!strstr(err.text, text)) fail_msg("found: %s", err.text);
+}
+
+static void other_models_are_refused(void **unused)
+{
+    subject   a, b, c;
+    dra_error err = {0};
+    open_subject(&a, "dra-gru-tiny", 16, 3);
+    open_subject(&b, "dra-ema-tiny", 16, 3);
+    open_subject(&c, "dra-gru-tiny", 16, 4);
+    dra_generator *g = open_generator(&a, 2, 1), *h = open_generator(&b, 1, 1);
+    dra_generator *i = open_generator(&c, 1, 1), *j = open_generator(&a, 3, 1);
+    feed(g, 0, 5, 1);
+    feed(g, 1, 6, 1);
+    expect_ok(dra_generator_save(g, path, &err), &err);
+    expect_refused(h, "fingerprint is ");
+    expect_refused(j, "2 sequences, expected 3");
+    expect_refused(i, "a state of other weights, ");
+    expect_ok(dra_generator_load(g, path, &err), &err);
+    dra_generator_destroy(j);
+    j = open_generator(&c, 2, 1);
+    expect_refused(j, "a state of other weights, ");
+    dra_generator_destroy(g);
+    dra_generator_destroy(h);
+    dra_generator_destroy(i);
+    dra_generator_destroy(j);
+    close_subject(&a);
+    close_subject(&b);
+    close_subject(&c);
+    unlink(path);
+}
+
+/* Cut short anywhere, or with a byte changed: refused by a line, or read as something legal. */
+static void damaged_files_do_no_harm(void **unused)
+{
+    subject   s;
+    dra_error err = {0};
+    char     *data = NULL;
+    size_t    n = 0;
+    page      p = {0};
+    open_subject(&s, "dra-ema-tiny", 16, 3);
+    dra_generator *g = open_generator(&s, 1, 1);
+    feed(g, 0, 5, 1);
+    expect_ok(dra_generator_save(g, path, &err), &err);
+    expect_ok(dra_file_read(path, 1 << 24, &data, &n, &err), &err);
+    for (size_t k = 0; k < 60; k++) {
+        expect_ok(dra_file_write(path, data, n * k / 60, &err), &err);
+        err = (dra_error){0};
+        assert_int_not_equal(dra_generator_load(g, path, &err), DRA_OK);
+        assert_true(err.text[0] && !strchr(err.text, '\n'));
+    }
+    uint64_t seed = 5;
+    for (size_t k = 0; k < 300; k++) {
+        const size_t  at = (size_t)(check_random(&seed) * (double)(k % 2 ? n : 1500));
+        const char    was = data[at];
+        dra_generated out;
+        data[at] = (char)(check_random(&seed) * 256);
+        expect_ok(dra_file_write(path, data, n, &err), &err);
+        const dra_generate_config c = {.tokens = 2, .write = write_page, .user = &p};
+        if (dra_generator_load(g, path, &err) == DRA_OK) dra_generate(g, &c, &out, &err);
+        p.n = 0;
+        data[at] = was;
+    }
+    free(data);
+    unlink(path);
+    dra_generator_destroy(g);
+    close_subject(&s);
+}
+
+/* ---- text on its way out --------------------------------------------------------------------- */
+
+/* Pushes a text in pieces of `size` bytes; what went out is in `out`. Returns whether it
+ * stopped. */
+static bool pour(const char *text, size_t size, int n, const char *const *stop, char *out,
+                 size_t *before)
+{
+    dra_outlet  o = {.n_stop = n, .stop = stop};
+    dra_outflow f = {0};
+    dra_error   err = {0};
+    out[0] = 0;
+    for (size_t at = 0, all = strlen(text); at < all && !f.stopped; at += size) {
+        const size_t take = all - at < size ? all - at : size;
+        expect_ok(dra_outlet_push(&o, text + at, take, &f, &err), &err);
+        memcpy(out + strlen(out), f.text, f.bytes + 1);
+        *before = f.before;
+    }
+    const bool stopped = f.stopped;
+    expect_ok(dra_outlet_flush(&o, &f, &err), &err);
+    memcpy(out + strlen(out), f.text, f.bytes + 1);
+    dra_outlet_free(&o);
+    return stopped;
+}
+
+static void stop_strings_never_show(void **unused)
+{
+    static const char *const stop[] = {"STOP", "aab", "\xc3\xa9!"};
+    static const struct {
+        const char *text, *out;
+        bool        stopped;
+    } rows[] = {
+        {"hello STOP there", "hello ", true},
+        {"STOP", "", true},
+        {"a STO is no S", "a STO is no S", false},
+        {"STSTSTOPST", "STST", true},
+        {"aaaaaab", "aaaa", true},
+        {"caf\xc3\xa9 caf\xc3\xa9!", "caf\xc3\xa9 caf", true},
+        {"\xe2\x82\xac\xc3", "\xe2\x82\xac\xef\xbf\xbd", false},
+        {"\xc3STOP", "\xef\xbf\xbd", true},
+        {"", "", false},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++)
+        for (size_t size = 1; size < 8; size++) {
+            char   out[80];
+            size_t before = 0;
+            assert_int_equal(pour(rows[i].text, size, 3, stop, out, &before), rows[i].stopped);
+            assert_string_equal(out, rows[i].out);
+            if (rows[i].stopped && i != 7) assert_int_equal(before, strlen(rows[i].out));
+        }
+}
+
+static void characters_come_whole(void **unused)
+{
+    dra_outlet  o = {0};
+    dra_outflow f;
+    dra_error   err = {0};
+    expect_ok(dra_outlet_push(&o, "x\xe2", 2, &f, &err), &err);
+    assert_string_equal(f.text, "x");
+    expect_ok(dra_outlet_push(&o, "\x82", 1, &f, &err), &err);
+    assert_string_equal(f.text, "");
+    expect_ok(dra_outlet_push(&o, "\xacy", 2, &f, &err), &err);
+    assert_string_equal(f.text, "\xe2\x82\xacy");
+    dra_outlet_free(&o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(prompts_and_calls_in_parts),
+        cmocka_unit_test(rows_equal_single_runs),
+        cmocka_unit_test(files_go_on),
+        cmocka_unit_test(stop_strings_are_taken_back),
+        cmocka_unit_test(matrices_in_bf16),
+        cmocka_unit_test(learned_positions_end),
+        cmocka_unit_test(nothing_to_go_on_from),
+        cmocka_unit_test(other_models_are_refused),
+        cmocka_unit_test(damaged_files_do_no_harm),
+        cmocka_unit_test(stop_strings_never_show),
+        cmocka_unit_test(characters_come_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

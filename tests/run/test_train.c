@@ -1,0 +1,333 @@
+/* Runs: they learn, and one that stopped goes on to the same bits, whatever it carries. */
+#include <math.h>
+#include <string.h>
+
+#include "fixture.h"
+
+static const char *const sentence = "the quick brown fox jumps over the lazy dog; ";
+static const char *const story = "a small text of several documents,\nwith lines of its own\n--\n"
+                                 "another one that is a little longer than the first of them\n--\n";
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+static void learns_a_repeating_text(void **state)
+{
+    fixture                f;
+    const dra_train_config c = {.steps = 120, .batch = 4, .lr = 0.01};
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 40));
+    const watcher w = run_until(&f, in_scratch("learns"), &c, 0);
+    if (!(w.last.loss < 0.6 * w.first.loss))
+        fail_msg("loss was %g, is %g", w.first.loss, w.last.loss);
+    assert_int_equal(w.last.step, 120);
+    assert_int_equal(w.events[DRA_EVENT_STEP], 120);
+    assert_int_equal(w.events[DRA_EVENT_SAVE], 1);
+    assert_in_range(w.last.tokens, 120 * 4 * 15, 120 * 4 * 16); /* without pads */
+    close_fixture(&f);
+}
+
+/* ---- stopped and resumed --------------------------------------------------------------------- */
+
+static const struct row {
+    const char      *name, *preset, *settings[4];
+    dra_train_config c;
+    int64_t          stop[4];
+} rows[] = {
+    {"gpt2", "gpt2-tiny", {0}, {0}, {5, 10}},
+    {"gru", "dra-gru-tiny", {0}, {.accumulate = 2}, {4, 5, 11}},
+    {"slots", "dra-slots-tiny", {"mixer.slots=4"}, {.precision = DRA_PRECISION_BF16}, {7}},
+    {"dropout", "gpt2-tiny", {"dropout=0.2"}, {.accumulate = 4}, {1, 3, 8}},
+    {"blend", "hybrid-tiny", {"mixer.b.slots=4"}, {.split = 0.2, .eval_every = 3}, {4, 7}},
+    {"carry", "rwkv4-tiny", {0}, {.carry = true, .accumulate = 2, .split = 0.2}, {3, 6}},
+    {"window", "dra-ema-tiny", {"mixer.retrieval=window", "mixer.window=5"}, {.carry = true}, {5}},
+    {"chunks",
+     "dra-slots-tiny",
+     {"mixer.slots=4"},
+     {.carry = true, .chunk = 5, .recompute = true},
+     {6}},
+    {"stages", "dra-delta-tiny", {0}, {.stages = 3, .stage = {{4, 0}, {8, 4}, {16, 8}}}, {4, 6, 9}},
+};
+
+static void goes_on_to_the_same_bits(void **state)
+{
+    const struct row *r = *state;
+    fixture           f;
+    dra_train_config  c = r->c;
+    char              whole[100], parts[100];
+    c.steps = 12;
+    c.batch = 4;
+    c.log_every = 1;
+    c.seed = 3;
+    snprintf(whole, sizeof whole, "%s.whole", r->name);
+    snprintf(parts, sizeof parts, "%s.parts", r->name);
+    open_fixture(&f, r->preset, r->settings, put_text("text", story, 9));
+    const watcher w = run_until(&f, in_scratch(whole), &c, 0);
+    assert_int_equal(w.last.step, 12);
+    assert_int_equal(w.last.skipped, 0);
+    for (int i = 0; r->stop[i]; i++)
+        assert_int_equal(run_until(&f, in_scratch(parts), &c, r->stop[i]).last.step, r->stop[i]);
+    const watcher v = run_until(&f, in_scratch(parts), &c, 0);
+    assert_true(v.last.loss == w.last.loss && v.last.tokens == w.last.tokens);
+    expect_same_step(in_scratch(whole), in_scratch(parts), 12, c.carry);
+    if (c.split > 0) expect_same(in_scratch(whole), in_scratch(parts), "best/model.safetensors");
+    close_fixture(&f);
+}
+
+/* Whatever the number of threads. */
+static void threads_give_the_same_bits(void **state)
+{
+    const dra_train_config c = {.steps = 6, .batch = 4};
+    fixture                f;
+    dra_error              err = {0};
+    open_fixture(&f, "dra-slots-tiny", NULL, put_text("text", story, 9));
+    run_until(&f, in_scratch("threads.2"), &c, 0);
+    dra_device_destroy(f.device);
+    expect_ok(dra_device_create_cpu(&(dra_cpu_config){.threads = 7}, &f.device, &err), &err);
+    run_until(&f, in_scratch("threads.7"), &c, 3);
+    run_until(&f, in_scratch("threads.7"), &c, 0);
+    expect_same_step(in_scratch("threads.2"), in_scratch("threads.7"), 6, false);
+    close_fixture(&f);
+}
+
+/* ---- one batch in other ways ----------------------------------------------------------------- */
+
+static double loss_after(const fixture *f, const char *name, dra_train_config c)
+{
+    c.steps = 5;
+    c.batch = 4;
+    c.lr = 0.01;
+    return run_until(f, in_scratch(name), &c, 0).last.loss;
+}
+
+/* The same gradients but for the order of sums. */
+static void accumulating_and_chunks_change_nothing(void **state)
+{
+    fixture f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", story, 9));
+    const double whole = loss_after(&f, "one", (dra_train_config){0});
+    const double parts = loss_after(&f, "four", (dra_train_config){.accumulate = 4});
+    const double chunks = loss_after(&f, "chunks", (dra_train_config){.chunk = 6});
+    const double again = loss_after(&f, "recompute", (dra_train_config){.recompute = true});
+    if (!(fabs(parts - whole) < 1e-4 * whole)) fail_msg("in four: %g, %g", parts, whole);
+    if (!(fabs(chunks - whole) < 1e-4 * whole)) fail_msg("in chunks: %g, %g", chunks, whole);
+    if (!(fabs(again - whole) < 1e-4 * whole)) fail_msg("recomputed: %g, %g", again, whole);
+    close_fixture(&f);
+}
+
+/* ---- what a run leaves ----------------------------------------------------------------------- */
+
+static int count_lines(const char *folder, const char *with)
+{
+    char *text = NULL;
+    int   n = 0;
+    read_file(folder, "log.jsonl", &text);
+    for (char *at = text, *end; (end = strchr(at, '\n')); at = end + 1) {
+        *end = '\0';
+        n += strstr(at, with) != NULL;
+    }
+    free(text);
+    return n;
+}
+
+static void leaves_a_model_and_a_log(void **state)
+{
+    const dra_train_config c = {.steps = 12,
+                                .batch = 4,
+                                .log_every = 2,
+                                .eval_every = 4,
+                                .save_every = 3,
+                                .sample_every = 5,
+                                .keep = 2,
+                                .split = 0.2};
+    const char            *run = in_scratch("leaves");
+    fixture                f;
+    dra_model             *model = NULL;
+    dra_weights           *weights = NULL;
+    dra_error              err = {0};
+    open_fixture(&f, "hybrid-tiny", (const char *const[]){"mixer.b.slots=4", NULL},
+                 put_text("text", story, 9));
+    const watcher w = run_until(&f, run, &c, 0);
+    assert_int_equal(w.events[DRA_EVENT_EVAL], 3);
+    assert_int_equal(w.events[DRA_EVENT_SAVE], 4);
+    assert_int_equal(w.events[DRA_EVENT_SAMPLE], 2);
+    assert_true(in_run(run, "train/step-00000012") && in_run(run, "train/step-00000009"));
+    assert_false(in_run(run, "train/step-00000006"));
+    assert_int_equal(count_lines(run, "\"loss\":"), 6);
+    assert_int_equal(count_lines(run, "\"eval_loss\":"), 3);
+    assert_int_equal(count_lines(run, "\"blend\":"), 6);
+    expect_ok(dra_folder_load(run, &model, &weights, &err), &err);
+    const int blend = dra_specs_find(dra_model_params(model), "blend");
+    assert_true(dra_weights_at(weights, blend)[0] == 0); /* after half of the run */
+    dra_weights_destroy(weights);
+    dra_model_destroy(model);
+    expect_ok(dra_folder_load(in_scratch("leaves/best"), &model, &weights, &err), &err);
+    dra_weights_destroy(weights);
+    dra_model_destroy(model);
+    close_fixture(&f);
+}
+
+/* Lines from after the checkpoint, and one that was cut by a kill, are forgotten. */
+static void cuts_the_log_back(void **state)
+{
+    const dra_train_config c = {.steps = 8, .batch = 2, .log_every = 1};
+    const char            *run = in_scratch("log");
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    run_until(&f, run, &c, 5);
+    FILE *log = fopen(in_scratch("log/log.jsonl"), "a");
+    assert_non_null(log);
+    fputs("{\"step\":6,\"loss\":1.5}\nnot JSON\n{\"step\":7,\"lo", log);
+    fclose(log);
+    run_until(&f, run, &c, 0);
+    assert_int_equal(count_lines(run, "\"loss\":"), 8);
+    assert_int_equal(count_lines(run, "\"loss\":1.5}"), 0);
+    assert_int_equal(count_lines(run, "not"), 0);
+    close_fixture(&f);
+}
+
+/* ---- numbers that are not finite ------------------------------------------------------------- */
+
+static void three_steps_not_finite_stop_it(void **state)
+{
+    const dra_train_config c = {.steps = 50, .batch = 2, .lr = INFINITY};
+    const char            *run = in_scratch("infinite");
+    fixture                f;
+    dra_trainer           *t = NULL;
+    dra_error              err = {0};
+    watcher                w = {0};
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    const dra_trainer_config config = trainer_config(&f, run, &c);
+    expect_ok(dra_trainer_create(&config, &t, &err), &err);
+    assert_int_equal(dra_trainer_run(t, watch, &w, &err), DRA_ERR_VALUE);
+    assert_non_null(
+        strstr(err.text, "not finite in 3 steps in a row; saved as it was before them"));
+    assert_int_equal(w.last.skipped, 3);
+    assert_int_equal(w.last.kind, DRA_EVENT_SAVE);
+    assert_int_equal(count_lines(run, "\"loss\":null"), 3);
+    dra_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+/* ---- refused --------------------------------------------------------------------------------- */
+
+static void refused(const dra_trainer_config *c, const char *text)
+{
+    dra_trainer *t = (dra_trainer *)scratch; /* must be cleared */
+    dra_error    err = {0};
+    assert_int_not_equal(dra_trainer_create(c, &t, &err), DRA_OK);
+    assert_null(t);
+    if (!strstr(err.text, text)) fail_msg("%s: expected %s", err.text, text);
+    assert_null(strchr(err.text, '\n'));
+}
+
+static void refuses_another_run(void **state)
+{
+    const dra_train_config train = {.steps = 6, .batch = 2}, other = {.steps = 6, .lr = 0.5};
+    const char            *run = in_scratch("refuses");
+    fixture                f, g;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    open_fixture(&g, "dra-gru-tiny", (const char *const[]){"dim=24", NULL},
+                 put_text("text.other", story, 9));
+    run_until(&f, run, &train, 3);
+    dra_trainer_config c = trainer_config(&f, run, &train);
+    refused(&c, "/refuses: holds a run of 3 steps; resume it, or force a new one over it");
+    c.resume = true;
+    c.model = g.model;
+    refused(&c, "/refuses: is a run of another model: its tensors have other names or shapes");
+    c.force = true;
+    refused(&c, "/refuses: is a run of another model: its tensors have other names or shapes");
+    c.force = false;
+    c.model = f.model;
+    c.data = g.data;
+    refused(&c, "/refuses: was trained on other data");
+    c.data = f.data;
+    c.train = &other;
+    refused(&c, "resume: lr was 0.001");
+    assert_true(in_run(run, "train/step-00000003"));
+    c.force = true;
+    c.data = g.data;
+    dra_trainer *t = NULL;
+    dra_error    err = {0};
+    expect_ok(dra_trainer_create(&c, &t, &err), &err);
+    refused(&c, "/refuses: another process trains here");
+    expect_ok(dra_trainer_run(t, NULL, NULL, &err), &err);
+    dra_trainer_destroy(t);
+    close_fixture(&f);
+    close_fixture(&g);
+}
+
+static void refuses_a_folder_with_a_model(void **state)
+{
+    const dra_train_config train = {.steps = 2, .batch = 2};
+    fixture                f;
+    dra_weights           *weights = NULL;
+    dra_error              err = {0};
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    expect_ok(dra_folder_save_config(in_scratch("model"), dra_model_config_of(f.model), &err),
+              &err);
+    expect_ok(dra_weights_draw(f.model, 5, &weights, &err), &err);
+    expect_ok(dra_weights_save(weights, in_scratch("model/model.safetensors"), &err), &err);
+    dra_weights_destroy(weights);
+    dra_trainer_config c = trainer_config(&f, in_scratch("model"), &train);
+    refused(&c, "/model: holds a model that is no run");
+    c.force = true;
+    c.weights = in_scratch("model/model.safetensors");
+    refused(&c, "/model: holds the weights to start from; take another folder for the run");
+    assert_true(in_run(c.folder, "model.safetensors"));
+    close_fixture(&f);
+}
+
+/* Training further: the first loss is that of the weights it starts from. */
+static void starts_from_weights(void **state)
+{
+    const dra_train_config train = {.steps = 60, .batch = 4, .lr = 0.01};
+    fixture                f;
+    dra_trainer           *t = NULL;
+    dra_error              err = {0};
+    watcher                w = {.stop = 1};
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 40));
+    const double       reached = run_until(&f, in_scratch("first"), &train, 0).last.loss;
+    dra_trainer_config c = trainer_config(&f, in_scratch("second"), &train);
+    c.weights = in_scratch("first/model.safetensors");
+    expect_ok(dra_trainer_create(&c, &t, &err), &err);
+    expect_ok(dra_trainer_run(t, watch, &w, &err), &err);
+    if (!(w.first.loss < 1.2 * reached)) fail_msg("starts at %g, was %g", w.first.loss, reached);
+    dra_trainer_destroy(t);
+    close_fixture(&f);
+}
+
+static void refuses_tokens_beyond_the_vocabulary(void **state)
+{
+    const dra_train_config train = {.steps = 2, .batch = 2};
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", (const char *const[]){"vocab=100", NULL},
+                 put_text("text", sentence, 9));
+    const dra_trainer_config c = trainer_config(&f, in_scratch("vocab"), &train);
+    refused(&c, "data: token 122, but the model's vocab is 100");
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    struct CMUnitTest tests[32] = {
+        cmocka_unit_test(learns_a_repeating_text),
+        cmocka_unit_test(threads_give_the_same_bits),
+        cmocka_unit_test(accumulating_and_chunks_change_nothing),
+        cmocka_unit_test(leaves_a_model_and_a_log),
+        cmocka_unit_test(cuts_the_log_back),
+        cmocka_unit_test(three_steps_not_finite_stop_it),
+        cmocka_unit_test(refuses_another_run),
+        cmocka_unit_test(refuses_a_folder_with_a_model),
+        cmocka_unit_test(refuses_tokens_beyond_the_vocabulary),
+        cmocka_unit_test(starts_from_weights),
+    };
+    static char names[COUNT(rows)][80];
+    size_t      n = 10;
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
+        tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,
+                                         (void *)(uintptr_t)&rows[i]};
+    }
+    if (scratch_make(NULL) != 0) return 1;
+    const int failed = check_main("train", NULL, 0, tests, n);
+    return scratch_remove(NULL) == 0 ? failed : 1;
+}

@@ -1,0 +1,221 @@
+/* Checkpoints: damage is noticed and named, a full disk and a kill at any moment lose nothing. */
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#include "fixture.h"
+
+static const char *const story = "a small text of several documents,\nwith lines of its own\n--\n"
+                                 "another one that is a little longer than the first of them\n--\n";
+
+static const dra_train_config config = {.steps = 12,
+                                        .batch = 2,
+                                        .save_every = 2,
+                                        .keep = 3,
+                                        .log_every = 1,
+                                        .eval_every = 3,
+                                        .split = 0.2,
+                                        .carry = true};
+
+static void open_small(fixture *f)
+{
+    open_fixture(f, "dra-slots-tiny", (const char *const[]){"mixer.slots=2", "depth=1", NULL},
+                 put_text("text", story, 9));
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static void put_bytes(const char *path, const char *data, size_t bytes)
+{
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, bytes, f), bytes);
+    fclose(f);
+}
+
+/* Resuming is refused by one line that names the file and the older checkpoint. */
+static void expect_damaged(const fixture *f, const char *run, const char *name)
+{
+    dra_trainer       *t = (dra_trainer *)scratch; /* must be cleared */
+    dra_error          err = {0};
+    dra_trainer_config c = trainer_config(f, run, &config);
+    c.resume = true;
+    assert_int_not_equal(dra_trainer_create(&c, &t, &err), DRA_OK);
+    assert_null(t);
+    if (!strstr(err.text, name) || strchr(err.text, '\n')) fail_msg("%s", err.text);
+    if (!strstr(err.text, "; step 4 is there as well: remove ")) fail_msg("%s", err.text);
+}
+
+static void damage_is_named(void **state)
+{
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                        "states.safetensors", "train.json"};
+    const char              *run = in_scratch("damaged");
+    fixture                  f;
+    uint64_t                 seed = 7;
+    open_small(&f);
+    run_until(&f, run, &config, 6);
+    for (size_t i = 0; i < COUNT(files); i++) {
+        char name[100], *data = NULL;
+        char path[800];
+        snprintf(name, sizeof name, "train/step-00000006/%s", files[i]);
+        snprintf(path, sizeof path, "%s/%s", run, name);
+        const size_t n = read_file(run, name, &data);
+        for (int k = 0; k < 12; k++) { /* a changed byte */
+            const size_t at = (size_t)(check_random(&seed) * (double)n);
+            if (data[at] == ' ' || data[at] == '\n') continue; /* blanks of JSON may be others */
+            data[at] ^= 1;
+            put_bytes(path, data, n);
+            expect_damaged(&f, run, files[i]);
+            data[at] ^= 1;
+        }
+        for (int k = 0; k < 4; k++) { /* an end that is missing */
+            put_bytes(path, data, (size_t)(check_random(&seed) * (double)n));
+            expect_damaged(&f, run, files[i]);
+        }
+        unlink(path);
+        expect_damaged(&f, run, files[i]);
+        put_bytes(path, data, n);
+        free(data);
+    }
+    run_until(&f, run, &config, 0); /* all is as it was */
+    close_fixture(&f);
+}
+
+/* Removing it, as the line says, goes on from the older one, to the same bits. */
+static void goes_on_from_an_older_one(void **state)
+{
+    fixture f;
+    open_small(&f);
+    run_until(&f, in_scratch("older.whole"), &config, 0);
+    run_until(&f, in_scratch("older"), &config, 6);
+    shell("rm -r '%s%s'", in_scratch("older/train/step-00000006"), "");
+    run_until(&f, in_scratch("older"), &config, 0);
+    expect_same_step(in_scratch("older.whole"), in_scratch("older"), 12, true);
+    close_fixture(&f);
+}
+
+/* ---- a full disk ----------------------------------------------------------------------------- */
+
+/* In a child, where files may not be longer than `most`. */
+static int run_limited(const char *run, rlim_t most)
+{
+    const struct rlimit limit = {most, most};
+    fixture             f;
+    dra_trainer        *t = NULL;
+    dra_error           err = {0};
+    open_small(&f);
+    dra_trainer_config c = trainer_config(&f, run, &config);
+    c.resume = true;
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) return 1;
+    if (dra_trainer_create(&c, &t, &err) != DRA_OK) return 2;
+    if (dra_trainer_run(t, NULL, NULL, &err) != DRA_ERR_FILE) return 3;
+    return strstr(err.text, ": cannot write it: File too large") ? 0 : 4;
+}
+
+static void full_disk_leaves_the_old_checkpoint(void **state)
+{
+    const char *run = in_scratch("full");
+    fixture     f;
+    int         status = -1;
+    open_small(&f);
+    run_until(&f, in_scratch("full.whole"), &config, 0);
+    run_until(&f, run, &config, 5);
+    const pid_t child = fork();
+    if (child == 0) _exit(run_limited(run, 15000)); /* weights and moments are longer */
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(in_run(run, "train/step-00000005") && !in_run(run, "train/step-00000006"));
+    assert_false(in_run(run, "train/step-00000006.tmp"));
+    run_until(&f, run, &config, 0);
+    expect_same_step(in_scratch("full.whole"), run, 12, true);
+    expect_same(in_scratch("full.whole"), run, "best/model.safetensors");
+    close_fixture(&f);
+}
+
+/* ---- killed ---------------------------------------------------------------------------------- */
+
+static void wait_ms(double ms) { nanosleep(&(struct timespec){0, (long)(1e6 * ms)}, NULL); }
+
+/* In a child: trains, saving all the time, until killed or done. */
+static void train_on(const char *run)
+{
+    fixture f;
+    open_small(&f);
+    dra_train_config c = config;
+    c.save_every = 1;
+    dra_trainer_config t = trainer_config(&f, run, &c);
+    dra_trainer       *trainer = NULL;
+    t.resume = true;
+    if (dra_trainer_create(&t, &trainer, NULL) != DRA_OK) _exit(1);
+    _exit(dra_trainer_run(trainer, NULL, NULL, NULL) == DRA_OK ? 0 : 2);
+}
+
+static void killed_at_any_moment_loses_nothing(void **state)
+{
+    const char *run = in_scratch("killed");
+    fixture     f;
+    uint64_t    seed = 11;
+    int64_t     newest = -1, now;
+    open_small(&f);
+    run_until(&f, in_scratch("killed.whole"), &config, 0);
+    for (int round = 0; round < 40 && newest < 12; round++) {
+        int         status = 0;
+        const pid_t child = fork();
+        if (child == 0) train_on(run);
+        wait_ms(10 + 60 * check_random(&seed));
+        kill(child, SIGKILL);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+        if (dra_checkpoint_list(run, 1, &now) == 0) now = -1;
+        assert_true(now >= newest);
+        newest = now;
+    }
+    run_until(&f, run, &config, 0);
+    expect_same_step(in_scratch("killed.whole"), run, 12, true);
+    expect_same(in_scratch("killed.whole"), run, "best/model.safetensors");
+    close_fixture(&f);
+}
+
+/* ---- which there are ------------------------------------------------------------------------- */
+
+static void lists_and_prunes(void **state)
+{
+    static const char *const names[] = {
+        "step-00000007", "step-00000100", "step-00000003", "step-00000009.tmp",
+        "other",         "step-x",        "step-"};
+    char    run[600];
+    int64_t steps[2] = {0};
+    snprintf(run, sizeof run, "%s", in_scratch("list"));
+    assert_int_equal(dra_checkpoint_list(run, 2, steps), 0);
+    shell("mkdir -p '%s%s'", in_scratch("list/train"), "");
+    for (size_t i = 0; i < COUNT(names); i++)
+        shell("mkdir '%s/%s'", in_scratch("list/train"), names[i]);
+    assert_int_equal(dra_checkpoint_list(run, 2, steps), 3);
+    assert_true(steps[0] == 100 && steps[1] == 7);
+    dra_checkpoint_prune(run, 2);
+    assert_false(in_run(run, "train/step-00000003"));
+    dra_sweep(in_scratch("list/train"));
+    assert_false(in_run(run, "train/step-00000009.tmp"));
+    dra_checkpoint_prune(run, -1);
+    assert_int_equal(dra_checkpoint_list(run, 2, steps), 0);
+    assert_true(in_run(run, "train/other"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(goes_on_from_an_older_one),
+        cmocka_unit_test(full_disk_leaves_the_old_checkpoint),
+        cmocka_unit_test(killed_at_any_moment_loses_nothing),
+        cmocka_unit_test(lists_and_prunes),
+    };
+    if (scratch_make(NULL) != 0) return 1;
+    const int failed = check_main("checkpoint", NULL, 0, tests, COUNT(tests));
+    return scratch_remove(NULL) == 0 ? failed : 1;
+}

@@ -1,0 +1,188 @@
+/* Schedules by hand, and the config of a run: its JSON, its defaults, what it refuses. */
+#include <math.h>
+#include <string.h>
+
+#include "fixture.h"
+
+static dra_model *make_model(const char *preset)
+{
+    dra_model_config c;
+    dra_model       *m = NULL;
+    dra_error        err = {0};
+    expect_ok(dra_preset_config(preset, &c, &err), &err);
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    return m;
+}
+
+static void near(double a, double b)
+{
+    if (!(fabs(a - b) <= 1e-12)) fail_msg("%.17g, expected %.17g", a, b);
+}
+
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+static void rates_by_hand(void **state)
+{
+    dra_train_config c = {.steps = 10, .warmup = 2, .lr = 1, .min_lr = 0.2};
+    near(dra_train_rate(&c, 1), 0.5);
+    near(dra_train_rate(&c, 2), 1);
+    near(dra_train_rate(&c, 6), 0.6); /* half way: 0.2 + 0.8 / 2 */
+    near(dra_train_rate(&c, 4), 0.2 + 0.8 * (1 + sqrt(0.5)) / 2);
+    near(dra_train_rate(&c, 10), 0.2);
+    near(dra_train_rate(&c, 11), 0.2);
+    c.schedule = DRA_SCHEDULE_LINEAR;
+    near(dra_train_rate(&c, 1), 0.5);
+    near(dra_train_rate(&c, 3), 0.9);
+    near(dra_train_rate(&c, 10), 0.2);
+    c.schedule = DRA_SCHEDULE_CONSTANT;
+    near(dra_train_rate(&c, 1), 0.5);
+    near(dra_train_rate(&c, 10), 1);
+    c = (dra_train_config){.steps = 4, .warmup = 1, .lr = 1, .min_lr = -1};
+    near(dra_train_rate(&c, 1), 1); /* a warm-up of one step is none */
+    near(dra_train_rate(&c, 4), 0);
+    c.warmup = 100; /* longer than the run */
+    near(dra_train_rate(&c, 4), 0.04);
+}
+
+static void blends_by_hand(void **state)
+{
+    dra_train_config c = {.blend_steps = 4};
+    near(dra_train_blend(&c, 0.8, 1), 0.8);
+    near(dra_train_blend(&c, 0.8, 2), 0.6);
+    near(dra_train_blend(&c, 0.8, 4), 0.2);
+    assert_true(dra_train_blend(&c, 0.8, 5) == 0 && dra_train_blend(&c, 0.8, 9) == 0);
+    c.blend_anneal = DRA_ANNEAL_COSINE;
+    near(dra_train_blend(&c, 0.8, 1), 0.8);
+    near(dra_train_blend(&c, 0.8, 3), 0.4);
+    assert_true(dra_train_blend(&c, 0.8, 5) == 0);
+}
+
+static void stages_by_hand(void **state)
+{
+    const dra_train_config c = {.stages = 3, .stage = {{8, 0}, {16, 3}, {32, 5}}};
+    static const int       expected[] = {0, 0, 0, 1, 1, 2, 2};
+    for (int i = 0; i < 7; i++) assert_int_equal(dra_train_stage(&c, i + 1), expected[i]);
+}
+
+/* ---- config ---------------------------------------------------------------------------------- */
+
+static void defaults_are_filled_in(void **state)
+{
+    dra_train_config c = {.steps = 200, .stages = 2, .stage = {{64, 0}, {0, 100}}};
+    dra_model       *m = make_model("dra-gru-tiny");
+    dra_error        err = {0};
+    expect_ok(dra_train_config_complete(&c, m, &err), &err);
+    assert_int_equal(c.batch, 8);
+    assert_int_equal(c.warmup, 8);
+    assert_int_equal(c.blend_steps, 100);
+    assert_int_equal(c.stage[0].context, 64);
+    assert_int_equal(c.stage[1].context, 256);
+    assert_int_equal(c.eval_every, c.save_every);
+    near(c.min_lr, c.lr / 10);
+    near(c.weight_decay, 0.01);
+    near(c.clip, 1);
+    dra_model_destroy(m);
+}
+
+static void survives_json(void **state)
+{
+    dra_train_config a = {.steps = 7,
+                          .stages = 2,
+                          .stage = {{64, 0}, {128, 3}},
+                          .lr = 0.3,
+                          .clip = -1,
+                          .carry = true,
+                          .schedule = DRA_SCHEDULE_LINEAR,
+                          .precision = DRA_PRECISION_BF16};
+    dra_train_config b;
+    char             text[4096];
+    dra_error        err = {0};
+    const size_t     n = dra_train_config_text(&a, text, sizeof text);
+    assert_true(n > 0 && n < sizeof text);
+    expect_ok(dra_train_config_parse("c.json", text, n, &b, &err), &err);
+    assert_memory_equal(&a, &b, sizeof a);
+}
+
+static void wrong_json_is_named(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{\"stps\": 3}", "c.json: stps is not a key; did you mean steps?"},
+        {"{\"steps\": -3}", "c.json: steps is -3, expected a whole number from 0 to 1e+12"},
+        {"{\"schedule\": \"cos\"}",
+         "c.json: schedule is \"cos\", expected one of cosine, linear, constant"},
+        {"{\"stage\": [{\"context\": \"x\"}]}",
+         "c.json: stage.0.context is \"x\", expected a whole number from 0 to 1048576"},
+        {"[1]", "c.json: JSON is no object"},
+    };
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_train_config c;
+        dra_error        err = {0};
+        assert_int_not_equal(
+            dra_train_config_parse("c.json", rows[i][0], strlen(rows[i][0]), &c, &err), DRA_OK);
+        assert_string_equal(err.text, rows[i][1]);
+    }
+}
+
+static void refused(const dra_model *m, dra_train_config c, const char *text)
+{
+    dra_error err = {0};
+    assert_int_equal(dra_train_config_complete(&c, m, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, text);
+}
+
+static void what_cannot_be_is_refused(void **state)
+{
+    dra_model *gpt = make_model("gpt2-tiny"), *gru = make_model("dra-gru-tiny");
+    refused(gru, (dra_train_config){.batch = 8, .accumulate = 3},
+            "train: 8 rows cannot be read in 3 equal lessons");
+    refused(gru, (dra_train_config){.lr = 0.1, .min_lr = 0.2},
+            "train: min_lr is 0.2, expected at most lr, 0.1");
+    refused(gru, (dra_train_config){.stages = 1, .stage = {{64, 5}}},
+            "train: context 64 starts at step 5, expected the first at 0");
+    refused(gru, (dra_train_config){.stages = 2, .stage = {{64, 0}, {32, 0}}},
+            "train: context 32 starts at step 0, expected more than 0");
+    refused(gpt, (dra_train_config){.stages = 1, .stage = {{257, 0}}},
+            "train: context 257, but the model has learned positions for 256");
+    refused(gpt, (dra_train_config){.carry = true},
+            "train: carry: the model has learned positions, which end after 256 tokens");
+    dra_error        err = {0};
+    dra_train_config c = {.carry = true};
+    assert_int_equal(dra_train_config_complete(&c, gru, &err), DRA_ERR_VALUE);
+    assert_non_null(strstr(err.text, "keeps every token and would grow without limit"));
+    dra_model_destroy(gpt);
+    dra_model_destroy(gru);
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static void only_what_matters_must_stay(void **state)
+{
+    dra_train_config       saved = {.steps = 100, .lr = 0.001, .batch = 4};
+    const dra_train_config same = {.steps = 100, .log_every = 3, .keep = 7};
+    const dra_train_config other = {.lr = 0.002};
+    dra_error              err = {0};
+    expect_ok(dra_train_config_merge(&saved, &same, false, &err), &err);
+    assert_true(saved.log_every == 3 && saved.keep == 7 && saved.batch == 4);
+    assert_int_equal(dra_train_config_merge(&saved, &other, false, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text,
+                        "resume: lr was 0.001 and is 0.002 now: another run; leave it out, or "
+                        "force it");
+    assert_true(saved.lr == 0.001);
+    expect_ok(dra_train_config_merge(&saved, &other, true, &err), &err);
+    assert_true(saved.lr == 0.002 && saved.steps == 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rates_by_hand),
+        cmocka_unit_test(blends_by_hand),
+        cmocka_unit_test(stages_by_hand),
+        cmocka_unit_test(defaults_are_filled_in),
+        cmocka_unit_test(survives_json),
+        cmocka_unit_test(wrong_json_is_named),
+        cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(only_what_matters_must_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
