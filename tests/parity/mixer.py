@@ -23,15 +23,16 @@ Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, win
                 slot_decay=c_bool, pi=c_bool)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
                 bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool, a=Memory,
-                blend=c_int, blend_value=c_double, b=Memory, norm=c_int, residual=c_int,
-                memory_residual=c_bool, project=c_bool, key_std=c_double, watch=c_uint32,
-                maps=c_bool)
+                blend=c_int, blend_value=c_double, b=Memory, norm=c_int,
+                norm_eps=c_double, rescale=c_double, residual=c_int, memory_residual=c_bool,
+                project=c_bool, key_std=c_double, out_gain=c_double, dropout=c_double,
+                watch=c_uint32, maps=c_bool)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
               frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
-              maximum=c_bool)
+              maximum=c_bool, product=c_bool)
 Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p)
 ModuleShape = struct("ModuleShape", B=c_int64, T=c_int64, marked=c_bool, fresh=c_bool,
-                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool)
+                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool, dtypes=c_void_p)
 
 FUNCTIONS = {
     "mixer_module": (POINTER(Module), []), "mixer_destroy": (None, []),
