@@ -15,6 +15,31 @@
 #include "dra/text.h"
 DRA_BEGIN_C
 
+/* ---- training a tokenizer -------------------------------------------------------------------- */
+
+typedef struct dra_tokenizer_config {
+    int n;
+    /* As of a dra_corpus_config, but text only; so are text_key and separator. */
+    const char *const *paths;
+    const char        *text_key, *separator;
+    int32_t            size;      /* ids in all; fewer where no pair is left to merge */
+    int64_t            min_count; /* a pair that is seen less often is not merged; 0: 2 */
+    /* Special tokens, such as "<|endoftext|>": never part of a word. */
+    int                n_special;
+    const char *const *special;
+    bool               nfc;     /* put text into Unicode's normalisation form C */
+    int                threads; /* 0: one per processor */
+} dra_tokenizer_config;
+
+/* How far it is: first bytes of files that are read, then ids there are, of all. */
+typedef void (*dra_tokenizer_progress)(void *user, bool merging, int64_t done, int64_t total);
+
+/* Byte-level BPE as of GPT-2, learned from texts: ids of special tokens come first, then 256 bytes,
+ * then merges. The same texts give the same tokenizer with any number of threads, and the one that
+ * Hugging Face's trainer makes of them. `fn` may be NULL. On failure *out is NULL. */
+DRA_API dra_status dra_tokenizer_train(const dra_tokenizer_config *c, dra_tokenizer_progress fn,
+                                       void *user, dra_tokenizer **out, dra_error *err);
+
 /* ---- a corpus: tokens of documents ----------------------------------------------------------- */
 
 typedef struct dra_corpus dra_corpus; /* opaque */

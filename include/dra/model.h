@@ -113,14 +113,18 @@ DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 
 /* ---- what to compute ------------------------------------------------------------------------- */
 
-/* A view: the model as a module with input "ids" i32 (B, T) and the outputs that are wanted. */
+/* A view: the model as a module with input "ids" i32 (B, T), or what they stand for, and the outputs
+ * that are wanted. */
 typedef struct dra_view {
     const dra_model *model;
     bool             logits; /* "logits" (B, keep, V)                                        */
     int64_t          keep;   /* of the last so many tokens; 0: of all                        */
-    bool losses; /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
-    bool hidden; /* "hidden" (B, T, C): what the head reads */
-    bool maps;   /* "layers.0.attention", ...: see dra_show_kind; of a blend's memories
+    bool losses;   /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
+    bool hidden;   /* "hidden" (B, T, C): what the head reads */
+    bool embedded; /* input "x" (B, T, C) instead of ids, in place of rows of the embedding */
+    bool streams;  /* "stream.0" (B, T, C): what is embedded; "stream.1", ...: after each layer,
+                      divided as rescale_every says */
+    bool maps;     /* "layers.0.attention", ...: see dra_show_kind; of a blend's memories
                                 "layers.0.a.attention", ...; the model must be made with maps */
 } dra_view;
 
@@ -132,7 +136,8 @@ typedef struct dra_model_result {
     dra_value watch[DRA_WATCH_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;
 
-/* The model as part of a larger graph; ids i32 (B, T). recompute: of the inside of layers nothing is
+/* The model as part of a larger graph; ids i32 (B, T), or real (B, T, C) in place of rows of the
+ * embedding. recompute: of the inside of layers nothing is
  * kept for the gradient, it is computed again. */
 DRA_API dra_model_result dra_model_build(dra_graph *g, const dra_model *m,
                                          const dra_module_call *call, dra_value ids, bool recompute,
@@ -145,11 +150,16 @@ typedef struct dra_weights dra_weights; /* opaque: a value for each parameter of
 /* First values, drawn from a seed. */
 DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out,
                                     dra_error *err);
-/* From a safetensors file: names and shapes must be those of the model, all of them and no other.
- * Tensors of real numbers are used where they lie in the mapped file; others are converted. */
+/* From a safetensors file, the index of several, a folder with either, or an rwkv.cpp file: by the
+ * names of the config's format, all of them and no other. Tensors of real numbers that need not be
+ * turned are used where they lie in the mapped file; others are converted. */
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
+/* A number for each weight, such as gradients, in the same names and shapes, and further tensors. */
+DRA_API dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values,
+                                         size_t n_beside, const dra_tensor_item *beside,
+                                         const char *path, dra_error *err);
 DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
 
 /* NULL: it is stored in another dtype. */
@@ -166,14 +176,46 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 
 /* ---- model folders --------------------------------------------------------------------------- */
 
-/* Reads config.json. */
+/* Reads config.json; `folder` may also be a file of rwkv.cpp with RWKV-4. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
-/* Writes config.json; makes the folder where there is none. */
+/* Writes config.json; makes the folder where there is none. Keys that a config of Hugging Face has
+ * besides stay where one of the same model_type is replaced. */
 DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                           dra_error *err);
 /* Model and weights of a folder. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);
+
+/* ---- from one format to another -------------------------------------------------------------- */
+
+/* Surgery: from now on every layer blends what it has (attention) with a second memory of this kind,
+ * y = a y_first + (1-a) y_second, a = 1 at first: the model still does what it did. Training takes a
+ * to 0. The config becomes one of dra's own. */
+DRA_API dra_status dra_model_config_graft(dra_model_config *config, const char *memory,
+                                          dra_error *err);
+
+typedef struct dra_convert_row {   /* of a tensor that is written */
+    const char *from, *from_dtype; /* where its first numbers are; NULL: drawn */
+    const char *to, *dtype;
+    dra_shape   from_shape, shape;
+} dra_convert_row;
+
+typedef struct dra_convert_config {
+    const char             *from; /* a folder, or a file of rwkv.cpp                             */
+    const char             *to;   /* a folder that is not there yet                              */
+    const dra_model_config *config;  /* what it shall be; NULL: the same. Parameters that the first
+                                       does not have are drawn; of another vocabulary the tokens
+                                       that both have are kept                                   */
+    uint64_t                seed;    /* of what is drawn                                          */
+    bool                    cpp;     /* `to` becomes a file of rwkv.cpp                           */
+    dra_dtype               dtype;   /* of matrices: F32, F16 or BF16; vectors stay F32           */
+    bool                    dry_run; /* says what would be done and writes nothing               */
+    void (*row)(void *user, const dra_convert_row *row); /* may be NULL                          */
+    void *user;
+} dra_convert_config;
+
+/* Tensor by tensor: no more than two are in memory. What goes wrong leaves nothing behind. */
+DRA_API dra_status dra_convert(const dra_convert_config *config, dra_error *err);
 
 DRA_END_C
 #endif

@@ -2,8 +2,8 @@
  *
  * Flow:    a dra_learner runs lessons: tokens with targets go in, the loss comes out, gradients are
  *          added up in its own memory. A dra_optimizer takes them and changes the weights.
- * State:   rows start anew, or go on from a dra_states. A lesson may be read in chunks: the gradient
- *          then runs back through the borders of the chunks and equals that of the whole, at the
+ * State:   rows start anew, or go on from a dra_states. A lesson may be read in chunks: the
+ *          gradient then runs back through the borders of the chunks and equals that of the whole, at the
  *          memory of one chunk.
  * Threads: one thread at a time uses a learner or an optimizer. */
 #ifndef DRA_TRAIN_H
@@ -119,20 +119,24 @@ typedef struct dra_train_config {
     double            weight_decay;      /* 0: 0.01; below 0: none */
     double            clip;              /* 0: 1; below 0: none */
     double            smoothing;         /* of targets */
-    bool              recompute;
-    dra_precision     precision;
-    bool              carry;       /* rows read on where they stopped, the state goes with them */
-    int64_t           chunk;       /* gradients run back through chunks of so many tokens */
-    bool              cross;       /* documents are one text */
-    double            split;       /* the last part of the data is for evaluation; 0: none */
-    int64_t           blend_steps; /* until a blend by schedule is at 0; 0: half of them */
-    dra_anneal_kind   blend_anneal;
-    int64_t           seed;
-    int64_t           log_every;    /* steps; 0: 10 */
-    int64_t           eval_every;   /* 0: as save_every; below 0: never */
-    int64_t           save_every;   /* 0: 500; below 0: only at the end */
-    int64_t           sample_every; /* 0: never */
-    int64_t           keep;         /* checkpoints; 0: 2 */
+    /* Weights of what is added to the loss, by dra_watch_kind; the model must have been made to
+     * watch for it. JSON: "add": {"drift": 0.1}. */
+    double          add[DRA_WATCH_COUNT];
+    bool            guard; /* holds carried states within bounds */
+    bool            recompute;
+    dra_precision   precision;
+    bool            carry;       /* rows read on where they stopped, the state goes with them */
+    int64_t         chunk;       /* gradients run back through chunks of so many tokens */
+    bool            cross;       /* documents are one text */
+    double          split;       /* the last part of the data is for evaluation; 0: none */
+    int64_t         blend_steps; /* until a blend by schedule is at 0; 0: half of them */
+    dra_anneal_kind blend_anneal;
+    int64_t         seed;
+    int64_t         log_every;    /* steps; 0: 10 */
+    int64_t         eval_every;   /* 0: as save_every; below 0: never */
+    int64_t         save_every;   /* 0: 500; below 0: only at the end */
+    int64_t         sample_every; /* 0: never */
+    int64_t         keep;         /* checkpoints; 0: 2 */
 } dra_train_config;
 
 DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
@@ -199,22 +203,24 @@ typedef enum dra_event_kind {
 typedef struct dra_event {
     dra_event_kind kind;
     int64_t        step, steps;
-    double         loss, rate, norm;     /* of the step; norm NaN: of a loss that is not finite */
-    double         blend;                /* NaN: the model has none */
-    double         eval_loss, best_loss; /* of the last evaluation and of all; NaN: none */
-    int64_t        tokens;               /* of all steps so far */
-    double         seconds;              /* likewise, of work */
-    double         tokens_per_second;    /* of this step */
-    int64_t        skipped;              /* steps so far with a loss or gradient not finite */
+    double         loss, rate, norm;       /* of the step; norm NaN: of a loss that is not finite */
+    double         blend;                  /* NaN: the model has none */
+    double         eval_loss, best_loss;   /* of the last evaluation and of all; NaN: none */
+    int64_t        tokens;                 /* of all steps so far */
+    double         seconds;                /* likewise, of work */
+    double         tokens_per_second;      /* of this step */
+    int64_t        skipped;                /* steps so far with a loss or gradient not finite */
+    double         watch[DRA_WATCH_COUNT]; /* of the step: what is added to the loss, unweighted */
+    int64_t        guarded;                /* numbers of states the guard changed in the step */
 } dra_event;
 
 /* false: stop here. The run is saved. */
-typedef bool (*dra_watch)(void *user, const dra_event *e);
+typedef bool (*dra_on_event)(void *user, const dra_event *e);
 
 /* Trains until the last step, or until told to stop; then saves. Three steps in a row whose loss or
  * gradients are not finite change nothing, and end it with an error; they are saved as well.
- * watch may be NULL. */
-DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_watch watch, void *user, dra_error *err);
+ * fn may be NULL. */
+DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err);
 /* The mean loss of the evaluation data as the weights are now; DRA_ERR_VALUE: there is none. */
 DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
 DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);

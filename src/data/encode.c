@@ -1,151 +1,26 @@
-/* Encoding in pieces: a text of any size takes the memory of one piece, a line of JSON its own. */
+/* Encoding in pieces: a text of any size takes the memory of one piece. */
 #include "data/encode.h"
 
-#include <jansson.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include "base/shape.h"
+#include "data/documents.h"
 #include "file/fail.h"
+#include "text/tokenizer.h"
 
-enum { PIECE = 1 << 20 };
-
-/* How much of a text to encode next: up to the last safe cut in a piece. Where there is none (a
- * very long word) a larger piece is looked at. */
-static size_t next_cut(const dra_encoder *e, const char *text, size_t bytes)
-{
-    for (size_t piece = PIECE; piece < bytes; piece *= 2) {
-        const size_t cut = dra_encode_cut(e->tokenizer, text, piece);
-        if (cut) return cut;
-    }
-    return bytes;
-}
-
-/* `at`: how many bytes of the file lie before the text. */
-static dra_status put_document(dra_encoder *e, const char *text, size_t bytes, int64_t at,
+dra_status dra_encode_document(void *encoder, const char *text, size_t bytes, int64_t at,
                                dra_error *err)
 {
-    dra_error  why = {0};
-    dra_status status = DRA_OK;
-    if (bytes == 0) return DRA_OK;
+    dra_encoder *e = encoder;
+    dra_error    why = {0};
+    dra_status   status = DRA_OK;
     for (size_t done = 0, n = 0; done < bytes && status == DRA_OK; done += n) {
-        n = next_cut(e, text + done, bytes - done);
+        n = dra_cut_next(e->tokenizer, text + done, bytes - done, DRA_DOCUMENT_PART);
         e->ids.n = 0;
         status = dra_encode(e->tokenizer, text + done, n, &e->ids, &why);
         if (status != DRA_OK)
             return dra_fail_at(err, status, e->store->source, "document at byte %lld: %s",
                                (long long)at, why.text);
         status = dra_store_put(e->store, e->ids.data, e->ids.n, err);
-        if (n >= PIECE / 2) dra_meter_tell(e->meter, at + (int64_t)(done + n));
+        if (n >= DRA_DOCUMENT_PART / 2) dra_meter_tell(e->meter, at + (int64_t)(done + n));
     }
     if (status == DRA_OK && e->end >= 0) status = dra_store_put(e->store, &e->end, 1, err);
     return status == DRA_OK ? dra_store_document(e->store, bytes, err) : status;
-}
-
-/* The bytes of a line with its end; the text is not empty. */
-static size_t line_bytes(const char *text, size_t bytes)
-{
-    const char *end = memchr(text, '\n', bytes);
-    return end ? (size_t)(end - text) + 1 : bytes;
-}
-
-/* ---- texts ----------------------------------------------------------------------------------- */
-
-/* Whether a line is the separator, whatever the kind of line end. */
-static bool separates(const char *line, size_t n, const char *separator, size_t length)
-{
-    if (n && line[n - 1] == '\n') n--;
-    if (n == length + 1 && line[n - 1] == '\r') n--;
-    return n == length && memcmp(line, separator, n) == 0;
-}
-
-dra_status dra_encode_text(dra_encoder *e, const dra_map *text, const char *separator,
-                           dra_error *err)
-{
-    const char  *at = (const char *)text->data;
-    const size_t length = separator ? strlen(separator) : 0;
-    size_t       start = 0;
-    dra_status   status = DRA_OK;
-    for (size_t i = 0, n = 0; separator && i < text->bytes && status == DRA_OK; i += n) {
-        n = line_bytes(at + i, text->bytes - i);
-        if (!separates(at + i, n, separator, length)) continue;
-        status = put_document(e, at + start, i - start, (int64_t)start, err);
-        start = i + n;
-    }
-    if (status != DRA_OK || start == text->bytes) return status;
-    return put_document(e, at + start, text->bytes - start, (int64_t)start, err);
-}
-
-/* ---- lines of JSON --------------------------------------------------------------------------- */
-
-/* "PATH:LINE: what, expected, found". */
-static dra_status fail_line(dra_error *err, dra_status code, const char *path, int64_t line,
-                            const char *format, ...) DRA_PRINTF(5, 6);
-
-static dra_status fail_line(dra_error *err, dra_status code, const char *path, int64_t line,
-                            const char *format, ...)
-{
-    char    room[DRA_BRIEF], text[DRA_ERROR_TEXT];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    return dra_fail(err, code, "%s:%lld: %s", dra_brief(path, room), (long long)line, text);
-}
-
-static bool is_blank(const char *line, size_t n)
-{
-    while (n && strchr(" \t\r\n", line[n - 1]) && line[n - 1]) n--;
-    return n == 0;
-}
-
-/* Texts may hold NUL, which JSON writes as \u0000. */
-static dra_status parse_line(const char *line, size_t n, const char *path, int64_t number,
-                             json_t **out, dra_error *err)
-{
-    json_error_t found;
-    char         room[DRA_BRIEF];
-    *out = json_loadb(line, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &found);
-    if (*out) return DRA_OK;
-    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
-        return fail_line(err, DRA_ERR_MEMORY, path, number, "no memory for its JSON");
-    return fail_line(err, DRA_ERR_FORMAT, path, number, "JSON, column %d: %s", found.column,
-                     dra_brief(found.text, room));
-}
-
-static dra_status put_line(dra_encoder *e, const char *line, size_t n, int64_t at, const char *path,
-                           int64_t number, const char *key, dra_error *err)
-{
-    char       room[DRA_BRIEF];
-    json_t    *json = NULL;
-    dra_status status = parse_line(line, n, path, number, &json, err);
-    if (status != DRA_OK) return status;
-    const json_t *text = json_object_get(json, key);
-    if (!json_is_object(json))
-        status = fail_line(err, DRA_ERR_FORMAT, path, number, "no object, expected {\"%s\": ...}",
-                           dra_brief(key, room));
-    else if (!json_is_string(text))
-        status = fail_line(err, DRA_ERR_FORMAT, path, number, "%s '%s', expected a text",
-                           text ? "another kind of" : "no", dra_brief(key, room));
-    else
-        status = put_document(e, json_string_value(text), json_string_length(text), at, err);
-    json_decref(json);
-    return status;
-}
-
-dra_status dra_encode_lines(dra_encoder *e, const dra_map *text, const char *path, const char *key,
-                            dra_error *err)
-{
-    const char *at = (const char *)text->data;
-    dra_status  status = DRA_OK;
-    size_t      i = text->bytes >= 3 && memcmp(at, "\xef\xbb\xbf", 3) == 0 ? 3 : 0, told = 0;
-    for (int64_t number = 1; i < text->bytes && status == DRA_OK; number++) {
-        const size_t n = line_bytes(at + i, text->bytes - i);
-        if (!is_blank(at + i, n))
-            status = put_line(e, at + i, n, (int64_t)i, path, number, key, err);
-        i += n;
-        if (i - told >= PIECE) dra_meter_tell(e->meter, (int64_t)(told = i));
-    }
-    return status;
 }

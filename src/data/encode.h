@@ -1,4 +1,4 @@
-/* Documents of a mapped text, encoded into a store. */
+/* Documents encoded into a store. */
 #ifndef DRA_SRC_DATA_ENCODE_H
 #define DRA_SRC_DATA_ENCODE_H
 
@@ -13,11 +13,8 @@ typedef struct dra_encoder {
     dra_ids              ids; /* of the last piece */
 } dra_encoder;
 
-/* A text is cut by lines that are `separator`; NULL: it is one document. */
-dra_status dra_encode_text(dra_encoder *e, const dra_map *text, const char *separator,
-                           dra_error *err);
-/* Lines of JSON; `key` names the text. */
-dra_status dra_encode_lines(dra_encoder *e, const dra_map *text, const char *path, const char *key,
-                            dra_error *err);
+/* A dra_document, for a dra_encoder. */
+dra_status dra_encode_document(void *encoder, const char *text, size_t bytes, int64_t at,
+                               dra_error *err);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "data/documents.h"
 #include "data/encode.h"
 #include "file/fail.h"
 
@@ -33,11 +34,6 @@ static dra_status open_bytes(const dra_source *s, dra_piece *out, dra_error *err
 
 /* ---- stores ---------------------------------------------------------------------------------- */
 
-static const char *text_key(const dra_corpus_config *c)
-{
-    return c->text_key ? c->text_key : "text";
-}
-
 /* The path is part of it: files unpacked together often share their time, and may their size. */
 static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
 {
@@ -50,22 +46,11 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
     char          *whole = realpath(s->path, NULL);
     uint64_t       h = dra_hash_words(0, words, sizeof words / sizeof *words);
     h = dra_hash_text(h, whole ? whole : s->path);
-    h = dra_hash_text(h, s->kind == DRA_SOURCE_LINES ? text_key(c) : c->separator);
+    h = dra_hash_text(h, s->kind != DRA_SOURCE_LINES ? c->separator
+                         : c->text_key               ? c->text_key
+                                                     : "text");
     free(whole);
     return h;
-}
-
-static dra_status encode_map(const dra_source *s, const dra_corpus_config *c, dra_encoder *e,
-                             dra_error *err)
-{
-    dra_map    text;
-    dra_status status = dra_map_open(s->path, &text, err);
-    if (status != DRA_OK) return status;
-    status = s->kind == DRA_SOURCE_LINES ? dra_encode_lines(e, &text, s->path, text_key(c), err)
-                                         : dra_encode_text(e, &text, c->separator, err);
-    dra_map_close(&text);
-    dra_ids_free(&e->ids);
-    return status;
 }
 
 /* `path` of the store, or NULL. *out is its map. */
@@ -73,11 +58,13 @@ static dra_status make_store(const dra_source *s, const dra_corpus_config *c,
                              const dra_meter *meter, const char *path, uint64_t key, dra_map *out,
                              dra_error *err)
 {
-    dra_store   store;
-    dra_encoder e = {c->tokenizer, end_of(c), &store, meter, {0}};
-    dra_status  status = dra_store_begin(&store, s->path, path, key,
-                                         dra_tokenizer_size(c->tokenizer), err);
-    if (status == DRA_OK) status = encode_map(s, c, &e, err);
+    dra_store           store;
+    dra_encoder         e = {c->tokenizer, end_of(c), &store, meter, {0}};
+    const dra_documents d = {c->text_key, c->separator, meter, dra_encode_document, &e};
+    dra_status          status = dra_store_begin(&store, s->path, path, key,
+                                                 dra_tokenizer_size(c->tokenizer), err);
+    if (status == DRA_OK) status = dra_documents_read(&d, s, err);
+    dra_ids_free(&e.ids);
     if (status == DRA_OK) status = dra_store_end(&store, out, err);
     if (status == DRA_OK) return path ? dra_map_open(path, out, err) : DRA_OK;
     dra_store_abort(&store);

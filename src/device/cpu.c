@@ -1,33 +1,21 @@
 /* The CPU device: plain memory, the thread pool, the kernels of src/ops. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/memory.h"
 #include "device/device.h"
 #include "device/pool.h"
 
-enum { MAX_THREADS = 1024, ALIGN = 64, HUGE_PAGE = 2 << 20 };
+enum { MAX_THREADS = 1024 };
 
 typedef struct cpu_device {
     dra_device base;
     dra_pool  *pool;
 } cpu_device;
 
-/* Large blocks start on a huge page and ask for more of them: fewer faults, fewer TLB misses. */
-static void *cpu_alloc(dra_device *d, size_t bytes)
-{
-    const size_t align = bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : ALIGN;
-    if (bytes > SIZE_MAX - align) return NULL;
-    const size_t whole = bytes ? (bytes + align - 1) / align * align : align;
-    void        *data = aligned_alloc(align, whole);
-#ifdef MADV_HUGEPAGE
-    if (data && align == HUGE_PAGE) madvise(data, whole, MADV_HUGEPAGE); /* only a wish */
-#endif
-    return data;
-}
-
-static void cpu_free(dra_device *d, void *data) { free(data); }
+static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_alloc(bytes); }
+static void  cpu_free(dra_device *d, void *data) { free(data); }
 
 static void cpu_copy(dra_device *d, void *to, const void *from, size_t bytes)
 {

@@ -21,16 +21,18 @@ static ALWAYS_INLINE vf half_of(dra_dtype t, vf word, bool odd)
     return from_f16(__builtin_convertvector(odd ? bits >> 16 : bits & 0xffffu, vh));
 }
 
-/* sum[i] += row i of A times LANES words of LANES lines of B. */
-static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line, dra_dtype type,
-                                     form f, int rows, vf *sum)
+/* sum[i] += row i of A times LANES words of LANES lines of B. Meanwhile as much is fetched into the
+ * second cache from `next` on, every `step` bytes. */
+static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line,
+                                     const char *next, int64_t step, dra_dtype type, form f,
+                                     int rows, vf *sum)
 {
     vf           x[LANES];
     const float *a = t->a;
     UNROLL
-    for (int j = 0; j < LANES; j++, b += line) {
+    for (int j = 0; j < LANES; j++, b += line, next += step) {
         x[j] = is_half(type) ? load((const void *)b) : words_at(type, f, b, 2 * LANES);
-        __builtin_prefetch(b + PANEL * line, 0, 2); /* of the next lines, into the second cache */
+        __builtin_prefetch(next, 0, 2);
     }
     turn_square(x);
     UNROLL
@@ -48,21 +50,30 @@ static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t li
     }
 }
 
-/* PANEL columns, t->depth elements: one chain per DEPTH of words, as everywhere. */
+/* PANEL columns, t->depth elements: one chain per DEPTH of words, as everywhere. The next lines are
+ * fetched in the order they are used or, where they lie close, in that of memory, which the
+ * processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
 static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, form f, int rows)
 {
     _Alignas(64) float panel[2 * LANES * PANEL];
     const int64_t      each = two_a_word(type, f) ? 2 * LANES : LANES;
-    const int64_t line = b.line * (is_half(type) ? 2 : 4), chain = f == PAIRS ? 2 * DEPTH : DEPTH;
+    const int64_t      size = is_half(type) ? 2 : 4, chain = f == PAIRS ? 2 * DEPTH : DEPTH;
+    const int64_t      line = b.line * size, square = LANES * sizeof(vf);
+    const bool         close = line == t.depth * size;
+    const int64_t step = close ? (int64_t)sizeof(vf) : line, over = close ? square : LANES * line;
+    const int64_t on = close ? 2 * square : each * size;
+    const char   *next = (const char *)b.at + PANEL * line;
     for (int64_t left = t.depth, end; left > 0; left = end, t.add = true) {
         vf sum[2][FEW];
         end = left > chain ? left - chain : 0;
         UNROLL
         for (int i = 0; i < rows; i++) sum[0][i] = sum[1][i] = vset(0);
         for (; left - end >= each; left -= each) {
-            add_square(&t, b.at, line, type, f, rows, sum[0]);
+            add_square(&t, b.at, line, next, step, type, f, rows, sum[0]);
             FORGET;
-            add_square(&t, (const char *)b.at + LANES * line, line, type, f, rows, sum[1]);
+            add_square(&t, (const char *)b.at + LANES * line, line, next + over, step, type, f,
+                       rows, sum[1]);
+            next += on;
             t.a += (f == PAIRS ? each / 2 : each) * t.a_col;
             b = part_of(&b, 0, each);
         }

@@ -124,6 +124,19 @@ typedef const dra_real *(*dra_get_param)(void *user, int i, dra_error *err);
 const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dra_get_param get,
                                 void *user, bool cpp, dra_real *room, dra_error *err);
 
+typedef struct dra_store { /* a file to write */
+    const dra_format *format;
+    const dra_specs  *params;
+    dra_get_param     get;
+    /* Or where parameter i lies already, and as what; may be NULL: as get says. */
+    const void *(*plain)(void *user, int i, dra_dtype *dtype);
+    void                  *user;
+    size_t                 n_beside; /* further tensors */
+    const dra_tensor_item *beside;
+} dra_store;
+
+dra_status dra_store_write(const dra_store *s, const char *path, dra_error *err);
+
 /* All tensors of the model are there, and no others: both are listed. */
 dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error *err);
 

@@ -116,8 +116,8 @@ static int add_table(dra_model *m, const char *name, int64_t rows)
 {
     const int at = dra_specs_count(m->params);
     dra_specs_add(m->params, NULL,
-                  &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL, .number = 0.02,
-                              .product = true});
+                  &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL,
+                              .number = 1 / sqrt((double)m->config.dim), .product = true});
     return at;
 }
 
@@ -259,7 +259,8 @@ static dra_value look_up(dra_graph *g, dra_value table, dra_value ids)
 
 static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids)
 {
-    dra_value x = look_up(g, call->param[m->embedding], ids);
+    const bool embedded = !dra_graph_failed(g) && dra_dtype_of(g, ids) == DRA_REAL;
+    dra_value  x = embedded ? ids : look_up(g, call->param[m->embedding], ids);
     if (m->positions >= 0)
         x = dra_add(g, x, look_up(g, call->param[m->positions], call->tokens.pos));
     if (m->embed_norm < 0) return x;
@@ -306,13 +307,22 @@ static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer
         }
 }
 
-dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                 dra_value ids, bool recompute, dra_value *state_out)
+static void put_out_stream(dra_graph *g, const dra_model *m, int64_t l, dra_value x)
+{
+    const double scale = dra_model_rescale(&m->config, l);
+    char         name[32];
+    snprintf(name, sizeof name, "stream.%lld", (long long)l);
+    dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
+}
+
+static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                              dra_value ids, bool recompute, bool streams, dra_value *state_out)
 {
     char             name[32];
     dra_value        x = embed(g, m, call, ids);
     dra_model_result all = {0};
     int              count[DRA_WATCH_COUNT] = {0};
+    if (streams) put_out_stream(g, m, 0, x);
     for (int64_t l = 0; l < m->config.depth; l++) {
         snprintf(name, sizeof name, "layers.%lld", (long long)l);
         dra_scope_push(g, name);
@@ -321,6 +331,7 @@ dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_mod
         collect(g, m, l, &r, all.watch, count);
         x = r.y;
         dra_scope_pop(g);
+        if (streams) put_out_stream(g, m, l + 1, x);
     }
     const dra_model_config *c = &m->config;
     const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
@@ -333,6 +344,12 @@ dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_mod
     return all;
 }
 
+dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 dra_value ids, bool recompute, dra_value *state_out)
+{
+    return build(g, m, call, ids, recompute, false, state_out);
+}
+
 /* ---- views ----------------------------------------------------------------------------------- */
 
 static void build_view(dra_graph *g, const void *self, const dra_module_call *call,
@@ -341,8 +358,11 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     const dra_view        *v = self;
     const dra_tokens      *t = &call->tokens;
     const dra_shape        each = DRA_SHAPE(t->B, t->T);
-    const dra_value        ids = dra_input(g, "ids", DRA_I32, each), none = {0};
-    const dra_model_result r = dra_model_build(g, v->model, call, ids, false, state_out);
+    const dra_shape        wide = DRA_SHAPE(t->B, t->T, v->model->config.dim);
+    const dra_value        in = v->embedded ? dra_input(g, "x", DRA_REAL, wide)
+                                            : dra_input(g, "ids", DRA_I32, each);
+    const dra_value        none = {0};
+    const dra_model_result r = build(g, v->model, call, in, false, v->streams, state_out);
     if (v->hidden) dra_output(g, "hidden", r.hidden);
     if (v->losses) {
         const dra_value                targets = dra_input(g, "targets", DRA_I32, each);

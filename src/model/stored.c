@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "model/format.h"
 
 /* The parameter in part k of a tensor: its rule is k rows behind that of the first. */
@@ -47,4 +48,57 @@ const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dr
         dra_rule_write(r + k, dra_specs_at(params, t->param[k]), from, cpp, room);
     }
     return room;
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+typedef struct making { /* a tensor that is made when its turn comes */
+    const dra_store  *s;
+    const dra_stored *t;
+    dra_real        **room; /* of all, made anew for each */
+} making;
+
+static const void *make(void *user, dra_error *err)
+{
+    const making *m = user;
+    free(*m->room);
+    *m->room = malloc((size_t)dra_shape_count(&m->t->shape) * sizeof(dra_real) + 1);
+    if (*m->room)
+        return dra_stored_fill(m->t, m->s->params, m->s->get, m->s->user, false, *m->room, err);
+    dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", m->t->name);
+    return NULL;
+}
+
+static dra_tensor_item item_of(making *m)
+{
+    const dra_stored *t = m->t;
+    dra_tensor_item   item = {t->name, DRA_REAL, t->shape, .make = make, .user = m};
+    if (!m->s->plain || (t->rule && (t->rule->turned || t->rule->parts))) return item;
+    item.make = NULL;
+    item.data = m->s->plain(m->s->user, t->param[0], &item.dtype);
+    return item;
+}
+
+dra_status dra_store_write(const dra_store *s, const char *path, dra_error *err)
+{
+    const dra_metadata_item format = {"format", s->format->rules ? "pt" : "dra"};
+    dra_stored             *list;
+    const int               n = dra_stored_list(s->format, s->params, &list);
+    const size_t            all = (size_t)(n > 0 ? n : 0) + s->n_beside;
+    dra_tensor_item        *items = calloc(all + 1, sizeof *items);
+    making                 *m = calloc(all + 1, sizeof *m);
+    dra_real               *room = NULL;
+    dra_status              st = DRA_OK;
+    if (n < 0 || !items || !m) st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        m[i] = (making){s, &list[i], &room};
+        items[i] = item_of(&m[i]);
+    }
+    for (size_t i = 0; i < s->n_beside && st == DRA_OK; i++) items[(size_t)n + i] = s->beside[i];
+    if (st == DRA_OK) st = dra_tensors_write(path, items, all, &format, 1, err);
+    free(list);
+    free(items);
+    free(m);
+    free(room);
+    return st;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/shape.h"
 #include "dra/file.h"
 #include "model/format.h"
@@ -55,7 +56,7 @@ void dra_weights_destroy(dra_weights *w)
 /* Memory of our own for weight i, not yet filled. */
 static dra_status own(dra_weights *w, int i, dra_error *err)
 {
-    w->at[i].own = malloc(w->at[i].bytes + 1);
+    w->at[i].own = dra_alloc(w->at[i].bytes);
     if (!w->at[i].own)
         return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
                         dra_specs_at(w->specs, i)->name, w->at[i].bytes);
@@ -120,7 +121,7 @@ static dra_status shorten(dra_weights *w, int i, dra_error *err)
     if (t && t->dtype == DRA_BF16 && (uintptr_t)t->data % sizeof(uint16_t) == 0) {
         at->half = t->data;
     } else {
-        at->half = at->own_half = malloc(n * sizeof *at->own_half + 1);
+        at->half = at->own_half = dra_alloc(n * sizeof *at->own_half);
         if (!at->half) return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", p->name);
         for (size_t k = 0; k < n; k++)
             at->own_half[k] = dra_f32_to_bf16(dra_round_to_odd((double)at->data[k]));
@@ -149,70 +150,56 @@ const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype)
 
 typedef struct saving {
     const dra_weights *w;
-    const dra_stored  *tensor;       /* the one being made */
-    dra_real         **wide, **room; /* of one parameter, of one tensor: made anew for each */
+    dra_real          *wide; /* one that is stored as bf16, made real */
 } saving;
 
 static const dra_real *get(void *user, int i, dra_error *err)
 {
-    const saving *s = user;
+    saving       *s = user;
     const weight *at = &s->w->at[i];
     if (at->data) return at->data;
     const dra_tensor_info half = {.dtype = DRA_BF16, .data = at->half};
-    free(*s->wide);
-    *s->wide = malloc(at->bytes + 1);
-    if (!*s->wide) {
+    free(s->wide);
+    s->wide = malloc(at->bytes + 1);
+    if (s->wide)
+        dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, s->wide);
+    else
         dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-        return NULL;
-    }
-    dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, *s->wide);
-    return *s->wide;
+    return s->wide;
 }
 
-static const void *make(void *user, dra_error *err)
+static const void *plain(void *user, int i, dra_dtype *dtype)
 {
     const saving *s = user;
-    free(*s->room);
-    *s->room = malloc((size_t)dra_shape_count(&s->tensor->shape) * sizeof(dra_real) + 1);
-    if (!*s->room) {
-        dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", s->tensor->name);
-        return NULL;
-    }
-    return dra_stored_fill(s->tensor, s->w->specs, get, user, false, *s->room, err);
-}
-
-/* A tensor as it is stored, or one that is put together when its turn comes. */
-static dra_tensor_item item_of(saving *s)
-{
-    const dra_stored *t = s->tensor;
-    dra_tensor_item   item = {t->name, DRA_REAL, t->shape, .make = make, .user = s};
-    if (t->rule && (t->rule->turned || t->rule->parts)) return item;
-    item.make = NULL;
-    item.data = dra_weights_stored(s->w, t->param[0], &item.dtype);
-    return item;
+    return dra_weights_stored(s->w, i, dtype);
 }
 
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
-    const dra_metadata_item format = {"format", w->format->rules ? "pt" : "dra"};
-    dra_stored             *list;
-    const int               n = dra_stored_list(w->format, w->specs, &list);
-    dra_tensor_item        *items = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *items);
-    saving                 *s = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *s);
-    dra_real               *wide = NULL, *room = NULL;
-    dra_status              st = DRA_OK;
-    if (n < 0 || !items || !s) st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-    for (int i = 0; i < n && st == DRA_OK; i++) {
-        s[i] = (saving){w, &list[i], &wide, &room};
-        items[i] = item_of(&s[i]);
-    }
-    if (st == DRA_OK) st = dra_tensors_write(path, items, (size_t)n, &format, 1, err);
-    free(list);
-    free(items);
-    free(s);
-    free(wide);
-    free(room);
+    saving          s = {.w = w};
+    const dra_store store = {
+        .format = w->format, .params = w->specs, .get = get, .plain = plain, .user = &s};
+    const dra_status st = dra_store_write(&store, path, err);
+    free(s.wide);
     return st;
+}
+
+static const dra_real *get_value(void *user, int i, dra_error *err)
+{
+    const dra_real *const *values = user;
+    return values[i];
+}
+
+dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_beside,
+                                 const dra_tensor_item *beside, const char *path, dra_error *err)
+{
+    const dra_store store = {.format = dra_format_of(dra_model_config_of(m)),
+                             .params = dra_model_params(m),
+                             .get = get_value,
+                             .user = (void *)(uintptr_t)values,
+                             .n_beside = n_beside,
+                             .beside = beside};
+    return dra_store_write(&store, path, err);
 }
 
 /* ---- use ------------------------------------------------------------------------------------- */

@@ -59,8 +59,15 @@ static void clear_gradients(dra_trainer *t)
     }
 }
 
-/* The lessons of a step: gradients of the mean loss over all its targets, which it returns. */
-static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total, double *loss,
+static void add_result(dra_event *e, double share, const dra_lesson_result *r)
+{
+    e->loss += share * r->loss;
+    e->guarded += r->guarded;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++) e->watch[k] += share * r->watch[k];
+}
+
+/* The lessons of a step: the mean loss over all its targets, and its gradients. */
+static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total,
                               dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -71,8 +78,11 @@ static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t t
                                  .chunks = cut_chunks(t, T),
                                  .chunk = t->chunk,
                                  .add = c->accumulate > 1,
+                                 .guard = c->guard,
                                  .seed = (uint64_t)c->seed};
-    *loss = 0;
+    t->event.loss = 0;
+    t->event.guarded = 0;
+    memset(t->event.watch, 0, sizeof t->event.watch);
     if (q.add) clear_gradients(t);
     for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
         const int64_t     first = k * t->rows * T;
@@ -84,7 +94,7 @@ static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t t
         q.share = total ? (double)count_targets(q.targets, t->rows * T) / (double)total : 0;
         q.step = (uint64_t)(step * c->accumulate + k); /* each lesson drops out on its own */
         st = dra_learner_run(t->learner, &q, &r, err);
-        if (st == DRA_OK) *loss += q.share * r.loss;
+        if (st == DRA_OK) add_result(&t->event, q.share, &r);
     }
     return st;
 }
@@ -137,7 +147,7 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st != DRA_OK) return st;
     dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
-    st = run_lessons(t, step, T, total, &e->loss, err);
+    st = run_lessons(t, step, T, total, err);
     e->rate = dra_train_rate(c, step);
     if (st == DRA_OK) st = learn(t, step, total, err);
     if (st != DRA_OK) return st;
@@ -167,6 +177,10 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
     dra_put_real(line, "seconds", e->seconds);
     json_object_set_new(line, "skipped", json_integer(e->skipped));
     if (t->blend >= 0) dra_put_real(line, "blend", e->blend);
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        if (t->at.train.add[k] != 0)
+            dra_put_real(line, dra_watch_name((dra_watch_kind)k), e->watch[k]);
+    if (t->at.train.guard) json_object_set_new(line, "guarded", json_integer(e->guarded));
     return dra_runlog_write(&t->log, line, err);
 }
 
@@ -301,16 +315,16 @@ dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-typedef struct watching {
-    dra_watch watch;
-    void     *user;
-    bool      stop;
-} watching;
+typedef struct listener {
+    dra_on_event fn;
+    void        *user;
+    bool         stop;
+} listener;
 
-static void tell(dra_trainer *t, watching *w, dra_event_kind kind)
+static void tell(dra_trainer *t, listener *w, dra_event_kind kind)
 {
     t->event.kind = kind;
-    if (w->watch && !w->watch(w->user, &t->event)) w->stop = true;
+    if (w->fn && !w->fn(w->user, &t->event)) w->stop = true;
 }
 
 static bool due(const dra_trainer *t, int64_t every)
@@ -319,7 +333,7 @@ static bool due(const dra_trainer *t, int64_t every)
 }
 
 /* What comes behind a step: it is logged, measured, sampled, saved. */
-static dra_status follow(dra_trainer *t, watching *w, dra_error *err)
+static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const bool              last = t->at.step == c->steps;
@@ -338,9 +352,9 @@ static dra_status follow(dra_trainer *t, watching *w, dra_error *err)
     return st;
 }
 
-dra_status dra_trainer_run(dra_trainer *t, dra_watch watch, void *user, dra_error *err)
+dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err)
 {
-    watching   w = {watch, user, false};
+    listener   w = {fn, user, false};
     dra_status st = DRA_OK;
     t->event.best_loss = t->at.best_loss;
     while (t->at.step < t->at.train.steps && !w.stop && st == DRA_OK) {

@@ -23,6 +23,19 @@ static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max =
                                          {FIELD(dra_stage, from, INT), .max = MOST},
                                          {0}};
 
+#define ADD(n, k)                                                                                  \
+    {                                                                                              \
+        .name = n, .kind = DRA_FIELD_REAL, .offset = (k) * sizeof(double)                          \
+    }
+
+static const dra_field add_fields[] = {ADD("drift", DRA_WATCH_DRIFT),
+                                       ADD("budget", DRA_WATCH_BUDGET),
+                                       ADD("diversity", DRA_WATCH_DIVERSITY),
+                                       ADD("size", DRA_WATCH_SIZE),
+                                       ADD("entropy", DRA_WATCH_ENTROPY),
+                                       ADD("spectral", DRA_WATCH_SPECTRAL),
+                                       {0}};
+
 static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(batch, INT), .max = 1 << 20},
                                    {TRAIN(accumulate, INT), .max = 1 << 20},
@@ -39,6 +52,8 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(weight_decay, REAL), .min = -1, .max = 100},
                                    {TRAIN(clip, REAL), .min = -1, .max = 1e9},
                                    {TRAIN(smoothing, REAL), .max = 0.999},
+                                   {TRAIN(add, OBJECT), .fields = add_fields},
+                                   {TRAIN(guard, BOOL)},
                                    {TRAIN(recompute, BOOL)},
                                    {TRAIN(precision, CHOICE), .choices = precisions},
                                    {TRAIN(carry, BOOL)},

@@ -250,7 +250,7 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
 static dra_status make_tools(dra_trainer *t, dra_error *err)
 {
     const dra_train_config    *c = &t->at.train;
-    const dra_learner_config   learner = {.model = t->c.model,
+    dra_learner_config         learner = {.model = t->c.model,
                                           .device = t->c.device,
                                           .precision = c->precision,
                                           .recompute = c->recompute,
@@ -260,6 +260,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .eps = c->eps,
                                             .decay = fmax(0, c->weight_decay),
                                             .clip = fmax(0, c->clip)};
+    memcpy(learner.add, c->add, sizeof learner.add);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_learner_create(&learner, &t->learner, err);
     return st == DRA_OK

@@ -54,3 +54,12 @@ size_t dra_encode_cut(const dra_tokenizer *t, const char *text, size_t bytes)
         if (may_cut(t, text, bytes, at)) return at;
     return 0;
 }
+
+size_t dra_cut_next(const dra_tokenizer *t, const char *text, size_t bytes, size_t part)
+{
+    for (; part < bytes; part *= 2) {
+        const size_t cut = dra_encode_cut(t, text, part);
+        if (cut) return cut;
+    }
+    return bytes;
+}

@@ -5,25 +5,12 @@
 #include <string.h>
 
 #include "file/fail.h"
+#include "text/hash.h"
 #include "text/letters.h"
 
 static const char end_of_text[] = "<|endoftext|>";
 
 /* ---- words: tokens that merging gives for their own bytes ------------------------------------ */
-
-static uint64_t hash_of(const char *text, size_t bytes)
-{
-    uint64_t h = bytes * 0x9e3779b97f4a7c15u, part;
-    for (; bytes > 8; text += 8, bytes -= 8) {
-        memcpy(&part, text, 8);
-        h = (h ^ part) * 0xd6e8feb86659fd93u;
-        h ^= h >> 32;
-    }
-    part = 0;
-    memcpy(&part, text, bytes);
-    h = (h ^ part) * 0xd6e8feb86659fd93u;
-    return (h ^ h >> 32) * 0x9e3779b97f4a7c15u;
-}
 
 /* The slot of a word, or the free one it would have. */
 static dra_word *find_word(const dra_tokenizer *t, uint64_t hash, const char *text, size_t bytes)
@@ -40,7 +27,7 @@ static dra_word *find_word(const dra_tokenizer *t, uint64_t hash, const char *te
 
 int32_t dra_word_find(const dra_tokenizer *t, const char *text, size_t bytes)
 {
-    return find_word(t, hash_of(text, bytes), text, bytes)->id;
+    return find_word(t, dra_hash_bytes(text, bytes), text, bytes)->id;
 }
 
 static bool merges_to_itself(const dra_tokenizer *t, dra_merger *m, int32_t id)
@@ -69,7 +56,7 @@ static bool make_words(dra_tokenizer *t)
     for (int32_t id = 0; id < t->size; id++) {
         const dra_token *k = &t->token[id];
         if (k->kind != DRA_TOKEN_BYTES || !merges_to_itself(t, &m, id)) continue;
-        const uint64_t hash = hash_of(k->text, k->bytes);
+        const uint64_t hash = dra_hash_bytes(k->text, k->bytes);
         *find_word(t, hash, k->text, k->bytes) = (dra_word){(uint32_t)hash, id};
     }
     dra_merger_free(&m);

@@ -58,6 +58,10 @@ dra_status dra_tokenizer_finish(dra_tokenizer *t, const char *path, dra_error *e
 /* The token that merging makes of these bytes, where it is known to make just one; else -1. */
 int32_t dra_word_find(const dra_tokenizer *t, const char *text, size_t bytes);
 
+/* How much of a text to take next, about `part` bytes: up to the last place where it may be cut, or
+ * all of it. Where there is no such place (a very long word) more is looked at. */
+size_t dra_cut_next(const dra_tokenizer *t, const char *text, size_t bytes, size_t part);
+
 /* Opens a tokenizer.json of these bytes, or a vocabulary with its merges as GPT-2's. */
 dra_status dra_tokenizer_read_json(const char *path, const char *text, size_t bytes,
                                    dra_tokenizer **out, dra_error *err);

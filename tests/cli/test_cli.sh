@@ -3,51 +3,7 @@
 #   test_cli.sh PATH_OF_DRA
 set -u
 dra=$1
-. "$(dirname "$0")/../tap.sh"
-scratch=$(mktemp -d) || exit 1
-trap 'rm -rf "$scratch"' EXIT
-out=$scratch/out
-err=$scratch/err
-
-# run STATUS ARGUMENTS...: runs dra and compares the exit status; the streams are kept in files.
-run() {
-    expected=$1
-    shift
-    status=0
-    "$dra" "$@" >"$out" 2>"$err" || status=$?
-    [ "$status" -eq "$expected" ] && return 0
-    echo "exit status: expected $expected, found $status"
-    cat "$err"
-    return 1
-}
-
-quiet() { # nothing in a file
-    [ ! -s "$1" ] || { cat "$1"; return 1; }
-}
-
-one_line() {
-    [ "$(wc -l <"$1")" -eq 1 ] || { cat "$1"; return 1; }
-}
-
-# answers ARGUMENTS...: status 0, an answer on stdout, nothing on stderr.
-answers() { run 0 "$@" && [ -s "$out" ] && quiet "$err"; }
-
-# misused TEXT ARGUMENTS...: status 2, the text as the only line on stderr, nothing on stdout.
-misused() {
-    text=$1
-    shift
-    run 2 "$@" && quiet "$out" && one_line "$err" || return 1
-    [ "$(cat "$err")" = "$text" ] && return 0
-    echo "expected: $text"
-    echo "found:    $(cat "$err")"
-    return 1
-}
-
-says() { # says TEXT ARGUMENTS...: an answer with the text in it
-    text=$1
-    shift
-    answers "$@" && { grep -q -e "$text" "$out" || { cat "$out"; return 1; }; }
-}
+. "$(dirname "$0")/process.sh"
 
 shows_overview_when_bare() { run 2 && quiet "$out" && grep -q '^usage: dra VERB' "$err"; }
 

@@ -69,7 +69,7 @@ typedef struct fixture {
     dra_model     *model;
 } fixture;
 
-/* settings: "key=value" ... NULL, over a preset that is made small. */
+/* settings: "key=value" ... NULL, over a preset that is made small; "watch=BITS" as well. */
 static inline void open_fixture(fixture *f, const char *preset, const char *const *settings,
                                 const char *path)
 {
@@ -90,7 +90,10 @@ static inline void open_fixture(fixture *f, const char *preset, const char *cons
     for (; settings && *settings; settings++) {
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
-        expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
+        if (strcmp(key, "watch") == 0)
+            c.watch = (uint32_t)strtoul(equals + 1, NULL, 10);
+        else
+            expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
     }
     expect_ok(dra_model_create(&c, &f->model, &err), &err);
 }

@@ -26,20 +26,30 @@ static void expect_ok(dra_status st, const dra_error *err)
     if (st != DRA_OK) fail_msg("%s", err->text);
 }
 
-static void open_subject(subject *s, const char *preset, int64_t context, uint64_t seed)
+static void open_with(subject *s, dra_tokenizer *t, const char *preset, int64_t context,
+                      uint64_t seed)
 {
     dra_model_config c;
     dra_error        err = {0};
+    s->tokenizer = t;
     expect_ok(dra_preset_config(preset, &c, &err), &err);
     c.dim = 24, c.heads = 2, c.depth = 2, c.context = context;
+    c.vocab = dra_tokenizer_size(t);
     expect_ok(dra_model_create(&c, &s->model, &err), &err);
     expect_ok(dra_weights_draw(s->model, seed, &s->weights, &err), &err);
     /* A larger embedding makes likely tokens likelier, so that rounding does not decide. */
     const int i = dra_specs_find(dra_model_params(s->model), "embedding");
     dra_real *e = dra_weights_edit(s->weights, i);
-    for (int64_t k = 0; k < V * c.dim; k++) e[k] *= 20;
-    expect_ok(dra_tokenizer_bytes(&s->tokenizer, &err), &err);
+    for (int64_t k = 0; k < c.vocab * c.dim; k++) e[k] *= 20;
     expect_ok(dra_device_create_cpu(NULL, &s->device, &err), &err);
+}
+
+static void open_subject(subject *s, const char *preset, int64_t context, uint64_t seed)
+{
+    dra_tokenizer *bytes;
+    dra_error      err = {0};
+    expect_ok(dra_tokenizer_bytes(&bytes, &err), &err);
+    open_with(s, bytes, preset, context, seed);
 }
 
 static void close_subject(subject *s)
@@ -259,6 +269,59 @@ static void stops(const subject *s, const char *name)
 }
 
 static void stop_strings_are_taken_back(void **unused) { for_presets(stops); }
+
+/* A stop string that begins inside a token: the row reads the tokens of the part before it. */
+static void tokens_are_cut(void **unused)
+{
+    subject        s;
+    dra_tokenizer *bpe;
+    dra_error      err = {0};
+    dra_generated  whole, part;
+    page           p = {0};
+    char           text[4096];
+    size_t         n = 0, cuts = 0, ends[WRITTEN];
+    expect_ok(dra_tokenizer_open("tests/data/bpe", &bpe, &err), &err);
+    open_with(&s, bpe, "dra-gru-tiny", 64, 3);
+    dra_generator *a = open_generator(&s, 1, 4);
+    feed(a, 0, 9, 2);
+    run(a, WRITTEN, NULL, &p, &whole);
+    for (size_t i = 0; i < whole.n; i++) {
+        size_t      bytes;
+        const char *piece = dra_tokenizer_piece(bpe, whole.ids[i], &bytes);
+        assert_true(n + bytes < sizeof text);
+        memcpy(text + n, piece, bytes);
+        ends[i] = n += bytes;
+    }
+    text[n] = 0;
+    for (size_t i = 0; i + 1 < whole.n; i++) { /* from the last byte of a token to the next's end */
+        char         stop[256] = {0};
+        size_t       kept = 0;
+        dra_ids      rest = {0};
+        const size_t from = ends[i] - 1, length = ends[i + 1] - from;
+        if (length >= sizeof stop || memchr(text + from, 0, length)) continue;
+        memcpy(stop, text + from, length);
+        const size_t at = (size_t)(strstr(text, stop) - text);
+        while (ends[kept] <= at) kept++;
+        const size_t   start = kept ? ends[kept - 1] : 0;
+        dra_generator *b = open_generator(&s, 1, 4), *c = open_generator(&s, 1, 4);
+        feed(b, 0, 9, 2);
+        run(b, WRITTEN, stop, &p, &part);
+        expect_ok(dra_encode_plain(bpe, text + start, at - start, &rest, &err), &err);
+        assert_int_equal(part.finish, DRA_FINISH_STOP);
+        assert_int_equal(part.n, kept + rest.n);
+        feed(c, 0, 9, 2);
+        expect_ok(dra_generator_read(c, 0, kept, whole.ids, &err), &err);
+        expect_ok(dra_generator_read(c, 0, rest.n, rest.data, &err), &err);
+        expect_logits("cut", b, c);
+        cuts += rest.n > 0;
+        dra_ids_free(&rest);
+        dra_generator_destroy(b);
+        dra_generator_destroy(c);
+    }
+    assert_true(cuts > 3);
+    dra_generator_destroy(a);
+    close_subject(&s);
+}
 
 /* Matrices stored in bf16: as if they had been rounded to it. */
 static void shortened(const subject *s, const char *name)
@@ -489,6 +552,7 @@ int main(void)
         cmocka_unit_test(rows_equal_single_runs),
         cmocka_unit_test(files_go_on),
         cmocka_unit_test(stop_strings_are_taken_back),
+        cmocka_unit_test(tokens_are_cut),
         cmocka_unit_test(matrices_in_bf16),
         cmocka_unit_test(learned_positions_end),
         cmocka_unit_test(nothing_to_go_on_from),

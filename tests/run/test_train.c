@@ -44,6 +44,11 @@ static const struct row {
      {"mixer.slots=4"},
      {.carry = true, .chunk = 5, .recompute = true},
      {6}},
+    {"added",
+     "dra-slots-tiny",
+     {"mixer.slots=4", "watch=8"},
+     {.add = {[DRA_WATCH_SIZE] = 0.5}, .carry = true, .guard = true, .accumulate = 2},
+     {5}},
     {"stages", "dra-delta-tiny", {0}, {.stages = 3, .stage = {{4, 0}, {8, 4}, {16, 8}}}, {4, 6, 9}},
 };
 
@@ -162,6 +167,25 @@ static void leaves_a_model_and_a_log(void **state)
     expect_ok(dra_folder_load(in_scratch("leaves/best"), &model, &weights, &err), &err);
     dra_weights_destroy(weights);
     dra_model_destroy(model);
+    close_fixture(&f);
+}
+
+/* Add-ons have an effect, and are logged by name. */
+static void logs_what_is_added(void **state)
+{
+    const dra_train_config plain = {.steps = 8, .batch = 4, .lr = 0.01, .log_every = 1};
+    dra_train_config       added = plain;
+    fixture                f;
+    added.add[DRA_WATCH_SIZE] = 10;
+    open_fixture(&f, "dra-slots-tiny", (const char *const[]){"mixer.slots=4", "watch=8", NULL},
+                 put_text("text", story, 9));
+    const watcher v = run_until(&f, in_scratch("plain"), &plain, 0);
+    const watcher w = run_until(&f, in_scratch("added"), &added, 0);
+    assert_int_equal(count_lines(in_scratch("plain"), "\"size\":"), 0);
+    assert_int_equal(count_lines(in_scratch("added"), "\"size\":"), 8);
+    if (!(w.last.watch[DRA_WATCH_SIZE] < 0.9 * v.last.watch[DRA_WATCH_SIZE]))
+        fail_msg("size is %g, without %g", w.last.watch[DRA_WATCH_SIZE],
+                 v.last.watch[DRA_WATCH_SIZE]);
     close_fixture(&f);
 }
 
@@ -314,6 +338,7 @@ int main(void)
         cmocka_unit_test(accumulating_and_chunks_change_nothing),
         cmocka_unit_test(leaves_a_model_and_a_log),
         cmocka_unit_test(cuts_the_log_back),
+        cmocka_unit_test(logs_what_is_added),
         cmocka_unit_test(three_steps_not_finite_stop_it),
         cmocka_unit_test(refuses_another_run),
         cmocka_unit_test(refuses_a_folder_with_a_model),
@@ -321,7 +346,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights),
     };
     static char names[COUNT(rows)][80];
-    size_t      n = 10;
+    size_t      n = 11;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
         tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,

@@ -1,7 +1,8 @@
-/* Without memory: every allocation of making, opening, saving, encoding and decoding fails once;
- * each time there is one clear error and nothing leaks. */
+/* Without memory: every allocation of making, opening, saving, encoding, decoding and training fails
+ * once; each time there is one clear error and nothing leaks. */
 #include <jansson.h>
 
+#include "dra/data.h"
 #include "file/folder.h"
 #include "small.h"
 
@@ -80,6 +81,23 @@ static dra_status decode(dra_error *err)
     return status;
 }
 
+static dra_status train(dra_error *err)
+{
+    static const char          text[] = "ab<|>ab e\xcc\x81 ab e\xcc\x81";
+    static const char *const   special[] = {"<|>"};
+    const char                *path = put_file("text", text, sizeof text - 1);
+    const dra_tokenizer_config c = {.n = 1,
+                                    .paths = &path,
+                                    .size = 300,
+                                    .n_special = 1,
+                                    .special = special,
+                                    .nfc = true,
+                                    .threads = 1};
+    dra_tokenizer             *made = t;
+    const dra_status           status = dra_tokenizer_train(&c, NULL, NULL, &made, err);
+    return close_at_once(status, made);
+}
+
 static void fails_each_allocation(dra_status (*function)(dra_error *))
 {
     long n = 0;
@@ -102,6 +120,7 @@ static void opening(void **state) { fails_each_allocation(open_json); }
 static void saving(void **state) { fails_each_allocation(save); }
 static void encoding(void **state) { fails_each_allocation(encode); }
 static void decoding(void **state) { fails_each_allocation(decode); }
+static void training(void **state) { fails_each_allocation(train); }
 
 static int set_up(void **state)
 {
@@ -123,7 +142,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(making),   cmocka_unit_test(opening),  cmocka_unit_test(saving),
-        cmocka_unit_test(encoding), cmocka_unit_test(decoding),
+        cmocka_unit_test(encoding), cmocka_unit_test(decoding), cmocka_unit_test(training),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0 || set_up(NULL) != 0) return 1;

@@ -1,0 +1,220 @@
+/* dra convert: a model from one format to another, and surgery on the way. */
+#include "model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    const char *from, *to, *memory;
+    cli_list    set;
+    int64_t     vocab, seed, threads;
+    int         as, dtype;
+    bool        dry_run, check, json;
+};
+
+enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP };
+
+static const struct args defaults = {0};
+
+static const char *const formats[] = {"dra", "hf", "gpt2", "rwkv", "rwkv.cpp", NULL};
+static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
+
+static const cli_option options[] = {
+    {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
+     "folder of a model, of dra or Hugging Face, or a file of rwkv.cpp", "PATH",
+     .flags = CLI_REQUIRED},
+    {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not be there yet",
+     "PATH", .flags = CLI_REQUIRED},
+    {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
+     "format to write; hf: that of Hugging Face for this kind of model", .choices = formats},
+    {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
+     "blend a second memory into every layer, for training to take over", "KIND"},
+    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "changes the new config: mixer.b.slots=4",
+     "KEY=VALUE"},
+    {"resize-vocab", CLI_INT, offsetof(struct args, vocab), 0, 1 << 20,
+     "number of tokens; new ones are drawn; 0: as it is", "N"},
+    {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "of matrices; vectors stay f32",
+     .choices = dtypes},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of what is drawn"},
+    {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
+     "print the table of tensors, write nothing"},
+    {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
+     "compare the logits of both on some tokens"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
+     "threads of the check; 0: one per processor"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+/* ---- what it shall be ------------------------------------------------------------------------ */
+
+static dra_format_kind format_of(int as, const dra_model_config *c)
+{
+    const char *memory = c->mixer[0].a.memory;
+    switch (as) {
+    case AS_GPT2: return DRA_FORMAT_GPT2;
+    case AS_RWKV:
+    case AS_CPP: return DRA_FORMAT_RWKV;
+    case AS_HF: return memory && strcmp(memory, "wkv") == 0 ? DRA_FORMAT_RWKV : DRA_FORMAT_GPT2;
+    default: return DRA_FORMAT_DRA;
+    }
+}
+
+static dra_status target(const struct args *a, dra_model_config *c, dra_error *err)
+{
+    dra_status st = dra_folder_config(a->from, c, err);
+    if (st == DRA_OK && a->memory) st = dra_model_config_graft(c, a->memory, err);
+    if (st == DRA_OK) st = cli_settings(&a->set, c, err);
+    if (a->vocab) c->vocab = a->vocab;
+    c->format = format_of(a->as, c);
+    return st;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+typedef struct table {
+    bool    json;
+    int64_t rows, drawn;
+} table;
+
+static void print_row(void *user, const dra_convert_row *r)
+{
+    table *t = user;
+    char   shape[80], from[80];
+    t->drawn += !r->from;
+    dra_shape_text(&r->shape, shape, sizeof shape);
+    dra_shape_text(&r->from_shape, from, sizeof from);
+    if (t->json) {
+        printf("%s{\"to\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\"", t->rows ? ", " : "",
+               r->to, shape, r->dtype);
+        if (r->from) printf(", \"from\": \"%s\", \"from_dtype\": \"%s\"", r->from, r->from_dtype);
+        putchar('}');
+    } else {
+        printf("%-44s %-14s %-5s <- %s %s %s\n", r->to, shape, r->dtype,
+               r->from ? r->from : "drawn", r->from ? from : "", r->from ? r->from_dtype : "");
+    }
+    t->rows++;
+}
+
+/* ---- the check ------------------------------------------------------------------------------- */
+
+enum { CHECKED = 32 };
+
+/* Logits (n, V) of one model for the first n of some tokens; to be freed. */
+static dra_status logits_of(const char *path, int64_t threads, int64_t n, const int32_t *ids,
+                            int64_t *V, dra_real **out, dra_error *err)
+{
+    const cli_source source = {.model = path, .threads = threads};
+    cli_model        m = {0};
+    dra_reader      *r = NULL;
+    dra_states      *s = NULL;
+    dra_status       st = cli_model_open(&source, &m, err);
+    const dra_view   view = {.model = m.model, .logits = true};
+    if (st == DRA_OK) {
+        const dra_module module = dra_view_module(&view);
+        st = dra_reader_create(m.device, &module, &r, err);
+    }
+    if (st == DRA_OK) st = dra_weights_bind(m.weights, r, err);
+    if (st == DRA_OK) st = dra_states_create(dra_model_state(m.model), 1, &s, err);
+    const dra_named in = {"ids", ids, (size_t)n * sizeof *ids};
+    if (st == DRA_OK) st = dra_reader_read(r, s, n, NULL, 1, &in, err);
+    if (st == DRA_OK) {
+        *V = dra_model_config_of(m.model)->vocab;
+        *out = malloc((size_t)(n * *V) * sizeof **out);
+        if (!*out) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        if (*out) memcpy(*out, dra_reader_result(r, "logits"), (size_t)(n * *V) * sizeof **out);
+    }
+    dra_states_destroy(s);
+    dra_reader_destroy(r);
+    cli_model_close(&m);
+    return st;
+}
+
+/* The largest difference of what both have, relative to the largest logit. */
+static double compare(int64_t n, const dra_real *a, int64_t A, const dra_real *b, int64_t B)
+{
+    double worst = 0, most = 0;
+    for (int64_t t = 0; t < n; t++)
+        for (int64_t v = 0; v < A && v < B; v++) {
+            const double d = fabs((double)a[t * A + v] - (double)b[t * B + v]);
+            if (!(d <= worst)) worst = d; /* NaN stays */
+            if (fabs((double)a[t * A + v]) > most) most = fabs((double)a[t * A + v]);
+        }
+    return most > 0 ? worst / most : worst;
+}
+
+/* Half precision rounds every weight to 11 or 8 bits. */
+static double allowed(const struct args *a)
+{
+    static const double most[] = {5e-5, 2e-2, 1e-1};
+    return most[a->dtype];
+}
+
+static dra_status check(const struct args *a, double *difference, dra_error *err)
+{
+    dra_model_config c;
+    dra_real        *x = NULL, *y = NULL;
+    int64_t          A = 0, B = 0;
+    int32_t          ids[CHECKED];
+    dra_status       st = dra_folder_config(a->from, &c, err);
+    const int64_t    V = a->vocab && a->vocab < c.vocab ? a->vocab : c.vocab;
+    const int64_t    n = c.positions == DRA_POSITIONS_LEARNED && c.context < CHECKED ? c.context
+                                                                                     : CHECKED;
+    for (int i = 0; i < CHECKED && st == DRA_OK; i++) ids[i] = (int32_t)((i * 7919 + 13) % V);
+    if (st == DRA_OK) st = logits_of(a->from, a->threads, n, ids, &A, &x, err);
+    if (st == DRA_OK) st = logits_of(a->to, a->threads, n, ids, &B, &y, err);
+    if (st == DRA_OK) {
+        *difference = compare(n, x, A, y, B);
+        if (!(*difference <= allowed(a)))
+            st = cli_error(err, DRA_ERR_VALUE,
+                           "%.200s: logits differ by %.3g of the largest, expected at most %g",
+                           a->to, *difference, allowed(a));
+    }
+    free(x);
+    free(y);
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args       *a = args;
+    static const dra_dtype   dtype[] = {DRA_F32, DRA_F16, DRA_BF16};
+    dra_error                err = {0};
+    dra_model_config         c;
+    double                   difference = 0;
+    table                    t = {.json = a->json};
+    const dra_convert_config how = {.from = a->from,
+                                    .to = a->to,
+                                    .config = &c,
+                                    .seed = (uint64_t)a->seed,
+                                    .cpp = a->as == AS_CPP,
+                                    .dtype = dtype[a->dtype],
+                                    .dry_run = a->dry_run,
+                                    .row = print_row,
+                                    .user = &t};
+    if (a->dry_run && a->check)
+        return cli_misused("convert", "--check needs what --dry-run does not write");
+    dra_status st = target(a, &c, &err);
+    if (a->json) printf("{\"tensors\": [");
+    if (st == DRA_OK) st = dra_convert(&how, &err);
+    if (st == DRA_OK && a->check) st = check(a, &difference, &err);
+    if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
+    if (a->json && a->check) printf(", \"difference\": %.9g", difference);
+    if (a->json) puts("}");
+    if (st != DRA_OK) return cli_fail(&err);
+    if (!a->json)
+        fprintf(stderr, "%s: %lld tensors, %lld of them drawn%s\n", a->to, (long long)t.rows,
+                (long long)t.drawn, a->dry_run ? "; nothing written" : "");
+    if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", difference);
+    return CLI_OK;
+}
+
+const cli_verb cmd_convert = {
+    .name = "convert",
+    .summary = "turn a model into another format, or give it a second memory",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

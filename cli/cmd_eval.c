@@ -1,0 +1,235 @@
+/* dra eval: how well a model predicts a text of any length. */
+#include "model.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct args {
+    cli_source  from;
+    cli_list    data;
+    const char *text_key, *separator;
+    int64_t     context, chunk;
+    bool        json;
+};
+
+static const struct args defaults = {.chunk = 256};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
+     "text, .jsonl, a folder, or .safetensors with ids", "FILE", .flags = CLI_REQUIRED},
+    CLI_TOKENIZER_OPTION(struct args),
+    {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
+     "start anew every so many tokens; 0: only with a document, or where learned positions end"},
+    {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
+    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
+     "KEY"},
+    {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
+     "a line between two documents of a text", "LINE"},
+    CLI_DTYPE_OPTION(struct args),
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+typedef struct work {
+    const struct args *a;
+    cli_model          m;
+    dra_corpus        *corpus;
+    dra_feed          *feed;
+    dra_view           view;
+    dra_reader        *reader;
+    dra_states        *states;
+    int64_t            B, T, chunk;          /* of a batch; read `chunk` columns at a time */
+    int32_t           *ids, *targets, *mark; /* (B, T) */
+    int32_t           *part[3];              /* (B, chunk) of each of them */
+    double             loss, seconds;        /* sum */
+    int64_t            count;                /* of targets */
+} work;
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool all_tokens(const cli_list *files) /* no text among them */
+{
+    static const char end[] = ".safetensors";
+    for (size_t i = 0; i < files->count; i++) {
+        const size_t n = strlen(files->text[i]);
+        if (n < sizeof end || strcmp(files->text[i] + n - sizeof end + 1, end) != 0) return false;
+    }
+    return true;
+}
+
+static dra_status open_corpus(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    const int64_t      V = dra_model_config_of(w->m.model)->vocab;
+    dra_status st = all_tokens(&a->data) ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
+    if (st != DRA_OK) return st;
+    const dra_corpus_config c = {.n = (int)a->data.count,
+                                 .paths = a->data.text,
+                                 .tokenizer = w->m.tokenizer,
+                                 .text_key = a->text_key,
+                                 .separator = a->separator};
+    st = dra_corpus_open(&c, NULL, NULL, &w->corpus, err);
+    if (st == DRA_OK && dra_corpus_largest(w->corpus) >= V)
+        st = cli_error(err, DRA_ERR_INDEX, "%.200s: token %d, the model has 0 to %lld",
+                       a->data.text[0], dra_corpus_largest(w->corpus), (long long)V - 1);
+    return st;
+}
+
+/* Windows of a length, several at a time, each read from its start; or, in one row, a document
+ * after the other, each from its start to its end. */
+static dra_status open_feed(work *w, dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(w->m.model);
+    const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
+    const int64_t           context = w->a->context ? w->a->context : learned ? c->context : 0;
+    if (learned && context > c->context)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--context %lld: the model has no more than %lld positions",
+                         (long long)context, (long long)c->context);
+    w->chunk = context && context < w->a->chunk ? context : w->a->chunk;
+    w->T = context ? context : w->chunk;
+    w->B = context && context < 1024 ? 1 + 1024 / context : 1;
+    if (w->B > 16) w->B = 16;
+    const dra_feed_config f = {
+        .corpus = w->corpus, .B = w->B, .T = w->T, .carry = !context, .once = true};
+    return dra_feed_create(&f, &w->feed, err);
+}
+
+static dra_status open_reader(work *w, dra_error *err)
+{
+    w->view = (dra_view){.model = w->m.model, .losses = true};
+    const dra_module module = dra_view_module(&w->view);
+    dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
+    if (st == DRA_OK) st = dra_states_create(module.state, w->B, &w->states, err);
+    int32_t **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
+    for (size_t i = 0; i < COUNT(all) && st == DRA_OK; i++) {
+        *all[i] = calloc((size_t)(w->B * w->T), sizeof **all[i]);
+        if (!*all[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    }
+    return st;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+typedef enum need { SKIP, PLAIN, FRESH, MARKED } need;
+
+/* What n columns ask for: nothing but pads; no marks, as pads come last and have no targets; all
+ * rows anew at the first; or marks. */
+static need look(const work *w, int64_t n)
+{
+    const int32_t *mark = w->part[2];
+    int64_t        pads = 0, first = 0, later = 0;
+    for (int64_t i = 0; i < w->B * n; i++) {
+        pads += (mark[i] & DRA_MARK_PAD) != 0;
+        *(i % n ? &later : &first) += (mark[i] & DRA_MARK_RESET) != 0;
+    }
+    if (pads == w->B * n) return SKIP;
+    if (later || (first && first < w->B)) return MARKED;
+    return first ? FRESH : PLAIN;
+}
+
+static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
+{
+    const int32_t *whole[] = {w->ids, w->targets, w->mark};
+    const size_t   bytes = (size_t)(w->B * n) * sizeof(int32_t);
+    for (int k = 0; k < 3; k++)
+        for (int64_t b = 0; b < w->B; b++)
+            memcpy(w->part[k] + b * n, whole[k] + b * w->T + from, (size_t)n * sizeof(int32_t));
+    const need      what = look(w, n);
+    const dra_named in[] = {{"ids", w->part[0], bytes}, {"targets", w->part[1], bytes}};
+    if (what == SKIP) return DRA_OK;
+    dra_status st = what == FRESH ? dra_states_reset(w->states, -1, err) : DRA_OK;
+    if (st == DRA_OK)
+        st = dra_reader_read(w->reader, w->states, n, what == MARKED ? w->part[2] : NULL, 2, in,
+                             err);
+    if (st != DRA_OK) return st;
+    const dra_real *losses = dra_reader_result(w->reader, "losses");
+    for (int64_t i = 0; i < w->B * n; i++) {
+        if (w->part[1][i] < 0) continue;
+        w->loss += (double)losses[i];
+        w->count++;
+    }
+    return DRA_OK;
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static dra_status read_all(work *w, dra_error *err)
+{
+    const double start = now();
+    dra_status   st = DRA_OK;
+    for (int64_t step = 0; step < dra_feed_steps(w->feed) && st == DRA_OK; step++) {
+        dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
+        for (int64_t from = 0; from < w->T && st == DRA_OK; from += w->chunk) {
+            const int64_t left = w->T - from;
+            st = read_part(w, from, left < w->chunk ? left : w->chunk, err);
+        }
+    }
+    w->seconds = now() - start;
+    if (st == DRA_OK && w->count == 0)
+        st = cli_error(err, DRA_ERR_VALUE, "%.200s: no document has two tokens",
+                       w->a->data.text[0]);
+    return st;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+static void print(const work *w)
+{
+    const double  loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
+    const int64_t bytes = dra_corpus_bytes(w->corpus);
+    const double  per_byte = (double)dra_corpus_tokens(w->corpus) / (double)bytes;
+    char          bits[32] = "null";
+    if (bytes > 0) snprintf(bits, sizeof bits, "%.9g", loss / log(2) * per_byte);
+    if (w->a->json)
+        printf("{\"tokens\": %lld, \"loss\": %.9g, \"perplexity\": %.9g, \"bits_per_byte\": %s, "
+               "\"tokens_per_second\": %.6g}\n",
+               (long long)w->count, loss, exp(loss), bits, rate);
+    else
+        printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
+               "bits per byte      %s\ntokens per second  %.4g\n",
+               (long long)w->count, loss, exp(loss), bytes > 0 ? bits : "-", rate);
+}
+
+static int run(const void *args)
+{
+    work      w = {.a = args};
+    dra_error err = {0};
+    const int status = cli_source_check("eval", &w.a->from);
+    if (status != CLI_OK) return status;
+    dra_status st = cli_model_open(&w.a->from, &w.m, &err);
+    if (st == DRA_OK) st = open_corpus(&w, &err);
+    if (st == DRA_OK) st = open_feed(&w, &err);
+    if (st == DRA_OK) st = open_reader(&w, &err);
+    if (st == DRA_OK) st = read_all(&w, &err);
+    if (st == DRA_OK) print(&w);
+    free(w.ids);
+    free(w.targets);
+    free(w.mark);
+    for (int k = 0; k < 3; k++) free(w.part[k]);
+    dra_reader_destroy(w.reader);
+    dra_states_destroy(w.states);
+    dra_feed_destroy(w.feed);
+    dra_corpus_close(w.corpus);
+    cli_model_close(&w.m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_eval = {
+    .name = "eval",
+    .summary = "measure how well a model predicts a text",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

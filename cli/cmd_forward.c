@@ -1,0 +1,305 @@
+/* dra forward: what a model makes of tokens, as tensors in a file. */
+#include "inputs.h"
+#include "value.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    cli_source  from;
+    const char *tokens, *inputs, *chunks, *state_in, *state_out, *out, *outputs;
+    int64_t     keep;
+};
+
+static const struct args defaults = {.outputs = "logits"};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
+     "LIST|@FILE"},
+    {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
+     "or from safetensors: ids (T) or (B, T), and mask, 0: a pad", "FILE"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
+     .flags = CLI_REQUIRED},
+    {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
+     "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
+    {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
+     "of logits, hidden, streams and state", "LIST"},
+    {"keep", CLI_INT, offsetof(struct args, keep), 0, INT32_MAX,
+     "logits of so many last tokens only; 0: of all"},
+    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
+     "FILE"},
+    {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
+     "FILE"},
+    CLI_DTYPE_OPTION(struct args),
+    CLI_THREADS_OPTION(struct args),
+};
+
+typedef struct work {
+    const struct args *a;
+    cli_model          m;
+    bool               logits, hidden, streams, state; /* what is asked for */
+    cli_inputs         in;
+    int                chunks;
+    int64_t           *chunk;
+    int64_t            V, C, keep; /* logits of the last `keep` tokens go out */
+    dra_view           view;
+    dra_reader        *reader;
+    dra_context        context;
+    dra_real          *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
+    dra_real          *out_streams;             /* (L + 1, B, T, C) */
+} work;
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+static int read_outputs(work *w)
+{
+    static const char *const names[] = {"logits", "hidden", "streams", "state"};
+    bool *const              wanted[] = {&w->logits, &w->hidden, &w->streams, &w->state};
+    char                     quoted[80], word[32];
+    for (const char *at = w->a->outputs; *at;) {
+        const size_t n = strcspn(at, ",");
+        size_t       i = 0;
+        while (i < COUNT(names) && (strlen(names[i]) != n || strncmp(names[i], at, n) != 0)) i++;
+        if (i == COUNT(names)) {
+            snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
+            return cli_misused("forward",
+                               "--outputs: expected logits, hidden, streams, state, found %s",
+                               cli_quote(word, quoted, sizeof quoted));
+        }
+        *wanted[i] = true;
+        at += n + (at[n] == ',');
+    }
+    return CLI_OK;
+}
+
+static int check(work *w)
+{
+    const struct args *a = w->a;
+    const int          status = cli_source_check("forward", &a->from);
+    if (status != CLI_OK) return status;
+    if (!a->tokens == !a->inputs)
+        return cli_misused("forward", "expected --tokens or --inputs, one of them");
+    return read_outputs(w);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static dra_status open_context(work *w, dra_error *err)
+{
+    dra_context  *c = &w->context;
+    const int64_t B = w->in.B;
+    if (w->a->state_in) {
+        dra_status st = dra_context_load(w->m.model, w->m.weights, w->a->state_in, c, err);
+        if (st == DRA_OK && dra_states_batch(c->states) != B)
+            st = cli_error(err, DRA_ERR_SHAPE, "%.200s: %lld sequences, expected %lld",
+                           w->a->state_in, (long long)dra_states_batch(c->states), (long long)B);
+        return st;
+    }
+    c->logits = calloc((size_t)(B * w->V), sizeof *c->logits);
+    c->seen = calloc((size_t)(B * w->V), sizeof *c->seen);
+    if (!c->logits || !c->seen) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    return dra_states_create(dra_model_state(w->m.model), B, &c->states, err);
+}
+
+static dra_status check_positions(const work *w, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < w->in.B && st == DRA_OK; b++)
+        st = cli_positions_check(w->m.model, dra_states_tokens(w->context.states, b), w->in.T, err);
+    return st;
+}
+
+static dra_status open_all(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    dra_status         st = cli_model_open(&a->from, &w->m, err);
+    if (st != DRA_OK) return st;
+    w->V = dra_model_config_of(w->m.model)->vocab;
+    w->C = dra_model_config_of(w->m.model)->dim;
+    st = cli_inputs_read(a->tokens, a->inputs, w->V, &w->in, err);
+    if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
+    if (st == DRA_OK) st = open_context(w, err);
+    if (st == DRA_OK) st = check_positions(w, err);
+    if (st != DRA_OK) return st;
+    w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
+    /* A row that ends with pads goes on from the logits of an earlier token, so all are made. */
+    w->view = (dra_view){.model = w->m.model,
+                         .logits = w->logits || a->state_out,
+                         .keep = w->in.mark ? 0 : w->keep,
+                         .hidden = w->hidden,
+                         .streams = w->streams};
+    if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+    const dra_module module = dra_view_module(&w->view);
+    st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
+    w->out_logits = calloc((size_t)(w->in.B * w->keep * w->V) + 1, sizeof *w->out_logits);
+    const int64_t L = dra_model_config_of(w->m.model)->depth;
+    const size_t  streams = w->streams ? (size_t)((L + 1) * w->in.B * w->in.T * w->C) : 0;
+    w->out_streams = calloc(streams + 1, sizeof *w->out_streams);
+    w->out_hidden = calloc((size_t)(w->in.B * w->in.T * w->C) + 1, sizeof *w->out_hidden);
+    if (st == DRA_OK && (!w->out_logits || !w->out_hidden || !w->out_streams))
+        st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    return st;
+}
+
+/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. */
+static void keep_logits(work *w, int64_t b, int64_t from, int64_t n, int64_t made,
+                        const dra_real *x)
+{
+    const int64_t T = w->in.T, first = T - w->keep;
+    const size_t  row = (size_t)w->V * sizeof *x;
+    for (int64_t t = from + n - made; t < from + n; t++, x += w->V) {
+        const int64_t i = b * T + t;
+        if (w->in.mark && w->in.mark[i]) continue;
+        if (t >= first) memcpy(w->out_logits + (b * w->keep + t - first) * w->V, x, row);
+        memcpy(w->context.logits + b * w->V, x, row);
+    }
+}
+
+static void keep_streams(work *w, int64_t from, int64_t n)
+{
+    const int64_t B = w->in.B, T = w->in.T, L = dra_model_config_of(w->m.model)->depth;
+    char          name[32];
+    for (int64_t l = 0; l <= L && w->streams; l++) {
+        snprintf(name, sizeof name, "stream.%lld", (long long)l);
+        const dra_real *x = dra_reader_result(w->reader, name);
+        for (int64_t b = 0; b < B && x; b++)
+            memcpy(w->out_streams + ((l * B + b) * T + from) * w->C, x + b * n * w->C,
+                   (size_t)(n * w->C) * sizeof *x);
+    }
+}
+
+static void keep_results(work *w, int64_t from, int64_t n)
+{
+    const int64_t   B = w->in.B, T = w->in.T;
+    const int64_t   made = w->view.keep > 0 && w->view.keep < n ? w->view.keep : n;
+    const dra_real *logits = dra_reader_result(w->reader, "logits");
+    const dra_real *hidden = dra_reader_result(w->reader, "hidden");
+    for (int64_t b = 0; b < B; b++) {
+        if (logits) keep_logits(w, b, from, n, made, logits + b * made * w->V);
+        if (hidden)
+            memcpy(w->out_hidden + (b * T + from) * w->C, hidden + b * n * w->C,
+                   (size_t)(n * w->C) * sizeof *hidden);
+        for (int64_t t = from; t < from + n; t++)
+            if (!w->in.mark || !w->in.mark[b * T + t])
+                w->context.seen[b * w->V + w->in.ids[b * T + t]] = true;
+    }
+}
+
+/* Columns from..from+n-1 of (B, T), dense. */
+static void slice(const work *w, const int32_t *x, int64_t from, int64_t n, int32_t *to)
+{
+    for (int64_t b = 0; b < w->in.B; b++)
+        memcpy(to + b * n, x + b * w->in.T + from, (size_t)n * sizeof *to);
+}
+
+static dra_status read_all(work *w, dra_error *err)
+{
+    const size_t size = (size_t)(w->in.B * w->in.T);
+    int32_t     *ids = calloc(size, sizeof *ids), *mark = calloc(size, sizeof *mark);
+    dra_status   st = ids && mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    int64_t      from = 0;
+    for (int i = 0; i < w->chunks && st == DRA_OK; i++) {
+        const int64_t   n = w->chunk[i];
+        const dra_named in = {"ids", ids, (size_t)(w->in.B * n) * sizeof *ids};
+        slice(w, w->in.ids, from, n, ids);
+        if (w->in.mark) slice(w, w->in.mark, from, n, mark);
+        st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL, 1, &in,
+                             err);
+        if (st == DRA_OK) keep_results(w, from, n);
+        if (st == DRA_OK) keep_streams(w, from, n);
+        from += n;
+    }
+    free(ids);
+    free(mark);
+    return st;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* A state of all rows: (B, ...), items (B, n, ...), n the most that any row has. */
+static dra_status copy_state(const work *w, int i, dra_tensor_item *item, dra_error *err)
+{
+    const dra_states *s = w->context.states;
+    const dra_spec   *p = dra_specs_at(dra_model_state(w->m.model), i);
+    const size_t      one = (size_t)dra_shape_count(&p->shape);
+    size_t            most = p->items ? 0 : one;
+    dra_shape         shape = {1, {w->in.B}};
+    char             *name = malloc(strlen(p->name) + 8);
+    for (int64_t b = 0; b < w->in.B; b++)
+        if (dra_states_size(s, i, b) > most) most = dra_states_size(s, i, b);
+    if (p->items) shape.dim[shape.rank++] = one ? (int64_t)(most / one) : 0;
+    for (int32_t k = 0; k < p->shape.rank && shape.rank < DRA_MAX_RANK; k++)
+        shape.dim[shape.rank++] = p->shape.dim[k];
+    dra_real *data = calloc((size_t)w->in.B * most + 1, sizeof *data);
+    if (name) snprintf(name, strlen(p->name) + 8, "state.%s", p->name);
+    *item = (dra_tensor_item){name, DRA_REAL, shape, data};
+    if (!name || !data) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < w->in.B && st == DRA_OK; b++)
+        st = dra_states_read(s, i, b, data + (size_t)b * most, dra_states_size(s, i, b), err);
+    return st;
+}
+
+static dra_tensor_item result(const work *w, const char *name, int64_t n, int64_t width,
+                              const dra_real *data)
+{
+    const dra_shape shape = w->in.batched ? DRA_SHAPE(w->in.B, n, width) : DRA_SHAPE(n, width);
+    return (dra_tensor_item){name, DRA_REAL, shape, data};
+}
+
+static dra_status write_all(const work *w, dra_error *err)
+{
+    const int        states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
+    dra_tensor_item *items = calloc((size_t)states + 3, sizeof *items);
+    size_t           n = (size_t)states;
+    dra_status       st = items ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[i], err);
+    if (st == DRA_OK && w->logits) items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
+    if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
+    if (st == DRA_OK && w->streams) {
+        const int64_t   B = w->in.B, T = w->in.T, L = dra_model_config_of(w->m.model)->depth;
+        const dra_shape shape = w->in.batched ? DRA_SHAPE(L + 1, B, T, w->C)
+                                              : DRA_SHAPE(L + 1, T, w->C);
+        items[n++] = (dra_tensor_item){"streams", DRA_REAL, shape, w->out_streams};
+    }
+    if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
+    for (int i = 0; items && i < states; i++) {
+        free((void *)items[i].name);
+        free((void *)items[i].data);
+    }
+    free(items);
+    if (st != DRA_OK || !w->a->state_out) return st;
+    return dra_context_save(w->m.model, w->m.weights, &w->context, w->a->state_out, err);
+}
+
+static int run(const void *args)
+{
+    work      w = {.a = args};
+    dra_error err = {0};
+    const int status = check(&w);
+    if (status != CLI_OK) return status;
+    dra_status st = open_all(&w, &err);
+    if (st == DRA_OK) st = read_all(&w, &err);
+    if (st == DRA_OK) st = write_all(&w, &err);
+    free(w.out_logits);
+    free(w.out_hidden);
+    free(w.out_streams);
+    free(w.chunk);
+    dra_context_free(&w.context);
+    dra_reader_destroy(w.reader);
+    cli_inputs_free(&w.in);
+    cli_model_close(&w.m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_forward = {
+    .name = "forward",
+    .summary = "run a model over tokens and write what comes out",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

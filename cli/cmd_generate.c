@@ -1,0 +1,346 @@
+/* dra generate: go on with a text. */
+#include "model.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct args {
+    cli_source  from;
+    cli_list    prompt, stop;
+    const char *prompt_file, *prompt_tokens, *state_in, *state_out;
+    int64_t     tokens, count, top_k, seed;
+    double      temperature, top_p, min_p, penalty;
+    int         sampler;
+    bool        ignore_end, echo, json;
+};
+
+static const struct args defaults = {
+    .tokens = 128, .count = 1, .temperature = 1, .top_p = 1, .penalty = 1};
+
+static const char *const samplers[] = {"hf", "x", NULL};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to go on with", "TEXT"},
+    {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
+     "FILE"},
+    {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
+     "the same as ids; then a model needs no tokenizer, and ids are printed", "LIST|@FILE"},
+    CLI_TOKENIZER_OPTION(struct args),
+    {"tokens", CLI_INT, offsetof(struct args, tokens), 0, INT32_MAX,
+     "to write at most; 0: until something else ends it"},
+    {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
+     "samples of each prompt, with seeds one apart"},
+    {"temperature", CLI_REAL, offsetof(struct args, temperature), 0, 1000,
+     "of the draw; 0: always the most likely token"},
+    {"top-k", CLI_INT, offsetof(struct args, top_k), 0, INT32_MAX,
+     "draw from the k most likely; 0: all"},
+    {"top-p", CLI_REAL, offsetof(struct args, top_p), 0, 1,
+     "draw from the most likely that sum up to p; 0 or 1: all"},
+    {"min-p", CLI_REAL, offsetof(struct args, min_p), 0, 1,
+     "draw from those so many times as likely as the most likely"},
+    {"repetition-penalty", CLI_REAL, offsetof(struct args, penalty), 0.01, 100,
+     "makes tokens that were read before less likely"},
+    {"sampler", CLI_CHOICE, offsetof(struct args, sampler), 0, 0,
+     "temperature before the filters, as Hugging Face, or behind them, as x-transformers",
+     .choices = samplers},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "same seed, same text"},
+    {"stop", CLI_LIST, offsetof(struct args, stop), 0, 0, "text that ends it and is not written",
+     "TEXT"},
+    {"ignore-end", CLI_FLAG, offsetof(struct args, ignore_end), 0, 0,
+     "do not end at the end of a text"},
+    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
+     "FILE"},
+    {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
+     "FILE"},
+    {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print prompts before what follows"},
+    CLI_DTYPE_OPTION(struct args),
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+typedef struct page { /* the text of a row, if it is not printed as it comes */
+    char  *text;
+    size_t n, room;
+} page;
+
+typedef struct work {
+    const struct args *a;
+    cli_model          m;
+    dra_ids           *prompt; /* one for each */
+    size_t             prompts;
+    int64_t            rows;
+    dra_generator     *generator;
+    page              *pages;
+    dra_generated     *out;
+    double             reading, writing; /* seconds */
+} work;
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* The first Ctrl-C ends the text, a second one the program. */
+static void catch_interrupts(void)
+{
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static bool streams(const work *w) { return w->rows == 1 && !w->a->json; }
+
+/* ---- prompts --------------------------------------------------------------------------------- */
+
+static int check(const struct args *a)
+{
+    const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
+    int       status = cli_source_check("generate", &a->from);
+    if (status != CLI_OK) return status;
+    if (n > 1)
+        return cli_misused("generate",
+                           "expected one of --prompt, --prompt-file and --prompt-tokens");
+    if (n == 0 && !a->state_in)
+        return cli_misused("generate", "nothing to go on from: expected --prompt or --state-in");
+    for (size_t i = 0; i < a->stop.count; i++)
+        if (!a->stop.text[i][0]) return cli_misused("generate", "--stop: expected a text");
+    return CLI_OK;
+}
+
+/* An empty text starts where texts do: behind the end of another, if there is such a token. */
+static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
+                         dra_error *err)
+{
+    const int32_t end = dra_tokenizer_end(w->m.tokenizer);
+    char          number[16];
+    if (bytes > 0 || w->a->state_in) return dra_encode(w->m.tokenizer, text, bytes, out, err);
+    if (end < 0)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "the prompt is empty, and the tokenizer has no end of text to start from");
+    snprintf(number, sizeof number, "%d", end);
+    return cli_ids_read("end of text", number, out, err);
+}
+
+static dra_status read_prompts(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    char              *text = NULL;
+    size_t             bytes = 0;
+    dra_status         st = DRA_OK;
+    w->prompts = a->prompt.count ? a->prompt.count : 1;
+    w->prompt = calloc(w->prompts, sizeof *w->prompt);
+    if (!w->prompt) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < a->prompt.count && st == DRA_OK; i++)
+        st = encode(w, a->prompt.text[i], strlen(a->prompt.text[i]), &w->prompt[i], err);
+    if (st == DRA_OK && a->prompt_tokens)
+        st = cli_ids_read("--prompt-tokens", a->prompt_tokens, &w->prompt[0], err);
+    if (st == DRA_OK && a->prompt_file)
+        st = dra_file_read(a->prompt_file, (size_t)1 << 32, &text, &bytes, err);
+    if (st == DRA_OK && a->prompt_file) st = encode(w, text, bytes, &w->prompt[0], err);
+    free(text);
+    return st;
+}
+
+/* ---- reading and writing --------------------------------------------------------------------- */
+
+static dra_status open_all(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    dra_status         st = cli_model_open(&a->from, &w->m, err);
+    if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
+    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer && a->prompt_tokens)
+        st = DRA_OK; /* ids in, ids out */
+    if (st == DRA_OK) st = read_prompts(w, err);
+    if (st != DRA_OK) return st;
+    w->rows = (int64_t)w->prompts * a->count;
+    w->pages = calloc((size_t)w->rows, sizeof *w->pages);
+    w->out = calloc((size_t)w->rows, sizeof *w->out);
+    if (!w->pages || !w->out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    const dra_generator_config c = {.model = w->m.model,
+                                    .weights = w->m.weights,
+                                    .device = w->m.device,
+                                    .tokenizer = w->m.tokenizer,
+                                    .sampler = {.repetition_penalty = a->penalty,
+                                                .temperature = a->temperature,
+                                                .top_k = a->top_k,
+                                                .top_p = a->top_p,
+                                                .min_p = a->min_p,
+                                                .filter_first = a->sampler == 1,
+                                                .seed = (uint64_t)a->seed},
+                                    .rows = w->rows};
+    return dra_generator_create(&c, &w->generator, err);
+}
+
+/* A prompt is read once, for the first of its samples. */
+static dra_status feed_prompts(work *w, dra_error *err)
+{
+    const int64_t count = w->a->count;
+    const double  start = now();
+    dra_status st = w->a->state_in ? dra_generator_load(w->generator, w->a->state_in, err) : DRA_OK;
+    for (int64_t row = 0; row < w->rows && st == DRA_OK; row++) {
+        const dra_ids *p = &w->prompt[row / count];
+        const int64_t  first = row - row % count;
+        if (row > first && p->n)
+            st = dra_generator_copy(w->generator, row, first, err);
+        else
+            st = dra_generator_read(w->generator, row, p->n, p->data, err);
+    }
+    w->reading = now() - start;
+    return st;
+}
+
+static bool put(void *user, int64_t row, const char *text, size_t bytes)
+{
+    const work *w = user;
+    page       *p = &w->pages[row];
+    if (streams(w)) {
+        fwrite(text, 1, bytes, stdout);
+        if (bytes) fflush(stdout);
+        return !interrupted && !ferror(stdout);
+    }
+    if (p->n + bytes > p->room) {
+        const size_t room = 2 * (p->n + bytes);
+        char        *more = realloc(p->text, room);
+        if (!more) return false;
+        p->text = more;
+        p->room = room;
+    }
+    if (bytes) memcpy(p->text + p->n, text, bytes);
+    p->n += bytes;
+    return !interrupted;
+}
+
+static dra_status echo(const work *w, int64_t row, FILE *out, dra_error *err)
+{
+    const dra_ids *p = &w->prompt[row / w->a->count];
+    size_t         bytes;
+    for (size_t i = 0; i < p->n && w->a->echo && w->m.tokenizer; i++) {
+        const char *piece = dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes);
+        if (!piece) return cli_error(err, DRA_ERR_INDEX, "prompt: no token %d", p->data[i]);
+        fwrite(piece, 1, bytes, out);
+    }
+    return DRA_OK;
+}
+
+static dra_status write_text(work *w, dra_error *err)
+{
+    const struct args        *a = w->a;
+    const dra_generate_config c = {.tokens = a->tokens,
+                                   .n_stop = (int)a->stop.count,
+                                   .stop = a->stop.text,
+                                   .ignore_end = a->ignore_end,
+                                   .write = put,
+                                   .user = w};
+    catch_interrupts();
+    if (streams(w)) echo(w, 0, stdout, err);
+    const double start = now();
+    dra_status   st = dra_generate(w->generator, &c, w->out, err);
+    w->writing = now() - start;
+    if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
+    return st;
+}
+
+/* ---- the answer ------------------------------------------------------------------------------ */
+
+static void print_ids(const dra_generated *g, const char *between)
+{
+    for (size_t i = 0; i < g->n; i++) printf("%s%d", i ? between : "", g->ids[i]);
+}
+
+static void print_sample(const work *w, int64_t row)
+{
+    const page *p = &w->pages[row];
+    if (w->m.tokenizer) {
+        fputs("\"text\": \"", stdout);
+        cli_json_part(p->text ? p->text : "", p->n, stdout);
+        fputs("\", ", stdout);
+    }
+    fputs("\"tokens\": [", stdout);
+    print_ids(&w->out[row], ", ");
+    printf("], \"finish\": \"%s\"", dra_finish_name(w->out[row].finish));
+}
+
+static void print_json(const work *w)
+{
+    int64_t read = 0, written = 0;
+    for (size_t i = 0; i < w->prompts; i++) read += (int64_t)w->prompt[i].n;
+    for (int64_t b = 0; b < w->rows; b++) written += (int64_t)w->out[b].n;
+    putchar('{');
+    print_sample(w, 0);
+    for (int64_t b = 0; b < w->rows && w->rows > 1; b++) {
+        fputs(b ? ",\n  {" : ", \"samples\": [\n  {", stdout);
+        print_sample(w, b);
+        putchar('}');
+    }
+    printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %.6g, "
+           "\"tokens_per_second\": %.6g}\n",
+           w->rows > 1 ? "]" : "", (long long)read, (double)read / w->reading,
+           (double)written / w->writing);
+}
+
+static dra_status print(const work *w, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (w->a->json) {
+        print_json(w);
+        return st;
+    }
+    for (int64_t b = 0; b < w->rows && st == DRA_OK; b++) {
+        if (b) puts("---");
+        if (!streams(w)) st = echo(w, b, stdout, err);
+        if (!w->m.tokenizer) print_ids(&w->out[b], " ");
+        if (w->pages[b].n) fwrite(w->pages[b].text, 1, w->pages[b].n, stdout);
+        putchar('\n');
+    }
+    for (int64_t b = 0; b < w->rows; b++)
+        if (w->out[b].finish == DRA_FINISH_CONTEXT) {
+            fprintf(stderr,
+                    "dra generate: ended where the model has no further position, at %lld\n",
+                    (long long)dra_model_config_of(w->m.model)->context);
+            break;
+        }
+    return st;
+}
+
+static int run(const void *args)
+{
+    work      w = {.a = args};
+    dra_error err = {0};
+    const int status = check(w.a);
+    if (status != CLI_OK) return status;
+    dra_status st = open_all(&w, &err);
+    if (st == DRA_OK) st = feed_prompts(&w, &err);
+    if (st == DRA_OK) st = write_text(&w, &err);
+    if (st == DRA_OK) st = print(&w, &err);
+    for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
+    for (int64_t b = 0; w.pages && b < w.rows; b++) free(w.pages[b].text);
+    free(w.prompt);
+    free(w.pages);
+    free(w.out);
+    dra_generator_destroy(w.generator);
+    cli_model_close(&w.m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_generate = {
+    .name = "generate",
+    .summary = "go on with a text, or from a saved state",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

@@ -1,0 +1,131 @@
+/* dra grad: the loss of a model on tokens and the gradient of every parameter, as tensors. */
+#include "inputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    cli_source  from;
+    const char *tokens, *inputs, *chunks, *out;
+    bool        json;
+};
+
+static const struct args defaults = {0};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0,
+     "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE"},
+    {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
+     "or from safetensors: ids (T) or (B, T), and targets (-1: does not count), mask (0: a pad)",
+     "FILE"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
+     "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED},
+    {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
+     "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+/* Each token is the target of the one before, where both count. */
+static dra_status make_targets(cli_inputs *in, dra_error *err)
+{
+    if (in->targets) return DRA_OK;
+    in->targets = calloc((size_t)(in->B * in->T), sizeof *in->targets);
+    if (!in->targets) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int64_t b = 0; b < in->B; b++) {
+        int64_t before = -1; /* the last token that counts */
+        for (int64_t i = b * in->T; i < (b + 1) * in->T; i++) {
+            in->targets[i] = -1;
+            if (in->mark && in->mark[i]) continue;
+            if (before >= 0) in->targets[before] = in->ids[i];
+            before = i;
+        }
+    }
+    return DRA_OK;
+}
+
+static dra_status check_targets(const cli_inputs *in, int64_t V, dra_error *err)
+{
+    for (int64_t i = 0; i < in->B * in->T; i++)
+        if (in->targets[i] < -1 || in->targets[i] >= V)
+            return cli_error(err, DRA_ERR_INDEX, "targets: number %lld is %d, expected -1 to %lld",
+                             (long long)i, in->targets[i], (long long)V - 1);
+    return DRA_OK;
+}
+
+static dra_status write_all(const cli_model *m, const dra_learner *l, double loss, const char *path,
+                            dra_error *err)
+{
+    const int             n = dra_specs_count(dra_model_params(m->model));
+    const dra_real        number = (dra_real)loss;
+    const dra_tensor_item beside = {"loss", DRA_REAL, (dra_shape){0}, &number};
+    const dra_real      **values = calloc((size_t)n + 1, sizeof *values);
+    if (!values) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < n; i++) values[i] = dra_learner_gradient(l, i);
+    const dra_status st = dra_weights_save_like(m->model, values, 1, &beside, path, err);
+    free(values);
+    return st;
+}
+
+static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in,
+                        dra_lesson_result *result, dra_error *err)
+{
+    const int64_t            V = dra_model_config_of(m->model)->vocab;
+    const dra_learner_config config = {.model = m->model, .device = m->device};
+    dra_learner             *l = NULL;
+    int64_t                 *chunk = NULL;
+    int                      chunks = 0;
+    dra_status               st = cli_inputs_read(a->tokens, a->inputs, V, in, err);
+    if (st == DRA_OK) st = cli_positions_check(m->model, 0, in->T, err);
+    if (st == DRA_OK) st = make_targets(in, err);
+    if (st == DRA_OK) st = check_targets(in, V, err);
+    if (st == DRA_OK) st = cli_chunks_read(a->chunks, in->T, &chunks, &chunk, err);
+    if (st == DRA_OK) st = dra_learner_create(&config, &l, err);
+    if (st == DRA_OK) st = dra_learner_bind(l, m->weights, err);
+    if (st == DRA_OK) {
+        const dra_lesson lesson = {.B = in->B,
+                                   .T = in->T,
+                                   .ids = in->ids,
+                                   .targets = in->targets,
+                                   .mark = in->mark,
+                                   .chunks = a->chunks ? chunks : 0,
+                                   .chunk = chunk};
+        st = dra_learner_run(l, &lesson, result, err);
+    }
+    if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
+    dra_learner_destroy(l);
+    free(chunk);
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    cli_model          m = {0};
+    cli_inputs         in = {0};
+    dra_lesson_result  result = {0};
+    dra_error          err = {0};
+    const int          status = cli_source_check("grad", &a->from);
+    if (status != CLI_OK) return status;
+    if (!a->tokens == !a->inputs)
+        return cli_misused("grad", "expected --tokens or --inputs, one of them");
+    dra_status st = cli_model_open(&a->from, &m, &err);
+    if (st == DRA_OK) st = learn(a, &m, &in, &result, &err);
+    if (st == DRA_OK)
+        printf(a->json ? "{\"loss\": %.9g, \"targets\": %lld}\n" : "loss %.9g of %lld targets\n",
+               result.loss, (long long)result.count);
+    cli_inputs_free(&in);
+    cli_model_close(&m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_grad = {
+    .name = "grad",
+    .summary = "write the loss on tokens and the gradient of every parameter",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

@@ -1,0 +1,194 @@
+/* dra info: what a model is made of, how much it remembers, and for how long. */
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    cli_source from;
+    bool       json;
+};
+
+static const struct args defaults = {0};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+enum { PARTS = 5 };
+static const char *const part_names[PARTS] = {"embedding", "positions", "mixers", "ff", "head"};
+
+typedef struct sizes {
+    int64_t parameters, part[PARTS], other; /* numbers */
+    size_t  fixed, per_token;               /* bytes of the state of a sequence */
+    size_t  windows;                        /* of what keeps its last items only, when full */
+} sizes;
+
+static int part_of(const char *name)
+{
+    if (strstr(name, ".mixer.")) return 2;
+    if (strstr(name, ".ff.")) return 3;
+    for (int i = 0; i < PARTS; i++)
+        if (strcmp(name, part_names[i]) == 0) return i;
+    return -1;
+}
+
+static sizes measure(const dra_model *m)
+{
+    const dra_specs *params = dra_model_params(m), *state = dra_model_state(m);
+    sizes            s = {.parameters = dra_model_param_count(m)};
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        const int       part = part_of(p->name);
+        *(part < 0 ? &s.other : &s.part[part]) += dra_shape_count(&p->shape);
+    }
+    for (int i = 0; i < dra_specs_count(state); i++) {
+        const dra_spec *p = dra_specs_at(state, i);
+        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+        if (!p->items)
+            s.fixed += bytes;
+        else if (p->limit)
+            s.windows += (size_t)p->limit * bytes;
+        else
+            s.per_token += bytes;
+    }
+    return s;
+}
+
+/* ---- decays ---------------------------------------------------------------------------------- */
+
+typedef struct decays {
+    dra_gamma_row *rows;
+    size_t         n;
+} decays;
+
+/* Adds those of a layer. */
+static dra_status add_layer(const cli_model *m, int64_t layer, decays *d, dra_error *err)
+{
+    const dra_mixer  *mixer = dra_model_mixer(m->model, layer);
+    const dra_module *module = dra_mixer_module(mixer);
+    const int         n = dra_specs_count(module->params);
+    const dra_real  **params = calloc((size_t)n + 1, sizeof *params);
+    size_t            count = 0;
+    char              name[256];
+    if (!params) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int i = 0; i < n; i++) {
+        snprintf(name, sizeof name, "layers.%lld.mixer.%s", (long long)layer,
+                 dra_specs_at(module->params, i)->name);
+        params[i] = dra_weights_at(m->weights, dra_specs_find(dra_model_params(m->model), name));
+    }
+    dra_status st = dra_mixer_gammas(dra_mixer_config_of(mixer), params, 0, NULL, &count, err);
+    if (st == DRA_OK && count > 0) {
+        dra_gamma_row *rows = realloc(d->rows, (d->n + count) * sizeof *rows);
+        if (!rows) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        if (rows) d->rows = rows;
+        if (rows)
+            st = dra_mixer_gammas(dra_mixer_config_of(mixer), params, count, rows + d->n, &count,
+                                  err);
+        if (rows) d->n += count;
+    }
+    free(params);
+    return st;
+}
+
+static dra_status find_decays(const cli_model *m, decays *d, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t l = 0; l < dra_model_config_of(m->model)->depth && st == DRA_OK; l++)
+        st = add_layer(m, l, d, err);
+    return st;
+}
+
+/* ---- printing -------------------------------------------------------------------------------- */
+
+static void write_place(const char *name, int64_t i)
+{
+    if (i < 0)
+        printf("\"%s\": null, ", name);
+    else
+        printf("\"%s\": %lld, ", name, (long long)i);
+}
+
+static void write_json(const cli_model *m, const sizes *s, const decays *d)
+{
+    printf("{\"parameters\": %lld, \"bytes\": %lld, \"parts\": {", (long long)s->parameters,
+           (long long)s->parameters * (long long)sizeof(dra_real));
+    for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
+    printf("\"other\": %lld},\n \"fingerprint\": \"%016llx\",\n", (long long)s->other,
+           (unsigned long long)dra_model_fingerprint(m->model));
+    printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu},\n",
+           s->fixed, s->windows, s->per_token);
+    fputs(" \"gammas\": [", stdout);
+    for (size_t i = 0; i < d->n; i++) {
+        const dra_gamma_row *r = &d->rows[i];
+        printf("%s\n  {\"layer\": %d, \"memory\": \"%s\", \"param\": \"%s\", ", i ? "," : "",
+               r->layer, r->memory, r->param);
+        write_place("head", r->head);
+        write_place("unit", r->unit);
+        write_place("channel", r->channel);
+        printf("\"gamma\": %.9g, \"half_life\": %.9g, \"by_data\": %s}", r->gamma, r->half_life,
+               r->by_data ? "true" : "false");
+    }
+    puts("]}");
+}
+
+static void write_row(const char *name, int64_t n, int64_t all)
+{
+    if (n)
+        printf("  %-12s  %12lld  %5.1f %%\n", name, (long long)n, 100.0 * (double)n / (double)all);
+}
+
+static void write_text(const cli_model *m, const sizes *s, const decays *d)
+{
+    const dra_model_config *c = dra_model_config_of(m->model);
+    printf("model         vocab %lld, dim %lld, depth %lld, heads %lld, context %lld\n",
+           (long long)c->vocab, (long long)c->dim, (long long)c->depth, (long long)c->heads,
+           (long long)c->context);
+    printf("parameters    %lld, %.4g MB\n", (long long)s->parameters,
+           (double)s->parameters * sizeof(dra_real) / 1e6);
+    for (int i = 0; i < PARTS; i++) write_row(part_names[i], s->part[i], s->parameters);
+    write_row("other", s->other, s->parameters);
+    printf("state         %zu bytes a sequence", s->fixed);
+    if (s->windows) printf(", %zu more when its windows are full", s->windows);
+    if (s->per_token) printf(", and %zu for each token", s->per_token);
+    putchar('\n');
+    const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
+    char        *text = n ? malloc(n + 1) : NULL;
+    if (!text) return;
+    dra_gammas_text(d->rows, d->n, text, n + 1);
+    printf("decays\n%s", text);
+    free(text);
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    cli_model          m = {0};
+    decays             d = {0};
+    dra_error          err = {0};
+    const int          status = cli_source_check("info", &a->from);
+    if (status != CLI_OK) return status;
+    dra_status st = cli_model_open(&a->from, &m, &err);
+    if (st == DRA_OK) st = find_decays(&m, &d, &err);
+    if (st == DRA_OK) {
+        const sizes s = measure(m.model);
+        (a->json ? write_json : write_text)(&m, &s, &d);
+    }
+    free(d.rows);
+    cli_model_close(&m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_info = {
+    .name = "info",
+    .summary = "show parameters, bytes of state and half-lives of a model",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

@@ -1,0 +1,89 @@
+/* dra init: a model folder with fresh weights. */
+#include "model.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    cli_source  from;
+    const char *out;
+    int64_t     seed;
+    bool        force;
+};
+
+static const struct args defaults = {0};
+
+static const cli_option options[] = {
+    CLI_CONFIG_OPTIONS(struct args),
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "folder to write; made if it is not there",
+     "DIR", .flags = CLI_REQUIRED},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights"},
+    {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
+     "tokenizer.json, or a folder with one, to put beside the model", "PATH"},
+    CLI_THREADS_OPTION(struct args),
+    {"force", CLI_FLAG, offsetof(struct args, force), 0, 0, "replace a model that is there"},
+};
+
+/* Nothing of a model that is there is replaced by chance. */
+static dra_status check_free(const char *folder, bool force, dra_error *err)
+{
+    static const char *const names[] = {"config.json", "model.safetensors",
+                                        "model.safetensors.index.json"};
+    char                     path[4096];
+    for (size_t i = 0; i < COUNT(names); i++) {
+        if (!cli_path(folder, names[i], path, sizeof path))
+            return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
+        if (!force && access(path, F_OK) == 0)
+            return cli_error(err, DRA_ERR_FILE, "%.400s is there already; --force replaces it",
+                             path);
+    }
+    return DRA_OK;
+}
+
+/* Everything that can be refused is, before the first file is written. */
+static dra_status make(const struct args *a, cli_model *m, dra_model_config *config, dra_error *err)
+{
+    dra_status st = cli_source_config(&a->from, config, err);
+    if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
+    if (st == DRA_OK && a->from.tokenizer) st = cli_model_tokenizer(&a->from, m, err);
+    if (st == DRA_OK) st = check_free(a->out, a->force, err);
+    return st == DRA_OK ? dra_weights_draw(m->model, (uint64_t)a->seed, &m->weights, err) : st;
+}
+
+static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,
+                       dra_error *err)
+{
+    char       path[4096];
+    dra_status st = dra_folder_save_config(a->out, config, err);
+    cli_path(a->out, "tokenizer.json", path, sizeof path);
+    if (st == DRA_OK && m->tokenizer && !dra_tokenizer_is_bytes(m->tokenizer))
+        st = dra_tokenizer_save(m->tokenizer, path, err);
+    cli_path(a->out, "model.safetensors", path, sizeof path);
+    return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    cli_model          m = {0};
+    dra_model_config   config;
+    dra_error          err = {0};
+    const int          status = cli_config_check("init", &a->from);
+    if (status != CLI_OK) return status;
+    dra_status st = make(a, &m, &config, &err);
+    if (st == DRA_OK) st = save(a, &m, &config, &err);
+    if (st == DRA_OK)
+        printf("%s: %lld parameters\n", a->out, (long long)dra_model_param_count(m.model));
+    cli_model_close(&m);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+const cli_verb cmd_init = {
+    .name = "init",
+    .summary = "make a model folder with fresh weights",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

@@ -1,0 +1,193 @@
+/* dra tokenizer train: a tokenizer.json learned from texts. */
+#include "options.h"
+#include "term.h"
+
+#include "dra/data.h"
+#include "dra/file.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char end_of_text[] = "<|endoftext|>";
+
+struct args {
+    int         action;
+    cli_list    data, special;
+    const char *out, *text_key, *separator;
+    int64_t     vocab, min_count, threads;
+    bool        end, nfc, json;
+};
+
+static const struct args defaults = {.min_count = 2, .end = true};
+
+static const char *const actions[] = {"train", NULL};
+
+static const cli_option options[] = {
+    {"action", CLI_CHOICE, offsetof(struct args, action), 0, 0, "learn merges from texts",
+     .choices = actions, .flags = CLI_POSITIONAL | CLI_REQUIRED},
+    {"data", CLI_LIST, offsetof(struct args, data), 0, 0, "text, .jsonl or a folder of them",
+     "FILE", .flags = CLI_REQUIRED},
+    {"vocab", CLI_INT, offsetof(struct args, vocab), 256, 1 << 22,
+     "tokens in all: bytes, special tokens, merges", .flags = CLI_REQUIRED},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
+     "where it goes: NAME.json, or a folder, as its tokenizer.json", "PATH", .flags = CLI_REQUIRED},
+    {"special", CLI_LIST, offsetof(struct args, special), 0, 0, "a further special token", "TEXT"},
+    {"end", CLI_FLAG, offsetof(struct args, end), 0, 0,
+     "have <|endoftext|> as the first special token"},
+    {"min-count", CLI_INT, offsetof(struct args, min_count), 1, 1e15,
+     "do not merge pairs that are seen less often"},
+    {"nfc", CLI_FLAG, offsetof(struct args, nfc), 0, 0,
+     "put text into Unicode's normalisation form C"},
+    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
+     "KEY"},
+    {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
+     "a line between two documents of a text", "LINE"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "0: one per processor"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+};
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+typedef struct watch {
+    bool   terminal; /* one line that changes; else a line now and then */
+    bool   merging;
+    double began, told; /* seconds: of this part, of the last line */
+} watch;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show(void *user, bool merging, int64_t done, int64_t total)
+{
+    watch       *w = user;
+    const double time = now(), wait = w->terminal ? 0.2 : 10;
+    if (merging != w->merging) w->merging = merging, w->began = time;
+    if (time - w->told < wait || done <= 0) return;
+    w->told = time;
+    const double left = (time - w->began) * (double)(total - done) / (double)done;
+    if (w->terminal) fputs("\r\033[K", stderr);
+    if (merging)
+        fprintf(stderr, "%lld of %lld tokens", (long long)done, (long long)total);
+    else
+        fprintf(stderr, "%.0f of %.0f MB read", 1e-6 * (double)done, 1e-6 * (double)total);
+    fprintf(stderr, "  %.0f s left%s", left, w->terminal ? "" : "\n");
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+enum { PATH_ROOM = 4096 };
+
+/* The path of the file, once it is clear that it can be written: now, not after hours. */
+static int find_place(const char *out, char path[PATH_ROOM])
+{
+    dra_file_writer *w = NULL;
+    dra_error        err = {0};
+    const size_t     n = strlen(out);
+    const bool       is_file = n > 5 && strcmp(out + n - 5, ".json") == 0;
+    if (snprintf(path, PATH_ROOM, is_file ? "%s" : "%s/tokenizer.json", out) >= PATH_ROOM)
+        errno = ENAMETOOLONG;
+    else if (is_file || mkdir(out, 0777) == 0 || errno == EEXIST)
+        errno = 0;
+    if (errno) {
+        fprintf(stderr, "dra: %s: cannot make it: %s\n", out, strerror(errno));
+        return CLI_FAILED;
+    }
+    if (dra_file_writer_begin(path, &w, &err) != DRA_OK) return cli_fail(&err);
+    dra_file_writer_abort(w);
+    return CLI_OK;
+}
+
+/* A signal that comes while the file is written waits until it is there. */
+static dra_status save(const dra_tokenizer *t, const char *path, dra_error *err)
+{
+    sigset_t signals, before;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, &signals, &before);
+    const dra_status st = dra_tokenizer_save(t, path, err);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    return st;
+}
+
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+static void report(const struct args *a, const dra_tokenizer_config *c, const dra_tokenizer *t,
+                   const char *path, double seconds)
+{
+    const int size = dra_tokenizer_size(t), merges = size - 256 - c->n_special;
+    if (a->json) {
+        fputs("{\"path\": ", stdout);
+        cli_json_text(path, stdout);
+        printf(", \"tokens\": %d, \"special\": %d, \"merges\": %d, \"seconds\": %.3f}\n", size,
+               c->n_special, merges, seconds);
+        return;
+    }
+    printf("%s: %d tokens: %d special, 256 bytes, %d merges\n", path, size, c->n_special, merges);
+    if (size < c->size)
+        printf("fewer than %d: no pair is left that is seen %lld times\n", c->size,
+               (long long)c->min_count);
+}
+
+static int train(const struct args *a, const char **special, const char *path)
+{
+    size_t         n = 0;
+    dra_tokenizer *t = NULL;
+    dra_error      err = {0};
+    const double   start = now();
+    watch          w = {.terminal = isatty(STDERR_FILENO), .began = start, .told = start};
+    if (a->end) special[n++] = end_of_text;
+    for (size_t i = 0; i < a->special.count; i++) special[n++] = a->special.text[i];
+    const dra_tokenizer_config c = {
+        .n = (int)a->data.count,
+        .paths = a->data.text,
+        .text_key = a->text_key,
+        .separator = a->separator,
+        .size = (int32_t)a->vocab,
+        .min_count = a->min_count,
+        .n_special = (int)n,
+        .special = special,
+        .nfc = a->nfc,
+        .threads = (int)a->threads,
+    };
+    dra_status st = dra_tokenizer_train(&c, show, &w, &t, &err);
+    if (w.terminal) fputs("\r\033[K", stderr);
+    if (st == DRA_OK) st = save(t, path, &err);
+    if (st == DRA_OK) report(a, &c, t, path, now() - start);
+    dra_tokenizer_destroy(t);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    char               path[PATH_ROOM];
+    const char       **special = calloc(a->special.count + 1, sizeof *special);
+    if (!special) {
+        fputs("dra: out of memory\n", stderr);
+        return CLI_FAILED;
+    }
+    int status = find_place(a->out, path);
+    if (status == CLI_OK) status = train(a, special, path);
+    free(special);
+    return status;
+}
+
+const cli_verb cmd_tokenizer = {
+    .name = "tokenizer",
+    .summary = "train a tokenizer on texts",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

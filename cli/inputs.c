@@ -1,0 +1,123 @@
+/* Tokens from the command line or from a file. */
+#include "inputs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void cli_inputs_free(cli_inputs *in)
+{
+    free(in->ids);
+    free(in->mark);
+    free(in->targets);
+    *in = (cli_inputs){0};
+}
+
+static dra_status check_ids(const cli_inputs *in, int64_t V, dra_error *err)
+{
+    if (in->B < 1 || in->T < 1)
+        return cli_error(err, DRA_ERR_VALUE, "ids: no tokens, expected 1 or more");
+    for (int64_t i = 0; i < in->B * in->T; i++)
+        if (in->ids[i] < 0 || in->ids[i] >= V)
+            return cli_error(err, DRA_ERR_INDEX, "ids: token %lld is %d, the model has 0 to %lld",
+                             (long long)i, in->ids[i], (long long)V - 1);
+    return DRA_OK;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* All of a tensor that is shaped as `ids`, as whole numbers. */
+static dra_status read_tensor(const dra_examples *e, const char *path, const char *name,
+                              const cli_inputs *in, int32_t **out, dra_error *err)
+{
+    const int64_t            N = dra_examples_count(e), size = in->batched ? in->T : 1;
+    const dra_example_input *t = dra_examples_find(e, name);
+    if (t->shape.rank != in->batched || (in->batched && t->shape.dim[0] != size))
+        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor %s is not shaped as ids", path, name);
+    int64_t *rows = calloc((size_t)N + 1, sizeof *rows);
+    *out = calloc((size_t)(N * size) + 1, sizeof **out);
+    for (int64_t i = 0; rows && i < N; i++) rows[i] = i;
+    const dra_status st = rows && *out ? dra_examples_read(e, name, N, rows, DRA_I32, *out, err)
+                                       : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    free(rows);
+    return st;
+}
+
+static dra_status check_names(const dra_examples *e, const char *path, dra_error *err)
+{
+    const dra_example_input *t;
+    for (int i = 0; (t = dra_examples_at(e, i)) != NULL; i++)
+        if (strcmp(t->name, "ids") != 0 && strcmp(t->name, "mask") != 0 &&
+            strcmp(t->name, "targets") != 0)
+            return cli_error(err, DRA_ERR_NAME,
+                             "%.200s: tensor %.80s is no input, expected ids, mask, targets", path,
+                             t->name);
+    t = dra_examples_find(e, "ids");
+    if (!t) return cli_error(err, DRA_ERR_NAME, "%.200s: tensor ids is missing", path);
+    if (t->shape.rank > 1)
+        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor ids has %d axes, expected 1 or 2",
+                         path, t->shape.rank + 1);
+    return DRA_OK;
+}
+
+static dra_status read_file(const char *path, cli_inputs *in, dra_error *err)
+{
+    const dra_examples_config config = {.path = path, .B = 1};
+    dra_examples             *e = NULL;
+    dra_status                st = dra_examples_open(&config, &e, err);
+    if (st == DRA_OK) st = check_names(e, path, err);
+    if (st == DRA_OK) {
+        const dra_example_input *ids = dra_examples_find(e, "ids");
+        in->batched = ids->shape.rank == 1;
+        in->B = in->batched ? dra_examples_count(e) : 1;
+        in->T = in->batched ? ids->shape.dim[0] : dra_examples_count(e);
+        st = read_tensor(e, path, "ids", in, &in->ids, err);
+    }
+    if (st == DRA_OK && dra_examples_find(e, "targets"))
+        st = read_tensor(e, path, "targets", in, &in->targets, err);
+    if (st == DRA_OK && dra_examples_find(e, "mask")) {
+        st = read_tensor(e, path, "mask", in, &in->mark, err);
+        for (int64_t i = 0; st == DRA_OK && i < in->B * in->T; i++)
+            in->mark[i] = in->mark[i] ? 0 : DRA_MARK_PAD;
+    }
+    dra_examples_close(e);
+    return st;
+}
+
+dra_status cli_inputs_read(const char *tokens, const char *path, int64_t V, cli_inputs *out,
+                           dra_error *err)
+{
+    dra_ids    ids = {0};
+    dra_status st = path ? read_file(path, out, err) : cli_ids_read("--tokens", tokens, &ids, err);
+    if (!path) {
+        out->B = 1;
+        out->T = (int64_t)ids.n;
+        out->ids = ids.data;
+    }
+    if (st == DRA_OK) st = check_ids(out, V, err);
+    if (st != DRA_OK) cli_inputs_free(out);
+    return st;
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+dra_status cli_chunks_read(const char *text, int64_t T, int *n, int64_t **chunk, dra_error *err)
+{
+    dra_ids    lengths = {0};
+    int64_t    left = T;
+    dra_status st = text ? cli_ids_read("--chunks", text, &lengths, err) : DRA_OK;
+    *n = 0;
+    *chunk = calloc(lengths.n + 1, sizeof **chunk);
+    if (!*chunk) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < lengths.n && st == DRA_OK; i++) {
+        const int64_t length = lengths.data[i];
+        if (length < 1 || length > left)
+            st = cli_error(err, DRA_ERR_VALUE,
+                           "--chunks: length %lld with %lld of %lld tokens left", (long long)length,
+                           (long long)left, (long long)T);
+        (*chunk)[(*n)++] = length;
+        left -= length;
+    }
+    if (st == DRA_OK && left > 0) (*chunk)[(*n)++] = left;
+    dra_ids_free(&lengths);
+    return st;
+}

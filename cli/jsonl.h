@@ -1,0 +1,26 @@
+/* Lines of JSON objects, as logs have them: the members of one line, nested ones passed over. */
+#ifndef DRA_CLI_JSONL_H
+#define DRA_CLI_JSONL_H
+
+#include <stddef.h>
+
+typedef enum cli_member_kind {
+    CLI_MEMBER_NUMBER,
+    CLI_MEMBER_TEXT,
+    CLI_MEMBER_OTHER
+} cli_member_kind;
+
+typedef struct cli_member {
+    const char     *key;
+    cli_member_kind kind;
+    double          number; /* null is NaN */
+    const char     *text;
+} cli_member;
+
+enum { CLI_MEMBERS = 64 };
+
+/* Takes a line apart in place: keys and texts lie in it from then on. Returns how many members are
+ * written (later ones than CLI_MEMBERS are passed over); -1: it is no JSON object. */
+int cli_line_read(char *line, cli_member members[CLI_MEMBERS]);
+
+#endif

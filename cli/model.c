@@ -1,0 +1,208 @@
+/* What verbs that work with models share. */
+#include "model.h"
+#include "value.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+const char *const cli_dtypes[] = {"f32", "bf16", NULL};
+
+enum { PATH = 4096, CONFIG_MOST = 1 << 20, LIST_MOST = 1 << 30 };
+
+int cli_misused(const char *verb, const char *format, ...)
+{
+    va_list args;
+    fprintf(stderr, "dra %s: ", verb);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return CLI_USAGE;
+}
+
+dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    err->code = code;
+    return code;
+}
+
+bool cli_path(const char *dir, const char *name, char *path, size_t size)
+{
+    const int n = snprintf(path, size, "%s/%s", dir, name);
+    return n > 0 && (size_t)n < size;
+}
+
+/* ---- where a model comes from ---------------------------------------------------------------- */
+
+static int check_one(const char *verb, const cli_source *s, const char *names)
+{
+    const int n = !!s->model + !!s->preset + !!s->config;
+    if (n == 1) return CLI_OK;
+    return cli_misused(verb, "expected one of %s, found %s", names, n ? "several" : "none");
+}
+
+int cli_source_check(const char *verb, const cli_source *s)
+{
+    return check_one(verb, s, "--model, --preset and --config");
+}
+
+int cli_config_check(const char *verb, const cli_source *s)
+{
+    return check_one(verb, s, "--preset and --config");
+}
+
+static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
+{
+    char      *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_model_config_parse(path, text, bytes, out, err);
+    free(text);
+    return st;
+}
+
+static dra_status set(dra_model_config *c, const char *setting, dra_error *err)
+{
+    char        name[128], quoted[80];
+    const char *equals = strchr(setting, '=');
+    const int   length = equals ? (int)(equals - setting) : 0;
+    if (length < 1 || (size_t)length >= sizeof name)
+        return cli_error(err, DRA_ERR_VALUE, "--set: expected KEY=VALUE, found %s",
+                         cli_quote(setting, quoted, sizeof quoted));
+    snprintf(name, sizeof name, "%.*s", length, setting);
+    return dra_model_config_set(c, name, equals + 1, err);
+}
+
+dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < settings->count && st == DRA_OK; i++)
+        st = set(config, settings->text[i], err);
+    return st;
+}
+
+dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err)
+{
+    dra_status st = s->model    ? dra_folder_config(s->model, out, err)
+                    : s->preset ? dra_preset_config(s->preset, out, err)
+                                : read_config(s->config, out, err);
+    return st == DRA_OK ? cli_settings(&s->set, out, err) : st;
+}
+
+/* ---- opening it ------------------------------------------------------------------------------ */
+
+dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
+{
+    const dra_cpu_config cpu = {.threads = (int)s->threads};
+    dra_model_config     config;
+    dra_status           st = cli_source_config(s, &config, err);
+    if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
+    if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &m->device, err);
+    if (st != DRA_OK) return st;
+    st = s->model ? dra_weights_load(m->model, s->model, &m->weights, err)
+                  : dra_weights_draw(m->model, 0, &m->weights, err);
+    return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
+}
+
+static bool has_tokenizer(const char *folder)
+{
+    static const char *const names[] = {"tokenizer.json", "vocab.json", "encoder.json"};
+    char                     path[PATH];
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (cli_path(folder, names[i], path, sizeof path) && access(path, F_OK) == 0) return true;
+    return false;
+}
+
+dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err)
+{
+    const int64_t V = dra_model_config_of(m->model)->vocab;
+    const bool    own = s->model && has_tokenizer(s->model);
+    const bool    bytes = s->tokenizer ? strcmp(s->tokenizer, "bytes") == 0 : !own && V == 256;
+    dra_status    st;
+    if (bytes)
+        st = dra_tokenizer_bytes(&m->tokenizer, err);
+    else if (s->tokenizer || own)
+        st = dra_tokenizer_open(s->tokenizer ? s->tokenizer : s->model, &m->tokenizer, err);
+    else
+        return cli_error(err, DRA_ERR_VALUE,
+                         "%.200s: no tokenizer.json, and %lld tokens are not bytes; see "
+                         "--tokenizer",
+                         s->model    ? s->model
+                         : s->preset ? s->preset
+                                     : s->config,
+                         (long long)V);
+    if (st == DRA_OK && dra_tokenizer_size(m->tokenizer) > V)
+        return cli_error(err, DRA_ERR_VALUE, "the tokenizer has %d tokens, the model %lld",
+                         dra_tokenizer_size(m->tokenizer), (long long)V);
+    return st;
+}
+
+void cli_model_close(cli_model *m)
+{
+    dra_tokenizer_destroy(m->tokenizer);
+    dra_weights_destroy(m->weights);
+    dra_model_destroy(m->model);
+    dra_device_destroy(m->device);
+    *m = (cli_model){0};
+}
+
+dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(model);
+    if (c->positions != DRA_POSITIONS_LEARNED || before + n <= c->context) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%lld tokens after %lld: the model has no more than %lld positions",
+                     (long long)n, (long long)before, (long long)c->context);
+}
+
+/* ---- lists of tokens ------------------------------------------------------------------------- */
+
+static dra_status add(dra_ids *ids, int32_t id, dra_error *err)
+{
+    if (ids->n == ids->room) {
+        const size_t room = ids->room ? 2 * ids->room : 256;
+        int32_t     *data = realloc(ids->data, room * sizeof *data);
+        if (!data) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        ids->data = data;
+        ids->room = room;
+    }
+    ids->data[ids->n++] = id;
+    return DRA_OK;
+}
+
+static dra_status parse_ids(const char *what, const char *text, const char *between, dra_ids *out,
+                            dra_error *err)
+{
+    char    word[24], quoted[80];
+    int64_t id = 0;
+    for (text += strspn(text, between); *text; text += strspn(text, between)) {
+        const size_t n = strcspn(text, between);
+        snprintf(word, sizeof word, "%.*s", (int)(n < sizeof word ? n : sizeof word - 1), text);
+        if (!cli_read_int(word, &id) || id < INT32_MIN || id > INT32_MAX)
+            return cli_error(err, DRA_ERR_VALUE, "%.200s: expected a whole number, found %s", what,
+                             cli_quote(word, quoted, sizeof quoted));
+        if (add(out, (int32_t)id, err) != DRA_OK) return err->code;
+        text += n;
+    }
+    return DRA_OK;
+}
+
+dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err)
+{
+    char  *data = NULL;
+    size_t bytes = 0;
+    if (text[0] != '@') return parse_ids(what, text, ",", out, err);
+    dra_status st = dra_file_read(text + 1, LIST_MOST, &data, &bytes, err);
+    if (st == DRA_OK && strlen(data) != bytes)
+        st = cli_error(err, DRA_ERR_FORMAT, "%.200s: expected numbers, found a zero byte",
+                       text + 1);
+    if (st == DRA_OK) st = parse_ids(text + 1, data, " \t\r\n,[]", out, err);
+    free(data);
+    return st;
+}

@@ -1,0 +1,90 @@
+/* What verbs that work with models share: where a model comes from, opening it, lists of tokens. */
+#ifndef DRA_CLI_MODEL_H
+#define DRA_CLI_MODEL_H
+
+#include "options.h"
+#include "term.h"
+
+#include "dra/dra.h"
+
+typedef struct cli_source {
+    const char *model, *preset, *config, *tokenizer;
+    cli_list    set;
+    int64_t     threads;
+    int         dtype; /* of cli_dtypes */
+} cli_source;
+
+extern const char *const cli_dtypes[];
+
+/* Rows of an option table, for a struct with a cli_source called `from`. */
+#define CLI_CONFIG_OPTIONS(type)                                                                   \
+    {                                                                                              \
+        "preset", CLI_TEXT, offsetof(type, from.preset), 0, 0, "a preset, see 'dra presets'",      \
+        "NAME"},                                                                                   \
+        {"config", CLI_TEXT, offsetof(type, from.config), 0, 0, "a config as JSON", "FILE"},       \
+    {                                                                                              \
+        "set", CLI_LIST, offsetof(type, from.set), 0, 0, "changes the config: mixer.memory=gru",   \
+            "KEY=VALUE"                                                                            \
+    }
+#define CLI_MODEL_OPTIONS(type)                                                                    \
+    {"model", CLI_TEXT, offsetof(type, from.model),                                                \
+     0,       0,        "folder of a model; else --preset or --config, with weights of seed 0",    \
+     "DIR"},                                                                                       \
+        CLI_CONFIG_OPTIONS(type)
+#define CLI_TOKENIZER_OPTION(type)                                                                 \
+    {                                                                                              \
+        "tokenizer", CLI_TEXT, offsetof(type, from.tokenizer), 0, 0,                               \
+            "tokenizer.json, a folder with one, or bytes; default: that of the "                   \
+            "model, bytes if "                                                                     \
+            "it has 256 tokens",                                                                   \
+            "PATH|bytes"                                                                           \
+    }
+#define CLI_THREADS_OPTION(type)                                                                   \
+    {                                                                                              \
+        "threads", CLI_INT, offsetof(type, from.threads), 0, 1024,                                 \
+            "threads of the device; 0: one per processor"                                          \
+    }
+
+#define CLI_DTYPE_OPTION(type)                                                                     \
+    {                                                                                              \
+        "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
+            "how matrices are stored: bf16 halves the bytes a token reads", .choices = cli_dtypes  \
+    }
+
+typedef struct cli_model {
+    dra_model     *model;
+    dra_weights   *weights;
+    dra_device    *device;
+    dra_tokenizer *tokenizer;
+} cli_model; /* starts as {0} */
+
+/* Says on stderr how a verb was misused. Returns the exit status, 2. */
+int cli_misused(const char *verb, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fills an error as the library does. Returns `code`. */
+dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* One of --model, --preset and --config, no less, no more: else misuse, as above. */
+int cli_source_check(const char *verb, const cli_source *s);
+int cli_config_check(const char *verb, const cli_source *s); /* for a verb without --model */
+
+/* Sets each KEY=VALUE of a list. */
+dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
+/* The config with everything that was set. */
+dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
+/* Model, weights and device. */
+dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err);
+/* The tokenizer of an open model. */
+dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
+void       cli_model_close(cli_model *m);
+/* Whether a model with learned positions has some for n tokens behind others. */
+dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
+
+/* Appends whole numbers from "1,2,3" or, "@FILE", from a file, where blanks and brackets are fine
+ * too. `what` begins an error. */
+dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err);
+
+/* DIR/NAME; false: too long. */
+bool cli_path(const char *dir, const char *name, char *path, size_t size);
+
+#endif

@@ -1,0 +1,30 @@
+/* A page about runs, one file of HTML that needs nothing else. A record has the same colour
+ * everywhere: its number. */
+#ifndef DRA_CLI_PAGE_H
+#define DRA_CLI_PAGE_H
+
+#include "record.h"
+#include "svg.h"
+
+typedef struct cli_page {
+    FILE             *out;
+    const char       *title;
+    size_t            n;
+    const cli_record *records;
+} cli_page;
+
+void page_write(const cli_page *p);
+
+/* Its parts; those that have nothing to show write nothing. */
+void page_head(FILE *out, const char *title); /* with the style */
+void page_script(FILE *out);                  /* numbers under the pointer; not needed */
+void page_summary(const cli_page *p);         /* a table, and what could not be read */
+void page_curves(const cli_page *p);          /* numbers of the logs over steps */
+void page_decays(const cli_page *p);          /* half-lives, and how they moved */
+void page_maps(const cli_page *p);            /* what a sample attended to and where it was kept */
+void page_samples(const cli_page *p);
+void page_probes(const cli_page *p);
+
+void page_section(FILE *out, const char *title); /* begins one; ends with </section> */
+
+#endif

@@ -1,0 +1,61 @@
+/* What is known about a run: what its log says, and what its folder holds. */
+#ifndef DRA_CLI_RECORD_H
+#define DRA_CLI_RECORD_H
+
+#include "decays.h"
+#include "jsonl.h"
+
+typedef struct cli_series { /* a number over steps, by the name the log gives it */
+    const char *name;
+    size_t      n;
+    double     *x, *y; /* y: NaN where the log says null */
+} cli_series;
+
+typedef struct cli_sample {
+    double      step;
+    const char *text;
+} cli_sample;
+
+typedef struct cli_probe { /* a row of a probe: {"probe": NAME, ..., "accuracy": X} */
+    const char *name;
+    double      value;
+    const char *value_name;
+    char        label[120]; /* all its other members */
+} cli_probe;
+
+typedef struct cli_spectrum { /* decays of a checkpoint */
+    int64_t    step;
+    cli_decays decays;
+} cli_spectrum;
+
+/* Names and texts lie in `text`, the log itself. */
+typedef struct cli_record {
+    const char *path; /* as given, borrowed; a folder or a file */
+    char        name[64];
+    bool        folder;
+    char       *text;
+    size_t      lines, broken; /* of the log */
+    size_t      n_series, n_samples, n_probes, n_spectra;
+    cli_series *series;
+    cli_sample *samples;
+    cli_probe  *probes;
+
+    dra_model     *model;                /* NULL: there is none */
+    dra_weights   *weights;              /* the newest */
+    dra_tokenizer *tokenizer;            /* NULL: not known */
+    cli_spectrum  *spectra;              /* oldest first */
+    char           note[DRA_ERROR_TEXT]; /* why something is missing; "" */
+} cli_record;                            /* starts as {0} */
+
+/* Reads a run's folder, or a file of JSON lines. What is broken in it is counted or noted; an error
+ * is only that there is nothing to read. */
+dra_status cli_record_read(const char *path, cli_record *r, dra_error *err);
+void       cli_record_free(cli_record *r);
+
+/* NULL: the log has no such numbers. */
+const cli_series *cli_record_series(const cli_record *r, const char *name);
+
+/* For cli_record_read: the model of the folder and the decays of its checkpoints. */
+dra_status cli_record_model(cli_record *r, dra_error *err);
+
+#endif

@@ -1,0 +1,153 @@
+/* What a run shows: a plan before it, a line of progress, how long it takes. */
+#include "train_watch.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- signals --------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stopping;
+
+static void on_signal(int number)
+{
+    if (stopping) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    stopping = 1;
+}
+
+void cli_watch_signals(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+}
+
+bool cli_watch_stopped(void) { return stopping != 0; }
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+/* "12.3 k", "4.5 M". */
+static const char *short_count(double x, char text[24])
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    int                      i = 0;
+    for (; x >= 1000 && i < 4; i++) x /= 1000;
+    snprintf(text, 24, i && x < 100 ? "%.1f%s" : "%.0f%s", x, units[i]);
+    return text;
+}
+
+static const char *short_bytes(size_t bytes, char text[24])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double                   x = (double)bytes;
+    int                      i = 0;
+    for (; x >= 1024 && i < 4; i++) x /= 1024;
+    snprintf(text, 24, i && x < 100 ? "%.1f %s" : "%.0f %s", x, units[i]);
+    return text;
+}
+
+/* "3:07" or "2:03:07". */
+static const char *short_time(double seconds, char text[24])
+{
+    const long s = seconds < 1e9 ? (long)(seconds + 0.5) : 1000000000;
+    if (s >= 3600)
+        snprintf(text, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, 24, "%ld:%02ld", s / 60, s % 60);
+    return text;
+}
+
+/* ---- before ---------------------------------------------------------------------------------- */
+
+static void write_stages(const dra_train_config *c, FILE *out)
+{
+    fprintf(out, "run      %lld steps of %lld x ", (long long)c->steps, (long long)c->batch);
+    for (int i = 0; i < c->stages; i++) {
+        fprintf(out, "%s%lld", i ? ", " : "", (long long)c->stage[i].context);
+        if (i) fprintf(out, " (from step %lld on)", (long long)c->stage[i].from + 1);
+    }
+}
+
+void cli_watch_plan(const dra_trainer_plan *p, FILE *out)
+{
+    char         a[24], b[24], c[24], d[24], e[24];
+    const size_t all = p->weights + p->gradients + p->moments + p->activations;
+    fprintf(out, "model    %s parameters\n", short_count((double)p->parameters, a));
+    fprintf(out, "data     %s tokens", short_count((double)p->data_tokens, a));
+    if (p->eval_tokens) fprintf(out, ", %s for evaluation", short_count((double)p->eval_tokens, a));
+    fputc('\n', out);
+    write_stages(&p->train, out);
+    fprintf(out, " tokens: %s tokens, %.3g epochs\n", short_count((double)p->run_tokens, a),
+            p->epochs);
+    fprintf(out, "memory   %s: weights %s, gradients %s, moments %s, activations %s\n",
+            short_bytes(all, a), short_bytes(p->weights, b), short_bytes(p->gradients, c),
+            short_bytes(p->moments, d), short_bytes(p->activations, e));
+    if (p->first) fprintf(out, "resume   behind step %lld\n", (long long)p->first);
+}
+
+/* ---- during ---------------------------------------------------------------------------------- */
+
+/* Seconds that are left, by the mean of the steps so far but the first, which also compiles. */
+static double seconds_left(const cli_watch *w, const dra_event *e)
+{
+    const double per_step = (e->seconds - w->began) / (double)(e->step - w->first);
+    return per_step * (double)(e->steps - e->step);
+}
+
+static void write_progress(cli_watch *w, const dra_event *e)
+{
+    char speed[24], left[24];
+    fprintf(w->out, "%sstep %lld/%lld  loss %.4f  lr %.2e  norm %.2f  %s tokens/s",
+            w->terminal ? "\r" : "", (long long)e->step, (long long)e->steps, e->loss, e->rate,
+            e->norm, short_count(e->tokens_per_second, speed));
+    if (e->step > w->first) fprintf(w->out, "  %s left", short_time(seconds_left(w, e), left));
+    if (e->skipped) fprintf(w->out, "  %lld skipped", (long long)e->skipped);
+    fputs(w->terminal ? "\033[K" : "\n", w->out);
+    w->open = w->terminal;
+    fflush(w->out);
+}
+
+void cli_watch_break(cli_watch *w)
+{
+    if (w->open) fputc('\n', w->out);
+    w->open = false;
+}
+
+static void tell_time(cli_watch *w, const dra_event *e)
+{
+    enum { STEPS = 5 };
+    char left[24];
+    if (w->told || e->step < w->first + STEPS) return;
+    cli_watch_break(w);
+    fprintf(w->out, "time     about %s\n", short_time(seconds_left(w, e), left));
+    w->told = true;
+}
+
+static void on_step(cli_watch *w, const dra_event *e)
+{
+    const bool lines = e->step % w->log_every == 0 || e->step == e->steps;
+    if (w->first == 0) w->first = e->step, w->began = e->seconds;
+    tell_time(w, e);
+    if (w->terminal || lines) write_progress(w, e);
+}
+
+bool cli_watch_event(void *watch, const dra_event *e)
+{
+    cli_watch *w = watch;
+    w->last = *e;
+    if (e->kind == DRA_EVENT_STEP) on_step(w, e);
+    if (e->kind == DRA_EVENT_EVAL) {
+        cli_watch_break(w);
+        fprintf(w->out, "step %lld  evaluation loss %.4f%s\n", (long long)e->step, e->eval_loss,
+                e->eval_loss <= e->best_loss ? ", the best so far" : "");
+    }
+    if (e->kind == DRA_EVENT_SAMPLE && w->sample) {
+        cli_watch_break(w);
+        w->sample(w->user, e);
+    }
+    return !stopping;
+}

@@ -1,0 +1,33 @@
+/* What a run shows while it trains, and the signals that stop it. */
+#ifndef DRA_CLI_TRAIN_WATCH_H
+#define DRA_CLI_TRAIN_WATCH_H
+
+#include "dra/train.h"
+
+#include <stdio.h>
+
+typedef struct cli_watch {
+    FILE     *out;
+    bool      terminal; /* one line that changes; else a line now and then */
+    int64_t   log_every;
+    dra_event last;
+    int64_t   first; /* step of the first event */
+    double    began; /* seconds of work then */
+    bool      told;  /* how long it will take */
+    bool      open;  /* a line that changes stands there */
+    /* Writes a sample; may be NULL. */
+    void (*sample)(void *user, const dra_event *e);
+    void *user;
+} cli_watch;
+
+/* SIGINT and SIGTERM end a run after the step at hand; the second one ends the process. */
+void cli_watch_signals(void);
+bool cli_watch_stopped(void);
+
+bool cli_watch_event(void *watch, const dra_event *e); /* a dra_on_event */
+void cli_watch_break(cli_watch *w);                    /* the changing line is done with */
+
+/* What is to come: parameters, tokens, epochs, memory. */
+void cli_watch_plan(const dra_trainer_plan *p, FILE *out);
+
+#endif

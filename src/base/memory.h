@@ -1,0 +1,11 @@
+/* Memory for large arrays. */
+#ifndef DRA_SRC_MEMORY_H
+#define DRA_SRC_MEMORY_H
+
+#include <stddef.h>
+
+/* On 64 bytes; large blocks start on a huge page and ask for more of them: fewer faults, fewer TLB
+ * misses. Released by free(). NULL: there is none. */
+void *dra_alloc(size_t bytes);
+
+#endif

@@ -1,0 +1,38 @@
+/* A conversion under way. */
+#ifndef DRA_SRC_MODEL_CONVERT_H
+#define DRA_SRC_MODEL_CONVERT_H
+
+#include "model/format.h"
+
+typedef struct dra_room { /* memory that grows to what is asked for */
+    void  *data;
+    size_t bytes;
+} dra_room;
+
+typedef struct dra_conversion {
+    const dra_convert_config *how;
+    dra_model_config          config; /* of what is written */
+    const dra_format         *format;
+    dra_origin               *from;
+    dra_model                *source, *target;
+    dra_stored               *list; /* tensors to write */
+    int                       n;
+    dra_room                  read, param, tensor, narrow;
+} dra_conversion;
+
+dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t);
+/* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
+const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_error *err);
+
+dra_status dra_rwkv_cpp_write(dra_conversion *c, dra_error *err);
+/* Nothing has this name yet. */
+dra_status dra_path_free(const char *path, dra_error *err);
+/* Makes the new folder beside its name, calls `fill`, and gives it its name; on failure there is
+ * nothing. */
+dra_status dra_folder_new(const char *path,
+                          dra_status (*fill)(void *user, const char *folder, dra_error *err),
+                          void *user, dra_error *err);
+/* Files beside the weights: tokenizer and settings of generating. */
+dra_status dra_folder_copy_others(const char *from, const char *to, dra_error *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* A second memory beside attention, at first without a word in it. */
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model.h"
+
+dra_status dra_model_config_graft(dra_model_config *config, const char *memory, dra_error *err)
+{
+    const dra_memory *found = dra_memory_find(memory);
+    dra_guess         guess = {.typed = memory};
+    for (size_t i = 0; dra_memory_at(i); i++) dra_guess_try(&guess, dra_memory_at(i)->name);
+    if (!found)
+        return dra_fail(err, DRA_ERR_NAME, "no memory is called %.40s%s%s%s", memory,
+                        guess.best ? "; did you mean " : "", guess.best ? guess.best : "",
+                        guess.best ? "?" : "");
+    dra_model_config_complete(config);
+    for (int i = 0; i < config->mixers; i++) {
+        dra_mixer_config *m = &config->mixer[i];
+        if (m->blend != DRA_BLEND_NONE)
+            return dra_fail(err, DRA_ERR_VALUE, "mixer %d blends two memories already", i);
+        m->blend = DRA_BLEND_INPUT;
+        m->blend_value = 1;
+        m->b = (dra_memory_config){.memory = found->name};
+    }
+    config->format = DRA_FORMAT_DRA;
+    return DRA_OK;
+}

@@ -1,0 +1,325 @@
+#!/bin/sh
+# The verbs that read models, as processes: files, exit status, what is refused and left alone.
+#   test_verbs.sh PATH_OF_DRA
+set -u
+dra=$1
+. "$(dirname "$0")/process.sh"
+docs=$(cd "$(dirname "$0")/../../docs" && pwd)
+cd "$scratch" || exit 1
+
+# A small model m, another one of the same shape n, one with learned positions p, and a text.
+small="--set dim=24 --set heads=2 --set depth=2"
+# shellcheck disable=SC2086 # a list of options
+{
+    "$dra" init --preset dra-gru-tiny $small --seed 1 --out m
+    "$dra" init --preset dra-gru-tiny $small --seed 2 --out n
+    "$dra" init --preset gpt2-tiny $small --set context=16 --out p
+} >/dev/null || exit 1
+i=0
+while [ "$i" -lt 60 ]; do
+    echo "Line $i of a story that goes on and on, with numbers: $((i * i))."
+    i=$((i + 1))
+done >story.txt
+
+same() { cmp "$1" "$2"; }
+json_tokens() { sed 's/.*"tokens": \[\([^]]*\)\].*/\1/' "$1" | head -n 1; }
+number() { sed "s/.*\"$1\": \([-0-9.e+]*\).*/\1/" "$out"; }
+
+# flip FILE BYTE NEW: a copy called `broken` with one byte changed.
+flip() { { head -c "$2" "$1"; printf '%b' "$3"; tail -c +$(($2 + 2)) "$1"; } >broken; }
+
+# ---- presets, init, info -------------------------------------------------------------------------
+
+presets_are_configs() {
+    answers presets gpt2-tiny && cp "$out" c.json && run 0 init --config c.json --out by-config &&
+        run 0 init --preset gpt2-tiny --out by-preset && same by-config/model.safetensors \
+        by-preset/model.safetensors && same by-config/config.json by-preset/config.json
+}
+
+init_keeps_what_is_there() {
+    cp m/model.safetensors before
+    failed "m/config.json is there already; --force replaces it" init --preset gpt2 --out m &&
+        same before m/model.safetensors
+}
+
+init_replaces_by_force() {
+    cp -r n copy && run 0 init --config m/config.json --seed 1 --out copy --force &&
+        same copy/model.safetensors m/model.safetensors && same copy/config.json m/config.json
+}
+
+init_refuses_before_it_writes() {
+    failed "$1" init --preset dra-gru-tiny --set "$2" --out never && [ ! -e never ]
+}
+
+info_has_all_numbers() {
+    answers info --model m --json && is_json "$out" && grep -q '"state": {"bytes": ' "$out" &&
+        [ "$(grep -c '"half_life": ' "$out")" -eq 4 ] || return 1
+    sum=$(sed -n 's/.*"parts": {\([^}]*\)}.*/\1/p' "$out" | tr ',' '\n' |
+        awk -F: '{ s += $2 } END { print s }')
+    head -n 1 "$out" | grep -q "{\"parameters\": $sum, "
+}
+
+# ---- forward, grad -------------------------------------------------------------------------------
+
+list=5,6,7,8,9,10,11,12,13,14,15
+
+# Whole, in chunks, from a file of ids, token by token through state files.
+forward_in_parts() {
+    run 0 forward --model m --tokens $list --out a --state-out sa || return 1
+    run 0 forward --model m --tokens $list --chunks 3,1,7 --out b --state-out sb || return 1
+    echo "[$list]" | tr ',' ' ' >ids.txt
+    run 0 forward --model m --tokens @ids.txt --chunks 2 --out c --state-out sc || return 1
+    same a b && same sa sb && same a c && same sa sc || return 1
+    state=
+    for id in $(echo $list | tr ',' ' '); do
+        # shellcheck disable=SC2086 # none or an option
+        run 0 forward --model m --tokens "$id" $state --out d --state-out sd || return 1
+        state="--state-in sd"
+    done
+    run 0 forward --model m --tokens $list --keep 1 --out e && same d e && same sa sd
+}
+
+threads_change_nothing() {
+    run 0 forward --model m --tokens $list --threads 1 --out a --outputs logits,hidden,state &&
+        run 0 forward --model m --tokens $list --threads 7 --out b --outputs state,hidden,logits &&
+        same a b
+}
+
+# safetensors NAME:SHAPE... : a file of bytes 1, 2, 3, ...; each tensor has 6.
+tensors() {
+    header= at=0 data=
+    for part in "$@"; do
+        header="$header,\"${part%%:*}\":{\"dtype\":\"U8\",\"shape\":[${part#*:}],"
+        header="$header\"data_offsets\":[$at,$((at + 6))]}"
+        at=$((at + 6))
+        data="$data\\1\\2\\3\\4\\5\\6"
+    done
+    header="{${header#,}}"
+    while [ $((${#header} % 8)) -ne 0 ]; do header="$header "; done
+    printf "\\$(printf '%03o' $((${#header} % 256)))\\$(printf '%03o' $((${#header} / 256)))"
+    printf '\0\0\0\0\0\0%s' "$header"
+    printf "$data"
+}
+
+forward_reads_tensors() {
+    tensors ids:6 >in && run 0 forward --model m --inputs in --out a &&
+        run 0 forward --model m --tokens 1,2,3,4,5,6 --out b && same a b || return 1
+    tensors ids:2,3 mask:2,3 >in && run 0 forward --model m --inputs in --out c || return 1
+    [ "$(wc -c <c)" -eq "$(wc -c <a)" ] && run 0 grad --model m --inputs in --out g
+}
+
+refuses_inputs() {
+    tensors ids:6 x:6 >in && failed "in: tensor x is no input, expected ids, mask, targets" \
+        forward --model m --inputs in --out never && tensors mask:6 >in &&
+        failed "in: tensor ids is missing" forward --model m --inputs in --out never &&
+        tensors ids:2,3 mask:6 >in && failed in forward --model m --inputs in --out never &&
+        [ ! -e never ]
+}
+
+# The same loss in chunks, to the digits that rounding leaves.
+grad_in_parts() {
+    answers grad --model m --tokens $list --out a --json && is_json "$out" || return 1
+    loss=$(number loss)
+    answers grad --model m --tokens $list --chunks 3,1,7 --out b --json || return 1
+    awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10 && a > 4) }'
+}
+
+# ---- eval ----------------------------------------------------------------------------------------
+
+# A carried state makes chunks invisible; a byte is a token, so the bits follow from the loss.
+eval_in_parts() {
+    answers eval --model m --data story.txt --json && is_json "$out" || return 1
+    loss=$(number loss)
+    [ "$(number tokens)" -eq $(($(wc -c <story.txt) - 1)) ] || return 1
+    awk -v a="$loss" -v b="$(number bits_per_byte)" -v p="$(number perplexity)" 'BEGIN {
+        d = a / log(2) - b; e = log(p) - a; exit !(d * d < 1e-10 && e * e < 1e-10) }' || return 1
+    answers eval --model m --data story.txt --json --chunk 37 || return 1
+    awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10) }'
+}
+
+eval_in_windows() {
+    answers eval --model m --data story.txt --context 100 --json && loss=$(number loss) || return 1
+    answers eval --model m --data story.txt --context 100 --chunk 7 --json || return 1
+    awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10) }' &&
+        answers eval --model p --data story.txt --json
+}
+
+# ---- generate ------------------------------------------------------------------------------------
+
+going_on() {
+    answers generate --model m --prompt "Once" --tokens 30 --seed 5 --json && is_json "$out" ||
+        return 1
+    all=$(json_tokens "$out")
+    answers generate --model m --prompt "Once" --tokens 12 --seed 5 --json --state-out s || return 1
+    first=$(json_tokens "$out")
+    answers generate --model m --state-in s --tokens 18 --seed 5 --json || return 1
+    [ "$all" = "$first, $(json_tokens "$out")" ]
+}
+
+# forward reads what generate goes on from.
+going_on_from_forward() {
+    answers generate --model m --prompt "Once" --tokens 9 --json && all=$(json_tokens "$out") ||
+        return 1
+    run 0 forward --model m --tokens 79,110,99,101 --out a --outputs hidden --state-out s &&
+        answers generate --model m --state-in s --tokens 9 --json &&
+        [ "$all" = "$(json_tokens "$out")" ]
+}
+
+samples_equal_single_runs() {
+    answers generate --model m --prompt "Once" --prompt "Twice, or thrice" --count 2 --tokens 9 \
+        --seed 7 --json && is_json "$out" && grep '^  {' "$out" >samples || return 1
+    for row in 1 2 3 4; do
+        [ $row -le 2 ] && prompt=Once || prompt="Twice, or thrice"
+        answers generate --model m --prompt "$prompt" --tokens 9 --seed $((row + 6)) --json ||
+            return 1
+        sed -n ${row}p samples >sample
+        [ "$(json_tokens "$out")" = "$(json_tokens sample)" ] || return 1
+    done
+}
+
+# A stop string: neither it nor what follows, and a state as if it had not been.
+stops() {
+    answers generate --model m --prompt "Once" --tokens 30 --temperature 0 --json || return 1
+    all=$(json_tokens "$out")
+    answers generate --model m --prompt "Once" --tokens 30 --temperature 0 --state-out sa --json \
+        --stop "$(printf "\\$(printf '%03o' "$(echo "$all" | cut -d ' ' -f 5 | tr -d ,)")")" ||
+        return 1
+    grep -q '"finish": "stop"' "$out" || return 1
+    n=$(json_tokens "$out" | tr ',' '\n' | grep -c .)
+    [ "$n" -lt 5 ] && [ "$(json_tokens "$out")" = "$(echo "$all" | cut -d , -f 1-"$n")" ] ||
+        return 1
+    ids=79,110,99,101,$(json_tokens "$out" | tr -d ' ')
+    run 0 forward --model m --tokens "$ids" --out a --state-out sb && same sa sb
+}
+
+interrupts_end_it() {
+    status=0
+    "$dra" generate --model m --prompt "Once" --tokens 0 --state-out si >"$out" 2>"$err" &
+    child=$!
+    while [ "$(wc -c <"$out")" -lt 20 ]; do sleep 0.1; done
+    kill -INT $child
+    wait $child || status=$?
+    [ "$status" -eq 0 ] && answers generate --model m --state-in si --tokens 3
+}
+
+context_ends() {
+    run 0 generate --model p --prompt "12345678" --tokens 30 --json && [ "$(json_tokens "$out" |
+        tr ',' '\n' | grep -c .)" -eq 8 ] && grep -q '"finish": "context"' "$out" &&
+        failed "17 tokens after 0: the model has no more than 16 positions" \
+            generate --model p --prompt "12345678901234567" &&
+        failed "11 tokens after 0: the model has no more than 8 positions" \
+            grad --preset gpt2-tiny --set context=8 --tokens $list --out never
+}
+
+# Any failure leaves the file that is there alone.
+refused_and_left_alone() {
+    text=$1
+    shift
+    echo old >kept
+    failed "$text" "$@" && [ "$(cat kept)" = old ]
+}
+
+# Close to what full matrices give, and a state of its own.
+generate_in_bf16() {
+    answers eval --model m --data story.txt --json && loss=$(number loss) || return 1
+    answers eval --model m --data story.txt --json --dtype bf16 || return 1
+    awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-4 && d != 0) }' ||
+        return 1
+    answers generate --model m --prompt Once --tokens 5 --dtype bf16 --state-out s &&
+        answers generate --model m --state-in s --tokens 5 --dtype bf16 &&
+        failed "a state of other weights" generate --model m --state-in s --tokens 5
+}
+
+# ---- damaged files -------------------------------------------------------------------------------
+
+damaged_states() {
+    run 0 generate --model m --prompt Once --tokens 3 --state-out s || return 1
+    bytes=$(wc -c <s)
+    for part in 0 1 7 9 100 1000 $((bytes - 1)); do
+        head -c "$part" s >broken
+        refused_and_left_alone broken generate --model m --state-in broken --state-out kept ||
+            return 1
+    done
+    refused_and_left_alone "a state of other weights" \
+        generate --model n --state-in s --state-out kept &&
+        refused_and_left_alone "fingerprint is" generate --model p --state-in s --state-out kept
+}
+
+damaged_models() {
+    rm -rf bad && cp -r m bad
+    for part in 0 5 200 2000; do
+        head -c "$part" m/model.safetensors >bad/model.safetensors
+        refused_and_left_alone bad/model.safetensors \
+            forward --model bad --tokens 1 --out kept || return 1
+    done
+    cp m/model.safetensors bad/
+    for text in '' '{' '[]' '{"model_type": "dra"}' '{"model_type": "dra", "dim": 1e99}' \
+        '{"model_type": "dra", "vocab": 1048576, "dim": 1048576, "depth": 1048576}'; do
+        printf '%s' "$text" >bad/config.json
+        run 1 forward --model bad --tokens 1 --out kept && one_line "$err" || return 1
+    done
+    flip m/model.safetensors 20 '\377' && mv broken bad/model.safetensors &&
+        cp m/config.json bad/ && refused_and_left_alone bad/ eval --model bad --data story.txt
+}
+
+# ---- documentation -------------------------------------------------------------------------------
+
+# Every command of the page, in order, in a folder of its own.
+documented() {
+    mkdir -p bin page && ln -sf "$dra" bin/dra || return 1
+    sed -n 's/^    \$ //p' "$docs/verbs.md" >commands.sh
+    [ "$(wc -l <commands.sh)" -gt 10 ] || return 1
+    (cd page && PATH=$scratch/bin:$PATH sh -e ../commands.sh)
+}
+
+check "presets" says '^gpt2-tiny ' presets
+check "presets --json" says '"name": "rwkv4", "parameters": ' presets --json
+check "a preset is a config" presets_are_configs
+check "misspelt preset" failed "no preset is called gpt3; did you mean gpt2?" presets gpt3
+check "init keeps what is there" init_keeps_what_is_there
+check "init --force" init_replaces_by_force
+check "init: wrong key" init_refuses_before_it_writes \
+    "mixer.memry is not a key; did you mean memory?" mixer.memry=gru
+check "init: wrong value" init_refuses_before_it_writes "depth is 0" depth=0
+check "init: no key" init_refuses_before_it_writes "--set: expected KEY=VALUE, found 'depth'" depth
+check "init: nothing to make" \
+    misused "dra init: expected one of --preset and --config, found none" init --out never
+check "info" says '^state  ' info --model m
+check "info --json" info_has_all_numbers
+check "info of a preset" says '^parameters ' info --preset rwkv4-tiny
+check "info: two models" misused \
+    "dra info: expected one of --model, --preset and --config, found several" \
+    info --model m --preset gpt2
+check "info: no model" failed "nowhere/config.json: cannot open" info --model nowhere
+check "forward in parts" forward_in_parts
+check "forward: threads" threads_change_nothing
+check "forward: inputs" forward_reads_tensors
+check "forward: wrong inputs" refuses_inputs
+check "forward: chunks too long" failed "--chunks: length 9 with 3 of 11 tokens left" \
+    forward --model m --tokens $list --chunks 8,9 --out never
+check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 255" \
+    forward --model m --tokens 1,256 --out never
+check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
+    forward --model m --tokens 1,x --out never
+check "forward: wrong output" misused \
+    "dra forward: --outputs: expected logits, hidden, streams, state, found 'logit'" \
+    forward --model m --tokens 1 --out never --outputs hidden,logit
+check "grad in parts" grad_in_parts
+check "eval in parts" eval_in_parts
+check "eval in windows" eval_in_windows
+check "eval: no file" failed "nothing.txt: cannot open" eval --model m --data nothing.txt
+check "generate goes on" going_on
+check "generate goes on from forward" going_on_from_forward
+check "samples equal single runs" samples_equal_single_runs
+check "stop strings" stops
+check "matrices in bf16" generate_in_bf16
+check "Ctrl-C" interrupts_end_it
+check "learned positions end" context_ends
+check "nothing to go on from" misused \
+    "dra generate: nothing to go on from: expected --prompt or --state-in" generate --model m
+check "an empty prompt" refused_and_left_alone "the prompt is empty" \
+    generate --model m --prompt= --state-out kept
+check "damaged states" damaged_states
+check "damaged models" damaged_models
+check "docs/verbs.md" documented
+tap_end

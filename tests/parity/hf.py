@@ -1,0 +1,248 @@
+"""Models against Hugging Face: folders of random GPT-2 and RWKV-4 models, written by either side.
+
+    hf.py DRA [COUNT]
+
+For COUNT configs of each kind (50, seeded): logits, hidden states, loss, the gradient of every
+parameter, whole against two halves with the state, greedy tokens; folders that `dra` writes load with
+from_pretrained and give the same tensors. Prints the largest differences relative to the largest
+number of each tensor; exits with 1 when one is over its tolerance. Where Hugging Face is wrong (a
+batch of single RWKV tokens after a state) nothing is compared with it.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+try:
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+    from transformers import GPT2Config, GPT2LMHeadModel, RwkvConfig, RwkvForCausalLM
+except ImportError as missing:
+    print(f"hf     skipped: {missing}")
+    sys.exit(0)
+
+# What fp32 leaves of a whole model's numbers, both sides rounding in their own order.
+BARS = {
+    "logits": 2e-5,
+    "hidden states": 2e-5,
+    "halves": 2e-5,
+    "state": 2e-5,
+    "loss": 1e-5,
+    "gradients": 1e-4,
+    "greedy tokens": 0,
+    "written": 0,
+    "logits of written": 2e-5,
+}
+
+
+def gpt2(rng):
+    heads = rng.choice([1, 2, 3, 4])
+    config = GPT2Config(
+        vocab_size=rng.randint(11, 90),
+        n_positions=rng.randint(24, 40),
+        n_embd=heads * rng.choice([4, 8, 10]),
+        n_layer=rng.randint(1, 4),
+        n_head=heads,
+        n_inner=rng.choice([None, 17, 48]),
+        activation_function=rng.choice(["gelu_new", "gelu", "relu"]),
+        layer_norm_epsilon=rng.choice([1e-5, 1e-6, 1e-3]),
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        tie_word_embeddings=rng.random() < 0.7,
+        initializer_range=0.2,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
+    return GPT2LMHeadModel(config)
+
+
+def rwkv(rng):
+    width = rng.choice([8, 12, 20, 32])
+    config = RwkvConfig(
+        vocab_size=rng.randint(11, 90),
+        hidden_size=width,
+        num_hidden_layers=rng.randint(1, 5),
+        attention_hidden_size=None,
+        intermediate_size=rng.choice([None, 13, 2 * width]),
+        layer_norm_epsilon=rng.choice([1e-5, 1e-6, 1e-3]),
+        rescale_every=rng.choice([0, 1, 2, 6]),
+        tie_word_embeddings=rng.random() < 0.3,
+        bos_token_id=0,
+        eos_token_id=None,
+    )
+    return RwkvForCausalLM(config)
+
+
+def shake(model, seed):
+    """First values are special (zeros, ramps): every parameter gets something of its own."""
+    g = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.3 * torch.randn(p.shape, generator=g))
+
+
+def difference(a, b):
+    a, b = a.double(), b.double()
+    if a.shape != b.shape:
+        return float("inf")
+    most = b.abs().max().item() if b.numel() else 0.0
+    worst = (a - b).abs().max().item() if b.numel() else 0.0
+    return worst / most if most else worst
+
+
+class Side:
+    """One folder, as dra reads it."""
+
+    def __init__(self, dra, folder, work):
+        self.dra, self.folder, self.work = dra, folder, work
+
+    def call(self, *words):
+        done = subprocess.run([self.dra, *words], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"dra {' '.join(words)}: {done.stderr.strip()}")
+        return done.stdout
+
+    def forward(self, ids, *more):
+        out, inputs = f"{self.work}/out.safetensors", f"{self.work}/in.safetensors"
+        save_file({"ids": ids.to(torch.int32)}, inputs)
+        self.call("forward", "--model", self.folder, "--inputs", inputs, "--out", out,
+                  "--threads", "1", *more)
+        return load_file(out)
+
+    def gradients(self, ids):
+        out, inputs = f"{self.work}/out.safetensors", f"{self.work}/in.safetensors"
+        save_file({"ids": ids.to(torch.int32)}, inputs)
+        self.call("grad", "--model", self.folder, "--inputs", inputs, "--out", out,
+                  "--threads", "1")
+        return load_file(out)
+
+    def greedy(self, ids, n):
+        text = self.call("generate", "--model", self.folder, "--prompt-tokens",
+                         ",".join(map(str, ids)), "--tokens", str(n), "--temperature", "0",
+                         "--ignore-end", "--threads", "1")
+        return [int(word) for word in text.replace(",", " ").split()]
+
+
+def names(model):
+    """Parameters by the name they have in a file."""
+    return {name: p for name, p in model.named_parameters()}
+
+
+def hidden_states(model, streams, hidden):
+    """What dra calls streams, in Hugging Face's list: GPT-2 starts with what is embedded, RWKV with
+    what follows layer 0; both end with what the head reads."""
+    first = [streams[i] for i in range(len(streams))]
+    return (first[:-1] if isinstance(model, GPT2LMHeadModel) else first[1:]) + [hidden]
+
+
+def rwkv_state(found, layers):
+    """The five tensors (B, C, L) of what dra keeps by layer."""
+    parts = ["ff.x", "mixer.x", "mixer.A", "mixer.B", "mixer.p"]
+    return [torch.stack([found[f"state.layers.{l}.{part}"] for l in range(layers)], -1)
+            for part in parts]
+
+
+def compare(model, side, rng, put):
+    config = model.config
+    length = rng.randint(6, 20)
+    ids = torch.randint(0, config.vocab_size, (2, length), generator=torch.Generator().manual_seed(
+        rng.randint(0, 1 << 30)))
+    cut = rng.randint(1, length - 1)
+    model.eval()
+    with torch.no_grad():
+        want = model(ids, output_hidden_states=True, use_cache=True)
+    got = side.forward(ids, "--outputs", "logits,hidden,streams,state")
+    put("logits", difference(got["logits"], want.logits))
+    mine = hidden_states(model, got["streams"], got["hidden"])
+    put("hidden states", max(difference(a, b) for a, b in zip(mine, want.hidden_states, strict=True)))
+    halves = side.forward(ids, "--chunks", str(cut))
+    put("halves", difference(halves["logits"], want.logits))
+    if isinstance(model, RwkvForCausalLM):
+        state = rwkv_state(got, config.num_hidden_layers)
+        put("state", max(difference(a, b) for a, b in zip(state, want.state, strict=True)))
+
+    prompt = ids[:1, :5]
+    with torch.no_grad():
+        text = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12,
+                              do_sample=False, pad_token_id=0)
+    put("greedy tokens", float(side.greedy(prompt[0].tolist(), 12) != text[0, 5:].tolist()))
+
+    model.train()
+    model.zero_grad()
+    loss = model(ids, labels=ids, use_cache=False).loss
+    loss.backward()
+    found = side.gradients(ids)
+    put("loss", abs(found["loss"].item() - loss.item()) / loss.item())
+    most = max(p.grad.abs().max().item() for p in model.parameters())
+    for name, p in names(model).items():
+        # Relative to the tensor's own largest, but not below what fp32 leaves of the largest of all.
+        scale = max(p.grad.abs().max().item(), 1e-3 * most)
+        put("gradients", (found[name] - p.grad).abs().max().item() / scale)
+    model.eval()
+
+
+def written(model, side, rng, put):
+    """dra's own folder of it, and from there back to one that Hugging Face reads."""
+    own, back = f"{side.work}/own", f"{side.work}/back"
+    for path in (own, back):
+        subprocess.run(["rm", "-rf", path], check=True)
+    side.call("convert", "--from", side.folder, "--to", own, "--check", "--threads", "1")
+    side.call("convert", "--from", own, "--to", back, "--as", "hf", "--check", "--threads", "1")
+    again, notes = type(model).from_pretrained(back, output_loading_info=True)
+    wrong = [key for key in ("missing_keys", "unexpected_keys", "mismatched_keys") if notes[key]]
+    if wrong:
+        raise RuntimeError(f"from_pretrained: {notes}")
+    put("written", max(difference(a, b) for a, b in
+                       zip(again.parameters(), type(model).from_pretrained(side.folder).parameters(),
+                           strict=True)))
+    ids = torch.randint(0, model.config.vocab_size, (1, 9))
+    again.eval()
+    with torch.no_grad():
+        put("logits of written", difference(side.forward(ids)["logits"], again(ids).logits))
+
+
+def run(kind, make, dra, count):
+    worst, failed = {}, []
+    for i in range(count):
+        rng = random.Random(f"{kind} {i}")
+        torch.manual_seed(i)
+        model = make(rng)
+        shake(model, i)
+        with tempfile.TemporaryDirectory() as work:
+            folder = f"{work}/model"
+            shards = "2KB" if i % 5 == 4 else "50GB"
+            model.save_pretrained(folder, max_shard_size=shards)
+            side = Side(dra, folder, work)
+
+            def put(what, number):
+                if not number <= BARS[what]:
+                    failed.append(f"{kind} {i}: {what} {number:.3g}, at most {BARS[what]:g} "
+                                  f"{json.dumps(model.config.to_diff_dict())}")
+                worst[what] = max(worst.get(what, 0.0), number)
+
+            compare(model, side, rng, put)
+            written(model, side, rng, put)
+    for what, number in worst.items():
+        print(f"hf     {kind:5}  {what:18} {number:9.2e}  of at most {BARS[what]:g}")
+    return failed
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(1)
+    dra = os.path.abspath(sys.argv[1])
+    count = int(sys.argv[2]) if len(sys.argv) > 2 else 50
+    failed = run("gpt2", gpt2, dra, count) + run("rwkv", rwkv, dra, count)
+    for line in failed:
+        print(f"hf     FAILED {line}")
+    print(f"hf     {count} models of each kind, transformers {transformers.__version__}")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()
