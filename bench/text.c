@@ -1,7 +1,7 @@
-/* text TOKENIZER FILE [REPEATS]: how fast text is encoded and decoded on one core. Every repeat
- * opens the tokenizer anew and shuffles the text, so nothing is warm but the processor. Beside each
- * number stands the ratio to a plain loop over the bytes of the text, run in between: that is what
- * can be compared between runs and machines. */
+/* text TOKENIZER FILE [REPEATS]: how fast text is encoded and decoded on one core, and a tokenizer
+ * trained on one and on two. Every repeat opens the tokenizer anew and shuffles the text, so nothing
+ * is warm but the processor. Beside each number stands the ratio to a plain loop over the bytes of
+ * the text, run in between: that is what can be compared between runs and machines. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +10,11 @@
 #include "dra/dra.h"
 
 typedef struct bench {
-    char   *text, *shuffled, *back;
-    size_t  bytes;
-    double  loaded, encoded, decoded, looped; /* seconds, the best of all repeats */
-    dra_ids ids;
+    char    *text, *shuffled, *back;
+    size_t   bytes;
+    double   loaded, encoded, decoded, looped; /* seconds, the best of all repeats */
+    dra_ids  ids;
+    unsigned sum; /* of the loops, so that they are not left out */
 } bench;
 
 static double now(void) /* of this thread: others may use the machine */
@@ -55,16 +56,21 @@ static unsigned loop_over(const bench *b)
     return h;
 }
 
-static dra_status repeat(bench *b, const char *path, unsigned *sum, dra_error *err)
+static void time_loop(bench *b)
+{
+    const double start = now();
+    b->sum += loop_over(b);
+    keep_best(&b->looped, start);
+}
+
+static dra_status repeat(bench *b, const char *path, dra_error *err)
 {
     dra_tokenizer *t = NULL;
     double         start = now();
     dra_status     status = dra_tokenizer_open(path, &t, err);
     if (status != DRA_OK) return status;
     keep_best(&b->loaded, start);
-    start = now();
-    *sum += loop_over(b);
-    keep_best(&b->looped, start);
+    time_loop(b);
     b->ids.n = 0;
     start = now();
     status = dra_encode(t, b->shuffled, b->bytes, &b->ids, err);
@@ -81,13 +87,104 @@ static dra_status repeat(bench *b, const char *path, unsigned *sum, dra_error *e
     return status;
 }
 
+static void report(const bench *b)
+{
+    const double mega = 1e-6 * (double)b->bytes;
+    printf(
+        "open %.1f ms\nencode %.1f MB/s, %.3f of a plain loop, %zu ids\ndecode %.1f MB/s, %.3f of "
+        "a plain loop\n(%u)\n",
+        1e3 * b->loaded, mega / b->encoded, b->looped / b->encoded, b->ids.n, mega / b->decoded,
+        b->looped / b->decoded, b->sum & 1);
+}
+
+/* ---- training -------------------------------------------------------------------------------- */
+
+enum { TRAIN_BYTES = 100000000, TRAIN_SIZE = 8192, TRAIN_REPEATS = 3 };
+
+typedef struct line {
+    const char *text;
+    size_t      bytes;
+} line;
+
+/* The lines of the text, again and again, in another order each time: TRAIN_BYTES of them. */
+static bool write_lines(const bench *b, uint64_t *seed, FILE *out)
+{
+    size_t n = 0, total = 0;
+    for (size_t i = 0; i < b->bytes; i++) n += b->text[i] == '\n';
+    line *all = malloc((n + 1) * sizeof *all);
+    if (!all) return false;
+    const char *at = b->text, *end = b->text + b->bytes;
+    for (size_t i = 0; i < n; i++) {
+        const char *next = (const char *)memchr(at, '\n', (size_t)(end - at)) + 1;
+        all[i] = (line){at, (size_t)(next - at)};
+        at = next;
+    }
+    while (n && total < TRAIN_BYTES && !ferror(out))
+        for (size_t i = 0; i < n; i++) {
+            *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+            const size_t other = i + (size_t)(*seed >> 33) % (n - i);
+            const line   chosen = all[other];
+            all[other] = all[i];
+            all[i] = chosen;
+            total += fwrite(chosen.text, 1, chosen.bytes, out);
+        }
+    free(all);
+    return total >= TRAIN_BYTES;
+}
+
+static double wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static dra_status train(bench *b, const char *path, int threads, dra_error *err)
+{
+    double     best = 0, core = 0; /* seconds, and those of this thread */
+    dra_status status = DRA_OK;
+    for (int i = 0; i < TRAIN_REPEATS && status == DRA_OK; i++) {
+        const dra_tokenizer_config c = {
+            .n = 1, .paths = &path, .size = TRAIN_SIZE, .threads = threads};
+        dra_tokenizer *t = NULL;
+        time_loop(b);
+        const double start = wall(), begin = now();
+        status = dra_tokenizer_train(&c, NULL, NULL, &t, err);
+        keep_best(&core, begin);
+        const double seconds = wall() - start;
+        if (best == 0 || seconds < best) best = seconds;
+        dra_tokenizer_destroy(t);
+    }
+    if (status == DRA_OK)
+        printf("train %d tokens, %d threads: %.2f s, %.0f MB/s; first thread %.2f s, %.3f of a "
+               "plain loop\n",
+               TRAIN_SIZE, threads, best, 1e-6 * TRAIN_BYTES / best, core,
+               TRAIN_BYTES * b->looped / (double)b->bytes / core);
+    return status;
+}
+
+static dra_status train_all(bench *b, uint64_t *seed, dra_error *err)
+{
+    char       path[] = "/tmp/dra-bench-XXXXXX";
+    const int  fd = mkstemp(path);
+    FILE      *out = fd < 0 ? NULL : fdopen(fd, "wb");
+    dra_status status = DRA_OK;
+    if (!out || !write_lines(b, seed, out) || fclose(out) != 0) {
+        snprintf(err->text, sizeof err->text, "no temporary file, or a text without lines");
+        status = DRA_ERR_FILE;
+    }
+    for (int threads = 1; threads <= 2 && status == DRA_OK; threads++)
+        status = train(b, path, threads, err);
+    if (fd >= 0) remove(path);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
     const int repeats = argc > 3 ? (int)strtol(argv[3], NULL, 10) : 15;
     bench     b = {0};
     dra_error err = {0};
     uint64_t  seed = 1;
-    unsigned  sum = 0;
     if (argc < 3) {
         fputs("usage: text TOKENIZER FILE [REPEATS]\n", stderr);
         return 2;
@@ -98,16 +195,13 @@ int main(int argc, char **argv)
     b.back = malloc(b.bytes + 1);
     for (int i = 0; i < repeats && b.bytes && b.shuffled && b.back && status == DRA_OK; i++) {
         shuffle(&b, &seed);
-        status = repeat(&b, argv[1], &sum, &err);
+        status = repeat(&b, argv[1], &err);
     }
-    const double mega = 1e-6 * (double)b.bytes;
-    if (status != DRA_OK)
-        fprintf(stderr, "text: %s\n", err.text);
-    else if (b.encoded > 0)
-        printf("open %.1f ms\nencode %.1f MB/s, %.3f of a plain loop, %zu ids\ndecode %.1f MB/s, "
-               "%.3f of a plain loop\n(%u)\n",
-               1e3 * b.loaded, mega / b.encoded, b.looped / b.encoded, b.ids.n, mega / b.decoded,
-               b.looped / b.decoded, sum & 1);
+    if (status == DRA_OK && b.encoded > 0) {
+        report(&b);
+        status = train_all(&b, &seed, &err);
+    }
+    if (status != DRA_OK) fprintf(stderr, "text: %s\n", err.text);
     free(b.text);
     free(b.shuffled);
     free(b.back);

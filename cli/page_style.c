@@ -25,7 +25,7 @@ static const char style[] =
     "stroke:var(--soft);stroke-dasharray:2 3}polyline{fill:none;stroke-width:1.8;"
     "stroke-linejoin:round}polyline.faint{stroke-width:1;opacity:.28}polyline.again{"
     "stroke-dasharray:6 3}\n"
-    "circle,rect,.cell{stroke:none}.span{stroke-width:2;opacity:.45}.moved{stroke-width:1.2;"
+    "circle,rect{stroke:none}path.cell{stroke:none!important}.span{stroke-width:2;opacity:.45}.moved{stroke-width:1.2;"
     "opacity:.6}circle.hollow{fill:var(--card)!important;stroke-width:1.6}\n"
     ".scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);"
     "border-radius:8px}table{border-collapse:collapse;width:100%;font-size:.9rem;"

@@ -3,8 +3,8 @@
  * Flow:    a dra_learner runs lessons: tokens with targets go in, the loss comes out, gradients are
  *          added up in its own memory. A dra_optimizer takes them and changes the weights.
  * State:   rows start anew, or go on from a dra_states. A lesson may be read in chunks: the
- *          gradient then runs back through the borders of the chunks and equals that of the whole, at the
- *          memory of one chunk.
+ *          gradient then runs back through the borders of the chunks and equals that of the whole,
+ *          at the memory of one chunk.
  * Threads: one thread at a time uses a learner or an optimizer. */
 #ifndef DRA_TRAIN_H
 #define DRA_TRAIN_H

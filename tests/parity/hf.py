@@ -234,6 +234,7 @@ def run(kind, make, dra, count):
 
 def main():
     transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
     dra = os.path.abspath(sys.argv[1])
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 50
