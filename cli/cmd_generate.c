@@ -14,6 +14,7 @@ struct args {
     double      temperature, top_p, min_p, penalty;
     int         sampler;
     bool        ignore_end, echo, json;
+    dra_habits  habits;
 };
 
 static const struct args defaults = {
@@ -30,7 +31,8 @@ static const cli_option options[] = {
      "the same as ids; then a model needs no tokenizer, and ids are printed", "LIST|@FILE"},
     CLI_TOKENIZER_OPTION(struct args),
     {"tokens", CLI_INT, offsetof(struct args, tokens), 0, INT32_MAX,
-     "to write at most; 0: until something else ends it"},
+     "to write at most; 0: until something else ends it. This and what follows may have other "
+     "defaults by the model's generation_config.json"},
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
     {"temperature", CLI_REAL, offsetof(struct args, temperature), 0, 1000,
@@ -102,6 +104,27 @@ static double now(void)
 }
 
 static bool streams(const work *w) { return w->rows == 1 && !w->a->json; }
+
+/* ---- how the model likes to write ------------------------------------------------------------ */
+
+/* What its generation_config.json says are defaults here; --tokens below 0 counts the prompt. */
+static int prepare(const void *args, void *own)
+{
+    const struct args *a = args;
+    struct args       *to = own;
+    dra_error          err = {0};
+    if (!a->from.model) return CLI_OK;
+    if (dra_habits_read(a->from.model, &to->habits, &err) != DRA_OK) return cli_fail(&err);
+    const dra_habits *h = &to->habits;
+    if (!h->given) return CLI_OK;
+    to->temperature = h->sampler.temperature;
+    to->top_k = h->sampler.top_k;
+    to->top_p = h->sampler.top_p;
+    to->min_p = h->sampler.min_p;
+    to->penalty = h->sampler.repetition_penalty;
+    if (h->tokens || h->length) to->tokens = h->tokens ? h->tokens : -h->length;
+    return CLI_OK;
+}
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
@@ -235,10 +258,22 @@ static dra_status echo(const work *w, int64_t row, FILE *out, dra_error *err)
     return DRA_OK;
 }
 
+/* New tokens where prompt and text together may have so many; at least one. */
+static int64_t tokens_left(const work *w)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < w->prompts; i++)
+        if (w->prompt[i].n > longest) longest = w->prompt[i].n;
+    const int64_t left = -w->a->tokens - (int64_t)longest;
+    return left > 0 ? left : 1;
+}
+
 static dra_status write_text(work *w, dra_error *err)
 {
     const struct args        *a = w->a;
-    const dra_generate_config c = {.tokens = a->tokens,
+    const dra_generate_config c = {.tokens = a->tokens < 0 ? tokens_left(w) : a->tokens,
+                                   .n_ends = a->habits.ends,
+                                   .ends = a->habits.end,
                                    .n_stop = (int)a->stop.count,
                                    .stop = a->stop.text,
                                    .ignore_end = a->ignore_end,
@@ -337,6 +372,7 @@ static int run(const void *args)
 
 const cli_verb cmd_generate = {
     .name = "generate",
+    .prepare = prepare,
     .summary = "go on with a text, or from a saved state",
     .options = options,
     .n_options = COUNT(options),

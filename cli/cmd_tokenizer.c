@@ -6,6 +6,7 @@
 #include "dra/file.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,9 +55,10 @@ static const cli_option options[] = {
 /* ---- progress -------------------------------------------------------------------------------- */
 
 typedef struct watch {
-    bool   terminal; /* one line that changes; else a line now and then */
-    bool   merging;
-    double began, told; /* seconds: of this part, of the last line */
+    bool    terminal; /* one line that changes; else a line now and then */
+    bool    merging;
+    double  began, told; /* seconds: of this part, of the last line */
+    int64_t first;       /* what was done when this part began */
 } watch;
 
 static double now(void)
@@ -70,10 +72,12 @@ static void show(void *user, bool merging, int64_t done, int64_t total)
 {
     watch       *w = user;
     const double time = now(), wait = w->terminal ? 0.2 : 10;
-    if (merging != w->merging) w->merging = merging, w->began = time;
-    if (time - w->told < wait || done <= 0) return;
+    if (merging != w->merging) w->merging = merging, w->began = time, w->first = done;
+    if (time - w->told < wait || done <= w->first) return;
     w->told = time;
-    const double left = (time - w->began) * (double)(total - done) / (double)done;
+    double share = (double)(done - w->first) / (double)(total - w->first);
+    if (merging) share = sqrt(share); /* later merges are rarer, so they take less time */
+    const double left = (time - w->began) * (1 - share) / share;
     if (w->terminal) fputs("\r\033[K", stderr);
     if (merging)
         fprintf(stderr, "%lld of %lld tokens", (long long)done, (long long)total);

@@ -17,7 +17,7 @@ struct args {
     dra_train_config train;
     double           dropout;
     int64_t          sample_tokens;
-    bool             resume, force;
+    bool             resume, force, tensorboard;
 };
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
@@ -87,6 +87,7 @@ static const cli_option options[] = {
     {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps; 0: as saved; below 0: never"},
     {"log-every", CLI_INT, TRAIN(log_every), 0, 1e12, "steps; 0: 10"},
     {"log", CLI_TEXT, AT(log), 0, 0, "else log.jsonl in --out", "FILE"},
+    {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0, "the log also as an event file in --out"},
     {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12, "write some text; 0: never"},
     {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "that it begins with", "TEXT"},
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "how many it has"},
@@ -306,6 +307,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .eval_data = p->eval_data,
                                   .tokenizer = p->tokenizer,
                                   .log = a->log,
+                                  .tensorboard = a->tensorboard,
                                   .resume = a->resume,
                                   .force = a->force};
     return st == DRA_OK ? dra_trainer_create(&c, &p->trainer, err) : st;

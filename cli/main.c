@@ -50,6 +50,29 @@ static int unknown_verb(const char *name)
     return CLI_USAGE;
 }
 
+/* Parses once more, over start values that the verb has made of the first parse. */
+static int run_prepared(const cli_verb *verb, int argc, char *const *argv, void *args)
+{
+    char  why[CLI_WHY];
+    void *own = calloc(1, verb->args_size + 1);
+    int   status = CLI_FAILED;
+    if (!own) {
+        fputs("dra: out of memory\n", stderr);
+        return status;
+    }
+    memcpy(own, verb->defaults, verb->args_size);
+    status = verb->prepare(args, own);
+    if (status == CLI_OK) {
+        cli_verb prepared = *verb;
+        prepared.defaults = own;
+        cli_release(verb, args);
+        cli_parse(&prepared, argc, argv, args, why);
+        status = verb->run(args);
+    }
+    free(own);
+    return status;
+}
+
 static int run_verb(const cli_verb *verb, int argc, char *const *argv)
 {
     char  why[CLI_WHY];
@@ -60,7 +83,9 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
         return CLI_FAILED;
     }
     switch (cli_parse(verb, argc, argv, args, why)) {
-    case CLI_PARSED: status = verb->run(args); break;
+    case CLI_PARSED:
+        status = verb->prepare ? run_prepared(verb, argc, argv, args) : verb->run(args);
+        break;
     case CLI_ASKED_HELP:
         cli_help(verb, stdout);
         status = CLI_OK;

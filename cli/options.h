@@ -53,6 +53,9 @@ typedef struct cli_verb {
     const void       *defaults; /* the verb's struct as it is before parsing */
     size_t            args_size;
     int (*run)(const void *args); /* returns the exit status */
+    /* Other start values that follow from what was asked, such as those of a model; what is given
+     * still wins over them. Says what went wrong and returns the exit status. May be NULL. */
+    int (*prepare)(const void *args, void *defaults);
 } cli_verb;
 
 typedef enum cli_outcome { CLI_PARSED, CLI_ASKED_HELP, CLI_MISUSED } cli_outcome;

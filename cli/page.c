@@ -12,6 +12,18 @@ void page_section(FILE *out, const char *title)
     fputs("</h2>\n", out);
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double page_sort(size_t n, double *x)
+{
+    if (n) qsort(x, n, sizeof *x, by_value);
+    return n ? x[n / 2] : NAN;
+}
+
 static void write_key(FILE *out, size_t i)
 {
     char colour[32];
@@ -39,7 +51,9 @@ static void write_model(FILE *out, const dra_model *m)
 static double last_of(const cli_record *r, const char *name)
 {
     const cli_series *s = cli_record_series(r, name);
-    return s ? s->y[s->n - 1] : NAN;
+    size_t            n = s ? s->n : 0;
+    while (n && !isfinite(s->y[n - 1])) n--;
+    return n ? s->y[n - 1] : NAN;
 }
 
 static double least_of(const cli_record *r, const char *name)
@@ -48,12 +62,6 @@ static double least_of(const cli_record *r, const char *name)
     double            least = NAN;
     for (size_t i = 0; s && i < s->n; i++) least = fmin(least, s->y[i]);
     return least;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
 }
 
 /* The middle one, which neither a first step that compiles nor a pause moves. */
@@ -65,8 +73,7 @@ static double median_of(const cli_record *r, const char *name)
     if (!y) return NAN;
     for (size_t i = 0; i < s->n; i++)
         if (isfinite(s->y[i])) y[n++] = s->y[i];
-    qsort(y, n, sizeof *y, by_value);
-    const double middle = n ? y[n / 2] : NAN;
+    const double middle = page_sort(n, y);
     free(y);
     return middle;
 }

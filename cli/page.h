@@ -25,6 +25,7 @@ void page_maps(const cli_page *p);            /* what a sample attended to and w
 void page_samples(const cli_page *p);
 void page_probes(const cli_page *p);
 
-void page_section(FILE *out, const char *title); /* begins one; ends with </section> */
+double page_sort(size_t n, double *x);             /* returns the middle one; NaN: there is none */
+void   page_section(FILE *out, const char *title); /* begins one; ends with </section> */
 
 #endif

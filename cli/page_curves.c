@@ -5,20 +5,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names of the log that have a place and a title of their own. */
-static const struct {
-    const char *name, *title;
+typedef struct curve {
+    const char *name, *title, *note;
+    const char *dots; /* the name of a second series, shown as points; NULL: none */
     bool        from_zero;
-} known[] = {
-    {"lr", "Learning rate", true},
-    {"grad_norm", "Gradient norm", false},
-    {"tokens_per_second", "Tokens per second", true},
-    {"skipped", "Skipped steps", true},
-    {"blend", "Blend", true},
+    bool        smooth; /* shown by its means, and faintly as it is */
+    bool        events; /* shown only where it is not 0 all the time */
+} curve;
+
+/* Names of the log that have a place and a title of their own. */
+static const curve known[] = {
+    {"loss", "Loss", "lines: training, dots: evaluation", "eval_loss", .smooth = true},
+    {"lr", "Learning rate", .from_zero = true},
+    {"grad_norm", "Gradient norm", .smooth = true},
+    {"tokens_per_second", "Tokens per second", .from_zero = true, .smooth = true},
+    {"skipped", "Skipped steps", .from_zero = true, .events = true},
+    {"guarded", "Guarded numbers of states", .from_zero = true, .events = true},
+    {"blend", "Blend", .from_zero = true},
 };
 
 /* What has another place on the page, or is no curve. */
-static const char *const elsewhere[] = {"loss", "eval_loss", "best_loss", "tokens", "seconds"};
+static const char *const elsewhere[] = {"eval_loss", "best_loss", "tokens", "seconds"};
 
 static bool is_known(const char *name)
 {
@@ -29,46 +36,30 @@ static bool is_known(const char *name)
     return false;
 }
 
-/* ---- loss ------------------------------------------------------------------------------------ */
+/* ---- curves ---------------------------------------------------------------------------------- */
 
-/* A running mean in which a point has half its weight after 2 % of them:
- *     m_i = sum_j a^(i-j) y_j / sum_j a^(i-j).   NaN: no memory is left for it. */
+/* A mean of both sides, so that the line does not lag; weights halve within 0.7 % of the points:
+ *     m_i = sum_j a^|i-j| y_j / sum_j a^|i-j|
+ * Two passes add what is to the left and to the right. NULL: no memory. */
 static double *smooth(const cli_series *s)
 {
-    const double a = exp2(-1 / fmax(1, 0.02 * (double)s->n));
-    double       sum = 0, weight = 0;
-    double      *y = malloc(s->n * sizeof *y);
-    for (size_t i = 0; y && i < s->n; i++) {
-        sum *= a;
-        weight *= a;
-        if (isfinite(s->y[i])) sum += s->y[i], weight += 1;
-        y[i] = isfinite(s->y[i]) ? sum / weight : NAN;
+    const size_t n = s->n;
+    const double a = exp2(-1 / fmax(1, 0.007 * (double)n));
+    double      *y = malloc(2 * n * sizeof *y), *weights = y ? y + n : NULL, sum = 0, weight = 0;
+    for (size_t i = 0; y && i < n; i++) {
+        const bool good = isfinite(s->y[i]);
+        y[i] = sum = a * sum + (good ? s->y[i] : 0);
+        weights[i] = weight = a * weight + good;
+    }
+    sum = weight = 0;
+    for (size_t i = n; y && i-- > 0;) {
+        const bool good = isfinite(s->y[i]);
+        y[i] = good ? (y[i] + a * sum) / (weights[i] + a * weight) : NAN;
+        sum = a * sum + (good ? s->y[i] : 0);
+        weight = a * weight + good;
     }
     return y;
 }
-
-static void write_loss(const cli_page *p)
-{
-    enum { SMOOTHED = 50 }; /* shorter ones are shown as they are */
-    svg_line *lines = calloc(3 * p->n, sizeof *lines);
-    double  **own = calloc(p->n, sizeof *own);
-    size_t    n = 0;
-    for (size_t i = 0; lines && own && i < p->n; i++) {
-        const cli_record *r = &p->records[i];
-        const cli_series *s = cli_record_series(r, "loss"), *e = cli_record_series(r, "eval_loss");
-        if (s && s->n >= SMOOTHED) own[i] = smooth(s);
-        if (s && own[i]) lines[n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
-        if (s) lines[n++] = (svg_line){r->name, s->n, s->x, own[i] ? own[i] : s->y, i};
-        if (e) lines[n++] = (svg_line){r->name, e->n, e->x, e->y, i, .dots = true};
-    }
-    const svg_chart c = {"Loss", "lines: training, dots: evaluation", n, lines};
-    if (n) svg_lines(p->out, &c);
-    for (size_t i = 0; own && i < p->n; i++) free(own[i]);
-    free(own);
-    free(lines);
-}
-
-/* ---- others ---------------------------------------------------------------------------------- */
 
 static bool has_something(const cli_series *s, bool not_zero)
 {
@@ -77,20 +68,35 @@ static bool has_something(const cli_series *s, bool not_zero)
     return false;
 }
 
-static void write_curve(const cli_page *p, const char *name, const char *title, bool from_zero)
+/* The lines of one run; returns how many. *means: to be freed. */
+static size_t collect_lines(const cli_record *r, size_t i, const curve *c, svg_line *lines,
+                            double **means)
 {
-    const bool not_zero = strcmp(name, "skipped") == 0; /* no curve of steps never skipped */
-    svg_line  *lines = calloc(p->n, sizeof *lines);
-    size_t     n = 0;
-    bool       any = false;
-    for (size_t i = 0; lines && i < p->n; i++) {
-        const cli_record *r = &p->records[i];
-        const cli_series *s = cli_record_series(r, name);
-        any = any || has_something(s, not_zero);
-        if (s) lines[n++] = (svg_line){r->name, s->n, s->x, s->y, i};
+    enum { MANY = 50 }; /* fewer points need no mean */
+    const cli_series *s = cli_record_series(r, c->name);
+    const cli_series *d = c->dots ? cli_record_series(r, c->dots) : NULL;
+    size_t            n = 0;
+    if (s && c->smooth && s->n >= MANY) *means = smooth(s);
+    if (s && *means) lines[n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
+    if (s) lines[n++] = (svg_line){r->name, s->n, s->x, *means ? *means : s->y, i};
+    if (d) lines[n++] = (svg_line){r->name, d->n, d->x, d->y, i, .dots = true};
+    return n;
+}
+
+static void write_curve(const cli_page *p, const curve *c)
+{
+    svg_line *lines = calloc(3 * p->n, sizeof *lines);
+    double  **means = calloc(p->n, sizeof *means);
+    size_t    n = 0;
+    bool      any = false;
+    for (size_t i = 0; lines && means && i < p->n; i++) {
+        const size_t more = collect_lines(&p->records[i], i, c, lines + n, &means[i]);
+        any = any || (more && has_something(cli_record_series(&p->records[i], c->name), c->events));
+        n += more;
     }
-    const svg_chart c = {title, NULL, n, lines, from_zero};
-    if (any) svg_lines(p->out, &c);
+    if (any) svg_lines(p->out, &(svg_chart){c->title, c->note, n, lines, c->from_zero});
+    for (size_t i = 0; means && i < p->n; i++) free(means[i]);
+    free(means);
     free(lines);
 }
 
@@ -109,13 +115,11 @@ void page_curves(const cli_page *p)
     if (!n) return;
     page_section(p->out, "Training");
     fputs("<div class=\"cards\">\n", p->out);
-    write_loss(p);
-    for (size_t i = 0; i < COUNT(known); i++)
-        write_curve(p, known[i].name, known[i].title, known[i].from_zero);
+    for (size_t i = 0; i < COUNT(known); i++) write_curve(p, &known[i]);
     for (size_t i = 0; i < p->n; i++)
         for (size_t k = 0; k < p->records[i].n_series; k++) {
             const char *name = p->records[i].series[k].name;
-            if (!is_known(name) && !was_written(p, i, name)) write_curve(p, name, name, false);
+            if (!is_known(name) && !was_written(p, i, name)) write_curve(p, &(curve){name, name});
         }
     fputs("</div></section>\n", p->out);
 }

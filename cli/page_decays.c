@@ -34,30 +34,23 @@ static size_t find_bands(grain g, const cli_decays *d, band *bands)
     return n;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* The sorted half-lives of a band; those at the ends of what a number can be are drawn at an edge. */
+/* The half-lives of a band; what is beyond all measure is drawn at an edge. */
 static size_t half_lives(grain g, const cli_decays *d, const dra_gamma_row *like, double *to)
 {
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++)
         if (belongs(g, like, &d->rows[i])) to[n++] = fmin(fmax(d->rows[i].half_life, 1e-2), 1e8);
-    qsort(to, n, sizeof *to, by_value);
     return n;
 }
 
 static void measure(grain g, const cli_decays *now, const cli_decays *then, band *b, double *room)
 {
     b->n = half_lives(g, now, &b->like, room);
+    b->middle = page_sort(b->n, room);
     b->lo = room[0];
-    b->middle = room[b->n / 2];
     b->hi = room[b->n - 1];
     const size_t n = half_lives(g, then, &b->like, room);
-    b->was = n ? room[n / 2] : b->middle;
+    b->was = n ? page_sort(n, room) : b->middle;
 }
 
 /* ---- drawing --------------------------------------------------------------------------------- */

@@ -28,6 +28,7 @@ static void find_scales(const svg_chart *c, svg_scale *x, svg_scale *y)
             }
     y->log = !c->from_zero && y->lo > 0 && y->hi > FAR * y->lo;
     if (c->from_zero) widen(y, 0);
+    if (x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
     svg_scale_fit(x, false);
     svg_scale_fit(y, true);
 }

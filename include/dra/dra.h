@@ -12,6 +12,7 @@
 #include "dra/memory.h"
 #include "dra/model.h"
 #include "dra/ops.h"
+#include "dra/probe.h"
 #include "dra/sequence.h"
 #include "dra/text.h"
 #include "dra/train.h"

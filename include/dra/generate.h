@@ -104,7 +104,9 @@ typedef struct dra_generate_config {
      * part before it are read instead. Only looked for in what is written, not in prompts. */
     int                n_stop;
     const char *const *stop;
-    bool               ignore_end; /* end of text is a token like any other */
+    int                n_ends; /* tokens that end a text as the tokenizer's own does */
+    const int32_t     *ends;
+    bool               ignore_end; /* all of these are tokens like any other */
     dra_write_text     write;      /* may be NULL */
     void              *user;
 } dra_generate_config;
@@ -124,6 +126,23 @@ DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *con
  * rows, else it must have as many. After an error the rows stay as they were. */
 DRA_API dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err);
 DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err);
+
+/* ---- how a model likes to write -------------------------------------------------------------- */
+
+enum { DRA_HABITS_ENDS = 8 };
+
+typedef struct dra_habits {
+    bool               given; /* there is a generation_config.json                     */
+    dra_sampler_config sampler;
+    int64_t            tokens; /* new ones; 0: not said                                 */
+    int64_t            length; /* of prompt and new tokens; 0: not said                 */
+    int                ends;   /* tokens that end a text, from there or from config.json */
+    int32_t            end[DRA_HABITS_ENDS];
+} dra_habits;
+
+/* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from the
+ * 50 most likely. What it asks for and dra has not is refused. */
+DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err);
 
 /* ---- state files ----------------------------------------------------------------------------- */
 

@@ -186,6 +186,18 @@ DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_co
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);
 
+/* ---- RWKV-4's state in Hugging Face's layout ------------------------------------------------- */
+
+/* Five tensors, the layer fastest: what each feed-forward (0) and each mixer (1) saw last, (B, C, L),
+ * and A, B and p (2, 3, 4), (B, channels of the attention, L). */
+enum { DRA_RWKV_STATES = 5 };
+
+DRA_API dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, int which,
+                                      dra_real *to, size_t count, dra_error *err);
+/* A row that has read nothing then counts as one that has read a token. */
+DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int which,
+                                      const dra_real *from, size_t count, dra_error *err);
+
 /* ---- from one format to another -------------------------------------------------------------- */
 
 /* Surgery: from now on every layer blends what it has (attention) with a second memory of this kind,

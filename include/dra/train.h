@@ -169,11 +169,12 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_model        *model;
     const char             *weights; /* a file to start from; NULL: drawn from the seed */
     const dra_corpus       *data;
-    const dra_corpus       *eval_data; /* NULL: the split, or none */
-    const dra_tokenizer    *tokenizer; /* is kept in the folder; NULL or bytes: is not */
-    const char             *log;       /* NULL: log.jsonl in the folder */
-    bool                    resume;    /* from the newest checkpoint, if there is one */
-    bool                    force;     /* over another run; or on with other data or settings */
+    const dra_corpus       *eval_data;   /* NULL: the split, or none */
+    const dra_tokenizer    *tokenizer;   /* is kept in the folder; NULL or bytes: is not */
+    const char             *log;         /* NULL: log.jsonl in the folder */
+    bool                    tensorboard; /* its numbers also as a dra_events in the folder */
+    bool                    resume;      /* from the newest checkpoint, if there is one */
+    bool                    force;       /* over another run; or on with other data or settings */
 } dra_trainer_config;
 
 /* On failure *out is NULL. Another process that trains in the folder is an error. */
@@ -227,6 +228,25 @@ DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);
 /* Puts a text into the log: {"step": ..., key: text}. */
 DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text,
                                     dra_error *err);
+
+/* ---- event files ----------------------------------------------------------------------------- */
+
+/* Numbers over steps in the format of TensorBoard: FOLDER/events.out.tfevents.*, a new file each
+ * time. What an earlier file says of steps behind `step` counts no longer for its readers. */
+typedef struct dra_events dra_events; /* opaque */
+
+typedef struct dra_scalar {
+    const char *tag;
+    double      value;
+} dra_scalar;
+
+/* On failure *out is NULL. */
+DRA_API dra_status dra_events_create(const char *folder, int64_t step, dra_events **out,
+                                     dra_error *err);
+DRA_API void       dra_events_close(dra_events *e); /* NULL is allowed */
+/* All scalars of a step as one record, written at once. */
+DRA_API dra_status dra_events_write(dra_events *e, int64_t step, size_t n,
+                                    const dra_scalar *scalars, dra_error *err);
 
 DRA_END_C
 #endif

@@ -93,16 +93,23 @@ static void hand_out(const dra_generate_config *c, int64_t row, dra_row *r, cons
         finish(r, DRA_FINISH_ASKED);
 }
 
+static bool ends(const dra_generator *g, const dra_generate_config *c, int32_t id)
+{
+    if (c->ignore_end) return false;
+    for (int i = 0; i < c->n_ends; i++)
+        if (c->ends[i] == id) return true;
+    return g->config.tokenizer && dra_tokenizer_end(g->config.tokenizer) == id;
+}
+
 /* The token a row has picked becomes text; the row may finish by it. */
 static dra_status accept(dra_generator *g, const dra_generate_config *c, int64_t row,
                          dra_error *err)
 {
     dra_row      *r = &g->row[row];
-    const int32_t id = r->next,
-                  end = g->config.tokenizer ? dra_tokenizer_end(g->config.tokenizer) : -1;
-    dra_outflow flow;
-    size_t      bytes;
-    if (id == end && !c->ignore_end) {
+    const int32_t id = r->next;
+    dra_outflow   flow;
+    size_t        bytes;
+    if (ends(g, c, id)) {
         r->next = -1;
         finish(r, DRA_FINISH_END);
         return DRA_OK;

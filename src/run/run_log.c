@@ -55,7 +55,7 @@ static dra_status cut(const char *path, int64_t step, dra_error *err)
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err)
 {
     dra_status st = DRA_OK;
-    *out = (dra_runlog){path, -1};
+    *out = (dra_runlog){path, -1, NULL};
     if (access(path, F_OK) == 0) st = cut(path, step, err);
     if (st != DRA_OK) return st;
     out->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
@@ -65,33 +65,53 @@ dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_
 void dra_runlog_close(dra_runlog *log)
 {
     if (log->path && log->fd >= 0) close(log->fd);
-    *log = (dra_runlog){NULL, -1};
+    dra_events_close(log->events);
+    *log = (dra_runlog){NULL, -1, NULL};
 }
 
-/* A line that did not fit is taken back, so that the log stays whole. */
-static dra_status append(dra_runlog *log, const char *line, size_t bytes, dra_error *err)
+dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
+                            dra_error *err)
 {
-    const off_t   end = lseek(log->fd, 0, SEEK_END);
-    const ssize_t n = write(log->fd, line, bytes);
+    const off_t   end = lseek(fd, 0, SEEK_END);
+    const ssize_t n = write(fd, data, bytes);
     if (n == (ssize_t)bytes) return DRA_OK;
     const int number = n < 0 ? errno : ENOSPC;
-    if (n > 0 && end >= 0 && ftruncate(log->fd, end) != 0)
-        return dra_fail_system(err, log->path, "cut it", errno);
-    return dra_fail_system(err, log->path, "write it", number);
+    if (n > 0 && end >= 0 && ftruncate(fd, end) != 0)
+        return dra_fail_system(err, path, "cut it", errno);
+    return dra_fail_system(err, path, "write it", number);
+}
+
+/* The numbers of a line but its step; what is null is not finite. */
+static dra_status write_events(dra_events *events, json_t *line, dra_error *err)
+{
+    enum { MOST = 64 };
+    dra_scalar  s[MOST];
+    size_t      n = 0;
+    const char *key;
+    json_t     *value;
+    json_object_foreach(line, key, value)
+    {
+        if (n == MOST || strcmp(key, "step") == 0) continue;
+        if (json_is_number(value)) s[n++] = (dra_scalar){key, json_number_value(value)};
+        if (json_is_null(value)) s[n++] = (dra_scalar){key, NAN};
+    }
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    return n ? dra_events_write(events, step, n, s, err) : DRA_OK;
 }
 
 dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
 {
     char      *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     dra_status st = DRA_ERR_MEMORY;
-    json_decref(line);
     if (text) {
         const size_t n = strlen(text);
         text[n] = '\n'; /* over the 0 at its end */
-        st = append(log, text, n + 1, err);
+        st = dra_append_whole(log->fd, log->path, text, n + 1, err);
     } else {
         dra_fail_at(err, st, log->path, "no memory for a line");
     }
+    if (st == DRA_OK && log->events) st = write_events(log->events, line, err);
+    json_decref(line);
     free(text);
     return st;
 }

@@ -38,6 +38,7 @@ int dra_folder_lock(const char *path, const char *run, dra_error *err);
 typedef struct dra_runlog {
     const char *path;
     int         fd;
+    dra_events *events; /* get the numbers of all lines; NULL: there are none */
 } dra_runlog;
 
 /* Opens a log for appending; what was said after `step`, and what is no line, is cut off first. */
@@ -47,6 +48,10 @@ void       dra_runlog_close(dra_runlog *log);
 dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err);
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err);
 void       dra_put_real(json_t *object, const char *key, double x); /* null where not finite */
+/* One write at the end of a file. What did not fit is taken back, so that the file stays whole. */
+dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
+                            dra_error *err);
+uint32_t   dra_crc32c(const void *data, size_t bytes);
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 

@@ -311,7 +311,10 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK && t->saved < 0) clear(t->c.folder, t->log_path);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
     if (st == DRA_OK) st = describe_train(t, err);
-    return st == DRA_OK ? dra_runlog_open(t->log_path, t->at.step, &t->log, err) : st;
+    if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
+    if (st == DRA_OK && t->c.tensorboard)
+        st = dra_events_create(t->c.folder, t->at.step, &t->log.events, err);
+    return st;
 }
 
 dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dra_error *err)

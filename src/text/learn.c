@@ -58,7 +58,7 @@ typedef struct learner {
     bool      failed; /* no memory */
 } learner;
 
-/* A list with room for n things: the same, or a larger copy. *failed: no memory, it is too small. */
+/* A list with room for n things: the same, or a larger copy; *failed: no memory, too small. */
 static void *grown(void *list, size_t *room, size_t n, size_t size, bool *failed)
 {
     if (n <= *room) return list;

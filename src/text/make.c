@@ -63,7 +63,8 @@ static dra_status add_bytes(maker *m)
     for (int letter = 0; letter < DRA_ALPHABET; letter++) {
         if (m->alphabet.byte[letter] < 0) continue;
         *text = (char)m->alphabet.byte[letter];
-        m->t->token[id++] = (dra_token){.text = text++, .bytes = 1, .kind = DRA_TOKEN_BYTES};
+        m->t->token[id++] = (dra_token){.text = text, .bytes = 1, .kind = DRA_TOKEN_BYTES};
+        text++;
     }
     return DRA_OK;
 }

@@ -1,5 +1,7 @@
-/* A table of words that grows by half-full doublings. */
+/* A table of words that doubles when it is half full. */
 #include "text/words.h"
+
+#include <stdlib.h>
 
 #include "text/hash.h"
 
@@ -16,16 +18,16 @@ static dra_counted *find(const dra_words *w, const char *text, size_t bytes, uin
     return &w->slot[i];
 }
 
-/* Old tables stay in the arena: twice the memory at most. */
 static bool grow(dra_words *w)
 {
-    dra_words bigger = {.slots = w->slots ? 4 * w->slots : FIRST_SLOTS};
-    bigger.slot = dra_arena_alloc(&w->arena, bigger.slots * sizeof *bigger.slot);
+    dra_words bigger = {.slots = w->slots ? 2 * w->slots : FIRST_SLOTS};
+    bigger.slot = calloc(bigger.slots, sizeof *bigger.slot);
     if (!bigger.slot) return false;
     for (size_t i = 0; i < w->slots; i++) {
         const dra_counted *c = &w->slot[i];
         if (c->text) *find(&bigger, c->text, c->bytes, c->hash) = *c;
     }
+    free(w->slot);
     w->slot = bigger.slot;
     w->slots = bigger.slots;
     return true;
@@ -71,6 +73,7 @@ bool dra_words_join(dra_words *w, const dra_words *more)
 
 void dra_words_free(dra_words *w)
 {
+    free(w->slot);
     dra_arena_free(&w->arena);
     *w = (dra_words){0};
 }

@@ -15,7 +15,7 @@ typedef struct dra_counted {
 typedef struct dra_words { /* {0} at first; a hash table, at most half full */
     dra_counted *slot;
     size_t       n, slots;
-    dra_arena    arena; /* of the texts, which are copied there, and of the table */
+    dra_arena    arena; /* of the texts, which are copied there */
     char        *room;  /* for the next texts */
     size_t       left;
 } dra_words;

@@ -17,7 +17,8 @@ learns() {
 
 learns_in_a_folder() {
     says "fewer than 300: no pair is left that is seen 2 times" \
-        tokenizer train --data "$text" --vocab 300 --special '<pad>' --out "$scratch/new" || return 1
+        tokenizer train --data "$text" --vocab 300 --special '<pad>' --out "$scratch/new" ||
+        return 1
     [ "$("$dra" tokenize --tokenizer "$scratch/new" '<pad>ab<|endoftext|>')" = "1 259 0" ]
 }
 

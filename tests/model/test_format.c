@@ -104,6 +104,88 @@ static void rwkv_reads_with_rescale(void **unused)
     load_free(&m);
 }
 
+/* The state goes out and into another in Hugging Face's layout; reading on is the same. A batch of
+ * single tokens reads each row with its own state, where Hugging Face mixes them up. */
+static void rwkv_states_in_five_tensors(void **unused)
+{
+    enum { N = 8 * 3 };
+    fixture       f;
+    loaded        m;
+    dra_error     err = {0};
+    dra_states   *two;
+    dra_reader   *r;
+    const int32_t next[] = {7, 7}, last[] = {7};
+    dra_real      five[DRA_RWKV_STATES][2 * N], first[V];
+    fixture_make(&f, rwkv_rows, 3, "rwkv.", "head.weight");
+    fixture_save(&f, "rwkv", rwkv_config);
+    fixture_free(&f);
+    load_folder(&m, "rwkv");
+    load_read(&m, T);
+    expect_ok(dra_states_create(dra_model_state(m.model), 2, &two, &err), &err);
+    for (int i = 0; i < DRA_RWKV_STATES; i++) {
+        expect_ok(dra_rwkv_state_get(m.model, m.states, i, five[i], N, &err), &err);
+        check_close("layer 2", 1, &five[i][2], rwkv_state[i].value, LOADED_TOL);
+        for (int k = 0; k < N; k++)
+            five[i][N + k] = i == 4 ? (dra_real)-1e30 : 0; /* nothing read */
+        expect_ok(dra_rwkv_state_set(m.model, two, i, five[i], 2 * N, &err), &err);
+    }
+    const dra_view   view = {.model = m.model, .logits = true};
+    const dra_module module = dra_view_module(&view);
+    expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
+    expect_ok(dra_weights_bind(m.weights, r, &err), &err);
+    const dra_named one = {"ids", last, sizeof last}, both = {"ids", next, sizeof next};
+    expect_ok(dra_reader_read(r, m.states, 1, NULL, 1, &one, &err), &err);
+    memcpy(first, dra_reader_result(r, "logits"), sizeof first);
+    expect_ok(dra_reader_read(r, two, 1, NULL, 1, &both, &err), &err);
+    const dra_real *rows = dra_reader_result(r, "logits");
+    assert_memory_equal(rows, first, sizeof first);
+    dra_real fresh[V];
+    memcpy(fresh, rows + V, sizeof fresh);
+    expect_ok(dra_states_reset(m.states, -1, &err), &err);
+    expect_ok(dra_reader_read(r, m.states, 1, NULL, 1, &one, &err), &err);
+    assert_memory_equal(dra_reader_result(r, "logits"), fresh, sizeof fresh);
+    assert_int_equal(dra_rwkv_state_get(m.model, two, 5, five[0], N, &err), DRA_ERR_INDEX);
+    assert_int_equal(dra_rwkv_state_get(m.model, two, 0, five[0], N, &err), DRA_ERR_SHAPE);
+    assert_string_equal(err.text, "rwkv state: 24 numbers, expected (2, 8, 3)");
+    dra_reader_destroy(r);
+    dra_states_destroy(two);
+    load_free(&m);
+}
+
+/* What stands for tokens gives what they give; streams are the residual after each layer, halved. */
+static void embedded_tokens_and_streams(void **unused)
+{
+    fixture     f;
+    loaded      m;
+    dra_error   err = {0};
+    dra_reader *r;
+    dra_states *s;
+    dra_real    x[T * 8];
+    fixture_make(&f, rwkv_rows, 3, "rwkv.", "head.weight");
+    fixture_save(&f, "rwkv", rwkv_config);
+    fixture_free(&f);
+    load_folder(&m, "rwkv");
+    load_read(&m, T);
+    const dra_real *table = dra_weights_at(m.weights, 0);
+    for (int t = 0; t < T; t++) memcpy(x + t * 8, table + fixture_ids[t] * 8, 8 * sizeof *x);
+    const dra_view   view = {.model = m.model, .logits = true, .embedded = true, .streams = true};
+    const dra_module module = dra_view_module(&view);
+    expect_ok(dra_states_create(dra_model_state(m.model), 1, &s, &err), &err);
+    expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
+    expect_ok(dra_weights_bind(m.weights, r, &err), &err);
+    const dra_named in = {"x", x, sizeof x};
+    expect_ok(dra_reader_read(r, s, T, NULL, 1, &in, &err), &err);
+    assert_memory_equal(dra_reader_result(r, "logits"), m.logits, sizeof m.logits);
+    for (int l = 0; l <= 3; l++) {
+        char name[16];
+        snprintf(name, sizeof name, "stream.%d", l);
+        assert_non_null(dra_reader_result(r, name));
+    }
+    dra_reader_destroy(r);
+    dra_states_destroy(s);
+    load_free(&m);
+}
+
 /* Of the loss, without rescale: norm, first and last element. */
 static const struct {
     const char *name;
@@ -380,6 +462,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_by_new_and_old_names),
         cmocka_unit_test(rwkv_reads_with_rescale),
+        cmocka_unit_test(rwkv_states_in_five_tensors),
+        cmocka_unit_test(embedded_tokens_and_streams),
         cmocka_unit_test(rwkv_learns_without_rescale),
         cmocka_unit_test(written_as_it_was),
         cmocka_unit_test(other_keys_stay),

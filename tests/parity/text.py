@@ -1,5 +1,5 @@
 """Tokenizers of dra beside Hugging Face's: the same ids for every letter of Unicode and for random
-text, the same text from random ids, files of one opened by the other.
+text, the same text from random ids, files of one opened by the other, the same merges learned.
 
     text.py LIBRARY
     text.py --fixture FOLDER    writes tests/data/bpe anew: a small tokenizer and ids of texts
@@ -15,7 +15,7 @@ import random
 import sys
 import tempfile
 import unicodedata
-from ctypes import POINTER, byref, c_bool, c_char_p, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, byref, c_bool, c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
 
 import dra
 
@@ -27,6 +27,9 @@ except ImportError:
     sys.exit(0)
 
 Ids = dra.struct("Ids", data=POINTER(c_int32), n=c_size_t, room=c_size_t)
+Training = dra.struct("Training", n=c_int, paths=POINTER(c_char_p), text_key=c_char_p,
+                      separator=c_char_p, size=c_int32, min_count=c_int64, n_special=c_int,
+                      special=POINTER(c_char_p), nfc=c_bool, threads=c_int)
 TEXTS, CUTS, SEED = 4000, 400, 1
 WORDS = ("the The it's I'll DON'T we've 'd 're x1 2024 foo_bar naïve Straße 水 日本語 русский "
          "한국어 עברית हिन्दी e\u0301 a\u0323\u0302 \u1112\u1161\u11ab K\u212a ½ ٣ Ⅷ 👋🏽 — “q” ... "
@@ -238,6 +241,61 @@ def compare(lib, name, path, theirs, folder):
     return failed
 
 
+# ---- training -----------------------------------------------------------------------------------
+
+def learned(lib, path, documents, size, min_count, special, nfc):
+    """The tokenizer.json that dra makes of documents."""
+    data, out, handle = path.with_suffix(".jsonl"), path.with_suffix(".json"), c_void_p()
+    data.write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    config = Training(n=1, paths=(c_char_p * 1)(str(data).encode()), size=size, nfc=nfc,
+                      min_count=min_count, n_special=len(special),
+                      special=(c_char_p * len(special))(*(text.encode() for text in special)))
+    lib.check("tokenizer_train", byref(config), None, None, byref(handle))
+    lib.check("tokenizer_save", handle, str(out).encode())
+    lib.call("tokenizer_destroy", handle)
+    return json.loads(out.read_text())
+
+
+def learned_there(documents, size, min_count, special, nfc):
+    t = tokenizers.Tokenizer(models.BPE())
+    t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if nfc:
+        t.normalizer = normalizers.NFC()
+    t.train_from_iterator(documents, trainers.BpeTrainer(
+        vocab_size=size, min_frequency=min_count, special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    return json.loads(t.to_str())
+
+
+def corpora():
+    """Name, documents, size, least count, special tokens, NFC; small ones are full of ties."""
+    r, all_letters = random.Random(SEED), letters()
+    yield "docs", corpus(), 6000, 1, ["<|end|>", "<|水|>"], False
+    yield "docs, NFC", corpus(), 2000, 3, [], True
+    yield "letters", [random_text(r, all_letters) for _ in range(TEXTS)], 9000, 1, [], False
+    for i in range(100):
+        words = ["".join(r.choices("aab'1 \n", k=r.randrange(1, 9))) for _ in range(30)]
+        yield "ties", ["".join(words)], 256 + r.randrange(80), r.randrange(1, 4), [], False
+
+
+def training(lib, folder):
+    merges = count = 0
+    try:
+        for name, *how in corpora():
+            ours, theirs = learned(lib, folder / "training", *how), learned_there(*how)
+            pairs = [" ".join(m) for m in theirs["model"]["merges"]]
+            same(f"{name}, merges", ours["model"]["merges"], pairs)
+            same(f"{name}, ids", ours["model"]["vocab"], theirs["model"]["vocab"])
+            same(f"{name}, added", [t["content"] for t in ours["added_tokens"]],
+                 [t["content"] for t in theirs["added_tokens"]])
+            merges, count = merges + len(pairs), count + 1
+        found, failed = f"{count} trainings, {merges} merges", 0
+    except (AssertionError, dra.Error) as error:
+        found, failed = f"FAILED: {error}", 1
+    print(f"{'trained':<16}{'merges, ids':<16}{found}", flush=True)
+    return failed
+
+
 def write_fixture(folder):
     runs = [AddedToken(" " * n, normalized=True) for n in range(2, 25)]
     t, r, all_letters = trained(False, True, runs, 900), random.Random(SEED), letters()
@@ -255,6 +313,7 @@ def main():
     lib = dra.Library(sys.argv[1])  # dra_real makes no difference
     with tempfile.TemporaryDirectory() as folder:
         saved_bytes(lib, pathlib.Path(folder) / "bytes.json")
+        failed += training(lib, pathlib.Path(folder))
         for name, path, theirs in sources(pathlib.Path(folder)):
             failed += compare(lib, name, path, theirs, pathlib.Path(folder))
     return failed != 0

@@ -1,5 +1,5 @@
-/* Without memory: every allocation of making, opening, saving, encoding, decoding and training fails
- * once; each time there is one clear error and nothing leaks. */
+/* Without memory: every allocation of making, opening, saving, encoding, decoding and training
+ * fails once; each time there is one clear error and nothing leaks. */
 #include <jansson.h>
 
 #include "dra/data.h"

@@ -43,7 +43,7 @@ static void check_tokens(const dra_tokenizer *t, int32_t from, const char *expec
 
 /* ---- merges ---------------------------------------------------------------------------------- */
 
-/* aaabdaaabac: aa stands 4 times; then ab and aa a twice each, and a comes before aa; then aa ab. */
+/* aaabdaaabac: aa stands 4 times; then ab and aa-a twice each, a is before aa; then aa-ab. */
 static void learns_known_merges(void **state)
 {
     dra_tokenizer *t = train_on("aaabdaaabac", 300, 0);

@@ -1,0 +1,115 @@
+/* dra/probe.h - probes: small tasks with a right answer, each asking one thing of a memory.
+ *
+ * Flow:    a dra_probe says which task, how long and how hard. Row `number` of its train or test
+ *          split follows from the seed and that number alone. dra_probe_run trains a model on one
+ *          split and scores it on the other.
+ * Rows:    `length` tokens and their targets, -1 where nothing is asked. What is to be remembered
+ *          comes first, then filler, then the question.
+ * Splits:  a row belongs to the split that its own content names (one in eight to test; filler does
+ *          not count as content). So no example is in both, whatever the seeds.
+ * Threads: everything here may be called at the same time with other memory. */
+#ifndef DRA_PROBE_H
+#define DRA_PROBE_H
+
+#include "dra/train.h"
+DRA_BEGIN_C
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+typedef enum dra_split { DRA_SPLIT_TRAIN, DRA_SPLIT_TEST } dra_split;
+
+typedef enum dra_answer_kind {
+    DRA_ANSWER_ROW,   /* all targets of a row are one answer: right if all of them are */
+    DRA_ANSWER_TARGET /* each target is an answer of its own                           */
+} dra_answer_kind;
+
+/* Options that not every task has, as bits of dra_probe_task.has. */
+enum {
+    DRA_PROBE_SYMBOLS = 1,
+    DRA_PROBE_PAIRS = 2,
+    DRA_PROBE_QUERIES = 4,
+    DRA_PROBE_DIGITS = 8,
+    DRA_PROBE_KINDS = 16,
+    DRA_PROBE_DEPTH = 32
+};
+
+typedef struct dra_probe_task {
+    const char     *name, *summary;
+    dra_answer_kind answer;
+    unsigned        has;
+} dra_probe_task;
+
+DRA_API const dra_probe_task *dra_probe_task_at(size_t i); /* NULL beyond the last */
+
+enum { DRA_PROBE_VOCAB = 256, DRA_PROBE_LENGTH = 1 << 20 }; /* at most */
+
+/* Zero is the default of every field but depth. */
+typedef struct dra_probe {
+    const char *task;    /* "copy", "recall", "addition", "parens", "needle"                     */
+    int64_t     length;  /* T; 0: 256 for recall and needle, 64 for copy and parens, else as short
+                            as can be; more is filler, or for parens a longer word               */
+    int64_t     vocab;   /* tokens, at most 256; 0: see docs/probes.md                           */
+    int64_t     symbols; /* copy: to be copied, 0: length / 2; needle: tokens of the fact, 0: 4  */
+    int64_t     pairs;   /* recall: 0: 16                                                        */
+    int64_t     queries; /* recall: keys asked for, each once; 0: all                            */
+    int64_t     digits;  /* addition: of each number; 0: 3                                       */
+    int64_t     kinds;   /* parens: of brackets; 0: 2                                            */
+    double      depth;   /* needle: where the fact stands, 0 first, 1 last; below 0: anywhere    */
+    uint64_t    seed;
+} dra_probe;
+
+/* Fills in defaults and refuses what cannot be, by name; also options the task does not have. */
+DRA_API dra_status dra_probe_complete(dra_probe *p, dra_error *err);
+
+/* Of a complete probe: ids and targets (length). Fails where nearly no example is of that split,
+ * because there are too few. */
+DRA_API dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, int32_t *ids,
+                                 int32_t *targets, dra_error *err);
+
+typedef struct dra_probe_score {
+    int64_t answers, right;
+} dra_probe_score;
+
+/* Adds what `found` (B, length) has right of targets (B, length). */
+DRA_API void dra_probe_score_add(const dra_probe *p, int64_t B, const int32_t *targets,
+                                 const int32_t *found, dra_probe_score *score);
+
+/* ---- training and testing -------------------------------------------------------------------- */
+
+/* All is borrowed. Of `train` count: steps, batch, chunk, eval_every (0: a tenth of the steps), what
+ * decides the learning rate, the optimizer, smoothing, add, guard, recompute, precision, blend_*
+ * and seed. */
+typedef struct dra_probe_config {
+    const dra_probe        *probe;
+    const dra_train_config *train;
+    dra_device             *device;
+    const dra_model        *model;
+    dra_weights            *weights; /* to start from; holds what was learned afterwards */
+    int64_t                 tests;   /* rows of the test split that are scored; 0: 256  */
+    double                  until;   /* ends once so many answers are right; 0: never    */
+} dra_probe_config;
+
+typedef struct dra_probe_result {
+    int64_t step, steps;
+    double  loss, rate;  /* of the step */
+    int64_t tokens;      /* read so far by training */
+    double  seconds;     /* likewise, without testing */
+    bool    tested;      /* behind this step */
+    double  accuracy;    /* right answers of all, of the last test; NaN: none yet */
+    double  test_loss;   /* its mean over targets */
+    int64_t tests;       /* its rows */
+    int64_t answers;     /* in them */
+    bool    reached;     /* `until` */
+    size_t  state_bytes; /* of one row, behind its last token */
+} dra_probe_result;
+
+/* After each step; false: stop here. */
+typedef bool (*dra_on_probe)(void *user, const dra_probe_result *r);
+
+/* fn may be NULL. Tests every eval_every steps and at the end. A loss that is not finite ends it
+ * with an error. */
+DRA_API dra_status dra_probe_run(const dra_probe_config *c, dra_on_probe fn, void *user,
+                                 dra_probe_result *out, dra_error *err);
+
+DRA_END_C
+#endif

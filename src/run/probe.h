@@ -1,0 +1,33 @@
+/* What the tasks of probes share. */
+#ifndef DRA_SRC_RUN_PROBE_H
+#define DRA_SRC_RUN_PROBE_H
+
+#include "dra/probe.h"
+
+/* Tokens: filler, marks, and from FIRST on the task's own alphabets. */
+enum { DRA_PROBE_FILLERS = 8, DRA_PROBE_ASK = 8, DRA_PROBE_PLUS = 9, DRA_PROBE_FIRST = 10 };
+
+/* A row as it is written. Its random numbers are those of a counter: row, block and attempt. */
+typedef struct dra_probe_line {
+    const dra_probe *p;
+    uint64_t         key;
+    uint32_t         counter[4], bits[4];
+    int              left; /* of bits */
+    int32_t         *ids, *targets;
+    int64_t          at; /* tokens so far */
+} dra_probe_line;
+
+typedef struct dra_probe_maker {
+    dra_probe_task info;
+    void (*defaults)(dra_probe *p);
+    int64_t (*least_length)(const dra_probe *p);
+    int64_t (*least_vocab)(const dra_probe *p);
+    void (*make)(dra_probe_line *r); /* writes `length` tokens; those behind are dropped */
+} dra_probe_maker;
+
+extern const dra_probe_maker dra_probe_makers[];
+extern const size_t          dra_probe_makers_count;
+
+int32_t dra_probe_below(dra_probe_line *r, int64_t n); /* 0 to n - 1 */
+
+#endif

@@ -1,0 +1,182 @@
+#!/bin/sh
+# dra report as a process: pages from logs made by hand and from a small run; what is broken is
+# counted, what is text stays text, nothing is fetched from elsewhere.
+#   test_report.sh PATH_OF_DRA
+set -u
+case $1 in
+/*) dra=$1 ;;
+*) dra=$PWD/$1 ;;
+esac
+. "$(dirname "$0")/process.sh"
+cd "$scratch" || exit 1
+
+# has PAGE TEXT...: all texts are in the page.
+has() {
+    page=$1
+    shift
+    for text; do
+        grep -qF -e "$text" "$page" || { echo "$page lacks: $text"; return 1; }
+    done
+}
+
+lacks() {
+    ! grep -F -e "$2" "$1"
+}
+
+# Tags are closed in their order, and nothing refers to another place.
+well_formed() {
+    ! grep -Eo "(src|href|url|@import|https?:)[^ ]*//[^ ]*" "$1" || return 1
+    command -v python3 >/dev/null 2>&1 || return 0
+    python3 - "$1" <<'END'
+import html.parser, sys, xml.etree.ElementTree
+class Page(html.parser.HTMLParser):
+    open, ids = [], 0
+    def handle_starttag(self, tag, attrs):
+        if tag == "meta": return
+        if tag in ("link", "img", "iframe", "object"): sys.exit("a page with a " + tag)
+        self.open.append(tag)
+    def handle_startendtag(self, tag, attrs): pass
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag: sys.exit("</%s> too many" % tag)
+text = open(sys.argv[1], encoding="utf-8").read()
+page = Page()
+page.feed(text)
+if page.open: sys.exit("not closed: %s" % page.open)
+for drawing in text.split("<svg ")[1:]:
+    xml.etree.ElementTree.fromstring("<svg " + drawing.split("</svg>")[0] + "</svg>")
+END
+}
+
+# ---- logs made by hand ---------------------------------------------------------------------------
+
+mkdir hand odd
+awk 'BEGIN {
+    for (s = 1; s <= 4000; s++) {
+        printf "{\"step\":%d,\"loss\":%s,\"lr\":0.001,\"grad_norm\":%g,\"tokens\":%d,", s,
+            s == 2000 ? "null" : 2 + 3 / s, s == 1234 ? 777 : 1, 100 * s
+        printf "\"tokens_per_second\":5000,\"seconds\":%g,\"skipped\":%d,\"drift\":0.25}\n", s / 50,
+            (s >= 2000)
+        if (s % 1000 == 0)
+            printf "{\"step\":%d,\"tokens\":%d,\"eval_loss\":%g,\"best_loss\":1}\n", s, 100 * s, 2.5
+        if (s % 800 == 0)
+            printf "{\"step\":%d,\"sample\":\"<b>tags</b> &amp; \\u201ctext\\u201d %d\"}\n", s, s
+    }
+}' >hand/log.jsonl
+# What a kill, a full disk or a stranger may leave: none of it is a line of a log.
+{
+    printf '{"step":5,"loss"\n[1,2]\n{"loss":1}\nnothing\n{"step":"5","loss":1}\n'
+    printf '{"step":5,"loss":1e}\n{"step":5,"a":"\\u12"}\n{"step":5}}\n{"step":5,"x":nan}\n{"step":'
+} >>hand/log.jsonl
+printf '{"step":1,"loss":3,"x<y":1,"nested":{"a":[1,{"b":2}]}}\n\n\r\n{"step":2,"loss":2,"x<y":2}\n\377\n' \
+    >odd/log.jsonl
+{
+    printf '{"probe":"recall","model":"gru <1>","length":1024,"accuracy":0.875}\n'
+    printf '{"probe":"recall","model":"slots","length":4096,"accuracy":0.5}\n'
+    printf '{"probe":"copy","length":64,"loss":1.25}\n{"probe":"copy","empty":null}\n'
+} >probes.jsonl
+
+by_hand() {
+    answers report hand && [ "$(cat "$out")" = hand/report.html ] && well_formed hand/report.html
+}
+numbers() {
+    has hand/report.html '4000</td>' '400k</td>' '2.0008</td>' '2.5000</td>' '0:01:20</td>' \
+        'Learning rate' 'Gradient norm' 'Skipped steps' 'drift' 'step 4000: 2.5</title>'
+}
+broken_lines() { has hand/report.html 'hand: 10 of 4019 lines could not be read and are left out'; }
+escaped() {
+    has hand/report.html '&lt;b&gt;tags&lt;/b&gt; &amp;amp; “text” 4000' '5 of 5, newest first' &&
+        lacks hand/report.html '<b>tags'
+}
+
+# 4000 points become few, but none that sticks out is lost: the top of the norm's chart is 777.
+thinned() {
+    [ "$(wc -c <hand/report.html)" -lt 120000 ] && has hand/report.html '>1000</text>' &&
+        [ "$(tr ' ' '\n' <hand/report.html | grep -c '^[0-9.]*,[0-9.]*$')" -lt 8000 ]
+}
+
+several() {
+    answers report hand odd probes.jsonl --out all.html --title 'Two & a <table>' &&
+        well_formed all.html &&
+        has all.html '<title>Two &amp; a &lt;table&gt;</title>' '<h1>Two &amp; a &lt;table&gt;</h1>' \
+            'class="legend"' 'key c1' 'data-name="hand"' 'data-name="odd"' 'x&lt;y' \
+            'odd: 1 of 3 lines' 'recall' 'gru &lt;1&gt;, length 1024' '>0.875<' '>1.25<' \
+            'probes.jsonl: 1 of 4 lines could not be read and is left out'
+}
+same_bytes() { cp all.html before && several && cmp all.html before; }
+dark_and_light() { has all.html 'prefers-color-scheme:dark' 'width=device-width'; }
+same_names() {
+    mkdir -p a/run b/run && cp odd/log.jsonl a/run && cp odd/log.jsonl b/run &&
+        answers report a/run b/run/ --out same.html && has same.html '>a/run<' '>b/run/<'
+}
+empty() {
+    : >empty.jsonl
+    answers report empty.jsonl --out empty.html && well_formed empty.html
+}
+
+# ---- a run ---------------------------------------------------------------------------------------
+
+awk 'BEGIN { while (i++ < 200) print "line", i, "of a text that says little,", i * i % 97 }' >text
+
+# train RUN PRESET OPTIONS...: a small one.
+train() {
+    folder=$1
+    preset=$2
+    shift 2
+    run 0 train --preset "$preset" --set dim=32 --set heads=2 --set depth=2 --data text --split 0.1 \
+        --out "$folder" --steps 12 --batch 2 --context 32 --log-every 1 --save-every 4 --keep 3 \
+        --eval-every 6 --sample-every 6 --sample-prompt line --sample-tokens 12 --threads 2 "$@"
+}
+
+real_run() {
+    train gru dra-gru-tiny && train slots dra-slots-tiny && answers report gru slots --out runs.html &&
+        well_formed runs.html &&
+        has runs.html 'gru, 2 × 32, 2 heads' 'slots, 2 × 32, 2 heads' 'Half-lives of memory' \
+            'lines lead from step 4 to 12' 'layer 1, head 0, gru' 'What a sample reads' \
+            'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' 'Samples'
+}
+
+# The page has the numbers that the log has.
+same_numbers() {
+    loss=$(sed -n 's/^{"step":12,"loss":\([0-9.]*\),.*/\1/p' gru/log.jsonl)
+    [ -n "$loss" ] && has runs.html "<td>$(printf '%.4f' "$loss")</td>"
+}
+
+damaged() {
+    cp -r gru hurt && rm hurt/model.safetensors && echo x >hurt/model.safetensors &&
+        answers report hurt && well_formed hurt/report.html &&
+        has hurt/report.html 'gru, 2 × 32' 'hurt/model.safetensors: ' && lacks hurt/report.html 'Half-lives'
+}
+
+# A run that never saved, and a model without a log.
+parts_of_runs() {
+    mkdir -p early model && cp gru/config.json gru/log.jsonl early &&
+        cp gru/config.json gru/model.safetensors model && answers report early model &&
+        well_formed early/report.html && has early/report.html 'Half-lives of memory'
+}
+
+events() {
+    train board dra-gru-tiny --tensorboard || return 1
+    set -- board/events.out.tfevents.*
+    [ $# -eq 1 ] && [ -s "$1" ] && grep -q 'brain.Event:2' "$1" && grep -q eval_loss "$1"
+}
+
+check "a log made by hand" by_hand
+check "its numbers are on the page" numbers
+check "broken lines are counted" broken_lines
+check "text is escaped" escaped
+check "many points are thinned" thinned
+check "several runs and probes" several
+check "the same input gives the same page" same_bytes
+check "light and dark, small and large" dark_and_light
+check "runs of one name" same_names
+check "nothing at all" empty
+check "small runs" real_run
+check "the numbers of the log" same_numbers
+check "damaged weights are a note" damaged
+check "a run that never saved; a model alone" parts_of_runs
+check "an event file" events
+check "no such run" failed "nowhere: cannot open it" report nowhere
+check "a folder that is no run" failed "expected a run, found neither log.jsonl nor config.json" report a
+check "nowhere to write" failed "no/page.html: cannot" report hand --out no/page.html
+check "no run named" misused "dra report: RUN: expected a value, found nothing" report
+tap_end

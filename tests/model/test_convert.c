@@ -1,0 +1,432 @@
+/* Converting: tables, formats there and back, rwkv.cpp files, shards, surgery; and that what goes wrong
+ * leaves nothing behind. */
+#include <signal.h>
+#include <sys/resource.h>
+
+#include "fixtures.h"
+#include "model/origin.h"
+
+/* ---- there and back -------------------------------------------------------------------------- */
+
+typedef struct table {
+    int  rows, drawn;
+    bool seen; /* the row that is looked for */
+} table;
+
+static void count_row(void *user, const dra_convert_row *r)
+{
+    table *t = user;
+    char   from[80], to[80];
+    t->rows++;
+    t->drawn += !r->from;
+    if (!r->from || strcmp(r->to, "layers.1.mixer.W_k") != 0) return;
+    dra_shape_text(&r->from_shape, from, sizeof from);
+    dra_shape_text(&r->shape, to, sizeof to);
+    t->seen = strcmp(r->from, "transformer.h.1.attn.c_attn.weight") == 0 &&
+              strcmp(from, "(8, 24)") == 0 && strcmp(to, "(8, 8)") == 0;
+}
+
+static void convert(const char *from, const char *to, const dra_model_config *config, table *t)
+{
+    dra_error                err = {0};
+    const dra_convert_config how = {.from = in_folder(from),
+                                    .to = in_folder(to),
+                                    .config = config,
+                                    .row = count_row,
+                                    .user = t};
+    expect_ok(dra_convert(&how, &err), &err);
+}
+
+static dra_model_config config_of(const char *name, dra_format_kind format)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    expect_ok(dra_folder_config(in_folder(name), &c, &err), &err);
+    c.format = format;
+    return c;
+}
+
+static void same_bytes(const char *a, const char *b)
+{
+    char     *x, *y;
+    size_t    n, m;
+    dra_error err = {0};
+    expect_ok(dra_file_read(in_folder(a), 1 << 20, &x, &n, &err), &err);
+    expect_ok(dra_file_read(in_folder(b), 1 << 20, &y, &m, &err), &err);
+    assert_int_equal(n, m);
+    assert_memory_equal(x, y, n);
+    free(x);
+    free(y);
+}
+
+static void save_both(void)
+{
+    fixture f;
+    fixture_make(&f, gpt2_rows, 2, "transformer.", "lm_head.weight");
+    fixture_save(&f, "gpt2", gpt2_config);
+    fixture_free(&f);
+    fixture_make(&f, rwkv_rows, 3, "rwkv.", "head.weight");
+    fixture_save(&f, "rwkv", rwkv_config);
+    fixture_free(&f);
+    put_file("gpt2/generation_config.json", "{}", 2);
+}
+
+/* A format's own file, dra's, and the first again. */
+static void there_and_back(const char *name, dra_format_kind format)
+{
+    table                  t = {0};
+    const dra_model_config own = config_of(name, DRA_FORMAT_DRA), same = config_of(name, format);
+    fixture_remove();
+    assert_int_equal(folder_make(NULL), 0);
+    save_both();
+    convert(name, "own", &own, &t);
+    convert("own", "back", &same, &t);
+    convert(name, "again", NULL, &t);
+    same_bytes("back/model.safetensors", "again/model.safetensors");
+    assert_int_equal(t.drawn, 0);
+}
+
+static void formats_there_and_back(void **unused)
+{
+    save_both();
+    there_and_back("rwkv", DRA_FORMAT_RWKV);
+    there_and_back("gpt2", DRA_FORMAT_GPT2);
+    same_bytes("gpt2/generation_config.json", "own/generation_config.json");
+}
+
+static void a_dry_run_writes_nothing(void **unused)
+{
+    table     t = {0};
+    dra_error err = {0};
+    save_both();
+    const dra_model_config   own = config_of("gpt2", DRA_FORMAT_DRA);
+    const dra_convert_config how = {.from = in_folder("gpt2"),
+                                    .to = in_folder("dry"),
+                                    .config = &own,
+                                    .dry_run = true,
+                                    .row = count_row,
+                                    .user = &t};
+    expect_ok(dra_convert(&how, &err), &err);
+    assert_int_equal(t.rows, 2 + 2 * 16 + 2);
+    assert_true(t.seen);
+    assert_int_not_equal(access(in_folder("dry"), F_OK), 0);
+}
+
+/* ---- rwkv.cpp -------------------------------------------------------------------------------- */
+
+static dra_status to_cpp(const char *from, const char *to, dra_dtype dtype, dra_error *err)
+{
+    dra_model_config         c = config_of(from, DRA_FORMAT_RWKV);
+    const dra_convert_config how = {
+        .from = in_folder(from), .to = in_folder(to), .config = &c, .cpp = true, .dtype = dtype};
+    return dra_convert(&how, err);
+}
+
+static double worst(const dra_real *a, const dra_real *b, int n)
+{
+    double most = 0;
+    for (int i = 0; i < n; i++) most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    return most;
+}
+
+/* What is stored as -exp(p) comes back by a logarithm, to rounding. */
+static void rwkv_cpp_there_and_back(void **unused)
+{
+    loaded    a, b;
+    dra_error err = {0};
+    save_both();
+    unlink(in_folder("f32.bin"));
+    unlink(in_folder("f16.bin"));
+    expect_ok(to_cpp("rwkv", "f32.bin", DRA_F32, &err), &err);
+    expect_ok(to_cpp("rwkv", "f16.bin", DRA_F16, &err), &err);
+    load_folder(&a, "rwkv");
+    load_read(&a, T);
+    load_folder(&b, "f32.bin");
+    assert_int_equal(dra_model_config_of(b.model)->rescale_every, 0); /* so only eps differs */
+    load_read(&b, T);
+    assert_true(worst(a.logits, b.logits, T * V) < 1e-4);
+    load_free(&b);
+    load_folder(&b, "f16.bin");
+    load_read(&b, 3);
+    assert_true(worst(a.logits, b.logits, T * V) < 2e-2);
+    load_free(&b);
+    load_free(&a);
+    assert_int_equal(to_cpp("gpt2", "gpt2.bin", DRA_F32, &err), DRA_ERR_VALUE);
+    assert_int_not_equal(access(in_folder("gpt2.bin"), F_OK), 0);
+}
+
+/* The published model and its logits after the bytes 22 69 6e. */
+static void the_tiny_model(const char *name, double tol)
+{
+    static const int32_t ids[] = {34, 105, 110};
+    const char          *data = getenv("DRA_SHARED_DATA");
+    char                 path[600];
+    float                should[256];
+    dra_model           *model;
+    dra_weights         *weights;
+    dra_reader          *r;
+    dra_states          *s;
+    dra_error            err = {0};
+    snprintf(path, sizeof path, "%s/expected-logits-4v0-660K.bin", data ? data : "");
+    FILE *f = data ? fopen(path, "rb") : NULL;
+    if (!f) skip();
+    assert_int_equal(fread(should, sizeof *should, 256, f), 256);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/%s", data, name);
+    expect_ok(dra_folder_load(path, &model, &weights, &err), &err);
+    const dra_view   view = {.model = model, .logits = true, .keep = 1};
+    const dra_module module = dra_view_module(&view);
+    expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
+    expect_ok(dra_weights_bind(weights, r, &err), &err);
+    for (int64_t chunk = 1; chunk <= 3; chunk += 2) {
+        expect_ok(dra_states_create(dra_model_state(model), 1, &s, &err), &err);
+        for (int64_t t = 0; t < 3; t += chunk) {
+            const dra_named in = {"ids", ids + t, (size_t)chunk * sizeof *ids};
+            expect_ok(dra_reader_read(r, s, chunk, NULL, 1, &in, &err), &err);
+        }
+        const dra_real *y = dra_reader_result(r, "logits");
+        for (int i = 0; i < 256; i++) assert_true(fabs((double)y[i] - (double)should[i]) <= tol);
+        dra_states_destroy(s);
+    }
+    dra_reader_destroy(r);
+    dra_weights_destroy(weights);
+    dra_model_destroy(model);
+}
+
+static void the_tiny_model_in_fp32(void **unused)
+{
+    the_tiny_model("tiny-rwkv-4v0-660K-FP32.bin", 1e-5);
+}
+
+static void the_tiny_model_in_fp16(void **unused)
+{
+    the_tiny_model("tiny-rwkv-4v0-660K-FP16.bin", 2e-3);
+}
+
+typedef struct damage {
+    size_t      at; /* a u32 of the file */
+    uint32_t    value;
+    const char *text;
+} damage;
+
+static void damaged_rwkv_cpp_files(void **unused)
+{
+    static const damage rows[] = {
+        {4, 99, ": byte 0: the version is 99, expected 100 or 101"},
+        {12, 0, ": byte 0: a size is 0, expected 1 to 1048576"},
+        {20, 7, ": byte 0: the dtype is 7, expected 0 (FP32) or 1 (FP16)"},
+        {24, 4, ": byte 24: the number of axes is 4, expected 1 to 3"},
+        {28, 0, ": byte 24: the length of a name is 0, expected 1 to 256"},
+        {32, 2, ": byte 24: the dtype is 2, expected 0 (FP32) or 1 (FP16)"},
+        {36, 0, ": byte 36: a size is 0, expected 1 to 1048576"},
+    };
+    dra_error   err = {0};
+    char       *file, text[DRA_ERROR_TEXT];
+    size_t      bytes;
+    dra_origin *o;
+    save_both();
+    unlink(in_folder("good.bin"));
+    expect_ok(to_cpp("rwkv", "good.bin", DRA_F32, &err), &err);
+    expect_ok(dra_file_read(in_folder("good.bin"), 1 << 20, &file, &bytes, &err), &err);
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        uint32_t before;
+        memcpy(&before, file + rows[i].at, sizeof before);
+        memcpy(file + rows[i].at, &rows[i].value, sizeof before);
+        put_file("bad.bin", file, bytes);
+        assert_int_equal(dra_origin_open(in_folder("bad.bin"), &o, &err), DRA_ERR_FORMAT);
+        check_error(&err, DRA_ERR_FORMAT, "bad.bin", rows[i].text);
+        memcpy(file + rows[i].at, &before, sizeof before);
+    }
+    for (size_t n = 4; n < bytes; n += n < 200 ? 1 : 97) { /* cut anywhere */
+        put_file("bad.bin", file, n);
+        dra_model   *m;
+        dra_weights *w;
+        assert_int_not_equal(dra_folder_load(in_folder("bad.bin"), &m, &w, &err), DRA_OK);
+        snprintf(text, sizeof text, "%s", in_folder("bad.bin"));
+        assert_memory_equal(err.text, text, strlen(text));
+    }
+    free(file);
+}
+
+/* ---- shards ---------------------------------------------------------------------------------- */
+
+static void save_shards(const char *name, const char *index)
+{
+    fixture   f;
+    dra_error err = {0};
+    char      file[64];
+    fixture_make(&f, gpt2_rows, 2, "transformer.", "lm_head.weight");
+    fixture_folder(name, gpt2_config);
+    snprintf(file, sizeof file, "%s/a.safetensors", name);
+    expect_ok(dra_tensors_write(in_folder(file), f.item, 10, NULL, 0, &err), &err);
+    snprintf(file, sizeof file, "%s/b.safetensors", name);
+    expect_ok(dra_tensors_write(in_folder(file), f.item + 10, (size_t)f.n - 10, NULL, 0, &err),
+              &err);
+    char  *text = calloc(1, 1 << 14);
+    size_t n = 0;
+    for (int i = 0; i < f.n; i++)
+        n += (size_t)snprintf(text + n, (1 << 14) - n, "%s\"%s\": \"%s.safetensors\"",
+                              i ? ", " : "{\"metadata\": {}, \"weight_map\": {", f.item[i].name,
+                              i < 10 ? "a" : "b");
+    snprintf(text + n, (1 << 14) - n, "}}");
+    snprintf(file, sizeof file, "%s/model.safetensors.index.json", name);
+    put_file(file, index ? index : text, strlen(index ? index : text));
+    free(text);
+    fixture_free(&f);
+}
+
+static void shards_are_one(void **unused)
+{
+    loaded a, b;
+    save_both();
+    save_shards("shards", NULL);
+    load_folder(&a, "gpt2");
+    load_folder(&b, "shards");
+    load_read(&a, T);
+    load_read(&b, T);
+    assert_memory_equal(a.logits, b.logits, sizeof a.logits);
+    load_free(&a);
+    load_free(&b);
+}
+
+static void wrong_indices_are_named(void **unused)
+{
+    static const char *const rows[][2] = {
+        {"{}", ": weight_map is no object"},
+        {"{\"weight_map\": {\"x\": \"../a.safetensors\"}}",
+         ": tensor 'x': its shard is '../a.safetensors', expected the name of a file beside the "
+         "index"},
+        {"{\"weight_map\": {\"x\": 3}}",
+         ": tensor 'x': its shard is 'no text', expected the name of a file beside the index"},
+        {"{\"weight_map\": {\"x\": \"a.safetensors\"}}",
+         ": tensor 'x' is not in shard a.safetensors"},
+    };
+    dra_origin *o;
+    dra_error   err = {0};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        save_shards("index", rows[i][0]);
+        assert_int_not_equal(dra_origin_open(in_folder("index"), &o, &err), DRA_OK);
+        check_error(&err, err.code, "index/model.safetensors.index.json", rows[i][1]);
+    }
+    save_shards("index", "{\"weight_map\": {\"x\": \"c.safetensors\"}}");
+    assert_int_equal(dra_origin_open(in_folder("index"), &o, &err), DRA_ERR_FILE);
+    assert_non_null(strstr(err.text, "index/c.safetensors: cannot open it"));
+}
+
+/* ---- surgery --------------------------------------------------------------------------------- */
+
+/* With a second memory of any kind that has no say yet, logits are those of before, to the bit. */
+static void surgery_changes_nothing_yet(void **unused)
+{
+    static const char *const kinds[] = {"gru", "ema", "ssm", "lstm", "moment", "delta", "slots"};
+    loaded                   a, b;
+    dra_error                err = {0};
+    save_both();
+    load_folder(&a, "gpt2");
+    load_read(&a, T);
+    for (size_t i = 0; i < COUNT(kinds); i++) {
+        table            t = {0};
+        dra_model_config c = config_of("gpt2", DRA_FORMAT_GPT2);
+        expect_ok(dra_model_config_graft(&c, kinds[i], &err), &err);
+        convert("gpt2", kinds[i], &c, &t);
+        load_folder(&b, kinds[i]);
+        const int blend = dra_specs_find(dra_model_params(b.model), "blend");
+        assert_true(blend >= 0 && dra_weights_at(b.weights, blend)[0] == 1);
+        assert_true(t.drawn > 0);
+        for (int64_t chunk = 1; chunk <= T; chunk += T - 1) {
+            load_read(&b, chunk);
+            assert_memory_equal(a.logits, b.logits, sizeof a.logits);
+        }
+        load_free(&b);
+    }
+    load_free(&a);
+    dra_model_config c = config_of("gpt2", DRA_FORMAT_GPT2);
+    assert_int_equal(dra_model_config_graft(&c, "grv", &err), DRA_ERR_NAME);
+    assert_string_equal(err.text, "no memory is called grv; did you mean gru?");
+}
+
+static void other_vocabularies_keep_their_tokens(void **unused)
+{
+    loaded        a, b;
+    const int64_t sizes[] = {23, 11};
+    save_both();
+    load_folder(&a, "rwkv");
+    for (int i = 0; i < 2; i++) {
+        table            t = {0};
+        dra_model_config c = config_of("rwkv", DRA_FORMAT_RWKV);
+        c.vocab = sizes[i];
+        convert("rwkv", i ? "less" : "more", &c, &t);
+        load_folder(&b, i ? "less" : "more");
+        for (int k = 0; k < 2; k++) {
+            const char *name = k ? "head" : "embedding";
+            const int   x = dra_specs_find(dra_model_params(a.model), name);
+            const int   y = dra_specs_find(dra_model_params(b.model), name);
+            assert_memory_equal(dra_weights_at(a.weights, x), dra_weights_at(b.weights, y),
+                                (size_t)(i ? 11 : 13) * 8 * sizeof(dra_real));
+        }
+        load_free(&b);
+    }
+    load_free(&a);
+}
+
+/* ---- nothing is left ------------------------------------------------------------------------- */
+
+static int entries(void)
+{
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    int            n = 0;
+    while ((e = readdir(d))) n += e->d_name[0] != '.';
+    closedir(d);
+    return n;
+}
+
+static void a_full_disk_leaves_no_folder(void **unused)
+{
+    struct rlimit            old, small;
+    dra_error                err = {0};
+    const dra_convert_config how = {.from = in_folder("gpt2"), .to = in_folder("never")};
+    save_both();
+    const int before = entries();
+    getrlimit(RLIMIT_FSIZE, &old);
+    small = old;
+    small.rlim_cur = 4096; /* the config fits, the weights do not */
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &small);
+    const dra_status st = dra_convert(&how, &err);
+    setrlimit(RLIMIT_FSIZE, &old);
+    signal(SIGXFSZ, handler);
+    assert_int_equal(st, DRA_ERR_FILE);
+    assert_int_equal(entries(), before);
+}
+
+static void what_is_there_stays(void **unused)
+{
+    dra_error err = {0};
+    save_both();
+    const dra_convert_config how = {.from = in_folder("gpt2"), .to = in_folder("rwkv")};
+    assert_int_equal(dra_convert(&how, &err), DRA_ERR_FILE);
+    check_error(&err, DRA_ERR_FILE, "rwkv", ": is there already, expected a new name");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(formats_there_and_back),
+        cmocka_unit_test(a_dry_run_writes_nothing),
+        cmocka_unit_test(rwkv_cpp_there_and_back),
+        cmocka_unit_test(the_tiny_model_in_fp32),
+        cmocka_unit_test(the_tiny_model_in_fp16),
+        cmocka_unit_test(damaged_rwkv_cpp_files),
+        cmocka_unit_test(shards_are_one),
+        cmocka_unit_test(wrong_indices_are_named),
+        cmocka_unit_test(surgery_changes_nothing_yet),
+        cmocka_unit_test(other_vocabularies_keep_their_tokens),
+        cmocka_unit_test(a_full_disk_leaves_no_folder),
+        cmocka_unit_test(what_is_there_stays),
+    };
+    if (folder_make(NULL) != 0) return 1;
+    const int failed = cmocka_run_group_tests_name("convert", tests, NULL, NULL);
+    fixture_remove();
+    return failed;
+}
