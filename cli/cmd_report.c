@@ -35,7 +35,12 @@ static bool default_path(const cli_record *first, char path[PATH_TEXT])
 
 static void default_title(const cli_record *records, size_t n, char title[256])
 {
+    enum { NAMED = 4 };
     size_t used = 0;
+    if (n > NAMED) {
+        snprintf(title, 256, "%zu runs", n);
+        return;
+    }
     for (size_t i = 0; i < n && used < 256; i++)
         used += (size_t)snprintf(title + used, 256 - used, "%s%s", i ? ", " : "", records[i].name);
 }

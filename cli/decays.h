@@ -11,7 +11,7 @@ typedef struct cli_decays {
 
 dra_status cli_decays_find(const dra_model *m, const dra_weights *w, cli_decays *out,
                            dra_error *err);
-/* The values of the parameters of a layer's mixer, in its own order; to be freed. NULL: no memory. */
+/* The parameters of a layer's mixer, in its own order; to be freed. NULL: no memory. */
 const dra_real **cli_layer_params(const dra_model *m, const dra_weights *w, int64_t layer);
 
 #endif

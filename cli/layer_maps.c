@@ -82,9 +82,9 @@ typedef struct watched { /* a module that puts out maps and knows their shapes *
     cli_layer_maps  *maps;
 } watched;
 
-static const char *map_name(int memory, int kind, char name[16])
+static const char *map_name(int memory, int kind, char name[32])
 {
-    snprintf(name, 16, "map%d.%d", memory, kind);
+    snprintf(name, 32, "map%d.%d", memory, kind);
     return name;
 }
 
@@ -93,7 +93,7 @@ static void build(dra_graph *g, const void *self, const dra_module_call *call, d
     const watched          *s = self;
     const dra_mixer_config *c = dra_mixer_config_of(s->mixer);
     const dra_tokens       *t = &call->tokens;
-    char                    name[16];
+    char                    name[32];
     const dra_value         x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, c->dim));
     dra_value               blend = {0};
     if (c->blend == DRA_BLEND_INPUT) blend = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
@@ -109,7 +109,7 @@ static void build(dra_graph *g, const void *self, const dra_module_call *call, d
 
 static dra_status copy_maps(const dra_reader *r, cli_layer_maps *out, dra_error *err)
 {
-    char name[16];
+    char name[32];
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
             cli_shown      *s = &out->map[i][k];

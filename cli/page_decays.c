@@ -86,7 +86,7 @@ static void write_band(FILE *out, const svg_scale *x, const band *b, double y, d
         fprintf(out, "<path class=\"%s moved\" d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1f\"/>", colour, was,
                 y - 0.3 * high, y + 0.3 * high, was, y, at);
     fprintf(out, "<circle class=\"%s%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/></g>\n", colour,
-            b->like.by_data ? " hollow" : "", at, y, fmin(3.4, 0.4 * high));
+            b->like.by_data ? " hollow" : "", at, y, fmin(3.4, fmax(2.2, 0.4 * high)));
 }
 
 static svg_scale find_scale(const band *bands, size_t n)
@@ -96,8 +96,9 @@ static svg_scale find_scale(const band *bands, size_t n)
         x.lo = fmin(x.lo, fmin(bands[i].lo, bands[i].was));
         x.hi = fmax(x.hi, fmax(bands[i].hi, bands[i].was));
     }
-    x.lo *= 0.8;
-    x.hi *= 1.25;
+    const double margin = x.hi < 4 * x.lo ? 3 : 1.25; /* a few ticks, also for one number */
+    x.lo /= margin;
+    x.hi *= margin;
     svg_scale_fit(&x, true);
     return x;
 }

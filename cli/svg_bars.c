@@ -5,12 +5,29 @@
 
 /* ---- bars ------------------------------------------------------------------------------------ */
 
-/* A row has its label above its bar, so that labels of any length are read on any screen. */
+enum { ROW = 34, BAR_LEFT = 4, BAR_RIGHT = 380 };
+
+/* The label stands above the bar, so that long ones are read on any screen. */
+static void write_bar(FILE *out, const svg_scale *x, const svg_bar *bar, double y)
+{
+    enum { LETTERS = 58 };
+    const double a = svg_at(x, 0), b = svg_at(x, bar->value);
+    char         colour[32], number[32];
+    fputs("<g><title>", out);
+    svg_text(out, bar->label);
+    fprintf(out, ": %.6g</title><text x=\"%d\" y=\"%.0f\">", bar->value, BAR_LEFT, y + 13);
+    svg_text_cut(out, bar->label, LETTERS);
+    fprintf(out,
+            "</text><path class=\"grid\" d=\"M%d %.0fH%d\"/><rect class=\"%s\" x=\"%.1f\" "
+            "y=\"%.0f\" width=\"%.1f\" height=\"11\" rx=\"2\"/><text x=\"%d\" y=\"%.0f\" "
+            "class=\"strong\">%s</text></g>\n",
+            BAR_LEFT, y + 24, BAR_RIGHT, svg_colour(bar->colour, colour), fmin(a, b), y + 18,
+            fmax(fabs(b - a), 1), BAR_RIGHT + 8, y + 28, svg_number(bar->value, number));
+}
+
 void svg_bars(FILE *out, const char *title, const char *note, size_t n, const svg_bar *bars)
 {
-    enum { ROW = 34, LEFT = 4, RIGHT = 380, LABEL = 58 };
-    svg_scale x = {0, 0, LEFT, RIGHT, false};
-    char      colour[32];
+    svg_scale x = {0, 0, BAR_LEFT, BAR_RIGHT, false};
     bool      shares = true; /* all in 0..1: bars are parts of 1 */
     for (size_t i = 0; i < n; i++) {
         x.lo = fmin(x.lo, bars[i].value);
@@ -20,18 +37,7 @@ void svg_bars(FILE *out, const char *title, const char *note, size_t n, const sv
     if (shares) x.hi = 1;
     svg_scale_fit(&x, false);
     svg_open(out, title, note, (double)(ROW * n + 6), "");
-    for (size_t i = 0; i < n; i++) {
-        const double y = (double)(ROW * i), a = svg_at(&x, 0), b = svg_at(&x, bars[i].value);
-        fprintf(out, "<text x=\"%d\" y=\"%.0f\">", LEFT, y + 13);
-        svg_text_cut(out, bars[i].label, LABEL);
-        fprintf(
-            out,
-            "<title>%.6g</title></text><path class=\"grid\" d=\"M%d %.0fH%d\"/><rect class=\"%s\" "
-            "x=\"%.1f\" y=\"%.0f\" width=\"%.1f\" height=\"11\" rx=\"2\"/><text x=\"%d\" "
-            "y=\"%.0f\" class=\"strong\">%.4g</text>\n",
-            bars[i].value, LEFT, y + 24, RIGHT, svg_colour(bars[i].colour, colour), fmin(a, b),
-            y + 18, fmax(fabs(b - a), 1), RIGHT + 8, y + 28, bars[i].value);
-    }
+    for (size_t i = 0; i < n; i++) write_bar(out, &x, &bars[i], (double)(ROW * i));
     svg_close(out);
 }
 

@@ -26,10 +26,10 @@ static dra_status unknown(const char *name, dra_error *err)
     dra_guess guess = {.typed = name ? name : ""};
     for (size_t i = 0; i < dra_probe_makers_count; i++)
         dra_guess_try(&guess, dra_probe_makers[i].info.name);
-    return dra_fail(err, DRA_ERR_VALUE, "probe: no such task: '%.60s'; %s%s", guess.typed,
+    return dra_fail(err, DRA_ERR_VALUE, "probe: no such task: '%.60s'; %s%s%s", guess.typed,
                     guess.best ? "did you mean "
-                               : "expected copy, recall, addition, parens, needle",
-                    guess.best ? guess.best : "");
+                               : "expected copy, recall, addition, parens or needle",
+                    guess.best ? guess.best : "", guess.best ? "?" : "");
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

@@ -47,7 +47,7 @@ static bool count_words(dra_count_worker *w, const char *text, size_t bytes)
 {
     bool fits = !w->counter->t->nfc || dra_normal_make(&w->normal, text, bytes, &text, &bytes);
     for (size_t n; bytes && fits; text += n, bytes -= n) {
-        n = dra_split(text, bytes);
+        n = dra_split_piece(text, bytes);
         fits = dra_words_add(&w->words, text, n, 1);
     }
     return fits;

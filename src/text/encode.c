@@ -71,7 +71,7 @@ static dra_status encode_pieces(encoder *e, const char *text, size_t bytes)
 {
     dra_status status = DRA_OK;
     for (size_t n; bytes && status == DRA_OK; text += n, bytes -= n) {
-        n = dra_split(text, bytes);
+        n = dra_split_piece(text, bytes);
         const int32_t word = dra_word_find(e->t, text, n);
         if (word < 0)
             status = merge_piece(e, text, n);

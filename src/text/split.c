@@ -29,7 +29,7 @@ static size_t white_space(const char *text, size_t bytes)
     return at < bytes && last > 0 ? last : at;
 }
 
-size_t dra_split(const char *text, size_t bytes)
+size_t dra_split_piece(const char *text, size_t bytes)
 {
     const size_t first = text[0] == ' ';
     size_t       n = text[0] == '\'' ? contraction(text, bytes) : 0, at;

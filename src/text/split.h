@@ -5,6 +5,6 @@
 #include <stddef.h>
 
 /* The bytes of the piece that a text of `bytes` > 0 starts with. */
-size_t dra_split(const char *text, size_t bytes);
+size_t dra_split_piece(const char *text, size_t bytes);
 
 #endif

@@ -67,8 +67,10 @@ awk 'BEGIN {
     printf '{"step":5,"loss"\n[1,2]\n{"loss":1}\nnothing\n{"step":"5","loss":1}\n'
     printf '{"step":5,"loss":1e}\n{"step":5,"a":"\\u12"}\n{"step":5}}\n{"step":5,"x":nan}\n{"step":'
 } >>hand/log.jsonl
-printf '{"step":1,"loss":3,"x<y":1,"nested":{"a":[1,{"b":2}]}}\n\n\r\n{"step":2,"loss":2,"x<y":2}\n\377\n' \
-    >odd/log.jsonl
+{
+    printf '{"step":1,"loss":3,"x<y":1,"nested":{"a":[1,{"b":2}]}}\n\n\r\n'
+    printf '{"step":2,"loss":2,"x<y":2}\n\377\n'
+} >odd/log.jsonl
 {
     printf '{"probe":"recall","model":"gru <1>","length":1024,"accuracy":0.875}\n'
     printf '{"probe":"recall","model":"slots","length":4096,"accuracy":0.5}\n'
@@ -97,7 +99,8 @@ thinned() {
 several() {
     answers report hand odd probes.jsonl --out all.html --title 'Two & a <table>' &&
         well_formed all.html &&
-        has all.html '<title>Two &amp; a &lt;table&gt;</title>' '<h1>Two &amp; a &lt;table&gt;</h1>' \
+        has all.html '<title>Two &amp; a &lt;table&gt;</title>' \
+            '<h1>Two &amp; a &lt;table&gt;</h1>' \
             'class="legend"' 'key c1' 'data-name="hand"' 'data-name="odd"' 'x&lt;y' \
             'odd: 1 of 3 lines' 'recall' 'gru &lt;1&gt;, length 1024' '>0.875<' '>1.25<' \
             'probes.jsonl: 1 of 4 lines could not be read and is left out'
@@ -122,17 +125,19 @@ train() {
     folder=$1
     preset=$2
     shift 2
-    run 0 train --preset "$preset" --set dim=32 --set heads=2 --set depth=2 --data text --split 0.1 \
-        --out "$folder" --steps 12 --batch 2 --context 32 --log-every 1 --save-every 4 --keep 3 \
-        --eval-every 6 --sample-every 6 --sample-prompt line --sample-tokens 12 --threads 2 "$@"
+    run 0 train --preset "$preset" --set dim=32 --set heads=2 --set depth=2 --data text \
+        --split 0.1 --out "$folder" --steps 12 --batch 2 --context 32 --log-every 1 \
+        --save-every 4 --keep 3 --eval-every 6 --sample-every 6 --sample-prompt line \
+        --sample-tokens 12 --threads 2 "$@"
 }
 
 real_run() {
-    train gru dra-gru-tiny && train slots dra-slots-tiny && answers report gru slots --out runs.html &&
-        well_formed runs.html &&
+    train gru dra-gru-tiny && train slots dra-slots-tiny &&
+        answers report gru slots --out runs.html && well_formed runs.html &&
         has runs.html 'gru, 2 × 32, 2 heads' 'slots, 2 × 32, 2 heads' 'Half-lives of memory' \
             'lines lead from step 4 to 12' 'layer 1, head 0, gru' 'What a sample reads' \
-            'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' 'Samples'
+            'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' \
+            'Samples'
 }
 
 # The page has the numbers that the log has.
@@ -144,7 +149,8 @@ same_numbers() {
 damaged() {
     cp -r gru hurt && rm hurt/model.safetensors && echo x >hurt/model.safetensors &&
         answers report hurt && well_formed hurt/report.html &&
-        has hurt/report.html 'gru, 2 × 32' 'hurt/model.safetensors: ' && lacks hurt/report.html 'Half-lives'
+        has hurt/report.html 'gru, 2 × 32' 'hurt/model.safetensors: ' &&
+        lacks hurt/report.html 'Half-lives'
 }
 
 # A run that never saved, and a model without a log.
@@ -176,7 +182,7 @@ check "damaged weights are a note" damaged
 check "a run that never saved; a model alone" parts_of_runs
 check "an event file" events
 check "no such run" failed "nowhere: cannot open it" report nowhere
-check "a folder that is no run" failed "expected a run, found neither log.jsonl nor config.json" report a
+check "a folder that is no run" failed "a: expected a run, found neither log.jsonl nor " report a
 check "nowhere to write" failed "no/page.html: cannot" report hand --out no/page.html
 check "no run named" misused "dra report: RUN: expected a value, found nothing" report
 tap_end

@@ -311,7 +311,7 @@ static void check_merges(const dra_tokenizer *t, const char *text, size_t n, con
     size_t made_ids = 0;
     for (size_t k; n; text += k, n -= k) {
         int32_t id[TEXT];
-        k = dra_split(text, n);
+        k = dra_split_piece(text, n);
         const size_t some = slow_merge(t, text, k, id);
         if (made_ids + some > ids->n || memcmp(ids->data + made_ids, id, some * sizeof *id) != 0)
             broken("merged otherwise");

@@ -345,6 +345,66 @@ static void surgery_changes_nothing_yet(void **unused)
     assert_string_equal(err.text, "no memory is called grv; did you mean gru?");
 }
 
+/* GPT-2 with attention over the states of GRU cells, one for keys and one for values in each layer,
+ * gamma = 0.9: the numbers of a reference. The cells are further tensors of the formula. */
+static const double demo_last[V] = {-0.04666123, -0.43720508, -0.22993145, -0.35699089, -1.06103537,
+                                    -0.61567481, 0.07951433,  -0.69247655, -1.89638381, -0.80187911,
+                                    -0.09350999, 0.35052120,  1.76578898};
+
+static const struct {
+    const char *name;
+    double      value[8];
+} demo_memory[] = {
+    {"layers.1.mixer.h_k",
+     {-0.19385363, -0.13223930, 0.02675144, 0.09922353, 0.00885999, 0.01033441, 0.04733165,
+      -0.09676212}},
+    {"layers.1.mixer.h_v",
+     {0.19092972, 0.14564599, 0.17498590, 0.05111712, 0.04268195, -0.17366906, 0.05671788,
+      0.23028573}},
+};
+
+static void set_cells(loaded *m)
+{
+    static const char *const names[] = {"k_W_ih", "k_W_hh", "k_b_ih", "k_b_hh",
+                                        "v_W_ih", "v_W_hh", "v_b_ih", "v_b_hh"};
+    const dra_specs         *params = dra_model_params(m->model);
+    char                     name[64];
+    for (int k = 0; k < 16; k++) {
+        snprintf(name, sizeof name, "layers.%d.mixer.%s", k / 8, names[k % 8]);
+        const int     i = dra_specs_find(params, name);
+        const int64_t n = dra_shape_count(&dra_specs_at(params, i)->shape);
+        dra_real     *w = dra_weights_edit(m->weights, i);
+        for (int64_t e = 0; e < n; e++)
+            w[e] = (dra_real)fixture_number(29 + k, e, k % 4 < 2 ? MATRIX : BIAS);
+    }
+}
+
+static void gpt2_with_recurrent_attention(void **unused)
+{
+    loaded    m;
+    table     t = {0};
+    dra_real  h[8];
+    dra_error err = {0};
+    save_both();
+    dra_model_config c = config_of("gpt2", DRA_FORMAT_DRA);
+    c.mixers = 1;
+    c.mixer[0].a = (dra_memory_config){
+        .memory = "gru", .gamma = {.start = DRA_GAMMA_CONST, .value = 0.9, .learn = DRA_OFF}};
+    convert("gpt2", "demo", &c, &t);
+    load_folder(&m, "demo");
+    set_cells(&m);
+    for (int64_t chunk = 1; chunk <= T; chunk += T - 1) {
+        load_read(&m, chunk);
+        check_close("last", V, m.logits + (T - 1) * V, demo_last, LOADED_TOL);
+        for (int i = 0; i < 2; i++) {
+            const int at = dra_specs_find(dra_model_state(m.model), demo_memory[i].name);
+            expect_ok(dra_states_read(m.states, at, 0, h, 8, &err), &err);
+            check_close(demo_memory[i].name, 8, h, demo_memory[i].value, 10 * LOADED_TOL);
+        }
+    }
+    load_free(&m);
+}
+
 static void other_vocabularies_keep_their_tokens(void **unused)
 {
     loaded        a, b;
@@ -421,6 +481,7 @@ int main(void)
         cmocka_unit_test(shards_are_one),
         cmocka_unit_test(wrong_indices_are_named),
         cmocka_unit_test(surgery_changes_nothing_yet),
+        cmocka_unit_test(gpt2_with_recurrent_attention),
         cmocka_unit_test(other_vocabularies_keep_their_tokens),
         cmocka_unit_test(a_full_disk_leaves_no_folder),
         cmocka_unit_test(what_is_there_stays),

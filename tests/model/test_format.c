@@ -177,7 +177,7 @@ static void embedded_tokens_and_streams(void **unused)
     expect_ok(dra_reader_read(r, s, T, NULL, 1, &in, &err), &err);
     assert_memory_equal(dra_reader_result(r, "logits"), m.logits, sizeof m.logits);
     for (int l = 0; l <= 3; l++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "stream.%d", l);
         assert_non_null(dra_reader_result(r, name));
     }

@@ -46,7 +46,7 @@ static void splits_as_gpt2(void **state)
         char        found[256];
         size_t      n = 0, k;
         for (size_t left = strlen(text); left; text += k, left -= k) {
-            k = dra_split(text, left);
+            k = dra_split_piece(text, left);
             assert_in_range(k, 1, left);
             n += (size_t)snprintf(found + n, sizeof found - n, "%s%.*s", n ? "|" : "", (int)k,
                                   text);
@@ -91,7 +91,7 @@ static void agrees_with_the_pattern(void **state)
         text[n] = kinds[n] = 0;
         for (size_t k = 0; k < n; k++) kinds[k] = (char)dra_kind_of(text[k]);
         for (size_t at = 0, k; at < n; at += k) {
-            k = dra_split(text + at, n - at);
+            k = dra_split_piece(text + at, n - at);
             assert_int_equal(k, slow_split(text + at, kinds + at));
         }
     }

@@ -1,0 +1,362 @@
+/* dra probe: models on small tasks with a right answer, alone or in sweeps. */
+#include "model.h"
+#include "probe_show.h"
+#include "train_watch.h"
+#include "value.h"
+
+#include "dra/probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    cli_source       from;
+    cli_list         tasks;
+    const char      *length, *vocab, *symbols, *pairs, *queries, *digits, *kinds, *depth;
+    const char      *slots, *half_life, *only;
+    dra_train_config train;
+    int64_t          tests;
+    double           until;
+    bool             suite, json;
+};
+
+static const struct args defaults = {
+    .train = {.steps = 2000, .batch = 32, .lr = 0.002}, .tests = 256, .until = 0.99};
+
+static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const precisions[] = {"full", "bf16", NULL};
+
+#define AT(f) offsetof(struct args, f)
+#define TRAIN(f) offsetof(struct args, train.f)
+#define MANY "N,..."
+
+static const cli_option options[] = {
+    {"task", CLI_LIST, AT(tasks), 0, 0, "copy, recall, addition, parens or needle", "TASK",
+     .flags = CLI_POSITIONAL | CLI_REQUIRED},
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR"},
+    {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets, see 'dra presets'", "NAME,..."},
+    {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,..."},
+    {"suite", CLI_FLAG, AT(suite), 0, 0,
+     "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
+     "slots-1"},
+    {"only", CLI_TEXT, AT(only), 0, 0, "these of the suite", "NAME,..."},
+    {"set", CLI_LIST, AT(from.set), 0, 0, "changes the config: mixer.memory=gru,ema", "KEY=VALUE"},
+    {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
+    {"half-life", CLI_TEXT, AT(half_life), 0, 0, "all decays start with it, in tokens", "X,..."},
+    {"length", CLI_TEXT, AT(length), 0, 0, "tokens of a row", MANY},
+    {"vocab", CLI_TEXT, AT(vocab), 0, 0, "tokens there are, at most 256", MANY},
+    {"symbols", CLI_TEXT, AT(symbols), 0, 0, "copy: to be copied; needle: of the fact", MANY},
+    {"pairs", CLI_TEXT, AT(pairs), 0, 0, "recall: of keys and values; else 16", MANY},
+    {"queries", CLI_TEXT, AT(queries), 0, 0, "recall: keys that are asked for; else all", MANY},
+    {"digits", CLI_TEXT, AT(digits), 0, 0, "addition: of each number; else 3", MANY},
+    {"kinds", CLI_TEXT, AT(kinds), 0, 0, "parens: of brackets; else 2", MANY},
+    {"depth", CLI_TEXT, AT(depth), 0, 0,
+     "needle: where the fact stands, 0 first, 1 last; else anywhere", "X,..."},
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "of the optimizer"},
+    {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows of a step"},
+    {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
+     "read rows in chunks, with gradients through them; 0: whole"},
+    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0, "inner values again instead of keeping them"},
+    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "of products", .choices = precisions},
+    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate"},
+    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "at the last step; 0: lr / 10; below 0: none"},
+    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached; 0: 4 % of them"},
+    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "of lr behind that", .choices = schedules},
+    {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100,
+     "of projections; 0: 0.01; below 0: none"},
+    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "of the gradients' norm; 0: 1; below 0: none"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights and examples"},
+    {"tests", CLI_INT, AT(tests), 1, 1e9, "rows that are scored, up to whole batches"},
+    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
+     "steps; 0: a tenth of them; below 0: only at the end"},
+    {"until", CLI_REAL, AT(until), 0, 1, "ends once so many answers are right; 0: never"},
+    CLI_THREADS_OPTION(struct args),
+    {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run"},
+};
+
+/* ---- the suite ------------------------------------------------------------------------------- */
+
+/* 2 layers, C = 128, the token before mixed into half of the channels. */
+static const char suite_base[] =
+    "{\"model_type\": \"dra\", \"vocab\": 256, \"dim\": 128, \"depth\": 2, \"heads\": 2, "
+    "\"mixer\": {\"shift\": \"half\"}}";
+
+static const struct {
+    const char *name, *settings[6];
+} suite[] = {
+    {"append", {"mixer.memory=append", "mixer.retrieval=time"}},
+    {"gru", {"mixer.memory=gru", "mixer.retrieval=time"}},
+    {"moment", {"mixer.memory=moment", "mixer.phi=elu1"}},
+    {"delta", {"mixer.memory=delta"}},
+    {"slots-16", {"mixer.memory=slots", "mixer.slots=16", "mixer.gate=routed", "mixer.tau=4"}},
+    {"slots-32", {"mixer.memory=slots", "mixer.slots=32", "mixer.gate=routed", "mixer.tau=4"}},
+    {"slots-1", {"mixer.memory=slots", "mixer.slots=1", "mixer.gate=fixed", "heads=8"}},
+};
+
+static dra_status suite_config(const char *name, dra_model_config *out, dra_error *err)
+{
+    dra_guess  guess = {.typed = name};
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < COUNT(suite); i++) {
+        dra_guess_try(&guess, suite[i].name);
+        if (strcmp(suite[i].name, name) != 0) continue;
+        cli_list settings = {.text = (const char **)(uintptr_t)suite[i].settings};
+        while (settings.count < COUNT(suite[i].settings) && settings.text[settings.count])
+            settings.count++;
+        st = dra_model_config_parse("suite", suite_base, sizeof suite_base - 1, out, err);
+        return st == DRA_OK ? cli_settings(&settings, out, err) : st;
+    }
+    return cli_error(err, DRA_ERR_VALUE, "--only: no such model of the suite: '%.60s'%s%s", name,
+                     guess.best ? "; did you mean " : "", guess.best ? guess.best : "");
+}
+
+/* "append,gru,..." */
+static void suite_names(char *text, size_t size)
+{
+    text[0] = '\0';
+    for (size_t i = 0; i < COUNT(suite); i++)
+        snprintf(text + strlen(text), size - strlen(text), "%s%s", i ? "," : "", suite[i].name);
+}
+
+/* ---- what was asked -------------------------------------------------------------------------- */
+
+enum { MODEL = 1 }; /* the axis of models; tasks are the first */
+
+/* An option that is a field of dra_probe. */
+static int64_t *whole(dra_probe *p, const char *name)
+{
+    const struct {
+        const char *name;
+        int64_t    *at;
+    } all[] = {{"length", &p->length}, {"vocab", &p->vocab},     {"symbols", &p->symbols},
+               {"pairs", &p->pairs},   {"queries", &p->queries}, {"digits", &p->digits},
+               {"kinds", &p->kinds}};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (strcmp(all[i].name, name) == 0) return all[i].at;
+    return NULL;
+}
+
+static int add_axis(cli_sweep *s, const char *name, bool key, const char *list)
+{
+    char quoted[80];
+    if (!list || cli_sweep_add(s, name, key, list)) return CLI_OK;
+    return cli_misused("probe", "%s%s: expected values between commas, found %s", key ? "" : "--",
+                       name, cli_quote(list, quoted, sizeof quoted));
+}
+
+static int add_tasks(const struct args *a, cli_sweep *s)
+{
+    char   text[256] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < a->tasks.count && used < sizeof text; i++)
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i ? "," : "",
+                                 a->tasks.text[i]);
+    return add_axis(s, "task", false, text);
+}
+
+static int add_models(const struct args *a, cli_sweep *s)
+{
+    char      names[256];
+    const int n = !!a->from.model + !!a->from.preset + !!a->from.config + a->suite;
+    suite_names(names, sizeof names);
+    if (n != 1)
+        return cli_misused("probe",
+                           "expected one of --model, --preset, --config and --suite, found %s",
+                           n ? "several" : "none");
+    if (a->only && !a->suite) return cli_misused("probe", "--only: expected with --suite");
+    return add_axis(s, "model", false,
+                    a->from.model    ? a->from.model
+                    : a->from.preset ? a->from.preset
+                    : a->from.config ? a->from.config
+                    : a->only        ? a->only
+                                     : names);
+}
+
+/* The keys of --set are kept in `keys`, one after the other. */
+static int add_settings(const cli_list *set, cli_sweep *s, char *keys, size_t size)
+{
+    char quoted[80];
+    for (size_t i = 0; i < set->count; i++) {
+        const char  *setting = set->text[i];
+        const size_t n = strcspn(setting, "=");
+        if (n == 0 || !setting[n] || n >= size)
+            return cli_misused("probe", "--set: expected KEY=VALUE, found %s",
+                               cli_quote(setting, quoted, sizeof quoted));
+        memcpy(keys, setting, n);
+        keys[n] = '\0';
+        if (add_axis(s, keys, true, setting + n + 1) != CLI_OK) return CLI_USAGE;
+        keys += n + 1;
+        size -= n + 1;
+    }
+    return CLI_OK;
+}
+
+static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t size)
+{
+    const char *const own[][2] = {
+        {"length", a->length}, {"vocab", a->vocab},     {"symbols", a->symbols},
+        {"pairs", a->pairs},   {"queries", a->queries}, {"digits", a->digits},
+        {"kinds", a->kinds},   {"depth", a->depth},     {"half-life", a->half_life}};
+    int status = add_tasks(a, s);
+    if (status == CLI_OK) status = add_models(a, s);
+    for (size_t i = 0; i < COUNT(own) && status == CLI_OK; i++)
+        status = add_axis(s, own[i][0], false, own[i][1]);
+    if (status == CLI_OK) status = add_axis(s, "mixer.slots", true, a->slots);
+    return status == CLI_OK ? add_settings(&a->from.set, s, keys, size) : status;
+}
+
+/* ---- one run --------------------------------------------------------------------------------- */
+
+static dra_status read_probe(const struct args *a, const cli_sweep *s, int64_t run, dra_probe *p,
+                             dra_error *err)
+{
+    char quoted[80];
+    *p = (dra_probe){.task = cli_sweep_value(s, 0, run), .seed = (uint64_t)a->train.seed};
+    if (strcmp(p->task, "needle") == 0) p->depth = -1;
+    for (int i = MODEL + 1; i < s->n; i++) {
+        const char *name = s->axis[i].name, *value = cli_sweep_value(s, i, run);
+        int64_t    *at = s->axis[i].key ? NULL : whole(p, name);
+        if (at && (!cli_read_int(value, at) || *at < 1))
+            return cli_error(err, DRA_ERR_VALUE, "--%s: expected a number from 1 on, found %s",
+                             name, cli_quote(value, quoted, sizeof quoted));
+        if (strcmp(name, "depth") == 0 && !s->axis[i].key &&
+            (!cli_read_real(value, &p->depth) || p->depth > 1))
+            return cli_error(err, DRA_ERR_VALUE, "--depth: expected a number up to 1, found %s",
+                             cli_quote(value, quoted, sizeof quoted));
+    }
+    return dra_probe_complete(p, err);
+}
+
+/* Half-lives of all units are the same: 2^x tokens, from x to x. */
+static dra_status set_half_life(dra_model_config *c, const char *value, dra_error *err)
+{
+    char   range[80], quoted[80];
+    double tokens = 0;
+    if (!cli_read_real(value, &tokens) || !(tokens > 0))
+        return cli_error(err, DRA_ERR_VALUE, "--half-life: expected a number above 0, found %s",
+                         cli_quote(value, quoted, sizeof quoted));
+    snprintf(range, sizeof range, "[%.9g,%.9g]", log2(tokens), log2(tokens));
+    return dra_model_config_set(c, "mixer.gamma.range", range, err);
+}
+
+/* The vocabulary is the probe's and there are positions for all tokens, unless a folder or --set
+ * says otherwise. */
+static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t run,
+                              const dra_probe *p, dra_model_config *c, dra_error *err)
+{
+    const char *name = cli_sweep_value(s, MODEL, run);
+    cli_source  from = {.model = a->from.model ? name : NULL,
+                        .preset = a->from.preset ? name : NULL,
+                        .config = a->from.config ? name : NULL};
+    dra_status  st = a->suite ? suite_config(name, c, err) : cli_source_config(&from, c, err);
+    if (st == DRA_OK && !a->from.model) {
+        c->vocab = p->vocab;
+        if (c->context < p->length) c->context = p->length;
+    }
+    for (int i = MODEL + 1; i < s->n && st == DRA_OK; i++) {
+        const char *value = cli_sweep_value(s, i, run);
+        if (s->axis[i].key)
+            st = dra_model_config_set(c, s->axis[i].name, value, err);
+        else if (strcmp(s->axis[i].name, "half-life") == 0)
+            st = set_half_life(c, value, err);
+    }
+    return st;
+}
+
+static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run, cli_probe_run *r,
+                           dra_model **model, dra_error *err)
+{
+    dra_model_config c;
+    *r = (cli_probe_run){.train = a->train};
+    *model = NULL;
+    dra_status st = read_probe(a, s, run, &r->probe, err);
+    if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
+    if (st == DRA_OK) st = dra_model_create(&c, model, err);
+    if (st == DRA_OK) r->parameters = dra_model_param_count(*model);
+    return st;
+}
+
+/* What cannot be is said before the first run. */
+static dra_status check_runs(const struct args *a, const cli_sweep *s, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t run = 0; run < cli_sweep_runs(s) && st == DRA_OK; run++) {
+        cli_probe_run r;
+        dra_model    *model;
+        st = open_run(a, s, run, &r, &model, err);
+        dra_model_destroy(model);
+    }
+    return st;
+}
+
+static dra_status one_run(const struct args *a, cli_progress *p, dra_device *device, dra_error *err)
+{
+    const cli_sweep *s = p->sweep;
+    cli_probe_run    r;
+    dra_probe_result x;
+    dra_model       *model;
+    dra_weights     *weights = NULL;
+    dra_status       st = open_run(a, s, p->run, &r, &model, err);
+    if (st == DRA_OK)
+        st = a->from.model ? dra_weights_load(model, a->from.model, &weights, err)
+                           : dra_weights_draw(model, (uint64_t)a->train.seed, &weights, err);
+    const dra_probe_config c = {.probe = &r.probe,
+                                .train = &r.train,
+                                .device = device,
+                                .model = model,
+                                .weights = weights,
+                                .tests = a->tests,
+                                .until = a->until};
+    if (st == DRA_OK) st = dra_probe_run(&c, cli_progress_step, p, &x, err);
+    cli_progress_end(p);
+    if (st == DRA_OK) (a->json ? cli_probe_json : cli_probe_row)(s, p->run, &r, &x, stdout);
+    dra_weights_destroy(weights);
+    dra_model_destroy(model);
+    return st;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *err)
+{
+    const dra_cpu_config cpu = {.threads = (int)a->from.threads};
+    dra_device          *device = NULL;
+    cli_progress         p = {
+                .out = stderr, .terminal = isatty(STDERR_FILENO), .sweep = s, .runs = cli_sweep_runs(s)};
+    dra_status st = check_runs(a, s, err);
+    if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &device, err);
+    if (st == DRA_OK && !a->json) cli_probe_head(s, stdout);
+    for (int64_t run = 0; run < p.runs && st == DRA_OK && !cli_watch_stopped(); run++) {
+        cli_progress_start(&p, run);
+        st = one_run(a, &p, device, err);
+    }
+    dra_device_destroy(device);
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    cli_sweep          s = {0};
+    dra_error          err = {0};
+    char               keys[1024];
+    int                status = add_axes(a, &s, keys, sizeof keys);
+    if (status == CLI_OK) {
+        cli_watch_signals();
+        if (all_runs(a, &s, &err) != DRA_OK) status = cli_fail(&err);
+    }
+    cli_sweep_free(&s);
+    return status;
+}
+
+const cli_verb cmd_probe = {
+    .name = "probe",
+    .summary = "train models on small tasks and score their answers",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

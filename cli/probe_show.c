@@ -1,0 +1,153 @@
+/* What probes show. */
+#include "probe_show.h"
+#include "term.h"
+#include "train_watch.h"
+
+#include <string.h>
+#include <time.h>
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+/* Tasks and models are always told; others only where they differ. */
+static bool shown(const cli_sweep *s, int axis) { return axis < 2 || s->axis[axis].count > 1; }
+
+static int width(const cli_axis *a)
+{
+    size_t n = strlen(a->name);
+    for (int64_t i = 0; i < a->count; i++)
+        if (strlen(a->value[i]) > n) n = strlen(a->value[i]);
+    return (int)n;
+}
+
+void cli_probe_head(const cli_sweep *s, FILE *out)
+{
+    for (int i = 0; i < s->n; i++)
+        if (shown(s, i)) fprintf(out, "%-*s  ", width(&s->axis[i]), s->axis[i].name);
+    fprintf(out, "%8s  %8s  %8s  %8s  %8s  %10s  %11s\n", "accuracy", "loss", "steps", "seconds",
+            "tokens/s", "parameters", "state bytes");
+    fflush(out);
+}
+
+static double speed(const dra_probe_result *x)
+{
+    return x->seconds > 0 ? (double)x->tokens / x->seconds : 0;
+}
+
+void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
+                   const dra_probe_result *x, FILE *out)
+{
+    for (int i = 0; i < s->n; i++)
+        if (shown(s, i)) fprintf(out, "%-*s  ", width(&s->axis[i]), cli_sweep_value(s, i, run));
+    fprintf(out, "%6.2f %%  %8.4f  %8lld  %8.1f  %8.0f  %10lld  %11zu\n", 100 * x->accuracy,
+            x->test_loss, (long long)x->step, x->seconds, speed(x), (long long)r->parameters,
+            x->state_bytes);
+    fflush(out);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void write_settings(const cli_sweep *s, int64_t run, FILE *out)
+{
+    const char *comma = "";
+    fputs(", \"set\": {", out);
+    for (int i = 0; i < s->n; i++) {
+        if (!s->axis[i].key) continue;
+        fputs(comma, out);
+        cli_json_text(s->axis[i].name, out);
+        fputs(": ", out);
+        cli_json_text(cli_sweep_value(s, i, run), out);
+        comma = ", ";
+    }
+    fputc('}', out);
+}
+
+static void write_options(const dra_probe *p, FILE *out)
+{
+    const struct {
+        const char *name;
+        int64_t     x;
+    } numbers[] = {{"length", p->length}, {"vocab", p->vocab},     {"symbols", p->symbols},
+                   {"pairs", p->pairs},   {"queries", p->queries}, {"digits", p->digits},
+                   {"kinds", p->kinds}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        if (numbers[i].x) fprintf(out, ", \"%s\": %lld", numbers[i].name, (long long)numbers[i].x);
+    if (strcmp(p->task, "needle") == 0) fprintf(out, ", \"depth\": %g", p->depth);
+}
+
+void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
+                    const dra_probe_result *x, FILE *out)
+{
+    fputs("{\"task\": ", out);
+    cli_json_text(r->probe.task, out);
+    fputs(", \"model\": ", out);
+    cli_json_text(cli_sweep_value(s, 1, run), out);
+    write_options(&r->probe, out);
+    write_settings(s, run, out);
+    fprintf(out, ", \"batch\": %lld, \"lr\": %g, \"seed\": %lld, \"steps\": %lld",
+            (long long)r->train.batch, r->train.lr, (long long)r->train.seed, (long long)x->step);
+    fprintf(out, ", \"accuracy\": %.6g, \"answers\": %lld, \"tests\": %lld, \"reached\": %s",
+            x->accuracy, (long long)x->answers, (long long)x->tests, x->reached ? "true" : "false");
+    fprintf(out, ", \"test_loss\": %.6g, \"loss\": %.6g, \"seconds\": %.3f, \"tokens\": %lld",
+            x->test_loss, x->loss, x->seconds, (long long)x->tokens);
+    fprintf(out, ", \"tokens_per_second\": %.6g, \"parameters\": %lld, \"state_bytes\": %zu}\n",
+            speed(x), (long long)r->parameters, x->state_bytes);
+    fflush(out);
+}
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* "3:07" or "123:07". */
+static const char *minutes(double seconds, char text[24])
+{
+    const long s = seconds < 1e8 ? (long)(seconds + 0.5) : 100000000;
+    snprintf(text, 24, "%ld:%02ld", s / 60, s % 60);
+    return text;
+}
+
+void cli_progress_start(cli_progress *p, int64_t run)
+{
+    p->run = run;
+    p->began = now();
+}
+
+void cli_progress_end(cli_progress *p)
+{
+    if (p->terminal) fputs("\r\033[K", p->out);
+    p->before += now() - p->began;
+}
+
+/* Runs that are to come take as long as those that are done, or if none is, as this one. */
+static void write_left(const cli_progress *p, const dra_probe_result *r)
+{
+    const double took = now() - p->began, whole = took / (double)r->step * (double)r->steps;
+    const double others = p->run ? p->before / (double)p->run : whole;
+    char         text[24];
+    fprintf(p->out, "  %s left", minutes(whole - took, text));
+    if (p->runs > 1)
+        fprintf(p->out, ", of all %s",
+                minutes(whole - took + others * (double)(p->runs - p->run - 1), text));
+}
+
+bool cli_progress_step(void *progress, const dra_probe_result *r)
+{
+    const cli_progress *p = progress;
+    if (!p->terminal && !r->tested) return !cli_watch_stopped();
+    fprintf(p->out, "%s%lld/%lld ", p->terminal ? "\r" : "", (long long)p->run + 1,
+            (long long)p->runs);
+    for (int i = 0; i < p->sweep->n; i++)
+        if (shown(p->sweep, i)) fprintf(p->out, " %s", cli_sweep_value(p->sweep, i, p->run));
+    fprintf(p->out, "  step %lld/%lld  loss %.4f", (long long)r->step, (long long)r->steps,
+            r->loss);
+    if (r->tests) fprintf(p->out, "  accuracy %.2f %%", 100 * r->accuracy);
+    write_left(p, r);
+    fputs(p->terminal ? "\033[K" : "\n", p->out);
+    fflush(p->out);
+    return !cli_watch_stopped();
+}

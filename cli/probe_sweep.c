@@ -1,0 +1,67 @@
+/* Lists of values and the runs they make. */
+#include "probe_sweep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Letters up to the next comma that is in no brackets or quotes. */
+static size_t one_value(const char *text)
+{
+    int    depth = 0;
+    bool   quoted = false;
+    size_t n = 0;
+    for (; text[n]; n++) {
+        if (text[n] == '"') quoted = !quoted;
+        if (quoted) continue;
+        if (strchr("[{", text[n])) depth++;
+        if (strchr("]}", text[n])) depth--;
+        if (text[n] == ',' && depth <= 0) break;
+    }
+    return n;
+}
+
+static bool append(cli_axis *a, const char *text, size_t n)
+{
+    char **value = n ? realloc(a->value, (size_t)(a->count + 1) * sizeof *value) : NULL;
+    if (!value) return false;
+    a->value = value;
+    value[a->count] = calloc(1, n + 1);
+    if (!value[a->count]) return false;
+    memcpy(value[a->count++], text, n);
+    return true;
+}
+
+bool cli_sweep_add(cli_sweep *s, const char *name, bool key, const char *list)
+{
+    if (s->n == CLI_AXES) return false;
+    cli_axis *a = &s->axis[s->n++];
+    *a = (cli_axis){.name = name, .key = key};
+    for (;;) {
+        const size_t n = one_value(list);
+        if (!append(a, list, n)) return false;
+        if (!list[n]) return true;
+        list += n + 1;
+    }
+}
+
+void cli_sweep_free(cli_sweep *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        for (int64_t k = 0; k < s->axis[i].count; k++) free(s->axis[i].value[k]);
+        free(s->axis[i].value);
+    }
+    *s = (cli_sweep){0};
+}
+
+int64_t cli_sweep_runs(const cli_sweep *s)
+{
+    int64_t n = 1;
+    for (int i = 0; i < s->n; i++) n *= s->axis[i].count;
+    return n;
+}
+
+const char *cli_sweep_value(const cli_sweep *s, int axis, int64_t run)
+{
+    for (int i = s->n - 1; i > axis; i--) run /= s->axis[i].count;
+    return s->axis[axis].value[run % s->axis[axis].count];
+}
