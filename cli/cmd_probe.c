@@ -1,6 +1,7 @@
 /* dra probe: models on small tasks with a right answer, alone or in sweeps. */
 #include "model.h"
 #include "probe_show.h"
+#include "probe_suite.h"
 #include "train_watch.h"
 #include "value.h"
 
@@ -76,50 +77,6 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run"},
 };
 
-/* ---- the suite ------------------------------------------------------------------------------- */
-
-/* 2 layers, C = 128, the token before mixed into half of the channels. */
-static const char suite_base[] =
-    "{\"model_type\": \"dra\", \"vocab\": 256, \"dim\": 128, \"depth\": 2, \"heads\": 2, "
-    "\"mixer\": {\"shift\": \"half\"}}";
-
-static const struct {
-    const char *name, *settings[6];
-} suite[] = {
-    {"append", {"mixer.memory=append", "mixer.retrieval=time"}},
-    {"gru", {"mixer.memory=gru", "mixer.retrieval=time"}},
-    {"moment", {"mixer.memory=moment", "mixer.phi=elu1"}},
-    {"delta", {"mixer.memory=delta"}},
-    {"slots-16", {"mixer.memory=slots", "mixer.slots=16", "mixer.gate=routed", "mixer.tau=4"}},
-    {"slots-32", {"mixer.memory=slots", "mixer.slots=32", "mixer.gate=routed", "mixer.tau=4"}},
-    {"slots-1", {"mixer.memory=slots", "mixer.slots=1", "mixer.gate=fixed", "heads=8"}},
-};
-
-static dra_status suite_config(const char *name, dra_model_config *out, dra_error *err)
-{
-    dra_guess  guess = {.typed = name};
-    dra_status st = DRA_OK;
-    for (size_t i = 0; i < COUNT(suite); i++) {
-        dra_guess_try(&guess, suite[i].name);
-        if (strcmp(suite[i].name, name) != 0) continue;
-        cli_list settings = {.text = (const char **)(uintptr_t)suite[i].settings};
-        while (settings.count < COUNT(suite[i].settings) && settings.text[settings.count])
-            settings.count++;
-        st = dra_model_config_parse("suite", suite_base, sizeof suite_base - 1, out, err);
-        return st == DRA_OK ? cli_settings(&settings, out, err) : st;
-    }
-    return cli_error(err, DRA_ERR_VALUE, "--only: no such model of the suite: '%.60s'%s%s", name,
-                     guess.best ? "; did you mean " : "", guess.best ? guess.best : "");
-}
-
-/* "append,gru,..." */
-static void suite_names(char *text, size_t size)
-{
-    text[0] = '\0';
-    for (size_t i = 0; i < COUNT(suite); i++)
-        snprintf(text + strlen(text), size - strlen(text), "%s%s", i ? "," : "", suite[i].name);
-}
-
 /* ---- what was asked -------------------------------------------------------------------------- */
 
 enum { MODEL = 1 }; /* the axis of models; tasks are the first */
@@ -160,7 +117,7 @@ static int add_models(const struct args *a, cli_sweep *s)
 {
     char      names[256];
     const int n = !!a->from.model + !!a->from.preset + !!a->from.config + a->suite;
-    suite_names(names, sizeof names);
+    cli_suite_names(names, sizeof names);
     if (n != 1)
         return cli_misused("probe",
                            "expected one of --model, --preset, --config and --suite, found %s",
@@ -250,7 +207,7 @@ static dra_status read_config(const struct args *a, const cli_sweep *s, int64_t 
     cli_source  from = {.model = a->from.model ? name : NULL,
                         .preset = a->from.preset ? name : NULL,
                         .config = a->from.config ? name : NULL};
-    dra_status  st = a->suite ? suite_config(name, c, err) : cli_source_config(&from, c, err);
+    dra_status  st = a->suite ? cli_suite_config(name, c, err) : cli_source_config(&from, c, err);
     if (st == DRA_OK && !a->from.model) {
         c->vocab = p->vocab;
         if (c->context < p->length) c->context = p->length;
@@ -323,8 +280,8 @@ static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *
 {
     const dra_cpu_config cpu = {.threads = (int)a->from.threads};
     dra_device          *device = NULL;
-    cli_progress         p = {
-                .out = stderr, .terminal = isatty(STDERR_FILENO), .sweep = s, .runs = cli_sweep_runs(s)};
+    cli_progress         p = {.out = stderr, .sweep = s, .runs = cli_sweep_runs(s)};
+    p.terminal = isatty(STDERR_FILENO);
     dra_status st = check_runs(a, s, err);
     if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &device, err);
     if (st == DRA_OK && !a->json) cli_probe_head(s, stdout);

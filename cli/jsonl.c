@@ -91,6 +91,7 @@ static char *read_number(char *p, double *out)
     char        *end = p;
     if (!(*p == '-' || (*p >= '0' && *p <= '9'))) return NULL;
     *out = strtod(p, &end);
+    if (!(fabs(*out) < CLI_NUMBER_MOST)) *out = NAN;
     return end == p + n ? end : NULL;
 }
 

@@ -13,11 +13,12 @@ typedef enum cli_member_kind {
 typedef struct cli_member {
     const char     *key;
     cli_member_kind kind;
-    double          number; /* null is NaN */
+    double          number; /* null is NaN, as are numbers beyond all measure */
     const char     *text;
 } cli_member;
 
 enum { CLI_MEMBERS = 64 };
+#define CLI_NUMBER_MOST 1e300 /* differences of smaller ones are finite */
 
 /* Takes a line apart in place: keys and texts lie in it from then on. Returns how many members are
  * written (later ones than CLI_MEMBERS are passed over); -1: it is no JSON object. */

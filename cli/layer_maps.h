@@ -2,7 +2,7 @@
 #ifndef DRA_CLI_LAYER_MAPS_H
 #define DRA_CLI_LAYER_MAPS_H
 
-#include "model.h"
+#include "dra/dra.h"
 
 typedef struct cli_shown { /* a map of a mixer */
     dra_shape shape;       /* with B = 1 in front */

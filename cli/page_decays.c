@@ -86,7 +86,7 @@ static void write_band(FILE *out, const svg_scale *x, const band *b, double y, d
         fprintf(out, "<path class=\"%s moved\" d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1f\"/>", colour, was,
                 y - 0.3 * high, y + 0.3 * high, was, y, at);
     fprintf(out, "<circle class=\"%s%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/></g>\n", colour,
-            b->like.by_data ? " hollow" : "", at, y, fmin(3.4, fmax(2.2, 0.4 * high)));
+            b->like.by_data ? " hollow" : "", at, y, fmin(3.4, fmax(1.8, 0.4 * high)));
 }
 
 static svg_scale find_scale(const band *bands, size_t n)
@@ -106,7 +106,7 @@ static svg_scale find_scale(const band *bands, size_t n)
 static void write_bands(FILE *out, const cli_record *r, size_t i, const band *bands, size_t n)
 {
     const cli_spectrum *now = &r->spectra[r->n_spectra - 1], *then = &r->spectra[0];
-    const double    high = fmin(fmax(190.0 / (double)n, 5), 16), bottom = TOP + high * (double)n;
+    const double    high = fmin(fmax(190.0 / (double)n, 3), 16), bottom = TOP + high * (double)n;
     const svg_scale x = find_scale(bands, n);
     char            note[120] = "tokens, by layer", colour[32];
     if (then != now)
@@ -143,7 +143,7 @@ static void write_table(FILE *out, const cli_decays *d)
 
 static void write_spectrum(FILE *out, const cli_record *r, size_t i)
 {
-    enum { MOST = 96 }; /* lines of a chart */
+    enum { MOST = 200 }; /* lines of a chart */
     const cli_decays *now = &r->spectra[r->n_spectra - 1].decays, *then = &r->spectra[0].decays;
     band             *bands = calloc(now->n, sizeof *bands);
     double           *room = calloc(now->n + then->n, sizeof *room);

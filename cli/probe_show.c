@@ -2,6 +2,7 @@
 #include "probe_show.h"
 #include "term.h"
 #include "train_watch.h"
+#include "value.h"
 
 #include <string.h>
 #include <time.h>
@@ -46,19 +47,30 @@ void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
+/* Numbers as they are, the rest as text. */
+static void write_value(const char *value, FILE *out)
+{
+    double x;
+    if (cli_read_real(value, &x))
+        fprintf(out, "%.9g", x);
+    else
+        cli_json_text(value, out);
+}
+
+/* Keys of the config are behind "set.", because probes have a depth and a vocab as well. */
 static void write_settings(const cli_sweep *s, int64_t run, FILE *out)
 {
-    const char *comma = "";
-    fputs(", \"set\": {", out);
+    char name[160];
     for (int i = 0; i < s->n; i++) {
-        if (!s->axis[i].key) continue;
-        fputs(comma, out);
-        cli_json_text(s->axis[i].name, out);
+        const bool half_life = strcmp(s->axis[i].name, "half-life") == 0;
+        if (!s->axis[i].key && !half_life) continue;
+        snprintf(name, sizeof name, "%s%s", half_life ? "" : "set.",
+                 half_life ? "half_life" : s->axis[i].name);
+        fputs(", ", out);
+        cli_json_text(name, out);
         fputs(": ", out);
-        cli_json_text(cli_sweep_value(s, i, run), out);
-        comma = ", ";
+        write_value(cli_sweep_value(s, i, run), out);
     }
-    fputc('}', out);
 }
 
 static void write_options(const dra_probe *p, FILE *out)
@@ -77,12 +89,12 @@ static void write_options(const dra_probe *p, FILE *out)
 void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
                     const dra_probe_result *x, FILE *out)
 {
-    fputs("{\"task\": ", out);
+    fputs("{\"probe\": ", out);
     cli_json_text(r->probe.task, out);
     fputs(", \"model\": ", out);
     cli_json_text(cli_sweep_value(s, 1, run), out);
-    write_options(&r->probe, out);
     write_settings(s, run, out);
+    write_options(&r->probe, out);
     fprintf(out, ", \"batch\": %lld, \"lr\": %g, \"seed\": %lld, \"steps\": %lld",
             (long long)r->train.batch, r->train.lr, (long long)r->train.seed, (long long)x->step);
     fprintf(out, ", \"accuracy\": %.6g, \"answers\": %lld, \"tests\": %lld, \"reached\": %s",

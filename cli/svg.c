@@ -70,7 +70,8 @@ const char *svg_colour(size_t i, char text[32])
 
 double svg_at(const svg_scale *s, double x)
 {
-    const double p = s->log ? log(x / s->lo) / log(s->hi / s->lo) : (x - s->lo) / (s->hi - s->lo);
+    const double p = s->log ? (log(x) - log(s->lo)) / (log(s->hi) - log(s->lo))
+                            : (x - s->lo) / (s->hi - s->lo);
     return s->from + p * (s->to - s->from);
 }
 
@@ -90,10 +91,10 @@ static void fit_log(svg_scale *s, bool round)
 
 void svg_scale_fit(svg_scale *s, bool round)
 {
+    if (!isfinite(s->lo) || !isfinite(s->hi)) s->lo = 0, s->hi = 1; /* no number at all */
     const double least = fmax(fabs(s->hi), fabs(s->lo)) * 1e-9;
-    if (!(s->hi - s->lo > least)) { /* one number, or none at all */
+    if (!(s->hi - s->lo > least)) { /* one number */
         const double half = s->lo != 0 ? 0.1 * fabs(s->lo) : 0.5;
-        if (!isfinite(s->lo) || !isfinite(s->hi)) s->lo = 0, s->hi = 1;
         s->lo -= half;
         s->hi += half;
     }
@@ -110,8 +111,9 @@ void svg_scale_fit(svg_scale *s, bool round)
 static int log_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 {
     static const double more[] = {1, 2, 5};
-    const double        decades = log10(s->hi / s->lo);
-    const int           each = decades < 2.5 ? 3 : 1, skip = decades > 8 ? 3 : 1;
+    const double        decades = log10(s->hi) - log10(s->lo);
+    const int           each = decades < 2.5 ? 3 : 1;
+    const double        skip = decades > 8 ? ceil(decades / 6) : 1;
     int                 n = 0;
     for (double e = floor(log10(s->lo)); e <= log10(s->hi) + 1e-9; e += skip)
         for (int i = 0; i < each && n < SVG_TICKS; i++) {

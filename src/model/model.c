@@ -236,9 +236,14 @@ int64_t dra_model_param_count(const dra_model *m)
 
 uint64_t dra_model_fingerprint(const dra_model *m)
 {
-    const uint64_t params = dra_specs_fingerprint(m->params);
-    const uint64_t state = dra_specs_fingerprint(m->state);
-    return params * 0x9e3779b97f4a7c15u ^ state;
+    uint64_t h = dra_specs_fingerprint(m->params) * 0x9e3779b97f4a7c15u ^
+                 dra_specs_fingerprint(m->state);
+    const size_t n = dra_model_config_text(&m->config, NULL, 0);
+    char        *text = malloc(n + 1);
+    if (text) dra_model_config_text(&m->config, text, n + 1);
+    for (size_t i = 0; text && i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    free(text);
+    return h;
 }
 
 /* ---- the graph ------------------------------------------------------------------------------- */

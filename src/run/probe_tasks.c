@@ -36,7 +36,7 @@ static void fill(dra_probe_line *r, int64_t n)
     while (n-- > 0) put(r, dra_probe_below(r, DRA_PROBE_FILLERS));
 }
 
-/* Tokens of each of n alphabets of the same size; alphabet a starts at DRA_PROBE_FIRST + a * size. */
+/* Tokens of each of n alphabets of the same size, which stand one behind the other. */
 static int64_t alphabet(const dra_probe *p, int n) { return (p->vocab - DRA_PROBE_FIRST) / n; }
 
 static void otherwise(int64_t *option, int64_t x)
