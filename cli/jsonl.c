@@ -111,6 +111,7 @@ static char *read_word(char *p, cli_member *m)
 /* A key and its value; returns what is behind them. */
 static char *read_member(char *p, cli_member *m, int depth)
 {
+    *m = (cli_member){.kind = CLI_MEMBER_OTHER};
     if (*p != '"') return NULL;
     p = read_text(p, &m->key);
     if (!p || *(p = blanks(p)) != ':') return NULL;

@@ -1,4 +1,4 @@
-/* Numbers of logs over steps, those of all runs in one chart, and bars of probes. */
+/* Numbers of logs over steps, those of all runs in one chart. */
 #include "page.h"
 
 #include <math.h>
@@ -122,45 +122,4 @@ void page_curves(const cli_page *p)
             if (!is_known(name) && !was_written(p, i, name)) write_curve(p, &(curve){name, name});
         }
     fputs("</div></section>\n", p->out);
-}
-
-/* ---- probes ---------------------------------------------------------------------------------- */
-
-/* All rows of one probe, of all records. */
-static size_t collect(const cli_page *p, const char *name, svg_bar *bars)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t k = 0; k < p->records[i].n_probes; k++) {
-            const cli_probe *row = &p->records[i].probes[k];
-            if (strcmp(row->name, name) == 0) bars[n++] = (svg_bar){row->label, row->value, i};
-        }
-    return n;
-}
-
-static bool is_first(const cli_page *p, size_t record, size_t row)
-{
-    const char *name = p->records[record].probes[row].name;
-    for (size_t i = 0; i <= record; i++)
-        for (size_t k = 0; k < (i < record ? p->records[i].n_probes : row); k++)
-            if (strcmp(p->records[i].probes[k].name, name) == 0) return false;
-    return true;
-}
-
-void page_probes(const cli_page *p)
-{
-    size_t all = 0;
-    for (size_t i = 0; i < p->n; i++) all += p->records[i].n_probes;
-    svg_bar *bars = all ? calloc(all, sizeof *bars) : NULL;
-    if (!bars) return;
-    page_section(p->out, "Probes");
-    fputs("<div class=\"cards\">\n", p->out);
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t k = 0; k < p->records[i].n_probes; k++) {
-            const cli_probe *row = &p->records[i].probes[k];
-            if (!is_first(p, i, k)) continue;
-            svg_bars(p->out, row->name, row->value_name, collect(p, row->name, bars), bars);
-        }
-    fputs("</div></section>\n", p->out);
-    free(bars);
 }

@@ -67,27 +67,11 @@ static const cli_member *probe_value(const cli_member *m, int n)
     const cli_member        *last = NULL;
     for (size_t i = 0; i < COUNT(names); i++) {
         const cli_member *found = find(m, n, names[i], CLI_MEMBER_NUMBER);
-        if (found && isfinite(found->number)) return found;
+        if (found) return isfinite(found->number) ? found : NULL;
     }
     for (int i = 0; i < n; i++)
         if (m[i].kind == CLI_MEMBER_NUMBER && isfinite(m[i].number)) last = &m[i];
     return last;
-}
-
-static void probe_label(const cli_member *m, int n, const cli_member *value, cli_probe *p)
-{
-    size_t used = 0;
-    for (int i = 0; i < n && used < sizeof p->label; i++) {
-        char        *to = p->label + used;
-        const size_t room = sizeof p->label - used;
-        const char  *comma = used ? ", " : "";
-        int          k = 0;
-        if (&m[i] == value || m[i].text == p->name) continue;
-        if (m[i].kind == CLI_MEMBER_TEXT) k = snprintf(to, room, "%s%s", comma, m[i].text);
-        if (m[i].kind == CLI_MEMBER_NUMBER)
-            k = snprintf(to, room, "%s%s %.6g", comma, m[i].key, m[i].number);
-        used += k > 0 ? (size_t)k : 0;
-    }
 }
 
 static bool add_probe(cli_record *r, const char *name, const cli_member *m, int n)
@@ -101,8 +85,12 @@ static bool add_probe(cli_record *r, const char *name, const cli_member *m, int 
     if (!all) return false;
     r->probes = all;
     cli_probe *p = &r->probes[r->n_probes++];
-    *p = (cli_probe){.name = name, .value = value->number, .value_name = value->key};
-    probe_label(m, n, value, p);
+    *p = (cli_probe){.name = name, .value = *value};
+    for (; m < value && p->n_tried < CLI_TRIED; m++) {
+        const bool said = m->kind == CLI_MEMBER_NUMBER ? isfinite(m->number)
+                                                       : m->kind == CLI_MEMBER_TEXT;
+        if (said && m->text != name) p->tried[p->n_tried++] = *m;
+    }
     return true;
 }
 

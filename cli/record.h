@@ -16,11 +16,14 @@ typedef struct cli_sample {
     const char *text;
 } cli_sample;
 
-typedef struct cli_probe { /* a row of a probe: {"probe": NAME, ..., "accuracy": X} */
+enum { CLI_TRIED = 24 };
+
+/* A row of a probe: {"probe": NAME, what was tried, "accuracy": X, ...}. */
+typedef struct cli_probe {
     const char *name;
-    double      value;
-    const char *value_name;
-    char        label[120]; /* all its other members */
+    cli_member  value;
+    int         n_tried;
+    cli_member  tried[CLI_TRIED]; /* numbers and texts that stand before the value */
 } cli_probe;
 
 typedef struct cli_spectrum { /* decays of a checkpoint */

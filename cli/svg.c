@@ -75,11 +75,11 @@ double svg_at(const svg_scale *s, double x)
     return s->from + p * (s->to - s->from);
 }
 
-/* 1, 2 or 5 times a power of 10, so that about `want` of them fill the span. */
-static double tick_step(double span, int want)
+/* 1, 2 or 5 times a power of 10, so that about SVG_WANT of them fill the span. */
+static double tick_step(double span)
 {
-    const double raw = span / want, ten = pow(10, floor(log10(raw)));
-    return raw <= ten ? ten : raw <= 2 * ten ? 2 * ten : raw <= 5 * ten ? 5 * ten : 10 * ten;
+    const double raw = span / SVG_WANT, ten = pow(10, floor(log10(raw)));
+    return ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
 }
 
 static void fit_log(svg_scale *s, bool round)
@@ -100,8 +100,10 @@ void svg_scale_fit(svg_scale *s, bool round)
     }
     if (s->log) {
         fit_log(s, round);
-    } else if (round) {
-        const double step = tick_step(s->hi - s->lo, 5);
+        return;
+    }
+    for (int i = 0; round && i < 3; i++) { /* a wider range may have wider steps */
+        const double step = tick_step(s->hi - s->lo);
         s->lo = step * floor(s->lo / step + 1e-9);
         s->hi = step * ceil(s->hi / step - 1e-9);
     }
@@ -123,10 +125,10 @@ static int log_ticks(const svg_scale *s, double ticks[SVG_TICKS])
     return n;
 }
 
-int svg_ticks(const svg_scale *s, int want, double ticks[SVG_TICKS])
+int svg_ticks(const svg_scale *s, double ticks[SVG_TICKS])
 {
     if (s->log) return log_ticks(s, ticks);
-    const double step = tick_step(s->hi - s->lo, want);
+    const double step = tick_step(s->hi - s->lo);
     int          n = 0;
     for (double k = ceil(s->lo / step - 1e-9); k * step <= s->hi + 1e-9 * step && n < SVG_TICKS;
          k++)
@@ -158,7 +160,7 @@ void svg_grid_x(FILE *out, const svg_scale *s, double y0, double y1)
 {
     double    ticks[SVG_TICKS];
     char      number[32];
-    const int n = svg_ticks(s, 5, ticks);
+    const int n = svg_ticks(s, ticks);
     for (int i = 0; i < n; i++) {
         const double x = svg_at(s, ticks[i]);
         fprintf(out,
@@ -172,7 +174,7 @@ void svg_grid_y(FILE *out, const svg_scale *s, double x0, double x1)
 {
     double    ticks[SVG_TICKS];
     char      number[32];
-    const int n = svg_ticks(s, 5, ticks);
+    const int n = svg_ticks(s, ticks);
     for (int i = 0; i < n; i++) {
         const double y = svg_at(s, ticks[i]);
         fprintf(out,

@@ -32,9 +32,9 @@ double svg_at(const svg_scale *s, double x);
 /* Widens lo..hi to the next ticks, if `round`, and never to nothing. */
 void svg_scale_fit(svg_scale *s, bool round);
 
-enum { SVG_TICKS = 16 };
-/* Round numbers in lo..hi, about `want` of them. */
-int svg_ticks(const svg_scale *s, int want, double ticks[SVG_TICKS]);
+enum { SVG_TICKS = 16, SVG_WANT = 5 };
+/* Round numbers in lo..hi, about SVG_WANT of them. */
+int svg_ticks(const svg_scale *s, double ticks[SVG_TICKS]);
 
 /* ---- charts ---------------------------------------------------------------------------------- */
 

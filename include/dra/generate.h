@@ -140,8 +140,8 @@ typedef struct dra_habits {
     int32_t            end[DRA_HABITS_ENDS];
 } dra_habits;
 
-/* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from the
- * 50 most likely. What it asks for and dra has not is refused. */
+/* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from
+ * the 50 most likely. What it asks for and dra has not is refused. */
 DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err);
 
 /* ---- state files ----------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* dra/model.h - language models: a config, its blocks, its weights, its folder.
  *
- * Flow:    a dra_model_config (a struct, or JSON with the same names) makes a dra_model, which knows
- *          its parameters and its state. A dra_view of it is a module: what a reader reads, what a
- *          trainer differentiates. Weights are drawn from a seed or read from a folder.
+ * Flow:    a dra_model_config (a struct, or JSON with the same names) makes a dra_model, which
+ *          knows its parameters and its state. A dra_view of it is a module: what a reader reads,
+ *          what a trainer differentiates. Weights are drawn from a seed or read from a folder.
  * Model:   x = embedding[id] (+ position);  blocks;  logits = head norm(x)
  *          block, norm before:  x = x + mixer(norm x) (+ P h);  x = x + ff(norm x)
  *          block, norm after:   x = norm(x + mixer x (+ P h));  x = norm(x + ff x)
@@ -61,7 +61,8 @@ typedef struct dra_model_config {
     double             final_eps;  /* of the norm before the head; 0: norm_eps    */
     /* Reading, not learning, the stream is halved every so many layers, and with it what later ones
      * add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so that is all
-     * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded down. */
+     * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded
+     * down. */
     int64_t          rescale_every;
     double           dropout; /* of what mixers and ff add, when training    */
     uint32_t         watch;   /* bits 1 << dra_watch_kind, of layers that have it; not in files */
@@ -75,9 +76,9 @@ typedef struct dra_model_config {
     dra_mixer_config mixer[DRA_MIXERS_MOST];
 } dra_model_config;
 
-/* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of a
- * mixer's first memory stand in the mixer itself, those of a second one in its "b". `place` begins
- * every error: a file's name. */
+/* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
+ * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`
+ * begins every error: a file's name. */
 DRA_API dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
                                           dra_model_config *out, dra_error *err);
 /* Sets one field by its dotted name, "mixer.gamma.range", from JSON or a bare word. */
@@ -113,8 +114,8 @@ DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 
 /* ---- what to compute ------------------------------------------------------------------------- */
 
-/* A view: the model as a module with input "ids" i32 (B, T), or what they stand for, and the outputs
- * that are wanted. */
+/* A view: the model as a module with input "ids" i32 (B, T), or what they stand for, and the
+ * outputs that are wanted. */
 typedef struct dra_view {
     const dra_model *model;
     bool             logits; /* "logits" (B, keep, V)                                        */
@@ -156,7 +157,8 @@ DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weigh
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
-/* A number for each weight, such as gradients, in the same names and shapes, and further tensors. */
+/* A number for each weight, such as gradients, in the same names and shapes, and further
+ * tensors. */
 DRA_API dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values,
                                          size_t n_beside, const dra_tensor_item *beside,
                                          const char *path, dra_error *err);
@@ -188,8 +190,8 @@ DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_we
 
 /* ---- RWKV-4's state in Hugging Face's layout ------------------------------------------------- */
 
-/* Five tensors, the layer fastest: what each feed-forward (0) and each mixer (1) saw last, (B, C, L),
- * and A, B and p (2, 3, 4), (B, channels of the attention, L). */
+/* Five tensors, the layer fastest: what each feed-forward (0) and each mixer (1) saw last, (B, C,
+ * L), and A, B and p (2, 3, 4), (B, channels of the attention, L). */
 enum { DRA_RWKV_STATES = 5 };
 
 DRA_API dra_status dra_rwkv_state_get(const dra_model *m, const dra_states *s, int which,
@@ -200,9 +202,9 @@ DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int whi
 
 /* ---- from one format to another -------------------------------------------------------------- */
 
-/* Surgery: from now on every layer blends what it has (attention) with a second memory of this kind,
- * y = a y_first + (1-a) y_second, a = 1 at first: the model still does what it did. Training takes a
- * to 0. The config becomes one of dra's own. */
+/* Surgery: from now on every layer blends what it has (attention) with a second memory of this
+ * kind, y = a y_first + (1-a) y_second, a = 1 at first: the model still does what it did. Training
+ * takes a to 0. The config becomes one of dra's own. */
 DRA_API dra_status dra_model_config_graft(dra_model_config *config, const char *memory,
                                           dra_error *err);
 
@@ -215,12 +217,12 @@ typedef struct dra_convert_row {   /* of a tensor that is written */
 typedef struct dra_convert_config {
     const char             *from; /* a folder, or a file of rwkv.cpp                             */
     const char             *to;   /* a folder that is not there yet                              */
-    const dra_model_config *config;  /* what it shall be; NULL: the same. Parameters that the first
+    const dra_model_config *config; /* what it shall be; NULL: the same. Parameters that the first
                                        does not have are drawn; of another vocabulary the tokens
                                        that both have are kept                                   */
-    uint64_t                seed;    /* of what is drawn                                          */
-    bool                    cpp;     /* `to` becomes a file of rwkv.cpp                           */
-    dra_dtype               dtype;   /* of matrices: F32, F16 or BF16; vectors stay F32           */
+    uint64_t                seed;   /* of what is drawn                                          */
+    bool                    cpp;    /* `to` becomes a file of rwkv.cpp                           */
+    dra_dtype               dtype; /* of matrices: F32 (real), F16, BF16; vectors: F32            */
     bool                    dry_run; /* says what would be done and writes nothing               */
     void (*row)(void *user, const dra_convert_row *row); /* may be NULL                          */
     void *user;

@@ -66,7 +66,8 @@ static const dra_real *get(void *user, int i, dra_error *err)
 dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t)
 {
     const dra_shape *s = &dra_specs_at(dra_model_params(c->target), t->param[0])->shape;
-    return s->rank > 1 ? c->how->dtype : DRA_F32;
+    const dra_dtype  full = c->how->cpp ? DRA_F32 : DRA_REAL;
+    return s->rank > 1 && c->how->dtype != DRA_F32 ? c->how->dtype : full;
 }
 
 static const void *narrow(dra_conversion *c, const dra_real *x, size_t n, dra_dtype dtype,

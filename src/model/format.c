@@ -193,8 +193,12 @@ static dra_status settle_cpp(const dra_origin *s, dra_model_config *c, dra_error
 
 dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err)
 {
-    const dra_status  st = s->dim ? settle_cpp(s, c, err) : DRA_OK;
+    dra_status        st = s->dim ? settle_cpp(s, c, err) : DRA_OK;
     const dra_format *f = dra_format_of(c);
+    /* Every layer has tensors: a false number must not make a model of a million layers. */
+    if (st == DRA_OK && c->depth > (int64_t)s->count)
+        st = dra_fail_at(err, DRA_ERR_VALUE, s->path, "%zu tensors, expected those of %lld layers",
+                         s->count, (long long)c->depth);
     if (st == DRA_OK && f->rules) settle_head(f, s, c);
     return st;
 }

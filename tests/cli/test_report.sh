@@ -72,9 +72,9 @@ awk 'BEGIN {
     printf '{"step":2,"loss":2,"x<y":2}\n\377\n'
 } >odd/log.jsonl
 {
-    printf '{"probe":"recall","model":"gru <1>","length":1024,"accuracy":0.875}\n'
-    printf '{"probe":"recall","model":"slots","length":4096,"accuracy":0.5}\n'
-    printf '{"probe":"copy","length":64,"loss":1.25}\n{"probe":"copy","empty":null}\n'
+    printf '{"probe":"recall","model":"gru <1>","seed":3,"length":1024,"accuracy":0.875,"s":1}\n'
+    printf '{"probe":"recall","model":"slots","seed":3,"length":4096,"accuracy":0.5,"s":2}\n'
+    printf '{"probe":"copy","length":64,"loss":1.25}\n{"probe":"copy","length":9,"accuracy":null}\n'
 } >probes.jsonl
 
 by_hand() {
@@ -102,7 +102,7 @@ several() {
         has all.html '<title>Two &amp; a &lt;table&gt;</title>' \
             '<h1>Two &amp; a &lt;table&gt;</h1>' \
             'class="legend"' 'key c1' 'data-name="hand"' 'data-name="odd"' 'x&lt;y' \
-            'odd: 1 of 3 lines' 'recall' 'gru &lt;1&gt;, length 1024' '>0.875<' '>1.25<' \
+            'odd: 1 of 3 lines' 'recall' '>gru &lt;1&gt;, length 1024<' '>0.875<' '>1.25<' \
             'probes.jsonl: 1 of 4 lines could not be read and is left out'
 }
 same_bytes() { cp all.html before && several && cmp all.html before; }

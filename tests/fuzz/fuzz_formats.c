@@ -1,5 +1,5 @@
-/* fuzz_formats SECONDS [SEED]: configs, indices of shards and rwkv.cpp files, damaged at random. What
- * must hold:
+/* fuzz_formats SECONDS [SEED]: configs, indices of shards and rwkv.cpp files, damaged at random.
+ * What must hold:
  *   - no crash, no leak, nothing a sanitizer finds;
  *   - as made, each is accepted;
  *   - damaged, it is accepted or refused by one line that begins with its name.

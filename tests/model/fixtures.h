@@ -1,5 +1,5 @@
-/* Model folders made by a formula, in the layout of Hugging Face: element i of tensor number n (from
- * 1, in the order of their table) is made of s = sin(1.7 n + 0.9 i + 0.05 i i), in double. */
+/* Model folders made by a formula, in the layout of Hugging Face: element i of tensor number n
+ * (from 1, in the order of their table) is made of s = sin(1.7 n + 0.9 i + 0.05 i i), in double. */
 #ifndef DRA_TESTS_MODEL_FIXTURES_H
 #define DRA_TESTS_MODEL_FIXTURES_H
 
@@ -155,7 +155,8 @@ static const fixture_row gpt2_rows[] = {{"wte.weight", MATRIX, {2, {13, 8}}},
 static const char gpt2_config[] =
     "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 13, "
     "\"n_positions\": 16, \"n_ctx\": 16, \"n_embd\": 8.0, \"n_layer\": 2, \"n_head\": 2, "
-    "\"n_inner\": null, \"resid_pdrop\": 0.0, \"bos_token_id\": 12, \"summary_type\": \"cls_index\"}";
+    "\"n_inner\": null, \"resid_pdrop\": 0.0, \"bos_token_id\": 12, "
+    "\"summary_type\": \"cls_index\"}";
 
 static const fixture_row rwkv_rows[] = {
     {"embeddings.weight", MATRIX, {2, {13, 8}}},

@@ -1,5 +1,5 @@
-/* Converting: tables, formats there and back, rwkv.cpp files, shards, surgery; and that what goes wrong
- * leaves nothing behind. */
+/* Converting: tables, formats there and back, rwkv.cpp files, shards, surgery; and that what goes
+ * wrong leaves nothing behind. */
 #include <signal.h>
 #include <sys/resource.h>
 
@@ -237,6 +237,13 @@ static void damaged_rwkv_cpp_files(void **unused)
         check_error(&err, DRA_ERR_FORMAT, "bad.bin", rows[i].text);
         memcpy(file + rows[i].at, &before, sizeof before);
     }
+    const uint32_t layers = 1 << 20; /* which must not take the time of so many */
+    memcpy(file + 16, &layers, sizeof layers);
+    put_file("bad.bin", file, bytes);
+    dra_model_config c;
+    assert_int_equal(dra_folder_config(in_folder("bad.bin"), &c, &err), DRA_ERR_VALUE);
+    check_error(&err, DRA_ERR_VALUE, "bad.bin", ": 60 tensors, expected those of 1048576 layers");
+    memcpy(file + 16, &(uint32_t){3}, sizeof layers);
     for (size_t n = 4; n < bytes; n += n < 200 ? 1 : 97) { /* cut anywhere */
         put_file("bad.bin", file, n);
         dra_model   *m;

@@ -1,5 +1,5 @@
-/* GPT-2 and RWKV-4 in the layout of Hugging Face: numbers of reference models, names, shapes, what is
- * written back. */
+/* GPT-2 and RWKV-4 in the layout of Hugging Face: numbers of reference models, names, shapes, what
+ * is written back. */
 #include "fixtures.h"
 
 /* ---- GPT-2 ----------------------------------------------------------------------------------- */
@@ -152,7 +152,8 @@ static void rwkv_states_in_five_tensors(void **unused)
     load_free(&m);
 }
 
-/* What stands for tokens gives what they give; streams are the residual after each layer, halved. */
+/* What stands for tokens gives what they give; streams are the residual after each layer,
+ * halved. */
 static void embedded_tokens_and_streams(void **unused)
 {
     fixture     f;

@@ -234,6 +234,88 @@ def run(kind, make, dra, count):
     return failed
 
 
+class Cell(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.gru = torch.nn.GRUCell(width, width)
+        self.held = None
+
+    def forward(self, x):
+        before = torch.zeros_like(x) if self.held is None else self.held
+        self.held = 0.97 * before + 0.03 * self.gru(x, before)
+        return self.held
+
+
+class Recurrent(torch.nn.Module):
+    """The attention of the ADR demo: the heads share one memory, one after the other, made of the last
+    token; every token sees all tokens and its head's memory."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads, self.each = heads, width // heads
+        self.q_proj, self.k_proj, self.v_proj, self.out_proj = (
+            torch.nn.Linear(width, width) for _ in range(4))
+        self.k_mem, self.v_mem = Cell(self.each), Cell(self.each)
+
+    def split(self, x):
+        return x.view(1, -1, self.heads, self.each).transpose(1, 2)
+
+    def longer(self, x, cell):
+        held = [cell(x[:, h, -1]) for h in range(self.heads)]
+        return torch.cat([x, torch.stack(held, 1).unsqueeze(2)], 2)
+
+    def forward(self, x):
+        q, k, v = (self.split(p(x)) for p in (self.q_proj, self.k_proj, self.v_proj))
+        k, v = self.longer(k, self.k_mem), self.longer(v, self.v_mem)
+        weights = torch.softmax(q @ k.transpose(-1, -2) / self.each**0.5, -1)
+        return self.out_proj((weights @ v).transpose(1, 2).reshape(1, -1, self.heads * self.each))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+        self.attn = Recurrent(width, heads)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
+                                       torch.nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Demo(torch.nn.Module):
+    def __init__(self, vocab, width, heads, blocks):
+        super().__init__()
+        self.embed, self.pos_embed = torch.nn.Embedding(vocab, width), torch.nn.Embedding(64, width)
+        self.blocks = torch.nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.ln_f = torch.nn.LayerNorm(width)
+        self.lm_head = torch.nn.Linear(width, vocab, bias=False)
+
+    def forward(self, ids):
+        x = self.embed(ids) + self.pos_embed(torch.arange(ids.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
+def demo(program):
+    """examples/08_gpt2_adr, which computes what the demo computes; both call twice."""
+    if not os.path.exists(program):
+        print(f"hf     adr    skipped: no {program}")
+        return []
+    torch.manual_seed(1)
+    model, ids = Demo(61, 32, 4, 3), torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6, 5]])
+    with tempfile.TemporaryDirectory() as work, torch.no_grad():
+        save_file(model.state_dict(), f"{work}/model.safetensors")
+        want = torch.cat([model(ids), model(ids)])
+        subprocess.run([program, f"{work}/model.safetensors", f"{work}/out.safetensors",
+                        *map(str, ids[0].tolist())], check=True, capture_output=True)
+        number = difference(load_file(f"{work}/out.safetensors")["logits"], want)
+    print(f"hf     adr    logits             {number:9.2e}  of at most {BARS['logits']:g}")
+    return [] if number <= BARS["logits"] else [f"adr: logits {number:.3g}"]
+
+
 def main():
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -241,6 +323,7 @@ def main():
     dra = os.path.abspath(sys.argv[1])
     count = int(sys.argv[2]) if len(sys.argv) > 2 else 50
     failed = run("gpt2", gpt2, dra, count) + run("rwkv", rwkv, dra, count)
+    failed += demo(f"{os.path.dirname(dra)}/examples/08_gpt2_adr")
     for line in failed:
         print(f"hf     FAILED {line}")
     print(f"hf     {count} models of each kind, transformers {transformers.__version__}")

@@ -1,0 +1,136 @@
+#!/bin/sh
+# dra probe as a process: tables, lines of JSON, sweeps, what is refused. The argument is the path
+# of the program.
+set -u
+dra=${1:?path of dra}
+case $dra in /*) ;; *) dra=$PWD/$dra ;; esac
+. "$(dirname "$0")/process.sh"
+
+# A tiny run; arguments follow.
+small() {
+    "$dra" probe "$@" --set dim=16 --set depth=1 --steps 2 --batch 4 --tests 4 --threads 1
+}
+
+probe() { small "$@" >"$out" 2>"$err" || { cat "$err"; return 1; }; }
+
+lines() { # lines N: so many on stdout
+    [ "$(wc -l <"$out")" -eq "$1" ] || { cat "$out"; return 1; }
+}
+
+has() { # has TEXT: on stdout
+    grep -qF -e "$1" "$out" || { cat "$out"; return 1; }
+}
+
+table() {
+    probe copy recall --suite --only append,delta --length 64 && lines 5 || return 1
+    has "task    model   accuracy      loss     steps" || return 1
+    [ "$(grep -c '^recall  delta ' "$out")" -eq 1 ] && [ "$(grep -c ' % ' "$out")" -eq 4 ]
+}
+
+every_line_is_json() {
+    while read -r line; do
+        echo "$line" >"$scratch/line"
+        is_json "$scratch/line" >/dev/null || return 1
+    done <"$out"
+}
+
+tasks_as_json() {
+    probe copy recall addition parens needle --preset gpt2-tiny --set heads=2 --json &&
+        lines 5 && every_line_is_json || return 1
+    for task in copy recall addition parens needle; do
+        has "{\"probe\": \"$task\", \"model\": \"gpt2-tiny\", \"set.heads\": 2, " || return 1
+    done
+    has '"pairs": 16, "queries": 16' && has '"digits": 3' && has '"depth": -1' &&
+        has '"set.dim": 16, "set.depth": 1, "length": 64, "vocab": 42, "symbols": 32, "batch": 4' &&
+        has '"tests": 4'
+}
+
+sweep() {
+    probe recall --suite --only slots-16 --length 32,48 --pairs 2 --slots 2,4,8 --json &&
+        lines 6 && every_line_is_json || return 1
+    for length in 32 48; do
+        for slots in 2 4 8; do
+            row="\"set.mixer.slots\": $slots, .*, \"length\": $length,"
+            [ "$(grep -c -e "$row" "$out")" -eq 1 ] || { cat "$out"; return 1; }
+        done
+    done
+}
+
+report() { # the rows are what dra report reads
+    probe copy --suite --only moment,delta --json && cp "$out" "$scratch/rows.jsonl" &&
+        "$dra" report "$scratch/rows.jsonl" --out "$scratch/page.html" >"$out" 2>"$err" &&
+        grep -q "copy" "$scratch/page.html"
+}
+
+sweep_of_keys() { # values with commas in brackets are one
+    probe parens --preset dra-ema-tiny --set heads=2 --set "mixer.gamma.range=[1,2],[3,8]" \
+        --kinds 2,3,4 --length 8 && lines 7 && has "[3,8]" &&
+        has "kinds  mixer.gamma.range  accuracy"
+}
+
+half_lives() {
+    probe needle --preset dra-ema-tiny --set heads=2 --half-life 4,64 --depth 0,0.5 --length 24 &&
+        lines 5 && has "depth  half-life  accuracy"
+}
+
+same_again() {
+    probe copy --suite --only moment --json && sed 's/"seconds.*//' "$out" >"$scratch/a" &&
+        probe copy --suite --only moment --json && sed 's/"seconds.*//' "$out" >"$scratch/b" &&
+        cmp "$scratch/a" "$scratch/b"
+}
+
+trains_a_folder() {
+    "$dra" init --preset dra-delta-tiny --set dim=16 --set heads=2 --out "$scratch/model" \
+        >/dev/null 2>&1 &&
+        "$dra" probe copy --model "$scratch/model" --steps 1 --batch 2 --tests 2 >"$out" 2>"$err" &&
+        lines 2
+}
+
+tells_progress() {
+    probe copy --suite --only append && grep -qF "1/1  copy append  step 2/2  loss " "$err" &&
+        grep -qF " left" "$err"
+}
+
+learns() { # and ends early
+    "$dra" probe copy --suite --only append --symbols 2 --vocab 18 --set dim=32 --set depth=1 \
+        --lr 0.01 --eval-every 20 --steps 400 --batch 16 --until 0.9 --json >"$out" 2>"$err" &&
+        has '"reached": true'
+}
+
+check "a table" table
+check "all tasks as JSON" tasks_as_json
+check "a sweep of options" sweep
+check "a sweep of keys" sweep_of_keys
+check "a report of them" report
+check "half-lives and depths" half_lives
+check "the same numbers again" same_again
+check "a folder with a model" trains_a_folder
+check "progress" tells_progress
+check "learns" learns
+check "help" says "addition: of each number; else 3" probe --help
+
+check "no task" misused "dra probe: TASK: expected a value, found nothing" probe --suite
+check "no model" misused \
+    "dra probe: expected one of --model, --preset, --config and --suite, found none" probe copy
+check "several models" misused \
+    "dra probe: expected one of --model, --preset, --config and --suite, found several" \
+    probe copy --suite --preset gpt2
+check "an empty value" misused \
+    "dra probe: --pairs: expected values between commas, found '4,,5'" \
+    probe recall --suite --pairs 4,,5
+check "a setting without value" misused "dra probe: --set: expected KEY=VALUE, found 'dim'" \
+    probe copy --suite --set dim
+check "an unknown task" failed "no such task: 'recal'; did you mean recall?" probe recal --suite
+check "an unknown model" failed \
+    "--only: no such model of the suite: 'apend'; did you mean append?" \
+    probe copy --suite --only apend
+check "another task's option" failed "probe copy: has no option pairs" probe copy --suite --pairs 4
+check "no number" failed "--pairs: expected a number from 1 on, found 'x'" \
+    probe recall --suite --pairs 4,x
+check "too short" failed "probe recall: length is 20, expected 48 to" \
+    probe recall --suite --length 256,20
+check "an unknown key" failed "did you mean" probe copy --suite --set mixer.slot=4
+"$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --out "$scratch/gpt" >/dev/null 2>&1
+check "positions end" failed "the model has learned positions for 256" \
+    probe copy --model "$scratch/gpt" --length 258
+tap_end

@@ -1,0 +1,116 @@
+/* Drawings: numbers, text, scales, ticks, and that thinning loses nothing that sticks out. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "svg.h"
+
+/* What a function writes; to be freed. */
+static char *written(void (*fn)(FILE *out, const void *user), const void *user)
+{
+    char  *text = NULL;
+    size_t n = 0;
+    FILE  *out = open_memstream(&text, &n);
+    assert_non_null(out);
+    fn(out, user);
+    fclose(out);
+    return text;
+}
+
+static void expect_number(double x, const char *expected)
+{
+    char text[32];
+    assert_string_equal(svg_number(x, text), expected);
+}
+
+static void numbers_are_short(void **state)
+{
+    expect_number(0, "0");
+    expect_number(0.0003, "0.0003");
+    expect_number(-2.5, "-2.5");
+    expect_number(1234.4, "1234");
+    expect_number(9999, "9999");
+    expect_number(10000, "10k");
+    expect_number(999960, "1M");
+    expect_number(1.2345e9, "1.234G");
+    expect_number(NAN, "\u2013");
+    expect_number(INFINITY, "\u2013");
+}
+
+static void write_text(FILE *out, const void *user) { svg_text_cut(out, user, 12); }
+
+static void text_does_no_harm(void **state)
+{
+    static const char *const pairs[][2] = {
+        {"<a href='x'>&\"", "&lt;a href=&#39;x&#39;&gt;\u2026"},
+        {"\u00e9\u20ac\U0001f600", "\u00e9\u20ac\U0001f600"},
+        {"a\001\033\177b\n\t", "a\ufffd\ufffd\ufffdb\n\t"},
+        {"\xff\xc3(\xe2\x82\xed\xa0\x80", "\ufffd\ufffd(\ufffd\ufffd\ufffd\ufffd\ufffd"},
+        {"\xc0\x80\xf8", "\ufffd\ufffd\ufffd"}, /* no short way to write 0 */
+        {"123456789012", "123456789012"},
+    };
+    for (size_t i = 0; i < COUNT(pairs); i++) {
+        char *text = written(write_text, pairs[i][0]);
+        assert_string_equal(text, pairs[i][1]);
+        free(text);
+    }
+}
+
+static void scales_have_ticks(void **state)
+{
+    static const double ranges[][2] = {{0, 1},       {3, 3},           {0, 0},     {-5, 1e9},
+                                       {1, 1.00001}, {1e-300, 2e-300}, {NAN, NAN}, {-2e-7, -1e-7}};
+    double              ticks[SVG_TICKS];
+    for (size_t i = 0; i < COUNT(ranges); i++) {
+        svg_scale s = {ranges[i][0], ranges[i][1], 0, 100, false};
+        svg_scale_fit(&s, true);
+        const int n = svg_ticks(&s, ticks);
+        assert_true(s.hi > s.lo && n >= 2 && n <= 12);
+        for (int k = 0; k < n; k++)
+            assert_true(svg_at(&s, ticks[k]) >= -0.01 && svg_at(&s, ticks[k]) <= 100.01);
+    }
+    svg_scale decades = {0.5, 2e6, 0, 100, true};
+    svg_scale_fit(&decades, true);
+    const int n = svg_ticks(&decades, ticks);
+    assert_true(n == 7 && ticks[0] == 1 && fabs(ticks[6] - 1e6) < 1);
+    assert_true(fabs(svg_at(&decades, decades.lo)) < 1e-9);
+}
+
+static void write_chart(FILE *out, const void *user) { svg_lines(out, user); }
+
+/* One point of a million stands out, one piece is a single point. */
+static void thinning_keeps_what_sticks_out(void **state)
+{
+    enum { N = 1000000 };
+    double *x = malloc(2 * N * sizeof *x), *y = x + N;
+    assert_non_null(x);
+    for (int i = 0; i < N; i++) {
+        x[i] = i + 1;
+        y[i] = i == 400001 ? 9 : i % 7 * 0.1;
+    }
+    y[700000] = y[700002] = NAN;
+    const svg_line  line = {"a <run>", N, x, y, 9};
+    const svg_chart chart = {"title", NULL, 1, &line, true};
+    char           *text = written(write_chart, &chart);
+    assert_true(strlen(text) < 60000);
+    assert_non_null(strstr(text, "data-name=\"a &lt;run&gt;\""));
+    assert_non_null(strstr(text, "class=\"c1 again\"")); /* the ninth colour is the first, dashed */
+    assert_non_null(strstr(text, ",29.4"));              /* 9 of 0..10 at 204..10 */
+    int pieces = 0;
+    for (const char *p = text; (p = strstr(p, "<polyline")); p++) pieces++;
+    assert_int_equal(pieces, 3);
+    free(text);
+    free(x);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_are_short),
+        cmocka_unit_test(text_does_no_harm),
+        cmocka_unit_test(scales_have_ticks),
+        cmocka_unit_test(thinning_keeps_what_sticks_out),
+    };
+    return check_main("svg", NULL, 0, tests, COUNT(tests));
+}
