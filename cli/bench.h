@@ -70,6 +70,11 @@ void bench_gpt(bench_work *w, const int64_t *size);
 void bench_generate(bench_work *w, const int64_t *size);
 void bench_generate_stored(bench_work *w, const int64_t *size);
 
+/* The loss of a tiny preset and its gradients, size = {which, batch, time}, and of one with softmax
+ * attention (bench_train.c). */
+void bench_train(bench_work *w, const int64_t *size);
+void bench_train_softmax(bench_work *w, const int64_t *size);
+
 /* Mixer layers, forward and backward: size = {width, heads, batch, time[, slots]}
  * (bench_mixer.c). */
 void bench_gru_time(bench_work *w, const int64_t *size);

@@ -17,7 +17,7 @@ static const cli_option options[] = {
     {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0,
      "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
-     "or from safetensors: ids (T) or (B, T), and targets (-1: does not count), mask (0: a pad)",
+     "or from safetensors: ids (T) or (B, T), and targets (-1 or -100: does not count), mask (0: a pad)",
      "FILE"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED},
@@ -45,8 +45,10 @@ static dra_status make_targets(cli_inputs *in, dra_error *err)
     return DRA_OK;
 }
 
-static dra_status check_targets(const cli_inputs *in, int64_t V, dra_error *err)
+static dra_status check_targets(cli_inputs *in, int64_t V, dra_error *err)
 {
+    for (int64_t i = 0; i < in->B * in->T; i++)
+        if (in->targets[i] == -100) in->targets[i] = -1; /* as Hugging Face marks them */
     for (int64_t i = 0; i < in->B * in->T; i++)
         if (in->targets[i] < -1 || in->targets[i] >= V)
             return cli_error(err, DRA_ERR_INDEX, "targets: number %lld is %d, expected -1 to %lld",

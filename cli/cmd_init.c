@@ -8,16 +8,21 @@ struct args {
     cli_source  from;
     const char *out;
     int64_t     seed;
+    int         start;
     bool        force;
 };
 
 static const struct args defaults = {0};
+
+static const char *const starts[] = {"usual", "rwkv", NULL};
 
 static const cli_option options[] = {
     CLI_CONFIG_OPTIONS(struct args),
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "folder to write; made if it is not there",
      "DIR", .flags = CLI_REQUIRED},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights"},
+    {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
+     "first values; rwkv: those of the original trainer of RWKV-4", .choices = starts},
     {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
      "tokenizer.json, or a folder with one, to put beside the model", "PATH"},
     CLI_THREADS_OPTION(struct args),
@@ -47,7 +52,9 @@ static dra_status make(const struct args *a, cli_model *m, dra_model_config *con
     if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
     if (st == DRA_OK && a->from.tokenizer) st = cli_model_tokenizer(&a->from, m, err);
     if (st == DRA_OK) st = check_free(a->out, a->force, err);
-    return st == DRA_OK ? dra_weights_draw(m->model, (uint64_t)a->seed, &m->weights, err) : st;
+    if (st != DRA_OK) return st;
+    return (a->start ? dra_weights_draw_rwkv : dra_weights_draw)(m->model, (uint64_t)a->seed,
+                                                                 &m->weights, err);
 }
 
 static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,

@@ -151,6 +151,9 @@ typedef struct dra_weights dra_weights; /* opaque: a value for each parameter of
 /* First values, drawn from a seed. */
 DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out,
                                     dra_error *err);
+/* The same of an RWKV-4 model as its original trainer has it: blocks start as the identity. */
+DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights **out,
+                                         dra_error *err);
 /* From a safetensors file, the index of several, a folder with either, or an rwkv.cpp file: by the
  * names of the config's format, all of them and no other. Tensors of real numbers that need not be
  * turned are used where they lie in the mapped file; others are converted. */

@@ -71,6 +71,7 @@ typedef struct dra_optimizer_config {
     double beta1, beta2, eps; /* 0: 0.9, 0.95, 1e-8                             */
     double decay;             /* of matrices of projections only                */
     double clip;              /* of the norm of all gradients; 0: none          */
+    bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
 } dra_optimizer_config;
 
 typedef struct dra_optimizer dra_optimizer; /* opaque: AdamW with its two moments */
@@ -118,6 +119,7 @@ typedef struct dra_train_config {
     double            beta1, beta2, eps; /* as of dra_optimizer_config */
     double            weight_decay;      /* 0: 0.01; below 0: none */
     double            clip;              /* 0: 1; below 0: none */
+    bool              rwkv_rates;        /* as in dra_optimizer_config */
     double            smoothing;         /* of targets */
     /* Weights of what is added to the loss, by dra_watch_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */

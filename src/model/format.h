@@ -79,6 +79,8 @@ char      *dra_model_config_dump(const char *place, const dra_model_config *c, j
 
 /* The rule for a parameter, or NULL: it is stored under its own name. *l: its layer. */
 const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l);
+/* Whether a name fits a pattern; *l: what stands for its "*". */
+bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l);
 /* A pattern with the number of a layer for its "*". */
 void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
                       char name[DRA_TENSOR_NAME]);

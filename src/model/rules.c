@@ -10,8 +10,7 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* Whether a name fits a pattern; *l: what stands for its "*". */
-static bool fits(const char *pattern, const char *name, int64_t *l)
+bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l)
 {
     const char *star = strchr(pattern, '*');
     if (!star) return strcmp(pattern, name) == 0;
@@ -25,7 +24,7 @@ static bool fits(const char *pattern, const char *name, int64_t *l)
 const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l)
 {
     for (const dra_rule *r = f->rules; r && r->ours; r++)
-        if (fits(r->ours, param, l)) return r;
+        if (dra_pattern_fits(r->ours, param, l)) return r;
     return NULL;
 }
 

@@ -51,6 +51,13 @@ static void build_measure(dra_graph *g, const dra_optimizer *o)
     free(d);
 }
 
+/* The groups of RWKV-4's original trainer. */
+static double faster(const dra_optimizer *o, const char *name)
+{
+    if (!o->config.rwkv_rates) return 1;
+    return strstr(name, ".time_decay") ? 2 : strstr(name, ".time_first") ? 3 : 1;
+}
+
 static void build_update(dra_graph *g, const dra_optimizer *o)
 {
     const dra_value rate = dra_input(g, "rate", DRA_REAL, (dra_shape){0});
@@ -66,7 +73,9 @@ static void build_update(dra_graph *g, const dra_optimizer *o)
         const dra_value        d = gradient_input(g, s);
         const dra_value m = dra_state(g, dra_state_name(name, "m", s->name), DRA_REAL, s->shape);
         const dra_value v = dra_state(g, dra_state_name(name, "v", s->name), DRA_REAL, s->shape);
-        const dra_adamw_result r = dra_adamw(g, p, d, m, v, rate, factor, step, &config);
+        const double    k = faster(o, s->name);
+        const dra_value own = k == 1 ? rate : dra_affine(g, rate, k, 0);
+        const dra_adamw_result r = dra_adamw(g, p, d, m, v, own, factor, step, &config);
         dra_donate(g, dra_state_name(name, "new", s->name), r.p, p);
         dra_donate(g, dra_state_name(name, "new.m", s->name), r.m, m);
         dra_donate(g, dra_state_name(name, "new.v", s->name), r.v, v);

@@ -259,7 +259,8 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
                                             .decay = fmax(0, c->weight_decay),
-                                            .clip = fmax(0, c->clip)};
+                                            .clip = fmax(0, c->clip),
+                                            .rwkv_rates = c->rwkv_rates};
     memcpy(learner.add, c->add, sizeof learner.add);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_learner_create(&learner, &t->learner, err);

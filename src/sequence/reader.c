@@ -306,3 +306,9 @@ const void *dra_reader_result(const dra_reader *r, const char *name)
 {
     return r->last ? dra_result(r->last->buffers, name) : NULL;
 }
+
+bool dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape)
+{
+    dra_dtype dtype;
+    return r->last && dra_result_type(r->last->program, name, &dtype, shape, NULL) == DRA_OK;
+}

@@ -252,6 +252,65 @@ static void rwkv_learns_without_rescale(void **unused)
     load_free(&m);
 }
 
+/* ---- RWKV-4's own start ---------------------------------------------------------------------- */
+
+static const dra_real *weight_at(const loaded *m, const char *name, dra_shape *shape)
+{
+    const int i = dra_specs_find(dra_model_params(m->model), name);
+    assert_true(i >= 0);
+    *shape = dra_specs_at(dra_model_params(m->model), i)->shape;
+    return dra_weights_at(m->weights, i);
+}
+
+/* Columns of w (rows, columns) have this length and are at right angles; rows where they are less. */
+static void check_orthogonal(const dra_real *w, const dra_shape *s, double length)
+{
+    const bool    wide = s->dim[0] < s->dim[1];
+    const int64_t n = s->dim[wide ? 0 : 1], k = s->dim[wide ? 1 : 0];
+    for (int64_t a = 0; a < n; a++)
+        for (int64_t b = 0; b <= a; b++) {
+            double dot = 0;
+            for (int64_t c = 0; c < k; c++)
+                dot += (double)(wide ? w[a * k + c] : w[c * n + a]) *
+                       (double)(wide ? w[b * k + c] : w[c * n + b]);
+            assert_true(fabs(dot - (a == b) * length * length) < 1e-5);
+        }
+}
+
+/* Blocks are the identity at first: of their matrices only those that write to the stream learn. */
+static void rwkv_starts_as_its_trainer_does(void **unused)
+{
+    loaded           m = {0};
+    dra_model_config c;
+    dra_error        err = {0};
+    dra_shape        s;
+    double           loss;
+    expect_ok(dra_model_config_parse("c", rwkv_config, strlen(rwkv_config), &c, &err), &err);
+    expect_ok(dra_model_create(&c, &m.model, &err), &err);
+    expect_ok(dra_weights_draw_rwkv(m.model, 5, &m.weights, &err), &err);
+    check_orthogonal(weight_at(&m, "layers.1.mixer.W_v", &s), &s, 1);
+    check_orthogonal(weight_at(&m, "layers.1.ff.W_up", &s), &s, sqrt(12.0 / 8));
+    check_orthogonal(weight_at(&m, "head", &s), &s, 0.5 * sqrt(13.0 / 8));
+    const dra_real *mu = weight_at(&m, "layers.1.mixer.mu_v", &s);
+    assert_true(fabs((double)mu[3] - (pow(3.0 / 8, 2.0 / 3) + 0.15)) < 1e-6);
+    dra_learner *l = load_learn(&m, &loss);
+    assert_true(fabs(loss - log(13)) < 0.5);
+    for (int i = 0; i < dra_specs_count(dra_model_params(m.model)); i++) {
+        const char *name = dra_specs_at(dra_model_params(m.model), i)->name;
+        if (strncmp(name, "layers.", 7) != 0) continue;
+        const bool learns = strstr(name, ".W_o") || strstr(name, ".W_down");
+        assert_true((norm_of(m.model, l, i) > 0) == learns);
+    }
+    dra_learner_destroy(l);
+    load_free(&m);
+    m = (loaded){0};
+    expect_ok(dra_model_config_parse("c", gpt2_config, strlen(gpt2_config), &c, &err), &err);
+    expect_ok(dra_model_create(&c, &m.model, &err), &err);
+    assert_int_equal(dra_weights_draw_rwkv(m.model, 5, &m.weights, &err), DRA_ERR_VALUE);
+    assert_null(m.weights);
+    dra_model_destroy(m.model);
+}
+
 /* ---- what is written ------------------------------------------------------------------------- */
 
 /* Every tensor of the file, to the bit, and no other. */
@@ -466,6 +525,7 @@ int main(void)
         cmocka_unit_test(rwkv_states_in_five_tensors),
         cmocka_unit_test(embedded_tokens_and_streams),
         cmocka_unit_test(rwkv_learns_without_rescale),
+        cmocka_unit_test(rwkv_starts_as_its_trainer_does),
         cmocka_unit_test(written_as_it_was),
         cmocka_unit_test(other_keys_stay),
         cmocka_unit_test(what_a_format_cannot_say),
