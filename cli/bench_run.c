@@ -61,6 +61,8 @@ dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dr
     return declare(w->graph, t->name, dtype, shape);
 }
 
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
 /* Large arrays on huge pages, as the device has its own. */
 static void *get_memory(size_t bytes)
 {
@@ -102,6 +104,7 @@ static void fill(bench_tensor *t, uint64_t *seed)
 
 typedef struct instance {
     bench_work   w;
+    void        *memory; /* of its tensors, one behind the other, as weights are */
     dra_program *program;
     dra_buffers *buffers;
 } instance;
@@ -111,18 +114,23 @@ static void release(instance *p)
     dra_buffers_destroy(p->buffers);
     dra_program_destroy(p->program);
     dra_graph_destroy(p->w.graph);
-    for (size_t i = 0; i < p->w.tensors; i++) free(p->w.tensor[i].data);
+    free(p->memory);
     free(p->w.tensor);
 }
 
 static dra_status bind_all(instance *p, dra_error *err)
 {
     uint64_t   seed = 1;
+    size_t     at = 0;
     dra_status st = DRA_OK;
+    for (size_t i = 0; i < p->w.tensors; i++) at += aligned(p->w.tensor[i].bytes);
+    p->memory = get_memory(at);
+    if (!p->memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    at = 0;
     for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
         bench_tensor *t = &p->w.tensor[i];
-        t->data = get_memory(t->bytes);
-        if (!t->data) return fail(err, DRA_ERR_MEMORY, "out of memory");
+        t->data = (char *)p->memory + at;
+        at += aligned(t->bytes);
         fill(t, &seed);
         st = dra_bind(p->buffers, t->name, t->data, t->bytes, err);
     }

@@ -24,7 +24,7 @@ static const cli_option options[] = {
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
      "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
     {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
-     "of logits, hidden, streams and state", "LIST"},
+     "of logits, hidden, streams, attentions and state", "LIST"},
     {"keep", CLI_INT, offsetof(struct args, keep), 0, INT32_MAX,
      "logits of so many last tokens only; 0: of all"},
     {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
@@ -38,7 +38,7 @@ static const cli_option options[] = {
 typedef struct work {
     const struct args *a;
     cli_model          m;
-    bool               logits, hidden, streams, state; /* what is asked for */
+    bool               logits, hidden, streams, maps, state; /* what is asked for */
     cli_inputs         in;
     int                chunks;
     int64_t           *chunk;
@@ -54,8 +54,8 @@ typedef struct work {
 
 static int read_outputs(work *w)
 {
-    static const char *const names[] = {"logits", "hidden", "streams", "state"};
-    bool *const              wanted[] = {&w->logits, &w->hidden, &w->streams, &w->state};
+    static const char *const names[] = {"logits", "hidden", "streams", "attentions", "state"};
+    bool *const              wanted[] = {&w->logits, &w->hidden, &w->streams, &w->maps, &w->state};
     char                     quoted[80], word[32];
     for (const char *at = w->a->outputs; *at;) {
         const size_t n = strcspn(at, ",");
@@ -64,7 +64,8 @@ static int read_outputs(work *w)
         if (i == COUNT(names)) {
             snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
             return cli_misused("forward",
-                               "--outputs: expected logits, hidden, streams, state, found %s",
+                               "--outputs: expected logits, hidden, streams, attentions, state, "
+                               "found %s",
                                cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
@@ -113,12 +114,16 @@ static dra_status check_positions(const work *w, dra_error *err)
 static dra_status open_all(work *w, dra_error *err)
 {
     const struct args *a = w->a;
-    dra_status         st = cli_model_open(&a->from, &w->m, err);
+    cli_source         source = a->from;
+    source.maps = w->maps;
+    dra_status st = cli_model_open(&source, &w->m, err);
     if (st != DRA_OK) return st;
     w->V = dra_model_config_of(w->m.model)->vocab;
     w->C = dra_model_config_of(w->m.model)->dim;
     st = cli_inputs_read(a->tokens, a->inputs, w->V, &w->in, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
+    if (st == DRA_OK && w->maps && w->chunks > 1)
+        st = cli_error(err, DRA_ERR_VALUE, "attentions are of one chunk, found %d", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
     if (st != DRA_OK) return st;
@@ -128,7 +133,8 @@ static dra_status open_all(work *w, dra_error *err)
                          .logits = w->logits || a->state_out,
                          .keep = w->in.mark ? 0 : w->keep,
                          .hidden = w->hidden,
-                         .streams = w->streams};
+                         .streams = w->streams,
+                         .maps = w->maps};
     if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
     const dra_module module = dra_view_module(&w->view);
     st = dra_reader_create(w->m.device, &module, &w->reader, err);
@@ -249,12 +255,42 @@ static dra_tensor_item result(const work *w, const char *name, int64_t n, int64_
     return (dra_tensor_item){name, DRA_REAL, shape, data};
 }
 
+typedef struct map_list {
+    char (*name)[48];
+    dra_tensor_item *item;
+    size_t           n;
+} map_list;
+
+/* What the layers have shown of the one chunk; names of a blend's memories have a part more. */
+static dra_status list_maps(const work *w, map_list *m, dra_error *err)
+{
+    static const char *const part[] = {"", "a.", "b."};
+    const int64_t            L = w->maps ? dra_model_config_of(w->m.model)->depth : 0;
+    const size_t             most = (size_t)(L * 3 * DRA_SHOW_COUNT);
+    m->name = calloc(most + 1, sizeof *m->name);
+    m->item = calloc(most + 1, sizeof *m->item);
+    if (!m->name || !m->item) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (size_t i = 0; i < most; i++) {
+        dra_shape s;
+        char     *name = m->name[m->n];
+        snprintf(name, sizeof *m->name, "layers.%zu.%s%s", i / 3 / DRA_SHOW_COUNT, part[i % 3],
+                 dra_show_name((dra_show_kind)(i / 3 % DRA_SHOW_COUNT)));
+        const dra_real *data = dra_reader_result(w->reader, name);
+        if (!data || !dra_reader_result_shape(w->reader, name, &s)) continue;
+        if (!w->in.batched) memmove(s.dim, s.dim + 1, (size_t)--s.rank * sizeof *s.dim);
+        m->item[m->n++] = (dra_tensor_item){name, DRA_REAL, s, data};
+    }
+    return DRA_OK;
+}
+
 static dra_status write_all(const work *w, dra_error *err)
 {
+    map_list         maps = {0};
     const int        states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
-    dra_tensor_item *items = calloc((size_t)states + 3, sizeof *items);
+    dra_status       st = list_maps(w, &maps, err);
+    dra_tensor_item *items = calloc((size_t)states + maps.n + 3, sizeof *items);
     size_t           n = (size_t)states;
-    dra_status       st = items ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (!items) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[i], err);
     if (st == DRA_OK && w->logits) items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
     if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
@@ -264,7 +300,10 @@ static dra_status write_all(const work *w, dra_error *err)
                                               : DRA_SHAPE(L + 1, T, w->C);
         items[n++] = (dra_tensor_item){"streams", DRA_REAL, shape, w->out_streams};
     }
+    for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
+    free(maps.name);
+    free(maps.item);
     for (int i = 0; items && i < states; i++) {
         free((void *)items[i].name);
         free((void *)items[i].data);

@@ -102,6 +102,7 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
     const dra_cpu_config cpu = {.threads = (int)s->threads};
     dra_model_config     config;
     dra_status           st = cli_source_config(s, &config, err);
+    config.maps = s->maps;
     if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
     if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &m->device, err);
     if (st != DRA_OK) return st;

@@ -12,6 +12,7 @@ typedef struct cli_source {
     cli_list    set;
     int64_t     threads;
     int         dtype; /* of cli_dtypes */
+    bool        maps;  /* layers shall show what they attend to */
 } cli_source;
 
 extern const char *const cli_dtypes[];

@@ -302,7 +302,7 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
 check "forward: wrong output" misused \
-    "dra forward: --outputs: expected logits, hidden, streams, state, found 'logit'" \
+    "dra forward: --outputs: expected logits, hidden, streams, attentions, state, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit
 check "grad in parts" grad_in_parts
 check "eval in parts" eval_in_parts

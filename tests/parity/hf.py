@@ -30,6 +30,7 @@ except ImportError as missing:
 BARS = {
     "logits": 2e-5,
     "hidden states": 2e-5,
+    "attentions": 2e-5,
     "halves": 2e-5,
     "state": 2e-5,
     "loss": 1e-5,
@@ -59,6 +60,7 @@ def gpt2(rng):
         bos_token_id=0,
         eos_token_id=None,
     )
+    config._attn_implementation = "eager"  # the one that shows what it attends to
     return GPT2LMHeadModel(config)
 
 
@@ -162,6 +164,14 @@ def compare(model, side, rng, put):
     put("logits", difference(got["logits"], want.logits))
     mine = hidden_states(model, got["streams"], got["hidden"])
     put("hidden states", max(difference(a, b) for a, b in zip(mine, want.hidden_states, strict=True)))
+    if isinstance(model, GPT2LMHeadModel):
+        with torch.no_grad():
+            maps = model(ids, output_attentions=True).attentions
+        shown = side.forward(ids, "--outputs", "attentions")
+        for l, weights in enumerate(maps):  # behind the tokens is room for more
+            found = shown[f"layers.{l}.attention"]
+            put("attentions", difference(found[..., :length], weights))
+            put("attentions", found[..., length:].abs().sum().item())
     halves = side.forward(ids, "--chunks", str(cut))
     put("halves", difference(halves["logits"], want.logits))
     if isinstance(model, RwkvForCausalLM) and keeps:
