@@ -337,6 +337,9 @@ enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times th
 #define FULL(percent, work) .bar = {BENCH_PEER, percent}, .rival = work
 /* Beside attention over the same tokens, forward and backward. */
 #define ATTENTION .bar = {BENCH_PEER, 100}, .rival = attention_train
+/* Training beside a model with softmax attention. */
+#define SOFTMAX(percent)                                                                          \
+    .bar = {BENCH_PEER, percent}, .rival = bench_train_softmax, .slow = true
 #define NODE(most) .bar = {BENCH_NODE, most}
 
 /* clang-format off */
@@ -474,21 +477,21 @@ const bench_case bench_cases[] = {
      bench_generate, {512}, LIMIT(60), .slow = true},
 
     {"train-gru", "train", "dra-gru-tiny, B 4, T 512, beside gpt2-tiny",
-     bench_train, {0, 4, 512}, .bar = {BENCH_PEER, 50}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {0, 4, 512}, SOFTMAX(50)},
     {"train-ema", "train", "dra-ema-tiny, B 4, T 512, beside gpt2-tiny",
-     bench_train, {1, 4, 512}, .bar = {BENCH_PEER, 80}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {1, 4, 512}, SOFTMAX(80)},
     {"train-moment", "train", "dra-moment-tiny, B 4, T 512, beside gpt2-tiny",
-     bench_train, {2, 4, 512}, .bar = {BENCH_PEER, 80}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {2, 4, 512}, SOFTMAX(80)},
     {"train-slots", "train", "dra-slots-tiny, B 4, T 512, beside gpt2-tiny",
-     bench_train, {3, 4, 512}, .bar = {BENCH_PEER, 80}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {3, 4, 512}, SOFTMAX(80)},
     {"train-rwkv4", "train", "rwkv4-tiny, B 4, T 512, beside gpt2-tiny",
-     bench_train, {4, 4, 512}, .bar = {BENCH_PEER, 80}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {4, 4, 512}, SOFTMAX(80)},
     {"train-moment-2048", "train", "the same, B 1, T 2048",
-     bench_train, {2, 1, 2 * KI}, .bar = {BENCH_PEER, 100}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {2, 1, 2 * KI}, SOFTMAX(100)},
     {"train-slots-2048", "train", "the same, B 1, T 2048",
-     bench_train, {3, 1, 2 * KI}, .bar = {BENCH_PEER, 100}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {3, 1, 2 * KI}, SOFTMAX(100)},
     {"train-rwkv4-2048", "train", "the same, B 1, T 2048",
-     bench_train, {4, 1, 2 * KI}, .bar = {BENCH_PEER, 100}, .rival = bench_train_softmax, .slow = true},
+     bench_train, {4, 1, 2 * KI}, SOFTMAX(100)},
 
     {"gpt2-small", "steps", "6/6/384, T 256, B 4: training step",
      bench_gpt, {6, 6, 384, 256, 4}, LIMIT(70)},

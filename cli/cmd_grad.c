@@ -17,7 +17,8 @@ static const cli_option options[] = {
     {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0,
      "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
-     "or from safetensors: ids (T) or (B, T), and targets (-1 or -100: does not count), mask (0: a pad)",
+     "or from safetensors: ids (T) or (B, T), and targets (-1 or -100: does not count), mask (0: "
+     "a pad)",
      "FILE"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED},
@@ -92,7 +93,8 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
                                    .targets = in->targets,
                                    .mark = in->mark,
                                    .chunks = a->chunks ? chunks : 0,
-                                   .chunk = chunk};
+                                   .chunk = chunk,
+                                   .still = true}; /* no dropout: the same every time */
         st = dra_learner_run(l, &lesson, result, err);
     }
     if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);

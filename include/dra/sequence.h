@@ -107,8 +107,8 @@ typedef struct dra_module_call {
     dra_value        at; /* i32 (B): where the tokens of this call start, for random numbers */
 } dra_module_call;
 
-/* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its scope.
- * What is dropped follows from key, name, row and place, not from how a row is cut into calls. */
+/* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its
+ * scope. What is dropped follows from key, name, row and place, not from how a row is cut. */
 DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name,
                                      double p, dra_value x);
 

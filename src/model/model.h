@@ -30,7 +30,8 @@ double dra_model_rescale(const dra_model_config *c, int64_t l);
 /* Fills in what follows from the rest. */
 void dra_model_config_complete(dra_model_config *c);
 
-/* One block, y and what its mixer shows beside it; the second keeps nothing of its inside for the gradient. */
+/* One block, y and what its mixer shows beside it; the second keeps nothing of its inside for the
+ * gradient. */
 dra_mixer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  int64_t l, dra_value x, dra_value *state_out);
 dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,

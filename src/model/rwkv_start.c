@@ -1,7 +1,7 @@
 /* First values of RWKV-4 as its original trainer has them: every block starts as the identity.
  *   zero         key, receptance and output of mixers, value and receptance of feed-forwards
- *   orthogonal   value of mixers, key of feed-forwards, gain sqrt(max(1, out / in)); head, half that
- *   mu           ramps over the channels x = c / C, steeper in early layers
+ *   orthogonal   value of mixers, key of feed-forwards, gain sqrt(max(1, out / in)); head, half
+ *   that mu           ramps over the channels x = c / C, steeper in early layers
  *   embedding    uniform within 6e-4, the first rate of learning
  * Decays and bonuses start so anyway. [https://github.com/BlinkDL/RWKV-LM, RWKV-v4neo] */
 #include <math.h>
@@ -31,7 +31,8 @@ static void straighten(int64_t n, int64_t k, double *v)
     }
 }
 
-/* w (m, n), drawn from a normal distribution: the shorter of rows and columns become orthonormal. */
+/* w (m, n), drawn from a normal distribution: the shorter of rows and columns become
+ * orthonormal. */
 static dra_status make_orthogonal(int64_t m, int64_t n, double gain, dra_real *w, dra_error *err)
 {
     const bool wide = m < n;

@@ -262,7 +262,8 @@ static const dra_real *weight_at(const loaded *m, const char *name, dra_shape *s
     return dra_weights_at(m->weights, i);
 }
 
-/* Columns of w (rows, columns) have this length and are at right angles; rows where they are less. */
+/* Columns of w (rows, columns) have this length and are at right angles; rows where they are
+ * less. */
 static void check_orthogonal(const dra_real *w, const dra_shape *s, double length)
 {
     const bool    wide = s->dim[0] < s->dim[1];

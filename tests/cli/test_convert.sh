@@ -1,0 +1,96 @@
+#!/bin/sh
+# dra convert, and models of other formats in other verbs, as processes.
+#   test_convert.sh PATH_OF_DRA
+set -u
+dra=$1
+. "$(dirname "$0")/process.sh"
+cd "$scratch" || exit 1
+small="--set vocab=40 --set dim=24 --set heads=2 --set depth=2 --set context=32"
+
+# shellcheck disable=SC2086 # a list of options
+makes_models() {
+    "$dra" init --preset gpt2-tiny $small --out gpt >"$out" &&
+        "$dra" init --preset rwkv4-tiny $small --start rwkv --out rwkv >"$out" &&
+        "$dra" convert --from gpt --to gpt-hf --as hf --check >"$out" 2>"$err" &&
+        "$dra" convert --from rwkv --to rwkv-hf --as hf --check >"$out" 2>"$err"
+}
+
+prints_a_table() {
+    "$dra" convert --from gpt-hf --to never --dry-run >"$out" 2>"$err" && [ ! -e never ] &&
+        grep -q '^layers.1.mixer.W_v  *(24, 24)  *f[36][24]  *<- transformer.h.1.attn.c_attn' "$out"
+}
+
+answers_in_json() {
+    says '"from": "transformer.wte.weight"' convert --from gpt-hf --to j --check --json &&
+        is_json "$out" && grep -q '"difference": 0}' "$out"
+}
+
+there_and_back() {
+    for kind in gpt rwkv; do
+        "$dra" convert --from $kind-hf --to $kind-own --as dra >"$out" 2>"$err" &&
+            cmp $kind/model.safetensors $kind-own/model.safetensors || return 1
+    done
+}
+
+through_rwkv_cpp() {
+    "$dra" convert --from rwkv-hf --to r.bin --as rwkv.cpp --check >"$out" 2>"$err" &&
+        "$dra" convert --from r.bin --to r16.bin --as rwkv.cpp --dtype f16 --check \
+            >"$out" 2>"$err" &&
+        "$dra" forward --model r.bin --tokens 1,2,3 --out r.st
+}
+
+# Gradients have the names and shapes of the file.
+learns_in_its_format() {
+    printf '%s' "0123456789 a text to learn from, again and again" >text
+    "$dra" init --preset gpt2-tiny --set dim=24 --set heads=2 --out bytes >"$out" &&
+        "$dra" convert --from bytes --to bytes-hf --as hf >"$out" 2>"$err" &&
+        "$dra" grad --model bytes-hf --tokens 1,2,3 --out g.st >"$out" &&
+        grep -aq 'transformer.h.0.attn.c_attn.weight' g.st &&
+        sed -i 's/"resid_pdrop": 0.0/"resid_pdrop": 0.5/' bytes-hf/config.json &&
+        "$dra" grad --model bytes-hf --tokens 1,2,3 --out dropped.st >"$out" &&
+        cmp g.st dropped.st &&
+        "$dra" train --model bytes-hf --data text --out run --steps 2 --batch 1 --context 8 \
+            >"$out" 2>"$err" &&
+        grep -q '"model_type": "gpt2"' run/config.json &&
+        "$dra" eval --model run --data text >"$out"
+}
+
+# The blend starts at 1 and training takes it to 0.
+grafts() {
+    "$dra" convert --from bytes-hf --to grafted --memory gru --check >"$out" 2>"$err" &&
+        "$dra" train --model grafted --data text --out grown --steps 4 --batch 1 --context 8 \
+            >"$out" 2>"$err" && grep -q '"blend":0' grown/log.jsonl
+}
+
+resizes() {
+    "$dra" convert --from gpt-hf --to big --resize-vocab 50 --check >"$out" 2>"$err" &&
+        grep -q '^logits differ by 0 of' "$out"
+}
+
+follows_habits() {
+    echo '{"max_new_tokens": 3, "eos_token_id": 39}' >gpt-hf/generation_config.json
+    "$dra" generate --model gpt-hf --prompt-tokens 1,2 >greedy &&
+        "$dra" generate --model gpt-hf --prompt-tokens 1,2 --temperature 0 --tokens 3 >same &&
+        cmp greedy same && [ "$(wc -w <greedy)" -eq 3 ] &&
+        "$dra" generate --model gpt-hf --prompt-tokens 1,2 --tokens 5 --ignore-end >more &&
+        [ "$(wc -w <more)" -eq 5 ]
+}
+
+check "makes models" makes_models
+check "prints a table, writes nothing" prints_a_table
+check "--json" answers_in_json
+check "there and back, to the bit" there_and_back
+check "through rwkv.cpp" through_rwkv_cpp
+check "learns in its format" learns_in_its_format
+check "grafts a memory" grafts
+check "generation_config.json" follows_habits
+check "another size of vocabulary" resizes
+check "what is there" failed "dra: gpt-hf: is there already, expected a new name" \
+    convert --from gpt --to gpt-hf
+check "what a format cannot hold" failed "a rwkv folder cannot hold " \
+    convert --from gpt --to never --as rwkv
+check "no such folder" failed "dra: nowhere/config.json: cannot open it: No such file" \
+    convert --from nowhere --to never
+check "a check of nothing" misused "dra convert: --check needs what --dry-run does not write" \
+    convert --from gpt --to never --dry-run --check
+tap_end
