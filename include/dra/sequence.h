@@ -239,8 +239,8 @@ DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
 /* An output of the last read, valid until the next. */
 DRA_API const void *dra_reader_result(const dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
-DRA_API bool dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
-DRA_API size_t      dra_reader_programs(const dra_reader *r); /* how many were compiled */
+DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
+DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
 /* The state guard, on unless turned off; and how many numbers it has changed so far. Where it has
  * acted, reading in other parts may give something else. */
 DRA_API void    dra_reader_guard(dra_reader *r, bool on);

@@ -188,7 +188,7 @@ static dra_status write_file(const job *j, const char *header, size_t bytes)
     for (size_t i = 0; i < j->n && status == DRA_OK; i++) {
         const dra_tensor_item *item = j->sorted[i];
         dra_error              why = {0};
-        const void *data = item->make ? item->make(item->user, &why) : item->data;
+        const void            *data = item->make ? item->make(item->user, &why) : item->data;
         status = data || !bytes_of(item)
                      ? dra_file_writer_write(w, data, bytes_of(item), j->err)
                      : dra_fail(j->err, why.code ? why.code : DRA_ERR_MEMORY, "%s", why.text);

@@ -76,7 +76,7 @@ static walk walk_of(const dra_call *c, int64_t i)
     const dra_slots_sizes *z = &w.z;
     char                  *memory = (char *)c->scratch + (size_t)i * tile_size(z);
     w.part = (dra_slots_part *)memory;
-    w.P = (real *)(memory + dra_slots_bytes(z, 0));
+    w.P = (real *)(void *)(memory + dra_slots_bytes(z, 0));
     w.Q = w.P + z->row * z->D;
     w.fade = w.Q + z->row * z->E;
     w.a = w.fade + z->row * z->most;

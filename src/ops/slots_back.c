@@ -71,7 +71,7 @@ static walk walk_of(const dra_call *c, int64_t i)
     w.dlse = dra_chunk_option(c, attr->dlse);
     w.dmean = dra_chunk_option(c, attr->dmean);
     w.part = (dra_slots_part *)memory;
-    w.a = (real *)(memory + dra_slots_bytes(z, 0));
+    w.a = (real *)(void *)(memory + dra_slots_bytes(z, 0));
     w.d = w.a + z->readers * z->most * z->row;
     w.grow = w.d + z->readers * z->most * z->row;
     w.liking = w.grow + z->most * z->row;

@@ -107,9 +107,10 @@ static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
     const int  n = kind == THROUGH ? S : 0;
     dra_value *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
-    dra_value *y = work, *dy = work + 1 + n, *d = dy + 1 + n;
+    dra_value *y, *dy, *d;
     char       name[DRA_NAME_TEXT];
     if (!work) return;
+    y = work, dy = work + 1 + n, d = dy + 1 + n;
     y[0] = build_total(g, l);
     for (int i = 0; i < n; i++) {
         y[1 + i] = state_out[i];
