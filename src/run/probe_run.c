@@ -1,8 +1,9 @@
 /* Probes: training on one split, testing on the other.
  *
  * Step s reads rows (s-1) B .. s B - 1 of the train split; a test reads rows 0 .. tests - 1 of the
- * test split. Tests read right answers before the next one is asked for. That finds the same rows
- * right as letting the model write: up to its first mistake both read the same. */
+ * test split. Tests read right answers before the next one is asked for. Where an answer is one run
+ * of tokens, that finds the same rows right as letting the model write: up to its first mistake
+ * both read the same. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Probes: rows made by hand, oracles that solve every task from what a model sees, splits, scores,
- * and small runs. */
+/* Probes: rows checked by hand, oracles that solve every task from what a model sees, splits,
+ * scores, and small runs. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,7 +159,7 @@ static void expect_row(dra_probe p, const int32_t *ids, const int32_t *targets)
 #define LIST(...) ((const int32_t[]){__VA_ARGS__})
 
 /* Row 3 of the train split of seed 0. */
-static void rows_as_written_by_hand(void **unused)
+static void rows_checked_by_hand(void **unused)
 {
     /* s: 7, 31, 15 of the alphabet */
     expect_row((dra_probe){.task = "copy", .length = 8, .symbols = 3},
@@ -428,7 +428,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracles_solve_everything),
-        cmocka_unit_test(rows_as_written_by_hand),
+        cmocka_unit_test(rows_checked_by_hand),
         cmocka_unit_test(rows_depend_on_their_number_alone),
         cmocka_unit_test(depth_places_the_fact),
         cmocka_unit_test(splits_share_no_example),
