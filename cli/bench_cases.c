@@ -338,8 +338,7 @@ enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times th
 /* Beside attention over the same tokens, forward and backward. */
 #define ATTENTION .bar = {BENCH_PEER, 100}, .rival = attention_train
 /* Training beside a model with softmax attention. */
-#define SOFTMAX(percent)                                                                          \
-    .bar = {BENCH_PEER, percent}, .rival = bench_train_softmax, .slow = true
+#define SOFTMAX(percent) .bar = {BENCH_PEER, percent}, .rival = bench_train_softmax, .slow = true
 #define NODE(most) .bar = {BENCH_NODE, most}
 
 /* clang-format off */

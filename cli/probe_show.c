@@ -10,7 +10,11 @@
 /* ---- the table ------------------------------------------------------------------------------- */
 
 /* Tasks and models are always told; others only where they differ. */
-static bool shown(const cli_sweep *s, int axis) { return axis < 2 || s->axis[axis].count > 1; }
+static bool shown(const cli_sweep *s, int axis)
+{
+    const cli_axis *a = &s->axis[axis];
+    return a < s->axis + 2 || a->count > 1;
+}
 
 static int width(const cli_axis *a)
 {

@@ -148,16 +148,16 @@ void dra_rule_write(const dra_rule *r, const dra_spec *p, const dra_real *from, 
                     dra_real *to)
 {
     const int64_t n = dra_shape_count(&p->shape);
-    const int64_t parts = r && r->parts ? r->parts : 1;
+    const int64_t parts = r && r->parts ? r->parts : 1, part = r ? r->part : 0;
     if (r && r->turned) {
         const int64_t O = p->shape.dim[0], I = p->shape.dim[1];
         for (int64_t o = 0; o < O; o += TILE)
             for (int64_t i = 0; i < I; i++)
                 for (int64_t k = o; k < O && k < o + TILE; k++)
-                    to[i * parts * O + r->part * O + k] = from[k * I + i];
+                    to[i * parts * O + part * O + k] = from[k * I + i];
         return;
     }
-    memcpy(to + (parts > 1 ? n * r->part : 0), from, (size_t)n * sizeof *to);
+    memcpy(to + (parts > 1 ? n * part : 0), from, (size_t)n * sizeof *to);
     for (int64_t i = 0; i < n && cpp && r && r->decay; i++) to[i] = (dra_real)-exp((double)from[i]);
 }
 

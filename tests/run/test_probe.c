@@ -71,7 +71,7 @@ static int32_t solve_addition(const dra_probe *p, const int32_t *ids, int64_t t)
 /* With a stack. That a bracket closes is not known before it is read, so the row tells where. */
 static int32_t solve_parens(const dra_probe *p, const int32_t *ids, int64_t t)
 {
-    int32_t stack[T_MOST];
+    int32_t stack[T_MOST] = {0};
     int64_t open = 0;
     for (int64_t i = 0; i <= t; i++) {
         if (ids[i] < FIRST + p->kinds)
