@@ -124,7 +124,9 @@ typedef struct dra_train_config {
     /* Weights of what is added to the loss, by dra_watch_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_WATCH_COUNT];
-    bool            guard; /* holds carried states within bounds */
+    bool            guard;       /* holds carried states within bounds in all steps */
+    int64_t         guard_steps; /* in the first so many; 0: 2000; below 0: in none */
+    double          skip;        /* state dropout: this share of tokens is read, but not written */
     bool            recompute;
     dra_precision   precision;
     bool            carry;       /* rows read on where they stopped, the state goes with them */

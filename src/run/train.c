@@ -71,14 +71,15 @@ static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t t
                               dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const bool              marked = c->carry || dra_feed_resets(t->feed);
+    const bool              marked = c->carry || c->skip > 0 || dra_feed_resets(t->feed);
+    const bool              early = step <= c->guard_steps;
     dra_status              st = DRA_OK;
     dra_lesson              q = {.B = t->rows,
                                  .T = T,
                                  .chunks = cut_chunks(t, T),
                                  .chunk = t->chunk,
                                  .add = c->accumulate > 1,
-                                 .guard = c->guard,
+                                 .guard = (c->carry || c->chunk) && (c->guard || early),
                                  .seed = (uint64_t)c->seed};
     t->event.loss = 0;
     t->event.guarded = 0;
@@ -146,6 +147,8 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = set_blend(t, step, err);
     if (st != DRA_OK) return st;
     dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
+    if (c->skip > 0)
+        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
     st = run_lessons(t, step, T, total, err);
     e->rate = dra_train_rate(c, step);
@@ -180,7 +183,8 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
     for (int k = 0; k < DRA_WATCH_COUNT; k++)
         if (t->at.train.add[k] != 0)
             dra_put_real(line, dra_watch_name((dra_watch_kind)k), e->watch[k]);
-    if (t->at.train.guard) json_object_set_new(line, "guarded", json_integer(e->guarded));
+    if (t->at.train.guard || e->guarded)
+        json_object_set_new(line, "guarded", json_integer(e->guarded));
     return dra_runlog_write(&t->log, line, err);
 }
 

@@ -55,6 +55,8 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(smoothing, REAL), .max = 0.999},
                                    {TRAIN(add, OBJECT), .fields = add_fields},
                                    {TRAIN(guard, BOOL)},
+                                   {TRAIN(guard_steps, INT), .min = -1, .max = MOST},
+                                   {TRAIN(skip, REAL), .max = 0.999},
                                    {TRAIN(recompute, BOOL)},
                                    {TRAIN(precision, CHOICE), .choices = precisions},
                                    {TRAIN(carry, BOOL)},
@@ -135,6 +137,7 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     set_count(&c->save_every, 500);
     set_count(&c->eval_every, c->save_every);
     set_count(&c->keep, 2);
+    set_count(&c->guard_steps, 2000);
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
