@@ -1,5 +1,5 @@
 /* dra info: what a model is made of, how much it remembers, and for how long. */
-#include "model.h"
+#include "decays.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,50 +59,6 @@ static sizes measure(const dra_model *m)
     return s;
 }
 
-/* ---- decays ---------------------------------------------------------------------------------- */
-
-typedef struct decays {
-    dra_gamma_row *rows;
-    size_t         n;
-} decays;
-
-/* Adds those of a layer. */
-static dra_status add_layer(const cli_model *m, int64_t layer, decays *d, dra_error *err)
-{
-    const dra_mixer  *mixer = dra_model_mixer(m->model, layer);
-    const dra_module *module = dra_mixer_module(mixer);
-    const int         n = dra_specs_count(module->params);
-    const dra_real  **params = calloc((size_t)n + 1, sizeof *params);
-    size_t            count = 0;
-    char              name[256];
-    if (!params) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++) {
-        snprintf(name, sizeof name, "layers.%lld.mixer.%s", (long long)layer,
-                 dra_specs_at(module->params, i)->name);
-        params[i] = dra_weights_at(m->weights, dra_specs_find(dra_model_params(m->model), name));
-    }
-    dra_status st = dra_mixer_gammas(dra_mixer_config_of(mixer), params, 0, NULL, &count, err);
-    if (st == DRA_OK && count > 0) {
-        dra_gamma_row *rows = realloc(d->rows, (d->n + count) * sizeof *rows);
-        if (!rows) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-        if (rows) d->rows = rows;
-        if (rows)
-            st = dra_mixer_gammas(dra_mixer_config_of(mixer), params, count, rows + d->n, &count,
-                                  err);
-        if (rows) d->n += count;
-    }
-    free(params);
-    return st;
-}
-
-static dra_status find_decays(const cli_model *m, decays *d, dra_error *err)
-{
-    dra_status st = DRA_OK;
-    for (int64_t l = 0; l < dra_model_config_of(m->model)->depth && st == DRA_OK; l++)
-        st = add_layer(m, l, d, err);
-    return st;
-}
-
 /* ---- printing -------------------------------------------------------------------------------- */
 
 static void write_place(const char *name, int64_t i)
@@ -113,7 +69,7 @@ static void write_place(const char *name, int64_t i)
         printf("\"%s\": %lld, ", name, (long long)i);
 }
 
-static void write_json(const cli_model *m, const sizes *s, const decays *d)
+static void write_json(const cli_model *m, const sizes *s, const cli_decays *d)
 {
     printf("{\"parameters\": %lld, \"bytes\": %lld, \"parts\": {", (long long)s->parameters,
            (long long)s->parameters * (long long)sizeof(dra_real));
@@ -142,7 +98,7 @@ static void write_row(const char *name, int64_t n, int64_t all)
         printf("  %-12s  %12lld  %5.1f %%\n", name, (long long)n, 100.0 * (double)n / (double)all);
 }
 
-static void write_text(const cli_model *m, const sizes *s, const decays *d)
+static void write_text(const cli_model *m, const sizes *s, const cli_decays *d)
 {
     const dra_model_config *c = dra_model_config_of(m->model);
     printf("model         vocab %lld, dim %lld, depth %lld, heads %lld, context %lld\n",
@@ -168,12 +124,12 @@ static int run(const void *args)
 {
     const struct args *a = args;
     cli_model          m = {0};
-    decays             d = {0};
+    cli_decays         d = {0};
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
     dra_status st = cli_model_open(&a->from, &m, &err);
-    if (st == DRA_OK) st = find_decays(&m, &d, &err);
+    if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) {
         const sizes s = measure(m.model);
         (a->json ? write_json : write_text)(&m, &s, &d);

@@ -42,7 +42,7 @@ typedef struct dra_lesson {
     int            chunks;        /* read in chunks of these lengths, which add up to T; 0: whole */
     const int64_t *chunk;
     /* Gradients are those of share * (mean loss): a batch in several lessons gives each its part of
-     * the targets that count. 0: 1. */
+     * the targets that count. 0: 1. Where no target counts they are 0. */
     double   share;
     bool     add;        /* to the gradients that are there; else they start anew */
     uint64_t seed, step; /* of dropout */

@@ -437,7 +437,11 @@ static void slopes_take(slopes *u, const dra_learner *l, const dra_buffers *b, c
                held_bytes(s, i));
 }
 
-static double share_of(const dra_lesson *q) { return q->share > 0 ? q->share : 1; }
+/* A lesson without targets that count has no gradient, whatever is added to the loss. */
+static double share_of(const dra_lesson *q, int64_t count)
+{
+    return count == 0 ? 0 : q->share > 0 ? q->share : 1;
+}
 
 /* Adds the results of a chunk: its loss with its part of the targets, the rest with its part of the
  * tokens. */
@@ -457,7 +461,8 @@ static void take_results(const dra_buffers *b, double targets, double tokens,
 static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_lesson_result *out,
                             dra_error *err)
 {
-    weighing     w = {(dra_real)share_of(q), (dra_real)share_of(q)};
+    const double share = share_of(q, out->count);
+    weighing     w = {(dra_real)share, (dra_real)share};
     dra_buffers *b;
     c->start = q->states;
     const dra_status st = run_chunk(l, q, c, q->states ? CARRIED : FRESH, q->add, &w, NULL, &b,
@@ -491,7 +496,8 @@ static dra_status run_backward(dra_learner *l, const dra_lesson *q, const chunk 
     for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--) {
         const double targets = out->count ? (double)c[k].count / (double)out->count : 0;
         const double tokens = (double)c[k].T / (double)q->T;
-        weighing     w = {(dra_real)(targets * share_of(q)), (dra_real)(tokens * share_of(q))};
+        const double share = share_of(q, out->count);
+        weighing     w = {(dra_real)(targets * share), (dra_real)(tokens * share)};
         dra_buffers *b;
         st = run_chunk(l, q, &c[k], THROUGH, q->add || k < q->chunks - 1, &w, up.at, &b, err);
         if (st != DRA_OK) break;

@@ -292,6 +292,14 @@ static void addons_have_weights(void **unused)
         for (int64_t k = 0; k < size_of(&plain, i); k++)
             moved = fmax(moved, fabs((double)(all[i][k] - alone[i][k])));
     assert_true(moved > 1e-4);
+    int32_t nothing[B * T];
+    for (int i = 0; i < B * T; i++) nothing[i] = -1;
+    q.targets = nothing; /* no targets: no gradient, not even of what is added */
+    expect_ok(dra_learner_run(more.learner, &q, &s, &err), &err);
+    for (int i = 0; i < dra_specs_count(dra_model_params(more.model)); i++)
+        for (int64_t k = 0; k < size_of(&more, i); k++)
+            assert_true(dra_learner_gradient(more.learner, i)[k] == 0);
+    q.targets = plain.targets;
     dra_states *states;
     expect_ok(dra_states_create(dra_model_state(plain.model), B, &states, &err), &err);
     q.guard = true;
