@@ -164,4 +164,41 @@ int64_t dra_cell_widest(const dra_call *c, int inputs);
 /* 2 gates D^2 for each row and token. */
 double dra_cell_product_flops(const dra_call *c, int inputs);
 
+/* The op of a kind of cell and that of its gradient, with their kernels. */
+#define DRA_CELL_OPS(cell, states)                                                                 \
+    const dra_op dra_op_##cell = {                                                                 \
+        .name = #cell,                                                                             \
+        .n_in = DRA_MANY,                                                                          \
+        .n_out = DRA_CELL_MOST * (DRA_CELL_LAST + (states)),                                       \
+        .layout = DRA_LAYOUT_ROWS,                                                                 \
+        .attr_size = sizeof(dra_cell_kind),                                                        \
+        .infer = dra_cell_infer,                                                                   \
+        .gradient = dra_cell_gradient,                                                             \
+        .cost = dra_cell_cost,                                                                     \
+    };                                                                                             \
+    const dra_op dra_op_##cell##_back = {                                                          \
+        .name = #cell "_back",                                                                     \
+        .n_in = DRA_MANY,                                                                          \
+        .n_out = DRA_CELL_MOST * (DRA_CELL_DSTART + (states)),                                     \
+        .layout = DRA_LAYOUT_ROWS,                                                                 \
+        .attr_size = sizeof(dra_cell_kind),                                                        \
+        .infer = dra_cell_back_infer,                                                              \
+        .cost = dra_cell_back_cost,                                                                \
+    };                                                                                             \
+    const dra_kernel dra_cpu_##cell = {                                                            \
+        .op = &dra_op_##cell,                                                                      \
+        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+        .tiles = dra_cell_tiles,                                                                   \
+        .tile = dra_cell_tile,                                                                     \
+        .scratch = dra_cell_scratch,                                                               \
+    };                                                                                             \
+    const dra_kernel dra_cpu_##cell##_back = {                                                     \
+        .op = &dra_op_##cell##_back,                                                               \
+        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+        .tiles = dra_cell_back_tiles,                                                              \
+        .tile = dra_cell_back_tile,                                                                \
+        .stages = dra_cell_back_stages,                                                            \
+        .scratch = dra_cell_back_scratch,                                                          \
+    }
+
 #endif

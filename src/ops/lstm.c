@@ -32,28 +32,7 @@ static const dra_cell_kind kind = {.name = "lstm",
                                    .forward = forward,
                                    .back = back};
 
-const dra_op     dra_op_lstm = {.name = "lstm",
-                                .n_in = DRA_MANY,
-                                .n_out = DRA_CELL_MOST * (DRA_CELL_LAST + STATES),
-                                .layout = DRA_LAYOUT_ROWS,
-                                .attr_size = sizeof(dra_cell_kind),
-                                .infer = dra_cell_infer,
-                                .gradient = dra_cell_gradient,
-                                .cost = dra_cell_cost};
-const dra_kernel dra_cpu_lstm = {&dra_op_lstm,   DRA_REALS | DRA_BIT(DRA_I32),
-                                 dra_cell_tiles, dra_cell_tile,
-                                 NULL,           dra_cell_scratch};
-
-const dra_op     dra_op_lstm_back = {.name = "lstm_back",
-                                     .n_in = DRA_MANY,
-                                     .n_out = DRA_CELL_MOST * (DRA_CELL_DSTART + STATES),
-                                     .layout = DRA_LAYOUT_ROWS,
-                                     .attr_size = sizeof(dra_cell_kind),
-                                     .infer = dra_cell_back_infer,
-                                     .cost = dra_cell_back_cost};
-const dra_kernel dra_cpu_lstm_back = {&dra_op_lstm_back,    DRA_REALS | DRA_BIT(DRA_I32),
-                                      dra_cell_back_tiles,  dra_cell_back_tile,
-                                      dra_cell_back_stages, dra_cell_back_scratch};
+DRA_CELL_OPS(lstm, STATES);
 
 void dra_lstm(dra_graph *g, int cells, const dra_lstm_cell *cell, dra_value mark, dra_value *h,
               dra_value *last_h, dra_value *last_c)

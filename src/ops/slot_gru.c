@@ -35,28 +35,7 @@ static const dra_cell_kind kind = {.name = "slot_gru",
                                    .back = back,
                                    .step = step};
 
-const dra_op     dra_op_slot_gru = {.name = "slot_gru",
-                                    .n_in = DRA_MANY,
-                                    .n_out = DRA_CELL_MOST * (DRA_CELL_LAST + STATES),
-                                    .layout = DRA_LAYOUT_ROWS,
-                                    .attr_size = sizeof(dra_cell_kind),
-                                    .infer = dra_cell_infer,
-                                    .gradient = dra_cell_gradient,
-                                    .cost = dra_cell_cost};
-const dra_kernel dra_cpu_slot_gru = {
-    &dra_op_slot_gru, DRA_REALS | DRA_BIT(DRA_I32), dra_cell_tiles, dra_cell_tile, NULL,
-    dra_cell_scratch};
-
-const dra_op     dra_op_slot_gru_back = {.name = "slot_gru_back",
-                                         .n_in = DRA_MANY,
-                                         .n_out = DRA_CELL_MOST * (DRA_CELL_DSTART + STATES),
-                                         .layout = DRA_LAYOUT_ROWS,
-                                         .attr_size = sizeof(dra_cell_kind),
-                                         .infer = dra_cell_back_infer,
-                                         .cost = dra_cell_back_cost};
-const dra_kernel dra_cpu_slot_gru_back = {&dra_op_slot_gru_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                          dra_cell_back_tiles,   dra_cell_back_tile,
-                                          dra_cell_back_stages,  dra_cell_back_scratch};
+DRA_CELL_OPS(slot_gru, STATES);
 
 /* S, the last axis of u; 0 on a mistake. */
 static int64_t slots_of(dra_graph *g, dra_value u)

@@ -1,34 +1,7 @@
 /* Without memory: every allocation of opening fails once; each time there is one clear error,
- * nothing leaks, and nothing is left in the folder. */
+ * nothing leaks, and nothing is allocations_left in the folder. */
 #include "corpora.h"
-
-static long left = -1; /* allocations that still succeed; -1: all */
-
-static bool take(void)
-{
-    if (left > 0)
-        left--;
-    else if (left == 0)
-        return false;
-    return true;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-int   __real_posix_memalign(void **p, size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-int   __wrap_posix_memalign(void **p, size_t align, size_t n);
-
-void *__wrap_malloc(size_t n) { return take() ? __real_malloc(n) : NULL; }
-void *__wrap_calloc(size_t n, size_t size) { return take() ? __real_calloc(n, size) : NULL; }
-void *__wrap_realloc(void *p, size_t n) { return take() ? __real_realloc(p, n) : NULL; }
-void *__wrap_aligned_alloc(size_t align, size_t n) { return __real_aligned_alloc(align, n); }
-int   __wrap_posix_memalign(void **p, size_t a, size_t n) { return __real_posix_memalign(p, a, n); }
+#include "failing.h"
 
 static dra_tokenizer *pairs;
 
@@ -88,9 +61,9 @@ static void fails_each_allocation(dra_status (*function)(dra_error *))
                      DRA_OK);
     for (;; n++) {
         dra_error err = {0};
-        left = n;
+        allocations_left = n;
         const dra_status status = function(&err);
-        left = -1;
+        allocations_left = -1;
         if (status == DRA_OK) break;
         if (status != DRA_ERR_MEMORY || !strstr(err.text, "memory"))
             fail_msg("allocation %ld: '%s'", n, err.text);

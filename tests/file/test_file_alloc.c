@@ -3,34 +3,7 @@
 #include "folder.h"
 
 #include "file/json.h"
-
-static long left = -1; /* allocations that still succeed; -1: all */
-
-static bool take(void)
-{
-    if (left > 0)
-        left--;
-    else if (left == 0)
-        return false;
-    return true;
-}
-
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *p, size_t n);
-void *__real_aligned_alloc(size_t align, size_t n);
-int   __real_posix_memalign(void **p, size_t align, size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *p, size_t n);
-void *__wrap_aligned_alloc(size_t align, size_t n);
-int   __wrap_posix_memalign(void **p, size_t align, size_t n);
-
-void *__wrap_malloc(size_t n) { return take() ? __real_malloc(n) : NULL; }
-void *__wrap_calloc(size_t n, size_t size) { return take() ? __real_calloc(n, size) : NULL; }
-void *__wrap_realloc(void *p, size_t n) { return take() ? __real_realloc(p, n) : NULL; }
-void *__wrap_aligned_alloc(size_t align, size_t n) { return __real_aligned_alloc(align, n); }
-int   __wrap_posix_memalign(void **p, size_t a, size_t n) { return __real_posix_memalign(p, a, n); }
+#include "failing.h"
 
 static const float             x[] = {1, 2};
 static const dra_tensor_item   items[] = {{"a", DRA_F32, {1, {2}}, x}, {"b", DRA_F32, {0}, x}};
@@ -65,9 +38,9 @@ static void fails_each_allocation(dra_status (*function)(dra_error *))
     long n = 0;
     for (;; n++) {
         dra_error err = {0};
-        left = n;
+        allocations_left = n;
         const dra_status status = function(&err);
-        left = -1;
+        allocations_left = -1;
         if (status == DRA_OK) break;
         /* jansson takes a text it has no memory for as a mistake in the JSON. */
         if (!strstr(err.text, status == DRA_ERR_MEMORY ? "/f: no memory" : "/f: JSON"))
