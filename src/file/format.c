@@ -90,3 +90,8 @@ bool dra_is_utf8(const char *text)
     }
     return true;
 }
+
+bool dra_name_fits(const char *name, size_t length)
+{
+    return strlen(name) == length && !dra_name_has_control(name) && dra_is_utf8(name);
+}

@@ -32,5 +32,7 @@ size_t dra_bools_wrong(const void *data, size_t n);
 
 bool dra_name_has_control(const char *name);
 bool dra_is_utf8(const char *text);
+/* Whether a text of `length` bytes and a 0 may be the name of a tensor. */
+bool dra_name_fits(const char *name, size_t length);
 
 #endif

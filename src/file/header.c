@@ -146,6 +146,12 @@ static int by_name(const void *a, const void *b)
     return strcmp((*x)->name, (*y)->name);
 }
 
+void dra_header_sort(dra_header *h)
+{
+    for (size_t i = 0; i < h->count; i++) h->by_name[i] = &h->tensor[i];
+    qsort(h->by_name, h->count, sizeof *h->by_name, by_name);
+}
+
 /* Holes could hide something, overlaps make a small file ask for much memory. */
 static dra_status check_cover(const reader *r)
 {
@@ -181,8 +187,7 @@ static dra_status read_members(const reader *r, json_t *root)
         if (status != DRA_OK) return status;
     }
     qsort(h->tensor, h->count, sizeof *h->tensor, by_place);
-    for (size_t i = 0; i < h->count; i++) h->by_name[i] = &h->tensor[i];
-    qsort(h->by_name, h->count, sizeof *h->by_name, by_name);
+    dra_header_sort(h);
     return check_cover(r);
 }
 

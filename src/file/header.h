@@ -17,6 +17,12 @@ typedef struct dra_header {
  * On failure *out is empty. */
 dra_status dra_header_read(const char *path, const unsigned char *file, size_t bytes,
                            dra_header *out, dra_error *err);
-void       dra_header_free(dra_header *h);
+/* Fills and sorts by_name, which has room. */
+void dra_header_sort(dra_header *h);
+void dra_header_free(dra_header *h);
+
+/* As dra_tensors_open, but the file may also be a checkpoint of PyTorch (pth.h): its tensors may
+ * overlap. */
+dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *err);
 
 #endif

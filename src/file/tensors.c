@@ -7,6 +7,7 @@
 #include "file/format.h"
 #include "file/header.h"
 #include "file/map.h"
+#include "file/pth.h"
 
 struct dra_tensors {
     char      *path;
@@ -14,7 +15,15 @@ struct dra_tensors {
     dra_header header;
 };
 
-dra_status dra_tensors_open(const char *path, dra_tensors **out, dra_error *err)
+static dra_status read_tensors(dra_tensors *t, bool any, dra_error *err)
+{
+    const dra_map *m = &t->map;
+    return any && dra_pth_is(m->data, m->bytes)
+               ? dra_pth_read(t->path, m->data, m->bytes, &t->header, err)
+               : dra_header_read(t->path, m->data, m->bytes, &t->header, err);
+}
+
+static dra_status open_tensors(const char *path, bool any, dra_tensors **out, dra_error *err)
 {
     if (out) *out = NULL;
     if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "tensors_open: no path or no out");
@@ -22,13 +31,22 @@ dra_status dra_tensors_open(const char *path, dra_tensors **out, dra_error *err)
     if (t) t->path = strdup(path);
     dra_status status = t && t->path ? dra_map_open(path, &t->map, err)
                                      : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory");
-    if (status == DRA_OK)
-        status = dra_header_read(path, t->map.data, t->map.bytes, &t->header, err);
+    if (status == DRA_OK) status = read_tensors(t, any, err);
     if (status == DRA_OK)
         *out = t;
     else
         dra_tensors_close(t);
     return status;
+}
+
+dra_status dra_tensors_open(const char *path, dra_tensors **out, dra_error *err)
+{
+    return open_tensors(path, false, out, err);
+}
+
+dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *err)
+{
+    return open_tensors(path, true, out, err);
 }
 
 void dra_tensors_close(dra_tensors *t)

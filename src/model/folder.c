@@ -35,16 +35,14 @@ static dra_status read_config(const char *path, dra_model_config *out, dra_error
     return st;
 }
 
-/* An rwkv.cpp file needs no config beside it. */
+/* A file of RWKV-4 needs no config beside it. */
 static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
 {
     dra_origin *s;
     dra_status  st = dra_origin_open(path, &s, err);
     if (st != DRA_OK) return st;
     *out = (dra_model_config){0};
-    st = s->dim ? dra_format_settle(s, out, err)
-                : dra_fail(err, DRA_ERR_FORMAT,
-                           "%.200s: expected a model's folder, or a file of rwkv.cpp", path);
+    st = dra_format_infer(s, out, err);
     dra_origin_close(s);
     return st;
 }

@@ -171,29 +171,52 @@ static void settle_head(const dra_format *f, const dra_origin *s, dra_model_conf
 static int64_t rows_of(const dra_origin *s, const char *name)
 {
     const dra_origin_entry *e = dra_origin_find(s, name);
-    return e ? e->info->shape.dim[0] : 0;
+    return e && e->info->shape.rank == 2 ? e->info->shape.dim[0] : 0;
 }
 
-/* The architecture is not in the header; names tell. */
-static dra_status settle_cpp(const dra_origin *s, dra_model_config *c, dra_error *err)
+static int64_t columns_of(const dra_origin *s, const char *name)
 {
+    const dra_origin_entry *e = dra_origin_find(s, name);
+    return e && e->info->shape.rank == 2 ? e->info->shape.dim[1] : 0;
+}
+
+static int64_t count_layers(const dra_origin *s)
+{
+    char    name[DRA_TENSOR_NAME];
+    int64_t l = 0;
+    do dra_pattern_fill("", "blocks.*.ln1.weight", l++, name);
+    while (dra_origin_find(s, name));
+    return l - 1;
+}
+
+/* The architecture is in no header; names tell. */
+dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error *err)
+{
+    if (!dra_origin_find(s, "emb.weight") && !s->dim)
+        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
+                           "expected a model's folder, a file of rwkv.cpp or a checkpoint with the "
+                           "names of RWKV-4");
     if (dra_origin_find(s, "blocks.0.att.ln_x.weight") || dra_origin_find(s, "blocks.0.att.r_k"))
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
     json_t    *nothing = json_object();
     dra_status st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
     json_decref(nothing);
-    c->vocab = s->vocab;
-    c->dim = s->dim;
-    c->depth = s->depth;
+    c->vocab = s->dim ? s->vocab : rows_of(s, "emb.weight");
+    c->dim = s->dim ? s->dim : columns_of(s, "emb.weight");
+    c->depth = s->dim ? s->depth : count_layers(s);
     c->key_dim = rows_of(s, "blocks.0.att.key.weight");
     c->ff.dim = rows_of(s, "blocks.0.ffn.key.weight");
     c->rescale_every = 0;
-    return st;
+    if (st == DRA_OK && (c->vocab < 1 || c->dim < 1 || c->depth < 1))
+        st = dra_fail_at(err, DRA_ERR_SHAPE, s->path,
+                         "%lld tokens, width %lld, %lld layers, expected 1 or more of each",
+                         (long long)c->vocab, (long long)c->dim, (long long)c->depth);
+    return st == DRA_OK ? dra_format_settle(s, c, err) : st;
 }
 
 dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err)
 {
-    dra_status        st = s->dim ? settle_cpp(s, c, err) : DRA_OK;
+    dra_status        st = DRA_OK;
     const dra_format *f = dra_format_of(c);
     /* Every layer has tensors: a false number must not make a model of a million layers. */
     if (st == DRA_OK && c->depth > (int64_t)s->count)

@@ -62,7 +62,10 @@ dra_status dra_format_read(const dra_format *f, const char *place, json_t *objec
 /* Puts the config into `object`, whose other keys stay. What the format cannot say is refused. */
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
                             dra_error *err);
-/* What only the file knows: whether there is a head of its own; all sizes of rwkv.cpp files. */
+/* The config of a file that stands alone, from names and shapes: RWKV-4 of rwkv.cpp, or by the
+ * names of its original checkpoints. */
+dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error *err);
+/* What only the file knows: whether there is a head of its own. */
 dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err);
 
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */

@@ -53,7 +53,7 @@ static dra_status make_room(dra_origin *s, size_t n, dra_error *err)
     return s->entry ? DRA_OK : no_memory(s, err);
 }
 
-/* ---- safetensors ----------------------------------------------------------------------------- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 /* Opens one more file; its number, or -1. */
 static int add_file(dra_origin *s, const char *path, dra_error *err)
@@ -68,7 +68,7 @@ static int add_file(dra_origin *s, const char *path, dra_error *err)
     }
     s->file[s->n_files] = NULL;
     const int i = (int)s->n_files++;
-    return dra_tensors_open(path, &s->file[i], err) == DRA_OK ? i : -1;
+    return dra_tensors_open_any(path, &s->file[i], err) == DRA_OK ? i : -1;
 }
 
 static dra_status open_one(dra_origin *s, const char *path, dra_error *err)
@@ -167,20 +167,30 @@ static bool ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
-/* The file meant by `path`: of a folder its weights, of weights that are not there their index. */
+/* The file meant by `path`: of a folder its weights, of weights that are not there their index. The
+ * first that is there; where there is none, the first. */
 static dra_status resolve(dra_origin *s, const char *path, dra_error *err)
 {
-    char      file[PATH_TEXT], index[PATH_TEXT + 16];
-    const int n = snprintf(file, sizeof file, is_folder(path) ? "%s/model.safetensors" : "%s",
-                           path);
-    if (n < 0 || n >= PATH_TEXT)
+    static const char *const names[] = {"", ".index.json"}, *const inside[] = {
+                                                                "/model.safetensors",
+                                                                "/model.safetensors.index.json",
+                                                                "/pytorch_model.bin",
+                                                                "/pytorch_model.bin.index.json"};
+    const bool         folder = is_folder(path);
+    const char *const *end = folder ? inside : names;
+    const int          n = folder ? 4 : 2;
+    char               file[PATH_TEXT];
+    if (strlen(path) + strlen(inside[3]) >= PATH_TEXT)
         return dra_fail(err, DRA_ERR_FILE, "%.80s...: the path is too long", path);
-    snprintf(index, sizeof index, "%s.index.json", file);
-    s->path = strdup(!is_there(file) && is_there(index) ? index : file);
+    for (int i = 0; i <= n; i++) {
+        snprintf(file, sizeof file, "%s%s", path, end[i % n]);
+        if (is_there(file)) break;
+    }
+    s->path = strdup(file);
     return s->path ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
 }
 
-/* A file without an index: safetensors, unless it begins as rwkv.cpp's do. */
+/* A file without an index tells by its first bytes what it is. */
 static dra_status open_file(dra_origin *s, dra_error *err)
 {
     dra_status st = dra_map_open(s->path, &s->map, err);

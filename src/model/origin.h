@@ -1,5 +1,5 @@
-/* Where the tensors of a model come from: one safetensors file, shards with an index, or an
- * rwkv.cpp file. By name they look alike. */
+/* Where the tensors of a model come from: one safetensors file or checkpoint of PyTorch, shards of
+ * either with an index, or an rwkv.cpp file. By name they look alike. */
 #ifndef DRA_SRC_MODEL_ORIGIN_H
 #define DRA_SRC_MODEL_ORIGIN_H
 
@@ -17,7 +17,7 @@ typedef struct dra_origin {
     size_t            count;
     dra_origin_entry *entry; /* by name */
 
-    size_t        n_files; /* safetensors */
+    size_t        n_files; /* safetensors, PyTorch */
     dra_tensors **file;
     char        **file_name;
     dra_map       map;               /* rwkv.cpp: the file,                                       */
@@ -26,7 +26,8 @@ typedef struct dra_origin {
                                         are stored as -exp(time_decay). */
 } dra_origin;
 
-/* path: a file, "DIR/model.safetensors" with or without its index, or a folder with either. */
+/* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with
+ * model.safetensors, its index, pytorch_model.bin or its index, looked for in this order. */
 dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err);
 void       dra_origin_close(dra_origin *s); /* NULL is allowed */
 

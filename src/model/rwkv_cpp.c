@@ -122,7 +122,7 @@ static dra_status read_record(cutting *c)
     char *name = dra_arena_alloc(&c->s->header.arena, (size_t)length + 1);
     if (!name) return dra_fail_at(c->err, DRA_ERR_MEMORY, c->s->path, "out of memory");
     memcpy(name, c->at, length);
-    if (strlen(name) != length || dra_name_has_control(name) || !dra_is_utf8(name))
+    if (!dra_name_fits(name, length))
         return fail(c, "a letter of a name", 0, "UTF-8 without control characters");
     c->at += length;
     c->left -= length;

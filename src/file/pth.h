@@ -1,0 +1,15 @@
+/* Checkpoints of PyTorch: a dict of tensors as torch.save writes it, in an archive or in the older
+ * form of one file after the other. */
+#ifndef DRA_SRC_FILE_PTH_H
+#define DRA_SRC_FILE_PTH_H
+
+#include "file/header.h"
+
+bool dra_pth_is(const unsigned char *file, size_t bytes);
+
+/* As dra_header_read. Tensors that are dense point into the file, those that are turned or cut out
+ * of others are copied into the arena of *out. Tensors may share memory. */
+dra_status dra_pth_read(const char *path, const unsigned char *file, size_t bytes, dra_header *out,
+                        dra_error *err);
+
+#endif
