@@ -384,6 +384,8 @@ dra_status dra_pth_read(const char *path, const unsigned char *file, size_t byte
 {
     reader r = {.path = path, .file = file, .bytes = bytes, .out = out, .err = err};
     *out = (dra_header){0};
+    if (!dra_pth_is(file, bytes))
+        return dra_fail_at(err, DRA_ERR_FORMAT, path, "is no checkpoint of PyTorch");
     r.old = !dra_zip_is(file, bytes);
     dra_status st = r.old ? read_old(&r) : read_archive(&r);
     if (st == DRA_OK) st = place_all(&r);
