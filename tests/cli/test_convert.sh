@@ -4,6 +4,7 @@
 set -u
 dra=$1
 . "$(dirname "$0")/process.sh"
+data=$(cd "$(dirname "$0")/../data/pth" && pwd) || exit 1
 cd "$scratch" || exit 1
 small="--set vocab=40 --set dim=24 --set heads=2 --set depth=2 --set context=32"
 
@@ -37,6 +38,15 @@ through_rwkv_cpp() {
         "$dra" convert --from r.bin --to r16.bin --as rwkv.cpp --dtype f16 --check \
             >"$out" 2>"$err" &&
         "$dra" forward --model r.bin --tokens 1,2,3 --out r.st
+}
+
+# A checkpoint of PyTorch alone, which has no config; and what it is not.
+from_pytorch() {
+    "$dra" convert --from "$data/rwkv.pth" --to from-pth --as hf --check >"$out" 2>"$err" &&
+        grep -q '^rwkv.blocks.1.attention.key.weight .*<- blocks.1.att.key.weight (8, 8) BF16' \
+            "$out" && grep -q '"num_hidden_layers": 2' from-pth/config.json &&
+        failed "evil.pth: global 'posix.system' is not part of a state dict" \
+            convert --from "$data/evil.pth" --to never && [ ! -e never ]
 }
 
 # Gradients have the names and shapes of the file.
@@ -81,6 +91,7 @@ check "prints a table, writes nothing" prints_a_table
 check "--json" answers_in_json
 check "there and back, to the bit" there_and_back
 check "through rwkv.cpp" through_rwkv_cpp
+check "from PyTorch" from_pytorch
 check "learns in its format" learns_in_its_format
 check "grafts a memory" grafts
 check "generation_config.json" follows_habits

@@ -2,6 +2,7 @@
  * one clear error, nothing leaks, and the old file stays. */
 #include "folder.h"
 
+#include "file/header.h"
 #include "file/json.h"
 #include "failing.h"
 
@@ -51,6 +52,28 @@ static void fails_each_allocation(dra_status (*function)(dra_error *))
     assert_true(n > 0);
 }
 
+/* A checkpoint has JSON nowhere, so that every failure is one of memory. */
+static void opening_checkpoints(void **state)
+{
+    static const char *const paths[] = {"tests/data/pth/views.pth", "tests/data/pth/old-views.pth"};
+    for (size_t i = 0; i < COUNT(paths); i++) {
+        dra_tensors *t = NULL;
+        long         n = 0;
+        for (;; n++) {
+            dra_error err = {0};
+            allocations_left = n;
+            const dra_status status = dra_tensors_open_any(paths[i], &t, &err);
+            allocations_left = -1;
+            if (status == DRA_OK) break;
+            assert_null(t);
+            assert_int_equal(status, DRA_ERR_MEMORY);
+            if (!strstr(err.text, ".pth: no memory")) fail_msg("allocation %ld: %s", n, err.text);
+        }
+        assert_true(n > 3);
+        dra_tensors_close(t);
+    }
+}
+
 static void opening(void **state) { fails_each_allocation(open_tensors); }
 static void writing(void **state) { fails_each_allocation(write_tensors); }
 static void reading(void **state) { fails_each_allocation(read_whole); }
@@ -63,6 +86,7 @@ int main(void)
         cmocka_unit_test_setup(opening, write_first),
         cmocka_unit_test_setup(writing, write_first),
         cmocka_unit_test_setup(reading, write_first),
+        cmocka_unit_test(opening_checkpoints),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0) return 1;

@@ -4,7 +4,7 @@
 
 For COUNT configs of each kind (50, seeded): logits, hidden states, loss, the gradient of every
 parameter, whole against two halves with the state, greedy tokens; folders that `dra` writes load with
-from_pretrained and give the same tensors. Prints the largest differences relative to the largest
+from_pretrained and give the same tensors; checkpoints of torch.save give the same logits. Prints the largest differences relative to the largest
 number of each tensor; exits with 1 when one is over its tolerance. Where Hugging Face is wrong nothing
 is compared with it: batches of single RWKV tokens after a state, states of RWKV models whose attention
 has a width of its own.
@@ -13,6 +13,7 @@ has a width of its own.
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,7 @@ BARS = {
     "greedy tokens": 0,
     "written": 0,
     "logits of written": 2e-5,
+    "torch.save": 0,
 }
 
 
@@ -218,6 +220,28 @@ def written(model, side, rng, put):
         put("logits of written", difference(side.forward(ids)["logits"], again(ids, use_cache=False).logits))
 
 
+def saved_by_torch(model, side, rng, put):
+    """The same weights as torch.save writes them, in either form, whole or in two shards."""
+    folder = f"{side.work}/torch"
+    state = model.state_dict()
+    subprocess.run(["rm", "-rf", folder], check=True)
+    os.mkdir(folder)
+    shutil.copy(f"{side.folder}/config.json", folder)
+    form = {"_use_new_zipfile_serialization": rng.random() < 0.5}
+    if rng.random() < 0.5:
+        torch.save(state, f"{folder}/pytorch_model.bin", **form)
+    else:
+        place = {name: f"pytorch_model-0000{1 + i % 2}-of-00002.bin" for i, name in enumerate(state)}
+        for shard in set(place.values()):
+            torch.save({n: t for n, t in state.items() if place[n] == shard}, f"{folder}/{shard}",
+                       **form)
+        with open(f"{folder}/pytorch_model.bin.index.json", "w") as f:
+            json.dump({"weight_map": place}, f)
+    ids = torch.randint(0, model.config.vocab_size, (1, 9))
+    saved = Side(side.dra, folder, side.work).forward(ids)
+    put("torch.save", difference(saved["logits"], side.forward(ids)["logits"]))
+
+
 def run(kind, make, dra, count):
     worst, failed = {}, []
     for i in range(count):
@@ -239,6 +263,7 @@ def run(kind, make, dra, count):
 
             compare(model, side, rng, put)
             written(model, side, rng, put)
+            saved_by_torch(model, side, rng, put)
     for what, number in worst.items():
         print(f"hf     {kind:5}  {what:18} {number:9.2e}  of at most {BARS[what]:g}")
     return failed

@@ -1,0 +1,207 @@
+/* fuzz_pth SECONDS [SEED]: checkpoints of PyTorch made at random, then damaged. What must hold:
+ *   - no crash, no leak, nothing a sanitizer finds;
+ *   - a file as made is accepted, with all its tensors;
+ *   - a damaged one is accepted and its tensors can be touched, or refused by one line.
+ * File number n of a run has seed SEED + n; SECONDS 0 tries that one file. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/philox.h"
+#include "file/archive.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+
+enum { TENSORS = 6, STORAGES = 4, HELD = 24, DAMAGES = 32 };
+
+typedef struct maker {
+    uint64_t seed;
+    uint32_t drawn;
+    int      tensors;
+    archive  a;
+} maker;
+
+static uint64_t current_seed; /* for the callback of a sanitizer */
+
+void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
+
+static void tell_seed(void)
+{
+    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_pth 0 %" PRIu64 "\n", current_seed,
+           current_seed);
+    fflush(stdout);
+}
+
+static void broken(const char *what)
+{
+    printf("%s\n", what);
+    tell_seed();
+    exit(1);
+}
+
+static uint32_t below(maker *m, uint32_t n)
+{
+    uint32_t out[4];
+    dra_philox((uint32_t[]){m->drawn++, 0, 0, 0}, m->seed, out);
+    return (uint32_t)((uint64_t)out[0] * n >> 32);
+}
+
+/* ---- a good file ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t      width;
+} kinds[] = {{"FloatStorage", 4},  {"HalfStorage", 2}, {"BFloat16Storage", 2},
+             {"DoubleStorage", 8}, {"LongStorage", 8}, {"ByteStorage", 1}};
+
+/* A tensor of up to three axes in one of the storages, dense or with its axes turned around. */
+static void say_tensor(maker *m, const uint32_t *kind)
+{
+    const uint32_t storage = below(m, STORAGES), rank = below(m, 4), turned = below(m, 3);
+    int64_t        sizes[3], strides[3], step = 1;
+    char           name[16], key[16];
+    snprintf(name, sizeof name, "t%d", m->tensors++);
+    snprintf(key, sizeof key, "%u", storage);
+    for (uint32_t i = rank; i-- > 0; step *= sizes[i]) {
+        sizes[i] = below(m, 12) ? 1 + below(m, 2) : 0;
+        strides[i] = step;
+    }
+    for (uint32_t i = 0; i < rank / 2 && !turned; i++) {
+        const int64_t n = sizes[i], s = strides[i];
+        sizes[i] = sizes[rank - 1 - i], strides[i] = strides[rank - 1 - i];
+        sizes[rank - 1 - i] = n, strides[rank - 1 - i] = s;
+    }
+    pickle_tensor(&m->a, name, kinds[kind[storage]].name, key, HELD, below(m, HELD - 8), (int)rank,
+                  sizes, strides);
+}
+
+static void say_dict(maker *m, const uint32_t *kind)
+{
+    const uint32_t tensors = below(m, TENSORS + 1), memo = below(m, 2);
+    archive_text(&m->a, below(m, 2) ? "\x80\x02}"
+                                    : "\x80\x02"
+                                      "ccollections\nOrderedDict\n)R");
+    if (memo) archive_put(&m->a, "q\x00", 2);
+    for (uint32_t i = 0; i < tensors; i++) say_tensor(m, kind);
+    if (memo) { /* attributes, which refer to the dict itself */
+        archive_text(&m->a, "}");
+        pickle_text(&m->a, "_metadata");
+        archive_put(&m->a,
+                    "h\x00"
+                    "sb",
+                    4);
+    }
+    archive_text(&m->a, ".");
+}
+
+static void make_archive(maker *m, const uint32_t *kind)
+{
+    static const unsigned char data[HELD * 8];
+    char                       name[16];
+    m->a.wide = below(m, 2);
+    archive_open(&m->a, "r/data.pkl");
+    say_dict(m, kind);
+    archive_close(&m->a);
+    if (below(m, 2)) archive_entry(&m->a, "r/byteorder", "little", 6);
+    for (int i = 0; i < STORAGES; i++) {
+        snprintf(name, sizeof name, "r/data/%d", i);
+        archive_entry(&m->a, name, data, HELD * kinds[kind[i]].width);
+    }
+    archive_end(&m->a);
+}
+
+/* The older form; every storage has a tensor, which says its dtype. */
+static void make_old(maker *m, const uint32_t *kind)
+{
+    static const unsigned char data[HELD * 8];
+    archive_put(&m->a,
+                "\x80\x02\x8a\nl\xfc\x9c"
+                "F\xf9 j\xa8P\x19.",
+                15);
+    archive_text(&m->a, "\x80\x02M\xe9\x03.\x80\x02}");
+    pickle_text(&m->a, "little_endian");
+    archive_text(&m->a, "\x88s.\x80\x02}");
+    for (int i = 0; i < STORAGES; i++) {
+        char name[16], key[16];
+        snprintf(name, sizeof name, "s%d", i);
+        snprintf(key, sizeof key, "%d", i);
+        pickle_tensor(&m->a, name, kinds[kind[i]].name, key, HELD, 0, 0, NULL, NULL);
+        m->tensors++;
+    }
+    for (uint32_t i = below(m, TENSORS); i > 0; i--) say_tensor(m, kind);
+    archive_text(&m->a, ".\x80\x02](");
+    for (int i = 0; i < STORAGES; i++) pickle_text(&m->a, (char[]){(char)('0' + i), 0});
+    archive_text(&m->a, "e.");
+    for (int i = 0; i < STORAGES; i++) {
+        archive_number(&m->a, HELD, 8);
+        archive_put(&m->a, data, HELD * kinds[kind[i]].width);
+    }
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+/* Opcodes and signatures meet more than any byte would. */
+static void damage(maker *m)
+{
+    static const char marks[] = "(NQRbcehjqrstu.}])KMJX\x80\x85\x86\x87\x88\x8a\x00\x01\xffPK";
+    unsigned char    *at = m->a.at;
+    size_t           *n = &m->a.n;
+    for (uint32_t i = 1 + below(m, 4); i > 0 && *n > 1; i--) {
+        const size_t place = below(m, (uint32_t)*n);
+        const size_t some = 1 + below(m, 8) % (*n - place);
+        switch (below(m, 6)) {
+        case 0: at[place] = (unsigned char)below(m, 256); break;
+        case 1: at[place] = (unsigned char)marks[below(m, sizeof marks)]; break;
+        case 2: at[place] = (unsigned char)(at[place] ^ 1 << below(m, 8)); break;
+        case 3:
+            if (!below(m, 8)) *n = place + 1;
+            break;
+        case 4: memmove(at + place, at + below(m, (uint32_t)(*n - some)), some); break;
+        default:
+            memmove(at + place, at + place + some, *n - place - some);
+            if (below(m, 2)) *n -= some;
+        }
+    }
+}
+
+static void try_file(const maker *m, bool good)
+{
+    bool        accepted;
+    dra_error   err;
+    const char *wrong = archive_try(m->a.at, m->a.n, &accepted, &err);
+    if (wrong) broken(wrong);
+    if (good && !accepted) broken(err.text);
+}
+
+static void try_one(uint64_t seed)
+{
+    static maker m, whole;
+    uint32_t     kind[STORAGES];
+    m = (maker){.seed = seed};
+    current_seed = seed;
+    for (int i = 0; i < STORAGES; i++) kind[i] = below(&m, COUNT(kinds));
+    if (below(&m, 3))
+        make_archive(&m, kind);
+    else
+        make_old(&m, kind);
+    try_file(&m, true);
+    whole = m;
+    for (int i = 0; i < DAMAGES; i++) {
+        m.a = whole.a;
+        damage(&m);
+        try_file(&m, false);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const long     seconds = argc > 1 ? strtol(argv[1], NULL, 10) : 60;
+    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) << 20;
+    const time_t   end = time(NULL) + seconds;
+    uint64_t       n = 0;
+    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
+    do try_one(seed + n++);
+    while (time(NULL) < end);
+    printf("%" PRIu64 " files, each damaged %d times\n", n, DAMAGES);
+    return 0;
+}

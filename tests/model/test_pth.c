@@ -1,0 +1,154 @@
+/* Models whose weights are checkpoints of PyTorch (tests/parity/pth.py): one file, shards, files
+ * without a config. Beside each stands a twin with the same tensors as safetensors. */
+#include "fixtures.h"
+
+#include "model/origin.h"
+
+static const char rwkv_small[] =
+    "{\"model_type\": \"rwkv\", \"vocab_size\": 13, \"hidden_size\": 8, \"num_hidden_layers\": 2, "
+    "\"intermediate_size\": 12, \"rescale_every\": 0}";
+
+/* A file of tests/data/pth under another name in the folder of the test. */
+static void take_file(const char *from, const char *to)
+{
+    char      path[256], *data;
+    size_t    n;
+    dra_error err = {0};
+    snprintf(path, sizeof path, "tests/data/pth/%s", from);
+    expect_ok(dra_file_read(path, 1 << 20, &data, &n, &err), &err);
+    put_file(to, data, n);
+    free(data);
+}
+
+/* All tensors of `from` as one safetensors file in the folder `to`. */
+static void make_twin(const char *from, const char *to, const char *config)
+{
+    dra_origin     *s;
+    dra_error       err = {0};
+    dra_tensor_item item[FIXTURE_MOST];
+    char            path[640];
+    snprintf(path, sizeof path, "%s/model.safetensors", fixture_folder(to, config));
+    expect_ok(dra_origin_open(in_folder(from), &s, &err), &err);
+    assert_true(s->count > 0 && s->count <= FIXTURE_MOST);
+    for (size_t i = 0; i < s->count; i++) {
+        const dra_tensor_info *t = s->entry[i].info;
+        item[i] = (dra_tensor_item){t->name, t->dtype, t->shape, t->data};
+    }
+    expect_ok(dra_tensors_write(path, item, s->count, NULL, 0, &err), &err);
+    dra_origin_close(s);
+}
+
+static void expect_same_logits(const char *a, const char *b, dra_real logits[T * V])
+{
+    loaded x, y;
+    load_folder(&x, a);
+    load_folder(&y, b);
+    load_read(&x, 3);
+    load_read(&y, 3);
+    assert_memory_equal(x.logits, y.logits, sizeof x.logits);
+    memcpy(logits, x.logits, sizeof x.logits);
+    load_free(&x);
+    load_free(&y);
+}
+
+/* The reference numbers of test_format.c; its weights have the digits of a float here. */
+static void check_gpt2(const dra_real *logits)
+{
+    static const double last[] = {1.33606101, -1.60652995, 0.60875973, -0.33944507};
+    check_close("last", 4, logits + (T - 1) * V, last, 3e-6);
+}
+
+static void gpt2_of_one_old_file(void **unused)
+{
+    dra_real logits[T * V];
+    fixture_folder("one", gpt2_config);
+    take_file("old-gpt2.bin", "one/pytorch_model.bin");
+    make_twin("one", "one-twin", gpt2_config);
+    expect_same_logits("one", "one-twin", logits);
+    check_gpt2(logits);
+}
+
+static void gpt2_of_shards(void **unused)
+{
+    dra_real logits[T * V];
+    fixture_folder("shards", gpt2_config);
+    take_file("gpt2.bin.index.json", "shards/pytorch_model.bin.index.json");
+    take_file("gpt2-00001-of-00002.bin", "shards/gpt2-00001-of-00002.bin");
+    take_file("gpt2-00002-of-00002.bin", "shards/gpt2-00002-of-00002.bin");
+    make_twin("shards", "shards-twin", gpt2_config);
+    expect_same_logits("shards", "shards-twin", logits);
+    check_gpt2(logits);
+}
+
+/* Half precision, by the names of the original checkpoints: in a folder, and as a file alone, whose
+ * config follows from its tensors. */
+static void rwkv_with_and_without_a_config(void **unused)
+{
+    dra_real         logits[T * V];
+    dra_model_config c;
+    dra_error        err = {0};
+    fixture_folder("rwkv", rwkv_small);
+    take_file("rwkv.pth", "rwkv/pytorch_model.bin");
+    take_file("rwkv.pth", "alone.pth");
+    make_twin("rwkv", "rwkv-twin", rwkv_small);
+    expect_same_logits("rwkv", "rwkv-twin", logits);
+    expect_same_logits("alone.pth", "rwkv-twin", logits);
+    expect_ok(dra_folder_config(in_folder("alone.pth"), &c, &err), &err);
+    assert_true(c.vocab == 13 && c.dim == 8 && c.depth == 2 && c.ff.dim == 12);
+    assert_int_equal(c.format, DRA_FORMAT_RWKV);
+    assert_int_equal(c.tied, DRA_OFF);
+}
+
+/* safetensors first, then PyTorch's. */
+static void safetensors_come_first(void **unused)
+{
+    dra_origin *s;
+    dra_error   err = {0};
+    expect_ok(dra_origin_open(in_folder("one"), &s, &err), &err);
+    assert_non_null(strstr(s->path, "/pytorch_model.bin"));
+    dra_origin_close(s);
+    put_file("one/model.safetensors", "", 0);
+    assert_int_equal(dra_origin_open(in_folder("one"), &s, &err), DRA_ERR_FORMAT);
+    assert_non_null(strstr(err.text, "model.safetensors: has 0 bytes"));
+    assert_int_equal(unlink(in_folder("one/model.safetensors")), 0);
+}
+
+static void refuses_by_name(void **unused)
+{
+    dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    take_file("plain.pth", "plain.pth");
+    assert_int_equal(dra_folder_config(in_folder("plain.pth"), &c, &err), DRA_ERR_FORMAT);
+    check_error(&err, DRA_ERR_FORMAT, "plain.pth",
+                ": expected a model's folder, a file of rwkv.cpp or a checkpoint with the names of "
+                "RWKV-4");
+    fixture_folder("evil", gpt2_config);
+    take_file("evil.pth", "evil/pytorch_model.bin");
+    assert_int_equal(dra_folder_load(in_folder("evil"), &m, &w, &err), DRA_ERR_FORMAT);
+    assert_null(m);
+    check_error(&err, DRA_ERR_FORMAT, "evil/pytorch_model.bin",
+                ": global 'posix.system' is not part of a state dict");
+    fixture_folder("none", gpt2_config);
+    assert_int_equal(dra_folder_load(in_folder("none"), &m, &w, &err), DRA_ERR_FILE);
+    assert_non_null(strstr(err.text, "none/model.safetensors: cannot open it"));
+}
+
+static int remove_all(void **unused)
+{
+    fixture_remove();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpt2_of_one_old_file),
+        cmocka_unit_test(gpt2_of_shards),
+        cmocka_unit_test(rwkv_with_and_without_a_config),
+        cmocka_unit_test(safetensors_come_first),
+        cmocka_unit_test(refuses_by_name),
+    };
+    return cmocka_run_group_tests_name("pth", tests, folder_make, remove_all);
+}
