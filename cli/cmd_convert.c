@@ -22,8 +22,8 @@ static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "folder of a model, of dra or Hugging Face, or a file of rwkv.cpp", "PATH",
-     .flags = CLI_REQUIRED},
+     "folder of a model, of dra or Hugging Face, or a file of rwkv.cpp or PyTorch with RWKV-4",
+     "PATH", .flags = CLI_REQUIRED},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not be there yet",
      "PATH", .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,

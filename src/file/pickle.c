@@ -7,7 +7,7 @@
 
 #include "file/fail.h"
 
-/* Enough for 50000 tensors: writers put at most 1000 pairs on the stack at once. */
+/* Enough for 40000 tensors: writers put at most 1000 pairs on the stack at once. */
 enum { STACK_MOST = 4096, MADE_MOST = 1 << 20, NAME_MOST = 256, PROTOCOL = 2, TO_MARK = -1 };
 
 typedef dra_pickled value;
