@@ -35,7 +35,8 @@ static inline void archive_text(archive *a, const char *text)
 
 static inline void archive_number(archive *a, uint64_t number, int bytes)
 {
-    for (int i = 0; i < bytes; i++) archive_put(a, &(uint8_t){(uint8_t)(number >> 8 * i)}, 1);
+    for (int i = 0; i < bytes; i++, number >>= 8)
+        archive_put(a, &(unsigned char){(unsigned char)(number & 0xff)}, 1);
 }
 
 /* An entry from here to archive_close(). */

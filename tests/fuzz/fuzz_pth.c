@@ -97,7 +97,7 @@ static void say_dict(maker *m, const uint32_t *kind)
 static void make_archive(maker *m, const uint32_t *kind)
 {
     static const unsigned char data[HELD * 8];
-    char                       name[16];
+    char                       name[32];
     m->a.wide = below(m, 2);
     archive_open(&m->a, "r/data.pkl");
     say_dict(m, kind);
