@@ -154,9 +154,10 @@ DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weigh
 /* The same of an RWKV-4 model as its original trainer has it: blocks start as the identity. */
 DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights **out,
                                          dra_error *err);
-/* From a safetensors file or a checkpoint of PyTorch, the index of several, a folder with either, or
- * an rwkv.cpp file: by the names of the config's format, all of them and no other. Tensors of real numbers that need not be
- * turned are used where they lie in the mapped file; others are converted. */
+/* From a safetensors file or a checkpoint of PyTorch, the index of several, a folder with either,
+ * or an rwkv.cpp file: by the names of the config's format, all of them and no other. Tensors of
+ * real numbers that need not be turned are used where they lie in the mapped file; others are
+ * converted. */
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
@@ -181,8 +182,8 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 
 /* ---- model folders --------------------------------------------------------------------------- */
 
-/* Reads config.json; `folder` may also be a file with RWKV-4: of rwkv.cpp, or one that has the names
- * of the original checkpoints. */
+/* Reads config.json; `folder` may also be a file with RWKV-4: of rwkv.cpp, or one that has the
+ * names of the original checkpoints. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Keys that a config of Hugging Face has
  * besides stay where one of the same model_type is replaced. */

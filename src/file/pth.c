@@ -16,7 +16,7 @@
 #include "file/pickle.h"
 #include "file/zip.h"
 
-enum { KEY_MOST = 512, PICKLE_MOST = 1 << 26, OLD_VERSION = 1001 };
+enum { NAME_MOST = 256, PICKLE_MOST = 1 << 26, OLD_VERSION = 1001 };
 
 static const char *const globals[] = {"torch.FloatStorage",
                                       "torch.HalfStorage",
@@ -56,7 +56,7 @@ typedef struct reader {
     dra_header          *out;
     dra_error           *err;
     dra_arena            scratch;
-    char                 prefix[KEY_MOST]; /* of storages' names */
+    char                 prefix[NAME_MOST + 8]; /* of storages' names */
     dra_zip              storages;
     bool                 old;           /* of the older form */
     size_t               count, copied; /* copied: bytes of tensors that are not dense */
@@ -90,11 +90,13 @@ static dra_status read_pickle(reader *r, size_t from, size_t to, const dra_pickl
 
 /* ---- what the pickle says -------------------------------------------------------------------- */
 
-/* Ended by a 0, in an arena; NULL: no memory. One with a 0 inside becomes shorter. */
+/* Ended by a 0, in an arena; NULL: no memory. One with a 0 inside becomes shorter, and so does a
+ * long one: a pickle can ask for the same text many times. */
 static char *copy_text(dra_arena *a, const dra_pickled *text)
 {
-    char *copy = dra_arena_alloc(a, text->count + 1);
-    if (copy) memcpy(copy, text->text, text->count);
+    const size_t n = text->count < NAME_MOST ? text->count : NAME_MOST;
+    char        *copy = dra_arena_alloc(a, n + 1);
+    if (copy) memcpy(copy, text->text, n);
     return copy;
 }
 
@@ -141,7 +143,8 @@ static dra_status read_view(reader *r, const dra_pickled *name, const dra_pickle
     if (!text) return no_memory(r);
     v->name = text;
     if (!dra_name_fits(text, name->count))
-        return bad(r, text, "its name is not UTF-8 without control characters");
+        return bad(r, text,
+                   "its name is not UTF-8 of at most 256 bytes, without control characters");
     if (t->kind == DRA_PICKLE_CALL && strcmp(t->text, "torch._utils._rebuild_parameter") == 0 &&
         t->count)
         t = t->item[0];
@@ -194,17 +197,18 @@ static bool is_dense(const view *v)
     return true;
 }
 
-/* Element by element, the last axis fastest. */
+/* Element by element, the last axis fastest. The stride of an axis of size 1 may be anything: it is
+ * added and taken off again, as unsigned numbers can. */
 static void gather(const view *v, size_t count, size_t width, const unsigned char *from,
                    unsigned char *to)
 {
-    int64_t at[DRA_MAX_RANK] = {0}, place = 0;
+    size_t at[DRA_MAX_RANK] = {0}, place = 0;
     for (size_t n = 0; n < count; n++, to += width) {
-        memcpy(to, from + (size_t)place * width, width);
+        memcpy(to, from + place * width, width);
         for (int32_t i = v->shape.rank; i-- > 0;) {
-            place += v->stride[i];
-            if (++at[i] < v->shape.dim[i]) break;
-            place -= at[i] * v->stride[i];
+            place += (size_t)v->stride[i];
+            if (++at[i] < (size_t)v->shape.dim[i]) break;
+            place -= at[i] * (size_t)v->stride[i];
             at[i] = 0;
         }
     }
@@ -228,7 +232,7 @@ static dra_status copy_dense(reader *r, const view *v, const unsigned char *from
 
 static dra_status place(reader *r, const view *v, dra_tensor_info *t)
 {
-    char         name[2 * KEY_MOST];
+    char         name[2 * NAME_MOST + 16];
     const size_t width = v->type->bits / 8;
     size_t       bits, end;
     *t = (dra_tensor_info){.name = v->name,
@@ -239,7 +243,7 @@ static dra_status place(reader *r, const view *v, dra_tensor_info *t)
     if (!dra_bits_of(&v->shape, v->type->bits, &bits)) return bad(r, v->name, "is too large");
     t->bytes = bits / 8;
     if (!t->bytes) return DRA_OK;
-    snprintf(name, sizeof name, "%s%.*s", r->prefix, KEY_MOST, v->key);
+    snprintf(name, sizeof name, "%s%s", r->prefix, v->key);
     const dra_zip_entry *s = dra_zip_find(&r->storages, name);
     if (!s || !s->data) return bad(r, v->name, "its storage is missing");
     if (v->held > s->bytes / width) return bad(r, v->name, "its storage is cut short");
@@ -283,12 +287,12 @@ static const dra_zip_entry *find_pickle(const dra_zip *z)
 static dra_status read_archive(reader *r)
 {
     const dra_pickled *root = NULL;
-    char               name[KEY_MOST];
+    char               name[NAME_MOST + 16];
     size_t             end;
     dra_status st = dra_zip_read(r->path, r->file, r->bytes, &r->scratch, &r->storages, r->err);
     if (st != DRA_OK) return st;
     const dra_zip_entry *pickle = find_pickle(&r->storages);
-    if (!pickle || pickle->bytes > PICKLE_MOST || strlen(pickle->name) > KEY_MOST / 2)
+    if (!pickle || pickle->bytes > PICKLE_MOST || strlen(pickle->name) > NAME_MOST)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "%s",
                            pickle ? "data.pkl has more than 64 MiB, or its name is too long"
                                   : "a ZIP archive without data.pkl: not of PyTorch?");
@@ -305,12 +309,6 @@ static dra_status read_archive(reader *r)
 
 /* ---- the older form -------------------------------------------------------------------------- */
 
-static int by_name(const void *a, const void *b)
-{
-    const dra_zip_entry *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
 /* Storages by their keys; tensors that share one agree about it. */
 static dra_status list_storages(reader *r)
 {
@@ -318,18 +316,17 @@ static dra_status list_storages(reader *r)
     size_t   n = 0;
     z->entry = dra_arena_alloc(&r->scratch, r->count * sizeof *z->entry);
     if (!z->entry) return no_memory(r);
-    for (size_t i = 0; i < r->count; i++) {
-        const view *v = &r->views[i];
+    for (; z->count < r->count; z->count++) {
+        const view *v = &r->views[z->count];
         if (v->held > r->bytes) return bad(r, v->name, "its storage is cut short");
-        z->entry[i] = (dra_zip_entry){v->key, NULL, v->held * (v->type->bits / 8)};
+        z->entry[z->count] = (dra_zip_entry){v->key, NULL, v->held * (v->type->bits / 8)};
     }
-    qsort(z->entry, r->count, sizeof *z->entry, by_name);
-    for (size_t i = 0; i < r->count; i++) {
-        if (n && by_name(&z->entry[n - 1], &z->entry[i]) != 0) z->entry[n++] = z->entry[i];
-        if (!n) z->entry[n++] = z->entry[i];
-        if (z->entry[n - 1].bytes != z->entry[i].bytes)
+    dra_zip_sort(z);
+    for (size_t i = 0; i < z->count; i++)
+        if (!n || strcmp(z->entry[n - 1].name, z->entry[i].name) != 0)
+            z->entry[n++] = z->entry[i];
+        else if (z->entry[n - 1].bytes != z->entry[i].bytes)
             return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "a storage has two sizes");
-    }
     z->count = n;
     return DRA_OK;
 }

@@ -154,6 +154,11 @@ static int by_name(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
+void dra_zip_sort(dra_zip *z)
+{
+    if (z->count) qsort(z->entry, z->count, sizeof *z->entry, by_name);
+}
+
 dra_status dra_zip_read(const char *path, const unsigned char *file, size_t bytes, dra_arena *arena,
                         dra_zip *out, dra_error *err)
 {
@@ -168,7 +173,7 @@ dra_status dra_zip_read(const char *path, const unsigned char *file, size_t byte
     for (size_t at = (size_t)place; out->count < entries && st == DRA_OK; at += used)
         st = read_entry(&r, file + at, bytes - at, &used);
     if (st != DRA_OK) return st;
-    qsort(out->entry, out->count, sizeof *out->entry, by_name);
+    dra_zip_sort(out);
     for (size_t i = 1; i < out->count; i++)
         if (by_name(&out->entry[i - 1], &out->entry[i]) == 0)
             return bad(&r, out->entry[i].name, "is there twice");

@@ -23,6 +23,7 @@ bool dra_zip_is(const unsigned char *file, size_t bytes);
 dra_status dra_zip_read(const char *path, const unsigned char *file, size_t bytes, dra_arena *arena,
                         dra_zip *out, dra_error *err);
 
+void                 dra_zip_sort(dra_zip *z); /* by name, for dra_zip_find */
 const dra_zip_entry *dra_zip_find(const dra_zip *z, const char *name); /* NULL: none */
 
 #endif

@@ -171,20 +171,22 @@ static bool ends_with(const char *text, const char *end)
  * first that is there; where there is none, the first. */
 static dra_status resolve(dra_origin *s, const char *path, dra_error *err)
 {
-    static const char *const names[] = {"", ".index.json"}, *const inside[] = {
-                                                                "/model.safetensors",
-                                                                "/model.safetensors.index.json",
-                                                                "/pytorch_model.bin",
-                                                                "/pytorch_model.bin.index.json"};
-    const bool         folder = is_folder(path);
-    const char *const *end = folder ? inside : names;
-    const int          n = folder ? 4 : 2;
-    char               file[PATH_TEXT];
-    if (strlen(path) + strlen(inside[3]) >= PATH_TEXT)
+    enum { OF_FOLDER = 0, OF_FILE = 4, ALL = 6 };
+    static const char *const endings[ALL] = {"/model.safetensors",
+                                             "/model.safetensors.index.json",
+                                             "/pytorch_model.bin",
+                                             "/pytorch_model.bin.index.json",
+                                             "",
+                                             ".index.json"};
+    const bool               folder = is_folder(path);
+    const int                first = folder ? OF_FOLDER : OF_FILE, end = folder ? OF_FILE : ALL;
+    char                     file[PATH_TEXT];
+    if (strlen(path) + strlen(endings[OF_FILE - 1]) >= PATH_TEXT)
         return dra_fail(err, DRA_ERR_FILE, "%.80s...: the path is too long", path);
-    for (int i = 0; i <= n; i++) {
-        snprintf(file, sizeof file, "%s%s", path, end[i % n]);
+    for (int i = first; i < end; i++) {
+        snprintf(file, sizeof file, "%s%s", path, endings[i]);
         if (is_there(file)) break;
+        if (i == end - 1) snprintf(file, sizeof file, "%s%s", path, endings[first]);
     }
     s->path = strdup(file);
     return s->path ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);

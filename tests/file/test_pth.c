@@ -214,7 +214,7 @@ static void reads_archives_of_both_widths(void **state)
     for (int wide = 0; wide < 2; wide++) {
         dra_header h;
         dra_error  err = {0};
-        make_one(wide, 8, 8, 1, 2, (int64_t[]){2, 3}, (int64_t[]){1, 2});
+        make_one(wide, 8, 8, 1, 3, (int64_t[]){2, 1, 3}, (int64_t[]){1, INT64_MAX, 2});
         if (dra_pth_read("f", made.at, made.n, &h, &err) != DRA_OK) fail_msg("%s", err.text);
         const float found[] = {1, 3, 5, 2, 4, 6};
         assert_int_equal(h.count, 1);
@@ -264,6 +264,21 @@ static void refuses_archives_that_mislead(void **state)
     archive_entry(&made, "r/data.pkl", "\x80\x02}.", 4);
     archive_end(&made);
     expect_refused("f: entry 'r/data.pkl' of the archive is there twice");
+    for (size_t n = 256; n < 258; n++) {
+        char name[258] = "";
+        memset(name, 'n', n);
+        made = (archive){0};
+        archive_open(&made, "r/data.pkl");
+        archive_text(&made, "\x80\x02}");
+        pickle_tensor(&made, name, "FloatStorage", "k", 0, 0, 1, (int64_t[]){0}, (int64_t[]){1});
+        archive_text(&made, ".");
+        archive_close(&made);
+        archive_end(&made);
+        bool      accepted;
+        dra_error err;
+        assert_null(archive_try(made.at, made.n, &accepted, &err));
+        assert_int_equal(accepted, n == 256);
+    }
     made = (archive){0};
     archive_open(&made, "r/data.pkl");
     archive_text(&made, "\x80\x02}");

@@ -64,7 +64,7 @@ static void say_tensor(maker *m, const uint32_t *kind)
     snprintf(key, sizeof key, "%u", storage);
     for (uint32_t i = rank; i-- > 0; step *= sizes[i]) {
         sizes[i] = below(m, 12) ? 1 + below(m, 2) : 0;
-        strides[i] = step;
+        strides[i] = sizes[i] == 1 && !below(m, 4) ? INT64_MAX : step;
     }
     for (uint32_t i = 0; i < rank / 2 && !turned; i++) {
         const int64_t n = sizes[i], s = strides[i];
