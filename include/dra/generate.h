@@ -51,6 +51,12 @@ DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const b
 
 /* ---- generators ------------------------------------------------------------------------------ */
 
+typedef struct dra_context { /* all that is needed to go on with B sequences */
+    dra_states *states;
+    dra_real   *logits; /* (B, V): what follows their last tokens            */
+    bool       *seen;   /* (B, V): tokens read, for the repetition penalty   */
+} dra_context;
+
 typedef struct dra_generator dra_generator; /* opaque */
 
 typedef struct dra_generator_config {
@@ -75,8 +81,19 @@ DRA_API dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, c
 DRA_API dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err);
 /* A row starts anew. */
 DRA_API dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err);
+/* What a row has read, to go back to: one sequence, to be released by dra_context_free(). */
+DRA_API dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out,
+                                      dra_error *err);
+/* A row becomes as one was when it was kept, perhaps empty. `kept` stays as it is. */
+DRA_API dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *kept,
+                                      dra_error *err);
+/* Draws by other rules from the next token on. After an error those before stay. */
+DRA_API dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
+                                             dra_error *err);
 /* Tokens a row has read or written since it started. */
 DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
+/* Bytes of the live state of all rows. */
+DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
 /* Logits (vocab) for the next token of a row that has read something. Reads what is picked
  * first. */
 DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
@@ -145,12 +162,6 @@ typedef struct dra_habits {
 DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err);
 
 /* ---- state files ----------------------------------------------------------------------------- */
-
-typedef struct dra_context { /* all that is needed to go on with B sequences */
-    dra_states *states;
-    dra_real   *logits; /* (B, V): what follows their last tokens            */
-    bool       *seen;   /* (B, V): tokens read, for the repetition penalty   */
-} dra_context;
 
 /* The file of dra_states_save() with logits and tokens beside the state, and a number drawn from
  * the weights: loading it for another model, other weights or damaged is an error and gives

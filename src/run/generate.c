@@ -81,7 +81,8 @@ static dra_status watch(dra_generator *g, int64_t row, const dra_outflow *flow, 
 {
     dra_snapshot *back = &g->row[row].back;
     if (!flow->partial) dra_snapshot_drop(back);
-    if (!flow->partial || (back->states && flow->before < g->row[row].bytes - last)) return DRA_OK;
+    if (!flow->partial || (back->kept.states && flow->before < g->row[row].bytes - last))
+        return DRA_OK;
     return dra_snapshot_take(g, row, err);
 }
 

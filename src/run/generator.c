@@ -138,6 +138,20 @@ dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_er
     return DRA_OK;
 }
 
+size_t dra_generator_state_bytes(const dra_generator *g) { return dra_states_bytes(g->states); }
+
+dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
+                                     dra_error *err)
+{
+    dra_sampler *sampler;
+    dra_status   st = dra_sampler_create(config, g->V, &sampler, err);
+    if (st != DRA_OK) return st;
+    dra_sampler_destroy(g->sampler);
+    g->sampler = sampler;
+    g->config.sampler = *config;
+    return DRA_OK;
+}
+
 dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
                                 dra_error *err)
 {
@@ -261,39 +275,61 @@ dra_status dra_generator_pick(dra_generator *g, dra_error *err)
 
 /* ---- going back ------------------------------------------------------------------------------ */
 
-void dra_snapshot_drop(dra_snapshot *s)
+/* What a row has read, without the token it has picked, which is not read yet. */
+static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out, dra_error *err)
 {
-    dra_states_destroy(s->states);
-    free(s->logits);
-    free(s->seen);
-    *s = (dra_snapshot){0};
+    const size_t V = (size_t)g->V;
+    *out = (dra_context){0};
+    dra_status st = dra_states_gather(g->states, 1, &row, &out->states, err);
+    if (st != DRA_OK) return st;
+    out->logits = malloc(V * sizeof *out->logits);
+    out->seen = malloc(V * sizeof *out->seen);
+    if (!out->logits || !out->seen) {
+        dra_context_free(out);
+        return out_of_memory(err);
+    }
+    memcpy(out->logits, logits_of(g, row), V * sizeof *out->logits);
+    memcpy(out->seen, seen_of(g, row), V * sizeof *out->seen);
+    return DRA_OK;
 }
 
-/* What a row has read, without the token it has just written, which is not read yet. */
+dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out, dra_error *err)
+{
+    *out = (dra_context){0};
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    return st == DRA_OK ? keep_row(g, row, out, err) : st;
+}
+
+dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *kept,
+                              dra_error *err)
+{
+    const size_t V = (size_t)g->V;
+    dra_status   st = check_row(g, row, err);
+    if (st == DRA_OK) st = dra_states_copy(g->states, row, kept->states, 0, err);
+    if (st != DRA_OK) return st;
+    memcpy(logits_of(g, row), kept->logits, V * sizeof *kept->logits);
+    memcpy(seen_of(g, row), kept->seen, V * sizeof *kept->seen);
+    g->row[row].begun = dra_states_tokens(kept->states, 0) > 0;
+    g->row[row].next = -1;
+    return DRA_OK;
+}
+
+void dra_snapshot_drop(dra_snapshot *s)
+{
+    dra_context_free(&s->kept);
+    s->ids = 0;
+}
+
 dra_status dra_snapshot_take(dra_generator *g, int64_t row, dra_error *err)
 {
-    const size_t  V = (size_t)g->V;
     dra_snapshot *s = &g->row[row].back;
     dra_snapshot_drop(s);
-    dra_status st = dra_states_gather(g->states, 1, &row, &s->states, err);
-    if (st != DRA_OK) return st;
     s->ids = g->row[row].ids.n - 1;
-    s->logits = malloc(V * sizeof *s->logits);
-    s->seen = malloc(V * sizeof *s->seen);
-    if (!s->logits || !s->seen) return out_of_memory(err);
-    memcpy(s->logits, logits_of(g, row), V * sizeof *s->logits);
-    memcpy(s->seen, seen_of(g, row), V * sizeof *s->seen);
-    return DRA_OK;
+    return keep_row(g, row, &s->kept, err);
 }
 
 dra_status dra_snapshot_restore(dra_generator *g, int64_t row, dra_error *err)
 {
-    const size_t     V = (size_t)g->V;
-    dra_snapshot    *s = &g->row[row].back;
-    const dra_status st = dra_states_copy(g->states, row, s->states, 0, err);
-    if (st != DRA_OK) return st;
-    memcpy(logits_of(g, row), s->logits, V * sizeof *s->logits);
-    memcpy(seen_of(g, row), s->seen, V * sizeof *s->seen);
-    g->row[row].next = -1;
-    return DRA_OK;
+    return dra_generator_back(g, row, &g->row[row].back.kept, err);
 }

@@ -6,9 +6,7 @@
 #include "run/outlet.h"
 
 typedef struct dra_snapshot { /* of a row, to go back to */
-    dra_states *states;       /* one sequence; NULL: there is none */
-    dra_real   *logits;       /* (V) */
-    bool       *seen;         /* (V) */
+    dra_context kept;         /* one sequence; states NULL: there is none */
     size_t      ids;          /* how many tokens it had written */
 } dra_snapshot;
 

@@ -236,6 +236,62 @@ static void file(const subject *s, const char *name)
 
 static void files_go_on(void **unused) { for_presets(file); }
 
+/* Kept in the middle and at the very beginning, gone back to from further on. */
+static void kept(const subject *s, const char *name)
+{
+    dra_generator *g = open_generator(s, 2, 11);
+    dra_generated  out[2];
+    dra_context    begin, middle;
+    page           p[2] = {0};
+    dra_error      err = {0};
+    int32_t        ids[WRITTEN];
+    feed(g, 1, 3, 2);
+    expect_ok(dra_generator_keep(g, 0, &begin, &err), &err);
+    feed(g, 0, PROMPT, 1);
+    run(g, 10, NULL, p, out);
+    expect_ok(dra_generator_keep(g, 0, &middle, &err), &err);
+    run(g, WRITTEN, NULL, p, out);
+    memcpy(ids, out[0].ids, sizeof ids);
+    feed(g, 0, 7, 3);
+    expect_ok(dra_generator_back(g, 0, &middle, &err), &err);
+    assert_int_equal(dra_generator_tokens(g, 0), PROMPT + 10);
+    run(g, WRITTEN, NULL, p, out);
+    expect_ids(name, out, WRITTEN, ids);
+    expect_ok(dra_generator_back(g, 0, &begin, &err), &err);
+    assert_int_equal(dra_generator_tokens(g, 0), 0);
+    assert_int_not_equal(dra_generate(g, &(dra_generate_config){.tokens = 1}, out, &err), DRA_OK);
+    dra_context_free(&begin);
+    dra_context_free(&middle);
+    dra_generator_destroy(g);
+}
+
+static void kept_rows_go_back(void **unused) { for_presets(kept); }
+
+/* Another sampler from the next token on: that of a generator which had it from the start. */
+static void samplers_change(void **unused)
+{
+    const dra_sampler_config greedy = {0}, wrong = {.temperature = -1};
+    subject                  s;
+    dra_generated            a, b;
+    page                     p = {0};
+    dra_error                err = {0};
+    open_subject(&s, "dra-gru-tiny", 256, 3);
+    dra_generator *g = open_generator(&s, 1, 11), *h = open_generator(&s, 1, 12);
+    feed(g, 0, PROMPT, 1);
+    feed(h, 0, PROMPT, 1);
+    expect_ok(dra_generator_set_sampler(g, &greedy, &err), &err);
+    expect_ok(dra_generator_set_sampler(h, &greedy, &err), &err);
+    assert_int_not_equal(dra_generator_set_sampler(h, &wrong, &err), DRA_OK);
+    run(g, WRITTEN, NULL, &p, &a);
+    run(h, WRITTEN, NULL, &p, &b);
+    expect_ids("greedy", &a, b.n, b.ids);
+    assert_true(dra_generator_state_bytes(g) > 0);
+    assert_int_equal(dra_generator_state_bytes(g), dra_generator_state_bytes(h));
+    dra_generator_destroy(g);
+    dra_generator_destroy(h);
+    close_subject(&s);
+}
+
 /* Any three bytes of what is written as a stop string: the row has read what lies before. */
 static void stops(const subject *s, const char *name)
 {
@@ -551,6 +607,8 @@ int main(void)
         cmocka_unit_test(prompts_and_calls_in_parts),
         cmocka_unit_test(rows_equal_single_runs),
         cmocka_unit_test(files_go_on),
+        cmocka_unit_test(kept_rows_go_back),
+        cmocka_unit_test(samplers_change),
         cmocka_unit_test(stop_strings_are_taken_back),
         cmocka_unit_test(tokens_are_cut),
         cmocka_unit_test(matrices_in_bf16),
