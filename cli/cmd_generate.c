@@ -1,26 +1,20 @@
 /* dra generate: go on with a text. */
-#include "model.h"
+#include "sampling.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct args {
-    cli_source  from;
-    cli_list    prompt, stop;
-    const char *prompt_file, *prompt_tokens, *state_in, *state_out;
-    int64_t     tokens, count, top_k, seed;
-    double      temperature, top_p, min_p, penalty;
-    int         sampler;
-    bool        ignore_end, echo, json;
-    dra_habits  habits;
+    cli_source   from;
+    cli_sampling how;
+    cli_list     prompt;
+    const char  *prompt_file, *prompt_tokens, *state_in, *state_out;
+    int64_t      count;
+    bool         echo, json;
 };
 
-static const struct args defaults = {
-    .tokens = 128, .count = 1, .temperature = 1, .top_p = 1, .penalty = 1};
-
-static const char *const samplers[] = {"hf", "x", NULL};
+static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 128}, .count = 1};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -30,33 +24,11 @@ static const cli_option options[] = {
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
      "the same as ids; then a model needs no tokenizer, and ids are printed", "LIST|@FILE"},
     CLI_TOKENIZER_OPTION(struct args),
-    {"tokens", CLI_INT, offsetof(struct args, tokens), 0, INT32_MAX,
-     "to write at most; 0: until something else ends it. This and what follows may have other "
-     "defaults by the model's generation_config.json"},
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
-    {"temperature", CLI_REAL, offsetof(struct args, temperature), 0, 1000,
-     "of the draw; 0: always the most likely token"},
-    {"top-k", CLI_INT, offsetof(struct args, top_k), 0, INT32_MAX,
-     "draw from the k most likely; 0: all"},
-    {"top-p", CLI_REAL, offsetof(struct args, top_p), 0, 1,
-     "draw from the most likely that sum up to p; 0 or 1: all"},
-    {"min-p", CLI_REAL, offsetof(struct args, min_p), 0, 1,
-     "draw from those so many times as likely as the most likely"},
-    {"repetition-penalty", CLI_REAL, offsetof(struct args, penalty), 0.01, 100,
-     "makes tokens that were read before less likely"},
-    {"sampler", CLI_CHOICE, offsetof(struct args, sampler), 0, 0,
-     "temperature before the filters, as Hugging Face, or behind them, as x-transformers",
-     .choices = samplers},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "same seed, same text"},
-    {"stop", CLI_LIST, offsetof(struct args, stop), 0, 0, "text that ends it and is not written",
-     "TEXT"},
-    {"ignore-end", CLI_FLAG, offsetof(struct args, ignore_end), 0, 0,
-     "do not end at the end of a text"},
-    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
-     "FILE"},
-    {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
-     "FILE"},
+    CLI_SAMPLING_OPTIONS(struct args),
+    CLI_STOP_OPTION(struct args),
+    CLI_STATE_OPTIONS(struct args),
     {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print prompts before what follows"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -96,34 +68,18 @@ static void catch_interrupts(void)
     sigaction(SIGINT, &action, NULL);
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static bool streams(const work *w) { return w->rows == 1 && !w->a->json; }
 
 /* ---- how the model likes to write ------------------------------------------------------------ */
 
-/* What its generation_config.json says are defaults here; --tokens below 0 counts the prompt. */
+/* --tokens below 0 counts the prompt. */
 static int prepare(const void *args, void *own)
 {
     const struct args *a = args;
-    struct args       *to = own;
-    dra_error          err = {0};
-    if (!a->from.model) return CLI_OK;
-    if (dra_habits_read(a->from.model, &to->habits, &err) != DRA_OK) return cli_fail(&err);
-    const dra_habits *h = &to->habits;
-    if (!h->given) return CLI_OK;
-    to->temperature = h->sampler.temperature;
-    to->top_k = h->sampler.top_k;
-    to->top_p = h->sampler.top_p;
-    to->min_p = h->sampler.min_p;
-    to->penalty = h->sampler.repetition_penalty;
-    if (h->tokens || h->length) to->tokens = h->tokens ? h->tokens : -h->length;
-    return CLI_OK;
+    cli_sampling      *to = &((struct args *)own)->how;
+    const int          status = cli_sampling_habits(a->from.model, to);
+    if (!to->habits.tokens && to->habits.length) to->tokens = -to->habits.length;
+    return status;
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */
@@ -138,9 +94,7 @@ static int check(const struct args *a)
                            "expected one of --prompt, --prompt-file and --prompt-tokens");
     if (n == 0 && !a->state_in)
         return cli_misused("generate", "nothing to go on from: expected --prompt or --state-in");
-    for (size_t i = 0; i < a->stop.count; i++)
-        if (!a->stop.text[i][0]) return cli_misused("generate", "--stop: expected a text");
-    return CLI_OK;
+    return cli_sampling_check("generate", &a->how);
 }
 
 /* An empty text starts where texts do: behind the end of another, if there is such a token. */
@@ -196,13 +150,7 @@ static dra_status open_all(work *w, dra_error *err)
                                     .weights = w->m.weights,
                                     .device = w->m.device,
                                     .tokenizer = w->m.tokenizer,
-                                    .sampler = {.repetition_penalty = a->penalty,
-                                                .temperature = a->temperature,
-                                                .top_k = a->top_k,
-                                                .top_p = a->top_p,
-                                                .min_p = a->min_p,
-                                                .filter_first = a->sampler == 1,
-                                                .seed = (uint64_t)a->seed},
+                                    .sampler = cli_sampler_config(&a->how),
                                     .rows = w->rows};
     return dra_generator_create(&c, &w->generator, err);
 }
@@ -211,7 +159,7 @@ static dra_status open_all(work *w, dra_error *err)
 static dra_status feed_prompts(work *w, dra_error *err)
 {
     const int64_t count = w->a->count;
-    const double  start = now();
+    const double  start = cli_seconds();
     dra_status st = w->a->state_in ? dra_generator_load(w->generator, w->a->state_in, err) : DRA_OK;
     for (int64_t row = 0; row < w->rows && st == DRA_OK; row++) {
         const dra_ids *p = &w->prompt[row / count];
@@ -221,7 +169,7 @@ static dra_status feed_prompts(work *w, dra_error *err)
         else
             st = dra_generator_read(w->generator, row, p->n, p->data, err);
     }
-    w->reading = now() - start;
+    w->reading = cli_seconds() - start;
     return st;
 }
 
@@ -264,26 +212,22 @@ static int64_t tokens_left(const work *w)
     size_t longest = 0;
     for (size_t i = 0; i < w->prompts; i++)
         if (w->prompt[i].n > longest) longest = w->prompt[i].n;
-    const int64_t left = -w->a->tokens - (int64_t)longest;
+    const int64_t left = -w->a->how.tokens - (int64_t)longest;
     return left > 0 ? left : 1;
 }
 
 static dra_status write_text(work *w, dra_error *err)
 {
-    const struct args        *a = w->a;
-    const dra_generate_config c = {.tokens = a->tokens < 0 ? tokens_left(w) : a->tokens,
-                                   .n_ends = a->habits.ends,
-                                   .ends = a->habits.end,
-                                   .n_stop = (int)a->stop.count,
-                                   .stop = a->stop.text,
-                                   .ignore_end = a->ignore_end,
-                                   .write = put,
-                                   .user = w};
+    const struct args  *a = w->a;
+    dra_generate_config c = cli_generate_config(&a->how);
+    if (c.tokens < 0) c.tokens = tokens_left(w);
+    c.write = put;
+    c.user = w;
     catch_interrupts();
     if (streams(w)) echo(w, 0, stdout, err);
-    const double start = now();
+    const double start = cli_seconds();
     dra_status   st = dra_generate(w->generator, &c, w->out, err);
-    w->writing = now() - start;
+    w->writing = cli_seconds() - start;
     if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
     return st;
 }
@@ -342,9 +286,7 @@ static dra_status print(const work *w, dra_error *err)
     }
     for (int64_t b = 0; b < w->rows; b++)
         if (w->out[b].finish == DRA_FINISH_CONTEXT) {
-            fprintf(stderr,
-                    "dra generate: ended where the model has no further position, at %lld\n",
-                    (long long)dra_model_config_of(w->m.model)->context);
+            cli_positions_ended("generate", w->m.model, "");
             break;
         }
     return st;

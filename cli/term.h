@@ -8,7 +8,11 @@
 
 /* Escape sequences, or "" when `out` is not a terminal, NO_COLOR is set or TERM is dumb. */
 const char *cli_bold(FILE *out);
+const char *cli_green(FILE *out); /* bold, as the next one */
+const char *cli_blue(FILE *out);
 const char *cli_plain(FILE *out);
+
+double cli_seconds(void); /* of a clock that only goes forward */
 
 /* Says on stderr what the library reported. Returns the exit status, 1. */
 int cli_fail(const dra_error *err);

@@ -1,0 +1,54 @@
+/* How verbs that write text draw tokens and end a text. */
+#include "sampling.h"
+
+const char *const cli_samplers[] = {"hf", "x", NULL};
+
+int cli_sampling_habits(const char *folder, cli_sampling *to)
+{
+    dra_habits *h = &to->habits;
+    dra_error   err = {0};
+    if (!folder) return CLI_OK;
+    if (dra_habits_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
+    if (!h->given) return CLI_OK;
+    to->temperature = h->sampler.temperature;
+    to->top_k = h->sampler.top_k;
+    to->top_p = h->sampler.top_p;
+    to->min_p = h->sampler.min_p;
+    to->penalty = h->sampler.repetition_penalty;
+    if (h->tokens) to->tokens = h->tokens;
+    return CLI_OK;
+}
+
+int cli_sampling_check(const char *verb, const cli_sampling *s)
+{
+    for (size_t i = 0; i < s->stop.count; i++)
+        if (!s->stop.text[i][0]) return cli_misused(verb, "--stop: expected a text");
+    return CLI_OK;
+}
+
+dra_sampler_config cli_sampler_config(const cli_sampling *s)
+{
+    return (dra_sampler_config){.repetition_penalty = s->penalty,
+                                .temperature = s->temperature,
+                                .top_k = s->top_k,
+                                .top_p = s->top_p,
+                                .min_p = s->min_p,
+                                .filter_first = s->sampler == 1,
+                                .seed = (uint64_t)s->seed};
+}
+
+dra_generate_config cli_generate_config(const cli_sampling *s)
+{
+    return (dra_generate_config){.tokens = s->tokens,
+                                 .n_ends = s->habits.ends,
+                                 .ends = s->habits.end,
+                                 .n_stop = (int)s->stop.count,
+                                 .stop = s->stop.text,
+                                 .ignore_end = s->ignore_end};
+}
+
+void cli_positions_ended(const char *verb, const dra_model *model, const char *advice)
+{
+    fprintf(stderr, "dra %s: ended where the model has no further position, at %lld%s\n", verb,
+            (long long)dra_model_config_of(model)->context, advice);
+}

@@ -1,0 +1,85 @@
+/* What verbs that write text share: how a token is drawn, and what ends a text. */
+#ifndef DRA_CLI_SAMPLING_H
+#define DRA_CLI_SAMPLING_H
+
+#include "model.h"
+
+typedef struct cli_sampling {
+    int64_t    tokens, top_k, seed;
+    double     temperature, top_p, min_p, penalty;
+    int        sampler; /* of cli_samplers */
+    bool       ignore_end;
+    cli_list   stop;
+    dra_habits habits;
+} cli_sampling;
+
+extern const char *const cli_samplers[];
+
+/* Start values; the model's habits may be others. */
+#define CLI_SAMPLING .temperature = 1, .top_p = 1, .penalty = 1
+
+/* Rows of an option table, for a struct with a cli_sampling called `how`. */
+#define CLI_SAMPLING_OPTIONS(type)                                                                 \
+    {"tokens",                                                                                     \
+     CLI_INT,                                                                                      \
+     offsetof(type, how.tokens),                                                                   \
+     0,                                                                                            \
+     INT32_MAX,                                                                                    \
+     "to write at most; 0: until something else ends it. This and what follows may have other "    \
+     "defaults by the model's generation_config.json"},                                            \
+        {"temperature",                                                                            \
+         CLI_REAL,                                                                                 \
+         offsetof(type, how.temperature),                                                          \
+         0,                                                                                        \
+         1000,                                                                                     \
+         "of the draw; 0: always the most likely token"},                                          \
+        {"top-k", CLI_INT,   offsetof(type, how.top_k),                                            \
+         0,       INT32_MAX, "draw from the k most likely; 0: all"},                               \
+        {"top-p", CLI_REAL, offsetof(type, how.top_p),                                             \
+         0,       1,        "draw from the most likely that sum up to p; 0 or 1: all"},            \
+        {"min-p", CLI_REAL, offsetof(type, how.min_p),                                             \
+         0,       1,        "draw from those so many times as likely as the most likely"},         \
+        {"repetition-penalty",                                                                     \
+         CLI_REAL,                                                                                 \
+         offsetof(type, how.penalty),                                                              \
+         0.01,                                                                                     \
+         100,                                                                                      \
+         "makes tokens that were read before less likely"},                                        \
+        {"sampler",                                                                                \
+         CLI_CHOICE,                                                                               \
+         offsetof(type, how.sampler),                                                              \
+         0,                                                                                        \
+         0,                                                                                        \
+         "temperature before the filters, as Hugging Face, or behind them, as x-transformers",     \
+         .choices = cli_samplers},                                                                 \
+        {"seed", CLI_INT, offsetof(type, how.seed), 0, 9e15, "same seed, same text"},              \
+    {                                                                                              \
+        "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
+            "do not end at the end of a text"                                                      \
+    }
+#define CLI_STOP_OPTION(type)                                                                      \
+    {                                                                                              \
+        "stop", CLI_LIST, offsetof(type, how.stop), 0, 0, "text that ends it and is not written",  \
+            "TEXT"                                                                                 \
+    }
+
+/* The same for a struct with `state_in` and `state_out`. */
+#define CLI_STATE_OPTIONS(type)                                                                    \
+    {"state-in", CLI_TEXT, offsetof(type, state_in), 0, 0, "go on from a state file", "FILE"},     \
+    {                                                                                              \
+        "state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state behind", "FILE"    \
+    }
+
+/* What a model's generation_config.json says become start values. NULL: there is no folder. Says
+ * what went wrong and returns the exit status. */
+int cli_sampling_habits(const char *folder, cli_sampling *to);
+/* Whether stop strings are texts: else misuse, as cli_misused(). */
+int cli_sampling_check(const char *verb, const cli_sampling *s);
+
+dra_sampler_config  cli_sampler_config(const cli_sampling *s);
+dra_generate_config cli_generate_config(const cli_sampling *s); /* without a writer */
+
+/* Says on stderr that a text ended where learned positions do. `advice` ends the line. */
+void cli_positions_ended(const char *verb, const dra_model *model, const char *advice);
+
+#endif
