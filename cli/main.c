@@ -11,13 +11,13 @@
 #include <string.h>
 
 /* A new verb is a file cmd_<verb>.c and a line in each of these two. */
-extern const cli_verb cmd_bench, cmd_convert, cmd_detokenize, cmd_eval, cmd_forward, cmd_generate,
-    cmd_grad, cmd_info, cmd_init, cmd_ops, cmd_presets, cmd_probe, cmd_report, cmd_tokenize,
-    cmd_tokenizer, cmd_train;
-static const cli_verb *const verbs[] = {&cmd_bench,   &cmd_convert,  &cmd_detokenize, &cmd_eval,
-                                        &cmd_forward, &cmd_generate, &cmd_grad,       &cmd_info,
-                                        &cmd_init,    &cmd_ops,      &cmd_presets,    &cmd_probe,
-                                        &cmd_report,  &cmd_tokenize, &cmd_tokenizer,  &cmd_train};
+extern const cli_verb cmd_bench, cmd_chat, cmd_convert, cmd_detokenize, cmd_eval, cmd_forward,
+    cmd_generate, cmd_grad, cmd_info, cmd_init, cmd_ops, cmd_presets, cmd_probe, cmd_report,
+    cmd_tokenize, cmd_tokenizer, cmd_train;
+static const cli_verb *const verbs[] = {
+    &cmd_bench,    &cmd_chat,   &cmd_convert,  &cmd_detokenize, &cmd_eval, &cmd_forward,
+    &cmd_generate, &cmd_grad,   &cmd_info,     &cmd_init,       &cmd_ops,  &cmd_presets,
+    &cmd_probe,    &cmd_report, &cmd_tokenize, &cmd_tokenizer,  &cmd_train};
 
 static void write_overview(FILE *out)
 {

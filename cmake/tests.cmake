@@ -44,7 +44,7 @@ function(dra_test source)
     endif()
     if(folder STREQUAL "cli")
         target_sources(${target} PRIVATE ${cli_parts})
-        target_link_libraries(${target} PRIVATE ${CMAKE_DL_LIBS})
+        target_link_libraries(${target} PRIVATE dra_cli_needs)
         target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cli)
     endif()
     if(stem MATCHES "_alloc$")   # these count allocations: the test defines __wrap_malloc etc.

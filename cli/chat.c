@@ -1,0 +1,265 @@
+/* A conversation as a text that grows: turns are read behind what is there, answers go on from it.
+ *
+ *   SYSTEM <blank line> User: question <blank line> Bot: answer <blank line> User: ...
+ *
+ * An answer ends where the model begins to write the user's part. The generator takes that back, so
+ * the next turn stands right behind the answer. */
+#include "chat.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* At a terminal waiting for a line ends too; half a line from a pipe is not lost. */
+void cli_chat_signals(const cli_chat *c)
+{
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = c->terminal ? 0 : SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+void cli_chat_note(const cli_chat *c, const char *format, ...)
+{
+    va_list args;
+    if (!c->terminal) return;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static bool is_blank(char x) { return x == ' ' || x == '\t' || x == '\n'; }
+
+/* "\n\nUser:" without the blanks behind it, which a token may hold together with what follows. */
+static dra_status prepare_stops(cli_chat *c, dra_error *err)
+{
+    const size_t own = c->how.stop.count;
+    size_t       n = strlen(c->form.user);
+    while (n > 0 && is_blank(c->form.user[n - 1])) n--;
+    c->ending = calloc(n + 3, 1);
+    c->stop = calloc(own + 1, sizeof *c->stop);
+    if (!c->ending || !c->stop) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    snprintf(c->ending, n + 3, "\n\n%s", c->form.user);
+    if (own) memcpy(c->stop, c->how.stop.text, own * sizeof *c->stop);
+    c->stop[own] = c->ending;
+    return DRA_OK;
+}
+
+dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err)
+{
+    dra_status st = cli_model_open(from, &c->m, err);
+    if (st == DRA_OK) st = cli_model_tokenizer(from, &c->m, err);
+    if (st == DRA_OK) st = prepare_stops(c, err);
+    if (st != DRA_OK) return st;
+    const dra_generator_config config = {.model = c->m.model,
+                                         .weights = c->m.weights,
+                                         .device = c->m.device,
+                                         .tokenizer = c->m.tokenizer,
+                                         .sampler = cli_sampler_config(&c->how)};
+    st = dra_generator_create(&config, &c->generator, err);
+    return st == DRA_OK && state ? dra_generator_load(c->generator, state, err) : st;
+}
+
+void cli_chat_close(cli_chat *c)
+{
+    dra_context_free(&c->before);
+    dra_generator_destroy(c->generator);
+    cli_model_close(&c->m);
+    free(c->ending);
+    free(c->stop);
+}
+
+/* ---- taking back ----------------------------------------------------------------------------- */
+
+/* A change can be taken back; one that failed has not been. Takes what was kept before it and returns
+ * its status. */
+static dra_status conclude(cli_chat *c, dra_context *kept, dra_status st)
+{
+    if (st == DRA_OK) {
+        dra_context_free(&c->before);
+        c->before = *kept;
+        return st;
+    }
+    dra_generator_back(c->generator, 0, kept, NULL);
+    dra_context_free(kept);
+    return st;
+}
+
+dra_status cli_chat_undo(cli_chat *c, dra_error *err)
+{
+    if (!c->before.states) return cli_error(err, DRA_ERR_VALUE, "/undo: nothing to take back");
+    const dra_status st = dra_generator_back(c->generator, 0, &c->before, err);
+    if (st == DRA_OK) dra_context_free(&c->before);
+    return st;
+}
+
+dra_status cli_chat_reset(cli_chat *c, dra_error *err)
+{
+    dra_context      kept;
+    const dra_status st = dra_generator_keep(c->generator, 0, &kept, err);
+    return st == DRA_OK ? conclude(c, &kept, dra_generator_reset(c->generator, 0, err)) : st;
+}
+
+/* ---- state files ----------------------------------------------------------------------------- */
+
+static dra_status check_begun(const cli_chat *c, const char *what, dra_error *err)
+{
+    if (dra_generator_tokens(c->generator, 0) > 0) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "%s: nothing was said yet", what);
+}
+
+dra_status cli_chat_save(cli_chat *c, const char *path, dra_error *err)
+{
+    const dra_status st = check_begun(c, "nothing to save", err);
+    return st == DRA_OK ? dra_generator_save(c->generator, path, err) : st;
+}
+
+dra_status cli_chat_load(cli_chat *c, const char *path, dra_error *err)
+{
+    dra_context      kept;
+    const dra_status st = dra_generator_keep(c->generator, 0, &kept, err);
+    return st == DRA_OK ? conclude(c, &kept, dra_generator_load(c->generator, path, err)) : st;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* A terminal would obey control characters. */
+static void show(const cli_chat *c, const char *text, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        const unsigned char x = (unsigned char)text[i];
+        const bool          control = (x < 0x20 && x != '\n' && x != '\t') || x == 0x7f;
+        putchar(c->terminal && control ? '?' : x);
+    }
+    if (bytes) fflush(stdout);
+}
+
+/* The blank behind the bot's name is no part of what it says. */
+static bool put(void *user, int64_t row, const char *text, size_t bytes)
+{
+    cli_chat *c = user;
+    (void)row;
+    while (!c->shown && !c->form.plain && bytes > 0 && is_blank(*text)) text++, bytes--;
+    if (bytes) {
+        show(c, text, bytes);
+        c->shown = true;
+        c->last = text[bytes - 1];
+    }
+    return !interrupted && !ferror(stdout);
+}
+
+static void show_name(const cli_chat *c)
+{
+    if (c->terminal && !c->form.plain && *c->form.bot)
+        fprintf(stderr, "%s%s%s ", cli_blue(stderr), c->form.bot, cli_plain(stderr));
+}
+
+static void show_end(const cli_chat *c, const dra_generated *out)
+{
+    if (!c->shown || c->last != '\n') putchar('\n');
+    fflush(stdout);
+    if (out->finish == DRA_FINISH_CONTEXT)
+        cli_positions_ended("chat", c->m.model, "; /reset starts anew");
+    if (out->finish == DRA_FINISH_LENGTH)
+        cli_chat_note(c, "(%lld tokens; /more goes on)", (long long)out->n);
+}
+
+static dra_status answer(cli_chat *c, dra_error *err)
+{
+    dra_generate_config config = cli_generate_config(&c->how);
+    dra_generated       out = {0};
+    const double        start = cli_seconds();
+    config.stop = c->stop;
+    config.n_stop += !c->form.plain; /* the form's own is the last */
+    config.write = put;
+    config.user = c;
+    c->shown = false;
+    show_name(c);
+    const dra_status st = dra_generate(c->generator, &config, &out, err);
+    c->writing += cli_seconds() - start;
+    c->written += (int64_t)out.n;
+    if (st == DRA_OK)
+        show_end(c, &out);
+    else if (c->shown)
+        putchar('\n');
+    return st;
+}
+
+dra_status cli_chat_more(cli_chat *c, dra_error *err)
+{
+    dra_context kept;
+    dra_status  st = check_begun(c, "nothing to go on from", err);
+    interrupted = 0;
+    if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &kept, err);
+    return st == DRA_OK ? conclude(c, &kept, answer(c, err)) : st;
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+/* What the model reads for a turn, in memory of its own; NULL: there is none. */
+static char *turn_text(const cli_chat *c, const char *text, size_t bytes, size_t *n)
+{
+    const cli_chat_form *f = &c->form;
+    const bool           first = dra_generator_tokens(c->generator, 0) == 0;
+    char                *turn = NULL;
+    FILE                *out = open_memstream(&turn, n);
+    if (!out) return NULL;
+    if (first && f->system) fputs(f->system, out);
+    if (!f->plain) fprintf(out, "%s%s", !first || f->system ? "\n\n" : "", f->user);
+    fwrite(text, 1, bytes, out);
+    if (!f->plain) fprintf(out, "\n\n%s", f->bot);
+    const bool whole = !ferror(out);
+    if (fclose(out) == 0 && whole) return turn;
+    free(turn);
+    return NULL;
+}
+
+static dra_status check_room(const cli_chat *c, size_t n, dra_error *err)
+{
+    const int64_t    before = dra_generator_tokens(c->generator, 0);
+    const dra_status st = cli_positions_check(c->m.model, before, (int64_t)n, err);
+    const size_t     used = strlen(err->text);
+    if (st != DRA_OK && before)
+        snprintf(err->text + used, sizeof err->text - used, "; /reset starts anew");
+    return st;
+}
+
+static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
+{
+    const double     start = cli_seconds();
+    const dra_status st = dra_generator_read(c->generator, 0, ids->n, ids->data, err);
+    c->reading += cli_seconds() - start;
+    if (st == DRA_OK) c->read += (int64_t)ids->n;
+    return st;
+}
+
+dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err)
+{
+    dra_context kept;
+    dra_ids     ids = {0};
+    size_t      n = 0;
+    char       *turn = turn_text(c, text, bytes, &n);
+    dra_status  st = turn ? dra_encode(c->m.tokenizer, turn, n, &ids, err)
+                          : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    interrupted = 0;
+    if (st == DRA_OK) st = check_room(c, ids.n, err);
+    if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &kept, err);
+    if (st == DRA_OK) {
+        st = read_turn(c, &ids, err);
+        st = conclude(c, &kept, st == DRA_OK ? answer(c, err) : st);
+    }
+    dra_ids_free(&ids);
+    free(turn);
+    return st;
+}

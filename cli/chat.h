@@ -1,0 +1,54 @@
+/* A conversation with a model. It lives in the model's state: what was said is never read again. */
+#ifndef DRA_CLI_CHAT_H
+#define DRA_CLI_CHAT_H
+
+#include "sampling.h"
+
+typedef struct cli_chat_form { /* how a conversation is written down */
+    const char *user, *bot;    /* stand before what each of them says */
+    const char *system;        /* stands before it all; NULL: nothing */
+    bool        plain;         /* no names: what is typed is gone on with */
+} cli_chat_form;
+
+typedef struct cli_chat {
+    cli_model      m;
+    cli_chat_form  form;
+    cli_sampling   how; /* as it is set now */
+    dra_generator *generator;
+    dra_context    before;           /* what /undo goes back to; states NULL: nothing */
+    char          *ending;           /* the stop string of the form, "" if it has none */
+    const char   **stop;             /* that one and those of the options */
+    bool           terminal;         /* somebody sits there */
+    bool           done;             /* /quit */
+    bool           shown;            /* something of the answer */
+    char           last;             /* character of it */
+    int64_t        read, written;    /* tokens, of all turns */
+    double         reading, writing; /* seconds */
+} cli_chat;                          /* starts as {0} */
+
+/* Opens the model and, unless it is NULL, goes on from a state file. cli_chat_close() releases what
+ * there is, whatever happened. */
+dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err);
+void       cli_chat_close(cli_chat *c);
+
+/* Ctrl-C ends an answer instead of the program. */
+void cli_chat_signals(const cli_chat *c);
+
+/* Reads what was said and writes the answer to stdout. After an error nothing was said. */
+dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err);
+dra_status cli_chat_more(cli_chat *c, dra_error *err); /* goes on with the answer */
+
+dra_status cli_chat_save(cli_chat *c, const char *path, dra_error *err);
+dra_status cli_chat_load(cli_chat *c, const char *path, dra_error *err);
+dra_status cli_chat_reset(cli_chat *c, dra_error *err);
+/* Takes back the last of all of these but saving. */
+dra_status cli_chat_undo(cli_chat *c, dra_error *err);
+
+/* Says something on stderr, if somebody sits there. */
+void cli_chat_note(const cli_chat *c, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+
+/* Runs a line that starts with a slash. */
+dra_status cli_chat_command(cli_chat *c, const char *line, dra_error *err);
+
+#endif

@@ -1,0 +1,144 @@
+/* dra chat: a conversation at the terminal, or line by line through a pipe. */
+#include "chat.h"
+#include "history.h"
+#include "lines.h"
+
+#include <string.h>
+#include <unistd.h>
+
+struct args {
+    cli_source    from;
+    cli_sampling  how;
+    cli_chat_form form;
+    const char   *state_in, *state_out, *history;
+    bool          no_history;
+};
+
+static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 256},
+                                     .form = {.user = "User: ", .bot = "Bot:"}};
+
+static const cli_option options[] = {
+    CLI_MODEL_OPTIONS(struct args),
+    CLI_TOKENIZER_OPTION(struct args),
+    {"user", CLI_TEXT, offsetof(struct args, form.user), 0, 0,
+     "what stands before a question; without blanks, it ends an answer"},
+    {"bot", CLI_TEXT, offsetof(struct args, form.bot), 0, 0, "what stands before an answer"},
+    {"system", CLI_TEXT, offsetof(struct args, form.system), 0, 0,
+     "what the model reads before a conversation"},
+    {"plain", CLI_FLAG, offsetof(struct args, form.plain), 0, 0,
+     "no names: the model goes on with what is typed"},
+    CLI_SAMPLING_OPTIONS(struct args),
+    CLI_STOP_OPTION(struct args),
+    CLI_STATE_OPTIONS(struct args),
+    {"history", CLI_TEXT, offsetof(struct args, history), 0, 0,
+     "where lines typed at a terminal are kept; default: dra/history in $XDG_STATE_HOME or "
+     "~/.local/state",
+     "FILE"},
+    {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "keep no lines"},
+    CLI_DTYPE_OPTION(struct args),
+    CLI_THREADS_OPTION(struct args),
+};
+
+static int prepare(const void *args, void *own)
+{
+    return cli_sampling_habits(((const struct args *)args)->from.model, &((struct args *)own)->how);
+}
+
+static int check(const struct args *a)
+{
+    const int status = cli_source_check("chat", &a->from);
+    if (status != CLI_OK) return status;
+    if (a->history && a->no_history)
+        return cli_misused("chat", "expected one of --history and --no-history, found both");
+    return cli_sampling_check("chat", &a->how);
+}
+
+/* The name in front of the line: on one line, whatever it is in the form. */
+static void prompt_name(const cli_chat_form *f, char *name, size_t size)
+{
+    size_t n = 0;
+    for (const char *p = f->plain ? "" : f->user; *p && n + 1 < size; p++)
+        name[n++] = (unsigned char)*p < 0x20 ? ' ' : *p;
+    while (n > 0 && name[n - 1] == ' ') n--;
+    name[n] = '\0';
+    if (n == 0) snprintf(name, size, ">");
+}
+
+/* One line: a command, or something to say. */
+static dra_status take(cli_chat *c, const char *line, size_t bytes, dra_error *err)
+{
+    const bool text = line[0] != '/' || line[1] == '/';
+    if (!text) return cli_chat_command(c, line, err);
+    if (line[0] == '/') line++, bytes--;
+    if (bytes > 0) return cli_chat_say(c, line, bytes, err);
+    return c->form.plain ? cli_chat_more(c, err) : DRA_OK;
+}
+
+/* Returns whether everything went well. */
+static bool talk(cli_chat *c, cli_lines *lines)
+{
+    const char *line = NULL;
+    char        name[128];
+    size_t      bytes = 0;
+    bool        well = true;
+    prompt_name(&c->form, name, sizeof name);
+    while (!c->done && !ferror(stdout)) {
+        dra_error       err = {0};
+        const cli_typed typed = cli_lines_read(lines, name, &line, &bytes);
+        if (typed == CLI_TYPED_END) break;
+        if (typed == CLI_TYPED_STOP) {
+            if (bytes == 0) cli_chat_note(c, "Ctrl-D or /quit leaves, /help says more");
+        } else if (take(c, line, bytes, &err) != DRA_OK) {
+            fprintf(stderr, "dra chat: %s\n", err.text);
+            well = false;
+        }
+    }
+    return well;
+}
+
+static cli_lines *open_lines(const struct args *a, bool terminal, char *path, size_t size)
+{
+    const bool own = !a->no_history && (a->history || cli_history_path(path, size));
+    return cli_lines_open(&(cli_lines_config){.verb = "chat",
+                                              .terminal = terminal,
+                                              .history = !own         ? NULL
+                                                         : a->history ? a->history
+                                                                      : path});
+}
+
+/* At a terminal an error was seen and answered; in a script it is the exit status. */
+static int run(const void *args)
+{
+    const struct args *a = args;
+    char               path[4096];
+    dra_error          err = {0};
+    const int          status = check(a);
+    if (status != CLI_OK) return status;
+    cli_chat c = {
+        .form = a->form, .how = a->how, .terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO)};
+    cli_lines *lines = open_lines(a, c.terminal, path, sizeof path);
+    dra_status st = lines ? cli_chat_open(&c, &a->from, a->state_in, &err)
+                          : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
+    bool       well = true;
+    if (st == DRA_OK) {
+        cli_chat_signals(&c);
+        cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
+        well = talk(&c, lines) || c.terminal;
+        if (a->state_out) st = cli_chat_save(&c, a->state_out, &err);
+    }
+    cli_lines_close(lines);
+    cli_chat_close(&c);
+    if (st != DRA_OK) return cli_fail(&err);
+    return well ? CLI_OK : CLI_FAILED;
+}
+
+const cli_verb cmd_chat = {
+    .name = "chat",
+    .prepare = prepare,
+    .summary = "talk with a model at the terminal",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

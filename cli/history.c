@@ -1,0 +1,84 @@
+/* Lines that were typed, in a file. */
+#include "history.h"
+#include "model.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH = 4096, KEPT = 1000, MOST = 1 << 24 };
+
+static dra_status refused(const char *path, const char *what, dra_error *err)
+{
+    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot %s: %s", path, what, strerror(errno));
+}
+
+bool cli_history_path(char *path, size_t size)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    /* The XDG rules pass over what is not absolute. */
+    if (state && state[0] == '/') return cli_path(state, "dra/history", path, size);
+    return home && *home && cli_path(home, ".local/state/dra/history", path, size);
+}
+
+/* Where the newest KEPT lines begin; *lines counts all. */
+static char *newest(char *text, size_t *lines)
+{
+    size_t n = 0;
+    for (const char *p = text; (p = strchr(p, '\n')) != NULL; p++) n++;
+    *lines = n;
+    for (; n > KEPT; n--) text = strchr(text, '\n') + 1;
+    return text;
+}
+
+dra_status cli_history_read(const char *path, cli_history_line fn, void *user, dra_error *err)
+{
+    char  *text = NULL;
+    size_t bytes = 0, lines = 0;
+    if (access(path, F_OK) != 0) return DRA_OK;
+    dra_status st = dra_file_read(path, MOST, &text, &bytes, err);
+    if (st != DRA_OK) return st;
+    char *line = newest(text, &lines);
+    if (lines > 2 * KEPT) st = dra_file_write(path, line, strlen(line), err);
+    for (char *end; (end = strchr(line, '\n')) != NULL; line = end + 1) {
+        *end = '\0';
+        fn(user, line);
+    }
+    free(text);
+    return st;
+}
+
+static dra_status make_folders(const char *path, dra_error *err)
+{
+    char part[PATH];
+    for (const char *p = path; (p = strchr(p + 1, '/')) != NULL;) {
+        const size_t n = (size_t)(p - path);
+        if (n >= sizeof part) return cli_error(err, DRA_ERR_FILE, "%.200s: too long", path);
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (mkdir(part, 0700) != 0 && errno != EEXIST) return refused(part, "make", err);
+    }
+    return DRA_OK;
+}
+
+dra_status cli_history_add(const char *path, const char *line, dra_error *err)
+{
+    const size_t n = strlen(line);
+    char        *text = malloc(n + 1);
+    dra_status   st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (st == DRA_OK && access(path, F_OK) != 0) st = make_folders(path, err);
+    const int file = st == DRA_OK ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)
+                                  : -1;
+    if (st == DRA_OK && file < 0) st = refused(path, "open", err);
+    if (st == DRA_OK) {
+        memcpy(text, line, n);
+        text[n] = '\n';
+        if (write(file, text, n + 1) != (ssize_t)n + 1) st = refused(path, "write", err);
+    }
+    if (file >= 0) close(file);
+    free(text);
+    return st;
+}
