@@ -82,8 +82,8 @@ void cli_chat_close(cli_chat *c)
 
 /* ---- taking back ----------------------------------------------------------------------------- */
 
-/* A change can be taken back; one that failed has not been. Takes what was kept before it and returns
- * its status. */
+/* A change can be taken back; one that failed has not been. Takes what was kept before the change and
+ * returns its status. */
 static dra_status conclude(cli_chat *c, dra_context *kept, dra_status st)
 {
     if (st == DRA_OK) {
@@ -140,7 +140,7 @@ static void show(const cli_chat *c, const char *text, size_t bytes)
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char x = (unsigned char)text[i];
         const bool          control = (x < 0x20 && x != '\n' && x != '\t') || x == 0x7f;
-        putchar(c->terminal && control ? '?' : x);
+        putchar(c->screen && control ? '?' : x);
     }
     if (bytes) fflush(stdout);
 }
@@ -161,7 +161,7 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
 
 static void show_name(const cli_chat *c)
 {
-    if (c->terminal && !c->form.plain && *c->form.bot)
+    if (c->terminal && c->screen && !c->form.plain && *c->form.bot)
         fprintf(stderr, "%s%s%s ", cli_blue(stderr), c->form.bot, cli_plain(stderr));
 }
 
@@ -191,7 +191,7 @@ static dra_status answer(cli_chat *c, dra_error *err)
     c->written += (int64_t)out.n;
     if (st == DRA_OK)
         show_end(c, &out);
-    else if (c->shown)
+    else if (c->shown || c->screen)
         putchar('\n');
     return st;
 }

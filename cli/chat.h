@@ -16,9 +16,10 @@ typedef struct cli_chat {
     cli_sampling   how; /* as it is set now */
     dra_generator *generator;
     dra_context    before;           /* what /undo goes back to; states NULL: nothing */
-    char          *ending;           /* the stop string of the form, "" if it has none */
+    char          *ending;           /* the stop string of the form: "\n\nUser:" */
     const char   **stop;             /* that one and those of the options */
     bool           terminal;         /* somebody sits there */
+    bool           screen;           /* answers go to a terminal, not to a file */
     bool           done;             /* /quit */
     bool           shown;            /* something of the answer */
     char           last;             /* character of it */

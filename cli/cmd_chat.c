@@ -3,7 +3,6 @@
 #include "history.h"
 #include "lines.h"
 
-#include <string.h>
 #include <unistd.h>
 
 struct args {
@@ -21,7 +20,7 @@ static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     CLI_TOKENIZER_OPTION(struct args),
     {"user", CLI_TEXT, offsetof(struct args, form.user), 0, 0,
-     "what stands before a question; without blanks, it ends an answer"},
+     "what stands before a question; an answer ends where the model writes it"},
     {"bot", CLI_TEXT, offsetof(struct args, form.bot), 0, 0, "what stands before an answer"},
     {"system", CLI_TEXT, offsetof(struct args, form.system), 0, 0,
      "what the model reads before a conversation"},
@@ -114,8 +113,10 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = check(a);
     if (status != CLI_OK) return status;
-    cli_chat c = {
-        .form = a->form, .how = a->how, .terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO)};
+    cli_chat   c = {.form = a->form,
+                    .how = a->how,
+                    .terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO),
+                    .screen = isatty(STDOUT_FILENO)};
     cli_lines *lines = open_lines(a, c.terminal, path, sizeof path);
     dra_status st = lines ? cli_chat_open(&c, &a->from, a->state_in, &err)
                           : cli_error(&err, DRA_ERR_MEMORY, "out of memory");

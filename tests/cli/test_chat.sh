@@ -194,7 +194,7 @@ at_terminal() {
     term=$1
     shift
     rm -f keys screen && mkfifo keys && : >screen || return 1
-    TERM=$term script -qec "'$dra' chat $* 2>&1" /dev/null <keys >screen 2>&1 &
+    TERM=$term script -qec "'$dra' chat $*" /dev/null <keys >screen 2>&1 &
     child=$!
     exec 3>keys
     seen=0
@@ -234,6 +234,12 @@ coloured_names() {
         press '/quit\r' && leaves && grep -qF "$(printf '\033[1;34mBot:\033[0m')" screen || return 1
     NO_COLOR=1 at_terminal dumb $greedy && sees User: && press 'hi\r' && sees hello && sees User: &&
         press '/quit\r' && leaves && ! grep -q "$(printf '\033')" screen
+}
+
+# Prompts on the screen, answers in a file.
+answers_in_a_file() {
+    at_terminal xterm $greedy '>answers' && sees User: && press 'hi\r' && sees User: &&
+        press '/quit\r' && leaves && [ "$(cat answers)" = hello ] && ! grep -qF Bot: screen
 }
 
 # What was typed is found by the arrow key in the next process.
@@ -299,13 +305,15 @@ remembers() {
         check "keys of a plain terminal" keys dumb
         check "keys while editing" keys xterm
         check "colours" coloured_names
+        check "answers in a file" answers_in_a_file
         if ldd "$dra" | grep -q libedit; then
             check "lines from before" remembers
         else
             skip "lines from before" built without libedit
         fi
     else
-        for name in "keys of a plain terminal" "keys while editing" colours "lines from before"; do
+        for name in "keys of a plain terminal" "keys while editing" colours "answers in a file" \
+            "lines from before"; do
             skip "$name" no pseudo terminal, see script of util-linux
         done
     fi
