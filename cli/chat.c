@@ -82,8 +82,8 @@ void cli_chat_close(cli_chat *c)
 
 /* ---- taking back ----------------------------------------------------------------------------- */
 
-/* A change can be taken back; one that failed has not been. Takes what was kept before the change and
- * returns its status. */
+/* A change can be taken back; one that failed has not been. Takes what was kept before it, returns
+ * its status. */
 static dra_status conclude(cli_chat *c, dra_context *kept, dra_status st)
 {
     if (st == DRA_OK) {

@@ -12,7 +12,8 @@ export XDG_STATE_HOME
 # A model that has learned to answer, one that says anything (and another such one), and one whose
 # positions end.
 small="--set dim=24 --set heads=2 --set depth=1"
-awk 'BEGIN { while (i++ < 60) printf "User: hi\n\nBot: hello\n\nUser: who\n\nBot: me\n\n" }' >talk.txt
+awk 'BEGIN { while (i++ < 60) printf "User: hi\n\nBot: hello\n\nUser: who\n\nBot: me\n\n" }' \
+    >talk.txt
 # shellcheck disable=SC2086 # a list of options
 {
     "$dra" train --preset dra-gru-tiny --set dim=32 --set heads=2 --set depth=1 --data talk.txt \
@@ -224,7 +225,8 @@ keys() {
     at_terminal "$1" --model any --tokens 0 && sees User: && press 'hi\r' && sees Bot: &&
         sleep 0.3 && press '\003' && sees User: && press '\003' && sees "Ctrl-D or /quit leaves" &&
         sees User: && press '/save said\r' && sees "saved " && sees User: && press '/stat\r' &&
-        sees "did you mean /stats?" && sees User: && press '\004' && leaves && [ -s said ] || return 1
+        sees "did you mean /stats?" && sees User: && press '\004' && leaves && [ -s said ] ||
+        return 1
     n=$(sed -n 's/.*saved \([0-9]*\) tokens.*/\1/p' screen)
     [ "$n" -gt 14 ] && answers generate --model any --state-in said --tokens 1
 }
@@ -295,8 +297,8 @@ remembers() {
     check "learned positions end" positions_end
     check "odd lines" reads_odd_lines
     check "Ctrl-C in a pipe" interrupted_in_a_pipe
-    check "no model" misused "dra chat: expected one of --model, --preset and --config, found none" \
-        chat
+    check "no model" misused \
+        "dra chat: expected one of --model, --preset and --config, found none" chat
     check "two histories" misused \
         "dra chat: expected one of --history and --no-history, found both" \
         chat --model m --history h --no-history
