@@ -235,24 +235,35 @@ static dra_status check_room(const cli_chat *c, size_t n, dra_error *err)
     return st;
 }
 
+enum { PIECE = 512 }; /* the largest a generator reads at a time, so pieces change no bit */
+
+/* Reads in pieces, so that Ctrl-C does not wait for a long text. */
 static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
 {
-    const double     start = cli_seconds();
-    const dra_status st = dra_generator_read(c->generator, 0, ids->n, ids->data, err);
+    const double start = cli_seconds();
+    dra_status   st = DRA_OK;
+    for (size_t at = 0, n; at < ids->n && st == DRA_OK; at += n) {
+        n = ids->n - at < PIECE ? ids->n - at : PIECE;
+        if (interrupted)
+            st = cli_error(err, DRA_ERR_VALUE, "stopped at token %zu of %zu; nothing was said", at,
+                           ids->n);
+        else
+            st = dra_generator_read(c->generator, 0, n, ids->data + at, err);
+        if (st == DRA_OK) c->read += (int64_t)n;
+    }
     c->reading += cli_seconds() - start;
-    if (st == DRA_OK) c->read += (int64_t)ids->n;
     return st;
 }
 
 dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err)
 {
+    interrupted = 0;
     dra_context kept;
     dra_ids     ids = {0};
     size_t      n = 0;
     char       *turn = turn_text(c, text, bytes, &n);
     dra_status  st = turn ? dra_encode(c->m.tokenizer, turn, n, &ids, err)
                           : cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    interrupted = 0;
     if (st == DRA_OK) st = check_room(c, ids.n, err);
     if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &kept, err);
     if (st == DRA_OK) {

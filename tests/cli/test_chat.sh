@@ -10,7 +10,7 @@ XDG_STATE_HOME=$scratch/state # nobody's own history
 export XDG_STATE_HOME
 
 # A model that has learned to answer, one that says anything (and another such one), and one whose
-# positions end.
+# positions end soon (and one where they do not).
 small="--set dim=24 --set heads=2 --set depth=1"
 awk 'BEGIN { while (i++ < 60) printf "User: hi\n\nBot: hello\n\nUser: who\n\nBot: me\n\n" }' \
     >talk.txt
@@ -20,7 +20,8 @@ awk 'BEGIN { while (i++ < 60) printf "User: hi\n\nBot: hello\n\nUser: who\n\nBot
         --out m --steps 80 --batch 8 --context 64 --lr 0.01 --warmup 5 --seed 1 &&
         "$dra" init --preset dra-slots-tiny $small --seed 1 --out any &&
         "$dra" init --preset dra-slots-tiny $small --seed 2 --out other &&
-        "$dra" init --preset gpt2-tiny $small --set context=40 --out p
+        "$dra" init --preset gpt2-tiny $small --set context=40 --out p &&
+        "$dra" init --preset gpt2-tiny $small --set context=8192 --out p2
 } >/dev/null 2>&1 || exit 1
 
 # said TEXT OPTIONS...: what a chat answers to lines; \n is a newline.
@@ -75,6 +76,16 @@ is_plain_text() {
     [ "$status" -eq 0 ] && cp "$out" chatted || return 1
     answers generate --model any --tokens 27 --seed 4 --prompt 'Once upon' || return 1
     tr -d '\n' <chatted >a && tr -d '\n' <"$out" >b && cmp a b
+}
+
+# More than a generator reads at a time.
+long_questions() {
+    awk 'BEGIN { while (i++ < 300) printf "%d words, ", i }' >long.txt
+    for model in any p2; do
+        said "$(cat long.txt)\n/save s\n" --model $model --plain --tokens 4 --seed 3 && answers \
+            generate --model $model --prompt-file long.txt --tokens 4 --seed 3 --state-out t &&
+            cmp s t || return 1
+    done
 }
 
 several_lines() {
@@ -178,6 +189,25 @@ interrupted_in_a_pipe() {
     wait $child && quiet "$err" && [ -s s ]
 }
 
+# A question of four million tokens, stopped while it is read. It is longer than a pipe holds, so when
+# it is written, nearly all of it has been taken.
+interrupted_while_reading() {
+    rm -f pipe && mkfifo pipe || return 1
+    "$dra" chat --model any --tokens 3 <pipe >"$out" 2>"$err" &
+    child=$!
+    exec 3>pipe
+    printf 'hi\n/save a\n' >&3
+    head -c 4000000 /dev/zero | tr '\0' x >&3
+    echo >&3
+    sleep 0.5
+    kill -INT $child
+    printf '/save b\n' >&3
+    exec 3>&-
+    wait $child
+    [ $? -eq 1 ] && one_line "$err" && grep -q "^dra chat: stopped at token [0-9]* of 4000014" \
+        "$err" && cmp a b
+}
+
 # await BYTES FILE: until a file has so many, for half a minute at most.
 await() {
     tries=0
@@ -269,6 +299,7 @@ remembers() {
     check "other names" answered 'hello\n' 'hi\n' $greedy --user 'User: ' --bot 'Bot:'
     check "a transcript" is_a_transcript
     check "plain text" is_plain_text
+    check "long questions" long_questions
     check "several lines" several_lines
     check "//" commands_need_one_slash
     for model in m any p; do check "goes on from a file: $model" goes_on $model; done
@@ -297,6 +328,7 @@ remembers() {
     check "learned positions end" positions_end
     check "odd lines" reads_odd_lines
     check "Ctrl-C in a pipe" interrupted_in_a_pipe
+    check "Ctrl-C while reading" interrupted_while_reading
     check "no model" misused \
         "dra chat: expected one of --model, --preset and --config, found none" chat
     check "two histories" misused \
