@@ -189,8 +189,8 @@ interrupted_in_a_pipe() {
     wait $child && quiet "$err" && [ -s s ]
 }
 
-# A question of four million tokens, stopped while it is read. It is longer than a pipe holds, so when
-# it is written, nearly all of it has been taken.
+# A question of four million tokens, stopped while it is read. It is longer than a pipe holds, so
+# when it is written, nearly all of it has been taken.
 interrupted_while_reading() {
     rm -f pipe && mkfifo pipe || return 1
     "$dra" chat --model any --tokens 3 <pipe >"$out" 2>"$err" &
