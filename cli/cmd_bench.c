@@ -18,15 +18,16 @@ static const struct args defaults = {.repeats = 9};
 static const cli_option options[] = {
     {"name", CLI_LIST, offsetof(struct args, names), 0, 0,
      "cases or groups of them, see --list; none: all but the slow ones", "NAME",
-     .flags = CLI_POSITIONAL},
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
-     "threads of the device; 0: one per processor"},
-    {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000, "timings, the median counts"},
+     .flags = CLI_POSITIONAL, .group = "Case"},
     {"all", CLI_FLAG, offsetof(struct args, all), 0, 0, "the slow cases too"},
+    {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "print the cases and run none"},
+    {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000, "timings, the median counts",
+     .group = "Timing"},
     {"profile", CLI_FLAG, offsetof(struct args, profile), 0, 0,
      "split one run of each case by op, on stderr"},
-    {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "print the cases and run none"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
+     "threads of the device; 0: one per processor", .group = "General"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
 static bool asked(const struct args *a, const bench_case *c)
@@ -107,6 +108,13 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note examples[] = {
+    {"dra bench --list", "the cases, in groups"},
+    {"dra bench executor-tiny softmax --repeats 3", "two of them, quickly"},
+    {"dra bench executor-tiny --threads 1 --json", "as JSON"},
+    {0},
+};
+
 const cli_verb cmd_bench = {
     .name = "bench",
     .summary = "time kernels and whole steps against the limits of the machine",
@@ -115,4 +123,12 @@ const cli_verb cmd_bench = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Look",
+    .about = "Times kernels, mixers and whole training steps, each beside what the machine could "
+             "do at best, measured in the same run: its arithmetic, its memory, or someone "
+             "else's library where there is one. Bars say what a case should reach.\n"
+             "Progress goes to stderr, the table to stdout. Close what else computes: the limits "
+             "are limits only when the threads have a core each.",
+    .examples = examples,
+    .also = "ops info",
 };

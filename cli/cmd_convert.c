@@ -23,13 +23,14 @@ static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
      "folder of a model, of dra or Hugging Face, or a file of rwkv.cpp or PyTorch with RWKV-4",
-     "PATH", .flags = CLI_REQUIRED},
+     "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not be there yet",
      "PATH", .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
      "format to write; hf: that of Hugging Face for this kind of model", .choices = formats},
     {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
-     "blend a second memory into every layer, for training to take over", "KIND"},
+     "blend a second memory into every layer, for training to take over", "KIND",
+     .group = "Change"},
     {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "changes the new config: mixer.b.slots=4",
      "KEY=VALUE"},
     {"resize-vocab", CLI_INT, offsetof(struct args, vocab), 0, 1 << 20,
@@ -38,11 +39,11 @@ static const cli_option options[] = {
      .choices = dtypes},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of what is drawn"},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
-     "print the table of tensors, write nothing"},
+     "print the table of tensors, write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
      "compare the logits of both on some tokens"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
-     "threads of the check; 0: one per processor"},
+     "threads of the check; 0: one per processor", .group = "General"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
@@ -209,6 +210,15 @@ static int run(const void *args)
     return CLI_OK;
 }
 
+static const cli_note examples[] = {
+    {"dra convert --from gpt2-folder --to mine --check",
+     "into dra's own format; compare the logits"},
+    {"dra convert --from gpt2-folder --to grafted --memory gru",
+     "with a recurrent memory in every layer"},
+    {"dra convert --from gpt2-folder --to never --dry-run", "look, write nothing"},
+    {0},
+};
+
 const cli_verb cmd_convert = {
     .name = "convert",
     .summary = "turn a model into another format, or give it a second memory",
@@ -217,4 +227,15 @@ const cli_verb cmd_convert = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Convert",
+    .about = "Reads a model in one format and writes it in another: dra's own folders, Hugging "
+             "Face's folders of GPT-2 and RWKV-4, files of rwkv.cpp. It prints a row for every "
+             "tensor: name, shape, dtype, and what it comes from.\n"
+             "On the way a model may get another vocabulary, another dtype, or a second memory "
+             "beside its attention (--memory), which gives the same logits at first and which "
+             "training then lets take over.\n"
+             "The target must be new. It appears under its name when it is whole; what goes "
+             "wrong leaves nothing. Tokenizer files come along.",
+    .examples = examples,
+    .also = "train info",
 };

@@ -19,15 +19,16 @@ static const struct args defaults = {.chunk = 256};
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
-     "text, .jsonl, a folder, or .safetensors with ids", "FILE", .flags = CLI_REQUIRED},
+     "text, .jsonl, a folder, or .safetensors with ids", "FILE", .flags = CLI_REQUIRED,
+     .group = "Data"},
     CLI_TOKENIZER_OPTION(struct args),
-    {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
-     "start anew every so many tokens; 0: only with a document, or where learned positions end"},
-    {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
      "KEY"},
     {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
      "a line between two documents of a text", "LINE"},
+    {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
+     "start anew every so many tokens; 0: only with a document, or where learned positions end"},
+    {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -224,6 +225,13 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note examples[] = {
+    {"dra eval --model model --data other.txt", "numbers as a table"},
+    {"dra eval --model model --data other.txt --context 128 --json",
+     "with a short memory, as JSON"},
+    {0},
+};
+
 const cli_verb cmd_eval = {
     .name = "eval",
     .summary = "measure how well a model predicts a text",
@@ -232,4 +240,13 @@ const cli_verb cmd_eval = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Use",
+    .about = "Reads a text and prints how many tokens it has, their mean loss in nats, "
+             "perplexity, bits per byte and tokens a second. The first token of a document is "
+             "not predicted and does not count.\n"
+             "The state is carried through a document. --chunk decides about speed and memory, "
+             "not about the loss; --context starts anew every so many tokens. Memory does not "
+             "grow with the file, where the state does not grow with the text.",
+    .examples = examples,
+    .also = "train generate",
 };

@@ -16,19 +16,19 @@ static const struct args defaults = {.outputs = "logits"};
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
-     "LIST|@FILE"},
+     "LIST|@FILE", .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
      "or from safetensors: ids (T) or (B, T), and mask, 0: a pad", "FILE"},
-    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
-     .flags = CLI_REQUIRED},
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
      "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
+    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
+     "FILE"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
+     .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
      "of logits, hidden, streams, attentions and state", "LIST"},
     {"keep", CLI_INT, offsetof(struct args, keep), 0, INT32_MAX,
      "logits of so many last tokens only; 0: of all"},
-    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
-     "FILE"},
     {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
      "FILE"},
     CLI_DTYPE_OPTION(struct args),
@@ -333,6 +333,16 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note examples[] = {
+    {"dra forward --model model --tokens 1,2,3,4,5 --out whole.safetensors",
+     "logits of five tokens"},
+    {"dra forward --model model --tokens 1,2,3,4,5 --chunks 3,1 --out parts.safetensors",
+     "the same, read in parts"},
+    {"dra forward --model model --tokens 1,2 --outputs hidden,state --out two.safetensors",
+     "what is inside"},
+    {0},
+};
+
 const cli_verb cmd_forward = {
     .name = "forward",
     .summary = "run a model over tokens and write what comes out",
@@ -341,4 +351,12 @@ const cli_verb cmd_forward = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Use",
+    .about = "Reads tokens and writes what the model makes of them to a safetensors file: logits "
+             "(T, V), and by --outputs also hidden (T, C), streams (L + 1, T, C), attentions of "
+             "the layers and the state. With ids (B, T) there is an axis B in front.\n"
+             "The same tokens give the same bytes, whole, in --chunks, or in several calls "
+             "through state files.",
+    .examples = examples,
+    .also = "grad generate",
 };

@@ -18,7 +18,8 @@ static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 128}, .coun
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
-    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to go on with", "TEXT"},
+    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to go on with", "TEXT",
+     .group = "Prompt"},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
@@ -26,10 +27,10 @@ static const cli_option options[] = {
     CLI_TOKENIZER_OPTION(struct args),
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
+    {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print prompts before what follows"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_STATE_OPTIONS(struct args),
-    {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print prompts before what follows"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -312,6 +313,29 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note files[] = {
+    {"generation_config.json",
+     "in the model's folder: other defaults for the sampler, as Hugging Face has them"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra generate --model model --prompt \"Once upon a time\" --tokens 60", "go on with a text"},
+    {"dra generate --model model --prompt \"Once\" --temperature 0.8 --top-p 0.95 --count 3",
+     "three samples, of the more likely tokens"},
+    {"dra generate --model model --prompt \"Once\" --tokens 20 --state-out once.state",
+     "save the state behind"},
+    {"dra generate --model model --state-in once.state --tokens 20", "and go on from it"},
+    {0},
+};
+
+static const cli_note status[] = {
+    {"0", "done, or ended by Ctrl-C"},
+    {"1", "failed, as one line on stderr says"},
+    {"2", "misused"},
+    {0},
+};
+
 const cli_verb cmd_generate = {
     .name = "generate",
     .prepare = prepare,
@@ -321,4 +345,17 @@ const cli_verb cmd_generate = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Use",
+    .about = "Goes on with a prompt, or from a state file, and prints text as it is made. The "
+             "same seed gives the same text, with any number of threads, in one call or in "
+             "several.\n"
+             "A state file holds all a model knows of a text: going on from it reads nothing "
+             "again and is the same as never having stopped. It fits one model and its weights; "
+             "others refuse it.\n"
+             "It ends after --tokens, at the end of a text, at a --stop, where learned positions "
+             "end, or by Ctrl-C, which also saves the state.",
+    .files = files,
+    .examples = examples,
+    .status = status,
+    .also = "train eval forward",
 };

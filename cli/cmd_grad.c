@@ -15,15 +15,17 @@ static const struct args defaults = {0};
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0,
-     "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE"},
+     "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE",
+     .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
      "or from safetensors: ids (T) or (B, T), and targets (-1 or -100: does not count), mask (0: "
      "a pad)",
      "FILE"},
-    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
-     "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED},
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
      "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
+     "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED,
+     .group = "Output"},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
@@ -124,6 +126,13 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note examples[] = {
+    {"dra grad --model model --tokens 1,2,3,4,5 --out gradients.safetensors", "loss and gradients"},
+    {"dra grad --model model --tokens 1,2,3,4,5 --chunks 2,2 --out parts.safetensors --json",
+     "through chunks; the loss as JSON"},
+    {0},
+};
+
 const cli_verb cmd_grad = {
     .name = "grad",
     .summary = "write the loss on tokens and the gradient of every parameter",
@@ -132,4 +141,12 @@ const cli_verb cmd_grad = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Use",
+    .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
+             "gradient of every parameter to a safetensors file, under the names and in the "
+             "shapes that the model's own file has.\n"
+             "--chunks reads in parts with gradients through their borders: the same numbers to "
+             "rounding, at the memory of one part.",
+    .examples = examples,
+    .also = "forward train",
 };

@@ -139,6 +139,12 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note examples[] = {
+    {"dra info --model model", "a model at hand"},
+    {"dra info --preset dra-ema --json", "a preset, as JSON"},
+    {0},
+};
+
 const cli_verb cmd_info = {
     .name = "info",
     .summary = "show parameters, bytes of state and half-lives of a model",
@@ -147,4 +153,10 @@ const cli_verb cmd_info = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Look",
+    .about = "Prints what a model is made of: its sizes, parameters by part, the bytes of state "
+             "a sequence takes (a fixed number, and so many a token where a memory keeps all "
+             "items), and the decay and half-life of every memory that fades.",
+    .examples = examples,
+    .also = "presets report",
 };

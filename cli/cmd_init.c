@@ -19,14 +19,14 @@ static const char *const starts[] = {"usual", "rwkv", NULL};
 static const cli_option options[] = {
     CLI_CONFIG_OPTIONS(struct args),
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "folder to write; made if it is not there",
-     "DIR", .flags = CLI_REQUIRED},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights"},
-    {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
-     "first values; rwkv: those of the original trainer of RWKV-4", .choices = starts},
+     "DIR", .flags = CLI_REQUIRED, .group = "Folder"},
+    {"force", CLI_FLAG, offsetof(struct args, force), 0, 0, "replace a model that is there"},
     {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
      "tokenizer.json, or a folder with one, to put beside the model", "PATH"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights", .group = "Weight"},
+    {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
+     "first values; rwkv: those of the original trainer of RWKV-4", .choices = starts},
     CLI_THREADS_OPTION(struct args),
-    {"force", CLI_FLAG, offsetof(struct args, force), 0, 0, "replace a model that is there"},
 };
 
 /* Nothing of a model that is there is replaced by chance. */
@@ -85,6 +85,22 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note files[] = {
+    {"DIR/config.json", "the config, with what was set"},
+    {"DIR/model.safetensors", "the weights"},
+    {"DIR/tokenizer.json", "the tokenizer, if one was given"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra init --preset dra-slots-tiny --out new", "a model folder from a preset"},
+    {"dra init --preset dra-gru-tiny --set dim=96 --set depth=2 --seed 7 --out small",
+     "a smaller one with other weights"},
+    {"dra init --preset rwkv4-tiny --start rwkv --out rwkv",
+     "first values of RWKV-4's own trainer"},
+    {0},
+};
+
 const cli_verb cmd_init = {
     .name = "init",
     .summary = "make a model folder with fresh weights",
@@ -93,4 +109,12 @@ const cli_verb cmd_init = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Make",
+    .about = "Draws first weights for a preset or a config and writes them as a model folder. "
+             "The same seed gives the same weights, whatever else is on the machine.\n"
+             "A model that is there is left alone unless --force is given. Training does not "
+             "need this step: 'dra train --preset' draws weights by itself.",
+    .files = files,
+    .examples = examples,
+    .also = "presets info train",
 };

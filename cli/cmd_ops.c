@@ -70,6 +70,12 @@ static int run(const void *args)
     return CLI_OK;
 }
 
+static const cli_note examples[] = {
+    {"dra ops", "all of them"},
+    {"dra ops --json", "as JSON"},
+    {0},
+};
+
 const cli_verb cmd_ops = {
     .name = "ops",
     .summary = "list the ops of the library",
@@ -78,4 +84,10 @@ const cli_verb cmd_ops = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Look",
+    .about = "Prints a line for each op of the library: its name, how many inputs and outputs it "
+             "has, and whether it has a gradient and a kernel on the CPU. A program builds ops "
+             "with the functions of dra/ops.h.",
+    .examples = examples,
+    .also = "bench",
 };

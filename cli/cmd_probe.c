@@ -29,23 +29,15 @@ static const struct args defaults = {
 static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 
+static const char *const task_names[] = {"copy", "recall", "addition", "parens", "needle", NULL};
+
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
 #define MANY "N,..."
 
 static const cli_option options[] = {
     {"task", CLI_LIST, AT(tasks), 0, 0, "copy, recall, addition, parens or needle", "TASK",
-     .flags = CLI_POSITIONAL | CLI_REQUIRED},
-    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR"},
-    {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets, see 'dra presets'", "NAME,..."},
-    {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,..."},
-    {"suite", CLI_FLAG, AT(suite), 0, 0,
-     "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
-     "slots-1"},
-    {"only", CLI_TEXT, AT(only), 0, 0, "these of the suite", "NAME,..."},
-    {"set", CLI_LIST, AT(from.set), 0, 0, "changes the config: mixer.memory=gru,ema", "KEY=VALUE"},
-    {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
-    {"half-life", CLI_TEXT, AT(half_life), 0, 0, "all decays start with it, in tokens", "X,..."},
+     .choices = task_names, .flags = CLI_POSITIONAL | CLI_REQUIRED, .group = "Task"},
     {"length", CLI_TEXT, AT(length), 0, 0, "tokens of a row", MANY},
     {"vocab", CLI_TEXT, AT(vocab), 0, 0, "tokens there are, at most 256", MANY},
     {"symbols", CLI_TEXT, AT(symbols), 0, 0, "copy: to be copied; needle: of the fact", MANY},
@@ -55,7 +47,19 @@ static const cli_option options[] = {
     {"kinds", CLI_TEXT, AT(kinds), 0, 0, "parens: of brackets; else 2", MANY},
     {"depth", CLI_TEXT, AT(depth), 0, 0,
      "needle: where the fact stands, 0 first, 1 last; else anywhere", "X,..."},
-    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "of the optimizer"},
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR",
+     .group = "Model"},
+    {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets, see 'dra presets'", "NAME,...",
+     .flags = CLI_A_PRESET},
+    {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,..."},
+    {"suite", CLI_FLAG, AT(suite), 0, 0,
+     "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
+     "slots-1"},
+    {"only", CLI_TEXT, AT(only), 0, 0, "these of the suite", "NAME,..."},
+    {"set", CLI_LIST, AT(from.set), 0, 0, "changes the config: mixer.memory=gru,ema", "KEY=VALUE"},
+    {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
+    {"half-life", CLI_TEXT, AT(half_life), 0, 0, "all decays start with it, in tokens", "X,..."},
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "of the optimizer", .group = "Training"},
     {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows of a step"},
     {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
      "read rows in chunks, with gradients through them; 0: whole"},
@@ -69,7 +73,8 @@ static const cli_option options[] = {
      "of projections; 0: 0.01; below 0: none"},
     {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "of the gradients' norm; 0: 1; below 0: none"},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights and examples"},
-    {"tests", CLI_INT, AT(tests), 1, 1e9, "rows that are scored, up to whole batches"},
+    {"tests", CLI_INT, AT(tests), 1, 1e9, "rows that are scored, up to whole batches",
+     .group = "Test"},
     {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
      "steps; 0: a tenth of them; below 0: only at the end"},
     {"until", CLI_REAL, AT(until), 0, 1, "ends once so many answers are right; 0: never"},
@@ -308,6 +313,15 @@ static int run(const void *args)
     return status;
 }
 
+static const cli_note examples[] = {
+    {"dra probe recall --preset dra-delta-tiny --pairs 8 --length 128", "one model, one task"},
+    {"dra probe copy needle --preset gpt2-tiny,dra-gru-tiny --length 64,256",
+     "eight runs, one table"},
+    {"dra probe recall --suite --json > recall.jsonl",
+     "models that differ in their memory alone, as lines for 'dra report'"},
+    {0},
+};
+
 const cli_verb cmd_probe = {
     .name = "probe",
     .summary = "train models on small tasks and score their answers",
@@ -316,4 +330,13 @@ const cli_verb cmd_probe = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Train",
+    .about = "Trains models on small tasks with a right answer and scores the answers on "
+             "examples that were not learned. Each task asks one thing of a memory: copy, "
+             "recall, addition, parens, needle.\n"
+             "Options that take lists make a run for every combination; all are checked before "
+             "the first one trains. A run ends after --steps, or once --until of the answers are "
+             "right. Ctrl-C ends the run at hand with a test.",
+    .examples = examples,
+    .also = "train report",
 };

@@ -98,6 +98,17 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note files[] = {
+    {"RUN/report.html", "the page, if --out says nothing else"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra report run", "writes run/report.html"},
+    {"dra report run run-b --out page.html --title \"Two memories\"", "two runs on one page"},
+    {0},
+};
+
 const cli_verb cmd_report = {
     .name = "report",
     .summary = "write a page about training runs",
@@ -106,4 +117,14 @@ const cli_verb cmd_report = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Look",
+    .about = "Writes one page of HTML about runs: curves of everything in their logs, half-lives "
+             "of memories, what a sample attends to, samples, and bars of probes. The page needs "
+             "nothing else: no network, no files beside it. The same input gives the same "
+             "bytes.\n"
+             "A RUN is the folder of a run, also of one that is still going; or a file of JSON "
+             "lines, a log or what 'dra probe --json' printed.",
+    .files = files,
+    .examples = examples,
+    .also = "train probe",
 };

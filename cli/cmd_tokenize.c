@@ -189,6 +189,13 @@ static int run_tokenize(const void *args)
     return status;
 }
 
+static const cli_note encode_examples[] = {
+    {"dra tokenize --tokenizer bytes \"Hello\"", "the byte tokenizer"},
+    {"dra tokenize --tokenizer words --file book.txt --count", "how many tokens a file has"},
+    {"dra tokenize --tokenizer words --file book.txt > book.ids", "all ids"},
+    {0},
+};
+
 const cli_verb cmd_tokenize = {
     .name = "tokenize",
     .summary = "turn text into token ids",
@@ -197,6 +204,13 @@ const cli_verb cmd_tokenize = {
     .defaults = &encode_defaults,
     .args_size = sizeof encode_defaults,
     .run = run_tokenize,
+    .group = "Use",
+    .about = "Prints the ids of a text, with blanks between them. The text is what stands on the "
+             "command line, a file, or stdin; files of any size take little memory. Special "
+             "tokens in the text count as such unless --plain is given, which is right for text "
+             "of strangers.",
+    .examples = encode_examples,
+    .also = "detokenize tokenizer",
 };
 
 /* ---- detokenize ------------------------------------------------------------------------------ */
@@ -298,6 +312,13 @@ static int run_detokenize(const void *args)
     return status;
 }
 
+static const cli_note decode_examples[] = {
+    {"dra detokenize --tokenizer bytes 72 101 108 108 111", "Hello"},
+    {"dra tokenize --tokenizer words --file book.txt | dra detokenize --tokenizer words",
+     "there and back"},
+    {0},
+};
+
 const cli_verb cmd_detokenize = {
     .name = "detokenize",
     .summary = "turn token ids into the text they stand for",
@@ -306,4 +327,10 @@ const cli_verb cmd_detokenize = {
     .defaults = &decode_defaults,
     .args_size = sizeof decode_defaults,
     .run = run_detokenize,
+    .group = "Use",
+    .about = "Prints the text that ids stand for: those of the command line, of a file, or of "
+             "stdin. What 'dra tokenize' made of any bytes comes back as those bytes; where the "
+             "tokenizer normalises, as normalised text.",
+    .examples = decode_examples,
+    .also = "tokenize",
 };

@@ -32,9 +32,13 @@ static const cli_option options[] = {
     {"action", CLI_CHOICE, offsetof(struct args, action), 0, 0, "learn merges from texts",
      .choices = actions, .flags = CLI_POSITIONAL | CLI_REQUIRED},
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0, "text, .jsonl or a folder of them",
-     "FILE", .flags = CLI_REQUIRED},
+     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
+    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
+     "KEY"},
+    {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
+     "a line between two documents of a text", "LINE"},
     {"vocab", CLI_INT, offsetof(struct args, vocab), 256, 1 << 22,
-     "tokens in all: bytes, special tokens, merges", .flags = CLI_REQUIRED},
+     "tokens in all: bytes, special tokens, merges", .flags = CLI_REQUIRED, .group = "Tokenizer"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "where it goes: NAME.json, or a folder, as its tokenizer.json", "PATH", .flags = CLI_REQUIRED},
     {"special", CLI_LIST, offsetof(struct args, special), 0, 0, "a further special token", "TEXT"},
@@ -44,11 +48,8 @@ static const cli_option options[] = {
      "do not merge pairs that are seen less often"},
     {"nfc", CLI_FLAG, offsetof(struct args, nfc), 0, 0,
      "put text into Unicode's normalisation form C"},
-    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
-     "KEY"},
-    {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
-     "a line between two documents of a text", "LINE"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "0: one per processor"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "0: one per processor",
+     .group = "General"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
@@ -186,6 +187,18 @@ static int run(const void *args)
     return status;
 }
 
+static const cli_note files[] = {
+    {"PATH", "NAME.json, or a folder that gets tokenizer.json"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra tokenizer train --data book.txt --vocab 1000 --out words", "learn a thousand tokens"},
+    {"dra tokenizer train --data book.txt --vocab 512 --special \"<|user|>\" --out chat.json",
+     "with a special token of your own"},
+    {0},
+};
+
 const cli_verb cmd_tokenizer = {
     .name = "tokenizer",
     .summary = "train a tokenizer on texts",
@@ -194,4 +207,14 @@ const cli_verb cmd_tokenizer = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Make",
+    .about = "Learns a byte-level BPE vocabulary from texts: special tokens come first, then the "
+             "256 bytes, then merges of the pairs seen most often. The result is the one of "
+             "Hugging Face's trainer, to every id and tie, on any number of threads.\n"
+             "Where no pair is left that is seen --min-count times the vocabulary is smaller "
+             "than asked for, and a line says so. The file is written in the end, whole or not "
+             "at all.",
+    .files = files,
+    .examples = examples,
+    .also = "tokenize train",
 };

@@ -32,14 +32,11 @@ static const char *const precisions[] = {"full", "bf16", NULL};
 /* Zero stands for the default here as in dra_train_config, so that a run that goes on knows what it
  * was told. */
 static const cli_option options[] = {
-    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR"},
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR",
+     .group = "Model"},
     CLI_CONFIG_OPTIONS(struct args),
     {"data", CLI_LIST, AT(data), 0, 0, "texts, .jsonl, tokens as .safetensors, or folders of these",
-     "FILE", .flags = CLI_REQUIRED},
-    {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED},
-    {"resume", CLI_FLAG, AT(resume), 0, 0,
-     "go on from the last checkpoint of --out, if there is one"},
-    {"force", CLI_FLAG, AT(force), 0, 0, "over another run; or on with other data or settings"},
+     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "tokenizer.json, a folder with one, bytes, or none for data that are tokens; default: that of "
      "the model, else bytes",
@@ -51,8 +48,16 @@ static const cli_option options[] = {
      "LINE"},
     {"cache", CLI_TEXT, AT(cache), 0, 0, "folder that keeps the tokens for the next time", "DIR"},
     {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read over the ends of documents"},
+    {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED,
+     .group = "Run"},
+    {"resume", CLI_FLAG, AT(resume), 0, 0,
+     "go on from the last checkpoint of --out, if there is one"},
+    {"force", CLI_FLAG, AT(force), 0, 0, "over another run; or on with other data or settings"},
     {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "of the optimizer; 0: 1000"},
-    {"batch", CLI_INT, TRAIN(batch), 0, 1 << 20, "rows of a step; 0: 8"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights, order and dropout"},
+    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12, "steps; 0: 500; below 0: at the end"},
+    {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints; 0: 2"},
+    {"batch", CLI_INT, TRAIN(batch), 0, 1 << 20, "rows of a step; 0: 8", .group = "Batch"},
     {"context", CLI_TEXT, AT(context), 0, 0,
      "tokens of a row, or 128:0,256:1000: 256 once 1000 steps are done; else the model's", "T"},
     {"accumulate", CLI_INT, TRAIN(accumulate), 0, 1 << 20,
@@ -62,7 +67,7 @@ static const cli_option options[] = {
      "read rows in chunks, with gradients through them; 0: whole"},
     {"carry", CLI_FLAG, TRAIN(carry), 0, 0, "rows read on where they stopped, with their state"},
     {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "of products", .choices = precisions},
-    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate; 0: 0.001"},
+    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate; 0: 0.001", .group = "Optimizer"},
     {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "at the last step; 0: lr / 10; below 0: none"},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached; 0: 4 % of them"},
     {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "of lr behind that", .choices = schedules},
@@ -76,7 +81,7 @@ static const cli_option options[] = {
      "RWKV-4's decays learn twice, its bonuses three times as fast, as in its own trainer"},
     {"add", CLI_LIST, AT(add), 0, 0,
      "to the loss: drift, budget, diversity, size, entropy or spectral of the memories, weighted",
-     "NAME=X"},
+     "NAME=X", .group = "Loss and state"},
     {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "hold carried states within bounds in all steps"},
     {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
      "in the first so many; 0: 2000; below 0: none"},
@@ -86,10 +91,8 @@ static const cli_option options[] = {
     {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12,
      "until a blend by schedule is at 0; 0: half of them"},
     {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "its way there", .choices = anneals},
-    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights, order and dropout"},
-    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12, "steps; 0: 500; below 0: at the end"},
-    {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints; 0: 2"},
-    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps; 0: as saved; below 0: never"},
+    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps; 0: as saved; below 0: never",
+     .group = "Log"},
     {"log-every", CLI_INT, TRAIN(log_every), 0, 1e12, "steps; 0: 10"},
     {"log", CLI_TEXT, AT(log), 0, 0, "else log.jsonl in --out", "FILE"},
     {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0, "the log also as an event file in --out"},
@@ -454,6 +457,32 @@ static int run(const void *args)
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
+static const cli_note files[] = {
+    {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
+    {"DIR/best", "the same, of the least evaluation loss"},
+    {"DIR/log.jsonl", "a line for each logged step"},
+    {"DIR/train", "checkpoints and settings"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra train --preset dra-slots-tiny --data book.txt --out run --steps 2000", "train on a text"},
+    {"dra train --resume --data book.txt --out run", "go on after a kill, Ctrl-C or a full disk"},
+    {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-b",
+     "measure on the last twentieth of the text"},
+    {"dra train --preset dra-ema-tiny --data book.txt --carry --chunk 64 --out long --tensorboard",
+     "rows read on with their state; a log for TensorBoard, too"},
+    {0},
+};
+
+static const cli_note status[] = {
+    {"0", "done, or stopped by a signal and saved"},
+    {"1", "failed, as one line on stderr says; also when three steps in a row are not finite: what "
+          "was learned before them is saved"},
+    {"2", "misused"},
+    {0},
+};
+
 const cli_verb cmd_train = {
     .name = "train",
     .summary = "train a model on texts",
@@ -462,4 +491,17 @@ const cli_verb cmd_train = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Train",
+    .about = "Trains a model on texts and writes a run: a model folder with checkpoints and a "
+             "log. Weights are drawn (--preset, --config) or taken from a model (--model). "
+             "Tokens are bytes unless the model has a tokenizer or one is given.\n"
+             "--resume goes on from the last checkpoint, to the same bits as if nothing had "
+             "happened; the settings are those of the checkpoint and need not be said again. "
+             "Ctrl-C and SIGTERM finish the step, save and end; a second one ends at once.\n"
+             "Where an option says 0: something, that is what 0, the default, stands for. Before "
+             "the first step it says what it will read and need.",
+    .files = files,
+    .examples = examples,
+    .status = status,
+    .also = "init eval generate report",
 };

@@ -19,18 +19,29 @@ extern const char *const cli_dtypes[];
 
 /* Rows of an option table, for a struct with a cli_source called `from`. */
 #define CLI_CONFIG_OPTIONS(type)                                                                   \
-    {                                                                                              \
-        "preset", CLI_TEXT, offsetof(type, from.preset), 0, 0, "a preset, see 'dra presets'",      \
-        "NAME"},                                                                                   \
+    {"preset",                                                                                     \
+     CLI_TEXT,                                                                                     \
+     offsetof(type, from.preset),                                                                  \
+     0,                                                                                            \
+     0,                                                                                            \
+     "a preset, see 'dra presets'",                                                                \
+     "NAME",                                                                                       \
+     .flags = CLI_A_PRESET,                                                                        \
+     .group = "Model"},                                                                            \
         {"config", CLI_TEXT, offsetof(type, from.config), 0, 0, "a config as JSON", "FILE"},       \
     {                                                                                              \
         "set", CLI_LIST, offsetof(type, from.set), 0, 0, "changes the config: mixer.memory=gru",   \
             "KEY=VALUE"                                                                            \
     }
 #define CLI_MODEL_OPTIONS(type)                                                                    \
-    {"model", CLI_TEXT, offsetof(type, from.model),                                                \
-     0,       0,        "folder of a model; else --preset or --config, with weights of seed 0",    \
-     "DIR"},                                                                                       \
+    {"model",                                                                                      \
+     CLI_TEXT,                                                                                     \
+     offsetof(type, from.model),                                                                   \
+     0,                                                                                            \
+     0,                                                                                            \
+     "folder of a model; else --preset or --config, with weights of seed 0",                       \
+     "DIR",                                                                                        \
+     .group = "Model"},                                                                            \
         CLI_CONFIG_OPTIONS(type)
 #define CLI_TOKENIZER_OPTION(type)                                                                 \
     {                                                                                              \
@@ -43,13 +54,14 @@ extern const char *const cli_dtypes[];
 #define CLI_THREADS_OPTION(type)                                                                   \
     {                                                                                              \
         "threads", CLI_INT, offsetof(type, from.threads), 0, 1024,                                 \
-            "threads of the device; 0: one per processor"                                          \
+            "threads of the device; 0: one per processor", .group = "General"                      \
     }
 
 #define CLI_DTYPE_OPTION(type)                                                                     \
     {                                                                                              \
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
-            "how matrices are stored: bf16 halves the bytes a token reads", .choices = cli_dtypes  \
+            "how matrices are stored: bf16 halves the bytes a token reads", .choices = cli_dtypes, \
+                                                                            .group = "General"     \
     }
 
 typedef struct cli_model {

@@ -1,4 +1,5 @@
-/* Options of the command line: one table per verb drives parsing, ranges, defaults and help.
+/* Options of the command line: one table per verb drives parsing, ranges, defaults, help, man pages
+ * and completion.
  *
  * A verb keeps what it was asked in a plain struct of its own. The table says which field each
  * option fills and of what kind it is; the verb's `defaults` are both the start values and what
@@ -30,8 +31,10 @@ typedef struct cli_list {
 } cli_list;
 
 enum {
-    CLI_REQUIRED = 1,  /* must be given; has no default */
-    CLI_POSITIONAL = 2 /* given by place, not by name; a list takes all that is left */
+    CLI_REQUIRED = 1,   /* must be given; has no default */
+    CLI_POSITIONAL = 2, /* given by place, not by name; a list takes all that is left */
+    CLI_A_PRESET = 4,   /* names a preset, for completion */
+    CLI_A_VERB = 8      /* names a verb */
 };
 
 typedef struct cli_option {
@@ -40,10 +43,16 @@ typedef struct cli_option {
     size_t             offset;   /* of the field in the verb's struct */
     double             min, max; /* of a number, both included; equal: any number */
     const char        *help;
-    const char        *value;   /* how help calls the value; NULL: by kind */
-    const char *const *choices; /* CLI_CHOICE only, NULL at the end */
+    const char        *value; /* how help calls the value; NULL: by kind. FILE, PATH, RUN and DIR in
+                               * it make completion offer such */
+    const char *const *choices; /* NULL at the end; of a text or list only what completion offers */
     unsigned           flags;
+    const char        *group; /* heading over this and what follows; NULL: as before */
 } cli_option;
+
+typedef struct cli_note {
+    const char *term, *text;
+} cli_note; /* arrays of them end with {0} */
 
 typedef struct cli_verb {
     const char       *name;
@@ -56,6 +65,13 @@ typedef struct cli_verb {
     /* Other start values that follow from what was asked, such as those of a model; what is given
      * still wins over them. Says what went wrong and returns the exit status. May be NULL. */
     int (*prepare)(const void *args, void *defaults);
+    /* What help says besides; all of it may be left out. Lines of a text are paragraphs. */
+    const char     *group;    /* of verbs in the overview; NULL: that of the verb before */
+    const char     *about;    /* what it does, reads and writes, and the defaults that matter */
+    const cli_note *files;    /* by name, what they are */
+    const cli_note *examples; /* a command, what it shows; tests run them */
+    const cli_note *status;   /* the exit status, where there is more to say than for all */
+    const char     *also;     /* verbs to look at, with blanks between them */
 } cli_verb;
 
 typedef enum cli_outcome { CLI_PARSED, CLI_ASKED_HELP, CLI_MISUSED } cli_outcome;
@@ -67,9 +83,6 @@ enum { CLI_WHY = 512 };
  * Call cli_release() afterwards, whatever the outcome. */
 cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why);
 void        cli_release(const cli_verb *verb, void *args); /* frees the lists */
-
-/* Writes how a verb is used: every option with its value, range and default. */
-void cli_help(const cli_verb *verb, FILE *out);
 
 /* How help and errors call an option's value: "N", "FILE", "fast|exact". Returns `text`. */
 const char *cli_value_name(const cli_option *option, char *text, size_t size);

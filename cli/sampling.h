@@ -26,7 +26,8 @@ extern const char *const cli_samplers[];
      0,                                                                                            \
      INT32_MAX,                                                                                    \
      "to write at most; 0: until something else ends it. This and what follows may have other "    \
-     "defaults by the model's generation_config.json"},                                            \
+     "defaults by the model's generation_config.json",                                             \
+     .group = "Sampling"},                                                                         \
         {"temperature",                                                                            \
          CLI_REAL,                                                                                 \
          offsetof(type, how.temperature),                                                          \
@@ -55,7 +56,7 @@ extern const char *const cli_samplers[];
         {"seed", CLI_INT, offsetof(type, how.seed), 0, 9e15, "same seed, same text"},              \
     {                                                                                              \
         "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
-            "do not end at the end of a text"                                                      \
+            "do not end at the end of a text", .group = "Ending"                                   \
     }
 #define CLI_STOP_OPTION(type)                                                                      \
     {                                                                                              \
@@ -65,7 +66,8 @@ extern const char *const cli_samplers[];
 
 /* The same for a struct with `state_in` and `state_out`. */
 #define CLI_STATE_OPTIONS(type)                                                                    \
-    {"state-in", CLI_TEXT, offsetof(type, state_in), 0, 0, "go on from a state file", "FILE"},     \
+    {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "go on from a state file",       \
+     "FILE",     .group = "State"},                                                                \
     {                                                                                              \
         "state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state behind", "FILE"    \
     }

@@ -1,9 +1,10 @@
-/* What the terminal gets: colour where there is one, errors, JSON text. */
+/* What the terminal gets: colour where there is one, its width, errors, JSON text. */
 #include "term.h"
 #include "options.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +24,14 @@ double cli_seconds(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+size_t cli_width(FILE *out)
+{
+    struct winsize size = {0};
+    const int      file = fileno(out);
+    if (file < 0 || ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+    return size.ws_col;
 }
 
 int cli_fail(const dra_error *err)

@@ -1,4 +1,4 @@
-/* What the terminal gets: colour where there is one, errors, JSON text. */
+/* What the terminal gets: colour where there is one, its width, errors, JSON text. */
 #ifndef DRA_CLI_TERM_H
 #define DRA_CLI_TERM_H
 
@@ -13,6 +13,8 @@ const char *cli_blue(FILE *out);
 const char *cli_plain(FILE *out);
 
 double cli_seconds(void); /* of a clock that only goes forward */
+/* Columns of the terminal; 80 when `out` is none or does not say. */
+size_t cli_width(FILE *out);
 
 /* Says on stderr what the library reported. Returns the exit status, 1. */
 int cli_fail(const dra_error *err);

@@ -1,5 +1,5 @@
 /* Options: what is accepted, what is refused and in which words, what help shows. */
-#include "options.h"
+#include "manual.h"
 #include "value.h"
 
 #include "dra/base.h"
@@ -226,7 +226,7 @@ static char *help_text(const cli_verb *v)
     size_t size = 0;
     FILE  *out = open_memstream(&text, &size);
     assert_non_null(out);
-    cli_help(v, out);
+    cli_manual(v, &cli_as_text, out);
     fclose(out);
     return text;
 }

@@ -18,10 +18,13 @@ find_one() { find "$prefix" -name "$1" | grep .; }
 library_folder() { dirname "$(find_one libdra.so)"; }
 
 complete() {
-    for file in dra.h base.h libdra.so libdra.a dra.pc draConfig.cmake draTargets.cmake; do
+    for file in dra.h base.h libdra.so libdra.a dra.pc draConfig.cmake draTargets.cmake \
+        dra.1 dra-train.1 _dra; do
         find_one "$file" || { echo "missing: $file"; return 1; }
     done
 }
+
+completion() { [ -s "$prefix/share/bash-completion/completions/dra" ]; }
 
 soname() { readelf -d "$(find_one libdra.so)" | grep "SONAME.*libdra\.so\.${version%%.*}\]"; }
 
@@ -67,6 +70,7 @@ by_cmake() {
 
 check "install" install_build
 check "all files are there" complete
+check "completion for bash" completion
 check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra
 check "installed command" installed_command

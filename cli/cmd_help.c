@@ -1,0 +1,138 @@
+/* dra help: pages of the manual and completion for shells, on stdout or into their places. */
+#include "complete.h"
+#include "manual.h"
+#include "model.h"
+#include "verbs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PATH_TEXT = 4096 };
+
+struct args {
+    const char *verb, *install;
+    int         as;
+};
+
+enum { TEXT, MAN, MARKDOWN, BASH, ZSH };
+static const char *const forms[] = {"text", "man", "markdown", "bash", "zsh", NULL};
+
+static const struct args defaults = {0};
+
+static const cli_option options[] = {
+    {"verb", CLI_TEXT, offsetof(struct args, verb), 0, 0, "explain this one; else all in short",
+     "VERB", .flags = CLI_POSITIONAL | CLI_A_VERB},
+    {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
+     "form of the page; bash and zsh: completion for that shell", .choices = forms},
+    {"install", CLI_TEXT, offsetof(struct args, install), 0, 0,
+     "put all man pages and completions under this folder, as below share", "DIR"},
+};
+
+/* A page (`verb` NULL: of all verbs) or a completion. */
+static void write_form(const cli_verb *verb, int as, FILE *out)
+{
+    static const cli_format *const formats[] = {&cli_as_text, &cli_as_man, &cli_as_markdown};
+    if (as == BASH)
+        cli_complete_bash(out);
+    else if (as == ZSH)
+        cli_complete_zsh(out);
+    else if (verb)
+        cli_manual(verb, formats[as], out);
+    else
+        cli_manual_overview(formats[as], out);
+}
+
+/* ---- into their places ----------------------------------------------------------------------- */
+
+/* Makes the folders a file lies in. */
+static dra_status make_folders(char *path, dra_error *err)
+{
+    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
+        *at = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST)
+            return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", path,
+                             strerror(errno));
+        *at = '/';
+    }
+    return DRA_OK;
+}
+
+static dra_status install_file(const char *folder, const char *name, const cli_verb *verb, int as,
+                               dra_error *err)
+{
+    char       path[PATH_TEXT], *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = DRA_OK;
+    if (!cli_path(folder, name, path, sizeof path))
+        return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
+    write_form(verb, as, out);
+    const bool whole = !ferror(out);
+    if (fclose(out) != 0 || !whole)
+        st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
+    if (st == DRA_OK) st = make_folders(path, err);
+    if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
+    free(text);
+    return st;
+}
+
+static dra_status install_all(const char *folder, dra_error *err)
+{
+    const cli_verb *verb;
+    char            name[80];
+    dra_status      st = install_file(folder, "man/man1/dra.1", NULL, MAN, err);
+    for (size_t i = 0; st == DRA_OK && (verb = cli_verb_at(i)) != NULL; i++) {
+        snprintf(name, sizeof name, "man/man1/dra-%s.1", verb->name);
+        st = install_file(folder, name, verb, MAN, err);
+    }
+    if (st == DRA_OK) st = install_file(folder, "bash-completion/completions/dra", NULL, BASH, err);
+    if (st == DRA_OK) st = install_file(folder, "zsh/site-functions/_dra", NULL, ZSH, err);
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    const cli_verb    *verb = a->verb ? cli_verb_find(a->verb) : NULL;
+    dra_error          err = {0};
+    if (a->verb && !verb) return cli_verb_unknown(a->verb);
+    if (verb && (a->install || a->as == BASH || a->as == ZSH))
+        return cli_misused("help", "expected no verb: completion and --install are for all");
+    if (a->install) return install_all(a->install, &err) == DRA_OK ? CLI_OK : cli_fail(&err);
+    write_form(verb, a->as, stdout);
+    return CLI_OK;
+}
+
+static const cli_note examples[] = {
+    {"dra help train", "the same as dra train --help"},
+    {"dra help --as man train > dra-train.1", "its man page; read it with man -l dra-train.1"},
+    {"dra help --as bash > dra.bash", "completion; '. ./dra.bash' turns it on in this shell"},
+    {"dra help --install share", "all of it, for a program that was not installed"},
+    {0},
+};
+
+static const cli_note files[] = {
+    {"DIR/man/man1/dra.1", "the man page of dra; dra-VERB.1 beside it those of the verbs"},
+    {"DIR/bash-completion/completions/dra", "completion for bash"},
+    {"DIR/zsh/site-functions/_dra", "completion for zsh"},
+    {0},
+};
+
+const cli_verb cmd_help = {
+    .name = "help",
+    .summary = "explain a verb, as text, man page or completion",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+    .group = "Look",
+    .about = "Prints what --help prints, for one verb or for all of them. Pages, man pages and "
+             "completion come from the tables that also parse the options, so they agree.\n"
+             "'make install' installs man pages and completion for bash and zsh.",
+    .files = files,
+    .examples = examples,
+};

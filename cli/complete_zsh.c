@@ -1,0 +1,102 @@
+/* Completion for zsh: a list of _arguments for each verb. */
+#include "complete.h"
+#include "manual.h"
+#include "verbs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char head[] = "#compdef dra\n"
+                           "# Completion of dra for zsh.\n"
+                           "_dra() {\n"
+                           "    local context state state_descr line\n"
+                           "    typeset -A opt_args\n"
+                           "    local -a verbs\n"
+                           "    verbs=(\n";
+
+static const char middle[] = "    )\n"
+                             "    _arguments -C '(- *)--help[the verbs]' \\\n"
+                             "        '(- *)--version[print the version]' \\\n"
+                             "        '1:verb:->verb' '*::argument:->rest'\n"
+                             "    case $state in\n"
+                             "    verb) _describe verb verbs ;;\n"
+                             "    rest)\n"
+                             "        case $words[1] in\n";
+
+static const char tail[] = "        esac\n"
+                           "        ;;\n"
+                           "    esac\n"
+                           "}\n"
+                           "_dra \"$@\"\n";
+
+/* Text inside single quotes, with what ends a part of a spec escaped. */
+static void quoted(const char *text, FILE *out)
+{
+    for (; *text; text++) {
+        if (*text == '\'')
+            fputs("'\\''", out);
+        else
+            fprintf(out, "%s%c", strchr("[]:\\", *text) ? "\\" : "", *text);
+    }
+}
+
+static void write_action(const cli_option *o, FILE *out)
+{
+    char       *words = NULL;
+    size_t      size = 0;
+    FILE       *to = open_memstream(&words, &size);
+    const char *files = cli_takes_files(o) ? "_files" : cli_takes_folders(o) ? "_files -/" : NULL;
+    if (to) cli_write_words(o, to);
+    if (to) fclose(to);
+    if (files && size)
+        fprintf(out, "{%s; compadd %s}", files, words);
+    else if (files)
+        fputs(files, out);
+    else if (size)
+        fprintf(out, "(%s)", words);
+    else
+        fputc(' ', out);
+    free(words);
+}
+
+static void write_option(const cli_verb *verb, const cli_option *o, FILE *out)
+{
+    char       value[256];
+    const bool place = o->flags & CLI_POSITIONAL;
+    fprintf(out, " \\\n            '%s", o->kind == CLI_LIST ? "*" : "");
+    if (place)
+        fputs(o->kind == CLI_LIST ? ":" : o->flags & CLI_REQUIRED ? ":" : "::", out);
+    else {
+        fprintf(out, "--%s%s%s[", cli_starts_on(verb, o) ? "no-" : "", o->name,
+                o->kind == CLI_FLAG ? "" : "=");
+        quoted(o->help, out);
+        fputs(o->kind == CLI_FLAG ? "]" : "]:", out);
+    }
+    if (o->kind != CLI_FLAG) {
+        quoted(cli_value_name(o, value, sizeof value), out);
+        fputc(':', out);
+        write_action(o, out);
+    }
+    fputc('\'', out);
+}
+
+static void write_verb(const cli_verb *verb, FILE *out)
+{
+    fprintf(out, "        %s)\n            _arguments '(- *)--help[explain the verb]'", verb->name);
+    for (size_t i = 0; i < verb->n_options; i++) write_option(verb, &verb->options[i], out);
+    fputs("\n            ;;\n", out);
+}
+
+void cli_complete_zsh(FILE *out)
+{
+    const cli_verb *verb;
+    fputs(head, out);
+    for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) {
+        fprintf(out, "        '%s:", verb->name);
+        quoted(verb->summary, out);
+        fputs("'\n", out);
+    }
+    fputs(middle, out);
+    for (size_t i = 0; (verb = cli_verb_at(i)) != NULL; i++) write_verb(verb, out);
+    fputs(tail, out);
+}

@@ -1,0 +1,43 @@
+/* All verbs. A new one is a file cmd_<verb>.c, a line in each of these two, and a page of its own,
+ * docs/verbs/<verb>.md. */
+#include "verbs.h"
+#include "value.h"
+
+#include "dra/base.h"
+
+#include <string.h>
+
+extern const cli_verb cmd_bench, cmd_convert, cmd_detokenize, cmd_eval, cmd_forward, cmd_generate,
+    cmd_grad, cmd_help, cmd_info, cmd_init, cmd_ops, cmd_presets, cmd_probe, cmd_report,
+    cmd_tokenize, cmd_tokenizer, cmd_train;
+
+/* In the order of the overview; verbs of a group stand together. */
+static const cli_verb *const verbs[] = {
+    &cmd_presets, &cmd_init,    &cmd_tokenizer, &cmd_train,    &cmd_probe,      &cmd_generate,
+    &cmd_eval,    &cmd_forward, &cmd_grad,      &cmd_tokenize, &cmd_detokenize, &cmd_info,
+    &cmd_report,  &cmd_bench,   &cmd_ops,       &cmd_help,     &cmd_convert,
+};
+
+const cli_verb *cli_verb_at(size_t i) { return i < COUNT(verbs) ? verbs[i] : NULL; }
+
+const cli_verb *cli_verb_find(const char *name)
+{
+    for (size_t i = 0; i < COUNT(verbs); i++)
+        if (strcmp(verbs[i]->name, name) == 0) return verbs[i];
+    return NULL;
+}
+
+int cli_verb_unknown(const char *name)
+{
+    char      quoted[80];
+    dra_guess guess = {.typed = name};
+    for (size_t i = 0; i < COUNT(verbs); i++) dra_guess_try(&guess, verbs[i]->name);
+    cli_quote(name, quoted, sizeof quoted);
+    quoted[strlen(quoted) - 1] = '\0'; /* as typed, but on one line */
+    fprintf(stderr, "dra %s: no such %s; ", quoted + 1, name[0] == '-' ? "option" : "verb");
+    if (guess.best)
+        fprintf(stderr, "did you mean %s?\n", guess.best);
+    else
+        fputs("'dra --help' lists them\n", stderr);
+    return CLI_USAGE;
+}
