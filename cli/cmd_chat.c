@@ -20,7 +20,8 @@ static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     CLI_TOKENIZER_OPTION(struct args),
     {"user", CLI_TEXT, offsetof(struct args, form.user), 0, 0,
-     "what stands before a question; an answer ends where the model writes it"},
+     "what stands before a question; an answer ends where the model writes it",
+     .group = "Conversation"},
     {"bot", CLI_TEXT, offsetof(struct args, form.bot), 0, 0, "what stands before an answer"},
     {"system", CLI_TEXT, offsetof(struct args, form.system), 0, 0,
      "what the model reads before a conversation"},
@@ -32,7 +33,7 @@ static const cli_option options[] = {
     {"history", CLI_TEXT, offsetof(struct args, history), 0, 0,
      "where lines typed at a terminal are kept; default: dra/history in $XDG_STATE_HOME or "
      "~/.local/state",
-     "FILE"},
+     "FILE", .group = "History"},
     {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "keep no lines"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -133,6 +134,30 @@ static int run(const void *args)
     return well ? CLI_OK : CLI_FAILED;
 }
 
+static const cli_note files[] = {
+    {"generation_config.json", "in the model's folder: how it likes to write"},
+    {"~/.local/state/dra/history", "lines typed at a terminal, for their owner only"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"printf 'Hello\\n' | dra chat --model model --tokens 20", "one turn, through a pipe"},
+    {"printf 'Hello\\n/save hello.state\\n' | dra chat --model model --tokens 20",
+     "a conversation in a file"},
+    {"printf 'And then?\\n' | dra chat --model model --tokens 20 --state-in hello.state",
+     "and on from it"},
+    {"printf 'Once upon a time\\n' | dra chat --model model --plain --tokens 20",
+     "a story instead of a talk"},
+    {0},
+};
+
+static const cli_note status[] = {
+    {"0", "left"},
+    {"1", "failed, or in a pipe something went wrong on the way"},
+    {"2", "misused"},
+    {0},
+};
+
 const cli_verb cmd_chat = {
     .name = "chat",
     .prepare = prepare,
@@ -142,4 +167,16 @@ const cli_verb cmd_chat = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Use",
+    .about = "Talks with a model at the terminal. The conversation lives in the model's state: a "
+             "turn costs what is new in it, and a state file goes on with it in another process as "
+             "if it had never stopped.\n"
+             "Lines that start with a slash are commands: /save FILE, /load FILE, /reset, /undo, "
+             "/more, /set NAME VALUE, /stats, /help, /quit. Ctrl-C ends the answer only, Ctrl-D "
+             "leaves. A line that ends in \\ goes on in the next one.\n"
+             "In a pipe every line is a turn and answers alone go to stdout.",
+    .files = files,
+    .examples = examples,
+    .status = status,
+    .also = "generate train",
 };

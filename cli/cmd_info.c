@@ -141,7 +141,7 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra info --model model", "a model at hand"},
-    {"dra info --preset dra-ema --json", "a preset, as JSON"},
+    {"dra info --preset dra-ema-tiny --json", "a preset, as JSON"},
     {0},
 };
 

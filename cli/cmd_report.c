@@ -104,8 +104,8 @@ static const cli_note files[] = {
 };
 
 static const cli_note examples[] = {
-    {"dra report run", "writes run/report.html"},
-    {"dra report run run-b --out page.html --title \"Two memories\"", "two runs on one page"},
+    {"dra report run-a", "writes run-a/report.html"},
+    {"dra report run-a run-b --out page.html --title \"Two memories\"", "two runs on one page"},
     {0},
 };
 

@@ -468,10 +468,12 @@ static const cli_note files[] = {
 static const cli_note examples[] = {
     {"dra train --preset dra-slots-tiny --data book.txt --out run --steps 2000", "train on a text"},
     {"dra train --resume --data book.txt --out run", "go on after a kill, Ctrl-C or a full disk"},
-    {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-b",
+    {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-2",
      "measure on the last twentieth of the text"},
-    {"dra train --preset dra-ema-tiny --data book.txt --carry --chunk 64 --out long --tensorboard",
-     "rows read on with their state; a log for TensorBoard, too"},
+    {"dra train --preset dra-slots-tiny --data book.txt --carry --chunk 64 --out long",
+     "rows read on where they stopped, with their state"},
+    {"dra train --model run --data other.txt --out further --tensorboard",
+     "train it further on another text, with a log for TensorBoard"},
     {0},
 };
 

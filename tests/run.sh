@@ -27,7 +27,7 @@ for pair in "$@"; do
     *@*)
         level=${folder#*@}
         folder=${folder%@*}
-        without='^(base|cli|device|install)/'
+        without='^(base|cli|device|docs|install)/'
         ;;
     esac
     if [ ! -f "$folder/CTestTestfile.cmake" ]; then

@@ -63,11 +63,3 @@ is_json() { # a file is one JSON object
     [ "$(head -c 1 "$1")" = '{' ] && [ "$(tail -c 2 "$1")" = '}' ] || { cat "$1"; return 1; }
     if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$1"; fi
 }
-
-# documented PAGE: every command of a page of docs/, in order, in a folder of its own.
-documented() {
-    mkdir -p "$scratch/bin" "$scratch/page" && ln -sf "$dra" "$scratch/bin/dra" || return 1
-    sed -n 's/^    \$ //p' "$docs/$1" >"$scratch/commands.sh"
-    [ "$(wc -l <"$scratch/commands.sh")" -ge 8 ] || return 1
-    (cd "$scratch/page" && PATH=$scratch/bin:$PATH sh -e ../commands.sh)
-}

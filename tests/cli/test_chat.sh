@@ -334,7 +334,6 @@ remembers() {
     check "two histories" misused \
         "dra chat: expected one of --history and --no-history, found both" \
         chat --model m --history h --no-history
-    check "docs/verbs/chat.md" documented verbs/chat.md
     if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
         check "keys of a plain terminal" keys dumb
         check "keys while editing" keys xterm

@@ -44,7 +44,9 @@ pages_are_whole() {
 }
 
 narrow() { # narrow COLUMNS FILE: no line is wider, but for commands
-    awk -v n="$1" '{ sub(/\r$/, "") } !/^  \$ / && length > n { print; bad = 1 } END { exit bad }' "$2"
+    awk -v n="$1" '{ sub(/\r$/, "") }
+        !/^  \$ / && length > n { print; bad = 1 }
+        END { exit bad }' "$2"
 }
 
 fits_80_columns() {
@@ -53,7 +55,8 @@ fits_80_columns() {
 }
 
 fits_the_terminal() {
-    NO_COLOR=1 script -qec "stty cols $1; '$dra' help train" /dev/null </dev/null >"$out" || return 1
+    NO_COLOR=1 script -qec "stty cols $1; '$dra' help train" /dev/null </dev/null >"$out" ||
+        return 1
     grep -q 'usage: dra train' "$out" && narrow "$1" "$out" &&
         awk -v n="$1" 'length > n - 12 { wide++ } END { exit !(wide > 10) }' "$out"
 }

@@ -72,7 +72,8 @@ static void as_man(void **state)
         ".PP\nThe first line.\n.PP\nThe second one.\n",
         ".SH FIRST OPTIONS\n.TP\n.B \\-\\-out FILE\n",
         "a|b, *c*, d_e, \\(tif \\(hag \\(gah\\(ga \\ei\n",
-        ".SH SECOND OPTIONS\n.TP\n.B \\-\\-[no\\-]quick\n\\&.dots and \\(aqquotes\\(aq (default on)\n",
+        ".SH SECOND OPTIONS\n.TP\n.B \\-\\-[no\\-]quick\n"
+        "\\&.dots and \\(aqquotes\\(aq (default on)\n",
         ".RS 4\n.nf\n$ dra try \\-\\-out \"a b\"\n.fi\n.RE\n",
         ".SH SEE ALSO\n.TP\n.B dra\\-train(1)\ntrain a model on texts\n",
         NULL,
@@ -84,7 +85,8 @@ static void as_man(void **state)
 static void as_markdown(void **state)
 {
     static const char *const parts[] = {
-        "# dra try\n\n    dra try [options]\n\ntries things\n\nThe first line.\n\nThe second one.\n",
+        "# dra try\n\n    dra try [options]\n\ntries things\n\n"
+        "The first line.\n\nThe second one.\n",
         "\n## First options\n* `--out FILE` - a\\|b, \\*c\\*, d\\_e, ~f ^g \\`h\\` \\\\i\n",
         "\n## Examples\n\nit tries:\n\n    $ dra try --out \"a b\"\n",
         NULL,

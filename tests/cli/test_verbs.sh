@@ -310,5 +310,4 @@ check "an empty prompt" refused_and_left_alone "the prompt is empty" \
     generate --model m --prompt= --state-out kept
 check "damaged states" damaged_states
 check "damaged models" damaged_models
-check "docs/verbs.md" documented verbs.md
 tap_end

@@ -1,0 +1,33 @@
+# shellcheck shell=sh
+# What pages take for granted, made in the current folder by `dra`: texts, models, runs, a
+# tokenizer, rows of probes. Names are those that pages use.
+set -e
+small="--set dim=48 --set depth=2 --set heads=2"
+quick="--steps 2 --batch 2 --context 32"
+
+i=0
+while [ "$i" -lt 60 ]; do
+    echo "Line $i of a story that goes on and on, with numbers: $((i * i))."
+    i=$((i + 1))
+done >book.txt
+cp book.txt my.txt
+head -n 20 book.txt >other.txt
+mkdir texts
+cp book.txt other.txt texts
+sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
+
+# shellcheck disable=SC2086 # lists of options
+{
+    dra init --preset dra-gru-tiny $small --out model
+    dra init --preset gpt2-tiny $small --out gpt
+    dra init --preset rwkv4-tiny $small --out rwkv
+    dra convert --from gpt --to gpt2-folder --as hf
+    dra convert --from rwkv --to rwkv.bin --as rwkv.cpp
+    dra train --preset dra-gru-tiny $small --data book.txt --out run-a $quick --sample-every 1 \
+        --sample-tokens 20
+    dra train --preset dra-ema-tiny $small --data book.txt --out run-b $quick
+    dra tokenizer train --data book.txt --vocab 300 --out words
+    dra probe recall --preset dra-gru-tiny $small --pairs 2 --length 16 --steps 1 --batch 2 \
+        --tests 2 --json >probes.jsonl
+}
+rm -rf gpt rwkv
