@@ -252,7 +252,7 @@ void cli_manual_overview(const cli_format *f, FILE *out)
         f->item(verb->name, verb->summary, out);
     }
     f->heading("Options", out);
-    f->item("VERB --help", "explains one verb; 'dra help VERB' does too", out);
+    f->item("VERB --help", "explains one verb; 'dra help VERB' and 'man dra-VERB' do too", out);
     f->item("--help", "this text", out);
     f->item("--version", "prints the version", out);
     write_examples(f, "First steps", first_steps, out);

@@ -31,7 +31,7 @@ same_page() { # by verb and by option
     answers help && cp "$out" by-verb && answers --help && cmp by-verb "$out"
 }
 
-# Every verb says what it does and shows it, for as long as its fields are filled in.
+# Every verb says what it does and shows it.
 pages_are_whole() {
     for verb in $verbs; do
         answers help "$verb" || return 1

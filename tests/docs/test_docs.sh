@@ -96,6 +96,12 @@ verbs_exist() {
     done <"$scratch/calls"
 }
 
+# `make TARGET`, `./run TARGET`: the same for targets.
+targets_exist() {
+    quoted "$1" | sed -nE 's/^(make|\.\/run) ([a-z].*)/\2/p' >"$scratch/targets"
+    while read -r target rest; do make "$target" || return 1; done <"$scratch/targets"
+}
+
 is_there() { [ -e "$1" ] || [ -e "$1.c" ] || [ -e "$1.sh" ]; } # tests are named without their end
 
 # Links lead somewhere; so do names of pages, sources and tests between backquotes.
@@ -127,7 +133,8 @@ faults_are_found() {
     page=$scratch/faulty.md
     for fault in 'commands_run:    $ dra info --model nowhere' 'no_other_commands:    dra presets' \
         'verbs_exist:`dra trian`' 'verbs_exist:`dra train --stepz 3`' \
-        'links_exist:[a page](nowhere.md)' 'links_exist:`docs/nowhere.md`' \
+        'targets_exist:`make nothing`' 'links_exist:[a page](nowhere.md)' \
+        'links_exist:`docs/nowhere.md`' \
         'commands_run:    $ make nothing' 'commands_run:    $ ./run nothing'; do
         printf '%s\n' "# Faulty" "${fault#*:}" >"$page"
         if (${fault%%:*} "$page") >/dev/null 2>&1; then echo "not found: $fault"; return 1; fi
@@ -146,6 +153,7 @@ for page in $pages; do
     check "$page: no other commands" no_other_commands "$page"
     check "$page: C is real" code_is_real "$page"
     check "$page: verbs and options exist" verbs_exist "$page"
+    check "$page: targets exist" targets_exist "$page"
     check "$page: links lead somewhere" links_exist "$page"
 done
 for verb in $verbs dra; do
