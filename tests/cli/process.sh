@@ -2,7 +2,6 @@
 # Running the command line in tests: `. tests/cli/process.sh` with its path in $dra. Streams of the
 # last run are the files $out and $err, in the folder $scratch, which goes in the end.
 . "$(dirname "$0")/../tap.sh"
-docs=$(cd "$(dirname "$0")/../../docs" && pwd) || exit 1
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 out=$scratch/out

@@ -31,3 +31,4 @@ sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
         --tests 2 --json >probes.jsonl
 }
 rm -rf gpt rwkv
+cp "$here/../data/pth/rwkv.pth" rwkv.pth
