@@ -120,6 +120,7 @@ typedef struct dra_mixer_config {
     bool              qk_norm;            /* q and k normalised over D, with gains */
     bool              v_norm;             /* v normalised over E, with a gain      */
     bool              rotary;             /* turns queries and items by position   */
+    double            score_scale;        /* of q.k over items; 0: 1 / sqrt(D)     */
     dra_memory_config a;                  /* the memory                            */
 
     /* Blend: y = a y_A + (1-a) y_B of two memories that share the projections. */

@@ -64,9 +64,10 @@ typedef struct dra_model_config {
      * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded
      * down. */
     int64_t          rescale_every;
-    double           dropout; /* of what mixers and ff add, when training    */
-    uint32_t         watch;   /* bits 1 << dra_watch_kind, of layers that have it; not in files */
-    bool             maps;    /* of layers that have any, for dra_view.maps; not in files       */
+    bool             layer_scale; /* scores of layer l are divided by l + 1 */
+    double           dropout;     /* of what mixers and ff add, when training    */
+    uint32_t         watch; /* bits 1 << dra_watch_kind, of layers that have it; not in files */
+    bool             maps;  /* of layers that have any, for dra_view.maps; not in files       */
     dra_block_config block;
     dra_ff_config    ff;
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,

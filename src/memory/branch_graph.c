@@ -173,6 +173,7 @@ static void retrieve(const building *u, bool rotary, const dra_memory_call *c, d
     const dra_read_call read = {.sizes = &u->b->sizes,
                                 .tokens = &u->call->tokens,
                                 .rotary = rotary,
+                                .scale = u->b->score_scale,
                                 .q = u->qkv[0],
                                 .k = u->qkv[1],
                                 .v = u->qkv[2],

@@ -14,6 +14,7 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_memory_sizes *sizes;
     const dra_tokens       *tokens;
     bool                    rotary;
+    double                  scale;      /* of q.k over items; 0: 1 / sqrt(D) */
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
     dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
@@ -54,6 +55,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             watch;
     bool                 maps;
+    double               score_scale; /* as of the mixer */
 } dra_branch;
 
 /* Resolves the names of `config` and checks that they go together. */

@@ -55,6 +55,9 @@ static dra_status check_sizes(dra_mixer_config *c, dra_error *err)
     if (!c->value_dim) c->value_dim = c->key_dim;
     if (!(c->key_std >= 0) || isinf(c->key_std))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: key_std is %g, expected 0 or more", c->key_std);
+    if (!(c->score_scale >= 0) || isinf(c->score_scale))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: score_scale is %g, expected 0 or more",
+                        c->score_scale);
     if (c->rotary && c->key_dim % 2)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary turns pairs of channels, key_dim is %lld",

@@ -1,5 +1,5 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
- *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D))
+ *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), turned by their positions where there is
  * rotary. */
 #include "memory/memory.h"
@@ -44,10 +44,11 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_value        values = append(g, c, V, value, state_out);
     const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
     if (dra_graph_failed(g)) return (dra_value){0};
-    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse};
-    const dra_attend_config plain = {.lo = at->lo, .hi = at->hi, .scores = c->scores};
-    const dra_value         q = turn_heads(g, rotate(g, c, c->q)), k = turn_heads(g, keys);
-    const dra_value         v = turn_heads(g, values);
+    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = c->scale};
+    const dra_attend_config plain = {
+        .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = c->scale};
+    const dra_value q = turn_heads(g, rotate(g, c, c->q)), k = turn_heads(g, keys);
+    const dra_value v = turn_heads(g, values);
     if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
     return turn_heads(g, dra_attend(g, q, k, v, &config));
 }

@@ -70,12 +70,11 @@ static void read(dra_keys *k, dra_model_config *c)
     c->positions = DRA_POSITIONS_LEARNED;
     c->norm = DRA_MODEL_LAYER;
     c->bias = true;
+    c->mixers = 1;
+    if (!dra_keys_bool(k, "scale_attn_weights", true)) c->mixer[0].score_scale = 1;
+    c->layer_scale = dra_keys_bool(k, "scale_attn_by_inverse_layer_idx", false);
     if (dra_keys_bool(k, "add_cross_attention", false))
         dra_keys_refuse(k, "add_cross_attention", "false: dra's models read one text");
-    if (!dra_keys_bool(k, "scale_attn_weights", true))
-        dra_keys_refuse(k, "scale_attn_weights", "true: scores are divided by sqrt(D)");
-    if (dra_keys_bool(k, "scale_attn_by_inverse_layer_idx", false))
-        dra_keys_refuse(k, "scale_attn_by_inverse_layer_idx", "false: all layers scale alike");
 }
 
 static void write(dra_keys *k, const dra_model_config *c)
@@ -91,6 +90,8 @@ static void write(dra_keys *k, const dra_model_config *c)
     dra_keys_put(k, "activation_function", json_string(a->name ? a->name : "none"));
     dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
     dra_keys_put(k, "resid_pdrop", json_real(c->dropout));
+    dra_keys_put(k, "scale_attn_weights", json_boolean(c->mixer[0].score_scale != 1));
+    dra_keys_put(k, "scale_attn_by_inverse_layer_idx", json_boolean(c->layer_scale));
     dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));
 }
 

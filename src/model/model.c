@@ -55,6 +55,14 @@ double dra_model_rescale(const dra_model_config *c, int64_t l)
     return c->rescale_every > 0 ? ldexp(1, (int)dra_imin(l / c->rescale_every, 400)) : 1;
 }
 
+/* Of q.k in layer l; 0: as mixers have it by themselves. */
+static double score_scale(const dra_model_config *c, const dra_mixer_config *m, int64_t l)
+{
+    const int64_t D = m->key_dim ? m->key_dim : c->dim / m->heads;
+    if (!c->layer_scale || D < 1) return m->score_scale;
+    return (m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D)) / (double)(l + 1);
+}
+
 /* The mixer of layer l: what the model knows is filled in. */
 static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
 {
@@ -63,6 +71,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     if (!m.heads) m.heads = c->heads;
     if (!m.key_dim) m.key_dim = c->key_dim;
     if (!m.value_dim) m.value_dim = c->value_dim;
+    m.score_scale = score_scale(c, &m, l);
     m.bias = c->bias;
     m.norm = c->norm == DRA_MODEL_LAYER ? DRA_NORM_LAYER : DRA_NORM_RMS;
     m.norm_eps = c->norm_eps;

@@ -155,7 +155,8 @@ static const fixture_row gpt2_rows[] = {{"wte.weight", MATRIX, {2, {13, 8}}},
 static const char gpt2_config[] =
     "{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2LMHeadModel\"], \"vocab_size\": 13, "
     "\"n_positions\": 16, \"n_ctx\": 16, \"n_embd\": 8.0, \"n_layer\": 2, \"n_head\": 2, "
-    "\"n_inner\": null, \"resid_pdrop\": 0.0, \"bos_token_id\": 12, "
+    "\"n_inner\": null, \"resid_pdrop\": 0.0, \"embd_pdrop\": 0.0, \"attn_pdrop\": 0.0, "
+    "\"bos_token_id\": 12, "
     "\"summary_type\": \"cls_index\"}";
 
 static const fixture_row rwkv_rows[] = {

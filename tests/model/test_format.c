@@ -43,6 +43,57 @@ static void gpt2_by_new_and_old_names(void **unused)
     check_gpt2("old");
 }
 
+/* Scores as two keys of the config say; numbers of the transformers library in double. */
+static const struct {
+    const char *keys;
+    double      last[V], loss;
+} gpt2_scales[] = {
+    {"\"scale_attn_weights\": false",
+     {1.281683458, -1.233889499, 0.716065217, -0.293825617, 0.133584588, -1.584040956, 0.194455723,
+      -1.283014644, -0.735848107, -1.481772803, -0.201979272, 0.421353491, 0.521900017},
+     3.0395357609},
+    {"\"scale_attn_by_inverse_layer_idx\": true",
+     {1.378744203, -1.735460395, 0.355740864, -0.361363606, 0.402809508, -1.372253232, 0.054038246,
+      -0.785134575, -0.459263764, -2.045766225, -0.353625548, 1.041281311, 0.426103339},
+     2.8721179962},
+    {"\"scale_attn_weights\": false, \"scale_attn_by_inverse_layer_idx\": true",
+     {1.456968358, -1.553290213, 0.294496598, -0.099827364, 0.331771274, -1.558272995, 0.091455616,
+      -0.981340371, -0.593674512, -1.859092941, -0.432414544, 0.815478238, 0.473593911},
+     2.9424242973},
+};
+
+static void gpt2_scales_its_scores(void **unused)
+{
+    for (size_t i = 0; i < COUNT(gpt2_scales); i++) {
+        fixture   f;
+        loaded    m;
+        double    loss;
+        dra_error err = {0};
+        char      config[sizeof gpt2_config + 100];
+        snprintf(config, sizeof config, "{%s, %s", gpt2_scales[i].keys, gpt2_config + 1);
+        fixture_make(&f, gpt2_rows, 2, "", "lm_head.weight");
+        fixture_save(&f, "scaled", config);
+        fixture_free(&f);
+        load_folder(&m, "scaled");
+        for (int64_t chunk = 1; chunk <= T; chunk += T - 1) {
+            load_read(&m, chunk);
+            check_close("last", V, m.logits + (T - 1) * V, gpt2_scales[i].last, LOADED_TOL);
+        }
+        dra_learner_destroy(load_learn(&m, &loss));
+        assert_true(fabs(loss - gpt2_scales[i].loss) < LOADED_TOL * 3);
+        /* Written without any key of before: it reads back as the same. */
+        dra_model_config c = *dra_model_config_of(m.model), back;
+        unlink(in_folder("scaled/config.json"));
+        expect_ok(dra_folder_save_config(in_folder("scaled"), &c, &err), &err);
+        expect_ok(dra_folder_config(in_folder("scaled"), &back, &err), &err);
+        assert_true(back.layer_scale == c.layer_scale);
+        assert_true(back.mixer[0].score_scale == c.mixer[0].score_scale);
+        c.mixer[0].score_scale = 0.25;
+        assert_int_equal(dra_folder_save_config(in_folder("scaled"), &c, &err), DRA_ERR_VALUE);
+        load_free(&m);
+    }
+}
+
 /* ---- RWKV-4 ---------------------------------------------------------------------------------- */
 
 static const double rwkv_first[V] = {-0.93657686, 0.25611226,  -0.60194642, 2.02179002,  0.40391653,
@@ -522,6 +573,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gpt2_by_new_and_old_names),
+        cmocka_unit_test(gpt2_scales_its_scores),
         cmocka_unit_test(rwkv_reads_with_rescale),
         cmocka_unit_test(rwkv_states_in_five_tensors),
         cmocka_unit_test(embedded_tokens_and_streams),

@@ -57,6 +57,8 @@ def gpt2(rng):
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
+        scale_attn_weights=rng.random() < 0.7,
+        scale_attn_by_inverse_layer_idx=rng.random() < 0.3,
         tie_word_embeddings=rng.random() < 0.7,
         initializer_range=0.2,
         bos_token_id=0,
