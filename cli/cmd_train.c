@@ -87,7 +87,8 @@ static const cli_option options[] = {
      "in the first so many; 0: 2000; below 0: none"},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999, "share of tokens that are read, but not written"},
     {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "of targets"},
-    {"dropout", CLI_REAL, AT(dropout), -1, 0.999, "0: as the config says; below 0: none"},
+    {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
+     "of what layers add; 0: as the config says; below 0: none at all"},
     {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12,
      "until a blend by schedule is at 0; 0: half of them"},
     {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "its way there", .choices = anneals},
@@ -209,7 +210,8 @@ static dra_status asked_config(const struct args *a, const dra_tokenizer *t, dra
     const dra_status st = cli_source_config(&s, c, err);
     if (st != DRA_OK) return st;
     if (t && s.preset && !sets_vocab(&s)) c->vocab = dra_tokenizer_size(t);
-    if (a->dropout != 0) c->dropout = a->dropout < 0 ? 0 : a->dropout;
+    if (a->dropout > 0) c->dropout = a->dropout;
+    if (a->dropout < 0) c->dropout = c->attention_dropout = c->embed_dropout = 0;
     return DRA_OK;
 }
 

@@ -138,10 +138,11 @@ typedef struct dra_mixer_config {
     /* W_k starts normal with it, W_q with 1 / (C key_std), so that the logits of normed x start
      * with variance 1; 0: 1 / sqrt(C). */
     double   key_std;
-    double   out_gain; /* W_o starts normal with this over sqrt(its inputs); 0: 1 */
-    double   dropout;  /* of y, when learning */
-    uint32_t watch;    /* bits 1 << dra_watch_kind: what to measure for the loss */
-    bool     maps;     /* puts out what was attended to and written              */
+    double   out_gain;          /* W_o starts normal with this over sqrt(its inputs); 0: 1 */
+    double   dropout;           /* of y, when learning */
+    double   attention_dropout; /* of weights over items, when learning */
+    uint32_t watch;             /* bits 1 << dra_watch_kind: what to measure for the loss */
+    bool     maps;              /* puts out what was attended to and written              */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

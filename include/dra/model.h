@@ -63,9 +63,11 @@ typedef struct dra_model_config {
      * add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so that is all
      * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded
      * down. */
-    int64_t          rescale_every;
-    bool             layer_scale; /* scores of layer l are divided by l + 1 */
-    double           dropout;     /* of what mixers and ff add, when training    */
+    int64_t rescale_every;
+    bool    layer_scale; /* scores of layer l are divided by l + 1 */
+    /* When training: of what mixers and ff add, of attention's weights over items of the past, of
+     * what is embedded. */
+    double           dropout, attention_dropout, embed_dropout;
     uint32_t         watch; /* bits 1 << dra_watch_kind, of layers that have it; not in files */
     bool             maps;  /* of layers that have any, for dra_view.maps; not in files       */
     dra_block_config block;

@@ -66,6 +66,7 @@ typedef struct dra_token_items {
     int64_t   limit;
     dra_value at;     /* i32 (B, T): the row token t's item is written to; -1: none */
     dra_value lo, hi; /* i32 (B, T): the rows a query may see, its own item included */
+    dra_value base;   /* i32 (B, 1): the number of the item in row 0 */
 } dra_token_items;
 
 typedef struct dra_tokens {

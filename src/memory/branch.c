@@ -176,6 +176,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     b->watch = mixer->watch;
     b->maps = mixer->maps;
     b->score_scale = mixer->score_scale;
+    b->attention_dropout = mixer->attention_dropout;
     dra_status st = find_memory(b, err);
     if (st == DRA_OK) st = find_retrieval(b, err);
     if (st == DRA_OK) st = check_numbers(b, err);

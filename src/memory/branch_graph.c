@@ -1,6 +1,7 @@
 /* One memory with its retrieval inside a mixer: tensors declared, the graph of remembering and
  * retrieving built. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,12 +165,21 @@ static bool fuses(const building *u)
     return !dra_watches_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
 }
 
+/* A call with a key drops weights out; two memories of a blend not the same ones. */
+static dra_read_drop drop_of(const building *u, char name[32])
+{
+    if (!u->call->random.id) return (dra_read_drop){0};
+    snprintf(name, 32, "%sattention.dropout", u->b->prefix);
+    return (dra_read_drop){u->b->attention_dropout, name, u->call->random, u->call->at};
+}
+
 /* Reads what the memory made: its items, normed where that is wanted. */
 static void retrieve(const building *u, bool rotary, const dra_memory_call *c, dra_memory_result *r,
                      dra_value *state_out, dra_branch_result *out)
 {
     dra_graph          *g = u->g;
     dra_value           scores = {0};
+    char                name[32];
     const dra_read_call read = {.sizes = &u->b->sizes,
                                 .tokens = &u->call->tokens,
                                 .rotary = rotary,
@@ -183,6 +193,7 @@ static void retrieve(const building *u, bool rotary, const dra_memory_call *c, d
                                 .pi_v = param(u, "pi_v"),
                                 .y = r->y,
                                 .lse = r->lse,
+                                .drop = drop_of(u, name),
                                 .state = u->call->state + u->b->reads,
                                 .scores = u->b->maps ? &scores : NULL};
     const bool          asks = u->b->retrieval->slots || !r->y.id;

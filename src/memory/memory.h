@@ -10,6 +10,12 @@
 /* Of every size in a config: products of three of them stay below 2^63. */
 enum { DRA_SIZE_MOST = 1 << 20 };
 
+typedef struct dra_read_drop { /* dropout of the weights of items */
+    double      p;             /* 0: none */
+    const char *name;
+    dra_value   key, at; /* as of dra_module_call */
+} dra_read_drop;
+
 typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_memory_sizes *sizes;
     const dra_tokens       *tokens;
@@ -20,6 +26,7 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
     dra_value               pi_v;       /* goes through, or none */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
+    dra_read_drop           drop;
     const dra_value        *state;
     dra_value *scores; /* if not NULL: where to put the logits of items (B, H, T, rows) */
 } dra_read_call;
@@ -55,7 +62,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             watch;
     bool                 maps;
-    double               score_scale; /* as of the mixer */
+    double               score_scale, attention_dropout; /* as of the mixer */
 } dra_branch;
 
 /* Resolves the names of `config` and checks that they go together. */

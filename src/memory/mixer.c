@@ -58,6 +58,9 @@ static dra_status check_sizes(dra_mixer_config *c, dra_error *err)
     if (!(c->score_scale >= 0) || isinf(c->score_scale))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: score_scale is %g, expected 0 or more",
                         c->score_scale);
+    if (!(c->attention_dropout >= 0 && c->attention_dropout < 1))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: attention_dropout is %g, expected 0 <= p < 1",
+                        c->attention_dropout);
     if (c->rotary && c->key_dim % 2)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary turns pairs of channels, key_dim is %lld",

@@ -37,6 +37,22 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
 
+/* Weights are dropped out by the place of the query and the number of the item, so that it does not
+ * matter where a text is cut. */
+static dra_value drop_items(dra_graph *g, const dra_read_call *c, const dra_token_items *at,
+                            dra_attend_config config, dra_value q, dra_value k, dra_value v)
+{
+    if (dra_graph_failed(g)) return (dra_value){0};
+    const dra_read_drop    *d = &c->drop;
+    const dra_random_config random = {.name = d->name, .key = d->key};
+    const int64_t           T = c->tokens->T, J = dra_shape_of(g, k).dim[2];
+    config.dropout = d->p;
+    config.random = &random;
+    config.q_pos = dra_add(g, dra_arange(g, T), dra_reshape(g, d->at, DRA_SHAPE(-1, 1)));
+    config.k_pos = dra_add(g, dra_arange(g, J), at->base);
+    return dra_attend(g, q, k, v, &config);
+}
+
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
@@ -50,7 +66,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_value q = turn_heads(g, rotate(g, c, c->q)), k = turn_heads(g, keys);
     const dra_value v = turn_heads(g, values);
     if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
-    return turn_heads(g, dra_attend(g, q, k, v, &config));
+    return turn_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)
+                                       : dra_attend(g, q, k, v, &config));
 }
 
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)

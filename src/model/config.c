@@ -153,6 +153,8 @@ static const dra_field model_fields[] = {
     INT(dra_model_config, rescale_every),
     BOOL(dra_model_config, layer_scale),
     REAL(dra_model_config, dropout, 0, 0.999),
+    REAL(dra_model_config, attention_dropout, 0, 0.999),
+    REAL(dra_model_config, embed_dropout, 0, 0.999),
     {.name = "block", .kind = DRA_FIELD_OBJECT, .offset = MODEL(block), .fields = block_fields},
     {.name = "ff", .kind = DRA_FIELD_OBJECT, .offset = MODEL(ff), .fields = ff_fields},
     {.name = "mixer",

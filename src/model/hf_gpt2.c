@@ -66,6 +66,8 @@ static void read(dra_keys *k, dra_model_config *c)
     c->ff.kind = read_activation(k);
     c->norm_eps = dra_keys_real(k, "layer_norm_epsilon", 1e-5);
     c->dropout = dra_keys_real(k, "resid_pdrop", 0.1);
+    c->attention_dropout = dra_keys_real(k, "attn_pdrop", 0.1);
+    c->embed_dropout = dra_keys_real(k, "embd_pdrop", 0.1);
     c->tied = dra_keys_bool(k, "tie_word_embeddings", true) ? DRA_ON : DRA_OFF;
     c->positions = DRA_POSITIONS_LEARNED;
     c->norm = DRA_MODEL_LAYER;
@@ -90,6 +92,8 @@ static void write(dra_keys *k, const dra_model_config *c)
     dra_keys_put(k, "activation_function", json_string(a->name ? a->name : "none"));
     dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
     dra_keys_put(k, "resid_pdrop", json_real(c->dropout));
+    dra_keys_put(k, "attn_pdrop", json_real(c->attention_dropout));
+    dra_keys_put(k, "embd_pdrop", json_real(c->embed_dropout));
     dra_keys_put(k, "scale_attn_weights", json_boolean(c->mixer[0].score_scale != 1));
     dra_keys_put(k, "scale_attn_by_inverse_layer_idx", json_boolean(c->layer_scale));
     dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));

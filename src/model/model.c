@@ -80,6 +80,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     m.memory_residual = c->block.memory_residual;
     m.project = c->block.project;
     m.dropout = c->dropout;
+    m.attention_dropout = c->attention_dropout;
     m.watch = c->watch;
     m.maps = c->maps;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */ m.out_gain =
@@ -277,8 +278,9 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
     dra_value  x = embedded ? ids : look_up(g, call->param[m->embedding], ids);
     if (m->positions >= 0)
         x = dra_add(g, x, look_up(g, call->param[m->positions], call->tokens.pos));
-    if (m->embed_norm < 0) return x;
-    return dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x, m->config.norm_eps);
+    if (m->embed_norm >= 0)
+        x = dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x, m->config.norm_eps);
+    return dra_module_dropout(g, call, "embed.dropout", m->config.embed_dropout, x);
 }
 
 /* One block: the mixer with its residual, then the feed-forward with its own. */

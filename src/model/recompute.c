@@ -33,6 +33,7 @@ static void hand_tokens(handing *h, dra_tokens *t)
         hand(h, &t->items[i].at);
         hand(h, &t->items[i].lo);
         hand(h, &t->items[i].hi);
+        hand(h, &t->items[i].base);
     }
 }
 

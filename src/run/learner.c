@@ -321,6 +321,12 @@ static dra_status bind_upstream(const dra_learner *l, dra_buffers *b, const dra_
     return st;
 }
 
+static bool drops_out(const dra_learner *l)
+{
+    const dra_model_config *c = dra_model_config_of(l->config.model);
+    return c->dropout > 0 || c->attention_dropout > 0 || c->embed_dropout > 0;
+}
+
 /* The key of dropout and where the chunk starts in its rows. */
 static dra_status bind_random(dra_learner *l, dra_buffers *b, const dra_lesson *q, const chunk *c,
                               dra_error *err)
@@ -346,7 +352,7 @@ static dra_status run_chunk(dra_learner *l, const dra_lesson *q, const chunk *c,
 {
     const int64_t B = q->B;
     const size_t  bytes = (size_t)(B * c->T) * sizeof(int32_t);
-    const bool    drops = dra_model_config_of(l->config.model)->dropout > 0 && !q->still;
+    const bool    drops = drops_out(l) && !q->still;
     const int marks = (c->mark ? MARKED : 0) | (dra_marks_any_skip(c->mark, B * c->T) ? SKIPS : 0);
     dra_buffers *b = NULL;
     l->key[0] = DRA_SHAPE(B, c->T, marks, kind, add,
@@ -579,9 +585,8 @@ dra_status dra_learner_bytes(dra_learner *l, int64_t B, int64_t T, bool marked, 
     dra_states        *s = NULL;
     dra_status         st = carried ? dra_states_create(l->state, B, &s, err) : DRA_OK;
     if (st == DRA_OK && carried) st = dra_states_reserve(s, T, err);
-    const bool drops = dra_model_config_of(l->config.model)->dropout > 0;
     l->key[0] = DRA_SHAPE(B, T, marked ? MARKED : 0, carried ? CARRIED : FRESH, 0,
-                          drops ? DROPOUT : 0);
+                          drops_out(l) ? DROPOUT : 0);
     for (int i = 0; st == DRA_OK && i < dra_specs_count(l->state); i++)
         l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     if (st == DRA_OK)

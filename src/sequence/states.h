@@ -54,7 +54,7 @@ typedef struct dra_extents { /* the numbers behind dra_tokens */
     int32_t *mark, *writes, *pos, *prev, *last;
     struct {
         int64_t  limit;
-        int32_t *at, *lo, *hi;
+        int32_t *at, *lo, *hi, *base;
     } items[DRA_TOKEN_KINDS];
     int      n_items;
     bool     skips; /* some tokens are skipped; may be set for a graph that was built for such */

@@ -61,6 +61,7 @@ void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_s
             .at = dra_input(g, name_of(name, "at", limit[i]), DRA_I32, each),
             .lo = dra_input(g, name_of(name, "lo", limit[i]), DRA_I32, each),
             .hi = dra_input(g, name_of(name, "hi", limit[i]), DRA_I32, each),
+            .base = dra_input(g, name_of(name, "base", limit[i]), DRA_I32, DRA_SHAPE(shape->B, 1)),
         };
 }
 
@@ -111,7 +112,7 @@ dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y
 static bool reserve(dra_extents *e, int64_t B, int64_t T)
 {
     const size_t each = (size_t)(B * T);
-    const size_t need = each * (4 + 3 * (size_t)e->n_items) + (size_t)B;
+    const size_t need = each * (4 + 3 * (size_t)e->n_items) + (size_t)B * (1 + (size_t)e->n_items);
     if (need > e->room) {
         int32_t *memory = realloc(e->memory, need * sizeof *memory);
         if (!memory) return false;
@@ -125,6 +126,7 @@ static bool reserve(dra_extents *e, int64_t B, int64_t T)
     next += 4 * each;
     for (int i = 0; i < e->n_items; i++, next += 3 * each)
         e->items[i].at = next, e->items[i].lo = next + each, e->items[i].hi = next + 2 * each;
+    for (int i = 0; i < e->n_items; i++, next += B) e->items[i].base = next;
     e->last = next;
     return true;
 }
@@ -178,7 +180,10 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
         return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory for B %lld, T %lld",
                         (long long)B, (long long)T);
     for (int64_t b = 0; b < B; b++) {
-        for (int k = 0; k < e->n_items; k++) base[k] = s ? held_of(s, limit[k])->base[b] : 0;
+        for (int k = 0; k < e->n_items; k++) {
+            base[k] = s ? held_of(s, limit[k])->base[b] : 0;
+            e->items[k].base[b] = (int32_t)base[k];
+        }
         fill_row(e, b, mark, s ? s->tokens[b] : 0, s ? s->begin[b] : 0, s ? s->end[b] : 0, base);
     }
     return DRA_OK;
@@ -193,6 +198,7 @@ void dra_extents_free(dra_extents *e)
 dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, dra_error *err)
 {
     const size_t bytes = (size_t)(e->B * e->T) * sizeof(int32_t);
+    const size_t rows = (size_t)e->B * sizeof(int32_t);
     char         name[48];
     dra_status   st = DRA_OK;
     if (marked) st = dra_bind(b, "tokens.mark", e->mark, bytes, err);
@@ -200,12 +206,14 @@ dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, d
         st = dra_bind(b, "tokens.writes", e->writes, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "tokens.pos", e->pos, bytes, err);
     if (st == DRA_OK) st = dra_bind(b, "tokens.prev", e->prev, bytes, err);
-    if (st == DRA_OK) st = dra_bind(b, "tokens.last", e->last, (size_t)e->B * sizeof(int32_t), err);
+    if (st == DRA_OK) st = dra_bind(b, "tokens.last", e->last, rows, err);
     for (int i = 0; i < e->n_items && st == DRA_OK; i++) {
         const int64_t limit = e->items[i].limit;
         st = dra_bind(b, name_of(name, "at", limit), e->items[i].at, bytes, err);
         if (st == DRA_OK) st = dra_bind(b, name_of(name, "lo", limit), e->items[i].lo, bytes, err);
         if (st == DRA_OK) st = dra_bind(b, name_of(name, "hi", limit), e->items[i].hi, bytes, err);
+        if (st == DRA_OK)
+            st = dra_bind(b, name_of(name, "base", limit), e->items[i].base, rows, err);
     }
     return st;
 }

@@ -563,7 +563,8 @@ static void defaults_are_those_of_hugging_face(void **unused)
     const char      *gpt2 = "{\"model_type\":\"gpt2\"}", *rwkv = "{\"model_type\":\"rwkv\"}";
     expect_ok(dra_model_config_parse("c", gpt2, strlen(gpt2), &c, &err), &err);
     assert_true(c.vocab == 50257 && c.dim == 768 && c.depth == 12 && c.heads == 12);
-    assert_true(c.context == 1024 && c.tied == DRA_ON && c.dropout == 0.1 && c.norm_eps == 1e-5);
+    assert_true(c.context == 1024 && c.tied == DRA_ON && c.norm_eps == 1e-5);
+    assert_true(c.dropout == 0.1 && c.attention_dropout == 0.1 && c.embed_dropout == 0.1);
     expect_ok(dra_model_config_parse("c", rwkv, strlen(rwkv), &c, &err), &err);
     assert_true(c.vocab == 50277 && c.dim == 4096 && c.depth == 32 && c.key_dim == 4096);
     assert_true(c.ff.dim == 16384 && c.tied == DRA_OFF && c.rescale_every == 6);

@@ -28,13 +28,17 @@ typedef struct course {
     int32_t      ids[B * T], targets[B * T], mark[B * T];
 } course;
 
+enum { DROPS_BRANCHES = 1, DROPS_ATTENTION = 2, DROPS_EMBEDDED = 4 };
+
 static void open_course_with(course *c, const char *preset, const dra_learner_config *with,
-                             double dropout)
+                             int drops)
 {
     dra_model_config config;
     dra_error        err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
-    config.dropout = dropout;
+    config.dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
+    config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
+    config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
     for (int k = 0; k < DRA_WATCH_COUNT; k++)
         if (with->add[k] != 0) config.watch |= 1u << k;
     config.dim = 16;
@@ -233,13 +237,17 @@ static void lessons_add_up(void **unused)
 static void dropout_is_counted(void **unused)
 {
     static const int64_t     some[] = {7, 1, 12, 10};
-    static const char *const presets[] = {"gpt2-tiny", "dra-gru-tiny", "rwkv4-tiny"};
-    for (int i = 0; i < 3; i++) {
+    static const char *const presets[] = {"gpt2-tiny", "dra-gru-tiny", "rwkv4-tiny",
+                                          "gpt2-tiny", "gpt2-tiny",    "hybrid-tiny"};
+    static const int         drops[] = {DROPS_BRANCHES, DROPS_BRANCHES,
+                                        DROPS_BRANCHES, DROPS_ATTENTION,
+                                        DROPS_EMBEDDED, DROPS_BRANCHES | DROPS_ATTENTION | DROPS_EMBEDDED};
+    for (int i = 0; i < 6; i++) {
         course            c = {0}, again = {0};
         dra_error         err = {0};
         dra_lesson_result r, other;
-        open_course_with(&c, presets[i], &(dra_learner_config){0}, 0.2);
-        open_course_with(&again, presets[i], &(dra_learner_config){.recompute = true}, 0.2);
+        open_course_with(&c, presets[i], &(dra_learner_config){0}, drops[i]);
+        open_course_with(&again, presets[i], &(dra_learner_config){.recompute = true}, drops[i]);
         dra_lesson q = lesson_of(&c);
         q.seed = 9;
         q.step = 4;
@@ -264,6 +272,48 @@ static void dropout_is_counted(void **unused)
         close_course(&c);
         close_course(&again);
     }
+}
+
+/* Items that moved down in their state keep their numbers, and with them what is dropped: a fork
+ * has room for what is live, the 9 last of 240. */
+static void dropout_knows_items_by_number(void **unused)
+{
+    enum { LONG = 240, MORE = 10 };
+    course            c = {0};
+    dra_error         err = {0};
+    dra_lesson_result here, there;
+    dra_model_config  config;
+    dra_states       *s, *moved;
+    int32_t           ids[LONG], targets[LONG];
+    expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
+    config.dim = 16, config.heads = 2, config.depth = 1, config.context = LONG + MORE;
+    config.mixers = 1;
+    config.mixer[0].a.retrieval = "window";
+    config.mixer[0].a.window = 9;
+    config.attention_dropout = 0.3;
+    for (int i = 0; i < LONG; i++) ids[i] = i * i % V, targets[i] = (i * 13 + 5) % V;
+    expect_ok(dra_model_create(&config, &c.model, &err), &err);
+    expect_ok(dra_weights_draw(c.model, 5, &c.weights, &err), &err);
+    expect_ok(dra_device_create_cpu(NULL, &c.device, &err), &err);
+    const dra_learner_config lc = {.model = c.model, .device = c.device};
+    expect_ok(dra_learner_create(&lc, &c.learner, &err), &err);
+    expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+    expect_ok(dra_states_create(dra_model_state(c.model), 1, &s, &err), &err);
+    dra_lesson q = {.B = 1, .T = LONG, .ids = ids, .targets = targets, .states = s, .step = 3};
+    expect_ok(dra_learner_run(c.learner, &q, &here, &err), &err);
+    expect_ok(dra_states_fork(s, &moved, &err), &err);
+    q.T = MORE;
+    expect_ok(dra_learner_run(c.learner, &q, &here, &err), &err);
+    dra_real **all = take_gradients(&c);
+    q.states = moved;
+    expect_ok(dra_learner_run(c.learner, &q, &there, &err), &err);
+    assert_true(dra_states_held(moved) < dra_states_held(s));
+    assert_true(fabs(here.loss - there.loss) < EQUAL * here.loss);
+    expect_gradients(&c, all, "moved");
+    dra_states_destroy(s);
+    dra_states_destroy(moved);
+    free_gradients(&c, all);
+    close_course(&c);
 }
 
 /* Add-ons reach the gradient with their weight, also through layers computed again; a guard that
@@ -425,6 +475,7 @@ int main(void)
         cmocka_unit_test(layers_are_computed_again),
         cmocka_unit_test(lessons_add_up),
         cmocka_unit_test(dropout_is_counted),
+        cmocka_unit_test(dropout_knows_items_by_number),
         cmocka_unit_test(addons_have_weights),
 #ifdef DRA_REAL_DOUBLE
         cmocka_unit_test(gradients_are_derivatives),

@@ -36,6 +36,7 @@ static const struct row {
     {"gru", "dra-gru-tiny", {0}, {.accumulate = 2}, {4, 5, 11}},
     {"slots", "dra-slots-tiny", {"mixer.slots=4"}, {.precision = DRA_PRECISION_BF16}, {7}},
     {"dropout", "gpt2-tiny", {"dropout=0.2"}, {.accumulate = 4}, {1, 3, 8}},
+    {"attention_dropout", "gpt2-tiny", {"attention_dropout=0.2"}, {.chunk = 8}, {1, 3, 8}},
     {"skip", "dra-slots-tiny", {"mixer.slots=4"}, {.skip = 0.2, .accumulate = 2}, {3, 8}},
     {"blend", "hybrid-tiny", {"mixer.b.slots=4"}, {.split = 0.2, .eval_every = 3}, {4, 7}},
     {"carry", "rwkv4-tiny", {0}, {.carry = true, .accumulate = 2, .split = 0.2}, {3, 6}},
