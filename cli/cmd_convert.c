@@ -1,12 +1,13 @@
 /* dra convert: a model from one format to another, and surgery on the way. */
 #include "model.h"
+#include "value.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct args {
-    const char *from, *to, *memory;
+    const char *from, *to, *memory, *shard_size;
     cli_list    set;
     int64_t     vocab, seed, threads;
     int         as, dtype;
@@ -37,6 +38,8 @@ static const cli_option options[] = {
      "number of tokens; new ones are drawn; 0: as it is", "N"},
     {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "of matrices; vectors stay f32",
      .choices = dtypes},
+    {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
+     "in several files of at most so much: 2GB, 500MiB; else one", "SIZE"},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of what is drawn"},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
      "print the table of tensors, write nothing", .group = "Check"},
@@ -69,6 +72,22 @@ static dra_status target(const struct args *a, dra_model_config *c, dra_error *e
     if (a->vocab) c->vocab = a->vocab;
     c->format = format_of(a->as, c);
     return st;
+}
+
+/* Bytes of "2GB", "500MiB" or a plain number; 0: none of these. */
+static size_t read_size(const char *text)
+{
+    static const struct {
+        const char *name;
+        double      bytes;
+    } units[] = {{"", 1},         {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+                 {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}};
+    char        *end;
+    const double n = strtod(text, &end);
+    for (size_t i = 0; i < COUNT(units) && end > text; i++)
+        if (strcmp(end, units[i].name) == 0 && n > 0 && n * units[i].bytes < 9e15)
+            return (size_t)(n * units[i].bytes);
+    return 0;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -184,17 +203,25 @@ static int run(const void *args)
     dra_model_config         c;
     double                   difference = 0;
     table                    t = {.json = a->json};
+    const size_t             shard = a->shard_size ? read_size(a->shard_size) : 0;
+    char                     quoted[80];
     const dra_convert_config how = {.from = a->from,
                                     .to = a->to,
                                     .config = &c,
                                     .seed = (uint64_t)a->seed,
                                     .cpp = a->as == AS_CPP,
+                                    .shard_bytes = shard,
                                     .dtype = dtype[a->dtype],
                                     .dry_run = a->dry_run,
                                     .row = print_row,
                                     .user = &t};
     if (a->dry_run && a->check)
         return cli_misused("convert", "--check needs what --dry-run does not write");
+    if (a->shard_size && !shard)
+        return cli_misused("convert", "--shard-size: expected a size such as 2GB, found %s",
+                           cli_quote(a->shard_size, quoted, sizeof quoted));
+    if (a->shard_size && a->as == AS_CPP)
+        return cli_misused("convert", "--shard-size: rwkv.cpp has one file");
     dra_status st = target(a, &c, &err);
     if (a->json) printf("{\"tensors\": [");
     if (st == DRA_OK) st = dra_convert(&how, &err);

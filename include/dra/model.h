@@ -230,8 +230,9 @@ typedef struct dra_convert_config {
                                        that both have are kept                                   */
     uint64_t                seed;   /* of what is drawn                                          */
     bool                    cpp;    /* `to` becomes a file of rwkv.cpp                           */
-    dra_dtype               dtype; /* of matrices: F32 (real), F16, BF16; vectors: F32            */
-    bool                    dry_run; /* says what would be done and writes nothing               */
+    size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
+    dra_dtype dtype;   /* of matrices: F32 (real), F16, BF16; vectors: F32            */
+    bool      dry_run; /* says what would be done and writes nothing               */
     void (*row)(void *user, const dra_convert_row *row); /* may be NULL                          */
     void *user;
 } dra_convert_config;

@@ -94,36 +94,6 @@ const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_erro
              : NULL;
 }
 
-typedef struct making {
-    dra_conversion   *c;
-    const dra_stored *t;
-} making;
-
-static const void *make(void *user, dra_error *err)
-{
-    const making *m = user;
-    return dra_conversion_make(m->c, m->t, err);
-}
-
-static dra_status write_tensors(dra_conversion *c, const char *path, dra_error *err)
-{
-    const dra_metadata_item format = {"format", c->format->rules ? "pt" : "dra"};
-    const size_t            n = (size_t)c->n;
-    dra_tensor_item        *items = calloc(n + 1, sizeof *items);
-    making                 *m = calloc(n + 1, sizeof *m);
-    dra_status              st = items && m ? DRA_OK : DRA_ERR_MEMORY;
-    if (st != DRA_OK) dra_fail(err, st, "convert: out of memory");
-    for (size_t i = 0; i < n && st == DRA_OK; i++) {
-        m[i] = (making){c, &c->list[i]};
-        items[i] = (dra_tensor_item){c->list[i].name, dra_conversion_dtype(c, &c->list[i]),
-                                     c->list[i].shape, .make = make, .user = &m[i]};
-    }
-    if (st == DRA_OK) st = dra_tensors_write(path, items, n, &format, 1, err);
-    free(items);
-    free(m);
-    return st;
-}
-
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
 /* All that is read has the right shape, and what differs may. */
@@ -204,14 +174,10 @@ static json_t *other_keys(const dra_conversion *c)
 static dra_status fill(void *user, const char *folder, dra_error *err)
 {
     dra_conversion *c = user;
-    char            path[PATH_TEXT];
     json_t         *object = other_keys(c);
     dra_status      st = dra_folder_write_config(folder, &c->config, object, err);
     json_decref(object);
-    const int n = snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    if (st == DRA_OK && (n < 0 || n >= PATH_TEXT))
-        st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
-    if (st == DRA_OK) st = write_tensors(c, path, err);
+    if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
     return st == DRA_OK && !c->from->dim ? dra_folder_copy_others(c->how->from, folder, err) : st;
 }
 

@@ -24,6 +24,8 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t);
 /* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
 const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_error *err);
 
+/* Weights into a folder, in shards where they are asked for. */
+dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);
 dra_status dra_rwkv_cpp_write(dra_conversion *c, dra_error *err);
 /* Nothing has this name yet. */
 dra_status dra_path_free(const char *path, dra_error *err);

@@ -77,6 +77,15 @@ resizes() {
         grep -q '^logits differ by 0 of' "$out"
 }
 
+# Names as Hugging Face has them; the whole comes back.
+writes_shards() {
+    "$dra" convert --from gpt-hf --to shards --as hf --shard-size 8KB --check >"$out" 2>"$err" &&
+        [ -e shards/model-00002-of-000??.safetensors ] &&
+        grep -q '"total_size"' shards/model.safetensors.index.json &&
+        "$dra" convert --from shards --to unsharded --as hf >"$out" 2>"$err" &&
+        cmp unsharded/model.safetensors gpt-hf/model.safetensors
+}
+
 follows_habits() {
     echo '{"max_new_tokens": 3, "eos_token_id": 39}' >gpt-hf/generation_config.json
     "$dra" generate --model gpt-hf --prompt-tokens 1,2 >greedy &&
@@ -96,6 +105,12 @@ check "learns in its format" learns_in_its_format
 check "grafts a memory" grafts
 check "generation_config.json" follows_habits
 check "another size of vocabulary" resizes
+check "shards" writes_shards
+check "a size that is none" misused \
+    "dra convert: --shard-size: expected a size such as 2GB, found '2 GB'" \
+    convert --from gpt --to never --shard-size "2 GB"
+check "a file has no shards" misused "dra convert: --shard-size: rwkv.cpp has one file" \
+    convert --from rwkv --to never --as rwkv.cpp --shard-size 1MB
 check "what is there" failed "dra: gpt-hf: is there already, expected a new name" \
     convert --from gpt --to gpt-hf
 check "what a format cannot hold" failed "a rwkv folder cannot hold " \

@@ -296,6 +296,46 @@ static void shards_are_one(void **unused)
     load_free(&b);
 }
 
+/* In shards of at most 1000 bytes, but for tensors that are larger themselves. */
+static void shards_are_written(void **unused)
+{
+    static const int64_t sizes[] = {1000 * sizeof(dra_real) / 4, 1, 1 << 20};
+    loaded               a, b;
+    dra_error            err = {0};
+    save_both();
+    load_folder(&a, "gpt2");
+    load_read(&a, T);
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        char                   name[64], *text;
+        size_t                 bytes;
+        const dra_model_config own = config_of("gpt2", i ? DRA_FORMAT_GPT2 : DRA_FORMAT_DRA);
+        snprintf(name, sizeof name, "written%zu", i);
+        const dra_convert_config how = {.from = in_folder("gpt2"),
+                                        .to = in_folder(name),
+                                        .config = &own,
+                                        .shard_bytes = (size_t)sizes[i]};
+        expect_ok(dra_convert(&how, &err), &err);
+        load_folder(&b, name);
+        load_read(&b, T);
+        assert_memory_equal(a.logits, b.logits, sizeof a.logits);
+        load_free(&b);
+        snprintf(name, sizeof name, "written%zu/model.safetensors", i);
+        assert_int_equal(access(in_folder(name), F_OK) == 0, i == 2); /* all in one: no index */
+        snprintf(name, sizeof name, "written%zu/model.safetensors.index.json", i);
+        assert_int_equal(access(in_folder(name), F_OK) == 0, i != 2);
+        if (i != 1) continue;
+        const size_t all = sizeof(dra_real) * (size_t)dra_model_param_count(a.model);
+        char         total[64];
+        snprintf(total, sizeof total, "\"total_size\": %zu", all);
+        expect_ok(dra_file_read(in_folder(name), 1 << 16, &text, &bytes, &err), &err);
+        assert_non_null(strstr(text, total));
+        assert_non_null(strstr(text, "\"transformer.ln_f.bias\": "
+                                     "\"model-00028-of-00028.safetensors\""));
+        free(text);
+    }
+    load_free(&a);
+}
+
 static void wrong_indices_are_named(void **unused)
 {
     static const char *const rows[][2] = {
@@ -450,20 +490,22 @@ static int entries(void)
 
 static void a_full_disk_leaves_no_folder(void **unused)
 {
-    struct rlimit            old, small;
-    dra_error                err = {0};
-    const dra_convert_config how = {.from = in_folder("gpt2"), .to = in_folder("never")};
+    struct rlimit old, small;
+    dra_error     err = {0};
     save_both();
-    const int before = entries();
+    const dra_convert_config how = {.from = in_folder("gpt2"), .to = in_folder("never")};
+    const dra_convert_config shards = {.from = how.from, .to = how.to, .shard_bytes = 1};
+    const int                before = entries();
     getrlimit(RLIMIT_FSIZE, &old);
     small = old;
-    small.rlim_cur = 4096; /* the config fits, the weights do not */
+    small.rlim_cur = 1500; /* the config and some tensors fit, the weights do not */
     void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
     setrlimit(RLIMIT_FSIZE, &small);
-    const dra_status st = dra_convert(&how, &err);
+    const dra_status st = dra_convert(&how, &err), other = dra_convert(&shards, &err);
     setrlimit(RLIMIT_FSIZE, &old);
     signal(SIGXFSZ, handler);
     assert_int_equal(st, DRA_ERR_FILE);
+    assert_int_equal(other, DRA_ERR_FILE);
     assert_int_equal(entries(), before);
 }
 
@@ -486,6 +528,7 @@ int main(void)
         cmocka_unit_test(the_tiny_model_in_fp16),
         cmocka_unit_test(damaged_rwkv_cpp_files),
         cmocka_unit_test(shards_are_one),
+        cmocka_unit_test(shards_are_written),
         cmocka_unit_test(wrong_indices_are_named),
         cmocka_unit_test(surgery_changes_nothing_yet),
         cmocka_unit_test(gpt2_with_recurrent_attention),
