@@ -7,7 +7,7 @@
 
 struct args {
     cli_source  from;
-    const char *tokens, *inputs, *chunks, *state_in, *state_out, *out, *outputs;
+    const char *tokens, *inputs, *chunks, *state_in, *state_out, *out, *outputs, *positions;
     int64_t     keep;
 };
 
@@ -26,37 +26,53 @@ static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
-     "of logits, hidden, streams, attentions and state", "LIST"},
+     "of logits, hidden, streams, branches, attentions and state", "LIST"},
     {"keep", CLI_INT, offsetof(struct args, keep), 0, INT32_MAX,
      "logits of so many last tokens only; 0: of all"},
+    {"positions", CLI_TEXT, offsetof(struct args, positions), 0, 0,
+     "or of these, in this order: 0,5,7; below 0 they count from the end", "LIST"},
     {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
      "FILE"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
 };
 
+typedef struct stack { /* an output of every layer, (n, B, T, C) */
+    const char *each, *all;
+    bool        wanted;
+    int64_t     n;
+    dra_real   *data;
+} stack;
+
+enum { STREAMS, BRANCHES, STACKS };
+
 typedef struct work {
     const struct args *a;
     cli_model          m;
-    bool               logits, hidden, streams, maps, state; /* what is asked for */
+    bool               logits, hidden, maps, state; /* what is asked for */
+    stack              stack[STACKS];
     cli_inputs         in;
     int                chunks;
     int64_t           *chunk;
-    int64_t            V, C, keep; /* logits of the last `keep` tokens go out */
+    int64_t            V, C, keep; /* logits of the last `keep` tokens go out, or */
+    dra_ids            positions;  /* of these */
+    int32_t           *picks;      /* (B, view.picks): those of a chunk */
     dra_view           view;
     dra_reader        *reader;
     dra_context        context;
     dra_real          *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
-    dra_real          *out_streams;             /* (L + 1, B, T, C) */
 } work;
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
 
 static int read_outputs(work *w)
 {
-    static const char *const names[] = {"logits", "hidden", "streams", "attentions", "state"};
-    bool *const              wanted[] = {&w->logits, &w->hidden, &w->streams, &w->maps, &w->state};
-    char                     quoted[80], word[32];
+    static const char *const names[] = {"logits",   "hidden",     "streams",
+                                        "branches", "attentions", "state"};
+    bool *const              wanted[] = {
+                     &w->logits, &w->hidden, &w->stack[STREAMS].wanted, &w->stack[BRANCHES].wanted,
+                     &w->maps,   &w->state};
+    char quoted[80], word[32];
     for (const char *at = w->a->outputs; *at;) {
         const size_t n = strcspn(at, ",");
         size_t       i = 0;
@@ -64,8 +80,8 @@ static int read_outputs(work *w)
         if (i == COUNT(names)) {
             snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
             return cli_misused("forward",
-                               "--outputs: expected logits, hidden, streams, attentions, state, "
-                               "found %s",
+                               "--outputs: expected logits, hidden, streams, branches, "
+                               "attentions, state, found %s",
                                cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
@@ -81,6 +97,8 @@ static int check(work *w)
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
         return cli_misused("forward", "expected --tokens or --inputs, one of them");
+    if (a->positions && a->keep)
+        return cli_misused("forward", "expected --keep or --positions, one of them");
     return read_outputs(w);
 }
 
@@ -111,6 +129,61 @@ static dra_status check_positions(const work *w, dra_error *err)
     return st;
 }
 
+/* Numbers of tokens, those below 0 from the end. */
+static dra_status read_positions(work *w, dra_error *err)
+{
+    const int64_t T = w->in.T;
+    if (!w->a->positions) return DRA_OK;
+    dra_status st = cli_ids_read("--positions", w->a->positions, &w->positions, err);
+    for (size_t i = 0; i < w->positions.n && st == DRA_OK; i++) {
+        const int64_t at = w->positions.data[i];
+        if (at < -T || at >= T)
+            st = cli_error(err, DRA_ERR_VALUE, "--positions: %lld, expected %lld to %lld",
+                           (long long)at, (long long)-T, (long long)T - 1);
+        if (at < 0) w->positions.data[i] += (int32_t)T;
+    }
+    if (st == DRA_OK && !w->positions.n)
+        st = cli_error(err, DRA_ERR_VALUE, "--positions: expected a list, found none");
+    w->keep = (int64_t)w->positions.n;
+    return st;
+}
+
+/* What the model shall put out. A row that ends with pads goes on from the logits of an earlier
+ * token, so all are made; of a list of positions one more, which is the last real one. */
+static void choose_view(work *w)
+{
+    const struct args *a = w->a;
+    w->view = (dra_view){.model = w->m.model,
+                         .logits = w->logits || a->state_out,
+                         .keep = w->in.mark ? 0 : w->keep,
+                         .picks = a->positions ? w->keep + 1 : 0,
+                         .hidden = w->hidden,
+                         .streams = w->stack[STREAMS].wanted,
+                         .branches = w->stack[BRANCHES].wanted,
+                         .maps = w->maps};
+    if (a->positions && !a->state_out) w->view.picks = w->keep;
+    if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+}
+
+static dra_status make_room(work *w, dra_error *err)
+{
+    const size_t each = (size_t)(w->in.B * w->in.T * w->C);
+    bool         room = true;
+    w->out_logits = calloc((size_t)(w->in.B * w->keep * w->V) + 1, sizeof *w->out_logits);
+    w->out_hidden = calloc(each + 1, sizeof *w->out_hidden);
+    w->picks = calloc((size_t)(w->in.B * w->view.picks) + 1, sizeof *w->picks);
+    for (int i = 0; i < STACKS; i++) {
+        stack *s = &w->stack[i];
+        s->n = dra_model_config_of(w->m.model)->depth + (i == STREAMS);
+        s->each = i == STREAMS ? "stream" : "branch";
+        s->all = i == STREAMS ? "streams" : "branches";
+        s->data = calloc(s->wanted ? (size_t)s->n * each + 1 : 1, sizeof *s->data);
+        room &= s->data != NULL;
+    }
+    room &= w->out_logits && w->out_hidden && w->picks;
+    return room ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
 static dra_status open_all(work *w, dra_error *err)
 {
     const struct args *a = w->a;
@@ -126,27 +199,42 @@ static dra_status open_all(work *w, dra_error *err)
         st = cli_error(err, DRA_ERR_VALUE, "attentions are of one chunk, found %d", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
-    if (st != DRA_OK) return st;
     w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
-    /* A row that ends with pads goes on from the logits of an earlier token, so all are made. */
-    w->view = (dra_view){.model = w->m.model,
-                         .logits = w->logits || a->state_out,
-                         .keep = w->in.mark ? 0 : w->keep,
-                         .hidden = w->hidden,
-                         .streams = w->streams,
-                         .maps = w->maps};
-    if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+    if (st == DRA_OK) st = read_positions(w, err);
+    if (st != DRA_OK) return st;
+    choose_view(w);
     const dra_module module = dra_view_module(&w->view);
     st = dra_reader_create(w->m.device, &module, &w->reader, err);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
-    w->out_logits = calloc((size_t)(w->in.B * w->keep * w->V) + 1, sizeof *w->out_logits);
-    const int64_t L = dra_model_config_of(w->m.model)->depth;
-    const size_t  streams = w->streams ? (size_t)((L + 1) * w->in.B * w->in.T * w->C) : 0;
-    w->out_streams = calloc(streams + 1, sizeof *w->out_streams);
-    w->out_hidden = calloc((size_t)(w->in.B * w->in.T * w->C) + 1, sizeof *w->out_hidden);
-    if (st == DRA_OK && (!w->out_logits || !w->out_hidden || !w->out_streams))
-        st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    return st;
+    return st == DRA_OK ? make_room(w, err) : st;
+}
+
+/* Which tokens of the chunk from..from+n-1 are picked: those of the list that are no pads, then the
+ * last one that is none. */
+static void choose_picks(work *w, int64_t from, int64_t n)
+{
+    const int64_t P = w->view.picks, T = w->in.T;
+    for (int64_t b = 0; b < w->in.B; b++) {
+        const int32_t *mark = w->in.mark ? w->in.mark + b * T : NULL;
+        int32_t       *pick = w->picks + b * P;
+        for (int64_t i = 0; i < P; i++) {
+            int64_t at = i < w->keep ? w->positions.data[i] : from + n - 1;
+            while (i == w->keep && mark && at >= from && mark[at]) at--;
+            const bool here = at >= from && at < from + n && !(mark && mark[at]);
+            pick[i] = here ? (int32_t)(at - from) : -1;
+        }
+    }
+}
+
+static void keep_picked(work *w, int64_t b, const dra_real *x)
+{
+    const size_t row = (size_t)w->V * sizeof *x;
+    for (int64_t i = 0; i < w->view.picks; i++, x += w->V) {
+        if (w->picks[b * w->view.picks + i] < 0) continue;
+        dra_real *to = i < w->keep ? w->out_logits + (b * w->keep + i) * w->V
+                                   : w->context.logits + b * w->V;
+        memcpy(to, x, row);
+    }
 }
 
 /* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. */
@@ -163,27 +251,28 @@ static void keep_logits(work *w, int64_t b, int64_t from, int64_t n, int64_t mad
     }
 }
 
-static void keep_streams(work *w, int64_t from, int64_t n)
+static void keep_stack(work *w, const stack *s, int64_t from, int64_t n)
 {
-    const int64_t B = w->in.B, T = w->in.T, L = dra_model_config_of(w->m.model)->depth;
+    const int64_t B = w->in.B, T = w->in.T;
     char          name[32];
-    for (int64_t l = 0; l <= L && w->streams; l++) {
-        snprintf(name, sizeof name, "stream.%lld", (long long)l);
+    for (int64_t l = 0; l < s->n && s->wanted; l++) {
+        snprintf(name, sizeof name, "%s.%lld", s->each, (long long)l);
         const dra_real *x = dra_reader_result(w->reader, name);
         for (int64_t b = 0; b < B && x; b++)
-            memcpy(w->out_streams + ((l * B + b) * T + from) * w->C, x + b * n * w->C,
+            memcpy(s->data + ((l * B + b) * T + from) * w->C, x + b * n * w->C,
                    (size_t)(n * w->C) * sizeof *x);
     }
 }
 
 static void keep_results(work *w, int64_t from, int64_t n)
 {
-    const int64_t   B = w->in.B, T = w->in.T;
+    const int64_t   B = w->in.B, T = w->in.T, P = w->view.picks;
     const int64_t   made = w->view.keep > 0 && w->view.keep < n ? w->view.keep : n;
     const dra_real *logits = dra_reader_result(w->reader, "logits");
     const dra_real *hidden = dra_reader_result(w->reader, "hidden");
     for (int64_t b = 0; b < B; b++) {
-        if (logits) keep_logits(w, b, from, n, made, logits + b * made * w->V);
+        if (logits && P) keep_picked(w, b, logits + b * P * w->V);
+        if (logits && !P) keep_logits(w, b, from, n, made, logits + b * made * w->V);
         if (hidden)
             memcpy(w->out_hidden + (b * T + from) * w->C, hidden + b * n * w->C,
                    (size_t)(n * w->C) * sizeof *hidden);
@@ -191,6 +280,7 @@ static void keep_results(work *w, int64_t from, int64_t n)
             if (!w->in.mark || !w->in.mark[b * T + t])
                 w->context.seen[b * w->V + w->in.ids[b * T + t]] = true;
     }
+    for (int i = 0; i < STACKS; i++) keep_stack(w, &w->stack[i], from, n);
 }
 
 /* Columns from..from+n-1 of (B, T), dense. */
@@ -208,13 +298,15 @@ static dra_status read_all(work *w, dra_error *err)
     int64_t      from = 0;
     for (int i = 0; i < w->chunks && st == DRA_OK; i++) {
         const int64_t   n = w->chunk[i];
-        const dra_named in = {"ids", ids, (size_t)(w->in.B * n) * sizeof *ids};
+        const size_t    picks = (size_t)(w->in.B * w->view.picks) * sizeof *w->picks;
+        const dra_named in[] = {{"ids", ids, (size_t)(w->in.B * n) * sizeof *ids},
+                                {"picks", w->picks, picks}};
         slice(w, w->in.ids, from, n, ids);
         if (w->in.mark) slice(w, w->in.mark, from, n, mark);
-        st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL, 1, &in,
-                             err);
+        if (picks) choose_picks(w, from, n);
+        st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL,
+                             picks ? 2 : 1, in, err);
         if (st == DRA_OK) keep_results(w, from, n);
-        if (st == DRA_OK) keep_streams(w, from, n);
         from += n;
     }
     free(ids);
@@ -288,17 +380,17 @@ static dra_status write_all(const work *w, dra_error *err)
     map_list         maps = {0};
     const int        states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
     dra_status       st = list_maps(w, &maps, err);
-    dra_tensor_item *items = calloc((size_t)states + maps.n + 3, sizeof *items);
+    dra_tensor_item *items = calloc((size_t)states + maps.n + 2 + STACKS, sizeof *items);
     size_t           n = (size_t)states;
     if (!items) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[i], err);
     if (st == DRA_OK && w->logits) items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
     if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
-    if (st == DRA_OK && w->streams) {
-        const int64_t   B = w->in.B, T = w->in.T, L = dra_model_config_of(w->m.model)->depth;
-        const dra_shape shape = w->in.batched ? DRA_SHAPE(L + 1, B, T, w->C)
-                                              : DRA_SHAPE(L + 1, T, w->C);
-        items[n++] = (dra_tensor_item){"streams", DRA_REAL, shape, w->out_streams};
+    for (int i = 0; i < STACKS && st == DRA_OK; i++) {
+        const stack    *s = &w->stack[i];
+        const dra_shape shape = w->in.batched ? DRA_SHAPE(s->n, w->in.B, w->in.T, w->C)
+                                              : DRA_SHAPE(s->n, w->in.T, w->C);
+        if (s->wanted) items[n++] = (dra_tensor_item){s->all, DRA_REAL, shape, s->data};
     }
     for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
@@ -324,7 +416,9 @@ static int run(const void *args)
     if (st == DRA_OK) st = write_all(&w, &err);
     free(w.out_logits);
     free(w.out_hidden);
-    free(w.out_streams);
+    for (int i = 0; i < STACKS; i++) free(w.stack[i].data);
+    free(w.picks);
+    dra_ids_free(&w.positions);
     free(w.chunk);
     dra_context_free(&w.context);
     dra_reader_destroy(w.reader);

@@ -192,6 +192,7 @@ DRA_API const char *dra_show_name(dra_show_kind kind);
 
 typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */
+    dra_value branch; /* (B, T, C): what it adds to x, 0 at pads */
     dra_value memory; /* (B, T, H, E): values after each token, with memory_residual; else none */
     dra_value watch[DRA_WATCH_COUNT]; /* scalars; none where not asked for      */
     dra_value map[2][DRA_SHOW_COUNT]; /* of each memory; none where it has none */

@@ -123,11 +123,14 @@ typedef struct dra_view {
     const dra_model *model;
     bool             logits; /* "logits" (B, keep, V)                                        */
     int64_t          keep;   /* of the last so many tokens; 0: of all                        */
-    bool losses;   /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
-    bool hidden;   /* "hidden" (B, T, C): what the head reads */
-    bool embedded; /* input "x" (B, T, C) instead of ids, in place of rows of the embedding */
-    bool streams;  /* "stream.0" (B, T, C): what is embedded; "stream.1", ...: after each layer,
+    int64_t picks;    /* or "logits" (B, picks, V) of those in the input "picks", i32 (B, picks):
+                      numbers of tokens of the call, in any order; below 0: of none; 0: as above */
+    bool    losses;   /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
+    bool    hidden;   /* "hidden" (B, T, C): what the head reads */
+    bool    embedded; /* input "x" (B, T, C) instead of ids, in place of rows of the embedding */
+    bool    streams;  /* "stream.0" (B, T, C): what is embedded; "stream.1", ...: after each layer,
                       divided as rescale_every says */
+    bool branches; /* "branch.0" (B, T, C), ...: what the mixer of each layer adds, divided alike */
     bool maps;     /* "layers.0.attention", ...: see dra_show_kind; of a blend's memories
                                 "layers.0.a.attention", ...; the model must be made with maps */
 } dra_view;

@@ -340,7 +340,8 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));
     r.y = dra_module_dropout(g, call, "dropout", m->config.dropout, r.y);
-    r.y = residual(&b, x, dra_tokens_silence(g, &call->tokens, r.y), r.memory);
+    r.branch = dra_tokens_silence(g, &call->tokens, r.y);
+    r.y = residual(&b, x, r.branch, r.memory);
     if (!m->config.memory_residual) r.memory = (dra_value){0};
     return r;
 }

@@ -323,22 +323,24 @@ static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer
         }
 }
 
-static void put_out_stream(dra_graph *g, const dra_model *m, int64_t l, dra_value x)
+/* As NAME.l, counted as reading has it. */
+static void put_out(dra_graph *g, const dra_model *m, const char *what, int64_t l, dra_value x)
 {
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
-    snprintf(name, sizeof name, "stream.%lld", (long long)l);
+    snprintf(name, sizeof name, "%s.%lld", what, (long long)l);
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
 static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              dra_value ids, bool recompute, bool streams, dra_value *state_out)
+                              dra_value ids, bool recompute, const dra_view *show,
+                              dra_value *state_out)
 {
     char             name[32];
     dra_value        x = embed(g, m, call, ids);
     dra_model_result all = {0};
     int              count[DRA_WATCH_COUNT] = {0};
-    if (streams) put_out_stream(g, m, 0, x);
+    if (show->streams) put_out(g, m, "stream", 0, x);
     for (int64_t l = 0; l < m->config.depth; l++) {
         snprintf(name, sizeof name, "layers.%lld", (long long)l);
         dra_scope_push(g, name);
@@ -347,7 +349,8 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
         collect(g, m, l, &r, all.watch, count);
         x = r.y;
         dra_scope_pop(g);
-        if (streams) put_out_stream(g, m, l + 1, x);
+        if (show->branches) put_out(g, m, "branch", l, r.branch);
+        if (show->streams) put_out(g, m, "stream", l + 1, x);
     }
     const dra_model_config *c = &m->config;
     const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
@@ -363,10 +366,19 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
 dra_model_result dra_model_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value ids, bool recompute, dra_value *state_out)
 {
-    return build(g, m, call, ids, recompute, false, state_out);
+    return build(g, m, call, ids, recompute, &(dra_view){0}, state_out);
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
+
+/* What the head reads of the tokens that are asked for, (B, n, C). */
+static dra_value chosen(dra_graph *g, const dra_view *v, const dra_tokens *t, dra_value hidden)
+{
+    if (v->picks > 0)
+        return dra_read_rows(g, hidden, dra_input(g, "picks", DRA_I32, DRA_SHAPE(t->B, v->picks)));
+    const int64_t n = v->keep > 0 ? dra_imin(v->keep, t->T) : t->T;
+    return dra_slice(g, hidden, 1, t->T - n, n);
+}
 
 static void build_view(dra_graph *g, const void *self, const dra_module_call *call,
                        dra_value *state_out)
@@ -378,7 +390,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     const dra_value        in = v->embedded ? dra_input(g, "x", DRA_REAL, wide)
                                             : dra_input(g, "ids", DRA_I32, each);
     const dra_value        none = {0};
-    const dra_model_result r = build(g, v->model, call, in, false, v->streams, state_out);
+    const dra_model_result r = build(g, v->model, call, in, false, v, state_out);
     if (v->hidden) dra_output(g, "hidden", r.hidden);
     if (v->losses) {
         const dra_value                targets = dra_input(g, "targets", DRA_I32, each);
@@ -386,11 +398,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
         const dra_cross_entropy_config c = {.ignore = -1, .use_ignore = true};
         dra_output(g, "losses", dra_token_losses(g, logits, targets, &c));
     }
-    if (v->logits) {
-        const int64_t   n = v->keep > 0 ? dra_imin(v->keep, t->T) : t->T;
-        const dra_value last = dra_slice(g, r.hidden, 1, t->T - n, n);
-        dra_output(g, "logits", dra_linear(g, last, r.head, none));
-    }
+    if (v->logits) dra_output(g, "logits", dra_linear(g, chosen(g, v, t, r.hidden), r.head, none));
 }
 
 dra_module dra_view_module(const dra_view *view)

@@ -78,6 +78,18 @@ forward_in_parts() {
     run 0 forward --model m --tokens $list --keep 1 --out e && same d e && same sa sd
 }
 
+# A list of positions: their order, counted from the end, over the borders of chunks; what --keep has.
+positions_in_any_order() {
+    run 0 forward --model m --tokens $list --positions 8,9,10 --out a --state-out sa &&
+        run 0 forward --model m --tokens $list --keep 3 --out b --state-out sb &&
+        same a b && same sa sb &&
+        run 0 forward --model m --tokens $list --positions=-3,-2,-1 --chunks 9 --out c \
+            --state-out sc && same a c && same sa sc || return 1
+    tensors ids:2,3 mask:2,3 >in &&
+        run 0 forward --model m --inputs in --positions 0,1,2 --out a --state-out sa &&
+        run 0 forward --model m --inputs in --out b --state-out sb && same a b && same sa sb
+}
+
 threads_change_nothing() {
     run 0 forward --model m --tokens $list --threads 1 --out a --outputs logits,hidden,state &&
         run 0 forward --model m --tokens $list --threads 7 --out b --outputs state,hidden,logits &&
@@ -281,6 +293,12 @@ check "info: two models" misused \
     info --model m --preset gpt2
 check "info: no model" failed "nowhere/config.json: cannot open" info --model nowhere
 check "forward in parts" forward_in_parts
+check "forward: positions" positions_in_any_order
+check "forward: no such position" failed "--positions: 11, expected -11 to 10" \
+    forward --model m --tokens $list --positions 0,11 --out never
+check "forward: two ways to say it" misused \
+    "dra forward: expected --keep or --positions, one of them" \
+    forward --model m --tokens $list --positions 0 --keep 1 --out never
 check "forward: threads" threads_change_nothing
 check "forward: inputs" forward_reads_tensors
 check "forward: wrong inputs" refuses_inputs
@@ -291,7 +309,7 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
 check "forward: wrong output" misused \
-    "dra forward: --outputs: expected logits, hidden, streams, attentions, state, found 'logit'" \
+    "dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit
 check "grad in parts" grad_in_parts
 check "eval in parts" eval_in_parts

@@ -32,6 +32,8 @@ BARS = {
     "logits": 2e-5,
     "hidden states": 2e-5,
     "attentions": 2e-5,
+    "branches": 2e-5,
+    "picked": 2e-5,
     "halves": 2e-5,
     "state": 2e-5,
     "loss": 1e-5,
@@ -176,6 +178,18 @@ def compare(model, side, rng, put):
             found = shown[f"layers.{l}.attention"]
             put("attentions", difference(found[..., :length], weights))
             put("attentions", found[..., length:].abs().sum().item())
+    else:
+        with torch.no_grad():
+            added = model(ids, output_attentions=True, use_cache=False).attentions
+        shown = side.forward(ids, "--outputs", "branches", "--chunks", str(cut))["branches"]
+        put("branches", max(difference(a, b) for a, b in zip(shown, added, strict=True)))
+    picks = [rng.randrange(-length, length) for _ in range(4)]
+    with torch.no_grad():
+        some = model(ids, logits_to_keep=torch.tensor(picks), use_cache=False).logits
+        last = model(ids, logits_to_keep=2, use_cache=False).logits
+    text = "--positions=" + ",".join(map(str, picks))
+    put("picked", difference(side.forward(ids, text, "--chunks", str(cut))["logits"], some))
+    put("picked", difference(side.forward(ids, "--keep", "2")["logits"], last))
     halves = side.forward(ids, "--chunks", str(cut))
     put("halves", difference(halves["logits"], want.logits))
     if isinstance(model, RwkvForCausalLM) and keeps:
