@@ -20,9 +20,10 @@ typedef struct dra_learner dra_learner; /* opaque: programs by shape, and the gr
 typedef struct dra_learner_config {
     const dra_model *model; /* borrowed, as is the device */
     dra_device      *device;
-    dra_precision    precision; /* of products */
-    bool             recompute; /* keep only what goes into each layer, compute the rest again */
-    double           smoothing; /* of targets */
+    dra_precision    precision;  /* of products */
+    bool             recompute;  /* keep only what goes into each layer, compute the rest again */
+    double           smoothing;  /* of targets */
+    double           logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
     /* What is added to the loss: weight times what the model was made to watch (its config's
      * `watch`), by dra_watch_kind. */
     double add[DRA_WATCH_COUNT];
@@ -72,6 +73,7 @@ typedef struct dra_optimizer_config {
     double decay;             /* of matrices of projections only                */
     double clip;              /* of the norm of all gradients; 0: none          */
     bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
+    int    rwkv_stage;        /* 2: both, and what mixes tokens, five times; only with these */
 } dra_optimizer_config;
 
 typedef struct dra_optimizer dra_optimizer; /* opaque: AdamW with its two moments */
@@ -120,7 +122,9 @@ typedef struct dra_train_config {
     double            weight_decay;      /* 0: 0.01; below 0: none */
     double            clip;              /* 0: 1; below 0: none */
     bool              rwkv_rates;        /* as in dra_optimizer_config */
+    int64_t           rwkv_stage;        /* the same; 0: 1 */
     double            smoothing;         /* of targets */
+    double            logit_pull;        /* as in dra_learner_config */
     /* Weights of what is added to the loss, by dra_watch_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_WATCH_COUNT];

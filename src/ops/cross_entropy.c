@@ -1,7 +1,8 @@
 /* token_losses: the cross entropy of each row of logits x (..., V) with its target t (...).
  *   q_v = (1-s) [v = t] + s / V      loss = -sum_v q_v log softmax(x)_v = lse(x) - sum_v q_v x_v
  * 0 for rows whose target is the ignored one. Gradient: dx_v = dy (softmax(x)_v - q_v), by an op
- * of its own that needs only x and lse: softmax(x)_v = e^(x_v - lse).
+ * of its own that needs only x and lse: softmax(x)_v = e^(x_v - lse); where the largest logit is
+ * pulled, dx_v += dy pull x_v at v = argmax(x), the gradient of pull / 2 max(x)^2.
  * cross_entropy: the mean loss of the rows that count. */
 #include <tgmath.h>
 
@@ -31,15 +32,27 @@ real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, r
     return log_sum - expected;
 }
 
+static int64_t largest(int64_t V, const real *x)
+{
+    int64_t top = 0;
+    for (int64_t v = 1; v < V; v++)
+        if (x[v] > x[top]) top = v;
+    return top;
+}
+
 void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t target, real lse,
                        real dy, real *dx)
 {
-    const real s = (real)((const dra_cross_entropy_config *)c->attr)->smoothing;
+    const dra_cross_entropy_config *a = c->attr;
+    const real                      s = (real)a->smoothing;
+    const int64_t                   top = a->pull > 0 ? largest(V, x) : 0;
+    const real                      pulled = a->pull > 0 ? (real)a->pull * x[top] : 0;
     c->simd->exp_sum(V, x, lse, dx);
     c->simd->scale(V, dy, dx);
     if (s != 0)
         for (int64_t v = 0; v < V; v++) dx[v] -= dy * s / (real)V;
     dx[target] -= dy * (1 - s);
+    if (pulled != 0) dx[top] += dy * pulled;
 }
 
 /* ---- token_losses (x, target) -> losses, lse ------------------------------------------------- */
@@ -161,6 +174,10 @@ static void losses_gradient(dra_graph *g, const dra_node *n, const dra_value *dy
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, dra_value *dx)
 {
     const dra_value lse = n->in[1], target = n->in[2], dy = n->in[3];
+    if (((const dra_cross_entropy_config *)n->attr)->pull > 0) {
+        dra_op_fail(g, n, DRA_ERR_GRAD, "has no second derivative with pull");
+        return;
+    }
     const dra_value one = dra_broadcast(g, dra_number(g, 1), dra_shape_of(g, dy));
     dx[0] = dra_mul(g, dra_mul(g, u[0], column(g, dy)), softmax_of(g, n->in[0], lse));
     dx[1] = dra_neg(g, sum_columns(g, dx[0]));
@@ -197,9 +214,11 @@ bool dra_loss_config(dra_graph *g, const char *op, const dra_cross_entropy_confi
 {
     if (dra_graph_failed(g)) return false;
     *out = config ? *config : (dra_cross_entropy_config){0};
-    if (out->smoothing >= 0 && out->smoothing <= 1) return true;
-    dra_build_fail(g, op, DRA_ERR_VALUE, "smoothing %g, expected 0 to 1", out->smoothing);
-    return false;
+    if (!(out->smoothing >= 0 && out->smoothing <= 1))
+        dra_build_fail(g, op, DRA_ERR_VALUE, "smoothing %g, expected 0 to 1", out->smoothing);
+    else if (!(out->pull >= 0) || isinf(out->pull))
+        dra_build_fail(g, op, DRA_ERR_VALUE, "pull %g, expected 0 or more", out->pull);
+    return !dra_graph_failed(g);
 }
 
 dra_value dra_token_losses(dra_graph *g, dra_value logits, dra_value target,

@@ -64,8 +64,10 @@ static void build_lesson(dra_graph *g, const void *self, const dra_module_call *
     }
     const dra_model_result         r = dra_model_build(g, l->config.model, &learning, ids,
                                                        l->config.recompute, state_out);
-    const dra_cross_entropy_config c = {
-        .ignore = -1, .use_ignore = true, .smoothing = l->config.smoothing};
+    const dra_cross_entropy_config c = {.ignore = -1,
+                                        .use_ignore = true,
+                                        .smoothing = l->config.smoothing,
+                                        .pull = l->config.logit_pull};
     dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));
     for (int k = 0; k < DRA_WATCH_COUNT; k++)
         if (r.watch[k].id) dra_output(g, dra_watch_name(k), r.watch[k]);

@@ -54,8 +54,14 @@ static void build_measure(dra_graph *g, const dra_optimizer *o)
 /* The groups of RWKV-4's original trainer. */
 static double faster(const dra_optimizer *o, const char *name)
 {
-    if (!o->config.rwkv_rates) return 1;
-    return strstr(name, ".time_decay") ? 2 : strstr(name, ".time_first") ? 3 : 1;
+    static const struct {
+        const char *part;
+        double      first, second; /* in the two stages */
+    } groups[] = {{".time_decay", 2, 5}, {".time_first", 3, 5}, {".mu_", 1, 5}};
+    for (size_t i = 0; o->config.rwkv_rates && i < sizeof groups / sizeof *groups; i++)
+        if (strstr(name, groups[i].part))
+            return o->config.rwkv_stage == 2 ? groups[i].second : groups[i].first;
+    return 1;
 }
 
 static void build_update(dra_graph *g, const dra_optimizer *o)

@@ -52,7 +52,9 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(weight_decay, REAL), .min = -1, .max = 100},
                                    {TRAIN(clip, REAL), .min = -1, .max = 1e9},
                                    {TRAIN(rwkv_rates, BOOL)},
+                                   {TRAIN(rwkv_stage, INT), .max = 2},
                                    {TRAIN(smoothing, REAL), .max = 0.999},
+                                   {TRAIN(logit_pull, REAL), .max = 1},
                                    {TRAIN(add, OBJECT), .fields = add_fields},
                                    {TRAIN(guard, BOOL)},
                                    {TRAIN(guard_steps, INT), .min = -1, .max = MOST},
@@ -189,6 +191,9 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     if (c->min_lr > c->lr)
         return dra_fail(err, DRA_ERR_VALUE, "train: min_lr is %g, expected at most lr, %g",
                         c->min_lr, c->lr);
+    if (c->rwkv_stage && !c->rwkv_rates)
+        return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
+                        (long long)c->rwkv_stage);
     const dra_status st = check_stages(c, dra_model_config_of(model), err);
     return st == DRA_OK && c->carry ? check_carry(model, err) : st;
 }

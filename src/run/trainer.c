@@ -254,13 +254,15 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                           .device = t->c.device,
                                           .precision = c->precision,
                                           .recompute = c->recompute,
-                                          .smoothing = c->smoothing};
+                                          .smoothing = c->smoothing,
+                                          .logit_pull = c->logit_pull};
     const dra_optimizer_config optimizer = {.beta1 = c->beta1,
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
                                             .decay = fmax(0, c->weight_decay),
                                             .clip = fmax(0, c->clip),
-                                            .rwkv_rates = c->rwkv_rates};
+                                            .rwkv_rates = c->rwkv_rates,
+                                            .rwkv_stage = (int)c->rwkv_stage};
     memcpy(learner.add, c->add, sizeof learner.add);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_learner_create(&learner, &t->learner, err);

@@ -108,6 +108,17 @@ static dra_value composed(dra_graph *g, dra_value x, dra_value w, dra_value targ
     return dra_cross_entropy(g, dra_linear(g, x, w, (dra_value){0}), target, config);
 }
 
+/* With what pulls the largest logit in full: its mean over rows, all of which count. */
+static dra_value pulled(dra_graph *g, dra_value x, dra_value w, dra_value target,
+                        const dra_cross_entropy_config *config)
+{
+    const dra_value z = dra_linear(g, x, w, (dra_value){0});
+    const dra_value top = dra_max(g, z, (dra_axes){.n = 1, .axis = {-1}});
+    const dra_value loss = dra_cross_entropy(g, z, target, NULL);
+    return dra_add(g, loss,
+                   dra_affine(g, dra_sum_all(g, dra_square(g, top)), config->pull / 2 / N, 0));
+}
+
 static dra_real x_data[N * C], w_data[V * C];
 static uint16_t w_half[V * C]; /* in bf16 */
 static int32_t  target_data[N];
@@ -180,6 +191,28 @@ static void equals_the_composition(void **state)
         check_free(&fused);
         check_free(&plain);
     }
+}
+
+/* Both losses have the gradient of loss + pull / 2 mean(max^2), and show the loss alone. */
+static void pulls_at_the_largest_logit(void **state)
+{
+    const dra_cross_entropy_config pulling = {.pull = 0.3};
+    fill_inputs(V);
+    check_program fused = run_head(dra_linear_cross_entropy, &pulling);
+    check_program rows = run_head(composed, &pulling), none = run_head(composed, NULL);
+    check_program full = run_head(pulled, &pulling);
+    compare(&fused, &none, "loss", 1);
+    compare(&rows, &none, "loss", 1);
+    compare(&fused, &full, "dx", N * C);
+    compare(&fused, &full, "dw", V * C);
+    compare(&rows, &full, "dx", N * C);
+    compare(&rows, &full, "dw", V * C);
+    assert_true(*(const dra_real *)check_result(&full, "loss") >
+                *(const dra_real *)check_result(&none, "loss"));
+    check_free(&fused);
+    check_free(&rows);
+    check_free(&none);
+    check_free(&full);
 }
 
 /* In bf16, and with a head stored in bf16. The fused head rounds dZ before it is scaled by 1.7, the
@@ -392,6 +425,7 @@ int main(void)
     const check_spec        specs[] = {{"loss", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(equals_the_composition),
+        cmocka_unit_test(pulls_at_the_largest_logit),
         cmocka_unit_test(has_both_precisions),
         cmocka_unit_test(nothing_counts),
         cmocka_unit_test(never_holds_all_logits),

@@ -424,6 +424,70 @@ static void steps_learn(void **unused)
     close_course(&c);
 }
 
+/* What a step of Adam moves is its rate at first: groups learn as many times as fast. */
+static void rwkv_has_rates(void **unused)
+{
+    static const struct {
+        const char *name;
+        double      times[3]; /* without, first stage, second */
+    } rows[] = {{"layers.0.mixer.time_decay", {1, 2, 5}}, {"layers.1.mixer.time_first", {1, 3, 5}},
+                {"layers.0.mixer.mu_k", {1, 1, 5}},       {"layers.1.ff.mu_r", {1, 1, 5}},
+                {"layers.1.mixer.W_k", {1, 1, 1}},        {"layers.0.ff.norm_g", {1, 1, 1}}};
+    for (int stage = 0; stage < 3; stage++) {
+        course                     c = {0};
+        dra_error                  err = {0};
+        dra_optimizer             *o;
+        dra_lesson_result          r;
+        double                     norm, was[COUNT(rows)];
+        const dra_optimizer_config oc = {
+            .rwkv_rates = stage > 0, .rwkv_stage = stage, .eps = 1e-30};
+        open_course(&c, "rwkv4-tiny");
+        expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
+        dra_lesson q = lesson_of(&c);
+        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            const int at = dra_specs_find(dra_model_params(c.model), rows[i].name);
+            was[i] = (double)dra_weights_at(c.weights, at)[3];
+        }
+        expect_ok(dra_optimizer_step(o, c.weights, c.learner, 1e-3, 1, &norm, &err), &err);
+        for (size_t i = 0; i < COUNT(rows); i++) {
+            const int    at = dra_specs_find(dra_model_params(c.model), rows[i].name);
+            const double moved = fabs((double)dra_weights_at(c.weights, at)[3] - was[i]);
+            if (!(fabs(moved - 1e-3 * rows[i].times[stage]) < 2e-6))
+                fail_msg("stage %d: %s moved by %g", stage, rows[i].name, moved);
+        }
+        dra_optimizer_destroy(o);
+        close_course(&c);
+    }
+}
+
+/* The same through chunks and in two lessons; the loss does not show it. */
+static void logits_are_pulled(void **unused)
+{
+    static const int64_t some[] = {7, 1, 12, 10};
+    course               plain = {0}, c = {0};
+    dra_error            err = {0};
+    dra_lesson_result    r, s;
+    double               moved = 0;
+    open_course(&plain, "rwkv4-tiny");
+    open_course_with(&c, "rwkv4-tiny", &(dra_learner_config){.logit_pull = 0.1}, 0);
+    dra_lesson q = lesson_of(&c);
+    expect_ok(dra_learner_run(plain.learner, &q, &r, &err), &err);
+    expect_ok(dra_learner_run(c.learner, &q, &s, &err), &err);
+    assert_true(r.loss == s.loss);
+    dra_real **all = take_gradients(&c);
+    for (int64_t k = 0; k < size_of(&c, 0); k++)
+        moved = fmax(moved, fabs((double)(all[0][k] - dra_learner_gradient(plain.learner, 0)[k])));
+    assert_true(moved > 1e-5);
+    q.chunks = 4;
+    q.chunk = some;
+    expect_ok(dra_learner_run(c.learner, &q, &s, &err), &err);
+    expect_gradients(&c, all, "chunks");
+    free_gradients(&c, all);
+    close_course(&c);
+    close_course(&plain);
+}
+
 /* A gradient that is not finite changes nothing. */
 static void bad_gradients_are_left(void **unused)
 {
@@ -481,6 +545,8 @@ int main(void)
         cmocka_unit_test(gradients_are_derivatives),
 #endif
         cmocka_unit_test(steps_learn),
+        cmocka_unit_test(rwkv_has_rates),
+        cmocka_unit_test(logits_are_pulled),
         cmocka_unit_test(bad_gradients_are_left),
         cmocka_unit_test(wrong_lessons_are_named),
     };
