@@ -195,6 +195,9 @@ DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, 
  * besides stay where one of the same model_type is replaced. */
 DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                           dra_error *err);
+/* The same with further keys of another folder, of what the model is made of. */
+DRA_API dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
+                                               const char *like, dra_error *err);
 /* Model and weights of a folder. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);

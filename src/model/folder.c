@@ -62,7 +62,7 @@ dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_erro
     return st;
 }
 
-/* What a config that is replaced says besides; keys of another format mean nothing here. */
+/* What a config says besides; keys of another format mean nothing here. */
 static json_t *other_keys(const char *path, const dra_model_config *config)
 {
     char       *text = NULL;
@@ -102,8 +102,14 @@ dra_status dra_folder_write_config(const char *folder, const dra_model_config *c
 dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                   dra_error *err)
 {
+    return dra_folder_save_config_like(folder, config, folder, err);
+}
+
+dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
+                                       const char *like, dra_error *err)
+{
     char       path[PATH_TEXT];
-    dra_status st = path_of(folder, "config.json", path, err);
+    dra_status st = path_of(like, "config.json", path, err);
     if (st != DRA_OK) return st;
     json_t *object = other_keys(path, config);
     st = dra_folder_write_config(folder, config, object, err);

@@ -59,11 +59,24 @@ static dra_status claim(dra_trainer *t, dra_error *err)
     return st;
 }
 
+/* Where further keys of config.json come from: the folder of the weights that a run starts from,
+ * then that of the run. */
+static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
+                         dra_error *err)
+{
+    const char *weights = t->c.weights, *slash = weights ? strrchr(weights, '/') : NULL;
+    if (!weights || strcmp(folder, t->c.folder) != 0) return dra_path(path, err, "%s", t->c.folder);
+    return slash ? dra_path(path, err, "%.*s", (int)(slash - weights + 1), weights)
+                 : dra_path(path, err, ".");
+}
+
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
 {
     char                 path[DRA_PATH];
     const dra_tokenizer *tokenizer = t->c.tokenizer;
-    dra_status           st = dra_folder_save_config(folder, dra_model_config_of(t->c.model), err);
+    dra_status           st = origin(t, folder, path, err);
+    if (st == DRA_OK)
+        st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
     if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
         st = dra_path(path, err, "%s/tokenizer.json", folder);
         if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);

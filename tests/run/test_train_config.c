@@ -141,6 +141,8 @@ static void what_cannot_be_is_refused(void **state)
             "train: context 64 starts at step 5, expected the first at 0");
     refused(gru, (dra_train_config){.stages = 2, .stage = {{64, 0}, {32, 0}}},
             "train: context 32 starts at step 0, expected more than 0");
+    refused(gru, (dra_train_config){.rwkv_stage = 2},
+            "train: rwkv_stage is 2, but rwkv_rates is off");
     refused(gpt, (dra_train_config){.stages = 1, .stage = {{257, 0}}},
             "train: context 257, but the model has learned positions for 256");
     refused(gpt, (dra_train_config){.carry = true},
