@@ -65,8 +65,8 @@ learns_in_its_format() {
         "$dra" eval --model run --data text >"$out"
 }
 
-# What dra does not know of a config stays in a run, its best model and its next one; by way of dra's
-# own format it is lost.
+# What dra does not know of a config stays in a run, its best model and the next run; by way of
+# dra's own format it is lost.
 keeps_unknown_keys() {
     sed -i 's/^{/{"summary_type": "cls_index", "eos_token_id": 7,/' bytes-hf/config.json
     for runs in "bytes-hf kept" "kept kept-on"; do
@@ -87,6 +87,21 @@ grafts() {
     "$dra" convert --from bytes-hf --to grafted --memory gru --check >"$out" 2>"$err" &&
         "$dra" train --model grafted --data text --out grown --steps 4 --batch 1 --context 8 \
             >"$out" 2>"$err" && grep -q '"blend":0' grown/log.jsonl
+}
+
+# Of either format and of a grafted model that has learned: stopped, saved and gone on with in a new
+# process is the same as in one; so is the state that both end with.
+goes_on_from_a_state() {
+    for model in gpt-hf rwkv-hf grown; do
+        sampled="--model $model --temperature 0.9 --seed 4 --ignore-end"
+        # shellcheck disable=SC2086 # a list of options
+        "$dra" generate $sampled --prompt-tokens 1,2,3 --tokens 12 --state-out whole.st >whole &&
+            "$dra" generate $sampled --prompt-tokens 1,2,3 --tokens 5 --state-out half.st >parts &&
+            "$dra" generate $sampled --prompt-tokens "" --state-in half.st --tokens 7 \
+                --state-out end.st >>parts ||
+            return 1
+        [ "$(tr -d ' ,\n' <whole)" = "$(tr -d ' ,\n' <parts)" ] && cmp whole.st end.st || return 1
+    done
 }
 
 resizes() {
@@ -121,6 +136,7 @@ check "from PyTorch" from_pytorch
 check "learns in its format" learns_in_its_format
 check "keeps keys it does not know" keeps_unknown_keys
 check "grafts a memory" grafts
+check "goes on from a state, in another process" goes_on_from_a_state
 check "generation_config.json" follows_habits
 check "another size of vocabulary" resizes
 check "shards" writes_shards
