@@ -1,6 +1,6 @@
-/* The weights of a new folder: one file, or shards of a largest size with an index, named as Hugging
- * Face names them. A shard is full when the next tensor would make it too large; a tensor that is
- * too large by itself has one of its own. */
+/* The weights of a new folder: one file, or shards of a largest size with an index, by the names
+ * that Hugging Face gives them. A shard is full when the next tensor would make it too large; a
+ * tensor that is too large by itself has one of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -236,6 +236,12 @@ const dra_specs        *dra_model_params(const dra_model *m) { return m->params;
 const dra_specs        *dra_model_state(const dra_model *m) { return m->state; }
 const dra_mixer        *dra_model_mixer(const dra_model *m, int64_t l) { return m->layer[l].mixer; }
 
+bool dra_model_drops(const dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    return c->dropout > 0 || c->attention_dropout > 0 || c->embed_dropout > 0;
+}
+
 int64_t dra_model_param_count(const dra_model *m)
 {
     int64_t n = 0;

@@ -21,6 +21,9 @@ struct dra_model {
     int              embedding, positions, embed_norm, norm, head, blend; /* -1: has none */
 };
 
+/* Whether anything is dropped out when learning. */
+bool dra_model_drops(const dra_model *m);
+
 /* norm (gain and, of layer norms, bias) as the next parameters of a list. */
 void      dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params);
 dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,

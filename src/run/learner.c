@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "model/model.h"
 #include "run/run.h"
 #include "sequence/module.h"
 
@@ -323,12 +324,6 @@ static dra_status bind_upstream(const dra_learner *l, dra_buffers *b, const dra_
     return st;
 }
 
-static bool drops_out(const dra_learner *l)
-{
-    const dra_model_config *c = dra_model_config_of(l->config.model);
-    return c->dropout > 0 || c->attention_dropout > 0 || c->embed_dropout > 0;
-}
-
 /* The key of dropout and where the chunk starts in its rows. */
 static dra_status bind_random(dra_learner *l, dra_buffers *b, const dra_lesson *q, const chunk *c,
                               dra_error *err)
@@ -354,7 +349,7 @@ static dra_status run_chunk(dra_learner *l, const dra_lesson *q, const chunk *c,
 {
     const int64_t B = q->B;
     const size_t  bytes = (size_t)(B * c->T) * sizeof(int32_t);
-    const bool    drops = drops_out(l) && !q->still;
+    const bool    drops = dra_model_drops(l->config.model) && !q->still;
     const int marks = (c->mark ? MARKED : 0) | (dra_marks_any_skip(c->mark, B * c->T) ? SKIPS : 0);
     dra_buffers *b = NULL;
     l->key[0] = DRA_SHAPE(B, c->T, marks, kind, add,
@@ -588,7 +583,7 @@ dra_status dra_learner_bytes(dra_learner *l, int64_t B, int64_t T, bool marked, 
     dra_status         st = carried ? dra_states_create(l->state, B, &s, err) : DRA_OK;
     if (st == DRA_OK && carried) st = dra_states_reserve(s, T, err);
     l->key[0] = DRA_SHAPE(B, T, marked ? MARKED : 0, carried ? CARRIED : FRESH, 0,
-                          drops_out(l) ? DROPOUT : 0);
+                          dra_model_drops(l->config.model) ? DROPOUT : 0);
     for (int i = 0; st == DRA_OK && i < dra_specs_count(l->state); i++)
         l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     if (st == DRA_OK)

@@ -78,7 +78,7 @@ forward_in_parts() {
     run 0 forward --model m --tokens $list --keep 1 --out e && same d e && same sa sd
 }
 
-# A list of positions: their order, counted from the end, over the borders of chunks; what --keep has.
+# A list of positions: in its order, counted from the end, over borders of chunks; as --keep.
 positions_in_any_order() {
     run 0 forward --model m --tokens $list --positions 8,9,10 --out a --state-out sa &&
         run 0 forward --model m --tokens $list --keep 3 --out b --state-out sb &&
@@ -308,8 +308,9 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
     forward --model m --tokens 1,256 --out never
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
+outputs="dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state"
 check "forward: wrong output" misused \
-    "dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state, found 'logit'" \
+    "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit
 check "grad in parts" grad_in_parts
 check "eval in parts" eval_in_parts

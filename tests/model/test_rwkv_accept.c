@@ -17,8 +17,8 @@
  *   gradients of hidden states and attentions              inner_values_have_gradients
  *   vocabulary + 10, - 15, tied and not                    vocabularies_change
  *   embeddings got and set                                 embeddings_are_set
- *   ids = their embeddings, also to generate from          test_format: embedded_tokens_and_streams,
- *                                                          generates_from_embeddings
+ *   ids = their embeddings, also to generate from          generates_from_embeddings,
+ *                                                          test_format: embedded_tokens_and_streams
  *   wrong shapes refused                                   test_format: wrong_files_are_named
  *   logits_to_keep: a number, a list                       test_rwkv: the_last_logits_alone,
  *                                                          chosen_logits_in_any_order
@@ -237,8 +237,8 @@ static void chosen_logits_in_any_order(void **unused)
     load_free(&m);
 }
 
-/* Layers without a feed-forward: x_{l+1} = x_l + branch_l, where what is shown of layer l is divided
- * by 2^floor(l / R), as reading has it. */
+/* Layers without a feed-forward: x_{l+1} = x_l + branch_l, where what is shown of layer l is
+ * divided by 2^floor(l / R), as reading has it. */
 static void branches_add_up_to_streams(void **unused)
 {
     static const char config[] =

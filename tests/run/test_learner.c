@@ -239,9 +239,9 @@ static void dropout_is_counted(void **unused)
     static const int64_t     some[] = {7, 1, 12, 10};
     static const char *const presets[] = {"gpt2-tiny", "dra-gru-tiny", "rwkv4-tiny",
                                           "gpt2-tiny", "gpt2-tiny",    "hybrid-tiny"};
-    static const int         drops[] = {DROPS_BRANCHES, DROPS_BRANCHES,
-                                        DROPS_BRANCHES, DROPS_ATTENTION,
-                                        DROPS_EMBEDDED, DROPS_BRANCHES | DROPS_ATTENTION | DROPS_EMBEDDED};
+    enum { ALL = DROPS_BRANCHES | DROPS_ATTENTION | DROPS_EMBEDDED };
+    static const int drops[] = {DROPS_BRANCHES,  DROPS_BRANCHES, DROPS_BRANCHES,
+                                DROPS_ATTENTION, DROPS_EMBEDDED, ALL};
     for (int i = 0; i < 6; i++) {
         course            c = {0}, again = {0};
         dra_error         err = {0};
