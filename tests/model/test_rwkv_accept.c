@@ -146,7 +146,7 @@ static void vocabularies_change(void **unused)
     static const int64_t sizes[] = {109, 84};
     for (int k = 0; k < 4; k++) {
         const bool tied = k / 2;
-        char       config[300], name[16];
+        char       config[300], name[32];
         loaded     a, b;
         dra_error  err = {0};
         snprintf(config, sizeof config,
