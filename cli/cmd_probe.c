@@ -26,7 +26,7 @@ struct args {
 static const struct args defaults = {
     .train = {.steps = 2000, .batch = 32, .lr = 0.002}, .tests = 256, .until = 0.99};
 
-static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 static const char *const task_names[] = {"copy", "recall", "addition", "parens", "needle", NULL};

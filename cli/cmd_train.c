@@ -22,7 +22,7 @@ struct args {
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
 
-static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 

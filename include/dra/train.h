@@ -96,7 +96,8 @@ DRA_API dra_real *dra_optimizer_moment(dra_optimizer *o, int i, int which);
 typedef enum dra_schedule_kind {
     DRA_SCHEDULE_COSINE,
     DRA_SCHEDULE_LINEAR,
-    DRA_SCHEDULE_CONSTANT
+    DRA_SCHEDULE_CONSTANT,
+    DRA_SCHEDULE_EXPONENTIAL /* equal factors, as RWKV-4's trainer; linear where it ends at 0 */
 } dra_schedule_kind;
 typedef enum dra_anneal_kind { DRA_ANNEAL_LINEAR, DRA_ANNEAL_COSINE } dra_anneal_kind;
 

@@ -13,7 +13,8 @@ double dra_train_rate(const dra_train_config *c, int64_t step)
     if (c->schedule == DRA_SCHEDULE_CONSTANT || step == c->warmup) return c->lr;
     const double p = fmin(1,
                           (double)(step - c->warmup) / (double)dra_imax(1, c->steps - c->warmup));
-    return least + (c->lr - least) * (c->schedule == DRA_SCHEDULE_LINEAR ? 1 - p : half_cosine(p));
+    if (c->schedule == DRA_SCHEDULE_EXPONENTIAL && least > 0) return c->lr * pow(least / c->lr, p);
+    return least + (c->lr - least) * (c->schedule == DRA_SCHEDULE_COSINE ? half_cosine(p) : 1 - p);
 }
 
 double dra_train_blend(const dra_train_config *c, double start, int64_t step)

@@ -11,7 +11,7 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const char *const schedules[] = {"cosine", "linear", "constant", NULL};
+static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 

@@ -13,6 +13,8 @@
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
+enum { HABITS_MOST = 1 << 20 };
+
 static bool exists(const char *folder, const char *name)
 {
     char        path[DRA_PATH];
@@ -23,7 +25,8 @@ static bool exists(const char *folder, const char *name)
 /* What another run left: its weights would not be those of our config. */
 static void clear(const char *folder, const char *log)
 {
-    static const char *const names[] = {"model.safetensors", "tokenizer.json", "best"};
+    static const char *const names[] = {"model.safetensors", "tokenizer.json",
+                                        "generation_config.json", "best"};
     char                     path[DRA_PATH];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (dra_path(path, NULL, "%s/%s", folder, names[i]) == DRA_OK) dra_remove(path);
@@ -70,6 +73,21 @@ static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA
                  : dra_path(path, err, ".");
 }
 
+/* How to generate comes along from where the run comes from. */
+static dra_status copy_habits(const char *from, const char *to, dra_error *err)
+{
+    static const char name[] = "generation_config.json";
+    char              path[DRA_PATH], *text = NULL;
+    size_t            bytes = 0;
+    if (strcmp(from, to) == 0 || !exists(from, name)) return DRA_OK;
+    dra_status st = dra_path(path, err, "%s/%s", from, name);
+    if (st == DRA_OK) st = dra_file_read(path, HABITS_MOST, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/%s", to, name);
+    if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
+    free(text);
+    return st;
+}
+
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
 {
     char                 path[DRA_PATH];
@@ -77,6 +95,7 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
     dra_status           st = origin(t, folder, path, err);
     if (st == DRA_OK)
         st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
+    if (st == DRA_OK) st = copy_habits(path, folder, err);
     if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
         st = dra_path(path, err, "%s/tokenizer.json", folder);
         if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);

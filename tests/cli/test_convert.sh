@@ -69,11 +69,13 @@ learns_in_its_format() {
 # dra's own format it is lost.
 keeps_unknown_keys() {
     sed -i 's/^{/{"summary_type": "cls_index", "eos_token_id": 7,/' bytes-hf/config.json
+    echo '{"max_new_tokens": 3}' >bytes-hf/generation_config.json
     for runs in "bytes-hf kept" "kept kept-on"; do
         "$dra" train --model "${runs% *}" --data text --out "${runs#* }" --steps 1 --batch 1 \
             --context 8 --split 0.5 >"$out" 2>"$err" &&
             grep -q '"summary_type": "cls_index"' "${runs#* }/config.json" &&
-            grep -q '"eos_token_id": 7' "${runs#* }/best/config.json" || return 1
+            grep -q '"eos_token_id": 7' "${runs#* }/best/config.json" &&
+            cmp bytes-hf/generation_config.json "${runs#* }/best/generation_config.json" || return 1
     done
     "$dra" train --resume --out kept-on --data text --steps 2 --force >"$out" 2>"$err" &&
         grep -q '"summary_type"' kept-on/config.json &&

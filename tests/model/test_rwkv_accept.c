@@ -100,7 +100,7 @@ static void first_values_are_all_there(void **unused)
     expect_ok(dra_model_config_parse("c", rwkv_config, strlen(rwkv_config), &c, &err), &err);
     expect_ok(dra_model_create(&c, &m, &err), &err);
     for (int k = 0; k < 2; k++) {
-        dra_weights *w;
+        dra_weights *w = NULL;
         expect_ok((k ? dra_weights_draw_rwkv : dra_weights_draw)(m, 3, &w, &err), &err);
         for (int i = 0; i < dra_specs_count(dra_model_params(m)); i++) {
             const dra_spec *p = dra_specs_at(dra_model_params(m), i);

@@ -34,6 +34,12 @@ static void rates_by_hand(void **state)
     near(dra_train_rate(&c, 1), 0.5);
     near(dra_train_rate(&c, 3), 0.9);
     near(dra_train_rate(&c, 10), 0.2);
+    c.schedule = DRA_SCHEDULE_EXPONENTIAL;
+    near(dra_train_rate(&c, 1), 0.5);
+    near(dra_train_rate(&c, 6), sqrt(0.2)); /* half way: the geometric mean */
+    near(dra_train_rate(&c, 10), 0.2);
+    c.min_lr = -1; /* no factor leads to 0 */
+    near(dra_train_rate(&c, 6), 0.5);
     c.schedule = DRA_SCHEDULE_CONSTANT;
     near(dra_train_rate(&c, 1), 0.5);
     near(dra_train_rate(&c, 10), 1);
@@ -109,7 +115,7 @@ static void wrong_json_is_named(void **state)
         {"{\"stps\": 3}", "c.json: stps is not a key; did you mean steps?"},
         {"{\"steps\": -3}", "c.json: steps is -3, expected a whole number from 0 to 1e+12"},
         {"{\"schedule\": \"cos\"}",
-         "c.json: schedule is \"cos\", expected one of cosine, linear, constant"},
+         "c.json: schedule is \"cos\", expected one of cosine, linear, constant, exponential"},
         {"{\"stage\": [{\"context\": \"x\"}]}",
          "c.json: stage.0.context is \"x\", expected a whole number from 0 to 1048576"},
         {"[1]", "c.json: JSON is no object"},
