@@ -1,6 +1,7 @@
 /* Times a case: build, compile, bind, warm up, then a run, a peer's where there is one, and the
  * limit it is bound by, in turns, so that all meet the same moments of a busy machine. */
 #include "bench.h"
+#include "units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,13 +21,6 @@ enum { PAIRS = 11 };
 
 /* Until the threads of whoever computed last have stopped spinning. */
 static const struct timespec breath = {.tv_nsec = 10 * 1000 * 1000};
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -174,9 +168,9 @@ static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_erro
 {
     dra_status st = DRA_OK;
     if (p->w.forward) dra_profile_enable(p->buffers, true);
-    const double start = now();
+    const double start = cli_now();
     for (int64_t i = 0; i < runs && st == DRA_OK; i++) st = dra_run(p->buffers, err);
-    *seconds = now() - start;
+    *seconds = cli_now() - start;
     if (st == DRA_OK && p->w.forward) st = profiled(p, seconds, err);
     *seconds /= (double)runs;
     return st;
@@ -286,9 +280,9 @@ static double time_peer(bench_peer *peer, int64_t runs)
 {
     nanosleep(&breath, NULL);
     bench_peer_run(peer);
-    const double start = now();
+    const double start = cli_now();
     for (int64_t i = 0; i < runs; i++) bench_peer_run(peer);
-    const double seconds = (now() - start) / (double)runs;
+    const double seconds = (cli_now() - start) / (double)runs;
     nanosleep(&breath, NULL);
     return seconds;
 }

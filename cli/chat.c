@@ -5,6 +5,7 @@
  * An answer ends where the model begins to write the user's part. The generator takes that back, so
  * the next turn stands right behind the answer. */
 #include "chat.h"
+#include "units.h"
 
 #include <signal.h>
 #include <stdarg.h>
@@ -179,7 +180,7 @@ static dra_status answer(cli_chat *c, dra_error *err)
 {
     dra_generate_config config = cli_generate_config(&c->how);
     dra_generated       out = {0};
-    const double        start = cli_seconds();
+    const double        start = cli_now();
     config.stop = c->stop;
     config.n_stop += !c->form.plain; /* the form's own is the last */
     config.write = put;
@@ -187,7 +188,7 @@ static dra_status answer(cli_chat *c, dra_error *err)
     c->shown = false;
     show_name(c);
     const dra_status st = dra_generate(c->generator, &config, &out, err);
-    c->writing += cli_seconds() - start;
+    c->writing += cli_now() - start;
     c->written += (int64_t)out.n;
     if (st == DRA_OK)
         show_end(c, &out);
@@ -240,7 +241,7 @@ enum { PIECE = 512 }; /* the largest a generator reads at a time, so pieces chan
 /* Reads in pieces, so that Ctrl-C does not wait for a long text. */
 static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
 {
-    const double start = cli_seconds();
+    const double start = cli_now();
     dra_status   st = DRA_OK;
     for (size_t at = 0, n; at < ids->n && st == DRA_OK; at += n) {
         n = ids->n - at < PIECE ? ids->n - at : PIECE;
@@ -251,7 +252,7 @@ static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
             st = dra_generator_read(c->generator, 0, n, ids->data + at, err);
         if (st == DRA_OK) c->read += (int64_t)n;
     }
-    c->reading += cli_seconds() - start;
+    c->reading += cli_now() - start;
     return st;
 }
 

@@ -1,10 +1,10 @@
 /* dra eval: how well a model predicts a text of any length. */
 #include "model.h"
+#include "units.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct args {
     cli_source  from;
@@ -157,16 +157,9 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
     return DRA_OK;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static dra_status read_all(work *w, dra_error *err)
 {
-    const double start = now();
+    const double start = cli_now();
     dra_status   st = DRA_OK;
     for (int64_t step = 0; step < dra_feed_steps(w->feed) && st == DRA_OK; step++) {
         dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
@@ -175,7 +168,7 @@ static dra_status read_all(work *w, dra_error *err)
             st = read_part(w, from, left < w->chunk ? left : w->chunk, err);
         }
     }
-    w->seconds = now() - start;
+    w->seconds = cli_now() - start;
     if (st == DRA_OK && w->count == 0)
         st = cli_error(err, DRA_ERR_VALUE, "%.200s: no document has two tokens",
                        w->a->data.text[0]);

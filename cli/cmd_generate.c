@@ -1,5 +1,6 @@
 /* dra generate: go on with a text. */
 #include "sampling.h"
+#include "units.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -160,7 +161,7 @@ static dra_status open_all(work *w, dra_error *err)
 static dra_status feed_prompts(work *w, dra_error *err)
 {
     const int64_t count = w->a->count;
-    const double  start = cli_seconds();
+    const double  start = cli_now();
     dra_status st = w->a->state_in ? dra_generator_load(w->generator, w->a->state_in, err) : DRA_OK;
     for (int64_t row = 0; row < w->rows && st == DRA_OK; row++) {
         const dra_ids *p = &w->prompt[row / count];
@@ -170,7 +171,7 @@ static dra_status feed_prompts(work *w, dra_error *err)
         else
             st = dra_generator_read(w->generator, row, p->n, p->data, err);
     }
-    w->reading = cli_seconds() - start;
+    w->reading = cli_now() - start;
     return st;
 }
 
@@ -226,9 +227,9 @@ static dra_status write_text(work *w, dra_error *err)
     c.user = w;
     catch_interrupts();
     if (streams(w)) echo(w, 0, stdout, err);
-    const double start = cli_seconds();
+    const double start = cli_now();
     dra_status   st = dra_generate(w->generator, &c, w->out, err);
-    w->writing = cli_seconds() - start;
+    w->writing = cli_now() - start;
     if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
     return st;
 }

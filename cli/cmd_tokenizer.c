@@ -1,6 +1,7 @@
 /* dra tokenizer train: a tokenizer.json learned from texts. */
 #include "options.h"
 #include "term.h"
+#include "units.h"
 
 #include "dra/data.h"
 #include "dra/file.h"
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char end_of_text[] = "<|endoftext|>";
@@ -62,17 +62,10 @@ typedef struct watch {
     int64_t first;       /* what was done when this part began */
 } watch;
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void show(void *user, bool merging, int64_t done, int64_t total)
 {
     watch       *w = user;
-    const double time = now(), wait = w->terminal ? 0.2 : 10;
+    const double time = cli_now(), wait = w->terminal ? 0.2 : 10;
     if (merging != w->merging) w->merging = merging, w->began = time, w->first = done;
     if (time - w->told < wait || done <= w->first) return;
     w->told = time;
@@ -148,7 +141,7 @@ static int train(const struct args *a, const char **special, const char *path)
     size_t         n = 0;
     dra_tokenizer *t = NULL;
     dra_error      err = {0};
-    const double   start = now();
+    const double   start = cli_now();
     watch          w = {.terminal = isatty(STDERR_FILENO), .began = start, .told = start};
     if (a->end) special[n++] = end_of_text;
     for (size_t i = 0; i < a->special.count; i++) special[n++] = a->special.text[i];
@@ -167,7 +160,7 @@ static int train(const struct args *a, const char **special, const char *path)
     dra_status st = dra_tokenizer_train(&c, show, &w, &t, &err);
     if (w.terminal) fputs("\r\033[K", stderr);
     if (st == DRA_OK) st = save(t, path, &err);
-    if (st == DRA_OK) report(a, &c, t, path, now() - start);
+    if (st == DRA_OK) report(a, &c, t, path, cli_now() - start);
     dra_tokenizer_destroy(t);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }

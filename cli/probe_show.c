@@ -2,10 +2,10 @@
 #include "probe_show.h"
 #include "term.h"
 #include "train_watch.h"
+#include "units.h"
 #include "value.h"
 
 #include <string.h>
-#include <time.h>
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -112,43 +112,28 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* "3:07" or "123:07". */
-static const char *minutes(double seconds, char text[24])
-{
-    const long s = seconds < 1e8 ? (long)(seconds + 0.5) : 100000000;
-    snprintf(text, 24, "%ld:%02ld", s / 60, s % 60);
-    return text;
-}
-
 void cli_progress_start(cli_progress *p, int64_t run)
 {
     p->run = run;
-    p->began = now();
+    p->began = cli_now();
 }
 
 void cli_progress_end(cli_progress *p)
 {
     if (p->terminal) fputs("\r\033[K", p->out);
-    p->before += now() - p->began;
+    p->before += cli_now() - p->began;
 }
 
 /* Runs that are to come take as long as those that are done, or if none is, as this one. */
 static void write_left(const cli_progress *p, const dra_probe_result *r)
 {
-    const double took = now() - p->began, whole = took / (double)r->step * (double)r->steps;
+    const double took = cli_now() - p->began, whole = took / (double)r->step * (double)r->steps;
     const double others = p->run ? p->before / (double)p->run : whole;
     char         text[24];
-    fprintf(p->out, "  %s left", minutes(whole - took, text));
+    fprintf(p->out, "  %s left", cli_time_text(whole - took, text));
     if (p->runs > 1)
         fprintf(p->out, ", of all %s",
-                minutes(whole - took + others * (double)(p->runs - p->run - 1), text));
+                cli_time_text(whole - took + others * (double)(p->runs - p->run - 1), text));
 }
 
 bool cli_progress_step(void *progress, const dra_probe_result *r)

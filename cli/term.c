@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 static bool coloured(FILE *out)
@@ -18,13 +17,6 @@ const char *cli_bold(FILE *out) { return coloured(out) ? "\033[1m" : ""; }
 const char *cli_green(FILE *out) { return coloured(out) ? "\033[1;32m" : ""; }
 const char *cli_blue(FILE *out) { return coloured(out) ? "\033[1;34m" : ""; }
 const char *cli_plain(FILE *out) { return coloured(out) ? "\033[0m" : ""; }
-
-double cli_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 size_t cli_width(FILE *out)
 {

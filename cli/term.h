@@ -12,7 +12,6 @@ const char *cli_green(FILE *out); /* bold, as the next one */
 const char *cli_blue(FILE *out);
 const char *cli_plain(FILE *out);
 
-double cli_seconds(void); /* of a clock that only goes forward */
 /* Columns of the terminal; 80 when `out` is none or does not say. */
 size_t cli_width(FILE *out);
 

@@ -1,5 +1,6 @@
 /* What a run shows: a plan before it, a line of progress, how long it takes. */
 #include "train_watch.h"
+#include "units.h"
 
 #include <signal.h>
 #include <string.h>
@@ -28,39 +29,6 @@ void cli_watch_signals(void)
 
 bool cli_watch_stopped(void) { return stopping != 0; }
 
-/* ---- numbers --------------------------------------------------------------------------------- */
-
-/* "12.3 k", "4.5 M". */
-static const char *short_count(double x, char text[24])
-{
-    static const char *const units[] = {"", " k", " M", " G", " T"};
-    int                      i = 0;
-    for (; x >= 1000 && i < 4; i++) x /= 1000;
-    snprintf(text, 24, i && x < 100 ? "%.1f%s" : "%.0f%s", x, units[i]);
-    return text;
-}
-
-static const char *short_bytes(size_t bytes, char text[24])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    double                   x = (double)bytes;
-    int                      i = 0;
-    for (; x >= 1024 && i < 4; i++) x /= 1024;
-    snprintf(text, 24, i && x < 100 ? "%.1f %s" : "%.0f %s", x, units[i]);
-    return text;
-}
-
-/* "3:07" or "2:03:07". */
-static const char *short_time(double seconds, char text[24])
-{
-    const long s = seconds < 1e9 ? (long)(seconds + 0.5) : 1000000000;
-    if (s >= 3600)
-        snprintf(text, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(text, 24, "%ld:%02ld", s / 60, s % 60);
-    return text;
-}
-
 /* ---- before ---------------------------------------------------------------------------------- */
 
 static void write_stages(const dra_train_config *c, FILE *out)
@@ -76,16 +44,17 @@ void cli_watch_plan(const dra_trainer_plan *p, FILE *out)
 {
     char         a[24], b[24], c[24], d[24], e[24];
     const size_t all = p->weights + p->gradients + p->moments + p->activations;
-    fprintf(out, "model    %s parameters\n", short_count((double)p->parameters, a));
-    fprintf(out, "data     %s tokens", short_count((double)p->data_tokens, a));
-    if (p->eval_tokens) fprintf(out, ", %s for evaluation", short_count((double)p->eval_tokens, a));
+    fprintf(out, "model    %s parameters\n", cli_count_text((double)p->parameters, a));
+    fprintf(out, "data     %s tokens", cli_count_text((double)p->data_tokens, a));
+    if (p->eval_tokens)
+        fprintf(out, ", %s for evaluation", cli_count_text((double)p->eval_tokens, a));
     fputc('\n', out);
     write_stages(&p->train, out);
-    fprintf(out, " tokens: %s tokens, %.3g epochs\n", short_count((double)p->run_tokens, a),
+    fprintf(out, " tokens: %s tokens, %.3g epochs\n", cli_count_text((double)p->run_tokens, a),
             p->epochs);
     fprintf(out, "memory   %s: weights %s, gradients %s, moments %s, activations %s\n",
-            short_bytes(all, a), short_bytes(p->weights, b), short_bytes(p->gradients, c),
-            short_bytes(p->moments, d), short_bytes(p->activations, e));
+            cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
+            cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
     if (p->first) fprintf(out, "resume   behind step %lld\n", (long long)p->first);
 }
 
@@ -103,8 +72,8 @@ static void write_progress(cli_watch *w, const dra_event *e)
     char speed[24], left[24];
     fprintf(w->out, "%sstep %lld/%lld  loss %.4f  lr %.2e  norm %.2f  %s tokens/s",
             w->terminal ? "\r" : "", (long long)e->step, (long long)e->steps, e->loss, e->rate,
-            e->norm, short_count(e->tokens_per_second, speed));
-    if (e->step > w->first) fprintf(w->out, "  %s left", short_time(seconds_left(w, e), left));
+            e->norm, cli_count_text(e->tokens_per_second, speed));
+    if (e->step > w->first) fprintf(w->out, "  %s left", cli_time_text(seconds_left(w, e), left));
     if (e->skipped) fprintf(w->out, "  %lld skipped", (long long)e->skipped);
     fputs(w->terminal ? "\033[K" : "\n", w->out);
     w->open = w->terminal;
@@ -123,7 +92,7 @@ static void tell_time(cli_watch *w, const dra_event *e)
     char left[24];
     if (w->told || e->step < w->first + STEPS) return;
     cli_watch_break(w);
-    fprintf(w->out, "time     about %s\n", short_time(seconds_left(w, e), left));
+    fprintf(w->out, "time     about %s\n", cli_time_text(seconds_left(w, e), left));
     w->told = true;
 }
 

@@ -231,6 +231,10 @@ typedef bool (*dra_on_event)(void *user, const dra_event *e);
  * gradients are not finite change nothing, and end it with an error; they are saved as well.
  * fn may be NULL. */
 DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err);
+/* One step of it and what follows, for a caller that has something else to do in between. *more:
+ * false where dra_trainer_run() would end. */
+DRA_API dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *more,
+                                    dra_error *err);
 /* The mean loss of the evaluation data as the weights are now; DRA_ERR_VALUE: there is none. */
 DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
 DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);

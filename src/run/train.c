@@ -356,20 +356,28 @@ static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
     return st;
 }
 
-dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err)
+dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *more, dra_error *err)
 {
     listener   w = {fn, user, false};
     dra_status st = DRA_OK;
     t->event.best_loss = t->at.best_loss;
-    while (t->at.step < t->at.train.steps && !w.stop && st == DRA_OK) {
+    if (t->at.step < t->at.train.steps) {
         st = one_step(t, err);
         if (st == DRA_OK) st = follow(t, &w, err);
     }
+    *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps;
     if (st == DRA_OK && t->at.in_a_row >= MOST_SKIPPED)
         return dra_fail(
             err, DRA_ERR_VALUE,
             "step %lld: loss %g, gradient norm %g: not finite in %d steps in a row; saved "
             "as it was before them (a smaller lr may help)",
             (long long)t->at.step, t->event.loss, t->event.norm, MOST_SKIPPED);
+    return st;
+}
+
+dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (bool more = true; more && st == DRA_OK;) st = dra_trainer_step(t, fn, user, &more, err);
     return st;
 }

@@ -1,0 +1,41 @@
+/* The clock, and how times, counts and bytes are written in few letters. */
+#include "units.h"
+
+#include <stdio.h>
+#include <time.h>
+
+double cli_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+const char *cli_time_text(double seconds, char text[24])
+{
+    const long s = seconds < 1e9 ? (long)(seconds + 0.5) : 1000000000;
+    if (s >= 3600)
+        snprintf(text, 24, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(text, 24, "%ld:%02ld", s / 60, s % 60);
+    return text;
+}
+
+const char *cli_count_text(double x, char text[24])
+{
+    static const char *const units[] = {"", " k", " M", " G", " T"};
+    int                      i = 0;
+    for (; x >= 1000 && i < 4; i++) x /= 1000;
+    snprintf(text, 24, i && x < 100 ? "%.1f%s" : "%.0f%s", x, units[i]);
+    return text;
+}
+
+const char *cli_bytes_text(size_t bytes, char text[24])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double                   x = (double)bytes;
+    int                      i = 0;
+    for (; x >= 1024 && i < 4; i++) x /= 1024;
+    snprintf(text, 24, i && x < 100 ? "%.1f %s" : "%.0f %s", x, units[i]);
+    return text;
+}
