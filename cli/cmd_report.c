@@ -1,8 +1,8 @@
 /* dra report: a page about training runs. */
 #include "page.h"
 
-#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct args {
     cli_source  from; /* for its threads: every verb takes them */
@@ -25,76 +25,27 @@ static const cli_option options[] = {
 enum { PATH_TEXT = 4096 };
 
 /* report.html in the folder, or beside the file. */
-static bool default_path(const cli_record *first, char path[PATH_TEXT])
+static bool default_path(const char *first, char path[PATH_TEXT])
 {
-    const char  *slash = strrchr(first->path, '/');
-    const size_t n = slash ? (size_t)(slash - first->path) + 1 : 0;
-    if (first->folder) return cli_path(first->path, "report.html", path, PATH_TEXT);
-    return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first->path) < PATH_TEXT;
-}
-
-static void default_title(const cli_record *records, size_t n, char title[256])
-{
-    enum { NAMED = 4 };
-    size_t used = 0;
-    if (n > NAMED) {
-        snprintf(title, 256, "%zu runs", n);
-        return;
-    }
-    for (size_t i = 0; i < n && used < 256; i++)
-        used += (size_t)snprintf(title + used, 256 - used, "%s%s", i ? ", " : "", records[i].name);
-}
-
-/* Where two runs share a name, all are called by the ends of their paths. */
-static void name_apart(cli_record *records, size_t n)
-{
-    bool twice = false;
-    for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < i; k++)
-            twice = twice || strcmp(records[i].name, records[k].name) == 0;
-    for (size_t i = 0; twice && i < n; i++) {
-        const size_t length = strlen(records[i].path), room = sizeof records[i].name - 1;
-        snprintf(records[i].name, room + 1, "%s",
-                 records[i].path + (length > room ? length - room : 0));
-    }
-}
-
-static dra_status write_page(const struct args *a, const cli_record *records, const char *path,
-                             dra_error *err)
-{
-    char       title[256], *text = NULL;
-    size_t     bytes = 0;
-    dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: no memory for the page", path);
-    default_title(records, a->runs.count, title);
-    FILE *out = open_memstream(&text, &bytes);
-    if (!out) return st;
-    page_write(&(cli_page){out, a->title ? a->title : title, a->runs.count, records});
-    const bool whole = !ferror(out);
-    if (fclose(out) == 0 && whole) st = dra_file_write(path, text, bytes, err);
-    free(text);
-    return st;
+    struct stat  s;
+    const char  *slash = strrchr(first, '/');
+    const size_t n = slash ? (size_t)(slash - first) + 1 : 0;
+    if (stat(first, &s) == 0 && S_ISDIR(s.st_mode))
+        return cli_path(first, "report.html", path, PATH_TEXT);
+    return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
 }
 
 static int run(const void *args)
 {
     const struct args *a = args;
-    const size_t       n = a->runs.count;
     char               path[PATH_TEXT];
     dra_error          err = {0};
     dra_status         st = DRA_OK;
-    cli_record        *records = calloc(n, sizeof *records);
-    if (!records) st = cli_error(&err, DRA_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < n && st == DRA_OK; i++)
-        st = cli_record_read(a->runs.text[i], &records[i], &err);
-    if (st == DRA_OK && !a->out && !default_path(&records[0], path))
-        st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", records[0].path);
-    if (st == DRA_OK) {
-        name_apart(records, n);
-        st = write_page(a, records, a->out ? a->out : path, &err);
-    }
+    if (!a->out && !default_path(a->runs.text[0], path))
+        st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
+    if (st == DRA_OK)
+        st = page_report(a->runs.count, a->runs.text, a->out ? a->out : path, a->title, &err);
     if (st == DRA_OK) printf("%s\n", a->out ? a->out : path);
-    for (size_t i = 0; i < n && records; i++) cli_record_free(&records[i]);
-    free(records);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 

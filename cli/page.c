@@ -50,7 +50,7 @@ static void write_model(FILE *out, const dra_model *m)
 
 static double last_of(const cli_record *r, const char *name)
 {
-    const cli_series *s = cli_record_series(r, name);
+    const cli_series *s = cli_record_series(r, name, false);
     size_t            n = s ? s->n : 0;
     while (n && !isfinite(s->y[n - 1])) n--;
     return n ? s->y[n - 1] : NAN;
@@ -58,7 +58,7 @@ static double last_of(const cli_record *r, const char *name)
 
 static double least_of(const cli_record *r, const char *name)
 {
-    const cli_series *s = cli_record_series(r, name);
+    const cli_series *s = cli_record_series(r, name, false);
     double            least = NAN;
     for (size_t i = 0; s && i < s->n; i++) least = fmin(least, s->y[i]);
     return least;
@@ -67,7 +67,7 @@ static double least_of(const cli_record *r, const char *name)
 /* The middle one, which neither a first step that compiles nor a pause moves. */
 static double median_of(const cli_record *r, const char *name)
 {
-    const cli_series *s = cli_record_series(r, name);
+    const cli_series *s = cli_record_series(r, name, false);
     double           *y = s ? malloc(s->n * sizeof *y) : NULL;
     size_t            n = 0;
     if (!y) return NAN;
@@ -81,7 +81,8 @@ static double median_of(const cli_record *r, const char *name)
 static double last_step(const cli_record *r)
 {
     double last = NAN;
-    for (size_t i = 0; i < r->n_series; i++) last = fmax(last, r->series[i].x[r->series[i].n - 1]);
+    for (size_t i = 0; i < r->n_series; i++)
+        if (!r->series[i].tokens) last = fmax(last, r->series[i].x[r->series[i].n - 1]);
     return last;
 }
 
@@ -222,6 +223,7 @@ void page_write(const cli_page *p)
     page_maps(p);
     page_samples(p);
     page_probes(p);
+    page_stream(p);
     fprintf(p->out, "<p class=\"soft\">dra %s</p>\n</main>\n", dra_version());
     page_script(p->out);
     fputs("</body></html>\n", p->out);

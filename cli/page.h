@@ -15,6 +15,10 @@ typedef struct cli_page {
 
 void page_write(const cli_page *p);
 
+/* Reads runs and writes the page about them to a file. title NULL: the runs' names. */
+dra_status page_report(size_t n, const char *const *runs, const char *path, const char *title,
+                       dra_error *err);
+
 /* Its parts; those that have nothing to show write nothing. */
 void page_head(FILE *out, const char *title); /* with the style */
 void page_script(FILE *out);                  /* numbers under the pointer; not needed */
@@ -24,6 +28,7 @@ void page_decays(const cli_page *p);          /* half-lives, and how they moved 
 void page_maps(const cli_page *p);            /* what a sample attended to and where it was kept */
 void page_samples(const cli_page *p);
 void page_probes(const cli_page *p);
+void page_stream(const cli_page *p); /* numbers over tokens that were read */
 
 double page_sort(size_t n, double *x);             /* returns the middle one; NaN: there is none */
 void   page_section(FILE *out, const char *title); /* begins one; ends with </section> */

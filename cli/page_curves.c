@@ -1,4 +1,4 @@
-/* Numbers of logs over steps, those of all runs in one chart. */
+/* Numbers over steps, and over tokens that were read, those of all runs in one chart. */
 #include "page.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@ typedef struct curve {
     bool        from_zero;
     bool        smooth; /* shown by its means, and faintly as it is */
     bool        events; /* shown only where it is not 0 all the time */
+    bool        tokens; /* over tokens instead of steps */
 } curve;
 
 /* Names of the log that have a place and a title of their own. */
@@ -73,8 +74,8 @@ static size_t collect_lines(const cli_record *r, size_t i, const curve *c, svg_l
                             double **means)
 {
     enum { MANY = 50 }; /* fewer points need no mean */
-    const cli_series *s = cli_record_series(r, c->name);
-    const cli_series *d = c->dots ? cli_record_series(r, c->dots) : NULL;
+    const cli_series *s = cli_record_series(r, c->name, c->tokens);
+    const cli_series *d = c->dots ? cli_record_series(r, c->dots, c->tokens) : NULL;
     size_t            n = 0;
     if (s && c->smooth && s->n >= MANY) *means = smooth(s);
     if (s && *means) lines[n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
@@ -91,35 +92,62 @@ static void write_curve(const cli_page *p, const curve *c)
     bool      any = false;
     for (size_t i = 0; lines && means && i < p->n; i++) {
         const size_t more = collect_lines(&p->records[i], i, c, lines + n, &means[i]);
-        any = any || (more && has_something(cli_record_series(&p->records[i], c->name), c->events));
+        any = any || (more && has_something(cli_record_series(&p->records[i], c->name, c->tokens),
+                                            c->events));
         n += more;
     }
-    if (any) svg_lines(p->out, &(svg_chart){c->title, c->note, n, lines, c->from_zero});
+    if (any)
+        svg_lines(p->out, &(svg_chart){c->title, c->note, n, lines, c->from_zero,
+                                       c->tokens ? "token" : "step"});
     for (size_t i = 0; means && i < p->n; i++) free(means[i]);
     free(means);
     free(lines);
 }
 
 /* Whether a record before this one has had the name already. */
-static bool was_written(const cli_page *p, size_t record, const char *name)
+static bool was_written(const cli_page *p, size_t record, const char *name, bool tokens)
 {
     for (size_t i = 0; i < record; i++)
-        if (cli_record_series(&p->records[i], name)) return true;
+        if (cli_record_series(&p->records[i], name, tokens)) return true;
     return false;
+}
+
+static bool has_series(const cli_page *p, bool tokens)
+{
+    for (size_t i = 0; i < p->n; i++)
+        for (size_t k = 0; k < p->records[i].n_series; k++)
+            if (p->records[i].series[k].tokens == tokens) return true;
+    return false;
+}
+
+/* Those that have no place of their own, by the names the logs give them. */
+static void write_others(const cli_page *p, bool tokens)
+{
+    for (size_t i = 0; i < p->n; i++)
+        for (size_t k = 0; k < p->records[i].n_series; k++) {
+            const cli_series *s = &p->records[i].series[k];
+            if (s->tokens != tokens || (!tokens && is_known(s->name)) ||
+                was_written(p, i, s->name, tokens))
+                continue;
+            write_curve(p, &(curve){s->name, s->name, .from_zero = tokens, .tokens = tokens});
+        }
 }
 
 void page_curves(const cli_page *p)
 {
-    size_t n = 0;
-    for (size_t i = 0; i < p->n; i++) n += p->records[i].n_series;
-    if (!n) return;
+    if (!has_series(p, false)) return;
     page_section(p->out, "Training");
     fputs("<div class=\"cards\">\n", p->out);
     for (size_t i = 0; i < COUNT(known); i++) write_curve(p, &known[i]);
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t k = 0; k < p->records[i].n_series; k++) {
-            const char *name = p->records[i].series[k].name;
-            if (!is_known(name) && !was_written(p, i, name)) write_curve(p, &(curve){name, name});
-        }
+    write_others(p, false);
+    fputs("</div></section>\n", p->out);
+}
+
+void page_stream(const cli_page *p)
+{
+    if (!has_series(p, true)) return;
+    page_section(p->out, "Reading a long text");
+    fputs("<div class=\"cards\">\n", p->out);
+    write_others(p, true);
     fputs("</div></section>\n", p->out);
 }

@@ -41,7 +41,7 @@ static const char style[] =
     "margin:6px 0 10px}details{border-top:1px solid var(--line);padding:4px 0}"
     "summary{cursor:pointer;color:var(--soft);font-size:.9rem}\n";
 
-/* The point of each line that is nearest to the pointer's step, in the caption. */
+/* The point of each line that is nearest to the pointer, in the caption. */
 static const char script[] =
     "for(const s of document.querySelectorAll('svg.lines')){\n"
     "const[x0,x1,l,r,y0,y1,b,t,log]=s.dataset.scale.split(' ').map(Number);\n"
@@ -55,7 +55,7 @@ static const char script[] =
     "for(const p of s.querySelectorAll('polyline:not(.faint)'))for(const q of p.points){\n"
     "const k=p.dataset.name,o=near.get(k);if(!o||Math.abs(q.x-x)<Math.abs(o.x-x))near.set(k,q)}\n"
     "cross.setAttribute('d','M'+x+' '+t+'V'+b);\n"
-    "note.textContent='step '+Math.round(x0+(x-l)/(r-l)*(x1-x0))+': '+[...near].map(([k,q])=>k+"
+    "note.textContent=s.dataset.x+' '+Math.round(x0+(x-l)/(r-l)*(x1-x0))+': '+[...near].map(([k,q])=>k+"
     "' '+Number(value(q.y).toPrecision(4))).join(', ')};\n"
     "s.onpointerleave=()=>{cross.removeAttribute('d');note.textContent=said}}\n";
 

@@ -18,27 +18,29 @@ static void *grown(void *array, size_t n, size_t size)
 /* ---- numbers --------------------------------------------------------------------------------- */
 
 /* Which series it is; n_series: none yet. */
-static size_t find_series(const cli_record *r, const char *name)
+static size_t find_series(const cli_record *r, const char *name, bool tokens)
 {
     size_t i = 0;
-    while (i < r->n_series && strcmp(r->series[i].name, name) != 0) i++;
+    while (i < r->n_series &&
+           (r->series[i].tokens != tokens || strcmp(r->series[i].name, name) != 0))
+        i++;
     return i;
 }
 
-const cli_series *cli_record_series(const cli_record *r, const char *name)
+const cli_series *cli_record_series(const cli_record *r, const char *name, bool tokens)
 {
-    const size_t i = find_series(r, name);
+    const size_t i = find_series(r, name, tokens);
     return i < r->n_series ? &r->series[i] : NULL;
 }
 
-static bool add_point(cli_record *r, const char *name, double x, double y)
+static bool add_point(cli_record *r, const char *name, bool tokens, double x, double y)
 {
-    const size_t i = find_series(r, name);
+    const size_t i = find_series(r, name, tokens);
     if (i == r->n_series) {
         cli_series *all = grown(r->series, i, sizeof *all);
         if (!all) return false;
         r->series = all;
-        r->series[r->n_series++] = (cli_series){.name = name};
+        r->series[r->n_series++] = (cli_series){.name = name, .tokens = tokens};
     }
     cli_series *s = &r->series[i];
     double     *xs = grown(s->x, s->n, sizeof *xs);
@@ -101,7 +103,8 @@ static bool add_line(cli_record *r, char *line)
 {
     cli_member        m[CLI_MEMBERS];
     const int         n = cli_line_read(line, m);
-    const cli_member *step = find(m, n, "step", CLI_MEMBER_NUMBER);
+    const cli_member *place = find(m, n, "position", CLI_MEMBER_NUMBER);
+    const cli_member *step = place ? place : find(m, n, "step", CLI_MEMBER_NUMBER);
     const cli_member *probe = find(m, n, "probe", CLI_MEMBER_TEXT);
     const cli_member *sample = find(m, n, "sample", CLI_MEMBER_TEXT);
     r->lines++;
@@ -118,17 +121,17 @@ static bool add_line(cli_record *r, char *line)
     }
     for (int i = 0; i < n; i++)
         if (m[i].kind == CLI_MEMBER_NUMBER && &m[i] != step &&
-            !add_point(r, m[i].key, step->number, m[i].number))
+            !add_point(r, m[i].key, place != NULL, step->number, m[i].number))
             return false;
     return true;
 }
 
-static dra_status read_log(cli_record *r, const char *path, dra_error *err)
+static dra_status read_log(cli_record *r, const char *path, char **text, dra_error *err)
 {
     size_t     bytes = 0;
-    dra_status st = dra_file_read(path, LOG_MOST, &r->text, &bytes, err);
+    dra_status st = dra_file_read(path, LOG_MOST, text, &bytes, err);
     if (st != DRA_OK) return st;
-    for (char *line = r->text, *end = r->text + bytes; line < end;) {
+    for (char *line = *text, *end = *text + bytes; line < end;) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
         if (!stop) stop = end; /* there is a 0 */
         *stop = '\0';
@@ -166,12 +169,16 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     r->path = path;
     name_record(r);
     r->folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-    if (!r->folder) return read_log(r, path, err);
+    if (!r->folder) return read_log(r, path, &r->text[0], err);
     const bool logged = is_there(path, "log.jsonl"), model = is_there(path, "config.json");
     if (!logged && !model)
         return cli_error(err, DRA_ERR_FILE,
                          "%.200s: expected a run, found neither log.jsonl nor config.json", path);
-    if (logged && cli_path(path, "log.jsonl", log, sizeof log)) st = read_log(r, log, err);
+    if (logged && cli_path(path, "log.jsonl", log, sizeof log))
+        st = read_log(r, log, &r->text[0], err);
+    if (st == DRA_OK && is_there(path, "probes.jsonl") &&
+        cli_path(path, "probes.jsonl", log, sizeof log))
+        st = read_log(r, log, &r->text[1], err);
     if (st == DRA_OK && model && cli_record_model(r, err) != DRA_OK) {
         /* The rest of the page is worth having without. */
         snprintf(r->note, sizeof r->note, "%s", err->text);
@@ -193,6 +200,7 @@ void cli_record_free(cli_record *r)
     dra_tokenizer_destroy(r->tokenizer);
     dra_weights_destroy(r->weights);
     dra_model_destroy(r->model);
-    free(r->text);
+    free(r->text[0]);
+    free(r->text[1]);
     *r = (cli_record){0};
 }

@@ -5,8 +5,10 @@
 #include "decays.h"
 #include "jsonl.h"
 
-typedef struct cli_series { /* a number over steps, by the name the log gives it */
+/* A number over steps, or over tokens that were read, by the name the log gives it. */
+typedef struct cli_series {
     const char *name;
+    bool        tokens;
     size_t      n;
     double     *x, *y; /* y: NaN where the log says null */
 } cli_series;
@@ -31,12 +33,12 @@ typedef struct cli_spectrum { /* decays of a checkpoint */
     cli_decays decays;
 } cli_spectrum;
 
-/* Names and texts lie in `text`, the log itself. */
+/* Names and texts lie in `text`, the log itself and what stands beside it. */
 typedef struct cli_record {
     const char *path; /* as given, borrowed; a folder or a file */
     char        name[64];
     bool        folder;
-    char       *text;
+    char       *text[2];
     size_t      lines, broken; /* of the log */
     size_t      n_series, n_samples, n_probes, n_spectra;
     cli_series *series;
@@ -50,13 +52,15 @@ typedef struct cli_record {
     char           note[DRA_ERROR_TEXT]; /* why something is missing; "" */
 } cli_record;                            /* starts as {0} */
 
-/* Reads a run's folder, or a file of JSON lines. What is broken in it is counted or noted; an error
+/* Reads a run's folder, its log.jsonl and what was measured later, its probes.jsonl; or a file of
+ * JSON lines. Lines with a "step" are numbers of training, those with a "position" numbers of
+ * reading a text, those with a "probe" rows of probes. What is broken in it is counted or noted; an error
  * is only that there is nothing to read. */
 dra_status cli_record_read(const char *path, cli_record *r, dra_error *err);
 void       cli_record_free(cli_record *r);
 
-/* NULL: the log has no such numbers. */
-const cli_series *cli_record_series(const cli_record *r, const char *name);
+/* Over steps, or over tokens. NULL: there are no such numbers. */
+const cli_series *cli_record_series(const cli_record *r, const char *name, bool tokens);
 
 /* For cli_record_read: the model of the folder and the decays of its checkpoints. */
 dra_status cli_record_model(cli_record *r, dra_error *err);

@@ -51,6 +51,7 @@ typedef struct svg_chart {
     size_t          n;
     const svg_line *lines;
     bool            from_zero; /* the y axis is to show 0 */
+    const char     *x_name;    /* what x counts; NULL: step */
 } svg_chart;
 
 /* A figure. However many points there are, a column of it shows four at most: the first, least,

@@ -1,4 +1,4 @@
-/* Lines over steps. */
+/* Lines over steps or tokens. */
 #include "svg.h"
 
 #include <math.h>
@@ -127,11 +127,12 @@ static void write_dots(pen *p)
 void svg_lines(FILE *out, const svg_chart *c)
 {
     svg_scale x, y;
-    char      more[160];
+    char      more[200];
     find_scales(c, &x, &y);
     snprintf(more, sizeof more,
-             " class=\"lines\" data-scale=\"%.9g %.9g %d %d %.9g %.9g %d %d %d\"", x.lo, x.hi, LEFT,
-             RIGHT, y.lo, y.hi, BOTTOM, TOP, y.log);
+             " class=\"lines\" data-x=\"%s\" data-scale=\"%.9g %.9g %d %d %.9g %.9g %d %d %d\"",
+             c->x_name ? c->x_name : "step", x.lo, x.hi, LEFT, RIGHT, y.lo, y.hi, BOTTOM, TOP,
+             y.log);
     svg_open(out, c->title, c->note, HEIGHT, more);
     svg_grid_x(out, &x, TOP, BOTTOM);
     svg_grid_y(out, &y, LEFT, RIGHT);

@@ -1,0 +1,192 @@
+/* dra demo: two models learn made-up stories, and show what a memory of constant size is good for. */
+#include "demo.h"
+#include "page.h"
+#include "train_watch.h"
+#include "units.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct args {
+    cli_source  from; /* for its threads */
+    const char *out;
+    int64_t     seed, steps, stream;
+    bool        quick;
+};
+
+static const struct args defaults = {.out = "demo", .seed = 1, .steps = 300, .stream = 100000};
+
+static const cli_option options[] = {
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
+     "folder for all of it; that of an earlier demo is written over", "DIR"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 1 << 28, "of stories and first weights"},
+    {"steps", CLI_INT, offsetof(struct args, steps), 1, 1e6, "of training, for each model"},
+    {"stream", CLI_INT, offsetof(struct args, stream), 1000, 1e7,
+     "tokens of the long text; the time for softmax grows with their square"},
+    {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0,
+     "a few steps and 2000 tokens, to see that it works: seconds"},
+    CLI_THREADS_OPTION(struct args),
+};
+
+static int prepare(const void *args, void *own)
+{
+    const struct args *a = args;
+    struct args       *start = own;
+    if (a->quick) start->steps = 6, start->stream = 2000;
+    return CLI_OK;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+enum { INTERRUPTED = 130 }; /* as shells have it */
+
+static const char mark[] = "demo.json"; /* says that the folder is ours */
+
+static bool is_there(const demo *d, const char *name)
+{
+    char path[DEMO_PATH];
+    return demo_path(d, name, path, NULL) == DRA_OK && access(path, F_OK) == 0;
+}
+
+/* Whether there is anything in it. */
+static bool is_used(const char *folder)
+{
+    struct dirent *e;
+    bool           used = false;
+    DIR           *dir = opendir(folder);
+    while (dir && !used && (e = readdir(dir)))
+        used = strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0;
+    if (dir) closedir(dir);
+    return used;
+}
+
+/* What an earlier demo said is gone; all else is written over in its turn. */
+static void remove_old(const demo *d)
+{
+    static const char *const names[] = {"report.html", "dra/probes.jsonl", "softmax/probes.jsonl"};
+    char                     path[DEMO_PATH];
+    for (size_t i = 0; i < COUNT(names); i++)
+        if (demo_path(d, names[i], path, NULL) == DRA_OK) unlink(path);
+}
+
+static dra_status open_folder(const demo *d, dra_error *err)
+{
+    char path[DEMO_PATH], text[160];
+    if (mkdir(d->out, 0777) != 0 && errno != EEXIST)
+        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make it: %s", d->out, strerror(errno));
+    if (is_used(d->out) && !is_there(d, mark))
+        return cli_error(err, DRA_ERR_FILE,
+                         "%.200s: expected no folder, an empty one or that of an earlier demo, "
+                         "found other files",
+                         d->out);
+    remove_old(d);
+    const int  n = snprintf(text, sizeof text,
+                            "{\"seed\": %llu, \"steps\": %lld, \"stream\": %lld}\n",
+                            (unsigned long long)d->seed, (long long)d->steps, (long long)d->stream);
+    dra_status st = demo_path(d, mark, path, err);
+    return st == DRA_OK ? dra_file_write(path, text, (size_t)n, err) : st;
+}
+
+/* ---- the report ------------------------------------------------------------------------------ */
+
+static dra_status write_report(demo *d, dra_error *err)
+{
+    char        path[DEMO_PATH];
+    const char *runs[DEMO_MODELS];
+    dra_status  st = DRA_OK;
+    for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
+        demo_model *m = &d->model[i];
+        runs[i] = m->folder;
+        if (fflush(m->lines) != 0) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        if (st == DRA_OK && !cli_path(m->folder, "probes.jsonl", path, sizeof path))
+            st = cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", m->folder);
+        if (st == DRA_OK) st = dra_file_write(path, m->line_text, m->line_bytes, err);
+    }
+    if (st == DRA_OK) st = demo_path(d, "report.html", path, err);
+    if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", err);
+    if (st == DRA_OK) fprintf(d->screen.out, "  All of it as a page: %s\n", path);
+    return st;
+}
+
+static void write_next(const demo *d)
+{
+    fprintf(d->screen.out,
+            "\n  Your own text, in three commands:\n\n"
+            "    dra train --preset dra-delta-tiny --data my.txt --out my-model --steps 2000\n"
+            "    dra generate --model my-model --prompt \"Once upon a time\"\n"
+            "    dra report my-model\n\n"
+            "  And the model of this demo:\n\n"
+            "    dra generate --model %s --prompt \"This is a story of\"\n",
+            d->model[0].folder);
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static dra_status all_parts(demo *d, dra_error *err)
+{
+    static dra_status (*const parts[])(demo *, dra_error *) = {
+        demo_text, demo_train, demo_samples, demo_facts, demo_stream, demo_exact};
+    dra_status st = open_folder(d, err);
+    for (size_t i = 0; i < COUNT(parts) && st == DRA_OK && !cli_watch_stopped(); i++)
+        st = parts[i](d, err);
+    if (st != DRA_OK || cli_watch_stopped()) return st;
+    demo_heading(d, "What next");
+    st = write_report(d, err);
+    if (st == DRA_OK) write_next(d);
+    return st;
+}
+
+static void close_all(demo *d)
+{
+    for (int i = 0; i < DEMO_MODELS; i++) {
+        demo_model *m = &d->model[i];
+        if (m->lines) fclose(m->lines);
+        free(m->line_text);
+        dra_weights_destroy(m->weights);
+        dra_model_destroy(m->model);
+    }
+    dra_corpus_close(d->corpus);
+    dra_tokenizer_destroy(d->tokenizer);
+    dra_device_destroy(d->device);
+}
+
+static int run(const void *args)
+{
+    const struct args   *a = args;
+    const dra_cpu_config cpu = {.threads = (int)a->from.threads};
+    const double         began = cli_now();
+    char                 took[24];
+    dra_error            err = {0};
+    demo                 d = {.out = a->out,
+                              .seed = (uint64_t)a->seed,
+                              .steps = a->steps,
+                              .stream = a->stream,
+                              .stories = a->quick ? 1 : 24,
+                              .screen = {.out = stdout, .terminal = isatty(STDOUT_FILENO)}};
+    cli_watch_signals();
+    dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);
+    if (st == DRA_OK) st = all_parts(&d, &err);
+    close_all(&d);
+    if (st != DRA_OK) return cli_fail(&err);
+    if (cli_watch_stopped()) {
+        fputs("\ndra: stopped; the demo is not whole\n", stderr);
+        return INTERRUPTED;
+    }
+    printf("\n  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));
+    return CLI_OK;
+}
+
+const cli_verb cmd_demo = {
+    .name = "demo",
+    .prepare = prepare,
+    .summary = "train two small models on made-up stories and compare their memories",
+    .options = options,
+    .n_options = COUNT(options),
+    .defaults = &defaults,
+    .args_size = sizeof defaults,
+    .run = run,
+};

@@ -1,0 +1,55 @@
+/* Both models go on with a story that neither has seen. */
+#include "demo.h"
+#include "train_watch.h"
+
+#include <string.h>
+
+enum { WRITTEN = 70 }; /* tokens */
+
+static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
+{
+    demo_wrap_text(user, text, bytes);
+    return !cli_watch_stopped();
+}
+
+static dra_status write_sample(const demo *d, const demo_model *m, const dra_ids *prompt,
+                               dra_error *err)
+{
+    const dra_generator_config c = {.model = m->model,
+                                    .weights = m->weights,
+                                    .device = d->device,
+                                    .tokenizer = d->tokenizer,
+                                    .sampler = {.temperature = 0.7, .seed = d->seed}};
+    demo_wrap                  w = {.out = d->screen.out};
+    const dra_generate_config  how = {.tokens = WRITTEN, .write = write_piece, .user = &w};
+    dra_generator             *g = NULL;
+    dra_generated              out;
+    dra_status                 st = dra_generator_create(&c, &g, err);
+    if (st == DRA_OK) st = dra_generator_read(g, 0, prompt->n, prompt->data, err);
+    fprintf(d->screen.out, "\n  %s goes on:\n", m->name);
+    if (st == DRA_OK) st = dra_generate(g, &how, &out, err);
+    demo_wrap_end(&w);
+    dra_generator_destroy(g);
+    return st;
+}
+
+dra_status demo_samples(demo *d, dra_error *err)
+{
+    story_config c = demo_story(d, DEMO_HELD_OUT, 0);
+    story        s = {0};
+    dra_ids      prompt = {0};
+    demo_wrap    w = {.out = d->screen.out};
+    demo_heading(d, "The same beginning for both");
+    c.people = 2;
+    c.sentences = 0; /* all is told, nothing has returned */
+    story_write(&s, &c);
+    demo_wrap_text(&w, s.text, s.bytes);
+    demo_wrap_end(&w);
+    dra_status st = s.failed ? cli_error(err, DRA_ERR_MEMORY, "out of memory")
+                             : dra_encode(d->tokenizer, s.text, s.bytes, &prompt, err);
+    for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
+        st = write_sample(d, &d->model[i], &prompt, err);
+    dra_ids_free(&prompt);
+    story_free(&s);
+    return st;
+}

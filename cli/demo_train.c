@@ -1,0 +1,163 @@
+/* Both models learn the same batches, step by step in turns. */
+#include "demo.h"
+#include "train_watch.h"
+#include "units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the models ------------------------------------------------------------------------------ */
+
+/* All but the memory is the same: 2 layers, C = 128, the token before mixed into half of the
+ * channels. Neither has an end: no learned positions. */
+static const char base[] = "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, "
+                           "\"mixer\": {\"shift\": \"half\"}}";
+
+static const struct {
+    const char *name, *title, *set[3][2];
+} kinds[DEMO_MODELS] = {
+    {"dra", "delta memory: a state of constant size", {{"mixer.memory", "delta"}}},
+    {"softmax",
+     "a Transformer: attends to all tokens before",
+     {{"mixer.memory", "append"}, {"mixer.retrieval", "time"}, {"mixer.rotary", "true"}}},
+};
+
+static dra_status make_model(demo *d, int i, dra_error *err)
+{
+    demo_model      *m = &d->model[i];
+    dra_model_config c;
+    dra_status       st = dra_model_config_parse("demo", base, sizeof base - 1, &c, err);
+    m->name = kinds[i].name;
+    m->title = kinds[i].title;
+    c.vocab = dra_tokenizer_size(d->tokenizer);
+    c.context = DEMO_CONTEXT;
+    for (size_t k = 0; k < COUNT(kinds[i].set) && kinds[i].set[k][0] && st == DRA_OK; k++)
+        st = dra_model_config_set(&c, kinds[i].set[k][0], kinds[i].set[k][1], err);
+    if (st == DRA_OK) st = demo_path(d, m->name, m->folder, err);
+    if (st == DRA_OK) st = dra_model_create(&c, &m->model, err);
+    m->lines = open_memstream(&m->line_text, &m->line_bytes);
+    return m->lines || st != DRA_OK ? st : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+/* ---- learning -------------------------------------------------------------------------------- */
+
+typedef struct learning {
+    demo        *d;
+    dra_trainer *trainer[DEMO_MODELS];
+    dra_event    last[DEMO_MODELS];
+    double      *losses[DEMO_MODELS]; /* of each step */
+    double       began;
+    int          turn; /* whose step it is */
+} learning;
+
+static bool on_event(void *user, const dra_event *e)
+{
+    learning *l = user;
+    if (e->kind == DRA_EVENT_STEP) {
+        l->last[l->turn] = *e;
+        l->losses[l->turn][e->step - 1] = e->loss;
+    }
+    return !cli_watch_stopped();
+}
+
+static dra_status open_trainers(learning *l, dra_error *err)
+{
+    demo                  *d = l->d;
+    const dra_train_config train = {.steps = d->steps,
+                                    .batch = DEMO_BATCH,
+                                    .lr = 0.004,
+                                    .seed = (int64_t)d->seed,
+                                    .log_every = 1,
+                                    .save_every = -1,
+                                    .keep = 1};
+    dra_status             st = DRA_OK;
+    for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
+        const dra_trainer_config c = {.folder = d->model[i].folder,
+                                      .train = &train,
+                                      .device = d->device,
+                                      .model = d->model[i].model,
+                                      .data = d->corpus,
+                                      .tokenizer = d->tokenizer,
+                                      .force = true};
+        l->losses[i] = calloc((size_t)d->steps, sizeof *l->losses[i]);
+        if (!l->losses[i]) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        st = dra_trainer_create(&c, &l->trainer[i], err);
+    }
+    return st;
+}
+
+/* "step 120/300  loss  dra 1.19  softmax 1.21  k tokens/s  22.1  23.0  0:21 left". */
+static void show_line(learning *l, int64_t step)
+{
+    cli_screen  *s = &l->d->screen;
+    char         speed[DEMO_MODELS][24], left[24];
+    const double per_step = (cli_now() - l->began) / (double)step;
+    for (int i = 0; i < DEMO_MODELS; i++)
+        cli_count_text((double)l->last[i].tokens / l->last[i].seconds, speed[i]);
+    cli_screen_line(s, "  step %lld/%lld  %s %.3f  %s/s  %s %.3f  %s/s  %s left", (long long)step,
+                    (long long)l->d->steps, l->d->model[0].name, l->last[0].loss, speed[0],
+                    l->d->model[1].name, l->last[1].loss, speed[1],
+                    cli_time_text(per_step * (double)(l->d->steps - step), left));
+    if (!s->terminal) s->lines = 0;
+}
+
+static void show_learning(learning *l, int64_t step)
+{
+    demo         *d = l->d;
+    cli_screen   *s = &d->screen;
+    const int64_t tenth = d->steps < 10 ? 1 : d->steps / 10;
+    const bool    last = step == d->steps;
+    if (!s->terminal && (step % tenth == 0 || last)) show_line(l, step);
+    if (!(s->terminal && last) && !cli_screen_due(s)) return;
+    const cli_plot plots[] = {{"dra, loss", l->losses[0], (size_t)step, (size_t)d->steps},
+                              {"softmax, loss", l->losses[1], (size_t)step, (size_t)d->steps}};
+    cli_screen_back(s);
+    cli_plot_pair(s, plots, false);
+    show_line(l, step);
+    fflush(s->out);
+}
+
+static dra_status take_turns(learning *l, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    bool       more[DEMO_MODELS] = {true, true};
+    l->began = cli_now();
+    for (int64_t step = 1; more[0] && st == DRA_OK; step++) {
+        for (l->turn = 0; l->turn < DEMO_MODELS && st == DRA_OK; l->turn++)
+            st = dra_trainer_step(l->trainer[l->turn], on_event, l, &more[l->turn], err);
+        if (st == DRA_OK) show_learning(l, step);
+    }
+    l->d->screen.lines = 0;
+    return st;
+}
+
+/* What is used from here on is what the folders hold. */
+static dra_status load_weights(demo *d, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
+        st = dra_weights_load(d->model[i].model, d->model[i].folder, &d->model[i].weights, err);
+    return st;
+}
+
+dra_status demo_train(demo *d, dra_error *err)
+{
+    learning   l = {.d = d};
+    char       count[24];
+    dra_status st = DRA_OK;
+    demo_heading(d, "Two models that differ in their memory alone learn them");
+    for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
+        st = make_model(d, i, err);
+        if (st == DRA_OK)
+            fprintf(d->screen.out, "  %-8s %-44s %s parameters\n", d->model[i].name,
+                    d->model[i].title,
+                    cli_count_text((double)dra_model_param_count(d->model[i].model), count));
+    }
+    if (st == DRA_OK) st = open_trainers(&l, err);
+    if (st == DRA_OK) st = take_turns(&l, err);
+    for (int i = 0; i < DEMO_MODELS; i++) {
+        dra_trainer_destroy(l.trainer[i]);
+        free(l.losses[i]);
+    }
+    return st == DRA_OK ? load_weights(d, err) : st;
+}
