@@ -18,7 +18,7 @@ struct args {
     bool        quick;
 };
 
-static const struct args defaults = {.out = "demo", .seed = 1, .steps = 300, .stream = 100000};
+static const struct args defaults = {.out = "demo", .seed = 1, .steps = 1500, .stream = 100000};
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,

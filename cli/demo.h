@@ -7,7 +7,7 @@
 #include "plot.h"
 #include "story.h"
 
-enum { DEMO_PATH = 4096, DEMO_MODELS = 2, DEMO_CONTEXT = 256, DEMO_BATCH = 8 };
+enum { DEMO_PATH = 4096, DEMO_MODELS = 2, DEMO_CONTEXT = 256, DEMO_BATCH = 4 };
 
 typedef struct demo_model {
     const char  *name, *title; /* name: also of its folder */

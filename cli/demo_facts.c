@@ -108,7 +108,7 @@ static void score_story(reading *r, int model)
         for (int64_t t = from; t < to; t++) right = right && r->best[t] == r->ids.data[t];
         r->f.score[model][k].asked++;
         r->f.score[model][k].right += right;
-        if (model == 0) r->f.guess[k] += 1.0 / x->people;
+        if (model == 0) r->f.guess[k] += 1.0 / x->choices;
     }
 }
 
@@ -127,7 +127,7 @@ static dra_status read_all(reading *r, dra_error *err)
         st = demo_reader_open(d, &d->model[i], 0, &reader[i], err);
     for (int n = 0; n < all && st == DRA_OK && !cli_watch_stopped(); n++) {
         const story_config c = {.seed = demo_seed(d, DEMO_HELD_OUT, 1 + (uint64_t)n),
-                                .people = 3,
+                                .facts = 3,
                                 .gap = gaps[n % (int)COUNT(gaps)],
                                 .sentences = 16};
         st = open_story(r, &c, err);

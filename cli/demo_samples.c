@@ -40,7 +40,7 @@ dra_status demo_samples(demo *d, dra_error *err)
     dra_ids      prompt = {0};
     demo_wrap    w = {.out = d->screen.out};
     demo_heading(d, "The same beginning for both");
-    c.people = 2;
+    c.facts = 2;
     c.sentences = 0; /* all is told, nothing has returned */
     story_write(&s, &c);
     demo_wrap_text(&w, s.text, s.bytes);

@@ -13,9 +13,9 @@ uint64_t demo_seed(const demo *d, demo_shelf shelf, uint64_t number)
 story_config demo_story(const demo *d, demo_shelf shelf, uint64_t number)
 {
     return (story_config){.seed = demo_seed(d, shelf, number),
-                          .people = 2 + (int)(number % 3),
-                          .gap = (int)(number % 7),
-                          .sentences = 16};
+                          .facts = 2 + (int)(number % 2),
+                          .gap = (int)(number % 4),
+                          .sentences = 24};
 }
 
 /* Stories with an empty line between them: what a run of `steps` reads, about once. */

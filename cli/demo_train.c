@@ -65,9 +65,10 @@ static dra_status open_trainers(learning *l, dra_error *err)
     demo                  *d = l->d;
     const dra_train_config train = {.steps = d->steps,
                                     .batch = DEMO_BATCH,
-                                    .lr = 0.004,
+                                    .lr = 0.003,
+                                    .precision = DRA_PRECISION_BF16,
                                     .seed = (int64_t)d->seed,
-                                    .log_every = 1,
+                                    .log_every = 5,
                                     .save_every = -1,
                                     .keep = 1};
     dra_status             st = DRA_OK;

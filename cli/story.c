@@ -1,7 +1,8 @@
-/* The grammar of stories. In a sentence $N is a person, $h "her" or "his", and what belongs to the
- * person: $T a thing, $C its colour, $P where the home is, $A an animal, $M how that is called.
- * $O is another person, $F food, $W the weather. What belongs to somebody stands behind the name,
- * and the words between decide which kind it is: so each return has one right answer. */
+/* The grammar of stories. A fact is a pair: a word and the name that goes with it in this story, "the
+ * baker Jonas", "the goat Pickle". In a sentence $J is a job and who has it, $A an animal and its
+ * name, $B a boat and its name, $C a colour and the thing that has it; $F is food, $W the weather.
+ * Behind the first word of a pair there is always the second: so each return has one right
+ * answer. */
 #include "story.h"
 
 #include <stdlib.h>
@@ -11,52 +12,71 @@
 
 /* ---- words ----------------------------------------------------------------------------------- */
 
-/* The first half are women. */
-static const char *const names[] = {"Anna",   "Berta", "Clara", "Dora",  "Emma", "Frida",
-                                    "Greta",  "Hanna", "Ida",   "Julia", "Mira", "Olga",
-                                    "Anton",  "Ben",   "Carlo", "David", "Emil", "Felix",
-                                    "Gustav", "Hugo",  "Ivan",  "Jonas", "Leo",  "Simon"};
-static const char *const things[] = {"lantern", "kite",   "drum",    "compass", "flute", "clock",
-                                     "basket",  "mirror", "trumpet", "ladder",  "wagon", "bottle",
-                                     "knife",   "hammer", "violin",  "boat"};
-static const char *const colours[] = {"red",    "blue",   "green", "yellow", "black", "white",
-                                      "silver", "golden", "brown", "purple", "grey",  "pink"};
-static const char *const places[] = {"mill",  "harbour", "bridge", "church",  "forest", "market",
-                                     "tower", "well",    "beach",  "station", "castle", "quarry"};
-static const char *const animals[] = {"dog",  "cat",   "goat", "horse",  "rabbit", "donkey",
-                                      "duck", "goose", "fox",  "parrot", "pig",    "hen"};
-static const char *const pets[] = {"Pepper", "Biscuit", "Shadow", "Button", "Pickle",  "Cloud",
-                                   "Velvet", "Rocket",  "Pebble", "Nutmeg", "Thunder", "Ginger"};
+enum { WORDS = 8 };
+
+typedef struct kind {
+    char        slot; /* of sentences */
+    const char *word[WORDS], *name[WORDS];
+} kind;
+
+static const kind kinds[] = {
+    {'J',
+     {"baker", "miller", "teacher", "sailor", "doctor", "farmer", "painter", "smith"},
+     {"Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Jonas"}},
+    {'A',
+     {"dog", "cat", "goat", "horse", "rabbit", "donkey", "goose", "parrot"},
+     {"Pepper", "Biscuit", "Shadow", "Button", "Pickle", "Velvet", "Nutmeg", "Ginger"}},
+    {'B',
+     {"ferry", "ship", "barge", "raft", "canoe", "yacht", "steamer", "tug"},
+     {"Aurora", "Fortune", "Swallow", "Comet", "Albatross", "Neptune", "Mermaid", "Pelican"}},
+    {'C',
+     {"red", "blue", "green", "yellow", "black", "white", "silver", "golden"},
+     {"lantern", "kite", "drum", "compass", "flute", "clock", "basket", "violin"}},
+};
+
+enum { KINDS = COUNT(kinds) };
+
 static const char *const foods[] = {"bread", "soup", "cheese", "plums", "cake", "porridge"};
-static const char *const weather[] = {"rain", "fog", "snow", "wind", "sunshine", "thunderstorm"};
+static const char *const weather[] = {"rain", "fog", "snow", "wind", "sunshine", "thunder"};
 
 /* ---- sentences ------------------------------------------------------------------------------- */
-
-enum { THING, COLOUR, PLACE, ANIMAL, PET, KINDS };
 
 typedef struct sentences {
     size_t             n;
     const char *const *form;
 } sentences;
 
-static const char *const tell_thing[] = {"$N had a $T.", "$N had found a $T.",
-                                         "For a birthday $N had been given a $T."};
-static const char *const tell_colour[] = {"$N's $T was $C.", "$N had painted $h $T $C."};
-static const char *const tell_place[] = {"$N lived by the $P.", "Home for $N was by the $P."};
-static const char *const tell_animal[] = {"$N shared the house with a $A.", "With $N lived a $A."};
-static const char *const tell_pet[] = {"$N called the $A $M.", "$N had named the $A $M."};
+static const char *const tell_job[] = {"In the village lived the $J.", "There was the $J.",
+                                       "Everybody knew the $J."};
+static const char *const tell_animal[] = {"Behind the house lived the $A.",
+                                          "One morning there came the $A."};
+static const char *const tell_boat[] = {"In the harbour lay the $B.",
+                                        "Down by the water they built the $B."};
+static const char *const tell_thing[] = {"On the table stood the $C.",
+                                         "Somebody had forgotten the $C."};
 
-static const char *const again_thing[] = {"$N polished $h $T.", "Again $N took out $h $T.",
-                                          "$N was proud of $h $T.",
-                                          "Nobody but $N might touch $h $T."};
-static const char *const again_colour[] = {"$N's $T was $C.", "$N's $T shone $C in the light.",
-                                           "Everybody knew that $N's $T was $C."};
-static const char *const again_place[] = {"$N went home to the $P.", "$N still lived by the $P.",
-                                          "In the evening $N walked back to the $P."};
-static const char *const again_animal[] = {"$N fed the $A.", "$N went for a walk with the $A.",
-                                           "$N brushed the $A."};
-static const char *const again_pet[] = {"$N whispered a secret to $M.", "$N looked for $M.",
-                                        "$N called the $A $M."};
+static const char *const again_job[] = {
+    "The $J looked for the $C.", "The $J fed the $A.", "The $J sailed away on the $B.",
+    "The $J talked to the $J.",  "The $J was tired.",  "\"Where is the $J?\" asked the $J.",
+};
+static const char *const again_animal[] = {
+    "The $A was asleep.",
+    "The $A ran away from the $A.",
+    "The $A sat beside the $J.",
+    "\"Where is the $A?\" asked the $J.",
+};
+static const char *const again_boat[] = {
+    "The $B came back.",
+    "The $J waited for the $B.",
+    "The $B was faster than the $B.",
+    "The $A was on the $B.",
+};
+static const char *const again_thing[] = {
+    "Nobody had touched the $C.",
+    "The $J found the $C.",
+    "The $C was on the $B.",
+    "\"Give me the $C!\" said the $J.",
+};
 
 static const char *const others[] = {
     "It was a day of $W.",
@@ -66,18 +86,16 @@ static const char *const others[] = {
     "A cart rolled past.",
     "The bells rang twice.",
     "Somewhere a door fell shut.",
-    "$N laughed.",
-    "$N was tired and hungry.",
-    "$N ate some $F.",
-    "$N cooked $F for $O.",
-    "$N gave $O some $F.",
-    "$N met $O on the road.",
-    "$N and $O talked about the $W.",
-    "\"What a day!\" said $N.",
-    "\"Do you like $F?\" asked $N.",
-    "Then $N sat down and thought of nothing.",
+    "Somebody laughed.",
+    "They were all hungry.",
+    "They ate some $F.",
+    "There was $F for everybody.",
+    "The children wanted $F and got $F.",
+    "An old man talked about the $W.",
+    "\"What a day!\" they said.",
+    "\"Do you like $F?\" asked a child.",
+    "Then they sat down and thought of nothing.",
     "In the shop there was $F, but no $F.",
-    "The old teacher told them about $W and $F.",
     "Two strangers asked for the way and for some $F.",
     "Far away somebody was singing.",
     "The night was long, and there was $W.",
@@ -87,25 +105,24 @@ static const char *const others[] = {
     {                                                                                              \
         COUNT(a), a                                                                                \
     }
-static const sentences tell[KINDS] = {LIST(tell_thing), LIST(tell_colour), LIST(tell_place),
-                                      LIST(tell_animal), LIST(tell_pet)};
-static const sentences again[KINDS] = {LIST(again_thing), LIST(again_colour), LIST(again_place),
-                                       LIST(again_animal), LIST(again_pet)};
+static const sentences tell[KINDS] = {LIST(tell_job), LIST(tell_animal), LIST(tell_boat),
+                                      LIST(tell_thing)};
+static const sentences again[KINDS] = {LIST(again_job), LIST(again_animal), LIST(again_boat),
+                                       LIST(again_thing)};
 static const sentences other = LIST(others);
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-typedef struct person {
-    const char *name, *word[KINDS];
-    bool        woman;
-    size_t      told[KINDS]; /* where the word was said last; 0: not yet */
-} person;
+typedef struct fact {
+    const char *word, *name;
+    size_t      told; /* where the name was said last; 0: not yet */
+} fact;
 
 typedef struct teller {
     story   *s;
     uint64_t random;
-    int      people;
-    person   person[STORY_PEOPLE];
+    int      facts; /* of each kind */
+    fact     fact[KINDS][STORY_FACTS];
 } teller;
 
 /* A number in 0 .. n - 1; the generator is SplitMix64. */
@@ -151,112 +168,109 @@ static void note_return(story *s, const story_return *r)
     s->returns[s->n++] = *r;
 }
 
-/* A word that belongs to somebody; the blank before it is written already. */
-static void put_fact(teller *t, person *p, int kind)
+/* Both words of a pair. */
+static void put_fact(teller *t, fact *f)
 {
-    const size_t at = t->s->bytes - 1;
-    if (p->told[kind])
-        note_return(t->s, &(story_return){at, strlen(p->word[kind]) + 1, p->told[kind], t->people});
-    p->told[kind] = at;
-    put_word(t->s, p->word[kind]);
+    put_word(t->s, f->word);
+    const size_t at = t->s->bytes;
+    if (f->told) note_return(t->s, &(story_return){at, strlen(f->name) + 1, f->told, t->facts});
+    f->told = at;
+    put_word(t->s, " ");
+    put_word(t->s, f->name);
 }
 
-static void put_slot(teller *t, char slot, person *p, const person *o)
+/* What a slot stands for: the fact the sentence is about, where it is of this kind and was not said
+ * yet; else another one. */
+static void put_slot(teller *t, char slot, const fact *about, bool *said)
 {
-    static const char kinds[] = "TCPAM";
-    switch (slot) {
-    case 'N': put_word(t->s, p->name); break;
-    case 'O': put_word(t->s, o->name); break;
-    case 'h': put_word(t->s, p->woman ? "her" : "his"); break;
-    case 'F': put_word(t->s, foods[draw(t, COUNT(foods))]); break;
-    case 'W': put_word(t->s, weather[draw(t, COUNT(weather))]); break;
-    default: put_fact(t, p, (int)(strchr(kinds, slot) - kinds));
+    int k = 0;
+    if (slot == 'F') put_word(t->s, foods[draw(t, COUNT(foods))]);
+    if (slot == 'W') put_word(t->s, weather[draw(t, COUNT(weather))]);
+    while (k < KINDS && kinds[k].slot != slot) k++;
+    if (k == KINDS) return;
+    fact *f = t->fact[k];
+    if (about >= f && about < f + STORY_FACTS) {
+        const int i = (int)(about - f);
+        f += *said ? (i + 1 + (int)draw(t, (size_t)t->facts - 1)) % t->facts : i;
+        *said = true;
+    } else {
+        f += draw(t, (size_t)t->facts);
     }
+    put_fact(t, f);
 }
 
-/* A sentence of a list about person i, with a blank before it. */
-static void say(teller *t, const sentences *list, int i)
+/* A sentence of a list, with a blank before it; `about`: NULL for none. */
+static void say(teller *t, const sentences *list, const fact *about)
 {
     const char *form = list->form[draw(t, list->n)];
-    const int   o = (i + 1 + (int)draw(t, (size_t)t->people - 1)) % t->people;
+    bool        said = false;
     put_word(t->s, " ");
     while (*form) {
         const size_t n = strcspn(form, "$");
         put(t->s, form, n);
         form += n;
         if (!*form) break;
-        put_slot(t, form[1], &t->person[i], &t->person[o]);
+        put_slot(t, form[1], about, &said);
         form += 2;
     }
 }
 
-static void say_other(teller *t) { say(t, &other, (int)draw(t, (size_t)t->people)); }
+static void say_other(teller *t) { say(t, &other, NULL); }
 
 /* ---- a story --------------------------------------------------------------------------------- */
 
-/* Nobody shares a word with another person of the story. */
-static void choose(teller *t, size_t n, const char *const *words, const char **out, int i, int kind)
+/* A number that none of those before it has. */
+static int choose(teller *t, const int *before, int n)
 {
-    for (bool taken = true; taken;) {
+    int  x = 0;
+    bool taken = true;
+    while (taken) {
+        x = (int)draw(t, WORDS);
         taken = false;
-        *out = words[draw(t, n)];
-        for (int k = 0; k < i; k++)
-            taken = taken || *out == (kind < 0 ? t->person[k].name : t->person[k].word[kind]);
+        for (int i = 0; i < n; i++) taken = taken || before[i] == x;
     }
+    return x;
 }
 
-static void choose_people(teller *t)
+static void choose_facts(teller *t)
 {
-    for (int i = 0; i < t->people; i++) {
-        person *p = &t->person[i];
-        choose(t, COUNT(names), names, &p->name, i, -1);
-        choose(t, COUNT(things), things, &p->word[THING], i, THING);
-        choose(t, COUNT(colours), colours, &p->word[COLOUR], i, COLOUR);
-        choose(t, COUNT(places), places, &p->word[PLACE], i, PLACE);
-        choose(t, COUNT(animals), animals, &p->word[ANIMAL], i, ANIMAL);
-        choose(t, COUNT(pets), pets, &p->word[PET], i, PET);
-        for (size_t k = 0; k < COUNT(names) / 2; k++) p->woman = p->woman || p->name == names[k];
+    for (int k = 0; k < KINDS; k++) {
+        int words[STORY_FACTS], names[STORY_FACTS];
+        for (int i = 0; i < t->facts; i++) {
+            words[i] = choose(t, words, i);
+            names[i] = choose(t, names, i);
+            t->fact[k][i] = (fact){kinds[k].word[words[i]], kinds[k].name[names[i]], 0};
+        }
     }
 }
 
-/* All there is to know, in any order, but things before their colours and animals before their
- * names. */
+/* All there is to know, in any order. */
 static void tell_all(teller *t)
 {
-    const int todo = t->people * KINDS;
-    bool      done[STORY_PEOPLE * KINDS] = {0};
+    const int todo = t->facts * KINDS;
+    bool      done[STORY_FACTS * KINDS] = {0};
     for (int n = 0; n < todo;) {
-        const int  k = (int)draw(t, (size_t)todo), kind = k % KINDS;
-        const bool early = (kind == COLOUR || kind == PET) && !done[k - 1];
-        if (done[k] || early) continue;
-        say(t, &tell[kind], k / KINDS);
-        done[k] = true;
+        const int i = (int)draw(t, (size_t)todo);
+        if (done[i]) continue;
+        done[i] = true;
         n++;
+        say(t, &tell[i % KINDS], &t->fact[i % KINDS][i / KINDS]);
         if (draw(t, 4) == 0) say_other(t);
     }
 }
 
-static void introduce(teller *t)
-{
-    put_word(t->s, "This is a story of");
-    for (int i = 0; i < t->people; i++) {
-        put_word(t->s, i == 0 ? " " : i + 1 < t->people ? ", " : " and ");
-        put_word(t->s, t->person[i].name);
-    }
-    put_word(t->s, ".");
-}
-
 void story_write(story *s, const story_config *c)
 {
-    teller t = {.s = s, .random = c->seed, .people = c->people};
+    teller t = {.s = s, .random = c->seed, .facts = c->facts};
     s->bytes = s->n = 0;
-    choose_people(&t);
-    introduce(&t);
+    choose_facts(&t);
+    put_word(s, "Once upon a time.");
     tell_all(&t);
     for (int i = 0; i < c->gap; i++) say_other(&t);
     for (int i = 0; i < c->sentences; i++) {
-        if (draw(&t, 3))
-            say(&t, &again[draw(&t, KINDS)], (int)draw(&t, (size_t)t.people));
+        const int k = (int)draw(&t, KINDS);
+        if (draw(&t, 8))
+            say(&t, &again[k], &t.fact[k][draw(&t, (size_t)t.facts)]);
         else
             say_other(&t);
     }

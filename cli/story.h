@@ -1,6 +1,6 @@
-/* Stories to learn from: people with things, colours, homes and animals. What is told of somebody
- * early returns later, with sentences in between that say nothing about it. The same seed gives the
- * same bytes on every machine. */
+/* Stories to learn from: people, animals, boats and things. What is told early, such as who the
+ * baker is, returns later, with sentences in between that say nothing about it. The same seed gives
+ * the same bytes on every machine. */
 #ifndef DRA_CLI_STORY_H
 #define DRA_CLI_STORY_H
 
@@ -11,7 +11,7 @@
 typedef struct story_return { /* a place where something told before is said again */
     size_t at, bytes;         /* the word, with the blank before it */
     size_t told;              /* the same word where the story said it last */
-    int    people;            /* of the story: as many words of the kind there are to choose from */
+    int    choices;           /* words of its kind that the story has */
 } story_return;
 
 typedef struct story { /* starts as {0}; text has a 0 behind its bytes */
@@ -24,12 +24,12 @@ typedef struct story { /* starts as {0}; text has a 0 behind its bytes */
 
 typedef struct story_config {
     uint64_t seed;
-    int      people;    /* 2 to STORY_PEOPLE */
+    int      facts;     /* of each kind, up to STORY_FACTS */
     int      gap;       /* sentences between the telling and the first return */
-    int      sentences; /* behind them; two of three return something */
+    int      sentences; /* behind them; seven of eight return something */
 } story_config;
 
-enum { STORY_PEOPLE = 4 };
+enum { STORY_FACTS = 8 };
 
 /* One story on one line, without its end. It replaces what is there. */
 void story_write(story *s, const story_config *c);
