@@ -31,7 +31,7 @@ help:
 	@echo
 	@echo "  deps       install the Debian packages all targets need"
 	@echo "  all        library, command line, examples, tests, in build/"
-	@echo "  demo       train a tiny byte-level GPT and watch it learn"
+	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, warnings"
@@ -61,8 +61,8 @@ build-tsan:
 	$(call build,build/tsan,-DDRA_SANITIZE=thread)
 
 demo:
-	$(call build,build,,example_02_tiny_gpt)
-	@build/examples/02_tiny_gpt
+	$(call build,build,,dra_cli)
+	@build/dra demo --out build/demo
 
 test: build-float build-double build-asan
 	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan

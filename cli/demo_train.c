@@ -100,6 +100,7 @@ static void show_line(learning *l, int64_t step)
                     l->d->model[1].name, l->last[1].loss, speed[1],
                     cli_time_text(per_step * (double)(l->d->steps - step), left));
     if (!s->terminal) s->lines = 0;
+    fflush(s->out);
 }
 
 static void show_learning(learning *l, int64_t step)
@@ -115,7 +116,6 @@ static void show_learning(learning *l, int64_t step)
     cli_screen_back(s);
     cli_plot_pair(s, plots, false);
     show_line(l, step);
-    fflush(s->out);
 }
 
 static dra_status take_turns(learning *l, dra_error *err)

@@ -1,0 +1,108 @@
+#!/bin/sh
+# dra demo as a process: all its parts in seconds, what it leaves behind, what it refuses.
+#   test_demo.sh PATH_OF_DRA
+set -u
+case $1 in
+/*) dra=$1 ;;
+*) dra=$PWD/$1 ;;
+esac
+. "$(dirname "$0")/process.sh"
+cd "$scratch" || exit 1
+
+# has FILE TEXT...: all texts are in it.
+has() {
+    file=$1
+    shift
+    for text; do
+        grep -qF -e "$text" "$file" || { echo "$file lacks: $text"; cat "$file"; return 1; }
+    done
+}
+
+quick() { answers demo --quick --out "$@"; }
+
+all_parts() {
+    quick first && cp "$out" shown &&
+        has shown 'Once upon a time.' 'step 6/6' 'dra goes on:' 'softmax goes on:' \
+            'below 50' 'above 800' 'further than any row of training' ' 2000 ' 'bit for bit' \
+            'first/report.html' 'dra train --preset' 'The whole demo took'
+}
+
+# No line is longer than a terminal is wide, and nothing but text is in it.
+plain() {
+    LC_ALL=C.UTF-8 awk 'length($0) > 79 { print; bad = 1 } END { exit bad }' shown &&
+        ! grep -q "$(printf '\033')" shown
+}
+
+files() {
+    for file in demo.json stories.txt tokenizer.json report.html dra/config.json \
+        dra/model.safetensors dra/tokenizer.json dra/log.jsonl dra/probes.jsonl \
+        softmax/model.safetensors softmax/probes.jsonl; do
+        [ -s "first/$file" ] || { echo "no $file"; return 1; }
+    done
+}
+
+# The runs, the facts and the long text are on the page, and nothing is fetched from elsewhere.
+page() {
+    has first/report.html 'Training' 'Probes' 'facts, by tokens since they were told' \
+        'dra, below 50' 'softmax, above 800' 'Reading a long text' 'microseconds per token' \
+        'bytes of state' 'data-x="token"' &&
+        ! grep -Eo "(src|href|url|@import|https?:)[^ ]*//[^ ]*" first/report.html
+}
+
+# What the end of the demo proposes works with what is there.
+usable() {
+    answers generate --model first/dra --prompt "Once upon a time." --tokens 8 &&
+        answers eval --model first/softmax --data first/stories.txt --separator= --json
+}
+
+same_seed() {
+    quick again && cmp first/stories.txt again/stories.txt &&
+        cmp first/tokenizer.json again/tokenizer.json &&
+        cmp first/dra/model.safetensors again/dra/model.safetensors
+}
+other_seed() { quick again --seed 2 && ! cmp -s first/stories.txt again/stories.txt; }
+
+# Over an earlier demo, but nothing of others is touched.
+replaced() {
+    echo mine >again/notes && quick again && cmp first/stories.txt again/stories.txt &&
+        [ "$(cat again/notes)" = mine ]
+}
+refused() {
+    mkdir other && echo mine >other/stories.txt &&
+        failed "other: expected no folder, an empty one or that of an earlier demo" \
+            demo --quick --out other &&
+        [ "$(ls other)" = stories.txt ] && [ "$(cat other/stories.txt)" = mine ]
+}
+empty() { mkdir empty && quick empty --steps 1; }
+
+interrupted() {
+    "$dra" demo --quick --steps 100000 --out stopped >"$out" 2>"$err" &
+    process=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ -e stopped/dra/log.jsonl ] && break
+        sleep 0.5
+    done
+    kill -INT $process
+    status=0
+    wait $process || status=$?
+    [ $status -eq 130 ] && [ "$(cat "$err")" = "dra: stopped; the demo is not whole" ] && return 0
+    echo "status $status"
+    cat "$err"
+    return 1
+}
+
+check "all parts in seconds" all_parts
+check "80 columns, no escapes" plain
+check "its files" files
+check "its page" page
+check "its models are models" usable
+check "the same seed, the same bytes" same_seed
+check "another seed, other stories" other_seed
+check "an earlier demo is replaced, no more" replaced
+check "another folder is refused" refused
+check "an empty folder is fine" empty
+check "Ctrl-C" interrupted
+check "nowhere to write" failed "no/where: cannot make it" demo --quick --out no/where
+check "misused" misused \
+    "dra demo: --steps: expected a whole number from 1 to 1000000, found '0'" demo --steps 0
+tap_end
