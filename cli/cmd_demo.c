@@ -120,7 +120,7 @@ static void write_next(const demo *d)
             "    dra generate --model my-model --prompt \"Once upon a time\"\n"
             "    dra report my-model\n\n"
             "  And the model of this demo:\n\n"
-            "    dra generate --model %s --prompt \"This is a story of\"\n",
+            "    dra generate --model %s --prompt \"Once upon a time.\"\n",
             d->model[0].folder);
 }
 
@@ -173,7 +173,9 @@ static int run(const void *args)
     close_all(&d);
     if (st != DRA_OK) return cli_fail(&err);
     if (cli_watch_stopped()) {
-        fputs("\ndra: stopped; the demo is not whole\n", stderr);
+        if (d.screen.terminal) putchar('\n');
+        fflush(stdout);
+        fputs("dra: stopped; the demo is not whole\n", stderr);
         return INTERRUPTED;
     }
     printf("\n  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));

@@ -44,6 +44,7 @@ dra_status demo_stream(demo *d, dra_error *err);  /* a long text, chunk by chunk
 /* ---- showing --------------------------------------------------------------------------------- */
 
 void demo_heading(demo *d, const char *title);
+void demo_took(const demo *d, double began); /* how long a part took */
 
 typedef struct demo_wrap { /* text in lines of less than 80 columns, word by word */
     FILE  *out;

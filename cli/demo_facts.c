@@ -191,14 +191,14 @@ static const demo_model *better(const demo *d, const facts *f, int k)
     return &d->model[x > y ? 0 : 1];
 }
 
+/* What the nearest and the farthest say, by the numbers. */
 static void write_meaning(const demo *d, const facts *f)
 {
     FILE *out = d->screen.out;
     for (int k = 0; k < RANGES; k += RANGES - 1) {
         const demo_model *m = better(d, f, k);
         if (!f->score[0][k].asked) continue;
-        fprintf(out, "  %s tokens ago%s: ", ranges[k].name,
-                k ? ", further than any row of training" : "");
+        fprintf(out, "  Told %s tokens ago: ", ranges[k].name);
         if (m)
             fprintf(out, "%s knows more, %.0f %% against %.0f %%.\n", m->name,
                     100 * share(&f->score[m - d->model][k]),
@@ -206,6 +206,10 @@ static void write_meaning(const demo *d, const facts *f)
         else
             fprintf(out, "no clear difference.\n");
     }
+    fprintf(out,
+            "  Rows of training have %d tokens: what is farther was never trained.\n"
+            "  A guess is one of the words of the kind that the story has.\n",
+            DEMO_CONTEXT);
 }
 
 dra_status demo_facts(demo *d, dra_error *err)
@@ -218,9 +222,7 @@ dra_status demo_facts(demo *d, dra_error *err)
         write_table(d, &r.f);
         write_lines(d, &r.f);
         write_meaning(d, &r.f);
-        fprintf(d->screen.out,
-                "  Guess: one of the words of the kind that the story has.  (%.1f s)\n",
-                cli_now() - began);
+        demo_took(d, began);
     }
     reading_free(&r);
     return st;

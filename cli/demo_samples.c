@@ -6,29 +6,39 @@
 
 enum { WRITTEN = 70 }; /* tokens */
 
+typedef struct page { /* where a sample goes: lines to be read, and the report */
+    demo_wrap wrap;
+    FILE     *line;
+} page;
+
 static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
 {
-    demo_wrap_text(user, text, bytes);
+    page *p = user;
+    demo_wrap_text(&p->wrap, text, bytes);
+    cli_json_part(text, bytes, p->line);
     return !cli_watch_stopped();
 }
 
-static dra_status write_sample(const demo *d, const demo_model *m, const dra_ids *prompt,
-                               dra_error *err)
+static dra_status write_sample(const demo *d, const demo_model *m, const char *prompt,
+                               const dra_ids *ids, dra_error *err)
 {
     const dra_generator_config c = {.model = m->model,
                                     .weights = m->weights,
                                     .device = d->device,
                                     .tokenizer = d->tokenizer,
                                     .sampler = {.temperature = 0.7, .seed = d->seed}};
-    demo_wrap                  w = {.out = d->screen.out};
-    const dra_generate_config  how = {.tokens = WRITTEN, .write = write_piece, .user = &w};
+    page                       p = {{.out = d->screen.out}, m->lines};
+    const dra_generate_config  how = {.tokens = WRITTEN, .write = write_piece, .user = &p};
     dra_generator             *g = NULL;
     dra_generated              out;
     dra_status                 st = dra_generator_create(&c, &g, err);
-    if (st == DRA_OK) st = dra_generator_read(g, 0, prompt->n, prompt->data, err);
+    if (st == DRA_OK) st = dra_generator_read(g, 0, ids->n, ids->data, err);
     fprintf(d->screen.out, "\n  %s goes on:\n", m->name);
+    fprintf(m->lines, "{\"step\": %lld, \"sample\": \"", (long long)d->steps);
+    cli_json_part(prompt, strlen(prompt), m->lines);
     if (st == DRA_OK) st = dra_generate(g, &how, &out, err);
-    demo_wrap_end(&w);
+    fputs("\"}\n", m->lines);
+    demo_wrap_end(&p.wrap);
     dra_generator_destroy(g);
     return st;
 }
@@ -48,7 +58,7 @@ dra_status demo_samples(demo *d, dra_error *err)
     dra_status st = s.failed ? cli_error(err, DRA_ERR_MEMORY, "out of memory")
                              : dra_encode(d->tokenizer, s.text, s.bytes, &prompt, err);
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
-        st = write_sample(d, &d->model[i], &prompt, err);
+        st = write_sample(d, &d->model[i], s.text, &prompt, err);
     dra_ids_free(&prompt);
     story_free(&s);
     return st;

@@ -1,5 +1,6 @@
 /* What the parts of the demo share: headings, lines of text, paths, readers. */
 #include "demo.h"
+#include "units.h"
 
 #include <string.h>
 
@@ -8,6 +9,11 @@ void demo_heading(demo *d, const char *title)
     FILE *out = d->screen.out;
     fprintf(out, "\n%s%d  %s%s\n\n", cli_bold(out), ++d->part, title, cli_plain(out));
     fflush(out);
+}
+
+void demo_took(const demo *d, double began)
+{
+    fprintf(d->screen.out, "  (%.1f s)\n", cli_now() - began);
 }
 
 /* ---- lines of text --------------------------------------------------------------------------- */

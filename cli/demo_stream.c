@@ -192,7 +192,7 @@ dra_status demo_stream(demo *d, dra_error *err)
     d->screen.lines = 0;
     if (st == DRA_OK && s.done == s.chunks) {
         write_meaning(&s);
-        fprintf(d->screen.out, "  (%.1f s)\n", cli_now() - began);
+        demo_took(d, began);
     }
     close_streaming(&s);
     return st;

@@ -65,13 +65,15 @@ static dra_status open_corpus(demo *d, const char *stories, dra_error *err)
     return dra_corpus_open(&c, NULL, NULL, &d->corpus, err);
 }
 
-/* The beginning of a text. */
+/* The first sentences of a text. */
 static void show_begin(FILE *out, const char *text, size_t bytes)
 {
     enum { SHOWN = 560 };
     demo_wrap w = {.out = out};
-    demo_wrap_text(&w, text, bytes < SHOWN ? bytes : SHOWN);
-    if (bytes > SHOWN) demo_wrap_text(&w, " ...", 4);
+    size_t    n = bytes < SHOWN ? bytes : SHOWN;
+    while (n && text[n - 1] != '.') n--;
+    demo_wrap_text(&w, text, n);
+    demo_wrap_text(&w, " ...", n < bytes ? 4 : 0);
     demo_wrap_end(&w);
 }
 
@@ -92,9 +94,10 @@ dra_status demo_text(demo *d, dra_error *err)
     story_write(&s, &c);
     show_begin(d->screen.out, s.text, s.bytes);
     story_free(&s);
-    fprintf(d->screen.out, "  %lld stories, %s, %s tokens of a vocabulary of %d  (%.1f s)\n",
+    fprintf(d->screen.out, "  %lld stories, %s, %s tokens of a vocabulary of %d\n",
             (long long)stories, cli_bytes_text(bytes, a),
             cli_count_text((double)dra_corpus_tokens(d->corpus), b),
-            dra_tokenizer_size(d->tokenizer), cli_now() - began);
+            dra_tokenizer_size(d->tokenizer));
+    demo_took(d, began);
     return DRA_OK;
 }

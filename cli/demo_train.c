@@ -87,35 +87,47 @@ static dra_status open_trainers(learning *l, dra_error *err)
     return st;
 }
 
-/* "step 120/300  loss  dra 1.19  softmax 1.21  k tokens/s  22.1  23.0  0:21 left". */
-static void show_line(learning *l, int64_t step)
+static void show_head(learning *l)
 {
-    cli_screen  *s = &l->d->screen;
-    char         speed[DEMO_MODELS][24], left[24];
+    char name[DEMO_MODELS][24];
+    for (int i = 0; i < DEMO_MODELS; i++)
+        snprintf(name[i], sizeof name[i], "%s loss", l->d->model[i].name);
+    cli_screen_line(&l->d->screen, "  %11s  %12s %10s  %12s %10s  %8s", "step", name[0], "tokens/s",
+                    name[1], "tokens/s", "left");
+}
+
+static void show_row(learning *l, int64_t step)
+{
+    char         place[48], speed[DEMO_MODELS][24], left[24];
     const double per_step = (cli_now() - l->began) / (double)step;
     for (int i = 0; i < DEMO_MODELS; i++)
         cli_count_text((double)l->last[i].tokens / l->last[i].seconds, speed[i]);
-    cli_screen_line(s, "  step %lld/%lld  %s %.3f  %s/s  %s %.3f  %s/s  %s left", (long long)step,
-                    (long long)l->d->steps, l->d->model[0].name, l->last[0].loss, speed[0],
-                    l->d->model[1].name, l->last[1].loss, speed[1],
+    snprintf(place, sizeof place, "%lld/%lld", (long long)step, (long long)l->d->steps);
+    cli_screen_line(&l->d->screen, "  %11s  %12.3f %10s  %12.3f %10s  %8s", place, l->last[0].loss,
+                    speed[0], l->last[1].loss, speed[1],
                     cli_time_text(per_step * (double)(l->d->steps - step), left));
-    if (!s->terminal) s->lines = 0;
-    fflush(s->out);
+    fflush(l->d->screen.out);
 }
 
+/* A block that changes; elsewhere a row now and then. */
 static void show_learning(learning *l, int64_t step)
 {
-    demo         *d = l->d;
-    cli_screen   *s = &d->screen;
-    const int64_t tenth = d->steps < 10 ? 1 : d->steps / 10;
-    const bool    last = step == d->steps;
-    if (!s->terminal && (step % tenth == 0 || last)) show_line(l, step);
-    if (!(s->terminal && last) && !cli_screen_due(s)) return;
+    demo          *d = l->d;
+    cli_screen    *s = &d->screen;
+    const int64_t  tenth = d->steps < 10 ? 1 : d->steps / 10;
+    const bool     last = step == d->steps;
     const cli_plot plots[] = {{"dra, loss", l->losses[0], (size_t)step, (size_t)d->steps},
                               {"softmax, loss", l->losses[1], (size_t)step, (size_t)d->steps}};
-    cli_screen_back(s);
-    cli_plot_pair(s, plots, false);
-    show_line(l, step);
+    if (s->terminal && (cli_screen_due(s) || last)) {
+        cli_screen_back(s);
+        cli_screen_line(s, "%s", "");
+        cli_plot_pair(s, plots, false);
+        show_head(l);
+        show_row(l, step);
+    } else if (!s->terminal && (step % tenth == 0 || last)) {
+        if (step == tenth) show_head(l);
+        show_row(l, step);
+    }
 }
 
 static dra_status take_turns(learning *l, dra_error *err)
@@ -143,9 +155,10 @@ static dra_status load_weights(demo *d, dra_error *err)
 
 dra_status demo_train(demo *d, dra_error *err)
 {
-    learning   l = {.d = d};
-    char       count[24];
-    dra_status st = DRA_OK;
+    const double began = cli_now();
+    learning     l = {.d = d};
+    char         count[24];
+    dra_status   st = DRA_OK;
     demo_heading(d, "Two models that differ in their memory alone learn them");
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
         st = make_model(d, i, err);
@@ -160,5 +173,6 @@ dra_status demo_train(demo *d, dra_error *err)
         dra_trainer_destroy(l.trainer[i]);
         free(l.losses[i]);
     }
+    if (st == DRA_OK) demo_took(d, began);
     return st == DRA_OK ? load_weights(d, err) : st;
 }

@@ -31,7 +31,7 @@ void cli_screen_line(cli_screen *s, const char *format, ...)
     vfprintf(s->out, format, values);
     va_end(values);
     fputc('\n', s->out);
-    s->lines++;
+    if (s->terminal) s->lines++;
 }
 
 /* ---- curves ---------------------------------------------------------------------------------- */
