@@ -166,7 +166,7 @@ static int run(const void *args)
                               .steps = a->steps,
                               .stream = a->stream,
                               .stories = a->quick ? 1 : 24,
-                              .screen = {.out = stdout, .terminal = isatty(STDOUT_FILENO)}};
+                              .screen = {.out = stdout, .terminal = cli_moves(stdout)}};
     cli_watch_signals();
     dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);
     if (st == DRA_OK) st = all_parts(&d, &err);

@@ -14,7 +14,7 @@ story_config demo_story(const demo *d, demo_shelf shelf, uint64_t number)
 {
     return (story_config){.seed = demo_seed(d, shelf, number),
                           .facts = 2 + (int)(number % 2),
-                          .gap = (int)(number % 4),
+                          .gap = (int)(number % 10),
                           .sentences = 24};
 }
 

@@ -9,7 +9,8 @@
 /* ---- the models ------------------------------------------------------------------------------ */
 
 /* All but the memory is the same: 2 layers, C = 128, the token before mixed into half of the
- * channels. Neither has an end: no learned positions. */
+ * channels. Neither has positions, so neither has an end. (With rotary ones the Transformer forgets
+ * what is farther than a row of training: 14 % instead of 94 % of the facts above 800 tokens.) */
 static const char base[] = "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, "
                            "\"mixer\": {\"shift\": \"half\"}}";
 
@@ -19,7 +20,7 @@ static const struct {
     {"dra", "delta memory: a state of constant size", {{"mixer.memory", "delta"}}},
     {"softmax",
      "a Transformer: attends to all tokens before",
-     {{"mixer.memory", "append"}, {"mixer.retrieval", "time"}, {"mixer.rotary", "true"}}},
+     {{"mixer.memory", "append"}, {"mixer.retrieval", "time"}}},
 };
 
 static dra_status make_model(demo *d, int i, dra_error *err)

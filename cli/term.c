@@ -7,10 +7,16 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+bool cli_moves(FILE *out)
+{
+    const char *term = getenv("TERM");
+    return isatty(fileno(out)) && term && strcmp(term, "dumb") != 0;
+}
+
 static bool coloured(FILE *out)
 {
-    const char *off = getenv("NO_COLOR"), *term = getenv("TERM");
-    return isatty(fileno(out)) && !(off && *off) && term && strcmp(term, "dumb") != 0;
+    const char *off = getenv("NO_COLOR");
+    return cli_moves(out) && !(off && *off);
 }
 
 const char *cli_bold(FILE *out) { return coloured(out) ? "\033[1m" : ""; }

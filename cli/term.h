@@ -6,6 +6,8 @@
 
 #include <stdio.h>
 
+bool cli_moves(FILE *out); /* a terminal whose cursor can be moved */
+
 /* Escape sequences, or "" when `out` is not a terminal, NO_COLOR is set or TERM is dumb. */
 const char *cli_bold(FILE *out);
 const char *cli_green(FILE *out); /* bold, as the next one */
