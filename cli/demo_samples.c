@@ -51,7 +51,8 @@ dra_status demo_samples(demo *d, dra_error *err)
     demo_wrap    w = {.out = d->screen.out};
     demo_heading(d, "The same beginning for both");
     c.facts = 2;
-    c.sentences = 0; /* all is told, nothing has returned */
+    c.gap = 0;
+    c.sentences = 2; /* all is told, and things begin to return */
     story_write(&s, &c);
     demo_wrap_text(&w, s.text, s.bytes);
     demo_wrap_end(&w);

@@ -32,8 +32,9 @@ void demo_wrap_text(demo_wrap *w, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         const bool blank = text[i] == ' ' || text[i] == '\n';
+        const bool control = (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
         if (blank || w->n == sizeof w->word) end_word(w);
-        if (!blank) w->word[w->n++] = text[i];
+        if (!blank) w->word[w->n++] = control ? '?' : text[i];
     }
 }
 

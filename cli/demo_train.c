@@ -9,8 +9,8 @@
 /* ---- the models ------------------------------------------------------------------------------ */
 
 /* All but the memory is the same: 2 layers, C = 128, the token before mixed into half of the
- * channels. Neither has positions, so neither has an end. (With rotary ones the Transformer forgets
- * what is farther than a row of training: 14 % instead of 94 % of the facts above 800 tokens.) */
+ * channels. Neither has positions, so neither has an end; with rotary ones the Transformer forgot
+ * what is farther than a row of training. */
 static const char base[] = "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, "
                            "\"mixer\": {\"shift\": \"half\"}}";
 
