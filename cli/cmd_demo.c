@@ -1,4 +1,4 @@
-/* dra demo: two models learn made-up stories, and show what a memory of constant size is good for. */
+/* dra demo: two models learn made-up stories and show what their memories hold and cost. */
 #include "demo.h"
 #include "page.h"
 #include "train_watch.h"

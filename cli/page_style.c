@@ -55,7 +55,8 @@ static const char script[] =
     "for(const p of s.querySelectorAll('polyline:not(.faint)'))for(const q of p.points){\n"
     "const k=p.dataset.name,o=near.get(k);if(!o||Math.abs(q.x-x)<Math.abs(o.x-x))near.set(k,q)}\n"
     "cross.setAttribute('d','M'+x+' '+t+'V'+b);\n"
-    "note.textContent=s.dataset.x+' '+Math.round(x0+(x-l)/(r-l)*(x1-x0))+': '+[...near].map(([k,q])=>k+"
+    "note.textContent=s.dataset.x+' '+Math.round(x0+(x-l)/(r-l)*(x1-x0))+': '+"
+    "[...near].map(([k,q])=>k+"
     "' '+Number(value(q.y).toPrecision(4))).join(', ')};\n"
     "s.onpointerleave=()=>{cross.removeAttribute('d');note.textContent=said}}\n";
 

@@ -54,9 +54,11 @@ static double column_mean(const cli_plot *p, size_t column)
 
 static scale find_scale(const cli_plot plots[2], bool from_zero)
 {
-    scale s = {NAN, NAN};
+    enum { FALL = WIDE / 10 }; /* columns */
+    scale      s = {NAN, NAN};
+    const bool later = !from_zero && !isnan(column_mean(&plots[1], FALL));
     for (int k = 0; k < 2; k++)
-        for (size_t c = 0; c < WIDE; c++) {
+        for (size_t c = later ? FALL / 2 : 0; c < WIDE; c++) {
             const double y = column_mean(&plots[k], c);
             s.lo = fmin(s.lo, y);
             s.hi = fmax(s.hi, y);
@@ -68,7 +70,7 @@ static scale find_scale(const cli_plot plots[2], bool from_zero)
 
 static int height(const scale *s, double y)
 {
-    return (int)lrint((y - s->lo) / (s->hi - s->lo) * (HIGH - 1));
+    return (int)lrint(fmin((y - s->lo) / (s->hi - s->lo), 1) * (HIGH - 1));
 }
 
 /* Sets a dot, counted from the bottom. */

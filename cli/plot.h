@@ -26,8 +26,8 @@ typedef struct cli_plot {
     size_t        n, all;
 } cli_plot;
 
-/* Two curves beside each other on one scale from 0 or from their least value, as lines of a block,
- * of at most 79 columns. */
+/* Two curves beside each other on one scale, as lines of a block of at most 79 columns. The scale
+ * starts at 0; or at the least value, and then the first steep fall is cut off at its top. */
 void cli_plot_pair(cli_screen *s, const cli_plot plots[2], bool from_zero);
 
 #endif

@@ -54,7 +54,7 @@ typedef struct cli_record {
 
 /* Reads a run's folder, its log.jsonl and what was measured later, its probes.jsonl; or a file of
  * JSON lines. Lines with a "step" are numbers of training, those with a "position" numbers of
- * reading a text, those with a "probe" rows of probes. What is broken in it is counted or noted; an error
+ * reading a text, those with a "probe" rows of probes. What is broken is counted or noted; an error
  * is only that there is nothing to read. */
 dra_status cli_record_read(const char *path, cli_record *r, dra_error *err);
 void       cli_record_free(cli_record *r);

@@ -95,6 +95,37 @@ static void threads_give_the_same_bits(void **state)
     close_fixture(&f);
 }
 
+/* Two runs step by step in turns, on one device, are what each is alone. */
+static void steps_in_turns_give_the_same_bits(void **state)
+{
+    const dra_train_config c = {.steps = 6, .batch = 4};
+    const char *const      names[] = {"turn.0", "turn.1"};
+    fixture                f;
+    dra_error              err = {0};
+    dra_trainer           *t[2] = {NULL, NULL};
+    watcher                w[2] = {{.stop = 0}, {.stop = 0}};
+    bool                   more = true;
+    open_fixture(&f, "dra-delta-tiny", NULL, put_text("text", story, 9));
+    run_until(&f, in_scratch("alone"), &c, 0);
+    for (int i = 0; i < 2; i++) {
+        const dra_trainer_config own = trainer_config(&f, in_scratch(names[i]), &c);
+        expect_ok(dra_trainer_create(&own, &t[i], &err), &err);
+    }
+    for (int step = 1; step <= 6; step++)
+        for (int i = 0; i < 2; i++) {
+            expect_ok(dra_trainer_step(t[i], watch, &w[i], &more, &err), &err);
+            assert_int_equal(w[i].last.step, step);
+            assert_int_equal(more, step < 6);
+        }
+    for (int i = 0; i < 2; i++) {
+        expect_ok(dra_trainer_step(t[i], watch, &w[i], &more, &err), &err); /* there is none left */
+        assert_int_equal(w[i].events[DRA_EVENT_STEP], 6);
+        dra_trainer_destroy(t[i]);
+        expect_same_step(in_scratch("alone"), in_scratch(names[i]), 6, false);
+    }
+    close_fixture(&f);
+}
+
 /* ---- one batch in other ways ----------------------------------------------------------------- */
 
 static double loss_after(const fixture *f, const char *name, dra_train_config c)
@@ -340,6 +371,7 @@ int main(void)
     struct CMUnitTest tests[32] = {
         cmocka_unit_test(learns_a_repeating_text),
         cmocka_unit_test(threads_give_the_same_bits),
+        cmocka_unit_test(steps_in_turns_give_the_same_bits),
         cmocka_unit_test(accumulating_and_chunks_change_nothing),
         cmocka_unit_test(leaves_a_model_and_a_log),
         cmocka_unit_test(cuts_the_log_back),
@@ -351,7 +383,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights),
     };
     static char names[COUNT(rows)][80];
-    size_t      n = 11;
+    size_t      n = 12;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
         tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,
