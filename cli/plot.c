@@ -70,7 +70,7 @@ static scale find_scale(const cli_plot plots[2], bool from_zero)
 
 static int height(const scale *s, double y)
 {
-    return (int)lrint(fmin((y - s->lo) / (s->hi - s->lo), 1) * (HIGH - 1));
+    return (int)lrint(fmax(0, fmin(1, (y - s->lo) / (s->hi - s->lo))) * (HIGH - 1));
 }
 
 /* Sets a dot, counted from the bottom. */
@@ -110,6 +110,11 @@ static void write_row(char text[3 * COLUMNS + 1], const unsigned char cells[COLU
     text[3 * COLUMNS] = '\0';
 }
 
+static void write_label(char label[16], double x)
+{
+    snprintf(label, 16, x < 999.5 || x >= 1e6 ? "%.3g" : "%.0f", x);
+}
+
 void cli_plot_pair(cli_screen *s, const cli_plot plots[2], bool from_zero)
 {
     unsigned char cells[2][ROWS][COLUMNS] = {{{0}}};
@@ -119,9 +124,9 @@ void cli_plot_pair(cli_screen *s, const cli_plot plots[2], bool from_zero)
     cli_screen_line(s, "          %-*.*s   %-.*s", COLUMNS, COLUMNS, plots[0].title, COLUMNS,
                     plots[1].title);
     for (int row = 0; row < ROWS; row++) {
-        const double at = row == 0 ? y.hi : y.lo;
-        const bool   named = row == 0 || row == ROWS - 1;
-        snprintf(label, sizeof label, named ? "%.3g" : "", at);
+        label[0] = '\0';
+        if (row == 0) write_label(label, y.hi);
+        if (row == ROWS - 1) write_label(label, y.lo);
         write_row(a, cells[0][row]);
         write_row(b, cells[1][row]);
         cli_screen_line(s, "  %6s │%s  │%s", label, a, b);

@@ -18,11 +18,11 @@ has() {
     done
 }
 
-quick() { answers demo --quick --out "$@"; }
+quick() { answers demo --quick --steps 3 --out "$@"; }
 
 all_parts() {
     quick first && cp "$out" shown &&
-        has shown 'Once upon a time.' ' 6/6 ' 'dra goes on:' 'softmax goes on:' \
+        has shown 'Once upon a time.' ' 3/3 ' 'dra goes on:' 'softmax goes on:' \
             'below 50' 'above 800' 'farther was never trained' ' 2000 ' 'bit for bit' \
             'first/report.html' 'dra train --preset' 'The whole demo took'
 }
@@ -72,10 +72,10 @@ refused() {
             demo --quick --out other &&
         [ "$(ls other)" = stories.txt ] && [ "$(cat other/stories.txt)" = mine ]
 }
-empty() { mkdir empty && quick empty --steps 1; }
+empty() { mkdir empty && answers demo --quick --out empty && grep -q " 6/6 " "$out"; }
 
 interrupted() {
-    "$dra" demo --quick --steps 100000 --out stopped >"$out" 2>"$err" &
+    "$dra" demo --quick --steps 20000 --out stopped >"$out" 2>"$err" &
     process=$!
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         [ -e stopped/dra/log.jsonl ] && break
