@@ -112,16 +112,29 @@ static dra_status write_report(demo *d, dra_error *err)
     return st;
 }
 
+/* How to call this program from here: by its path where it lies below, else by its name. */
+static const char *program(char path[DEMO_PATH])
+{
+    char          here[DEMO_PATH];
+    const ssize_t n = readlink("/proc/self/exe", path, DEMO_PATH - 1);
+    if (n <= 0 || !getcwd(here, sizeof here)) return "dra";
+    path[n] = '\0';
+    const size_t k = strlen(here);
+    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : "dra";
+}
+
 static void write_next(const demo *d)
 {
+    char        path[DEMO_PATH];
+    const char *dra = program(path);
     fprintf(d->screen.out,
             "\n  Your own text, in three commands:\n\n"
-            "    dra train --preset dra-delta-tiny --data my.txt --out my-model --steps 2000\n"
-            "    dra generate --model my-model --prompt \"Once upon a time\"\n"
-            "    dra report my-model\n\n"
+            "    %s train --preset dra-delta-tiny --data my.txt --out my-model\n"
+            "    %s generate --model my-model --prompt \"Once upon a time\"\n"
+            "    %s report my-model\n\n"
             "  And the model of this demo:\n\n"
-            "    dra generate --model %s --prompt \"Once upon a time.\"\n",
-            d->model[0].folder);
+            "    %s generate --model %s --prompt \"Once upon a time.\"\n",
+            dra, dra, dra, dra, d->model[0].folder);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
