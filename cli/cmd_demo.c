@@ -195,6 +195,27 @@ static int run(const void *args)
     return CLI_OK;
 }
 
+static const cli_note files[] = {
+    {"stories.txt, tokenizer.json", "what is learned, and a vocabulary made for it"},
+    {"dra/, softmax/", "two runs, as of dra train"},
+    {"report.html", "all of it as a page"},
+    {0},
+};
+
+static const cli_note examples[] = {
+    {"dra demo", "all of it, in about two minutes"},
+    {"dra demo --quick --out another", "seconds, to see that it works"},
+    {0},
+};
+
+static const cli_note status[] = {
+    {"0", "done"},
+    {"1", "failed, as one line on stderr says"},
+    {"2", "misused"},
+    {"130", "ended by Ctrl-C"},
+    {0},
+};
+
 const cli_verb cmd_demo = {
     .name = "demo",
     .prepare = prepare,
@@ -204,4 +225,14 @@ const cli_verb cmd_demo = {
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
+    .group = "Make",
+    .about = "Two models of the same size learn stories that the program makes up: one with a "
+             "memory of constant size, and a Transformer. They learn the same batches side by "
+             "side, go on with a story, are asked for facts told near and far, and read 100,000 "
+             "tokens each, while the time of a token and the bytes of state are drawn. What is "
+             "printed about the numbers follows from them.",
+    .files = files,
+    .examples = examples,
+    .status = status,
+    .also = "train report probe",
 };

@@ -105,19 +105,13 @@ completes() {
 
 completes_every_option() {
     for verb in $verbs; do
-        options_of "$verb" | sort >names
+        options_of "$verb" | sed 's/^no-//' | sort >names
         bash -c '. share/bash-completion/completions/dra
             COMP_WORDS=(dra $1 --) COMP_CWORD=2
             _dra
             printf "%s\n" "${COMPREPLY[@]}"' bash "$verb" | sed 's/^--//; s/^no-//' | sort >offered
         diff names offered || { echo "dra $verb"; return 1; }
     done
-}
-
-# skip NAME REASON: one test that this machine cannot try.
-skip() {
-    tap_done=$((tap_done + 1))
-    echo "ok $tap_done - $1 # SKIP $2"
 }
 
 # if_there PROGRAM NAME COMMAND...
@@ -147,7 +141,7 @@ if_there bash "bash: verbs" completes "dra tok" tokenize tokenizer
 if_there bash "bash: every option" completes_every_option
 if_there bash "bash: options" completes "dra train --sample" --sample-every --sample-prompt \
     --sample-tokens
-if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant
+if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant exponential
 if_there bash "bash: choices behind a sign" completes "dra train --schedule = co" cosine constant
 if_there bash "bash: choices right behind it" completes "dra train --precision =" full bf16
 if_there bash "bash: presets" completes "dra init --preset gpt" gpt2 gpt2-tiny
