@@ -56,6 +56,11 @@ typedef dra_value (*bench_declare)(dra_graph *g, const char *name, dra_dtype dty
 dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dra_dtype dtype,
                       dra_shape shape, double lo, double hi);
 
+/* What a module has declared by this name, as something to ask memory for. */
+dra_value bench_declared(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
+/* Integers of a module, all alike, where it has declared some by this name. */
+void bench_integers(bench_work *w, const char *name, int64_t rows, int64_t columns, double value);
+
 enum { BENCH_GRADIENTS = 32 }; /* of one case, at most */
 
 /* Puts out y and, for an upstream of its own, the gradients of n values: all stay, so none is
@@ -65,10 +70,10 @@ void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x);
 /* A GPT-2-shaped training step: size = {layers, heads, width, time, batch} (bench_gpt.c). */
 void bench_gpt(bench_work *w, const int64_t *size);
 
-/* GPT-2 reading size[0] tokens of one sequence: one as it generates, many as it reads a prompt; its
- * matrices real or stored in bf16 (bench_generate.c). */
-void bench_generate(bench_work *w, const int64_t *size);
-void bench_generate_stored(bench_work *w, const int64_t *size);
+/* GPT-2 and RWKV-4 reading tokens of one sequence: one as they generate, many as they read a prompt.
+ * size = {tokens, dtype of the matrices: real, bf16 or f16} (bench_generate.c). */
+void bench_read_gpt2(bench_work *w, const int64_t *size);
+void bench_read_rwkv(bench_work *w, const int64_t *size);
 
 /* The loss of a tiny preset and its gradients, size = {which, batch, time}, and of one with softmax
  * attention (bench_train.c). */

@@ -7,40 +7,29 @@
 
 enum { READ = 500, ROWS = 1024 }; /* tokens before, and the room for them */
 
-/* What the module has declared, as something that bench_value() can ask for memory. */
-static dra_value declared(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape)
-{
-    (void)dtype;
-    (void)shape;
-    return dra_find_input(g, name);
-}
-
-static void integers(bench_work *w, const char *name, int64_t T, double value)
-{
-    bench_value(w, declared, name, DRA_I32, DRA_SHAPE(1, T), value, value);
-}
-
 static void tokens(bench_work *w, int64_t T, int64_t V, double before)
 {
-    bench_value(w, declared, "ids", DRA_I32, DRA_SHAPE(1, T), 0, (double)V);
-    integers(w, "tokens.pos", T, before);
-    integers(w, "tokens.prev", T, 0);
-    integers(w, "tokens.last", 1, 0);
-    integers(w, "tokens.at.0", T, before);
-    integers(w, "tokens.lo.0", T, 0);
-    integers(w, "tokens.hi.0", T, before + 1);
+    bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(1, T), 0, (double)V);
+    bench_integers(w, "tokens.pos", 1, T, before);
+    bench_integers(w, "tokens.prev", 1, T, 0);
+    bench_integers(w, "tokens.last", 1, 1, 0);
+    bench_integers(w, "tokens.at.0", 1, T, before);
+    bench_integers(w, "tokens.lo.0", 1, T, 0);
+    bench_integers(w, "tokens.hi.0", 1, T, before + 1);
 }
 
-/* Returns the numbers that products read. */
-static double parameters(bench_work *w, const dra_specs *params, const dra_dtype *dtypes)
+/* Returns the numbers that products read: of tables one row for each token is. */
+static double parameters(bench_work *w, const dra_specs *params, const dra_dtype *dtypes, bool tied)
 {
     double count = 0;
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const double    most = p->fill == DRA_FILL_CONST ? 0 : p->number;
-        bench_value(w, declared, p->name, dtypes[i], p->shape, p->number - 2 * most, p->number);
-        if (p->product && strcmp(p->name, "positions") != 0)
-            count += (double)dra_shape_count(&p->shape);
+        const bool      table = strcmp(p->name, "positions") == 0 ||
+                           (!tied && strcmp(p->name, "embedding") == 0);
+        bench_value(w, bench_declared, p->name, dtypes[i], p->shape, p->number - 2 * most,
+                    p->number);
+        if (p->product && !table) count += (double)dra_shape_count(&p->shape);
     }
     return count;
 }
@@ -51,24 +40,24 @@ static void states(bench_work *w, const dra_specs *specs, const dra_value *in, c
     for (int i = 0; i < dra_specs_count(specs); i++) {
         const dra_spec *p = dra_specs_at(specs, i);
         snprintf(name, sizeof name, "state.%s", p->name);
-        bench_value(w, declared, name, DRA_REAL, dra_shape_of(w->graph, in[i]), -1, 1);
+        bench_value(w, bench_declared, name, DRA_REAL, dra_shape_of(w->graph, in[i]), -1, 1);
         snprintf(name, sizeof name, "next.%s", p->name);
         dra_donate(w->graph, name, out[i], in[i]);
     }
 }
 
-enum { PARAMETERS = 256, STATES = 64 };
+enum { PARAMETERS = 512, STATES = 64 };
 
-/* T tokens of GPT-2, one behind others or many from the start, which see half of them in the mean;
- * matrices stored in a dtype. */
-static void gpt2(bench_work *w, int64_t T, dra_dtype dtype)
+/* T tokens of a preset, one behind others or many from the start, which see half of them in the
+ * mean; matrices stored in a dtype. */
+static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype)
 {
     dra_model_config c;
     dra_model       *m = NULL;
     dra_dtype        dtypes[PARAMETERS];
     dra_value        in[STATES], out[STATES];
     int64_t          rows[STATES];
-    if (dra_preset_config("gpt2", &c, NULL) != DRA_OK) return;
+    if (dra_preset_config(preset, &c, NULL) != DRA_OK) return;
     if (dra_model_create(&c, &m, NULL) != DRA_OK) return;
     const dra_view         view = {.model = m, .logits = true, .keep = 1};
     const dra_module       module = dra_view_module(&view);
@@ -81,10 +70,11 @@ static void gpt2(bench_work *w, int64_t T, dra_dtype dtype)
         for (int i = 0; i < s; i++) rows[i] = ROWS;
         dra_module_graph(w->graph, &module, &shape, NULL, in, out);
         tokens(w, T, c.vocab, before);
-        const double count = parameters(w, module.params, dtypes);
+        const double count = parameters(w, module.params, dtypes, c.tied != DRA_OFF);
         if (!shape.fresh) states(w, module.state, in, out);
+        const bool   keeps = dra_find_input(w->graph, "tokens.hi.0").id != 0; /* all tokens */
         const double head = (double)(c.vocab * c.dim),
-                     items = 2 * (double)(c.depth * c.dim) * before;
+                     items = keeps ? 2 * (double)(c.depth * c.dim) * before : 0;
         const double bytes = count * (double)dra_dtype_get(dtype)->block_bytes +
                              items * sizeof(dra_real);
         w->stream = (dra_stream_config){.reads = 1, .bytes = (size_t)bytes};
@@ -95,5 +85,14 @@ static void gpt2(bench_work *w, int64_t T, dra_dtype dtype)
     dra_model_destroy(m);
 }
 
-void bench_generate(bench_work *w, const int64_t *size) { gpt2(w, size[0], DRA_REAL); }
-void bench_generate_stored(bench_work *w, const int64_t *size) { gpt2(w, size[0], DRA_BF16); }
+static const dra_dtype stored[] = {DRA_REAL, DRA_BF16, DRA_F16};
+
+void bench_read_gpt2(bench_work *w, const int64_t *size)
+{
+    read_tokens(w, "gpt2", size[0], stored[size[1]]);
+}
+
+void bench_read_rwkv(bench_work *w, const int64_t *size)
+{
+    read_tokens(w, "rwkv4", size[0], stored[size[1]]);
+}

@@ -55,6 +55,19 @@ dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dr
     return declare(w->graph, t->name, dtype, shape);
 }
 
+dra_value bench_declared(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape)
+{
+    (void)dtype;
+    (void)shape;
+    return dra_find_input(g, name);
+}
+
+void bench_integers(bench_work *w, const char *name, int64_t rows, int64_t columns, double value)
+{
+    if (dra_find_input(w->graph, name).id)
+        bench_value(w, bench_declared, name, DRA_I32, DRA_SHAPE(rows, columns), value, value);
+}
+
 static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /* Large arrays on huge pages, as the device has its own. */
@@ -69,28 +82,29 @@ static void *get_memory(size_t bytes)
     return data;
 }
 
-/* The upper half of a float is a bf16. */
-static uint16_t to_bf16(float x)
+/* One number as element i; bf16 is the upper half of a float, and so nearly is f16. */
+static void put(bench_tensor *t, size_t i, double x)
 {
-    uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return (uint16_t)(bits >> 16);
+    const float real = (float)x;
+    uint32_t    bits;
+    memcpy(&bits, &real, sizeof bits);
+    const uint32_t exponent = bits >> 23 & 0xff; /* too small for f16: 0 */
+    const uint32_t half = exponent < 113 ? 0 : (bits - (112u << 23)) >> 13 & 0x7fff;
+    if (t->dtype == DRA_I32)
+        ((int32_t *)t->data)[i] = (int32_t)x;
+    else if (t->dtype == DRA_BF16)
+        ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16);
+    else if (t->dtype == DRA_F16)
+        ((uint16_t *)t->data)[i] = (uint16_t)(bits >> 16 & 0x8000) | (uint16_t)half;
+    else
+        ((dra_real *)t->data)[i] = (dra_real)x;
 }
 
 static void fill(bench_tensor *t, uint64_t *seed)
 {
-    dra_real *real = t->data;
-    int32_t  *whole = t->data;
-    uint16_t *half = t->data;
     for (size_t i = 0; i < t->count; i++) {
         *seed = *seed * 6364136223846793005u + 1442695040888963407u;
-        const double x = t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24);
-        if (t->dtype == DRA_I32)
-            whole[i] = (int32_t)x;
-        else if (t->dtype == DRA_BF16)
-            half[i] = to_bf16((float)x);
-        else
-            real[i] = (dra_real)x;
+        put(t, i, t->lo + (t->hi - t->lo) * (double)(*seed >> 40) / (double)(1 << 24));
     }
 }
 

@@ -4,29 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What the module has declared, as something that bench_value() can ask for memory. */
-static dra_value declared(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape)
-{
-    (void)dtype;
-    (void)shape;
-    return dra_find_input(g, name);
-}
-
-static void integers(bench_work *w, const char *name, int64_t B, int64_t T, double value)
-{
-    if (dra_find_input(w->graph, name).id)
-        bench_value(w, declared, name, DRA_I32, DRA_SHAPE(B, T), value, value);
-}
-
 /* Rows that start anew; a query sees half of the tokens, as many as in the mean of all. */
 static void tokens(bench_work *w, int64_t B, int64_t T)
 {
-    integers(w, "tokens.pos", B, T, 0);
-    integers(w, "tokens.prev", B, T, 1);
-    integers(w, "tokens.last", B, 1, 1);
-    integers(w, "tokens.at.0", B, T, 0);
-    integers(w, "tokens.lo.0", B, T, 0);
-    integers(w, "tokens.hi.0", B, T, (double)(T / 2));
+    bench_integers(w, "tokens.pos", B, T, 0);
+    bench_integers(w, "tokens.prev", B, T, 1);
+    bench_integers(w, "tokens.last", B, 1, 1);
+    bench_integers(w, "tokens.at.0", B, T, 0);
+    bench_integers(w, "tokens.lo.0", B, T, 0);
+    bench_integers(w, "tokens.hi.0", B, T, (double)(T / 2));
 }
 
 static void build_view(dra_graph *g, const void *self, const dra_module_call *call,
@@ -58,13 +44,13 @@ static void lesson(bench_work *w, const char *preset, int64_t B, int64_t T)
         const dra_value loss = dra_find_output(w->graph, "loss");
         dra_gradient(w->graph, 1, &loss, NULL, n, p, p + n);
         tokens(w, B, T);
-        bench_value(w, declared, "ids", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
-        bench_value(w, declared, "targets", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
+        bench_value(w, bench_declared, "ids", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
+        bench_value(w, bench_declared, "targets", DRA_I32, DRA_SHAPE(B, T), 0, (double)c.vocab);
         for (int i = 0; i < n; i++) {
             const dra_spec *s = dra_specs_at(params, i);
             const double    most = s->fill == DRA_FILL_CONST ? 0 : 0.05;
-            bench_value(w, declared, s->name, DRA_REAL, s->shape, s->number * (most == 0) - most,
-                        s->number * (most == 0) + most);
+            bench_value(w, bench_declared, s->name, DRA_REAL, s->shape,
+                        s->number * (most == 0) - most, s->number * (most == 0) + most);
             snprintf(name, sizeof name, "d%.70s", s->name);
             dra_output(w->graph, name, p[n + i]);
         }

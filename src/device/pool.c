@@ -3,7 +3,11 @@
  * A job is open or closed. `gate` counts the workers inside, with the CLOSED bit on top: a worker
  * enters only while the gate is open, the caller closes it when no tile is left and waits for the
  * count to fall to zero. A worker that wakes late finds the gate closed and goes back, so a
- * sleeping worker never delays a job. */
+ * sleeping worker never delays a job.
+ *
+ * Each thread begins with a share of the tiles and takes them in order: tiles side by side often
+ * read memory side by side, so what one fetches ahead is there for the next. Then it helps with the
+ * shares of others. */
 #include "device/pool.h"
 
 #include <pthread.h>
@@ -14,12 +18,17 @@
 enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, STACK = 256 * 1024, PAGE = 4096 };
 #define CLOSED (1u << 31)
 
+typedef struct share { /* of the open job; written only while the gate is closed and empty */
+    _Alignas(64) _Atomic int64_t next;
+    int64_t   end;
+    dra_pool *pool;
+} share;
+
 struct dra_pool {
     _Alignas(64) atomic_uint gate;
     _Alignas(64) atomic_uint epoch; /* counts jobs; workers wait for it to move */
-    _Alignas(64) _Atomic int64_t next;
-    int64_t         tiles; /* of the open job; written only while the gate is closed and empty */
-    dra_pool_tile   tile;
+    share          *shares;         /* the first is the caller's */
+    dra_pool_tile   tile;           /* of the open job, as its shares are */
     void           *user;
     atomic_int      sleepers;
     atomic_bool     stop;
@@ -37,21 +46,28 @@ static void relax(void)
 #endif
 }
 
-static void work(dra_pool *p)
+static void work(share *own)
 {
-    for (;;) {
-        const int64_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->tiles) return;
-        p->tile(p->user, i);
-    }
+    dra_pool *const p = own->pool;
+    share *const    behind = p->shares + p->workers + 1;
+    share          *s = own;
+    do {
+        for (;;) {
+            const int64_t i = atomic_fetch_add_explicit(&s->next, 1, memory_order_relaxed);
+            if (i >= s->end) break;
+            p->tile(p->user, i);
+        }
+        s = s + 1 < behind ? s + 1 : p->shares;
+    } while (s != own);
 }
 
-static void join_job(dra_pool *p)
+static void join_job(share *own)
 {
-    unsigned gate = atomic_load(&p->gate);
+    dra_pool *const p = own->pool;
+    unsigned        gate = atomic_load(&p->gate);
     while (!(gate & CLOSED)) {
         if (atomic_compare_exchange_weak(&p->gate, &gate, gate + 1)) {
-            work(p);
+            work(own);
             atomic_fetch_sub_explicit(&p->gate, 1, memory_order_release);
             return;
         }
@@ -77,7 +93,8 @@ static void touch_stack(void)
 
 static void *worker(void *arg)
 {
-    dra_pool *p = arg;
+    share *const    own = arg;
+    dra_pool *const p = own->pool;
     touch_stack();
     unsigned seen = 0;
     while (!atomic_load(&p->stop)) {
@@ -89,7 +106,7 @@ static void *worker(void *arg)
         }
         if (atomic_load(&p->epoch) == seen) sleep_until_moved(p, seen);
         seen = atomic_load(&p->epoch);
-        join_job(p);
+        join_job(own);
     }
     return NULL;
 }
@@ -103,19 +120,28 @@ static void wake_workers(dra_pool *p)
     pthread_mutex_unlock(&p->sleep);
 }
 
+static void deal(dra_pool *p, int64_t tiles)
+{
+    const int64_t threads = p->workers + 1;
+    for (int64_t i = 0; i < threads; i++) {
+        share *s = &p->shares[i];
+        atomic_store_explicit(&s->next, i * tiles / threads, memory_order_relaxed);
+        s->end = (i + 1) * tiles / threads;
+    }
+}
+
 void dra_pool_run(dra_pool *p, int64_t tiles, dra_pool_tile tile, void *user)
 {
     if (tiles <= 1 || p->workers == 0 || pthread_mutex_trylock(&p->owner) != 0) {
         for (int64_t i = 0; i < tiles; i++) tile(user, i);
         return;
     }
-    p->tiles = tiles;
+    deal(p, tiles);
     p->tile = tile;
     p->user = user;
-    atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     atomic_store(&p->gate, 0);
     wake_workers(p);
-    work(p);
+    work(p->shares);
     atomic_fetch_or(&p->gate, CLOSED);
     for (int i = 0; atomic_load_explicit(&p->gate, memory_order_acquire) != CLOSED; i++) {
         if (i < SPINS_BEFORE_YIELD)
@@ -132,12 +158,17 @@ dra_pool *dra_pool_create(int threads)
     const size_t size = sizeof(dra_pool) + workers * sizeof(pthread_t);
     dra_pool    *p = aligned_alloc(64, (size + 63) / 64 * 64);
     if (!p) return NULL;
-    *p = (dra_pool){.gate = CLOSED};
+    *p = (dra_pool){.gate = CLOSED, .shares = aligned_alloc(64, (workers + 1) * sizeof(share))};
+    if (!p->shares) {
+        free(p);
+        return NULL;
+    }
+    for (size_t i = 0; i <= workers; i++) p->shares[i] = (share){.pool = p};
     pthread_mutex_init(&p->owner, NULL);
     pthread_mutex_init(&p->sleep, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (size_t i = 0; i < workers; i++) {
-        if (pthread_create(&p->thread[i], NULL, worker, p) != 0) {
+        if (pthread_create(&p->thread[i], NULL, worker, &p->shares[i + 1]) != 0) {
             dra_pool_destroy(p);
             return NULL;
         }
@@ -155,6 +186,7 @@ void dra_pool_destroy(dra_pool *p)
     pthread_cond_destroy(&p->wake);
     pthread_mutex_destroy(&p->sleep);
     pthread_mutex_destroy(&p->owner);
+    free(p->shares);
     free(p);
 }
 

@@ -21,18 +21,39 @@ static ALWAYS_INLINE vf half_of(dra_dtype t, vf word, bool odd)
     return from_f16(__builtin_convertvector(odd ? bits >> 16 : bits & 0xffffu, vh));
 }
 
-/* sum[i] += row i of A times LANES words of LANES lines of B. Meanwhile as much is fetched into the
- * second cache from `next` on, every `step` bytes. */
-static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line,
-                                     const char *next, int64_t step, dra_dtype type, form f,
-                                     int rows, vf *sum)
+/* What is fetched into the second cache while a square is turned: as many bytes from `at` on, every
+ * `step` bytes. Twice, at a distance: the processor drops what it has no room to remember. */
+typedef struct upcoming {
+    const char *at;
+    int64_t     step, again;
+} upcoming;
+
+static ALWAYS_INLINE void fetch_twice(upcoming next, int64_t bytes)
 {
-    vf           x[LANES];
-    const float *a = t->a;
     UNROLL
-    for (int j = 0; j < LANES; j++, b += line, next += step) {
+    for (int64_t i = 0; i < bytes; i += 64) {
+        __builtin_prefetch(next.at + i, 0, 2);
+        __builtin_prefetch(next.at + next.again + i, 0, 2);
+    }
+}
+
+/* Elements of a line in a square. */
+static ALWAYS_INLINE int64_t square_side(dra_dtype type, form f)
+{
+    return two_a_word(type, f) ? 2 * LANES : LANES;
+}
+
+/* sum[i] += row i of A times LANES words of LANES lines of B. */
+static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line, upcoming next,
+                                     dra_dtype type, form f, int rows, vf *sum)
+{
+    vf            x[LANES];
+    const float  *a = t->a;
+    const int64_t bytes = square_side(type, f) * (is_half(type) ? 2 : 4);
+    UNROLL
+    for (int j = 0; j < LANES; j++, b += line, next.at += next.step) {
         x[j] = is_half(type) ? load((const void *)b) : words_at(type, f, b, 2 * LANES);
-        __builtin_prefetch(next, 0, 2);
+        fetch_twice(next, bytes);
     }
     turn_square(x);
     UNROLL
@@ -50,44 +71,54 @@ static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t li
     }
 }
 
-/* PANEL columns, t->depth elements: one chain per DEPTH of words, as everywhere. The next lines are
- * fetched in the order they are used or, where they lie close, in that of memory, which the
- * processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
+/* Squares side by side. Two have twice the chains at work, which narrow vectors and numbers that
+ * are widened need. With one, half as many lines are read at a time, which the processor sees
+ * coming: 10 % faster from memory. */
+static ALWAYS_INLINE int squares(dra_dtype type) { return LANES < 16 || is_half(type) ? 2 : 1; }
+
+/* Some squares of columns, t->depth elements: one chain per DEPTH of words, as everywhere. The next
+ * lines are fetched in the order they are used or, where they lie close, in that of memory, which
+ * the processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
 static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, form f, int rows)
 {
     _Alignas(64) float panel[2 * LANES * PANEL];
-    const int64_t      each = two_a_word(type, f) ? 2 * LANES : LANES;
-    const int64_t      size = is_half(type) ? 2 : 4, chain = f == PAIRS ? 2 * DEPTH : DEPTH;
-    const int64_t      line = b.line * size, square = LANES * sizeof(vf);
+    const int          side_by_side = squares(type);
+    const int64_t      each = square_side(type, f), size = is_half(type) ? 2 : 4;
+    const int64_t      chain = f == PAIRS ? 2 * DEPTH : DEPTH;
+    const int64_t      line = b.line * size, square = LANES * each * size;
     const bool         close = line == t.depth * size;
-    const int64_t step = close ? (int64_t)sizeof(vf) : line, over = close ? square : LANES * line;
-    const int64_t on = close ? 2 * square : each * size;
-    const char   *next = (const char *)b.at + PANEL * line;
+    upcoming           next = {(const char *)b.at + side_by_side * LANES * line, line, 0};
+    if (close) next = (upcoming){next.at, each * size, 8 * square};
     for (int64_t left = t.depth, end; left > 0; left = end, t.add = true) {
         vf sum[2][FEW];
         end = left > chain ? left - chain : 0;
         UNROLL
         for (int i = 0; i < rows; i++) sum[0][i] = sum[1][i] = vset(0);
         for (; left - end >= each; left -= each) {
-            add_square(&t, b.at, line, next, step, type, f, rows, sum[0]);
-            FORGET;
-            add_square(&t, (const char *)b.at + LANES * line, line, next + over, step, type, f,
-                       rows, sum[1]);
-            next += on;
+            UNROLL
+            for (int s = 0; s < side_by_side; s++) {
+                upcoming then = next;
+                then.at += s * LANES * next.step;
+                add_square(&t, (const char *)b.at + s * LANES * line, line, then, type, f, rows,
+                           sum[s]);
+                FORGET;
+            }
+            next.at += close ? side_by_side * square : each * size;
             t.a += (f == PAIRS ? each / 2 : each) * t.a_col;
             b = part_of(&b, 0, each);
         }
-        if (left > end) pack_panel(&b, PANEL, left - end, panel);
+        if (left > end) pack_panel(&b, side_by_side * LANES, left - end, panel);
         for (int64_t w = 0; w < words_of(&b, left - end); w++, t.a += t.a_col) {
             UNROLL
-            for (int i = 0; i < 2 * rows; i++)
-                sum[i % 2][i / 2] = multiply_add(f == PAIRS, vset(t.a[i / 2 * t.a_row]),
-                                                 load(panel + w * PANEL + i % 2 * LANES),
-                                                 sum[i % 2][i / 2]);
+            for (int i = 0; i < side_by_side * rows; i++) {
+                const int s = i / rows, r = i % rows;
+                sum[s][r] = multiply_add(f == PAIRS, vset(t.a[r * t.a_row]),
+                                         load(panel + w * PANEL + s * LANES), sum[s][r]);
+            }
         }
         UNROLL
         for (int i = 0; i < rows; i++)
-            store_row(&t, t.c + i * t.c_row, 2, (const vf[]){sum[0][i], sum[1][i]});
+            store_row(&t, t.c + i * t.c_row, side_by_side, (const vf[]){sum[0][i], sum[1][i]});
     }
 }
 
@@ -126,14 +157,15 @@ static bool can_turn(const operand *b)
 /* Few rows, some PANELs of columns. */
 static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
 {
+    const int64_t      width = squares(B->dtype) * LANES;
     _Alignas(64) float rows[FEW * CHUNK];
-    const int64_t      deep = A->form == PAIRS ? 2 * CHUNK : CHUNK;
+    const int64_t      deep = is_plain(A) ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
     for (int64_t k = 0; k < g->K; k += deep) {
         product       t = {.depth = g->K - k < deep ? g->K - k : deep,
                            .a_row = A->line,
                            .a_col = A->k,
                            .c_row = g->c_row,
-                           .columns = PANEL,
+                           .columns = width,
                            .add = g->accumulate || k > 0};
         const operand a = part_of(A, 0, k);
         t.a = a.at;
@@ -146,7 +178,7 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
                 words_of_line(&row, t.depth, rows + i * CHUNK);
             }
         }
-        for (int64_t j = 0; j < columns; j += PANEL) {
+        for (int64_t j = 0; j < columns; j += width) {
             const operand b = part_of(B, j, k);
             t.c = g->c + j;
             multiply_lines(&t, &b, g->M);
@@ -158,12 +190,15 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
 static int64_t multiply_in_place(product *t, const operand *b, int64_t rows)
 {
     const int64_t columns = t->columns;
-    const int64_t wide = rows == 1 ? 8 * LANES : rows == 2 ? 4 * LANES : PANEL;
-    const int64_t width = columns >= wide ? wide : columns >= PANEL ? PANEL : LANES;
+    const int64_t widest = rows == 1 ? 8 * LANES : rows == 2 ? 4 * LANES : PANEL;
+    int64_t       width = widest;
+    while (width > LANES && columns < width) width /= 2;
     if (!is_plain(b) || b->line != 1 || columns < width) return 0;
     t->columns = width;
     if (width == 8 * LANES)
         multiply(t, 1, 8, AHEAD, false);
+    else if (width == 4 * LANES && rows == 1)
+        multiply(t, 1, 4, AHEAD, false);
     else if (width == 4 * LANES)
         multiply(t, 2, 4, AHEAD, false);
     else

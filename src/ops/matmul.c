@@ -10,8 +10,9 @@
 #include "ops/common.h"
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
- * tiles they are narrow, so that all threads have some. */
-enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16 };
+ * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
+ * from memory: narrow tiles for all threads to end together, but pieces that are large there. */
+enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 4, SLIM = 32 };
 
 extern const dra_op dra_op_matmul;
 
@@ -116,7 +117,8 @@ static sizes sizes_of(const dra_call *c)
                           .batch = dra_shape_count(&lead)};
     s.row_blocks = dra_div_up(s.M, ROWS);
     const bool many = s.batch * s.row_blocks * dra_div_up(s.N, COLUMNS) >= MANY;
-    s.columns = many ? COLUMNS : NARROW;
+    const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* b's columns lie along k */
+    s.columns = s.M <= FEW ? (along && !many ? SLIM : NARROW) : many ? COLUMNS : NARROW;
     s.column_blocks = dra_div_up(s.N, s.columns);
     return s;
 }
