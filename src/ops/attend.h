@@ -1,6 +1,6 @@
 /* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
  * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
- * that never hold the score matrix). */
+ * that never hold the score matrix), attend_one.c (the first of them for one query). */
 #ifndef DRA_SRC_OPS_ATTEND_H
 #define DRA_SRC_OPS_ATTEND_H
 
@@ -105,9 +105,22 @@ dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
  * exponential, where it costs nothing. */
 void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend);
 
-/* out (rows, W) += p (rows, KEYS) x[b, kv, j0.., :] for x (B, K, J, W). */
+/* out (rows, W) = or, to add, += p (rows, KEYS) x[b, kv, j0.., :] for x (B, K, J, W). */
 void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
-                      real *out);
+                      bool add, real *out);
+
+/* Takes one block of scores into the largest of each query m and the sum l of e^(s - m); s becomes
+ * the weights. fade: by how much a sum in units of the old e^m shrinks. */
+void dra_attend_absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real *l,
+                       real *fade);
+
+/* ---- one query for each row of the batch (attend_one.c) -------------------------------------- */
+
+bool    dra_attend_is_one(const dra_call *c);
+int64_t dra_attend_one_stages(const dra_call *c);
+int64_t dra_attend_one_tiles(const dra_call *c);
+void    dra_attend_one_tile(const dra_call *c, int64_t i);
+size_t  dra_attend_one_scratch(const dra_call *c);
 
 /* FLOPs: `per_pair` for every visible pair of query and key of every head. */
 dra_cost dra_attend_cost(const dra_call *c, double per_pair);

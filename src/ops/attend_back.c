@@ -174,7 +174,7 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     if (dv) gather(t, j0, w->s, upstream(c), dv);
     if (!dq && !dk) return;
     undo_scale(t, w);
-    if (dq) dra_attend_times(t, w->ds, &c->in[1], j0, dq);
+    if (dq) dra_attend_times(t, w->ds, &c->in[1], j0, true, dq);
     if (dk) gather(t, j0, w->ds, &c->in[0], dk);
 }
 

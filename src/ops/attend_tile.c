@@ -173,7 +173,7 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *ben
 /* Only keys that some query of the block sees take part: others may hold anything, also NaN, which
  * a weight of 0 does not hide. A weight of 0 adds nothing, so the bits are those of all 64. */
 void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,
-                      real *out)
+                      bool add, real *out)
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         W = x->shape.dim[3];
@@ -189,7 +189,7 @@ void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor
         .b_col = x->stride[3],
         .c = out,
         .c_row = W,
-        .accumulate = true,
+        .accumulate = add,
     });
 }
 

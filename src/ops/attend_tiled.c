@@ -4,7 +4,8 @@
  * see and keeps, per query, the largest score so far m, the sum l = sum e^(s - m) and y in units of
  * e^m; when m grows, both shrink by e^(m_old - m_new). [Milakov, Gimelshein 2018: Online normalizer
  * calculation for softmax; Dao et al. 2022: FlashAttention]
- * Dropout acts on the weights after the sum. A query that sees nothing has y = 0.
+ * Dropout acts on the weights after the sum. A query that sees nothing has y = 0. One query alone,
+ * with many keys, has its stages in attend_one.c.
  * Gradient: attend_back.c computes p again from lse. An upstream of lse itself adds p_tj dlse_t to
  * ds_tj, so it joins delta_t there. */
 #include <string.h>
@@ -47,8 +48,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-/* Takes one block of scores into m, l and y; s becomes the weights. */
-static void absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real *l, real *y)
+void dra_attend_absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real *l, real *fade)
 {
     const dra_simd *simd = t->c->simd;
     const int64_t   n = dra_imin(KEYS, t->size.J - j0);
@@ -57,15 +57,15 @@ static void absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real
     if (t->a->dropout > 0) dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++, s += KEYS) {
         const real top = simd->max(KEYS, s);
+        fade[r] = 1;
         if (top <= (real)(DRA_MASKED / 2)) { /* sees nothing here */
             memset(s, 0, KEYS * sizeof *s);
             continue;
         }
         const real high = top * t->factor, now = high > m[r] ? high : m[r];
-        const real fade = now > m[r] ? exp(m[r] - now) : 1; /* 0 for the first block */
-        l[r] = l[r] * fade + simd->exp_scaled(KEYS, s, t->factor, now, s);
+        if (now > m[r]) fade[r] = exp(m[r] - now); /* 0 for the first block */
+        l[r] = l[r] * fade[r] + simd->exp_scaled(KEYS, s, t->factor, now, s);
         m[r] = now;
-        if (y && fade != 1) simd->scale(t->size.E, fade, y + r * t->size.E);
         if (t->a->dropout > 0) {
             dra_attend_drop_row(&t->drop, t->q_pos[r], n, k_pos, factor);
             for (int64_t j = 0; j < n; j++) s[j] *= factor[j];
@@ -73,31 +73,60 @@ static void absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real
     }
 }
 
-static int64_t tiles(const dra_call *c)
+/* y shrinks by fade, then takes the values of a block in. */
+static void read_values(const dra_attend_block *t, int64_t j0, const real *s, const real *fade,
+                        real *y)
 {
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return n.B * n.H * dra_div_up(n.T, ROWS);
+    const int64_t E = t->size.E;
+    for (int64_t r = 0; r < t->rows; r++)
+        if (fade[r] != 1) t->c->simd->scale(E, fade[r], y + r * E);
+    dra_attend_times(t, s, &t->c->in[2], j0, true, y);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void walk(const dra_call *c, int64_t i)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          blocks = dra_div_up(n.T, ROWS), row = i / blocks, t0 = i % blocks * ROWS;
     const dra_attend_block t = dra_attend_open(c, row / n.H, row % n.H, t0);
     real *y = c->out[0].data, *lse = c->out[1].data, s[ROWS * KEYS], m[ROWS], l[ROWS] = {0};
+    real  fade[ROWS];
     if (y) y += (row * n.T + t0) * n.E;
     if (y) memset(y, 0, (size_t)(t.rows * n.E) * sizeof *y);
     for (int64_t r = 0; r < t.rows; r++) m[r] = -(real)INFINITY;
     for (int64_t j0 = t.first / KEYS * KEYS; j0 < t.end; j0 += KEYS) {
         if (!dra_attend_sees(&t, j0)) continue;
         dra_attend_scores(&t, j0, s, NULL);
-        absorb(&t, j0, s, m, l, y);
-        if (y) dra_attend_times(&t, s, &c->in[2], j0, y);
+        dra_attend_absorb(&t, j0, s, m, l, fade);
+        if (y) read_values(&t, j0, s, fade, y);
     }
     for (int64_t r = 0; r < t.rows; r++) { /* l = 0: saw nothing, y is 0 */
         if (y && l[r] != 0) c->simd->scale(n.E, 1 / l[r], y + r * n.E);
         if (lse) lse[row * n.T + t0 + r] = l[r] != 0 ? m[r] + log(l[r]) : 0;
     }
+}
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return dra_attend_is_one(c) ? dra_attend_one_tiles(c) : n.B * n.H * dra_div_up(n.T, ROWS);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    if (dra_attend_is_one(c))
+        dra_attend_one_tile(c, i);
+    else
+        walk(c, i);
+}
+
+static int64_t stages(const dra_call *c)
+{
+    return dra_attend_is_one(c) ? dra_attend_one_stages(c) : 1;
+}
+
+static size_t scratch(const dra_call *c)
+{
+    return dra_attend_is_one(c) ? dra_attend_one_scratch(c) : 0;
 }
 
 static dra_cost cost(const dra_call *c)
@@ -113,8 +142,8 @@ const dra_op     dra_op_attend = {.name = "attend",
                                   .infer = infer,
                                   .gradient = gradient,
                                   .cost = cost};
-const dra_kernel dra_cpu_attend = {&dra_op_attend, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
-                                   tiles, tile};
+const dra_kernel dra_cpu_attend = {
+    &dra_op_attend, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), tiles, tile, stages, scratch};
 
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
                            const dra_value *option, const dra_attend_attr *a, dra_value *lse)

@@ -319,6 +319,19 @@ static const check_case both_cases[] = {
       INTS(1, 40, 0, 20),
       INTS(1, 140, 0, 20)},
      &all},
+    {"one query, many keys", 3, {QKV(1, 2, 2, 1, 300, 3, 2)}, &none},
+    {"one query of many rows, everything",
+     10,
+     {QKV(9, 4, 2, 1, 300, 5, 3),
+      INTS(9, 1, -2, 250),
+      INTS(9, 1, 0, 320),
+      {{4, {9, 4, 1, 300}}, CHECK_BOOL},
+      {{3, {4, 1, 300}}},
+      {{1, {4}}, .lo = 0.05, .hi = 0.5},
+      INTS(9, 1, 0, 20),
+      INTS(9, 300, 0, 20)},
+     &all,
+     .no_grad = true},
 };
 
 /* ---- cases: what only the plain path does ---------------------------------------------------- */

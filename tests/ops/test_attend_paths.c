@@ -196,7 +196,7 @@ static void paths_agree_ragged(void **state) { all_options(RAGGED); }
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
-enum { WHOLE = 12, HEAD_COUNT = 4, WIDE = 150, CHANNELS = 20 };
+enum { WHOLE = 12, HEAD_COUNT = 4, WIDE = 150, LONG = 300, CHANNELS = 20 };
 
 typedef struct cut_options {
     bool    plain; /* the path: dropout is the same on both */
@@ -245,7 +245,7 @@ static void fill(uint64_t seed, int64_t n, dra_real *x)
     for (int64_t i = 0; i < n; i++) x[i] = (dra_real)(2 * check_random(&seed) - 1);
 }
 
-enum { Y_COUNT = WHOLE * HEAD_COUNT * CHANNELS, KEY_COUNT = WIDE * HEAD_COUNT / 2 * CHANNELS };
+enum { Y_COUNT = WHOLE * HEAD_COUNT * CHANNELS, KEY_COUNT = LONG * HEAD_COUNT / 2 * CHANNELS };
 
 static dra_real cut_q[Y_COUNT], cut_k[KEY_COUNT], cut_v[KEY_COUNT];
 
@@ -264,6 +264,10 @@ static const cut_options cuts[] = {
     {.J = WIDE, .pos = 130, .window = 100}, /* starts inside one block, ends in another */
     {.J = WIDE, .pos = 55, .window = 9, .dropout = true, .slopes = true},
     {.J = WIDE, .pos = 120, .dropout = true, .slopes = true},
+    {.J = LONG, .pos = 0}, /* so many that one query has stages of its own */
+    {.J = LONG, .pos = 280},
+    {.J = LONG, .pos = 250, .window = 100},
+    {.J = LONG, .pos = 120, .dropout = true, .slopes = true},
 };
 
 /* 12 queries at once, as 5 and 7, and one by one: the same bits. */
@@ -291,6 +295,9 @@ static void capacity_changes_nothing(void **state)
         run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, small);
         o.J = WIDE;
         run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, large);
+        assert_memory_equal(small, large, sizeof small);
+        o.J = LONG;
+        for (int64_t t = 0; t < WHOLE; t++) run_cut(&o, t, 1, cut_q, cut_k, cut_v, large);
         assert_memory_equal(small, large, sizeof small);
     }
 }
