@@ -7,7 +7,8 @@
 #ifndef DRA_SRC_SIMD_FEW_H
 #define DRA_SRC_SIMD_FEW_H
 
-enum { FEW = 4, CHUNK = 16 * DEPTH }; /* rows; words of them at a time */
+/* Rows, whose sums stay in registers beside a square; words of them at a time. */
+enum { FEW = LANES < 16 ? 4 : 8, CHUNK = 64 * DEPTH / FEW };
 
 /* Makes the compiler load again: broadcasts kept for the second square would be spilled. */
 #define FORGET __asm__ volatile("" ::: "memory")
@@ -71,10 +72,13 @@ static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t li
     }
 }
 
-/* Squares side by side. Two have twice the chains at work, which narrow vectors and numbers that
- * are widened need. With one, half as many lines are read at a time, which the processor sees
- * coming: 10 % faster from memory. */
-static ALWAYS_INLINE int squares(dra_dtype type) { return LANES < 16 || is_half(type) ? 2 : 1; }
+/* Squares side by side. Two have twice the chains at work, which a row alone needs if vectors are
+ * narrow or numbers are widened. With one, half as many lines are read at a time, which the
+ * processor sees coming: 10 % faster from memory. */
+static ALWAYS_INLINE int squares(dra_dtype type, int64_t rows)
+{
+    return LANES < 16 || (is_half(type) && rows == 1) ? 2 : 1;
+}
 
 /* Some squares of columns, t->depth elements: one chain per DEPTH of words, as everywhere. The next
  * lines are fetched in the order they are used or, where they lie close, in that of memory, which
@@ -82,7 +86,7 @@ static ALWAYS_INLINE int squares(dra_dtype type) { return LANES < 16 || is_half(
 static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, form f, int rows)
 {
     _Alignas(64) float panel[2 * LANES * PANEL];
-    const int          side_by_side = squares(type);
+    const int          side_by_side = squares(type, rows);
     const int64_t      each = square_side(type, f), size = is_half(type) ? 2 : 4;
     const int64_t      chain = f == PAIRS ? 2 * DEPTH : DEPTH;
     const int64_t      line = b.line * size, square = LANES * each * size;
@@ -129,7 +133,11 @@ static ALWAYS_INLINE void multiply_turned_rows(const product *t, const operand *
     case 1: multiply_turned(*t, *b, type, f, 1); break;
     case 2: multiply_turned(*t, *b, type, f, 2); break;
     case 3: multiply_turned(*t, *b, type, f, 3); break;
-    default: multiply_turned(*t, *b, type, f, FEW); break;
+    case 4: multiply_turned(*t, *b, type, f, 4); break;
+    case 5: multiply_turned(*t, *b, type, f, FEW < 5 ? 1 : 5); break; /* not where FEW is 4 */
+    case 6: multiply_turned(*t, *b, type, f, FEW < 6 ? 1 : 6); break;
+    case 7: multiply_turned(*t, *b, type, f, FEW < 7 ? 1 : 7); break;
+    default: multiply_turned(*t, *b, type, f, FEW < 8 ? 1 : 8); break;
     }
 }
 
@@ -157,7 +165,7 @@ static bool can_turn(const operand *b)
 /* Few rows, some PANELs of columns. */
 static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
 {
-    const int64_t      width = squares(B->dtype) * LANES;
+    const int64_t      width = squares(B->dtype, g->M) * LANES;
     _Alignas(64) float rows[FEW * CHUNK];
     const int64_t      deep = is_plain(A) ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
     for (int64_t k = 0; k < g->K; k += deep) {

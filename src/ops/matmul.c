@@ -12,7 +12,7 @@
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
  * from memory: narrow tiles for all threads to end together, but pieces that are large there. */
-enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 4, SLIM = 32 };
+enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 
 extern const dra_op dra_op_matmul;
 
