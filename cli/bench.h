@@ -70,8 +70,8 @@ void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x);
 /* A GPT-2-shaped training step: size = {layers, heads, width, time, batch} (bench_gpt.c). */
 void bench_gpt(bench_work *w, const int64_t *size);
 
-/* GPT-2 and RWKV-4 reading tokens of one sequence: one as they generate, many as they read a prompt.
- * size = {tokens, dtype of the matrices: real, bf16 or f16} (bench_generate.c). */
+/* GPT-2 and RWKV-4 reading tokens of one sequence: one as they generate, many as they read a
+ * prompt. size = {tokens, dtype of the matrices: real, bf16 or f16} (bench_generate.c). */
 void bench_read_gpt2(bench_work *w, const int64_t *size);
 void bench_read_rwkv(bench_work *w, const int64_t *size);
 
