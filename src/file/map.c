@@ -35,6 +35,11 @@ dra_status dra_map_open(const char *path, dra_map *out, dra_error *err)
     return status;
 }
 
+void dra_map_rest(const dra_map *map)
+{
+    if (map->data) madvise((void *)(uintptr_t)map->data, map->bytes, MADV_DONTNEED);
+}
+
 void dra_map_close(dra_map *map)
 {
     if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);

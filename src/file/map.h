@@ -10,6 +10,8 @@ typedef struct dra_map {
 } dra_map;
 
 dra_status dra_map_open(const char *path, dra_map *out, dra_error *err);
-void       dra_map_close(dra_map *map);
+/* What was read of it so far gives its memory back; what is read again comes from the file. */
+void dra_map_rest(const dra_map *map);
+void dra_map_close(dra_map *map);
 
 #endif

@@ -49,6 +49,8 @@ dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *
     return open_tensors(path, true, out, err);
 }
 
+void dra_tensors_rest(const dra_tensors *t) { dra_map_rest(&t->map); }
+
 void dra_tensors_close(dra_tensors *t)
 {
     if (!t) return;

@@ -225,6 +225,12 @@ dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err)
     return st;
 }
 
+void dra_origin_rest(const dra_origin *s)
+{
+    for (size_t i = 0; i < s->n_files; i++) dra_tensors_rest(s->file[i]);
+    dra_map_rest(&s->map);
+}
+
 void dra_origin_close(dra_origin *s)
 {
     if (!s) return;

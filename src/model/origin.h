@@ -29,7 +29,8 @@ typedef struct dra_origin {
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with
  * model.safetensors, its index, pytorch_model.bin or its index, looked for in this order. */
 dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err);
-void       dra_origin_close(dra_origin *s); /* NULL is allowed */
+void       dra_origin_close(dra_origin *s);      /* NULL is allowed */
+void       dra_origin_rest(const dra_origin *s); /* all files, as dra_map_rest */
 
 const dra_origin_entry *dra_origin_find(const dra_origin *s, const char *name); /* NULL: none */
 

@@ -95,7 +95,9 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
         return DRA_OK;
     }
     st = own(w, i, err);
-    return st == DRA_OK ? dra_rule_read(w->file, e, rule, p, at->own, err) : st;
+    if (st == DRA_OK) st = dra_rule_read(w->file, e, rule, p, at->own, err);
+    dra_origin_rest(w->file); /* what was read is not needed twice */
+    return st;
 }
 
 dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out, dra_error *err)
