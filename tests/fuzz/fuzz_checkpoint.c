@@ -5,19 +5,15 @@
  *   - damage is refused by one line that names the run, unless the JSON still says the same;
  *   - what is sealed again is refused by one line or fit for use.
  * Change number n of a run has seed SEED + n; SECONDS 0 tries that one. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/philox.h"
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/json.h"
 #include "run/runs.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -27,27 +23,9 @@ static const char *const files[] = {"model.safetensors", "optimizer.safetensors"
                                     "states.safetensors", "train.json"};
 enum { FILES = COUNT(files), JSON = FILES - 1 };
 
-static uint64_t current_seed; /* for the callback of a sanitizer */
-static uint32_t drawn;
-static char     run[256], path[DRA_PATH], shown[DRA_BRIEF];
-static char    *good[FILES]; /* the files as saved */
-static size_t   bytes[FILES];
-
-static uint32_t below(uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){drawn++, 0, 0, 0}, current_seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_checkpoint 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
+static char   run[256], path[DRA_PATH], shown[DRA_BRIEF];
+static char  *good[FILES]; /* the files as saved */
+static size_t bytes[FILES];
 
 static void clear(void)
 {
@@ -55,14 +33,6 @@ static void clear(void)
     dra_checkpoint_prune(run, -1);
     if (dra_path(folder, NULL, "%s/train", run) == DRA_OK) dra_remove(folder);
     dra_remove(run);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    clear();
-    exit(1);
 }
 
 static void must(dra_status st, const dra_error *err)
@@ -265,37 +235,25 @@ static void reseal(const subject *s)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static double now(void)
+static subject checkpoint;
+
+static void one(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    fuzz_damaged++;
+    if (below(2))
+        damage(&checkpoint);
+    else
+        reseal(&checkpoint);
 }
 
 int main(int argc, char **argv)
 {
-    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
-    const char    *folder = getenv("TMPDIR");
-    subject        s = {0};
-    long           changes = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    if (!folder) folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(run, sizeof run, "%s/fuzz-checkpoint-%ld", folder, (long)getpid());
+    fuzz_begin(&(fuzzer){"fuzz_checkpoint", one, clear});
+    snprintf(run, sizeof run, "%s/fuzz-checkpoint-%ld", fuzz_folder(), (long)getpid());
     dra_brief(run, shown);
-    printf("first seed %" PRIu64 "\n", first);
-    make(&s);
-    if (!try_it(&s, true)) broken("a checkpoint as saved was refused");
-    for (uint64_t seed = first; changes == 0 || now() - start < seconds; seed++, changes++) {
-        current_seed = seed, drawn = 0;
-        if (below(2))
-            damage(&s);
-        else
-            reseal(&s);
-    }
-    clear();
-    release(&s);
-    printf("%5.0f s  %ld changes\n", now() - start, changes);
-    return 0;
+    make(&checkpoint);
+    if (!try_it(&checkpoint, true)) broken("a checkpoint as saved was refused");
+    const int status = fuzz_all(argc, argv);
+    release(&checkpoint);
+    return status;
 }

@@ -6,26 +6,20 @@
  *   - whatever is done to kept tokens, the corpus stays the same.
  * File number n of a run has seed SEED + n; SECONDS 0 tries that one file. */
 #include <dirent.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/philox.h"
 #include "base/shape.h"
 #include "data/store.h"
 #include "dra/data.h"
 #include "file/fail.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 enum { ROOM = 1 << 14, DOCUMENTS = 12, DAMAGES = 24 };
 
-static uint64_t       current_seed; /* for the callback of a sanitizer */
-static uint32_t       drawn;
 static char           folder[200], path[256], kept[512];
 static dra_tokenizer *tokenizer;
 
@@ -37,29 +31,6 @@ typedef struct bytes {
 typedef struct made { /* what a good file must become */
     int64_t tokens, documents;
 } made;
-
-static uint32_t below(uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){drawn++, 0, 0, 0}, current_seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_data 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    exit(1);
-}
 
 static void put_bytes(const char *to, const bytes *b)
 {
@@ -312,8 +283,7 @@ static void fuzz_kept(const char *separator)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Returns how many of the damaged files were accepted. */
-static long one_file(uint64_t seed, long *tried)
+static void one_file(void)
 {
     static const struct {
         const char *name, *separator;
@@ -322,9 +292,7 @@ static long one_file(uint64_t seed, long *tried)
     } kinds[] = {{"f.jsonl", NULL, make_lines, true},
                  {"f.txt", "-", make_text, true},
                  {"f.safetensors", NULL, make_ids, false}};
-    static bytes good, bad;
-    long         accepted = 0;
-    current_seed = seed, drawn = 0;
+    static bytes   good, bad;
     const uint32_t kind = below(COUNT(kinds));
     const char    *separator = kinds[kind].separator;
     good.n = 0;
@@ -337,43 +305,26 @@ static long one_file(uint64_t seed, long *tried)
         broken("the tokens or documents of the file as made");
     dra_corpus_close(c);
     if (m.tokens && kinds[kind].keep && below(4) == 0) fuzz_kept(separator);
-    for (int i = 0; i < DAMAGES; i++, ++*tried) {
+    for (int i = 0; i < DAMAGES; i++, fuzz_damaged++) {
         if (i % 4 == 0) bad = good;
         for (uint32_t k = 1 + below(3); k; k--) damage(&bad);
         put_bytes(path, &bad);
         c = try_file(separator, false);
-        accepted += c != NULL;
+        fuzz_accepted += c != NULL;
         dra_corpus_close(c);
     }
     unlink(path);
-    return accepted;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static void clean(void) { rmdir(folder); }
 
 int main(int argc, char **argv)
 {
-    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
-    const char    *base = getenv("TMPDIR");
-    long           files = 0, tried = 0, accepted = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    if (!base) base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(folder, sizeof folder, "%.150s/fuzz-data-%ld", base, (long)getpid());
+    fuzz_begin(&(fuzzer){"fuzz_data", one_file, clean});
+    snprintf(folder, sizeof folder, "%.150s/fuzz-data-%ld", fuzz_folder(), (long)getpid());
     if (mkdir(folder, 0700) != 0 || dra_tokenizer_bytes(&tokenizer, NULL) != DRA_OK)
         broken("cannot begin");
-    printf("first seed %" PRIu64 "\n", first);
-    for (uint64_t seed = first; files == 0 || now() - start < seconds; seed++, files++)
-        accepted += one_file(seed, &tried);
+    const int status = fuzz_all(argc, argv);
     dra_tokenizer_destroy(tokenizer);
-    rmdir(folder);
-    printf("%5.0f s  %ld files, %ld times damaged, %ld still accepted\n", now() - start, files,
-           tried, accepted);
-    return 0;
+    return status;
 }

@@ -3,49 +3,18 @@
  *   - a file as made is accepted, with all its tensors;
  *   - a damaged one is accepted and its tensors stay inside it, or refused by one line.
  * File number n of a run has seed SEED + n; SECONDS 0 tries that one file. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <time.h>
-
-#include "base/philox.h"
 #include "file/format.h"
 #include "file/sample.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 enum { ROOM = 1 << 14, TENSORS = 12, DAMAGES = 64 };
 
 typedef struct maker {
-    uint64_t      seed;
-    uint32_t      drawn;
     unsigned char at[ROOM]; /* N, header, data */
     size_t        n, tensors, data;
 } maker;
-
-static uint32_t below(maker *m, uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){m->drawn++, 0, 0, 0}, m->seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
-
-static uint64_t current_seed; /* for the callback of a sanitizer */
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_files 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    exit(1);
-}
 
 /* ---- a good file ----------------------------------------------------------------------------- */
 
@@ -57,24 +26,24 @@ static void say(maker *m, const char *text)
     m->n += n;
 }
 
-static void space(maker *m) { say(m, (const char *[]){"", "", "", " ", "\n", "\t "}[below(m, 6)]); }
+static void space(maker *m) { say(m, (const char *[]){"", "", "", " ", "\n", "\t "}[below(6)]); }
 
 static void say_tensor(maker *m)
 {
     const char *const names[] = {"w", "h.0.\\u00e9", "\xe6\xb0\xb4", "a\\\"b", "\\\\", "data"};
     const char *const types[] = {"F32", "F64", "BF16", "F16",     "I32", "BOOL",
                                  "U8",  "I64", "C64",  "F8_E4M3", "F4",  "F6_E3M2"};
-    const char       *type = types[below(m, COUNT(types))];
-    const uint32_t    rank = below(m, DRA_MAX_RANK + 1);
+    const char       *type = types[below(COUNT(types))];
+    const uint32_t    rank = below(DRA_MAX_RANK + 1);
     char              text[160];
     size_t            bits = dra_file_dtype_find(type)->bits, n = 1;
-    snprintf(text, sizeof text, "\"%s%zu\"", names[below(m, COUNT(names))], m->tensors++);
+    snprintf(text, sizeof text, "\"%s%zu\"", names[below(COUNT(names))], m->tensors++);
     say(m, text);
     space(m);
     snprintf(text, sizeof text, ":{\"dtype\":\"%s\",\"shape\":[", type);
     say(m, text);
     for (uint32_t i = 0; i < rank; i++) {
-        const uint32_t size = below(m, 20) == 0 ? 0 : 1 + below(m, 3);
+        const uint32_t size = below(20) == 0 ? 0 : 1 + below(3);
         snprintf(text, sizeof text, "%s%u", i ? "," : "", size);
         say(m, text);
         n *= size;
@@ -92,20 +61,20 @@ static void say_tensor(maker *m)
 
 static void make(maker *m)
 {
-    const uint32_t tensors = below(m, TENSORS);
+    const uint32_t tensors = below(TENSORS);
     m->n = DRA_HEADER_LENGTH;
     say(m, "{");
-    if (below(m, 2)) say(m, tensors ? "\"__metadata__\":{\"k\":\"v\"}," : "\"__metadata__\":{}");
+    if (below(2)) say(m, tensors ? "\"__metadata__\":{\"k\":\"v\"}," : "\"__metadata__\":{}");
     for (uint32_t i = 0; i < tensors && m->tensors != SIZE_MAX; i++) {
         if (i) say(m, ",");
         space(m);
         say_tensor(m);
     }
     say(m, "}");
-    for (uint32_t i = below(m, 9); i; i--) say(m, " ");
+    for (uint32_t i = below(9); i; i--) say(m, " ");
     memcpy(m->at, &(uint64_t){m->n - DRA_HEADER_LENGTH}, DRA_HEADER_LENGTH);
     if (m->n + m->data > ROOM) m->data = ROOM - m->n, m->tensors = SIZE_MAX;
-    for (size_t i = 0; i < m->data; i++) m->at[m->n++] = (unsigned char)below(m, 256);
+    for (size_t i = 0; i < m->data; i++) m->at[m->n++] = (unsigned char)below(256);
 }
 
 /* ---- damage ---------------------------------------------------------------------------------- */
@@ -113,7 +82,7 @@ static void make(maker *m)
 static uint32_t place(maker *m) /* mostly in the header */
 {
     const size_t header = m->n > m->data ? m->n - m->data : m->n;
-    return below(m, (uint32_t)(below(m, 8) ? header : m->n) + 1);
+    return below((uint32_t)(below(8) ? header : m->n) + 1);
 }
 
 static void cut(maker *m, size_t from, size_t to)
@@ -137,7 +106,7 @@ static const char words[] = "{ } [ ] \" , : \\ - 0 1e3 1.0 null true \\u0000 \\u
 
 static void insert_word(maker *m, size_t where)
 {
-    const char *from = words + below(m, sizeof words - 1);
+    const char *from = words + below(sizeof words - 1);
     while (from > words && from[-1] != ' ') from--;
     insert(m, where, from, strcspn(from, " "));
 }
@@ -147,18 +116,18 @@ static void damage(maker *m)
     const size_t x = place(m), y = place(m), a = x < y ? x : y;
     size_t       b = x < y ? y : x;
     char         copy[64];
-    switch (below(m, 8)) {
+    switch (below(8)) {
     case 0:
-        if (a < m->n) m->at[a] = (unsigned char)below(m, 256);
+        if (a < m->n) m->at[a] = (unsigned char)below(256);
         break;
     case 1:
-        if (a < m->n) m->at[a] ^= (unsigned char)(1u << below(m, 8));
+        if (a < m->n) m->at[a] ^= (unsigned char)(1u << below(8));
         break;
     case 2:
-        if (a < m->n) m->at[a] = (unsigned char)('0' + below(m, 10));
+        if (a < m->n) m->at[a] = (unsigned char)('0' + below(10));
         break;
     case 3: insert_word(m, a); break;
-    case 4: cut(m, a, b - a > 20 ? a + below(m, 20) : b); break;
+    case 4: cut(m, a, b - a > 20 ? a + below(20) : b); break;
     case 5: /* something twice */
         b = b - a < sizeof copy ? b : a + sizeof copy;
         memcpy(copy, m->at + a, b - a);
@@ -181,44 +150,24 @@ static bool try_now(const maker *m)
     return accepted;
 }
 
-/* Returns how many of the damaged files were accepted. */
-static long one_file(uint64_t seed, long *tried)
+static void one_file(void)
 {
     static maker m;
     static maker whole;
-    long         accepted = 0;
-    m = (maker){.seed = current_seed = seed};
+    m = (maker){0};
     make(&m);
     if (try_now(&m) != (m.tensors != SIZE_MAX)) broken("the file as made");
     whole = m;
     for (int i = 0; i < DAMAGES; i++) {
-        const uint32_t drawn = m.drawn;
-        if (below(&m, 3) == 0) m = whole, m.drawn = drawn + 1; /* else more damage on top */
-        for (uint32_t k = 1 + below(&m, 3); k; k--) damage(&m);
-        accepted += try_now(&m);
-        ++*tried;
+        if (below(3) == 0) m = whole; /* else more damage on top */
+        for (uint32_t k = 1 + below(3); k; k--) damage(&m);
+        fuzz_accepted += try_now(&m);
+        fuzz_damaged++;
     }
-    return accepted;
-}
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int main(int argc, char **argv)
 {
-    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
-    long           files = 0, tried = 0, accepted = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    printf("first seed %" PRIu64 "\n", first);
-    for (uint64_t seed = first; files == 0 || now() - start < seconds; seed++, files++)
-        accepted += one_file(seed, &tried);
-    printf("%5.0f s  %ld files, %ld times damaged, %ld still accepted\n", now() - start, files,
-           tried, accepted);
-    return 0;
+    fuzz_begin(&(fuzzer){"fuzz_files", one_file, NULL});
+    return fuzz_all(argc, argv);
 }

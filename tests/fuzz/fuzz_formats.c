@@ -4,52 +4,22 @@
  *   - as made, each is accepted;
  *   - damaged, it is accepted or refused by one line that begins with its name.
  * Try number n of a run has seed SEED + n; SECONDS 0 makes that one try. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/philox.h"
 #include "dra/model.h"
 #include "model/origin.h"
+#include "fuzz/fuzzer.h"
 
 enum { ROOM = 1 << 15, DAMAGES = 8 };
 
 typedef struct maker {
-    uint64_t      seed;
-    uint32_t      drawn;
     unsigned char at[ROOM];
     size_t        n;
 } maker;
 
-static char     folder[256];
-static uint64_t current_seed;
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_formats 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    exit(1);
-}
-
-static uint32_t below(maker *m, uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){m->drawn++, 0, 0, 0}, m->seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
+static char folder[256];
 
 static void add(maker *m, const void *data, size_t bytes)
 {
@@ -64,13 +34,13 @@ static void say(maker *m, const char *text) { add(m, text, strlen(text)); }
 static void damage(maker *m)
 {
     static const char marks[] = "{}[]\",:-0919.eEnulltrue\\ \x00\xff";
-    for (uint32_t i = below(m, DAMAGES); i > 0 && m->n > 1; i--) {
-        const size_t at = below(m, (uint32_t)m->n);
-        const size_t some = 1 + below(m, 8) % (m->n - at);
-        switch (below(m, 5)) {
-        case 0: m->at[at] = (unsigned char)below(m, 256); break;
-        case 1: m->at[at] = (unsigned char)marks[below(m, sizeof marks)]; break;
-        case 2: m->at[at] = (unsigned char)(m->at[at] ^ 1 << below(m, 8)); break;
+    for (uint32_t i = below(DAMAGES); i > 0 && m->n > 1; i--) {
+        const size_t at = below((uint32_t)m->n);
+        const size_t some = 1 + below(8) % (m->n - at);
+        switch (below(5)) {
+        case 0: m->at[at] = (unsigned char)below(256); break;
+        case 1: m->at[at] = (unsigned char)marks[below(sizeof marks)]; break;
+        case 2: m->at[at] = (unsigned char)(m->at[at] ^ 1 << below(8)); break;
         case 3: m->n = at + 1; break;
         default: memmove(m->at + at, m->at + at + some, m->n - at - some); m->n -= some;
         }
@@ -92,6 +62,7 @@ static void judge(dra_status st, const dra_error *err, bool good, const char *pl
     if (st == DRA_OK) return;
     if (!err->text[0] || strchr(err->text, '\n')) broken("an error is not one line");
     if (!strstr(err->text, place)) broken(err->text);
+    fuzz_accepted += st == DRA_OK && !good;
 }
 
 /* ---- configs --------------------------------------------------------------------------------- */
@@ -107,15 +78,15 @@ static void make_config(maker *m)
         "resid_pdrop",       "bos_token_id",     "task_special",
         "summary_type",      "intermediate_size"};
     static const char *const values[] = {"1", "12.0", "null", "0", "4096"};
-    say(m, below(m, 2) ? "{\"model_type\": \"gpt2\"" : "{\"model_type\": \"rwkv\"");
+    say(m, below(2) ? "{\"model_type\": \"gpt2\"" : "{\"model_type\": \"rwkv\"");
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        if (below(m, 2)) continue;
+        if (below(2)) continue;
         say(m, ", \"");
         say(m, keys[i]);
         say(m, "\": ");
         say(m, strstr(keys[i], "use") || strstr(keys[i], "tie")        ? "true"
                : strstr(keys[i], "epsilon") || strstr(keys[i], "drop") ? "0.001"
-                                                                       : values[below(m, 5)]);
+                                                                       : values[below(5)]);
     }
     say(m, "}");
 }
@@ -137,18 +108,18 @@ static void say_number(maker *m, uint32_t n) { add(m, &n, sizeof n); }
 static void make_cpp(maker *m)
 {
     static const unsigned char data[64];
-    const uint32_t             head[] = {0x67676d66, 100 + below(m, 2), 5, 4, 1, below(m, 2)};
+    const uint32_t             head[] = {0x67676d66, 100 + below(2), 5, 4, 1, below(2)};
     add(m, head, sizeof head);
-    for (uint32_t i = 0, n = below(m, 6); i < n; i++) {
+    for (uint32_t i = 0, n = below(6); i < n; i++) {
         char           name[32];
-        const uint32_t axes = 1 + below(m, 3), dtype = below(m, 2);
+        const uint32_t axes = 1 + below(3), dtype = below(2);
         uint32_t       count = 1, dim[3];
         snprintf(name, sizeof name, "blocks.%u.att.key", i);
         say_number(m, axes);
         say_number(m, (uint32_t)strlen(name));
         say_number(m, dtype);
         for (uint32_t k = 0; k < axes; k++) {
-            dim[k] = 1 + below(m, 2);
+            dim[k] = 1 + below(2);
             count *= dim[k];
             say_number(m, dim[k]);
         }
@@ -183,8 +154,8 @@ static void try_file(maker *m, const char *name, bool good)
 static void make_index(maker *m)
 {
     say(m, "{\"metadata\": {\"total_size\": 8}, \"weight_map\": {");
-    say(m, below(m, 2) ? "\"a\": \"one.safetensors\"" : "\"b\": \"two.safetensors\"");
-    say(m, below(m, 2) ? ", \"c\": \"two.safetensors\"}}" : "}}");
+    say(m, below(2) ? "\"a\": \"one.safetensors\"" : "\"b\": \"two.safetensors\"");
+    say(m, below(2) ? ", \"c\": \"two.safetensors\"}}" : "}}");
 }
 
 static void make_shards(void)
@@ -201,14 +172,11 @@ static void make_shards(void)
 
 /* ---- tries ----------------------------------------------------------------------------------- */
 
-static void try_one(uint64_t seed)
+static void try_one(void)
 {
     static maker m;
-    m.seed = seed;
-    m.drawn = 0;
     m.n = 0;
-    current_seed = seed;
-    const uint32_t kind = below(&m, 3);
+    const uint32_t kind = below(3);
     if (kind == 0)
         make_config(&m);
     else if (kind == 1)
@@ -217,6 +185,7 @@ static void try_one(uint64_t seed)
         make_index(&m);
     for (int damaged = 0; damaged < 2; damaged++) {
         if (damaged) damage(&m);
+        fuzz_damaged += damaged;
         if (kind == 0)
             try_config(&m, !damaged);
         else
@@ -224,19 +193,8 @@ static void try_one(uint64_t seed)
     }
 }
 
-int main(int argc, char **argv)
+static void clean(void)
 {
-    const long     seconds = argc > 1 ? strtol(argv[1], NULL, 10) : 60;
-    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) << 20;
-    const time_t   end = time(NULL) + seconds;
-    const char    *base = getenv("TMPDIR");
-    uint64_t       n = 0;
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    snprintf(folder, sizeof folder, "%s/dra-fuzz-%ld", base ? base : "/tmp", (long)getpid());
-    if (mkdir(folder, 0700) != 0) broken("cannot make a folder");
-    make_shards();
-    do try_one(seed + n++);
-    while (time(NULL) < end);
     static const char *const names[] = {"model.bin", "model.safetensors.index.json",
                                         "one.safetensors", "two.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -245,6 +203,13 @@ int main(int argc, char **argv)
         unlink(path);
     }
     rmdir(folder);
-    printf("%" PRIu64 " tries\n", n);
-    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    fuzz_begin(&(fuzzer){"fuzz_formats", try_one, clean});
+    snprintf(folder, sizeof folder, "%s/fuzz-formats-%ld", fuzz_folder(), (long)getpid());
+    if (mkdir(folder, 0700) != 0) broken("cannot make a folder");
+    make_shards();
+    return fuzz_all(argc, argv);
 }

@@ -3,48 +3,17 @@
  *   - a file as made is accepted, with all its tensors;
  *   - a damaged one is accepted and its tensors can be touched, or refused by one line.
  * File number n of a run has seed SEED + n; SECONDS 0 tries that one file. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <time.h>
-
-#include "base/philox.h"
 #include "file/archive.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 enum { TENSORS = 6, STORAGES = 4, HELD = 24, DAMAGES = 32 };
 
 typedef struct maker {
-    uint64_t seed;
-    uint32_t drawn;
-    int      tensors;
-    archive  a;
+    int     tensors;
+    archive a;
 } maker;
-
-static uint64_t current_seed; /* for the callback of a sanitizer */
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_pth 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    exit(1);
-}
-
-static uint32_t below(maker *m, uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){m->drawn++, 0, 0, 0}, m->seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
 
 /* ---- a good file ----------------------------------------------------------------------------- */
 
@@ -57,30 +26,30 @@ static const struct {
 /* A tensor of up to three axes in one of the storages, dense or with its axes turned around. */
 static void say_tensor(maker *m, const uint32_t *kind)
 {
-    const uint32_t storage = below(m, STORAGES), rank = below(m, 4), turned = below(m, 3);
+    const uint32_t storage = below(STORAGES), rank = below(4), turned = below(3);
     int64_t        sizes[3], strides[3], step = 1;
     char           name[16], key[16];
     snprintf(name, sizeof name, "t%d", m->tensors++);
     snprintf(key, sizeof key, "%u", storage);
     for (uint32_t i = rank; i-- > 0; step *= sizes[i]) {
-        sizes[i] = below(m, 12) ? 1 + below(m, 2) : 0;
-        strides[i] = sizes[i] == 1 && !below(m, 4) ? INT64_MAX : step;
+        sizes[i] = below(12) ? 1 + below(2) : 0;
+        strides[i] = sizes[i] == 1 && !below(4) ? INT64_MAX : step;
     }
     for (uint32_t i = 0; i < rank / 2 && !turned; i++) {
         const int64_t n = sizes[i], s = strides[i];
         sizes[i] = sizes[rank - 1 - i], strides[i] = strides[rank - 1 - i];
         sizes[rank - 1 - i] = n, strides[rank - 1 - i] = s;
     }
-    pickle_tensor(&m->a, name, kinds[kind[storage]].name, key, HELD, below(m, HELD - 8), (int)rank,
+    pickle_tensor(&m->a, name, kinds[kind[storage]].name, key, HELD, below(HELD - 8), (int)rank,
                   sizes, strides);
 }
 
 static void say_dict(maker *m, const uint32_t *kind)
 {
-    const uint32_t tensors = below(m, TENSORS + 1), memo = below(m, 2);
-    archive_text(&m->a, below(m, 2) ? "\x80\x02}"
-                                    : "\x80\x02"
-                                      "ccollections\nOrderedDict\n)R");
+    const uint32_t tensors = below(TENSORS + 1), memo = below(2);
+    archive_text(&m->a, below(2) ? "\x80\x02}"
+                                 : "\x80\x02"
+                                   "ccollections\nOrderedDict\n)R");
     if (memo) archive_put(&m->a, "q\x00", 2);
     for (uint32_t i = 0; i < tensors; i++) say_tensor(m, kind);
     if (memo) { /* attributes, which refer to the dict itself */
@@ -98,11 +67,11 @@ static void make_archive(maker *m, const uint32_t *kind)
 {
     static const unsigned char data[HELD * 8];
     char                       name[32];
-    m->a.wide = below(m, 2);
+    m->a.wide = below(2);
     archive_open(&m->a, "r/data.pkl");
     say_dict(m, kind);
     archive_close(&m->a);
-    if (below(m, 2)) archive_entry(&m->a, "r/byteorder", "little", 6);
+    if (below(2)) archive_entry(&m->a, "r/byteorder", "little", 6);
     for (int i = 0; i < STORAGES; i++) {
         snprintf(name, sizeof name, "r/data/%d", i);
         archive_entry(&m->a, name, data, HELD * kinds[kind[i]].width);
@@ -128,7 +97,7 @@ static void make_old(maker *m, const uint32_t *kind)
         pickle_tensor(&m->a, name, kinds[kind[i]].name, key, HELD, 0, 0, NULL, NULL);
         m->tensors++;
     }
-    for (uint32_t i = below(m, TENSORS); i > 0; i--) say_tensor(m, kind);
+    for (uint32_t i = below(TENSORS); i > 0; i--) say_tensor(m, kind);
     archive_text(&m->a, ".\x80\x02](");
     for (int i = 0; i < STORAGES; i++) pickle_text(&m->a, (char[]){(char)('0' + i), 0});
     archive_text(&m->a, "e.");
@@ -146,20 +115,20 @@ static void damage(maker *m)
     static const char marks[] = "(NQRbcehjqrstu.}])KMJX\x80\x85\x86\x87\x88\x8a\x00\x01\xffPK";
     unsigned char    *at = m->a.at;
     size_t           *n = &m->a.n;
-    for (uint32_t i = 1 + below(m, 4); i > 0 && *n > 1; i--) {
-        const size_t place = below(m, (uint32_t)*n);
-        const size_t some = 1 + below(m, 8) % (*n - place);
-        switch (below(m, 6)) {
-        case 0: at[place] = (unsigned char)below(m, 256); break;
-        case 1: at[place] = (unsigned char)marks[below(m, sizeof marks)]; break;
-        case 2: at[place] = (unsigned char)(at[place] ^ 1 << below(m, 8)); break;
+    for (uint32_t i = 1 + below(4); i > 0 && *n > 1; i--) {
+        const size_t place = below((uint32_t)*n);
+        const size_t some = 1 + below(8) % (*n - place);
+        switch (below(6)) {
+        case 0: at[place] = (unsigned char)below(256); break;
+        case 1: at[place] = (unsigned char)marks[below(sizeof marks)]; break;
+        case 2: at[place] = (unsigned char)(at[place] ^ 1 << below(8)); break;
         case 3:
-            if (!below(m, 8)) *n = place + 1;
+            if (!below(8)) *n = place + 1;
             break;
-        case 4: memmove(at + place, at + below(m, (uint32_t)(*n - some)), some); break;
+        case 4: memmove(at + place, at + below((uint32_t)(*n - some)), some); break;
         default:
             memmove(at + place, at + place + some, *n - place - some);
-            if (below(m, 2)) *n -= some;
+            if (below(2)) *n -= some;
         }
     }
 }
@@ -171,16 +140,16 @@ static void try_file(const maker *m, bool good)
     const char *wrong = archive_try(m->a.at, m->a.n, &accepted, &err);
     if (wrong) broken(wrong);
     if (good && !accepted) broken(err.text);
+    fuzz_accepted += accepted && !good;
 }
 
-static void try_one(uint64_t seed)
+static void try_one(void)
 {
     static maker m, whole;
     uint32_t     kind[STORAGES];
-    m = (maker){.seed = seed};
-    current_seed = seed;
-    for (int i = 0; i < STORAGES; i++) kind[i] = below(&m, COUNT(kinds));
-    if (below(&m, 3))
+    m = (maker){0};
+    for (int i = 0; i < STORAGES; i++) kind[i] = below(COUNT(kinds));
+    if (below(3))
         make_archive(&m, kind);
     else
         make_old(&m, kind);
@@ -190,18 +159,12 @@ static void try_one(uint64_t seed)
         m.a = whole.a;
         damage(&m);
         try_file(&m, false);
+        fuzz_damaged++;
     }
 }
 
 int main(int argc, char **argv)
 {
-    const long     seconds = argc > 1 ? strtol(argv[1], NULL, 10) : 60;
-    const uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) << 20;
-    const time_t   end = time(NULL) + seconds;
-    uint64_t       n = 0;
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    do try_one(seed + n++);
-    while (time(NULL) < end);
-    printf("%" PRIu64 " files, each damaged %d times\n", n, DAMAGES);
-    return 0;
+    fuzz_begin(&(fuzzer){"fuzz_pth", try_one, NULL});
+    return fuzz_all(argc, argv);
 }

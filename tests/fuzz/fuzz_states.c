@@ -6,17 +6,13 @@
  * The rules of safetensors have a fuzzer of their own, fuzz_files. File number n of a run has seed
  * SEED + n; SECONDS 0 tries that one file. */
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/philox.h"
 #include "dra/file.h"
 #include "file/fail.h"
 #include "sequence/states.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
@@ -24,33 +20,7 @@ enum { SPECS = 5, ROWS = 4, CHANGES = 40, META = 6, ROOM = 1 << 16 };
 
 static const uint64_t FINGER = 0xfeed;
 
-static uint64_t current_seed; /* for the callback of a sanitizer */
-static uint32_t drawn;
-static char     path[256], shown[DRA_BRIEF]; /* as errors show it */
-
-static uint32_t below(uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){drawn++, 0, 0, 0}, current_seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_states 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    unlink(path);
-    exit(1);
-}
+static char path[256], shown[DRA_BRIEF]; /* as errors show it */
 
 static void must(dra_status st, const dra_error *err)
 {
@@ -245,57 +215,36 @@ static void put_bytes(const char *to, const unsigned char *bytes, size_t n)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* Returns how many of the changed files were accepted. */
-static long one_file(uint64_t seed, long *tried)
+static void one_file(void)
 {
     static unsigned char good[ROOM];
     char                 kept[sizeof path + 8];
     dra_error            err = {0};
-    long                 accepted = 0;
-    current_seed = seed, drawn = 0;
-    dra_specs  *specs = random_specs();
-    dra_states *s = random_states(specs);
+    dra_specs           *specs = random_specs();
+    dra_states          *s = random_states(specs);
     must(dra_states_save(s, FINGER, path, &err), &err);
     expect_back(specs, s);
     const size_t n = read_bytes(good);
     snprintf(kept, sizeof kept, "%s.kept", path);
     put_bytes(kept, good, n);
-    for (int i = 0; i < CHANGES; i++, ++*tried) {
+    for (int i = 0; i < CHANGES; i++, fuzz_damaged++) {
         if (i % 8 == 0)
             rewrite(kept);
         else
             change_bytes(good, n);
-        accepted += try_file(specs);
+        fuzz_accepted += try_file(specs);
     }
     unlink(kept);
     dra_states_destroy(s);
     dra_specs_destroy(specs);
-    return accepted;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static void clean(void) { unlink(path); }
 
 int main(int argc, char **argv)
 {
-    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
-    const char    *folder = getenv("TMPDIR");
-    long           files = 0, tried = 0, accepted = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    if (!folder) folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-    snprintf(path, sizeof path, "%s/fuzz-states-%ld", folder, (long)getpid());
+    fuzz_begin(&(fuzzer){"fuzz_states", one_file, clean});
+    snprintf(path, sizeof path, "%s/fuzz-states-%ld", fuzz_folder(), (long)getpid());
     dra_brief(path, shown);
-    printf("first seed %" PRIu64 "\n", first);
-    for (uint64_t seed = first; files == 0 || now() - start < seconds; seed++, files++)
-        accepted += one_file(seed, &tried);
-    unlink(path);
-    printf("%5.0f s  %ld files, %ld times changed, %ld still accepted\n", now() - start, files,
-           tried, accepted);
-    return 0;
+    return fuzz_all(argc, argv);
 }

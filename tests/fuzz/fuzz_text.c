@@ -5,50 +5,19 @@
  *   - ids are those of plain loops, the same for a text in parts, and give the text back;
  *   - a tokenizer that is saved and opened is the same one.
  * File number n of a run has seed SEED + n; SECONDS 0 tries that one file. */
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "base/philox.h"
 #include "text/letters.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
+#include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
 enum { ROOM = 1 << 15, TOKENS = 300, TOKEN = 16, TEXT = 200, DAMAGES = 24 };
 
-static uint64_t current_seed; /* for the callback of a sanitizer */
-static uint32_t drawn;
-static char     saved[64], merges_path[64];
-
-static uint32_t below(uint32_t n)
-{
-    uint32_t out[4];
-    dra_philox((uint32_t[]){drawn++, 0, 0, 0}, current_seed, out);
-    return (uint32_t)((uint64_t)out[0] * n >> 32);
-}
-
-void __sanitizer_set_death_callback(void (*callback)(void)) __attribute__((weak));
-
-static void tell_seed(void)
-{
-    printf("FAILED, seed %" PRIu64 "\nreproduce: fuzz_text 0 %" PRIu64 "\n", current_seed,
-           current_seed);
-    fflush(stdout);
-}
-
-static void broken(const char *what)
-{
-    printf("%s\n", what);
-    tell_seed();
-    unlink(saved);
-    unlink(merges_path);
-    exit(1);
-}
+static char saved[128], merges_path[128];
 
 /* ---- a good file ----------------------------------------------------------------------------- */
 
@@ -434,17 +403,13 @@ static bool try_pair(const file *vocab, const file *merges)
     put(saved, vocab);
     put(merges_path, merges);
     const dra_status status = dra_tokenizer_read_pair(saved, merges_path, &t, &err);
-    return judge(status, t, &err, "/tmp/dra-fuzz-text-");
+    return judge(status, t, &err, fuzz_folder());
 }
 
-/* Returns how many of the damaged files were accepted. */
-static long one_file(uint64_t seed, long *tried)
+static void one_file(void)
 {
     static file f, merges, whole, whole_merges;
-    long        accepted = 0;
-    current_seed = seed;
-    drawn = 0;
-    const bool pair = below(4) == 0;
+    const bool  pair = below(4) == 0;
     if (pair)
         make_pair(&f, &merges);
     else
@@ -455,34 +420,22 @@ static long one_file(uint64_t seed, long *tried)
     for (int i = 0; i < DAMAGES; i++) {
         if (below(3)) f = whole, merges = whole_merges; /* else more damage on top */
         for (uint32_t k = 1 + below(2); k; k--) damage(pair && below(2) ? &merges : &f);
-        accepted += pair ? try_pair(&f, &merges) : try_json(&f);
-        ++*tried;
+        fuzz_accepted += pair ? try_pair(&f, &merges) : try_json(&f);
+        fuzz_damaged++;
     }
-    return accepted;
 }
 
-static double now(void)
+static void clean(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    unlink(saved);
+    unlink(merges_path);
 }
 
 int main(int argc, char **argv)
 {
-    const double   seconds = argc > 1 ? strtod(argv[1], NULL) : 10, start = now();
-    const uint64_t first = argc > 2 ? strtoull(argv[2], NULL, 10) : (uint64_t)time(NULL) * 1000003;
-    long           files = 0, tried = 0, accepted = 0;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback(tell_seed);
-    snprintf(saved, sizeof saved, "/tmp/dra-fuzz-text-%ld.json", (long)getpid());
-    snprintf(merges_path, sizeof merges_path, "/tmp/dra-fuzz-text-%ld.txt", (long)getpid());
-    printf("first seed %" PRIu64 "\n", first);
-    for (uint64_t seed = first; files == 0 || now() - start < seconds; seed++, files++)
-        accepted += one_file(seed, &tried);
-    printf("%5.0f s  %ld files, %ld times damaged, %ld still accepted\n", now() - start, files,
-           tried, accepted);
-    unlink(saved);
-    unlink(merges_path);
-    return 0;
+    fuzz_begin(&(fuzzer){"fuzz_text", one_file, clean});
+    snprintf(saved, sizeof saved, "%.40s/dra-fuzz-text-%ld.json", fuzz_folder(), (long)getpid());
+    snprintf(merges_path, sizeof merges_path, "%.40s/dra-fuzz-text-%ld.txt", fuzz_folder(),
+             (long)getpid());
+    return fuzz_all(argc, argv);
 }

@@ -22,11 +22,12 @@ Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, win
                 slots=c_int64, gate=c_int, candidate=c_int, tau=c_double, tau_learned=c_bool,
                 slot_decay=c_bool, pi=c_bool)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
-                bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool, a=Memory,
+                bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool,
+                score_scale=c_double, a=Memory,
                 blend=c_int, blend_value=c_double, b=Memory, norm=c_int,
                 norm_eps=c_double, rescale=c_double, residual=c_int, memory_residual=c_bool,
                 project=c_bool, key_std=c_double, out_gain=c_double, dropout=c_double,
-                watch=c_uint32, maps=c_bool)
+                attention_dropout=c_double, watch=c_uint32, maps=c_bool)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
               frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
               maximum=c_bool, product=c_bool)
