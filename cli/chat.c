@@ -20,12 +20,20 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* At a terminal waiting for a line ends too; half a line from a pipe is not lost. */
-void cli_chat_signals(const cli_chat *c)
+/* Without SA_RESTART waiting for a line ends, too. */
+void cli_chat_signals(void)
 {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = c->terminal ? 0 : SA_RESTART};
+    struct sigaction action = {.sa_handler = interrupt};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
+}
+
+bool cli_chat_stopped(const cli_chat *c) { return interrupted && !c->terminal; }
+
+/* An answer begins: what was pressed before is forgotten, where somebody sits. */
+static void forget_interrupt(const cli_chat *c)
+{
+    if (c->terminal) interrupted = 0;
 }
 
 void cli_chat_note(const cli_chat *c, const char *format, ...)
@@ -140,8 +148,10 @@ static void show(const cli_chat *c, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         const unsigned char x = (unsigned char)text[i];
-        const bool          control = (x < 0x20 && x != '\n' && x != '\t') || x == 0x7f;
-        putchar(c->screen && control ? '?' : x);
+        const bool          low = (x < 0x20 && x != '\n' && x != '\t') || x == 0x7f;
+        const bool          high = x == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
+        putchar(c->screen && (low || high) ? '?' : x);
+        i += c->screen && high; /* U+0080 to U+009F are two bytes */
     }
     if (bytes) fflush(stdout);
 }
@@ -201,7 +211,7 @@ dra_status cli_chat_more(cli_chat *c, dra_error *err)
 {
     dra_context kept;
     dra_status  st = check_begun(c, "nothing to go on from", err);
-    interrupted = 0;
+    forget_interrupt(c);
     if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &kept, err);
     return st == DRA_OK ? conclude(c, &kept, answer(c, err)) : st;
 }
@@ -258,7 +268,7 @@ static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
 
 dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err)
 {
-    interrupted = 0;
+    forget_interrupt(c);
     dra_context kept;
     dra_ids     ids = {0};
     size_t      n = 0;

@@ -3,6 +3,7 @@
 #include "history.h"
 #include "lines.h"
 
+#include <string.h>
 #include <unistd.h>
 
 struct args {
@@ -53,12 +54,14 @@ static int check(const struct args *a)
     return cli_sampling_check("chat", &a->how);
 }
 
-/* The name in front of the line: on one line, whatever it is in the form. */
+/* The name in front of the line: on one line, whatever it is in the form. Instead
+ * of one that is too long stands that of the default form. */
 static void prompt_name(const cli_chat_form *f, char *name, size_t size)
 {
-    size_t n = 0;
-    for (const char *p = f->plain ? "" : f->user; *p && n + 1 < size; p++)
-        name[n++] = (unsigned char)*p < 0x20 ? ' ' : *p;
+    size_t      n = 0;
+    const char *user = f->plain ? "" : f->user;
+    if (strlen(user) >= size) user = defaults.form.user;
+    for (const char *p = user; *p; p++) name[n++] = (unsigned char)*p < 0x20 ? ' ' : *p;
     while (n > 0 && name[n - 1] == ' ') n--;
     name[n] = '\0';
     if (n == 0) snprintf(name, size, ">");
@@ -82,7 +85,7 @@ static bool talk(cli_chat *c, cli_lines *lines)
     size_t      bytes = 0;
     bool        well = true;
     prompt_name(&c->form, name, sizeof name);
-    while (!c->done && !ferror(stdout)) {
+    while (!c->done && !ferror(stdout) && !cli_chat_stopped(c)) {
         dra_error       err = {0};
         const cli_typed typed = cli_lines_read(lines, name, &line, &bytes);
         if (typed == CLI_TYPED_END) break;
@@ -123,14 +126,16 @@ static int run(const void *args)
                           : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
     bool       well = true;
     if (st == DRA_OK) {
-        cli_chat_signals(&c);
+        cli_chat_signals();
         cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
         well = talk(&c, lines) || c.terminal;
         if (a->state_out) st = cli_chat_save(&c, a->state_out, &err);
     }
+    const bool stopped = cli_chat_stopped(&c);
     cli_lines_close(lines);
     cli_chat_close(&c);
     if (st != DRA_OK) return cli_fail(&err);
+    if (stopped) return CLI_INTERRUPTED;
     return well ? CLI_OK : CLI_FAILED;
 }
 
@@ -155,6 +160,7 @@ static const cli_note status[] = {
     {"0", "left"},
     {"1", "failed, or in a pipe something went wrong on the way"},
     {"2", "misused"},
+    {"130", "ended by Ctrl-C in a pipe; --state-out is written"},
     {0},
 };
 

@@ -42,8 +42,6 @@ static int prepare(const void *args, void *own)
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 
-enum { INTERRUPTED = 130 }; /* as shells have it */
-
 static const char mark[] = "demo.json"; /* says that the folder is ours */
 
 static bool is_there(const demo *d, const char *name)
@@ -112,7 +110,7 @@ static dra_status write_report(demo *d, dra_error *err)
     return st;
 }
 
-/* How to call this program from here: by its path where it lies below, else by its name. */
+/* How to call this program from here: by its path, the shorter one where it lies below. */
 static const char *program(char path[DEMO_PATH])
 {
     char          here[DEMO_PATH];
@@ -120,7 +118,7 @@ static const char *program(char path[DEMO_PATH])
     if (n <= 0 || !getcwd(here, sizeof here)) return "dra";
     path[n] = '\0';
     const size_t k = strlen(here);
-    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : "dra";
+    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : path;
 }
 
 static void write_next(const demo *d)
@@ -189,7 +187,7 @@ static int run(const void *args)
         if (d.screen.terminal) putchar('\n');
         fflush(stdout);
         fputs("dra: stopped; the demo is not whole\n", stderr);
-        return INTERRUPTED;
+        return CLI_INTERRUPTED;
     }
     printf("\n  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));
     return CLI_OK;

@@ -309,6 +309,10 @@ static int run(const void *args)
         cli_watch_signals();
         if (all_runs(a, &s, &err) != DRA_OK) status = cli_fail(&err);
     }
+    if (status == CLI_OK && cli_watch_stopped()) {
+        fputs("dra: stopped; the last row is of a run that was cut short\n", stderr);
+        status = CLI_INTERRUPTED;
+    }
     cli_sweep_free(&s);
     return status;
 }

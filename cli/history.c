@@ -64,12 +64,19 @@ static dra_status make_folders(const char *path, dra_error *err)
     return DRA_OK;
 }
 
+/* A folder that somebody else named, perhaps wrongly, is not made. */
+static bool ours(const char *path)
+{
+    char own[PATH];
+    return access(path, F_OK) != 0 && cli_history_path(own, sizeof own) && strcmp(path, own) == 0;
+}
+
 dra_status cli_history_add(const char *path, const char *line, dra_error *err)
 {
     const size_t n = strlen(line);
     char        *text = malloc(n + 1);
     dra_status   st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    if (st == DRA_OK && access(path, F_OK) != 0) st = make_folders(path, err);
+    if (st == DRA_OK && ours(path)) st = make_folders(path, err);
     const int file = st == DRA_OK ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)
                                   : -1;
     if (st == DRA_OK && file < 0) st = refused(path, "open", err);

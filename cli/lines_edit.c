@@ -109,9 +109,11 @@ static void keep(cli_editor *e, const char *line, size_t bytes)
     free(copy);
 }
 
-/* Escape sequences stand between marks and before a letter, as libedit wants it. */
+/* Escape sequences stand between marks and before a letter, as libedit wants it. It does not survive
+ * what is not text in this locale. */
 static void set_prompt(cli_editor *e, const char *name)
 {
+    if (mbstowcs(NULL, name, 0) == (size_t)-1) name = ">";
     const char *colour = cli_green(stderr), *mark = *colour ? "\1" : "";
     snprintf(e->prompt, sizeof e->prompt, "%s%s%s%.200s%s%s%s ", mark, colour, mark, name, mark,
              cli_plain(stderr), mark);

@@ -14,7 +14,8 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 }; /* exit status */
+/* Exit status; the last as shells have it. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 typedef enum cli_kind {
     CLI_FLAG,   /* bool: --json, --no-json, --json=on|off */

@@ -169,7 +169,14 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     r->path = path;
     name_record(r);
     r->folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
-    if (!r->folder) return read_log(r, path, &r->text[0], err);
+    if (!r->folder) {
+        st = read_log(r, path, &r->text[0], err);
+        if (st == DRA_OK && r->lines && r->lines == r->broken)
+            st = cli_error(err, DRA_ERR_FORMAT,
+                           "%.200s: expected lines of JSON with a step or a probe, found none",
+                           path);
+        return st;
+    }
     const bool logged = is_there(path, "log.jsonl"), model = is_there(path, "config.json");
     if (!logged && !model)
         return cli_error(err, DRA_ERR_FILE,

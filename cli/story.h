@@ -24,7 +24,7 @@ typedef struct story { /* starts as {0}; text has a 0 behind its bytes */
 
 typedef struct story_config {
     uint64_t seed;
-    int      facts;     /* of each kind, up to STORY_FACTS */
+    int      facts;     /* of each kind, 2 to STORY_FACTS */
     int      gap;       /* sentences between the telling and the first return */
     int      sentences; /* behind them; seven of eight return something */
 } story_config;

@@ -15,7 +15,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, STACK = 256 * 1024, PAGE = 4096 };
+enum { SPINS = 4000, SPINS_BEFORE_YIELD = 1000, PAGE = 4096 };
+enum { STACK = 1 << 21, TOUCHED = 256 * 1024 }; /* of a worker, and what tiles use of it */
 #define CLOSED (1u << 31)
 
 typedef struct share { /* of the open job; written only while the gate is closed and empty */
@@ -87,7 +88,7 @@ static void sleep_until_moved(dra_pool *p, unsigned seen)
 /* So that the first tile a worker runs, whenever that is, finds its stack in memory. */
 static void touch_stack(void)
 {
-    volatile unsigned char room[STACK];
+    volatile unsigned char room[TOUCHED];
     for (size_t i = 0; i < sizeof room; i += PAGE) room[i] = 0;
 }
 
@@ -152,6 +153,20 @@ void dra_pool_run(dra_pool *p, int64_t tiles, dra_pool_tile tile, void *user)
     pthread_mutex_unlock(&p->owner);
 }
 
+/* With stacks of one size, whatever the system's default is. */
+static bool start_workers(dra_pool *p, size_t n)
+{
+    pthread_attr_t how;
+    if (pthread_attr_init(&how) != 0) return false;
+    bool well = pthread_attr_setstacksize(&how, STACK) == 0;
+    for (size_t i = 0; i < n && well; i++) {
+        well = pthread_create(&p->thread[i], &how, worker, &p->shares[i + 1]) == 0;
+        p->workers += well;
+    }
+    pthread_attr_destroy(&how);
+    return well;
+}
+
 dra_pool *dra_pool_create(int threads)
 {
     const size_t workers = threads > 1 ? (size_t)threads - 1 : 0;
@@ -167,14 +182,9 @@ dra_pool *dra_pool_create(int threads)
     pthread_mutex_init(&p->owner, NULL);
     pthread_mutex_init(&p->sleep, NULL);
     pthread_cond_init(&p->wake, NULL);
-    for (size_t i = 0; i < workers; i++) {
-        if (pthread_create(&p->thread[i], NULL, worker, &p->shares[i + 1]) != 0) {
-            dra_pool_destroy(p);
-            return NULL;
-        }
-        p->workers++;
-    }
-    return p;
+    if (start_workers(p, workers)) return p;
+    dra_pool_destroy(p);
+    return NULL;
 }
 
 void dra_pool_destroy(dra_pool *p)

@@ -176,24 +176,28 @@ reads_odd_lines() {
 }
 
 # In a pipe too, Ctrl-C ends the answer and what follows is read.
+# It ends the answer and the chat, in the middle of an answer or waiting for a line.
 interrupted_in_a_pipe() {
-    rm -f pipe && mkfifo pipe || return 1
-    "$dra" chat --model any --tokens 0 <pipe >"$out" 2>"$err" &
-    child=$!
-    exec 3>pipe
-    echo hi >&3
-    await 20 "$out" || return 1
-    kill -INT $child
-    printf '/set tokens 3\nhi\n/save s\n' >&3
-    exec 3>&-
-    wait $child && quiet "$err" && [ -s s ]
+    for tokens in 0 30; do
+        rm -f pipe s && mkfifo pipe || return 1
+        "$dra" chat --model any --tokens $tokens --state-out s <pipe >"$out" 2>"$err" &
+        child=$!
+        exec 3>pipe
+        echo hi >&3
+        await 20 "$out" || return 1
+        [ $tokens -eq 0 ] || sleep 0.5
+        kill -INT $child
+        wait $child
+        [ $? -eq 130 ] && quiet "$err" && [ -s s ] || return 1
+        exec 3>&-
+    done
 }
 
 # A question of four million tokens, stopped while it is read. It is longer than a pipe holds, so
 # when it is written, nearly all of it has been taken.
 interrupted_while_reading() {
     rm -f pipe && mkfifo pipe || return 1
-    "$dra" chat --model any --tokens 3 <pipe >"$out" 2>"$err" &
+    "$dra" chat --model any --tokens 3 --state-out b <pipe >"$out" 2>"$err" &
     child=$!
     exec 3>pipe
     printf 'hi\n/save a\n' >&3
@@ -201,10 +205,8 @@ interrupted_while_reading() {
     echo >&3
     sleep 0.5
     kill -INT $child
-    printf '/save b\n' >&3
-    exec 3>&-
     wait $child
-    [ $? -eq 1 ] && one_line "$err" && grep -q "^dra chat: stopped at token [0-9]* of 4000014" \
+    [ $? -eq 130 ] && exec 3>&- && one_line "$err" && grep -q "^dra chat: stopped at token [0-9]* of 4000014" \
         "$err" && cmp a b
 }
 
@@ -266,6 +268,15 @@ coloured_names() {
         press '/quit\r' && leaves && grep -qF "$(printf '\033[1;34mBot:\033[0m')" screen || return 1
     NO_COLOR=1 at_terminal dumb $greedy && sees User: && press 'hi\r' && sees hello && sees User: &&
         press '/quit\r' && leaves && ! grep -q "$(printf '\033')" screen
+}
+
+# A name that is no text, and one that is too long: another stands in front of the line.
+odd_names() {
+    odd=$(printf '\377\376: ')
+    at_terminal xterm $greedy --user "'$odd'" && sees '>' && press '/quit\r' && leaves || return 1
+    long=$(printf 'é%.0s' 1 2 3 4 5 6 7 8 9 10)
+    long=$long$long$long$long$long$long$long$long$long
+    at_terminal xterm $greedy --user "'$long'" && sees User: && press '/quit\r' && leaves
 }
 
 # Prompts on the screen, answers in a file.
@@ -338,6 +349,7 @@ remembers() {
         check "keys of a plain terminal" keys dumb
         check "keys while editing" keys xterm
         check "colours" coloured_names
+        check "odd names" odd_names
         check "answers in a file" answers_in_a_file
         if ldd "$dra" | grep -q libedit; then
             check "lines from before" remembers

@@ -58,6 +58,7 @@ static void lines_are_added_for_the_owner(void **unused)
     dra_error   err = {0};
     (void)unused;
     expect_lines(0, "", "");
+    setenv("XDG_STATE_HOME", folder, 1); /* its folder is made */
     assert_int_equal(cli_history_add(path, "one", &err), DRA_OK);
     assert_int_equal(cli_history_add(path, "two \\ three", &err), DRA_OK);
     expect_lines(2, "one", "two \\ three");
@@ -88,6 +89,8 @@ static void refusals_are_one_line(void **unused)
     snprintf(below, sizeof below, "%s/more", path); /* below a file */
     assert_int_equal(cli_history_add(below, "one", &err), DRA_ERR_FILE);
     assert_non_null(strstr(err.text, "cannot"));
+    snprintf(below, sizeof below, "%s/mistyped/history", folder); /* no other folder is */
+    assert_int_equal(cli_history_add(below, "one", &err), DRA_ERR_FILE);
     assert_int_not_equal(cli_history_read(folder, see, &(seen){0}, &err), DRA_OK);
 }
 
@@ -101,10 +104,10 @@ int main(void)
     };
     snprintf(folder, sizeof folder, "/tmp/dra-history-%ld", (long)getpid());
     if (mkdir(folder, 0700) != 0) return 1;
-    snprintf(path, sizeof path, "%s/a/history", folder);
+    snprintf(path, sizeof path, "%s/dra/history", folder);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     unlink(path);
-    snprintf(path, sizeof path, "%s/a", folder);
+    snprintf(path, sizeof path, "%s/dra", folder);
     rmdir(path);
     rmdir(folder);
     return failed;

@@ -97,6 +97,17 @@ learns() { # and ends early
         has '"reached": true'
 }
 
+# What was made of a run is shown, and that it was cut short.
+stopped_early() {
+    "$dra" probe copy --suite --only append --steps 100000 --eval-every 100000 --tests 2 \
+        >"$out" 2>"$err" &
+    child=$!
+    sleep 1
+    kill -INT $child
+    wait $child
+    [ $? -eq 130 ] && grep -q "^dra: stopped; " "$err" && grep -q append "$out"
+}
+
 check "a table" table
 check "all tasks as JSON" tasks_as_json
 check "a sweep of options" sweep
@@ -121,6 +132,7 @@ check "an empty value" misused \
 check "a setting without value" misused "dra probe: --set: expected KEY=VALUE, found 'dim'" \
     probe copy --suite --set dim
 check "an unknown task" failed "no such task: 'recal'; did you mean recall?" probe recal --suite
+check "Ctrl-C" stopped_early
 check "an unknown model" failed \
     "--only: no such model of the suite: 'apend'; did you mean append?" \
     probe copy --suite --only apend

@@ -181,6 +181,9 @@ check "the numbers of the log" same_numbers
 check "damaged weights are a note" damaged
 check "a run that never saved; a model alone" parts_of_runs
 check "an event file" events
+echo "no JSON" >noise
+check "a file of something else" failed \
+    "noise: expected lines of JSON with a step or a probe, found none" report noise
 check "no such run" failed "nowhere: cannot open it" report nowhere
 check "a folder that is no run" failed "a: expected a run, found neither log.jsonl nor " report a
 check "nowhere to write" failed "no/page.html: cannot" report hand --out no/page.html

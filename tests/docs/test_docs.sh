@@ -50,6 +50,9 @@ no_other_commands() {
         ! grep -nE '^(```|~~~)(sh|bash|console|shell)' "$1"
 }
 
+# Limits make all runs alike, so they would hide that a run cannot go on with other settings.
+resumes_as_it_began() { ! grep -nE '\$ .*dra train .*--resume.* --(steps|batch|context)' "$1"; }
+
 # ---- C -------------------------------------------------------------------------------------------
 
 flat() { sed 's/^ *//; s/ *$//' "$@" | tr '\n' '\001'; } # one line, without indentation
@@ -132,6 +135,7 @@ verbs_have_pages() {
 faults_are_found() {
     page=$scratch/faulty.md
     for fault in 'commands_run:    $ dra info --model nowhere' 'no_other_commands:    dra presets' \
+        'resumes_as_it_began:    $ dra train --resume --out run --steps 9' \
         'verbs_exist:`dra trian`' 'verbs_exist:`dra train --stepz 3`' \
         'targets_exist:`make nothing`' 'links_exist:[a page](nowhere.md)' \
         'links_exist:`docs/nowhere.md`' \
@@ -151,6 +155,7 @@ check "faults are found" faults_are_found
 for page in $pages; do
     if grep -q '^ *\$ ' "$page"; then check "$page: commands run" commands_run "$page"; fi
     check "$page: no other commands" no_other_commands "$page"
+    check "$page: resumes as it began" resumes_as_it_began "$page"
     check "$page: C is real" code_is_real "$page"
     check "$page: verbs and options exist" verbs_exist "$page"
     check "$page: targets exist" targets_exist "$page"

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- a small attention ----------------------------------------------------------------------- */
@@ -265,6 +266,46 @@ static void refuses_intervals(void **state)
     check_refused(g, DRA_ERR_DTYPE, "causal_interval: pos is bool (2), expected i32 (2)");
 }
 
+/* ---- keys and values side by side ------------------------------------------------------------ */
+
+/* One query over rows [k | v] of each head, whose last value is the last number of its memory: the
+ * answer is that of keys and values apart, and nothing behind the end is read. */
+static void side_by_side(void **state)
+{
+    enum { H = 2, J = 512, W = 8 };
+    const size_t n = (size_t)J * H * W;
+    dra_real    *q = malloc(H * W * sizeof *q), *k = malloc(n * sizeof *k);
+    dra_real    *v = malloc(n * sizeof *v), *both = malloc(2 * n * sizeof *both);
+    fill(1, H * W, q);
+    fill(2, 2 * J * H * W, both);
+    for (size_t i = 0; i < n; i++) {
+        k[i] = both[i / W * 2 * W + i % W];
+        v[i] = both[i / W * 2 * W + W + i % W];
+    }
+    dra_graph      *g = check_graph();
+    const dra_value in_q = check_real(g, "q", DRA_SHAPE(1, H, 1, W));
+    const dra_value in_k = check_real(g, "k", DRA_SHAPE(1, J, H, W));
+    const dra_value in_v = check_real(g, "v", DRA_SHAPE(1, J, H, W));
+    const dra_value rows = dra_transpose(g, check_real(g, "both", DRA_SHAPE(1, J, H, 2 * W)), 1, 2);
+    dra_output(
+        g, "apart",
+        dra_attend(g, in_q, dra_transpose(g, in_k, 1, 2), dra_transpose(g, in_v, 1, 2), NULL));
+    dra_output(g, "joined",
+               dra_attend(g, in_q, dra_slice(g, rows, 3, 0, W), dra_slice(g, rows, 3, W, W), NULL));
+    check_program p = check_compile(g, 2);
+    check_bind(&p, "q", q, H * W * sizeof *q);
+    check_bind(&p, "k", k, n * sizeof *k);
+    check_bind(&p, "v", v, n * sizeof *v);
+    check_bind(&p, "both", both, 2 * n * sizeof *both);
+    check_run(&p);
+    assert_memory_equal(check_result(&p, "joined"), check_result(&p, "apart"), H * W * sizeof *q);
+    check_free(&p);
+    free(q);
+    free(k);
+    free(v);
+    free(both);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +316,7 @@ int main(void)
         cmocka_unit_test(dropout_rate),
         cmocka_unit_test(causal_intervals),
         cmocka_unit_test(refuses_intervals),
+        cmocka_unit_test(side_by_side),
     };
     return check_main("attend rules", NULL, 0, tests, COUNT(tests));
 }
