@@ -8,7 +8,8 @@ endif()
 # Sets what all tests share. A soak runs for as long as it is asked to. Sanitizers answer an
 # impossible allocation as malloc does, so that tests can ask for one.
 function(dra_test_properties name)
-    set(nulls ASAN_OPTIONS=allocator_may_return_null=1 TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0)
+    set(nulls ASAN_OPTIONS=allocator_may_return_null=1
+        TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0)
     set(timeout 600)
     if(name MATCHES "soak")
         set(timeout 7200)
