@@ -44,6 +44,13 @@ static long resident_kib(void)
     return kib;
 }
 
+/* What a long run may add to resident memory; the thread sanitizer's shadow of it grows. */
+#ifdef __SANITIZE_THREAD__
+enum { MOST_KIB = 1 << 30 };
+#else
+enum { MOST_KIB = 1024 };
+#endif
+
 static void run_steps(int64_t steps, dra_real *h)
 {
     static dra_real ring[B * CACHE * C], w[C * C];
@@ -68,13 +75,6 @@ static void run_steps(int64_t steps, dra_real *h)
     for (int i = 0; i < B * C; i++) assert_true(fabs((double)h[i]) <= 1);
     check_free(&p);
 }
-
-/* What a long run may add to resident memory; the thread sanitizer's shadow of it grows. */
-#ifdef __SANITIZE_THREAD__
-enum { MOST_KIB = 1 << 30 };
-#else
-enum { MOST_KIB = 1024 };
-#endif
 
 static void steps_for_long(void **state)
 {
