@@ -214,9 +214,10 @@ static dra_status differs(const char *key, const json_t *was, const json_t *is, 
 {
     const size_t how = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
     char        *a = was ? json_dumps(was, how) : NULL, *b = json_dumps(is, how);
-    dra_fail(err, DRA_ERR_VALUE,
-             "resume: %s was %.60s and is %.60s now: another run; leave it out, or force it (--force)", key,
-             a ? a : "not set", b ? b : "?");
+    dra_fail(
+        err, DRA_ERR_VALUE,
+        "resume: %s was %.60s and is %.60s now: another run; leave it out, or force it (--force)",
+        key, a ? a : "not set", b ? b : "?");
     free(a);
     free(b);
     return DRA_ERR_VALUE;
