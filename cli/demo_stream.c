@@ -220,7 +220,7 @@ static dra_status compare(const demo *d, const demo_model *m, int64_t n, const i
                           dra_error *err)
 {
     demo_reader           whole = {0}, parts = {0};
-    dra_states_difference x;
+    dra_states_difference x = {0};
     dra_status            st = demo_reader_open(d, m, 1, &whole, err);
     if (st == DRA_OK) st = demo_reader_open(d, m, 1, &parts, err);
     if (st == DRA_OK) st = demo_read(&whole, n, ids, err);

@@ -109,8 +109,8 @@ static void keep(cli_editor *e, const char *line, size_t bytes)
     free(copy);
 }
 
-/* Escape sequences stand between marks and before a letter, as libedit wants it. It does not survive
- * what is not text in this locale. */
+/* Escape sequences stand between marks and before a letter, as libedit wants it. It does not
+ * survive what is not text in this locale. */
 static void set_prompt(cli_editor *e, const char *name)
 {
     if (mbstowcs(NULL, name, 0) == (size_t)-1) name = ">";

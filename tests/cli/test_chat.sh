@@ -206,8 +206,8 @@ interrupted_while_reading() {
     sleep 0.5
     kill -INT $child
     wait $child
-    [ $? -eq 130 ] && exec 3>&- && one_line "$err" && grep -q "^dra chat: stopped at token [0-9]* of 4000014" \
-        "$err" && cmp a b
+    [ $? -eq 130 ] && exec 3>&- && one_line "$err" && cmp a b &&
+        grep -q "^dra chat: stopped at token [0-9]* of 4000014" "$err"
 }
 
 # await BYTES FILE: until a file has so many, for half a minute at most.
