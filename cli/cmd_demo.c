@@ -110,7 +110,7 @@ static dra_status write_report(demo *d, dra_error *err)
     return st;
 }
 
-/* How to call this program from here: by its path, the shorter one where it lies below. */
+/* How to call this program from here: by its path where it lies below, else by its name. */
 static const char *program(char path[DEMO_PATH])
 {
     char          here[DEMO_PATH];
@@ -118,7 +118,7 @@ static const char *program(char path[DEMO_PATH])
     if (n <= 0 || !getcwd(here, sizeof here)) return "dra";
     path[n] = '\0';
     const size_t k = strlen(here);
-    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : path;
+    return strncmp(path, here, k) == 0 && path[k] == '/' ? path + k + 1 : "dra";
 }
 
 static void write_next(const demo *d)

@@ -174,7 +174,7 @@ static void only_what_matters_must_stay(void **state)
     assert_int_equal(dra_train_config_merge(&saved, &other, false, &err), DRA_ERR_VALUE);
     assert_string_equal(err.text,
                         "resume: lr was 0.001 and is 0.002 now: another run; leave it out, or "
-                        "force it");
+                        "force it (--force)");
     assert_true(saved.lr == 0.001);
     expect_ok(dra_train_config_merge(&saved, &other, true, &err), &err);
     assert_true(saved.lr == 0.002 && saved.steps == 100);
