@@ -62,3 +62,12 @@ is_json() { # a file is one JSON object
     [ "$(head -c 1 "$1")" = '{' ] && [ "$(tail -c 2 "$1")" = '}' ] || { cat "$1"; return 1; }
     if command -v python3 >/dev/null 2>&1; then python3 -m json.tool <"$1"; fi
 }
+
+# has FILE TEXT...: all texts are in it.
+has() {
+    file=$1
+    shift
+    for text; do
+        grep -qF -e "$text" "$file" || { echo "$file lacks: $text"; return 1; }
+    done
+}

@@ -9,15 +9,6 @@ esac
 . "$(dirname "$0")/process.sh"
 cd "$scratch" || exit 1
 
-# has FILE TEXT...: all texts are in it.
-has() {
-    file=$1
-    shift
-    for text; do
-        grep -qF -e "$text" "$file" || { echo "$file lacks: $text"; cat "$file"; return 1; }
-    done
-}
-
 quick() { answers demo --quick --steps 3 --out "$@"; }
 
 all_parts() {

@@ -10,15 +10,6 @@ esac
 . "$(dirname "$0")/process.sh"
 cd "$scratch" || exit 1
 
-# has PAGE TEXT...: all texts are in the page.
-has() {
-    page=$1
-    shift
-    for text; do
-        grep -qF -e "$text" "$page" || { echo "$page lacks: $text"; return 1; }
-    done
-}
-
 lacks() {
     ! grep -F -e "$2" "$1"
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "file/pth.h"
+#include "file/refusal.h"
 
 enum { ARCHIVE_ROOM = 1 << 15, ARCHIVE_ENTRIES = 40 };
 
@@ -188,16 +189,7 @@ static inline const char *archive_try(const unsigned char *bytes, size_t n, bool
     if (!copy) return "no memory";
     if (n) memcpy(copy, bytes, n);
     *accepted = dra_pth_read("f", copy, n, &h, err) == DRA_OK;
-    if (*accepted)
-        broken = archive_check(&h, n);
-    else if (err->code != DRA_ERR_FORMAT)
-        broken = "not an error of the format";
-    else if (strncmp(err->text, "f: ", 3) != 0)
-        broken = "an error without the path";
-    else if (strpbrk(err->text, "\n\r\t\033"))
-        broken = "an error of several lines";
-    else if (h.count || h.arena.last)
-        broken = "something left of a refused file";
+    broken = *accepted ? archive_check(&h, n) : refusal_check(&h, err);
     dra_header_free(&h);
     free(copy);
     return broken;

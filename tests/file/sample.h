@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "file/header.h"
+#include "file/refusal.h"
 
 typedef struct sample {
     unsigned char *at;
@@ -59,16 +59,7 @@ static inline const char *sample_try(const unsigned char *bytes, size_t n, bool 
     if (!copy) return "no memory";
     if (n) memcpy(copy, bytes, n);
     *accepted = dra_header_read("f", copy, n, &h, &err) == DRA_OK;
-    if (*accepted)
-        broken = sample_check(&h, copy, n);
-    else if (err.code != DRA_ERR_FORMAT)
-        broken = "not an error of the format";
-    else if (strncmp(err.text, "f: ", 3) != 0)
-        broken = "an error without the path";
-    else if (strpbrk(err.text, "\n\r\t\033"))
-        broken = "an error of several lines";
-    else if (h.count || h.arena.last)
-        broken = "something left of a refused file";
+    broken = *accepted ? sample_check(&h, copy, n) : refusal_check(&h, &err);
     dra_header_free(&h);
     free(copy);
     return broken;
