@@ -4,10 +4,8 @@
 #include "model.h"
 #include "verbs.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { PATH_TEXT = 4096 };
 
@@ -46,19 +44,6 @@ static void write_form(const cli_verb *verb, int as, FILE *out)
 
 /* ---- into their places ----------------------------------------------------------------------- */
 
-/* Makes the folders a file lies in. */
-static dra_status make_folders(char *path, dra_error *err)
-{
-    for (char *at = strchr(path + 1, '/'); at; at = strchr(at + 1, '/')) {
-        *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", path,
-                             strerror(errno));
-        *at = '/';
-    }
-    return DRA_OK;
-}
-
 static dra_status install_file(const char *folder, const char *name, const cli_verb *verb, int as,
                                dra_error *err)
 {
@@ -73,7 +58,7 @@ static dra_status install_file(const char *folder, const char *name, const cli_v
     const bool whole = !ferror(out);
     if (fclose(out) != 0 || !whole)
         st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
-    if (st == DRA_OK) st = make_folders(path, err);
+    if (st == DRA_OK) st = cli_make_folders(path, 0777, err);
     if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
     free(text);
     return st;

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH = 4096, KEPT = 1000, MOST = 1 << 24 };
@@ -51,19 +50,6 @@ dra_status cli_history_read(const char *path, cli_history_line fn, void *user, d
     return st;
 }
 
-static dra_status make_folders(const char *path, dra_error *err)
-{
-    char part[PATH];
-    for (const char *p = path; (p = strchr(p + 1, '/')) != NULL;) {
-        const size_t n = (size_t)(p - path);
-        if (n >= sizeof part) return cli_error(err, DRA_ERR_FILE, "%.200s: too long", path);
-        memcpy(part, path, n);
-        part[n] = '\0';
-        if (mkdir(part, 0700) != 0 && errno != EEXIST) return refused(part, "make", err);
-    }
-    return DRA_OK;
-}
-
 /* A folder that somebody else named, perhaps wrongly, is not made. */
 static bool ours(const char *path)
 {
@@ -76,7 +62,7 @@ dra_status cli_history_add(const char *path, const char *line, dra_error *err)
     const size_t n = strlen(line);
     char        *text = malloc(n + 1);
     dra_status   st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    if (st == DRA_OK && ours(path)) st = make_folders(path, err);
+    if (st == DRA_OK && ours(path)) st = cli_make_folders(path, 0700, err);
     const int file = st == DRA_OK ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)
                                   : -1;
     if (st == DRA_OK && file < 0) st = refused(path, "open", err);

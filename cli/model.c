@@ -2,9 +2,11 @@
 #include "model.h"
 #include "value.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 const char *const cli_dtypes[] = {"f32", "bf16", NULL};
@@ -36,6 +38,21 @@ bool cli_path(const char *dir, const char *name, char *path, size_t size)
 {
     const int n = snprintf(path, size, "%s/%s", dir, name);
     return n > 0 && (size_t)n < size;
+}
+
+dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
+{
+    char part[PATH];
+    for (const char *p = path; (p = strchr(p + 1, '/')) != NULL;) {
+        const size_t n = (size_t)(p - path);
+        if (n >= sizeof part) return cli_error(err, DRA_ERR_FILE, "%.200s: too long", path);
+        memcpy(part, path, n);
+        part[n] = '\0';
+        if (mkdir(part, mode) != 0 && errno != EEXIST)
+            return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", part,
+                             strerror(errno));
+    }
+    return DRA_OK;
 }
 
 /* ---- where a model comes from ---------------------------------------------------------------- */

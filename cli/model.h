@@ -99,5 +99,7 @@ dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_er
 
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
+/* Makes the folders a file lies in, those that are not there. */
+dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err);
 
 #endif

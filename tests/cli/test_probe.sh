@@ -99,10 +99,14 @@ learns() { # and ends early
 
 # What was made of a run is shown, and that it was cut short.
 stopped_early() {
-    "$dra" probe copy --suite --only append --steps 100000 --eval-every 100000 --tests 2 \
+    : >"$err"
+    "$dra" probe copy --suite --only append --steps 100000 --eval-every 1 --tests 2 \
         >"$out" 2>"$err" &
-    child=$!
-    sleep 1
+    child=$! tries=0
+    until [ -s "$err" ] || [ $tries -ge 300 ]; do # it has begun
+        tries=$((tries + 1))
+        sleep 0.1
+    done
     kill -INT $child
     wait $child
     [ $? -eq 130 ] && grep -q "^dra: stopped; " "$err" && grep -q append "$out"
