@@ -22,7 +22,7 @@ static const cli_option options[] = {
      "DIR", .flags = CLI_REQUIRED, .group = "Folder"},
     {"force", CLI_FLAG, offsetof(struct args, force), 0, 0, "replace a model that is there"},
     {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
-     "tokenizer.json, or a folder with one, to put beside the model", "PATH"},
+     "file or folder of a tokenizer, to put beside the model", "PATH"},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights", .group = "Weight"},
     {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
      "first values; rwkv: those of the original trainer of RWKV-4", .choices = starts},
@@ -62,9 +62,10 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
 {
     char       path[4096];
     dra_status st = dra_folder_save_config(a->out, config, err);
-    cli_path(a->out, "tokenizer.json", path, sizeof path);
-    if (st == DRA_OK && m->tokenizer && !dra_tokenizer_is_bytes(m->tokenizer))
+    if (st == DRA_OK && m->tokenizer && !dra_tokenizer_is_bytes(m->tokenizer)) {
+        cli_path(a->out, dra_tokenizer_file(m->tokenizer), path, sizeof path);
         st = dra_tokenizer_save(m->tokenizer, path, err);
+    }
     cli_path(a->out, "model.safetensors", path, sizeof path);
     return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
 }
@@ -88,7 +89,7 @@ static int run(const void *args)
 static const cli_note files[] = {
     {"DIR/config.json", "the config, with what was set"},
     {"DIR/model.safetensors", "the weights"},
-    {"DIR/tokenizer.json", "the tokenizer, if one was given"},
+    {"DIR/tokenizer.json", "the tokenizer, if one was given; that of RWKV World as its own file"},
     {0},
 };
 

@@ -24,7 +24,7 @@ struct source {
          offsetof(type, from.tokenizer),                                                           \
          0,                                                                                        \
          0,                                                                                        \
-         "tokenizer.json, a folder with one or with vocab.json and merges.txt, or bytes",          \
+         "tokenizer.json, rwkv_vocab_v20230424.txt, a folder with one, or bytes",                  \
          "PATH|bytes"},                                                                            \
         {"file", CLI_TEXT, offsetof(type, from.file), 0, 0, "read the " what " from a file",       \
          "FILE"},                                                                                  \

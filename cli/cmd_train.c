@@ -38,7 +38,7 @@ static const cli_option options[] = {
     {"data", CLI_LIST, AT(data), 0, 0, "texts, .jsonl, tokens as .safetensors, or folders of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
-     "tokenizer.json, a folder with one, bytes, or none for data that are tokens; default: that of "
+     "file or folder of a tokenizer, bytes, or none for data that are tokens; default: that of "
      "the model, else bytes",
      "PATH|bytes|none"},
     {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
@@ -265,7 +265,7 @@ static dra_status open_tokenizer(const struct args *a, dra_tokenizer **out, dra_
     const char *named = a->from.tokenizer, *own = goes_on(a) ? a->out : a->from.model;
     if (named && strcmp(named, "none") == 0) return DRA_OK;
     if (named && strcmp(named, "bytes") != 0) return dra_tokenizer_open(named, out, err);
-    if (!named && own && is_there(own, "tokenizer.json")) return dra_tokenizer_open(own, out, err);
+    if (!named && own && dra_tokenizer_is_in(own)) return dra_tokenizer_open(own, out, err);
     return dra_tokenizer_bytes(out, err);
 }
 

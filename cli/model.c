@@ -128,19 +128,10 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
     return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
 }
 
-static bool has_tokenizer(const char *folder)
-{
-    static const char *const names[] = {"tokenizer.json", "vocab.json", "encoder.json"};
-    char                     path[PATH];
-    for (size_t i = 0; i < COUNT(names); i++)
-        if (cli_path(folder, names[i], path, sizeof path) && access(path, F_OK) == 0) return true;
-    return false;
-}
-
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err)
 {
     const int64_t V = dra_model_config_of(m->model)->vocab;
-    const bool    own = s->model && has_tokenizer(s->model);
+    const bool    own = s->model && dra_tokenizer_is_in(s->model);
     const bool    bytes = s->tokenizer ? strcmp(s->tokenizer, "bytes") == 0 : !own && V == 256;
     dra_status    st;
     if (bytes)
@@ -149,7 +140,7 @@ dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err
         st = dra_tokenizer_open(s->tokenizer ? s->tokenizer : s->model, &m->tokenizer, err);
     else
         return cli_error(err, DRA_ERR_VALUE,
-                         "%.200s: no tokenizer.json, and %lld tokens are not bytes; see "
+                         "%.200s: no tokenizer, and %lld tokens are not bytes; see "
                          "--tokenizer",
                          s->model    ? s->model
                          : s->preset ? s->preset

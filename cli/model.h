@@ -46,7 +46,7 @@ extern const char *const cli_dtypes[];
 #define CLI_TOKENIZER_OPTION(type)                                                                 \
     {                                                                                              \
         "tokenizer", CLI_TEXT, offsetof(type, from.tokenizer), 0, 0,                               \
-            "tokenizer.json, a folder with one, or bytes; default: that of the "                   \
+            "file or folder of a tokenizer, or bytes; default: that of the "                       \
             "model, bytes if "                                                                     \
             "it has 256 tokens",                                                                   \
             "PATH|bytes"                                                                           \

@@ -68,8 +68,7 @@ static dra_status read_checkpoint(cli_record *r, int64_t step, dra_error *err)
 /* That of the folder; bytes, where the model has as many tokens. */
 static void open_tokenizer(cli_record *r)
 {
-    char path[PATH_TEXT];
-    if (cli_path(r->path, "tokenizer.json", path, sizeof path) && access(path, R_OK) == 0)
+    if (dra_tokenizer_is_in(r->path))
         dra_tokenizer_open(r->path, &r->tokenizer, NULL);
     else if (dra_model_config_of(r->model)->vocab == 256)
         dra_tokenizer_bytes(&r->tokenizer, NULL);

@@ -1,4 +1,5 @@
-/* dra/text.h - text to token ids and back: bytes, and byte-level BPE as of GPT-2 and GPT-NeoX.
+/* dra/text.h - text to token ids and back: bytes, byte-level BPE as of GPT-2 and GPT-NeoX, and the
+ *          vocabulary of RWKV World.
  * Errors:  those of files start with the path. DRA_ERR_FORMAT also means a tokenizer.json that asks
  *          for something dra cannot do exactly; the line names it.
  * Threads: a tokenizer is read-only once made and may be shared. A list of ids and a decoder belong
@@ -18,13 +19,20 @@ typedef struct dra_tokenizer dra_tokenizer; /* opaque */
 /* A token for each byte, ids 0 to 255, no end of text. On failure *out is NULL, as below. */
 DRA_API dra_status dra_tokenizer_bytes(dra_tokenizer **out, dra_error *err);
 
-/* From one tokenizer.json, or from a folder with tokenizer.json, else vocab.json and merges.txt,
- * else encoder.json and vocab.bpe. The two files of a pair are read as GPT-2's. */
+/* From one tokenizer.json or the text file of RWKV World, or from a folder with tokenizer.json,
+ * else vocab.json and merges.txt, else encoder.json and vocab.bpe, else rwkv_vocab_v20230424.txt.
+ * The two files of a pair are read as GPT-2's. */
 DRA_API dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *err);
 
+DRA_API bool dra_tokenizer_is_in(const char *folder); /* with the files of one of these */
+
 /* Writes a tokenizer.json, whole or not at all, that opens here and in Hugging Face's tokenizers as
- * the same tokenizer; equal tokenizers give equal bytes. */
+ * the same tokenizer; equal tokenizers give equal bytes. One of RWKV World becomes the text file it
+ * came from, which tokenizer.json has no words for. */
 DRA_API dra_status dra_tokenizer_save(const dra_tokenizer *t, const char *path, dra_error *err);
+
+/* The name that file has in folders: "tokenizer.json", "rwkv_vocab_v20230424.txt". */
+DRA_API const char *dra_tokenizer_file(const dra_tokenizer *t);
 
 DRA_API void dra_tokenizer_destroy(dra_tokenizer *t); /* NULL is allowed */
 

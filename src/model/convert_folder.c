@@ -77,6 +77,7 @@ dra_status dra_folder_copy_others(const char *from, const char *to, dra_error *e
                                         "merges.txt",
                                         "encoder.json",
                                         "vocab.bpe",
+                                        "rwkv_vocab_v20230424.txt",
                                         "generation_config.json"};
     char                     a[PATH_TEXT], b[PATH_TEXT];
     dra_status               st = DRA_OK;

@@ -26,7 +26,8 @@ static bool exists(const char *folder, const char *name)
 static void clear(const char *folder, const char *log)
 {
     static const char *const names[] = {"model.safetensors", "tokenizer.json",
-                                        "generation_config.json", "best"};
+                                        "rwkv_vocab_v20230424.txt", "generation_config.json",
+                                        "best"};
     char                     path[DRA_PATH];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (dra_path(path, NULL, "%s/%s", folder, names[i]) == DRA_OK) dra_remove(path);
@@ -97,7 +98,7 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
         st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
     if (st == DRA_OK) st = copy_habits(path, folder, err);
     if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
-        st = dra_path(path, err, "%s/tokenizer.json", folder);
+        st = dra_path(path, err, "%s/%s", folder, dra_tokenizer_file(tokenizer));
         if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);
     }
     return st;

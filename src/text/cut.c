@@ -47,9 +47,21 @@ static bool may_cut(const dra_tokenizer *t, const char *text, size_t bytes, size
     return !near_added(t, a, b);
 }
 
+/* Where an entry is followed by the next is known from the left end on, as long as the longest
+ * entry would fit. */
+static size_t cut_longest(const dra_tokenizer *t, const char *text, size_t bytes)
+{
+    size_t    at = 0;
+    dra_match found;
+    while (bytes - at >= t->longest && dra_matcher_find(&t->raw, t->added, text, bytes, at, &found))
+        at = found.stop;
+    return at;
+}
+
 size_t dra_encode_cut(const dra_tokenizer *t, const char *text, size_t bytes)
 {
     if (t->is_bytes) return bytes;
+    if (t->longest_first) return cut_longest(t, text, bytes);
     for (size_t at = bytes; at-- > 1;)
         if (may_cut(t, text, bytes, at)) return at;
     return 0;

@@ -10,6 +10,7 @@
 #include "file/fail.h"
 #include "file/json.h"
 #include "text/vocabulary.h"
+#include "text/world.h"
 
 enum { LARGEST = 1 << 28, PATH_ROOM = 4096 }; /* bytes of a file; of a path */
 
@@ -45,19 +46,18 @@ static dra_status read_merges(dra_vocabulary *v, const char *text, size_t bytes)
 
 static dra_status fill_pair(dra_vocabulary *v, const char *vocab, const char *merges)
 {
-    static const char end[] = "<|endoftext|>";
-    char             *text = NULL;
-    size_t            bytes;
+    char  *text = NULL;
+    size_t bytes;
     v->path = vocab;
     if (!json_is_object(v->vocab))
         return dra_vocabulary_fail(v, "expected an object, tokens to ids");
     dra_status    status = dra_vocabulary_tokens(v, 0);
-    const json_t *id = json_object_get(v->vocab, end);
+    const json_t *id = json_object_get(v->vocab, DRA_END_OF_TEXT);
     if (status == DRA_OK) status = dra_vocabulary_added(v, 1);
     if (status == DRA_OK && id)
         status = dra_vocabulary_add(v, (dra_added){.id = (int32_t)json_integer_value(id),
-                                                   .text = end,
-                                                   .bytes = sizeof end - 1,
+                                                   .text = DRA_END_OF_TEXT,
+                                                   .bytes = sizeof DRA_END_OF_TEXT - 1,
                                                    .special = true});
     if (status == DRA_OK) status = dra_file_read(merges, LARGEST, &text, &bytes, v->err);
     v->path = merges;
@@ -87,16 +87,25 @@ dra_status dra_tokenizer_read_pair(const char *vocab, const char *merges, dra_to
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-static dra_status open_json(const char *path, dra_tokenizer **out, dra_error *err)
+/* What it is tells its first byte. */
+static dra_status open_file(const char *path, dra_tokenizer **out, dra_error *err)
 {
     char            *text = NULL;
     size_t           bytes;
     const dra_status status = dra_file_read(path, LARGEST, &text, &bytes, err);
     if (status != DRA_OK) return status;
-    const dra_status read = dra_tokenizer_read_json(path, text, bytes, out, err);
+    const dra_status read = (dra_world_is(text, bytes) ? dra_world_read : dra_tokenizer_read_json)(
+        path, text, bytes, out, err);
     free(text);
     return read;
 }
+
+/* The files of a tokenizer, the first that are there: one, or two. */
+static const char *const files[][2] = {{"tokenizer.json"},
+                                       {"vocab.json", "merges.txt"},
+                                       {"encoder.json", "vocab.bpe"},
+                                       {DRA_WORLD_FILE}};
+enum { WAYS = sizeof files / sizeof *files };
 
 /* PATH/NAME; whether such a file is there. */
 static bool has(const char *path, const char *name, char *full)
@@ -105,21 +114,40 @@ static bool has(const char *path, const char *name, char *full)
     return n > 0 && n < PATH_ROOM && access(full, F_OK) == 0;
 }
 
+/* Which of the ways above a folder has, and the paths; WAYS: none. */
+static int find_files(const char *folder, char first[PATH_ROOM], char second[PATH_ROOM])
+{
+    int i = 0;
+    while (i < WAYS &&
+           !(has(folder, files[i][0], first) && (!files[i][1] || has(folder, files[i][1], second))))
+        i++;
+    return i;
+}
+
+bool dra_tokenizer_is_in(const char *folder)
+{
+    char first[PATH_ROOM], second[PATH_ROOM];
+    return folder && find_files(folder, first, second) < WAYS;
+}
+
+const char *dra_tokenizer_file(const dra_tokenizer *t)
+{
+    return t->longest_first ? DRA_WORLD_FILE : files[0][0];
+}
+
 dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *err)
 {
-    static const char *const pairs[][2] = {{"vocab.json", "merges.txt"},
-                                           {"encoder.json", "vocab.bpe"}};
-    char                     first[PATH_ROOM], second[PATH_ROOM];
-    struct stat              s;
+    char        first[PATH_ROOM], second[PATH_ROOM];
+    struct stat s;
     if (out) *out = NULL;
     if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_open: no path or result");
     if (stat(path, &s) != 0) return dra_fail_system(err, path, "open it", errno);
-    if (!S_ISDIR(s.st_mode)) return open_json(path, out, err);
-    if (has(path, "tokenizer.json", first)) return open_json(first, out, err);
-    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-        if (has(path, pairs[i][0], first) && has(path, pairs[i][1], second))
-            return dra_tokenizer_read_pair(first, second, out, err);
+    if (!S_ISDIR(s.st_mode)) return open_file(path, out, err);
+    const int i = find_files(path, first, second);
+    if (i < WAYS)
+        return files[i][1] ? dra_tokenizer_read_pair(first, second, out, err)
+                           : open_file(first, out, err);
     return dra_fail_at(err, DRA_ERR_FILE, path,
                        "no tokenizer in this folder: expected tokenizer.json, or vocab.json and "
-                       "merges.txt, or encoder.json and vocab.bpe");
+                       "merges.txt, or encoder.json and vocab.bpe, or " DRA_WORLD_FILE);
 }

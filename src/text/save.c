@@ -1,4 +1,4 @@
-/* A tokenizer as tokenizer.json. */
+/* A tokenizer as a file: tokenizer.json, or the text file of RWKV World. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,7 @@
 #include "file/fail.h"
 #include "text/letters.h"
 #include "text/tokenizer.h"
+#include "text/world.h"
 
 typedef struct writer {
     const dra_tokenizer *t;
@@ -100,6 +101,7 @@ static json_t *everything(const writer *w)
 dra_status dra_tokenizer_save(const dra_tokenizer *t, const char *path, dra_error *err)
 {
     if (!t || !path) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_save: no tokenizer or path");
+    if (t->longest_first) return dra_world_write(t, path, err);
     writer     w = {.t = t, .room = malloc(4 * (size_t)t->longest + 3)};
     dra_status status = DRA_ERR_MEMORY;
     dra_alphabet_make(&w.alphabet);

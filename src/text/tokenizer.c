@@ -8,8 +8,6 @@
 #include "text/hash.h"
 #include "text/letters.h"
 
-static const char end_of_text[] = "<|endoftext|>";
-
 /* ---- words: tokens that merging gives for their own bytes ------------------------------------ */
 
 /* The slot of a word, or the free one it would have. */
@@ -129,7 +127,7 @@ dra_status dra_tokenizer_finish(dra_tokenizer *t, const char *path, dra_error *e
         !dra_matcher_make(&t->normal, t->added, t->n_added, true, &t->arena))
         return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its %zu merges", t->merges);
     t->is_bytes = has_byte_ids(t);
-    t->end = dra_tokenizer_id(t, end_of_text);
+    t->end = t->longest_first ? 0 : dra_tokenizer_id(t, DRA_END_OF_TEXT);
     t->fingerprint = fingerprint(t);
     return DRA_OK;
 }

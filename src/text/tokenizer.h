@@ -10,6 +10,8 @@
 /* More ids than any vocabulary has; a bound on what a file can make us reserve. */
 enum { DRA_MOST_IDS = 1 << 22 };
 
+#define DRA_END_OF_TEXT "<|endoftext|>"
+
 typedef enum dra_token_kind {
     DRA_TOKEN_NONE,    /* no such id */
     DRA_TOKEN_BYTES,   /* of the vocabulary */
@@ -49,6 +51,7 @@ struct dra_tokenizer {
     dra_matcher     raw, normal;         /* added tokens found before normalisation, and after it */
     uint8_t         joins[256][256 / 8]; /* two bytes stand side by side in an added token */
     bool            nfc, prefix_space, is_bytes;
+    bool            longest_first; /* added tokens are all there is: they cover any text */
     uint64_t        fingerprint;
 };
 

@@ -5,6 +5,7 @@ set -u
 dra=$1
 . "$(dirname "$0")/process.sh"
 small=$(dirname "$0")/../data/bpe
+world=$(dirname "$0")/../data/world
 
 gives() { # gives ANSWER ARGUMENTS...: exactly this line
     line=$1
@@ -47,6 +48,10 @@ check "ids between blanks and commas" gives "hi !" detokenize --tokenizer bytes 
 check "text as JSON" gives '{"text": "h\u0000\"�", "tokens": 4}' \
     detokenize --tokenizer bytes --json 104 0 34 200
 check "--valid" gives "h�" detokenize --tokenizer bytes --valid 104 200
+check "RWKV World" gives "74 5229 274 101 32223" tokenize --tokenizer "$world" "I'll 'd test"
+check "RWKV World, its file" gives "74 5229 274 101 32223" \
+    tokenize --tokenizer "$world/rwkv_vocab_v20230424.txt" "I'll 'd test"
+check "RWKV World, the end of a text" gives "<|endoftext|>" detokenize --tokenizer "$world" 0
 check "any bytes come back" comes_back
 check "the same ids from everywhere" same_ids_from_everywhere
 check "no tokenizer" \

@@ -5,6 +5,7 @@
 set -u
 dra=$1
 . "$(dirname "$0")/../tap.sh"
+data=$(cd "$(dirname "$0")/../data" && pwd) || exit 1
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
@@ -75,6 +76,22 @@ same_log() {
     [ "$(wc -l <whole.steps)" -eq 10 ] && cmp whole.steps killed.steps
 }
 
+# A tokenizer goes along with a run, as the file it is, and all verbs find it there.
+tokenizer_goes_along() {
+    folder=$data/$1 file=$2 prompt=$3 ids=$4
+    "$dra" train --preset rwkv4-tiny --set dim=8 --set heads=1 --set depth=1 --data text --force \
+        --out along --tokenizer "$folder" --steps 2 --batch 1 --context 8 >"$out" 2>"$err" &&
+        cmp "$folder/$file" "along/$file" &&
+        [ "$("$dra" tokenize --model along "$prompt")" = "$ids" ] &&
+        "$dra" generate --model along --prompt "$prompt" --tokens 3 >"$out" 2>"$err" &&
+        rm -rf copy && "$dra" convert --from along --to copy >"$out" 2>"$err" &&
+        cmp "$folder/$file" "copy/$file" &&
+        "$dra" train --model copy --data text --out more --force --steps 2 --batch 1 --context 8 \
+            >"$out" 2>"$err" && cmp "$folder/$file" "more/$file" && return 0
+    cat "$err"
+    return 1
+}
+
 # A signal saves, says how to go on, and exits with 0.
 signal_saves() {
     run=signal.$1
@@ -135,6 +152,8 @@ done
 check "SIGINT saves" signal_saves INT
 check "SIGTERM saves" signal_saves TERM
 check "goes on without settings" goes_on_without_settings
+check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
+    "I'll 'd test" "74 5229 274 101 32223"
 check "a report before the run" reports_before_the_run
 
 run=gpt2-tiny.whole

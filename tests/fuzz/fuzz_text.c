@@ -1,5 +1,5 @@
-/* fuzz_text SECONDS [SEED]: tokenizer.json files, or vocab.json and merges.txt, made at random and
- * then damaged, and random text. What must hold:
+/* fuzz_text SECONDS [SEED]: tokenizer.json files, vocab.json and merges.txt, or vocabularies as of
+ * RWKV World, made at random and then damaged, and random text. What must hold:
  *   - no crash, no leak, nothing a sanitizer finds;
  *   - a file as made is accepted; a damaged one as well, or refused by one line;
  *   - ids are those of plain loops, the same for a text in parts, and give the text back;
@@ -9,8 +9,10 @@
 #include <unistd.h>
 
 #include "text/letters.h"
+#include "text/literal.h"
 #include "text/split.h"
 #include "text/tokenizer.h"
+#include "text/world.h"
 #include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -181,6 +183,30 @@ static void make_pair(file *vocab, file *merges)
     say_vocabulary(vocab, &m);
 }
 
+/* All bytes, and entries made of others put together. */
+static void make_world(file *f)
+{
+    made m = {0};
+    f->n = 0;
+    for (int i = 0; i < 256; i++) add(&m, &(char){(char)i}, 1);
+    for (uint32_t k = below(TOKENS - 256); k; k--) {
+        const uint32_t i = below(4) ? 32 + below(96) : below((uint32_t)m.n);
+        const uint32_t j = below(2) ? i : below((uint32_t)m.n);
+        const size_t   n = m.bytes[i] + m.bytes[j];
+        char           both[2 * TOKEN];
+        memcpy(both, m.token[i], m.bytes[i]);
+        memcpy(both + m.bytes[i], m.token[j], m.bytes[j]);
+        if (n <= TOKEN && !has(&m, both, n)) add(&m, both, n);
+    }
+    for (size_t i = 0; i < m.n; i++) {
+        char line[8 * TOKEN], literal[5 * TOKEN];
+        literal[dra_literal_write(m.token[i], m.bytes[i], literal)] = 0;
+        snprintf(line, sizeof line, "%zu %s %zu%s\n", i + 1, literal, m.bytes[i],
+                 below(9) ? "" : "\r");
+        say(f, line);
+    }
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 static const char *const words[] = {"{",
@@ -289,6 +315,22 @@ static void check_merges(const dra_tokenizer *t, const char *text, size_t n, con
     if (made_ids != ids->n) broken("too many ids");
 }
 
+/* No token that the text goes on with is longer than the one taken. */
+static void check_longest(const dra_tokenizer *t, const char *text, size_t n, const dra_ids *ids)
+{
+    for (size_t i = 0; i < ids->n; i++) {
+        const uint32_t bytes = t->token[ids->data[i]].bytes;
+        for (int32_t k = 1; k < t->size; k++) {
+            const dra_token *other = &t->token[k];
+            if (other->kind && other->bytes > bytes && other->bytes <= n &&
+                memcmp(other->text, text, other->bytes) == 0)
+                broken("a longer entry fits");
+        }
+        text += bytes;
+        n -= bytes;
+    }
+}
+
 static void check_back(const dra_tokenizer *t, const char *text, size_t n, const dra_ids *ids)
 {
     for (size_t i = 0, k; i < ids->n; i++, text += k, n -= k) {
@@ -349,6 +391,7 @@ static void use(const dra_tokenizer *t)
     if (status == DRA_OK) {
         if (plain) check_back(t, text, n, &ids);
         if (plain && !t->n_added) check_merges(t, text, n, &ids);
+        if (t->longest_first) check_longest(t, text, n, &ids);
         check_parts(t, text, n, &ids);
         check_decoded(t, &ids);
     } else if (!strstr(err.text, "has no token for the byte") || ids.n) {
@@ -390,6 +433,14 @@ static bool try_json(const file *f)
     return judge(status, t, &err, "f: ");
 }
 
+static bool try_world(const file *f)
+{
+    dra_tokenizer   *t = NULL;
+    dra_error        err = {0};
+    const dra_status status = dra_world_read("f", f->at, f->n, &t, &err);
+    return judge(status, t, &err, "f: ");
+}
+
 static void put(const char *path, const file *f)
 {
     FILE *out = fopen(path, "wb");
@@ -406,21 +457,35 @@ static bool try_pair(const file *vocab, const file *merges)
     return judge(status, t, &err, fuzz_folder());
 }
 
+/* The three kinds of vocabularies; a pair has two files. */
+typedef enum kind { JSON, PAIR, WORLD } kind;
+
+static void make_kind(kind k, file *f, file *merges)
+{
+    if (k == PAIR)
+        make_pair(f, merges);
+    else
+        (k == WORLD ? make_world : make)(f);
+}
+
+static bool try_kind(kind k, const file *f, const file *merges)
+{
+    return k == PAIR ? try_pair(f, merges) : (k == WORLD ? try_world : try_json)(f);
+}
+
 static void one_file(void)
 {
-    static file f, merges, whole, whole_merges;
-    const bool  pair = below(4) == 0;
-    if (pair)
-        make_pair(&f, &merges);
-    else
-        make(&f);
-    if (!(pair ? try_pair(&f, &merges) : try_json(&f))) broken("the file as made is refused");
+    static file       f, merges, whole, whole_merges;
+    static const kind often[] = {JSON, JSON, JSON, PAIR, WORLD};
+    const kind        k = often[below(COUNT(often))];
+    make_kind(k, &f, &merges);
+    if (!try_kind(k, &f, &merges)) broken("the file as made is refused");
     whole = f;
     whole_merges = merges;
     for (int i = 0; i < DAMAGES; i++) {
         if (below(3)) f = whole, merges = whole_merges; /* else more damage on top */
-        for (uint32_t k = 1 + below(2); k; k--) damage(pair && below(2) ? &merges : &f);
-        fuzz_accepted += pair ? try_pair(&f, &merges) : try_json(&f);
+        for (uint32_t n = 1 + below(2); n; n--) damage(k == PAIR && below(2) ? &merges : &f);
+        fuzz_accepted += try_kind(k, &f, &merges);
         fuzz_damaged++;
     }
 }

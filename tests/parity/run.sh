@@ -1,8 +1,8 @@
 #!/bin/sh
 # Compares the ops and the mixers of the float and the double build with PyTorch on the CPU: prints
 # tables, exits with 1 when a row is over its tolerance; then files with the safetensors library and
-# text with the tokenizers library, models with the transformers library, then the speed of a
-# training step and of a recurrent layer.
+# text with the tokenizers and rwkv libraries, models with the transformers library, then the speed
+# of a training step and of a recurrent layer.
 # Called by `make parity`, which has made build/ before.
 # Arguments go on to ops.py: a part of the names of the rows to show.
 #
@@ -15,6 +15,7 @@ torch=torch==2.13.0
 safetensors=safetensors==0.8.0
 tokenizers=tokenizers==0.23.3
 transformers=transformers==5.22.2
+rwkv=rwkv==0.8.32
 venv=build/parity-venv
 log=build/parity-pip.log
 
@@ -44,7 +45,7 @@ make_venv() {
 [ -f build/libdra.so.0 ] || fail "build/libdra.so.0 not found; call this by make parity"
 [ "$(cat "$venv/complete" 2>/dev/null)" = "$torch" ] || make_venv
 # Small and not needed by the rest: where pip cannot get one, its script says that it is skipped.
-for package in "$safetensors" "$tokenizers" "$transformers"; do
+for package in "$safetensors" "$tokenizers" "$transformers" "$rwkv"; do
     "$venv/bin/python" -c "import ${package%%=*}" 2>/dev/null ||
         "$venv/bin/pip" install -c "$venv/constraint.txt" "$package" >>"$log" 2>&1 || true
 done
@@ -68,6 +69,7 @@ python=$venv/bin/python
 # shellcheck disable=SC2086
 "$python" tests/parity/files.py $libraries
 "$python" tests/parity/text.py build/libdra.so.0
+"$python" tests/parity/world.py build/libdra.so.0
 "$python" tests/parity/hf.py build/dra
 "$python" tests/parity/train.py build/dra
 "$python" tests/parity/layer.py build/libdra.so.0

@@ -1,8 +1,10 @@
 /* Tokenizers for tests: the small one of tests/data/bpe, made by `tests/parity/text.py --fixture`,
- * tiny ones written in a test, and real ones where DRA_SHARED_DATA names a folder that has them. */
+ * a part of that of RWKV World in tests/data/world, made by `tests/parity/world.py --fixture`, tiny
+ * ones written in a test, and real ones where DRA_SHARED_DATA names a folder that has them. */
 #ifndef DRA_TESTS_TEXT_SMALL_H
 #define DRA_TESTS_TEXT_SMALL_H
 
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,6 +90,23 @@ static inline void check_ids(const dra_tokenizer *t, const char *text, const cha
         n += (size_t)snprintf(found + n, sizeof found - n, i ? " %d" : "%d", ids.data[i]);
     dra_ids_free(&ids);
     assert_string_equal(found, expected);
+}
+
+/* Texts with the ids that the original gives them: [{"text": ..., "ids": [...]}, ...]. */
+static inline void check_cases(const dra_tokenizer *t, const char *path)
+{
+    json_t *cases = json_load_file(path, 0, NULL);
+    assert_true(json_array_size(cases) > 100);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        const json_t *c = json_array_get(cases, i), *text = json_object_get(c, "text");
+        const json_t *expected = json_object_get(c, "ids");
+        dra_ids       ids = encode_bytes(t, json_string_value(text), json_string_length(text));
+        assert_int_equal(ids.n, json_array_size(expected));
+        for (size_t k = 0; k < ids.n; k++)
+            assert_int_equal(ids.data[k], json_integer_value(json_array_get(expected, k)));
+        dra_ids_free(&ids);
+    }
+    json_decref(cases);
 }
 
 /* The bytes of all tokens are the text. */

@@ -118,6 +118,15 @@ static void keeps_the_ids_beside_added_tokens(void **state)
                COUNT(some));
 }
 
+static void keeps_the_ids_of_entries(void **state)
+{
+    static const char *const more[] = {"блабла", "以下は", "、]) -> ", "<|endoftext|>", "\xe4\xbb"};
+    dra_tokenizer           *t = open_tokenizer("tests/data/world");
+    check_texts(t, parts, COUNT(parts), 500);
+    check_texts(t, more, COUNT(more), 500);
+    dra_tokenizer_destroy(t);
+}
+
 static void cuts_bytes_anywhere(void **state)
 {
     dra_tokenizer *t = NULL;
@@ -141,6 +150,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keeps_the_ids_of_the_small_one),
         cmocka_unit_test(keeps_the_ids_beside_added_tokens),
+        cmocka_unit_test(keeps_the_ids_of_entries),
         cmocka_unit_test(cuts_bytes_anywhere),
         cmocka_unit_test(cuts_plain_text_late),
     };

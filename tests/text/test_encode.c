@@ -1,6 +1,4 @@
 /* Encoding: ids known from elsewhere, every byte kept, texts in pieces, added tokens. */
-#include <jansson.h>
-
 #include "small.h"
 
 /* ---- known ids ------------------------------------------------------------------------------- */
@@ -8,18 +6,7 @@
 static void gives_the_ids_of_the_fixture(void **state)
 {
     dra_tokenizer *t = small_tokenizer();
-    json_t        *cases = json_load_file("tests/data/bpe/cases.json", 0, NULL);
-    assert_true(json_array_size(cases) > 100);
-    for (size_t i = 0; i < json_array_size(cases); i++) {
-        const json_t *c = json_array_get(cases, i), *text = json_object_get(c, "text");
-        const json_t *expected = json_object_get(c, "ids");
-        dra_ids       ids = encode_bytes(t, json_string_value(text), json_string_length(text));
-        assert_int_equal(ids.n, json_array_size(expected));
-        for (size_t k = 0; k < ids.n; k++)
-            assert_int_equal(ids.data[k], json_integer_value(json_array_get(expected, k)));
-        dra_ids_free(&ids);
-    }
-    json_decref(cases);
+    check_cases(t, "tests/data/bpe/cases.json");
     dra_tokenizer_destroy(t);
 }
 

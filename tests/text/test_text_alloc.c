@@ -7,7 +7,7 @@
 #include "small.h"
 #include "failing.h"
 
-static dra_tokenizer *t;
+static dra_tokenizer *t, *world;
 
 static dra_status close_at_once(dra_status status, dra_tokenizer *made)
 {
@@ -28,6 +28,18 @@ static dra_status open_json(dra_error *err)
     dra_tokenizer   *made = t;
     const dra_status status = dra_tokenizer_open(in_folder("tokenizer.json"), &made, err);
     return close_at_once(status, made);
+}
+
+static dra_status open_world(dra_error *err)
+{
+    dra_tokenizer   *made = t;
+    const dra_status status = dra_tokenizer_open("tests/data/world", &made, err);
+    return close_at_once(status, made);
+}
+
+static dra_status save_world(dra_error *err)
+{
+    return dra_tokenizer_save(world, in_folder("world.txt"), err);
 }
 
 static dra_status save(dra_error *err)
@@ -90,7 +102,9 @@ static void fails_each_allocation(dra_status (*function)(dra_error *))
 
 static void making(void **state) { fails_each_allocation(make_bytes); }
 static void opening(void **state) { fails_each_allocation(open_json); }
+static void opening_world(void **state) { fails_each_allocation(open_world); }
 static void saving(void **state) { fails_each_allocation(save); }
+static void saving_world(void **state) { fails_each_allocation(save_world); }
 static void encoding(void **state) { fails_each_allocation(encode); }
 static void decoding(void **state) { fails_each_allocation(decode); }
 static void training(void **state) { fails_each_allocation(train); }
@@ -102,20 +116,23 @@ static int set_up(void **state)
         .pre_tokenizer = "\"add_prefix_space\": true",
         .vocab = "\"a\": 0, \"b\": 1, \"\\u0120\": 2, \"ab\": 3, \"\\u00c3\": 4, \"\\u00a9\": 5",
         .added = "{\"id\": 9, \"content\": \"<|>\", \"special\": true, \"normalized\": false}"});
+    world = open_tokenizer("tests/data/world");
     return save(NULL) == DRA_OK ? 0 : -1;
 }
 
 static int tear_down(void **state)
 {
     dra_tokenizer_destroy(t);
+    dra_tokenizer_destroy(world);
     return 0;
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making),   cmocka_unit_test(opening),  cmocka_unit_test(saving),
-        cmocka_unit_test(encoding), cmocka_unit_test(decoding), cmocka_unit_test(training),
+        cmocka_unit_test(opening_world), cmocka_unit_test(saving_world), cmocka_unit_test(making),
+        cmocka_unit_test(opening),       cmocka_unit_test(saving),       cmocka_unit_test(encoding),
+        cmocka_unit_test(decoding),      cmocka_unit_test(training),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     if (folder_make(NULL) != 0 || set_up(NULL) != 0) return 1;

@@ -130,7 +130,7 @@ static void says_what_is_missing(void **state)
     clean(state);
     snprintf(text, sizeof text,
              "%s: no tokenizer in this folder: expected tokenizer.json, or vocab.json and "
-             "merges.txt, or encoder.json and vocab.bpe",
+             "merges.txt, or encoder.json and vocab.bpe, or rwkv_vocab_v20230424.txt",
              folder);
     refused(folder, DRA_ERR_FILE, text);
     write_file("vocab.json", some_vocab); /* alone */
