@@ -246,15 +246,13 @@ static dra_status check_room(const cli_chat *c, size_t n, dra_error *err)
     return st;
 }
 
-enum { PIECE = 512 }; /* the largest a generator reads at a time, so pieces change no bit */
-
 /* Reads in pieces, so that Ctrl-C does not wait for a long text. */
 static dra_status read_turn(cli_chat *c, const dra_ids *ids, dra_error *err)
 {
     const double start = cli_now();
     dra_status   st = DRA_OK;
     for (size_t at = 0, n; at < ids->n && st == DRA_OK; at += n) {
-        n = ids->n - at < PIECE ? ids->n - at : PIECE;
+        n = ids->n - at < DRA_GENERATOR_PIECE ? ids->n - at : DRA_GENERATOR_PIECE;
         if (interrupted)
             st = cli_error(err, DRA_ERR_VALUE, "stopped at token %zu of %zu; nothing was said", at,
                            ids->n);

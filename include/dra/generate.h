@@ -77,6 +77,8 @@ DRA_API void       dra_generator_destroy(dra_generator *g); /* NULL is allowed *
  * read. */
 DRA_API dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                                       dra_error *err);
+/* So many tokens are read at a time: a text handed over in pieces of these changes no bit. */
+enum { DRA_GENERATOR_PIECE = 512 };
 /* Row `to` becomes as row `from`. */
 DRA_API dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err);
 /* A row starts anew. */

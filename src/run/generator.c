@@ -13,7 +13,7 @@
 #include "base/shape.h"
 #include "sequence/states.h"
 
-static const int64_t lengths[] = {512, 128, 32, 8, 1};
+static const int64_t lengths[] = {DRA_GENERATOR_PIECE, 128, 32, 8, 1};
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
