@@ -11,150 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/shape.h"
-#include "model/model.h"
-#include "run/run.h"
-#include "sequence/module.h"
-
-typedef struct running { /* a program with its buffers */
-    const dra_program *program;
-    dra_buffers       *buffers;
-} running;
-
-struct dra_learner {
-    dra_learner_config config;
-    dra_module         module;
-    const dra_specs   *params, *state;
-    const dra_weights *weights;
-    dra_programs      *programs;
-    running           *at;
-    size_t             n;
-    dra_real         **gradient; /* of each parameter; NULL: it is not trained */
-    dra_real          *zeros;    /* as many as the largest parameter that is not trained has */
-    dra_shape         *key;
-    dra_extents        extents;
-    int                options; /* of the program being built */
-    int32_t            random[4], *starts;
-};
-
-/* ---- programs -------------------------------------------------------------------------------- */
-
-/* What a program is made for: dims of the first shape of its key; then the rows of each state. */
-enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_ADD, KEY_OPTIONS };
-enum { MARKED = 1, SKIPS = 2 };  /* of KEY_MARKS   */
-enum { GUARD = 1, DROPOUT = 2 }; /* of KEY_OPTIONS */
-enum {
-    FRESH,   /* rows start anew; gradients                          */
-    CARRIED, /* states come in and go out; gradients, not of states */
-    THROUGH, /* states come in and go out; gradients of all         */
-    FORWARD  /* states come in and go out                           */
-};
-
-static void build_lesson(dra_graph *g, const void *self, const dra_module_call *call,
-                         dra_value *state_out)
-{
-    const dra_learner *l = self;
-    const dra_shape    each = DRA_SHAPE(call->tokens.B, call->tokens.T);
-    const dra_value    ids = dra_input(g, "ids", DRA_I32, each);
-    const dra_value    targets = dra_input(g, "targets", DRA_I32, each);
-    dra_module_call    learning = *call;
-    learning.learning = true;
-    if (l->options & DROPOUT) {
-        learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
-        learning.at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
-    }
-    const dra_model_result         r = dra_model_build(g, l->config.model, &learning, ids,
-                                                       l->config.recompute, state_out);
-    const dra_cross_entropy_config c = {.ignore = -1,
-                                        .use_ignore = true,
-                                        .smoothing = l->config.smoothing,
-                                        .pull = l->config.logit_pull};
-    dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (r.watch[k].id) dra_output(g, dra_watch_name(k), r.watch[k]);
-}
-
-/* share loss + part (what is added to it) */
-static dra_value build_total(dra_graph *g, const dra_learner *l)
-{
-    const dra_value share = dra_input(g, "share", DRA_REAL, (dra_shape){0});
-    const dra_value part = dra_input(g, "part", DRA_REAL, (dra_shape){0});
-    dra_value       total = dra_mul(g, dra_find_output(g, "loss"), share);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        if (l->config.add[k] == 0) continue;
-        const dra_value more = dra_affine(g, dra_find_output(g, dra_watch_name(k)),
-                                          l->config.add[k], 0);
-        total = dra_add(g, total, dra_mul(g, more, part));
-    }
-    return total;
-}
-
-/* Adds the gradients of parameters to memory of the caller. */
-static void put_gradients(dra_graph *g, const dra_learner *l, bool add, const dra_value *d)
-{
-    char name[DRA_NAME_TEXT];
-    for (int i = 0; i < dra_specs_count(l->params); i++) {
-        const dra_spec *p = dra_specs_at(l->params, i);
-        if (!l->gradient[i]) continue;
-        const dra_value sum = dra_state(g, dra_state_name(name, "sum", p->name), DRA_REAL,
-                                        p->shape);
-        dra_donate(g, dra_state_name(name, "gradient", p->name), add ? dra_add(g, sum, d[i]) : d[i],
-                   sum);
-    }
-}
-
-/* y: the loss and, for THROUGH, the states that go out, with upstream inputs. */
-static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add, dra_value *v,
-                          const dra_value *state_out)
-{
-    const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int  n = kind == THROUGH ? S : 0;
-    dra_value *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
-    dra_value *y, *dy, *d;
-    char       name[DRA_NAME_TEXT];
-    if (!work) return;
-    y = work, dy = work + 1 + n, d = dy + 1 + n;
-    y[0] = build_total(g, l);
-    for (int i = 0; i < n; i++) {
-        y[1 + i] = state_out[i];
-        dy[1 + i] = dra_input(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
-                              DRA_REAL, dra_shape_of(g, v[P + i]));
-    }
-    dra_gradient(g, 1 + n, y, dy, P + n, v, d);
-    put_gradients(g, l, add, d);
-    for (int i = 0; i < n; i++)
-        dra_output(g, dra_state_name(name, "down", dra_specs_at(l->state, i)->name), d[P + i]);
-    free(work);
-}
-
-static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
-{
-    dra_learner *l = user;
-    const int    P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int    kind = (int)key[0].dim[KEY_KIND];
-    int64_t     *rows = calloc((size_t)S + 1, sizeof *rows);
-    dra_value   *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
-    char         name[DRA_NAME_TEXT];
-    if (rows && v) {
-        for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
-        l->options = (int)key[0].dim[KEY_OPTIONS];
-        const dra_module_shape shape = {.B = key[0].dim[KEY_B],
-                                        .T = key[0].dim[KEY_T],
-                                        .marked = key[0].dim[KEY_MARKS] & MARKED,
-                                        .skips = key[0].dim[KEY_MARKS] & SKIPS,
-                                        .fresh = kind == FRESH,
-                                        .guard = l->options & GUARD,
-                                        .rows = rows};
-        dra_set_precision(g, l->config.precision);
-        dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
-        for (int i = 0; i < S && kind != FRESH; i++)
-            dra_output(g, dra_state_name(name, "next", dra_specs_at(l->state, i)->name),
-                       v[P + S + i]);
-        if (kind != FORWARD) differentiate(g, l, kind, key[0].dim[KEY_ADD] != 0, v, v + P + S);
-    }
-    free(rows);
-    free(v);
-}
+#include "run/learner.h"
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
@@ -194,9 +51,10 @@ dra_status dra_learner_create(const dra_learner_config *config, dra_learner **ou
         }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
-    l->module = (dra_module){l->params, l->state, build_lesson, l};
+    l->module = (dra_module){l->params, l->state, dra_learner_lesson, l};
     dra_status st = allocate(l, err);
-    if (st == DRA_OK) st = dra_programs_create(config->device, build, l, &l->programs, err);
+    if (st == DRA_OK)
+        st = dra_programs_create(config->device, dra_learner_build, l, &l->programs, err);
     if (st == DRA_OK)
         *out = l;
     else
