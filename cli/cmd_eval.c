@@ -46,7 +46,7 @@ typedef struct work {
     int32_t           *ids, *targets, *mark; /* (B, T) */
     int32_t           *part[3];              /* (B, chunk) of each of them */
     double             loss, seconds;        /* sum */
-    int64_t            count;                /* of targets */
+    int64_t            count, bytes;         /* of targets, and what they are as text */
 } work;
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -133,6 +133,15 @@ static need look(const work *w, int64_t n)
     return first ? FRESH : PLAIN;
 }
 
+/* Special tokens are no text. */
+static int64_t bytes_of(const work *w, int32_t id)
+{
+    size_t bytes = 0;
+    if (w->m.tokenizer && !dra_tokenizer_is_special(w->m.tokenizer, id))
+        dra_tokenizer_piece(w->m.tokenizer, id, &bytes);
+    return (int64_t)bytes;
+}
+
 static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
 {
     const int32_t *whole[] = {w->ids, w->targets, w->mark};
@@ -152,6 +161,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
     for (int64_t i = 0; i < w->B * n; i++) {
         if (w->part[1][i] < 0) continue;
         w->loss += (double)losses[i];
+        w->bytes += bytes_of(w, w->part[1][i]);
         w->count++;
     }
     return DRA_OK;
@@ -177,21 +187,29 @@ static dra_status read_all(work *w, dra_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+enum { NUMBER = 32 };
+
+/* JSON has no word for what is not finite. */
+static const char *number(double x, char room[NUMBER])
+{
+    snprintf(room, NUMBER, isfinite(x) ? "%.9g" : "null", x);
+    return room;
+}
+
 static void print(const work *w)
 {
-    const double  loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
-    const int64_t bytes = dra_corpus_bytes(w->corpus);
-    const double  per_byte = (double)dra_corpus_tokens(w->corpus) / (double)bytes;
-    char          bits[32] = "null";
-    if (bytes > 0) snprintf(bits, sizeof bits, "%.9g", loss / log(2) * per_byte);
+    const double loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
+    const double bits = w->bytes ? w->loss / log(2) / (double)w->bytes : NAN;
+    char         room[3][NUMBER];
     if (w->a->json)
-        printf("{\"tokens\": %lld, \"loss\": %.9g, \"perplexity\": %.9g, \"bits_per_byte\": %s, "
+        printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
                "\"tokens_per_second\": %.6g}\n",
-               (long long)w->count, loss, exp(loss), bits, rate);
+               (long long)w->count, number(loss, room[0]), number(exp(loss), room[1]),
+               number(bits, room[2]), rate);
     else
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
-               (long long)w->count, loss, exp(loss), bytes > 0 ? bits : "-", rate);
+               (long long)w->count, loss, exp(loss), w->bytes ? number(bits, room[0]) : "-", rate);
 }
 
 static int run(const void *args)

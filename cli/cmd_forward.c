@@ -393,6 +393,8 @@ static dra_status write_all(const work *w, dra_error *err)
         if (s->wanted) items[n++] = (dra_tensor_item){s->all, DRA_REAL, shape, s->data};
     }
     for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
+    if (st == DRA_OK && !n)
+        st = cli_error(err, DRA_ERR_VALUE, "nothing to write: this model has no attentions");
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
     free(maps.name);
     free(maps.item);

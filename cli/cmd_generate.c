@@ -24,7 +24,7 @@ static const cli_option options[] = {
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
-     "the same as ids; then a model needs no tokenizer, and ids are printed", "LIST|@FILE"},
+     "the same as ids; a model without a tokenizer then prints ids", "LIST|@FILE"},
     CLI_TOKENIZER_OPTION(struct args),
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
@@ -153,7 +153,8 @@ static dra_status open_all(work *w, dra_error *err)
                                     .device = w->m.device,
                                     .tokenizer = w->m.tokenizer,
                                     .sampler = cli_sampler_config(&a->how),
-                                    .rows = w->rows};
+                                    .rows = w->rows,
+                                    .samples = a->count};
     return dra_generator_create(&c, &w->generator, err);
 }
 
@@ -196,16 +197,28 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
     return !interrupted;
 }
 
-static dra_status echo(const work *w, int64_t row, FILE *out, dra_error *err)
+static bool echoes(const work *w) { return w->a->echo && w->m.tokenizer; }
+
+static dra_status check_echo(const work *w, int64_t row, dra_error *err)
 {
     const dra_ids *p = &w->prompt[row / w->a->count];
     size_t         bytes;
-    for (size_t i = 0; i < p->n && w->a->echo && w->m.tokenizer; i++) {
-        const char *piece = dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes);
-        if (!piece) return cli_error(err, DRA_ERR_INDEX, "prompt: no token %d", p->data[i]);
-        fwrite(piece, 1, bytes, out);
-    }
+    for (size_t i = 0; i < p->n && echoes(w); i++)
+        if (!dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes))
+            return cli_error(err, DRA_ERR_INDEX,
+                             "--echo: the tokenizer has no token %d, number %zu of the prompt",
+                             p->data[i], i);
     return DRA_OK;
+}
+
+static void echo(const work *w, int64_t row)
+{
+    const dra_ids *p = &w->prompt[row / w->a->count];
+    size_t         bytes;
+    for (size_t i = 0; i < p->n && echoes(w); i++) {
+        const char *piece = dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes);
+        fwrite(piece, 1, bytes, stdout);
+    }
 }
 
 /* New tokens where prompt and text together may have so many; at least one. */
@@ -226,7 +239,9 @@ static dra_status write_text(work *w, dra_error *err)
     c.write = put;
     c.user = w;
     catch_interrupts();
-    if (streams(w)) echo(w, 0, stdout, err);
+    for (int64_t row = 0; row < w->rows; row++)
+        if (check_echo(w, row, err) != DRA_OK) return err->code;
+    if (streams(w)) echo(w, 0);
     const double start = cli_now();
     dra_status   st = dra_generate(w->generator, &c, w->out, err);
     w->writing = cli_now() - start;
@@ -272,16 +287,15 @@ static void print_json(const work *w)
            (double)written / w->writing);
 }
 
-static dra_status print(const work *w, dra_error *err)
+static void print(const work *w)
 {
-    dra_status st = DRA_OK;
     if (w->a->json) {
         print_json(w);
-        return st;
+        return;
     }
-    for (int64_t b = 0; b < w->rows && st == DRA_OK; b++) {
+    for (int64_t b = 0; b < w->rows; b++) {
         if (b) puts("---");
-        if (!streams(w)) st = echo(w, b, stdout, err);
+        if (!streams(w)) echo(w, b);
         if (!w->m.tokenizer) print_ids(&w->out[b], " ");
         if (w->pages[b].n) fwrite(w->pages[b].text, 1, w->pages[b].n, stdout);
         putchar('\n');
@@ -291,7 +305,6 @@ static dra_status print(const work *w, dra_error *err)
             cli_positions_ended("generate", w->m.model, "");
             break;
         }
-    return st;
 }
 
 static int run(const void *args)
@@ -303,7 +316,7 @@ static int run(const void *args)
     dra_status st = open_all(&w, &err);
     if (st == DRA_OK) st = feed_prompts(&w, &err);
     if (st == DRA_OK) st = write_text(&w, &err);
-    if (st == DRA_OK) st = print(&w, &err);
+    if (st == DRA_OK) print(&w);
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows; b++) free(w.pages[b].text);
     free(w.prompt);

@@ -50,13 +50,17 @@ static dra_status make_targets(cli_inputs *in, dra_error *err)
 
 static dra_status check_targets(cli_inputs *in, int64_t V, dra_error *err)
 {
+    int64_t counted = 0;
     for (int64_t i = 0; i < in->B * in->T; i++)
         if (in->targets[i] == -100) in->targets[i] = -1; /* as Hugging Face marks them */
     for (int64_t i = 0; i < in->B * in->T; i++)
         if (in->targets[i] < -1 || in->targets[i] >= V)
             return cli_error(err, DRA_ERR_INDEX, "targets: number %lld is %d, expected -1 to %lld",
                              (long long)i, in->targets[i], (long long)V - 1);
-    return DRA_OK;
+    for (int64_t i = 0; i < in->B * in->T; i++) counted += in->targets[i] >= 0;
+    return counted ? DRA_OK
+                   : cli_error(err, DRA_ERR_VALUE,
+                               "nothing to learn from: no token is followed by one that counts");
 }
 
 static dra_status write_all(const cli_model *m, const dra_learner *l, double loss, const char *path,

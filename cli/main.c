@@ -6,8 +6,11 @@
 #include "dra/base.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Parses once more, over start values that the verb has made of the first parse. */
 static int run_prepared(const cli_verb *verb, int argc, char *const *argv, void *args)
@@ -74,8 +77,26 @@ static int run(int argc, char *const *argv)
     return verb ? run_verb(verb, argc - 2, argv + 2) : cli_verb_unknown(argv[1]);
 }
 
+/* A stream that came closed is made one that fails: the next file would get its number, and what is
+ * printed would land there. */
+static void reserve_streams(void)
+{
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0) _exit(1);
+}
+
+/* Models and texts are mapped: what is cut off while they are read is gone. */
+static void lost_file(int signal)
+{
+    static const char text[] = "dra: a file was made shorter, or failed, while it was read\n";
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(128 + signal);
+    _exit(CLI_FAILED);
+}
+
 int main(int argc, char **argv)
 {
+    reserve_streams();
+    sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
     int status = run(argc, argv);
     /* Results that did not arrive are a failure, however well the verb did. */
     const bool lost = ferror(stdout) != 0;

@@ -10,6 +10,9 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     if (!folder) return CLI_OK;
     if (dra_habits_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
     if (!h->given) return CLI_OK;
+    if (h->other[0])
+        fprintf(stderr, "dra: %.200s/generation_config.json: passed over, as dra has none: %s\n",
+                folder, h->other);
     to->temperature = h->sampler.temperature;
     to->top_k = h->sampler.top_k;
     to->top_p = h->sampler.top_p;

@@ -64,8 +64,10 @@ typedef struct dra_generator_config {
     const dra_weights   *weights;
     dra_device          *device;
     const dra_tokenizer *tokenizer; /* NULL: tokens without text */
-    dra_sampler_config   sampler;   /* row b draws with seed + b */
-    int64_t              rows;      /* sequences at a time; 0: 1 */
+    dra_sampler_config   sampler;
+    int64_t              rows;    /* sequences at a time; 0: 1 */
+    int64_t              samples; /* of one prompt, row by row: row b draws with seed + b % samples;
+                                     0: all rows are of one */
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -157,10 +159,11 @@ typedef struct dra_habits {
     int64_t            length; /* of prompt and new tokens; 0: not said                 */
     int                ends;   /* tokens that end a text, from there or from config.json */
     int32_t            end[DRA_HABITS_ENDS];
+    char               other[160]; /* keys that ask for what dra does not do: "num_beams, ..." */
 } dra_habits;
 
 /* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from
- * the 50 most likely. What it asks for and dra has not is refused. */
+ * the 50 most likely. */
 DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err);
 
 /* ---- state files ----------------------------------------------------------------------------- */

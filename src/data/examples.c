@@ -229,7 +229,9 @@ dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
     if (!dra_dtype_get(dtype) || !converts(in, dtype))
         return dra_fail_at(err, DRA_ERR_DTYPE, e->path, "tensor '%s': dtype %s, expected %s",
                            dra_brief(name, room), in->shown.dtype_name,
-                           dra_dtype_get(dtype) ? dra_file_dtype_name(dtype) : "another");
+                           dtype == DRA_I32       ? "integers"
+                           : dra_dtype_get(dtype) ? dra_file_dtype_name(dtype)
+                                                  : "another");
     const size_t bytes = (size_t)in->count * dra_dtype_bytes(dtype);
     for (int64_t b = 0; b < n && bytes && status == DRA_OK; b++) {
         unsigned char *at = (unsigned char *)to + (size_t)b * bytes;

@@ -40,6 +40,9 @@ static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err
     if (c->rows < 1 || c->rows > 1 << 16)
         return dra_fail(err, DRA_ERR_VALUE, "generator: %lld rows, expected 1 to 65536",
                         (long long)c->rows);
+    if (c->samples < 1 || c->samples > c->rows)
+        return dra_fail(err, DRA_ERR_VALUE, "generator: %lld samples, expected 1 to %lld, the rows",
+                        (long long)c->samples, (long long)c->rows);
     if (size > V)
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,
@@ -55,6 +58,7 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
     if (!g) return out_of_memory(err);
     g->config = *config;
     if (!g->config.rows) g->config.rows = 1;
+    if (!g->config.samples) g->config.samples = g->config.rows;
     g->V = dra_model_config_of(config->model)->vocab;
     dra_status   st = check(&g->config, g->V, err);
     const size_t rows = st == DRA_OK ? (size_t)g->config.rows : 0, n = rows * (size_t)g->V;
@@ -263,8 +267,8 @@ dra_status dra_generator_pick(dra_generator *g, dra_error *err)
     for (int64_t b = 0; b < g->config.rows; b++) {
         if (!g->row[b].live) continue;
         const int64_t at = dra_generator_tokens(g, b);
-        g->row[b].next = dra_sampler_pick(g->sampler, logits_of(g, b), seen_of(g, b), (uint64_t)b,
-                                          at);
+        g->row[b].next = dra_sampler_pick(g->sampler, logits_of(g, b), seen_of(g, b),
+                                          (uint64_t)(b % g->config.samples), at);
         if (g->row[b].next < 0)
             return dra_fail(err, DRA_ERR_VALUE,
                             "generate: row %lld, token %lld: logits are not finite", (long long)b,

@@ -1,6 +1,6 @@
 /* generation_config.json: how a model's authors want it to write.
  * [https://huggingface.co/docs/transformers/main_classes/text_generation] */
-#include <math.h>
+#include <float.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,33 +48,76 @@ static void read_ends(dra_keys *k, dra_habits *h)
     }
 }
 
-static double positive(dra_keys *k, const char *key, double fallback)
+static double number(dra_keys *k, const char *key, double fallback, double least, double most,
+                     const char *expected)
 {
     const json_t *v = json_object_get(k->object, key);
     if (!v || json_is_null(v)) return fallback;
     const double x = json_number_value(v);
-    if (json_is_number(v) && x > 0 && isfinite(x)) return x;
-    dra_keys_refuse(k, key, "a number above 0");
+    if (json_is_number(v) && x >= least && x <= most) return x;
+    dra_keys_refuse(k, key, expected);
     return fallback;
 }
 
-/* Greedy unless it says do_sample; then of the 50 most likely tokens, unless it says how many. */
+static int64_t count(dra_keys *k, const char *key, int64_t fallback)
+{
+    const int64_t x = dra_keys_int(k, key, NULL, fallback);
+    if (x < 0 || x > INT32_MAX) dra_keys_refuse(k, key, "a whole number from 0 to 2^31 - 1");
+    return x;
+}
+
+/* Keys that would change the text, unless they are null, false, or this number. */
+static void read_others(const dra_keys *k, dra_habits *h)
+{
+    static const struct {
+        const char *key;
+        double      nothing;
+    } keys[] = {{"num_beams", 1},
+                {"num_beam_groups", 1},
+                {"penalty_alpha", 0},
+                {"no_repeat_ngram_size", 0},
+                {"min_length", 0},
+                {"min_new_tokens", 0},
+                {"typical_p", 1},
+                {"epsilon_cutoff", 0},
+                {"eta_cutoff", 0},
+                {"suppress_tokens", 0},
+                {"begin_suppress_tokens", 0},
+                {"bad_words_ids", 0},
+                {"forced_bos_token_id", -1},
+                {"forced_eos_token_id", -1},
+                {"sequence_bias", 0},
+                {"guidance_scale", 1},
+                {"exponential_decay_length_penalty", 0}};
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const json_t *v = json_object_get(k->object, keys[i].key);
+        if (!v || json_is_null(v) || json_is_false(v)) continue;
+        if (json_is_number(v) && json_number_value(v) == keys[i].nothing) continue;
+        if (n < sizeof h->other)
+            n += (size_t)snprintf(h->other + n, sizeof h->other - n, "%s%s", n ? ", " : "",
+                                  keys[i].key);
+    }
+}
+
+/* Greedy unless it says do_sample; then of the 50 most likely tokens, unless it says how many. A
+ * temperature of 0 is greedy as well. */
 static void read_habits(dra_keys *k, dra_habits *h)
 {
     const bool samples = dra_keys_bool(k, "do_sample", false);
     h->given = true;
-    h->tokens = dra_keys_int(k, "max_new_tokens", NULL, 0);
-    h->length = h->tokens ? 0 : dra_keys_int(k, "max_length", NULL, 0);
-    h->sampler.repetition_penalty = positive(k, "repetition_penalty", 1);
+    h->tokens = count(k, "max_new_tokens", 0);
+    h->length = h->tokens ? 0 : count(k, "max_length", 0);
+    h->sampler.repetition_penalty = number(k, "repetition_penalty", 1, DBL_MIN, DBL_MAX,
+                                           "a number above 0");
+    h->sampler.top_p = 1;
     read_ends(k, h);
-    const double temperature = positive(k, "temperature", 1), top_p = positive(k, "top_p", 1);
-    const double min_p = dra_keys_real(k, "min_p", 0);
-    h->sampler.temperature = samples ? temperature : 0;
-    h->sampler.top_k = samples ? dra_keys_int(k, "top_k", NULL, 50) : 0;
-    h->sampler.top_p = samples && top_p < 1 ? top_p : 1;
-    h->sampler.min_p = samples ? min_p : 0;
-    if (dra_keys_int(k, "num_beams", NULL, 1) != 1)
-        dra_keys_refuse(k, "num_beams", "1: there is one path");
+    read_others(k, h);
+    if (!samples) return;
+    h->sampler.temperature = number(k, "temperature", 1, 0, DBL_MAX, "a number from 0 on");
+    h->sampler.top_k = count(k, "top_k", 50);
+    h->sampler.top_p = number(k, "top_p", 1, DBL_MIN, 1, "a number above 0, up to 1");
+    h->sampler.min_p = number(k, "min_p", 0, 0, 1, "a number from 0 to 1");
 }
 
 dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err)

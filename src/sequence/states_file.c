@@ -117,6 +117,13 @@ static dra_status expect_text(const source *f, const char *key, const char *expe
                        found ? dra_brief(found, room) : "missing", expected);
 }
 
+static dra_status expect_model(const source *f, const char *fingerprint, dra_error *err)
+{
+    dra_error        why;
+    const dra_status st = expect_text(f, "fingerprint", fingerprint, &why);
+    return st == DRA_OK ? st : dra_fail(err, st, "%s: it is of another model", why.text);
+}
+
 /* How many numbers a text holds, as far as they are below 2^62; -1 where it holds anything else. */
 static int64_t read_numbers(const char *text, int64_t room, int64_t *to)
 {
@@ -250,7 +257,7 @@ static dra_status load(const source *f, const dra_specs *specs, uint64_t fingerp
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
     dra_status st = expect_text(f, "format", FORMAT, err);
     if (st == DRA_OK) st = expect_text(f, "version", VERSION, err);
-    if (st == DRA_OK) st = expect_text(f, "fingerprint", finger, err);
+    if (st == DRA_OK) st = expect_model(f, finger, err);
     if (st == DRA_OK) st = read_batch(f, &B, err);
     if (st == DRA_OK) st = check_tensors(f, specs, B, err);
     if (st == DRA_OK) st = dra_states_create(specs, B, out, err);

@@ -59,6 +59,12 @@ notices_a_closed_stdout() {
     [ "$status" -eq 1 ] && one_line "$err"
 }
 
+works_with_closed_stdout() {
+    "$dra" forward --preset gpt2-tiny --tokens 1,2 --out "$scratch/f" >&- 2>"$err" &&
+        "$dra" forward --preset gpt2-tiny --tokens 1,2 --out "$scratch/g" &&
+        cmp "$scratch/f" "$scratch/g"
+}
+
 check "no verb" shows_overview_when_bare
 check "--version" version_form
 check "--help lists the verbs" says '^  ops ' --help
@@ -89,4 +95,5 @@ check "full disk: ops" notices_a_full_disk ops
 check "full disk: --help" notices_a_full_disk --help
 check "full disk: --version" notices_a_full_disk --version
 check "closed stdout" notices_a_closed_stdout
+check "closed stdout, nothing to print" works_with_closed_stdout
 tap_end

@@ -195,7 +195,7 @@ static void refuses_rows_that_are_not_there(void **state)
                      DRA_ERR_INDEX);
     check_error(&err, DRA_ERR_INDEX, "e.safetensors", ": no example 7, there are 7");
     assert_int_equal(dra_examples_read(e, "x", 1, &(int64_t){0}, DRA_I32, to, &err), DRA_ERR_DTYPE);
-    check_error(&err, DRA_ERR_DTYPE, "e.safetensors", ": tensor 'x': dtype F32, expected I32");
+    check_error(&err, DRA_ERR_DTYPE, "e.safetensors", ": tensor 'x': dtype F32, expected integers");
     dra_examples_close(e);
 }
 

@@ -47,12 +47,37 @@ static void samples_from_the_likely(void **unused)
     assert_true(h.tokens == 9 && h.length == 0 && h.sampler.repetition_penalty == 1.2);
 }
 
+/* What would change the text and is not done is named, so that it can be said. */
+static void names_what_it_does_not_do(void **unused)
+{
+    dra_habits h;
+    dra_error  err = {0};
+    assert_int_equal(read_habits(NULL,
+                                 "{\"num_beams\": 4, \"typical_p\": 1.0, \"min_length\": 0, "
+                                 "\"suppress_tokens\": [5], \"forced_eos_token_id\": 0, "
+                                 "\"bad_words_ids\": null, \"temperature\": 0}",
+                                 &h, &err),
+                     DRA_OK);
+    assert_string_equal(h.other, "num_beams, suppress_tokens, forced_eos_token_id");
+    assert_int_equal(read_habits(NULL, "{\"num_beams\": 1, \"do_sample\": false}", &h, &err),
+                     DRA_OK);
+    assert_string_equal(h.other, "");
+}
+
 static void refuses(void **unused)
 {
     static const char *const rows[][2] = {
         {"[]", ": JSON is no object"},
-        {"{\"num_beams\": 4}", ": num_beams is 4, expected 1: there is one path"},
-        {"{\"temperature\": 0}", ": temperature is 0, expected a number above 0"},
+        {"{\"do_sample\": true, \"temperature\": -1}",
+         ": temperature is -1, expected a number from 0 on"},
+        {"{\"do_sample\": true, \"top_p\": 1.5}",
+         ": top_p is 1.5, expected a number above 0, up to 1"},
+        {"{\"do_sample\": true, \"top_k\": -3}",
+         ": top_k is -3, expected a whole number from 0 to 2^31 - 1"},
+        {"{\"max_new_tokens\": -5}",
+         ": max_new_tokens is -5, expected a whole number from 0 to 2^31 - 1"},
+        {"{\"max_length\": -5}", ": max_length is -5, expected a whole number from 0 to 2^31 - 1"},
+        {"{\"repetition_penalty\": 0}", ": repetition_penalty is 0, expected a number above 0"},
         {"{\"eos_token_id\": \"x\"}",
          ": eos_token_id is \"x\", expected a token or a list of up to 8"},
     };
@@ -69,6 +94,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(greedy_unless_it_says_otherwise),
         cmocka_unit_test(samples_from_the_likely),
+        cmocka_unit_test(names_what_it_does_not_do),
         cmocka_unit_test(refuses),
     };
     if (folder_make(NULL) != 0) return 1;
