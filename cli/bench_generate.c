@@ -18,17 +18,38 @@ static void tokens(bench_work *w, int64_t T, int64_t V, double before)
     bench_integers(w, "tokens.hi.0", 1, T, before + 1);
 }
 
+/* How parameter p lies: matrices in a dtype and, where all lie as in GPT-2's files, (in, out), those
+ * of queries, keys and values side by side. Tables of tokens and positions never are turned. */
+static dra_form form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
+{
+    static const char *const thirds[] = {".W_q", ".W_k", ".W_v"};
+    const char              *end = strrchr(p->name, '.');
+    dra_form                 f = {p->product ? dtype : DRA_REAL};
+    if (!as_in_files || !p->product || !end) return f;
+    f.turned = true;
+    for (int i = 0; i < 3; i++)
+        if (strcmp(end, thirds[i]) == 0) {
+            f.part = i;
+            f.parts = 3;
+        }
+    return f;
+}
+
 /* Returns the numbers that products read: of tables one row for each token is. */
-static double parameters(bench_work *w, const dra_specs *params, const dra_dtype *dtypes, bool tied)
+static double parameters(bench_work *w, const dra_specs *params, const dra_form *forms, bool tied)
 {
     double count = 0;
+    size_t first = 0; /* 1 + number of the tensor with the first of three parts */
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const double    most = p->fill == DRA_FILL_CONST ? 0 : p->number;
         const bool      table = strcmp(p->name, "positions") == 0 ||
                            (!tied && strcmp(p->name, "embedding") == 0);
-        bench_value(w, bench_declared, p->name, dtypes[i], p->shape, p->number - 2 * most,
+        bench_value(w, bench_declared, p->name, forms[i].dtype,
+                    dra_shape_of(w->graph, dra_find_input(w->graph, p->name)), p->number - 2 * most,
                     p->number);
+        if (forms[i].parts && !forms[i].part) first = w->tensors;
+        if (forms[i].part) w->tensor[w->tensors - 1].with = first;
         if (p->product && !table) count += (double)dra_shape_count(&p->shape);
     }
     return count;
@@ -49,28 +70,29 @@ static void states(bench_work *w, const dra_specs *specs, const dra_value *in, c
 enum { PARAMETERS = 512, STATES = 64 };
 
 /* T tokens of a preset, one behind others or many from the start, which see half of them in the
- * mean; matrices stored in a dtype. */
-static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype)
+ * mean; matrices stored in a dtype, perhaps as in the files of GPT-2. */
+static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype,
+                        bool as_in_files)
 {
     dra_model_config c;
     dra_model       *m = NULL;
-    dra_dtype        dtypes[PARAMETERS];
+    dra_form         forms[PARAMETERS];
     dra_value        in[STATES], out[STATES];
     int64_t          rows[STATES];
     if (dra_preset_config(preset, &c, NULL) != DRA_OK) return;
     if (dra_model_create(&c, &m, NULL) != DRA_OK) return;
     const dra_view         view = {.model = m, .logits = true, .keep = 1};
     const dra_module       module = dra_view_module(&view);
-    const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .dtypes = dtypes};
+    const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .forms = forms};
     const int              n = dra_specs_count(module.params), s = dra_specs_count(module.state);
     const double           before = T > 1 ? (double)T / 2 : READ;
     if (n <= PARAMETERS && s <= STATES) { /* else a graph without outputs, which is refused */
         for (int i = 0; i < n; i++)
-            dtypes[i] = dra_specs_at(module.params, i)->product ? dtype : DRA_REAL;
+            forms[i] = form_of(dra_specs_at(module.params, i), dtype, as_in_files);
         for (int i = 0; i < s; i++) rows[i] = ROWS;
         dra_module_graph(w->graph, &module, &shape, NULL, in, out);
         tokens(w, T, c.vocab, before);
-        const double count = parameters(w, module.params, dtypes, c.tied != DRA_OFF);
+        const double count = parameters(w, module.params, forms, c.tied != DRA_OFF);
         if (!shape.fresh) states(w, module.state, in, out);
         const bool   keeps = dra_find_input(w->graph, "tokens.hi.0").id != 0; /* all tokens */
         const double head = (double)(c.vocab * c.dim),
@@ -89,10 +111,10 @@ static const dra_dtype stored[] = {DRA_REAL, DRA_BF16, DRA_F16};
 
 void bench_read_gpt2(bench_work *w, const int64_t *size)
 {
-    read_tokens(w, "gpt2", size[0], stored[size[1]]);
+    read_tokens(w, "gpt2", size[0], stored[size[1]], size[2] != 0);
 }
 
 void bench_read_rwkv(bench_work *w, const int64_t *size)
 {
-    read_tokens(w, "rwkv4", size[0], stored[size[1]]);
+    read_tokens(w, "rwkv4", size[0], stored[size[1]], false);
 }

@@ -131,15 +131,18 @@ static dra_status bind_all(instance *p, dra_error *err)
     uint64_t   seed = 1;
     size_t     at = 0;
     dra_status st = DRA_OK;
-    for (size_t i = 0; i < p->w.tensors; i++) at += aligned(p->w.tensor[i].bytes);
+    for (size_t i = 0; i < p->w.tensors; i++)
+        if (!p->w.tensor[i].with) at += aligned(p->w.tensor[i].bytes);
     p->memory = get_memory(at);
     if (!p->memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
     at = 0;
     for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
         bench_tensor *t = &p->w.tensor[i];
-        t->data = (char *)p->memory + at;
-        at += aligned(t->bytes);
-        fill(t, &seed);
+        t->data = t->with ? p->w.tensor[t->with - 1].data : (char *)p->memory + at;
+        if (!t->with) {
+            at += aligned(t->bytes);
+            fill(t, &seed);
+        }
         st = dra_bind(p->buffers, t->name, t->data, t->bytes, err);
     }
     return st;

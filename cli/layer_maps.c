@@ -87,7 +87,7 @@ static dra_status bind_params(dra_reader *r, const dra_specs *specs, const dra_r
         const dra_spec *s = dra_specs_at(specs, i);
         const size_t    bytes = (size_t)dra_shape_count(&s->shape) * sizeof(dra_real);
         st = params[i] ? dra_reader_bind(r, s->name, params[i], bytes, err)
-                       : cli_error(err, DRA_ERR_DTYPE, "maps: %s is not real", s->name);
+                       : cli_error(err, DRA_ERR_MEMORY, "maps: no memory for %s", s->name);
     }
     return st;
 }

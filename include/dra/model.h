@@ -161,9 +161,9 @@ DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weigh
 DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights **out,
                                          dra_error *err);
 /* From a safetensors file or a checkpoint of PyTorch, the index of several, a folder with either,
- * or an rwkv.cpp file: by the names of the config's format, all of them and no other. Tensors of
- * real numbers that need not be turned are used where they lie in the mapped file; others are
- * converted. */
+ * or an rwkv.cpp file: by the names of the config's format, all of them and no other. What lies
+ * in the mapped file as products take it, or as real numbers, is used where it is; other tensors
+ * are converted. */
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
@@ -174,14 +174,15 @@ DRA_API dra_status dra_weights_save_like(const dra_model *m, const dra_real *con
                                          const char *path, dra_error *err);
 DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
 
-/* NULL: it is stored in another dtype. */
+/* Weight i as dense real numbers. One that lies otherwise is copied when it is first asked for, and
+ * is dense from then on; threads may ask at the same time. NULL: out of memory. */
 DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
 /* Stores what only products and lookups read as bf16 from now on, rounded to nearest even: half the
  * bytes, for reading and generating. Tensors that are bf16 in the file are used where they lie. */
 DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
-/* Weight i as it is stored. */
-DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype);
-/* The same to write to: a mapped tensor is copied first. NULL: out of memory. */
+/* What weight i lies in, and how. */
+DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_form *form);
+/* The same as dra_weights_at to write to: a mapped tensor is copied first. NULL: out of memory. */
 DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
 /* Binds all to a reader of a view of the model; they must outlive it. */
 DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err);

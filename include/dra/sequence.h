@@ -38,8 +38,15 @@ typedef struct dra_spec {
     bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
     bool          maximum;   /* a state that is a running maximum, by which others are measured  */
-    bool          product;   /* a parameter read by products and lookups alone: may be bf16      */
+    bool          product;   /* a parameter read by products and lookups alone: may lie otherwise */
 } dra_spec;
+
+/* How the numbers of a parameter lie in memory. Products take any of it as it is. */
+typedef struct dra_form {
+    dra_dtype dtype;
+    bool      turned; /* a matrix (out, in) lies (in, out)                                   */
+    int part, parts;  /* beside others: part `part` of `parts` along its first axis; 0: alone */
+} dra_form;
 
 typedef struct dra_specs dra_specs; /* opaque: a list of specs, keeps its first error */
 
@@ -125,13 +132,13 @@ typedef struct dra_module {
 } dra_module;
 
 typedef struct dra_module_shape {
-    int64_t          B, T;
-    bool             marked; /* tokens carry marks */
-    bool             fresh;
-    const int64_t   *rows;   /* one for each state, read where it holds items; NULL when fresh */
-    bool             skips;  /* some marks are DRA_MARK_SKIP; only if marked                   */
-    bool             guard;  /* states are guarded as they come in and go out, see below */
-    const dra_dtype *dtypes; /* of the parameters; NULL: all are real */
+    int64_t         B, T;
+    bool            marked; /* tokens carry marks */
+    bool            fresh;
+    const int64_t  *rows;  /* one for each state, read where it holds items; NULL when fresh */
+    bool            skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
+    bool            guard; /* states are guarded as they come in and go out, see below */
+    const dra_form *forms; /* of the parameters; NULL: all are real and lie as they are */
 } dra_module_shape;
 
 /* The state guard: what comes in and goes out of a call is held within +-DRA_STATE_LIMIT, and 0
@@ -140,7 +147,8 @@ typedef struct dra_module_shape {
 #define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
- * long as its list) receive the values; any may be NULL. Nothing is put out or donated for the
+ * long as its list) receive the values; any may be NULL. A parameter that lies otherwise is declared
+ * with the shape it lies in; its value is a view of that. Nothing is put out or donated for the
  * state: that is the caller's choice. */
 DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                               dra_value *param, dra_value *state, dra_value *state_out);
@@ -221,9 +229,9 @@ DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
 /* Parameter data, as long as the reader lives; bind again after changing it in place. */
 DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                                    dra_error *err);
-/* The same for a parameter that is stored in another dtype; only where its spec says `product`, and
- * before the first read. */
-DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_dtype dtype,
+/* The same for a parameter that lies otherwise; only where its spec says `product`, and before the
+ * first read. data, bytes: all of what it lies in, also where others lie beside it. */
+DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form,
                                       const void *data, size_t bytes, dra_error *err);
 /* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
  * reader. */

@@ -91,8 +91,10 @@ void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
 const char *dra_rule_name(const dra_format *f, const dra_rule *r, int64_t l,
                           char name[DRA_TENSOR_NAME]);
 dra_shape   dra_rule_shape(const dra_rule *r, const dra_shape *ours);
-/* Whether a parameter is stored just as it is. */
-bool dra_rule_plain(const dra_origin *s, const dra_rule *r);
+/* How the parameter lies in its tensor t. */
+dra_form dra_rule_form(const dra_rule *r, const dra_tensor_info *t);
+/* Whether its numbers are others there, not only elsewhere. */
+bool dra_rule_changes(const dra_origin *s, const dra_rule *r);
 
 /* The tensor that holds parameter `p`; NULL: missing. *rule as above. */
 const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s, const dra_spec *p,
@@ -133,8 +135,8 @@ typedef struct dra_store { /* a file to write */
     const dra_format *format;
     const dra_specs  *params;
     dra_get_param     get;
-    /* Or where parameter i lies already, and as what; may be NULL: as get says. */
-    const void *(*plain)(void *user, int i, dra_dtype *dtype);
+    /* Or what parameter i lies in already, and how; may be NULL: as get says. */
+    const void *(*lies)(void *user, int i, dra_form *form);
     void                  *user;
     size_t                 n_beside; /* further tensors */
     const dra_tensor_item *beside;

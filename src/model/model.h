@@ -21,6 +21,9 @@ struct dra_model {
     int              embedding, positions, embed_norm, norm, head, blend; /* -1: has none */
 };
 
+/* Element k of weight i, wherever it lies. */
+dra_real dra_weights_number(const dra_weights *w, int i, size_t k);
+
 /* Whether anything is dropped out when learning. */
 bool dra_model_drops(const dra_model *m);
 

@@ -65,10 +65,12 @@ const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-bool dra_rule_plain(const dra_origin *s, const dra_rule *r)
+dra_form dra_rule_form(const dra_rule *r, const dra_tensor_info *t)
 {
-    return !r || (!r->turned && !r->parts && !(r->decay && s->dim));
+    return r ? (dra_form){t->dtype, r->turned, r->part, r->parts} : (dra_form){t->dtype};
 }
+
+bool dra_rule_changes(const dra_origin *s, const dra_rule *r) { return r && r->decay && s->dim; }
 
 dra_shape dra_rule_shape(const dra_rule *r, const dra_shape *ours)
 {
@@ -140,7 +142,7 @@ dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const d
         return dra_fail_at(err, DRA_ERR_DTYPE, e->file,
                            "tensor '%s': dtype %s, expected F32, F16, BF16 or F64",
                            dra_brief(e->info->name, name), e->info->dtype_name);
-    for (size_t i = 0; i < n && r && r->decay && s->dim; i++) to[i] = (dra_real)log(-(double)to[i]);
+    for (size_t i = 0; i < n && dra_rule_changes(s, r); i++) to[i] = (dra_real)log(-(double)to[i]);
     return DRA_OK;
 }
 

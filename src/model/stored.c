@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/format.h"
+#include "sequence/module.h"
 
 /* The parameter in part k of a tensor: its rule is k rows behind that of the first. */
 static int part(const dra_specs *params, const dra_rule *first, int64_t l, int k)
@@ -69,13 +70,31 @@ static const void *make(void *user, dra_error *err)
     return NULL;
 }
 
+/* All its parameters lie together as the file should have them: data and dtype of the item. */
+static bool lies_ready(const dra_store *s, const dra_stored *t, dra_tensor_item *item)
+{
+    const int parts = t->rule && t->rule->parts ? t->rule->parts : 1;
+    for (int k = 0; k < parts; k++) {
+        dra_form    is;
+        const void *data = s->lies ? s->lies(s->user, t->param[k], &is) : NULL;
+        if (!data) return false;
+        if (k == 0) {
+            item->data = data;
+            item->dtype = is.dtype;
+        }
+        const dra_form should = dra_rule_form(t->rule ? t->rule + k : NULL,
+                                              &(dra_tensor_info){.dtype = item->dtype});
+        if (data != item->data || !dra_form_equal(&is, &should)) return false;
+    }
+    return true;
+}
+
 static dra_tensor_item item_of(making *m)
 {
     const dra_stored *t = m->t;
-    dra_tensor_item   item = {t->name, DRA_REAL, t->shape, .make = make, .user = m};
-    if (!m->s->plain || (t->rule && (t->rule->turned || t->rule->parts))) return item;
-    item.make = NULL;
-    item.data = m->s->plain(m->s->user, t->param[0], &item.dtype);
+    dra_tensor_item   item = {t->name, DRA_REAL, t->shape};
+    if (!lies_ready(m->s, t, &item))
+        item = (dra_tensor_item){t->name, DRA_REAL, t->shape, .make = make, .user = m};
     return item;
 }
 

@@ -1,4 +1,6 @@
-/* A value for each parameter of a model: drawn, read from a file, or both made writable. */
+/* A value for each parameter of a model: drawn, used where it lies in a file, or read from there;
+ * all can be made dense and writable. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,14 +10,18 @@
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
+#include "sequence/module.h"
 
+/* Dense real numbers, or what products take as it lies, in the file or in memory of ours. */
 typedef struct weight {
-    const dra_real        *data;
-    dra_real              *own; /* the same, where the memory is ours */
-    size_t                 bytes;
-    const dra_tensor_info *from; /* the tensor of the file that is it, as it is; or NULL */
-    const void            *half; /* instead of both: bf16 */
-    uint16_t              *own_half;
+    _Atomic(const dra_real *) data; /* dense; NULL: nobody has asked yet */
+    dra_real                 *own;  /* the same, where the memory is ours */
+    size_t                    bytes;
+    const void               *lies; /* what it lies in otherwise; NULL: it is dense only */
+    dra_form                  form;
+    uint16_t                 *half; /* the same, where it is bf16 of our own */
+    const dra_origin_entry   *from; /* the tensor whose numbers it still has; or NULL */
+    const dra_rule           *rule; /* of it */
 } weight;
 
 struct dra_weights {
@@ -46,21 +52,29 @@ void dra_weights_destroy(dra_weights *w)
     if (!w) return;
     for (int i = 0; w->at && i < w->n; i++) {
         free(w->at[i].own);
-        free(w->at[i].own_half);
+        free(w->at[i].half);
     }
     free(w->at);
     dra_origin_close(w->file);
     free(w);
 }
 
+static dra_real *allocate(const dra_weights *w, int i, dra_error *err)
+{
+    dra_real *own = dra_alloc(w->at[i].bytes);
+    if (!own)
+        dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
+                 dra_specs_at(w->specs, i)->name, w->at[i].bytes);
+    return own;
+}
+
 /* Memory of our own for weight i, not yet filled. */
 static dra_status own(dra_weights *w, int i, dra_error *err)
 {
-    w->at[i].own = dra_alloc(w->at[i].bytes);
-    if (!w->at[i].own)
-        return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
-                        dra_specs_at(w->specs, i)->name, w->at[i].bytes);
-    w->at[i].data = w->at[i].own;
+    dra_real *memory = allocate(w, i, err);
+    if (!memory) return DRA_ERR_MEMORY;
+    w->at[i].own = memory;
+    atomic_store(&w->at[i].data, memory);
     return DRA_OK;
 }
 
@@ -79,24 +93,37 @@ dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* In place where it lies as it is needed; else read. */
+/* All ops take real numbers in their order; products and lookups more. */
+static bool is_usable(const dra_spec *p, const dra_form *f, const void *data)
+{
+    const bool real = f->dtype == DRA_REAL;
+    const bool factor = p->product && (real || f->dtype == DRA_BF16 || f->dtype == DRA_F16);
+    return (factor || (real && !f->turned)) && (uintptr_t)data % dra_dtype_bytes(f->dtype) == 0;
+}
+
+/* Where it lies, if it can be used there; else read. */
 static dra_status load(dra_weights *w, int i, dra_error *err)
 {
-    const dra_spec         *p = dra_specs_at(w->specs, i);
-    weight                 *at = &w->at[i];
-    const dra_rule         *rule;
-    const dra_origin_entry *e = dra_format_find(w->format, w->file, p, &rule);
-    dra_status              st = dra_format_check(w->format, e, rule, p, err);
+    const dra_spec *p = dra_specs_at(w->specs, i);
+    weight         *at = &w->at[i];
+    at->from = dra_format_find(w->format, w->file, p, &at->rule);
+    dra_status st = dra_format_check(w->format, at->from, at->rule, p, err);
     if (st != DRA_OK) return st;
-    if (dra_rule_plain(w->file, rule)) at->from = e->info;
-    if (at->from && at->from->dtype == DRA_REAL &&
-        (uintptr_t)at->from->data % sizeof(dra_real) == 0) {
-        at->data = at->from->data;
+    const dra_tensor_info *t = at->from->info;
+    const bool             changes = dra_rule_changes(w->file, at->rule);
+    at->form = dra_rule_form(at->rule, t);
+    if (!changes && is_usable(p, &at->form, t->data)) {
+        if (at->form.dtype == DRA_REAL && !at->form.turned)
+            at->data = (const dra_real *)t->data +
+                       (size_t)at->form.part * (at->bytes / sizeof(dra_real));
+        else
+            at->lies = t->data;
         return DRA_OK;
     }
     st = own(w, i, err);
-    if (st == DRA_OK) st = dra_rule_read(w->file, e, rule, p, at->own, err);
+    if (st == DRA_OK) st = dra_rule_read(w->file, at->from, at->rule, p, at->own, err);
     dra_origin_rest(w->file); /* what was read is not needed twice */
+    if (changes) at->from = NULL;
     return st;
 }
 
@@ -112,25 +139,91 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
     return st;
 }
 
+/* ---- dense or as it lies --------------------------------------------------------------------- */
+
+/* The numbers of weight i, which is not dense yet. */
+static dra_status read_dense(const dra_weights *w, int i, dra_real *to, dra_error *err)
+{
+    const weight *at = &w->at[i];
+    if (at->half) {
+        const dra_tensor_info half = {.dtype = DRA_BF16, .data = at->half};
+        dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, to);
+        return DRA_OK;
+    }
+    const dra_status st = dra_rule_read(w->file, at->from, at->rule, dra_specs_at(w->specs, i), to,
+                                        err);
+    dra_origin_rest(w->file);
+    return st;
+}
+
+const dra_real *dra_weights_at(const dra_weights *w, int i)
+{
+    weight         *at = &w->at[i];
+    const dra_real *data = atomic_load(&at->data);
+    if (data) return data;
+    dra_real *copy = allocate(w, i, NULL);
+    if (copy && read_dense(w, i, copy, NULL) == DRA_OK &&
+        atomic_compare_exchange_strong(&at->data, &data, copy)) {
+        at->own = copy;
+        return copy;
+    }
+    free(copy);
+    return data; /* of another thread that was faster */
+}
+
+dra_real *dra_weights_edit(dra_weights *w, int i)
+{
+    weight         *at = &w->at[i];
+    const dra_real *data = dra_weights_at(w, i);
+    if (!data) return NULL;
+    if (!at->own) { /* mapped */
+        if (own(w, i, NULL) != DRA_OK) return NULL;
+        memcpy(at->own, data, at->bytes);
+    }
+    at->from = NULL;
+    at->lies = NULL;
+    return at->own;
+}
+
+const void *dra_weights_stored(const dra_weights *w, int i, dra_form *form)
+{
+    const weight   *at = &w->at[i];
+    const dra_real *data = atomic_load(&at->data);
+    *form = data ? (dra_form){DRA_REAL} : at->form;
+    return data ? (const void *)data : at->lies;
+}
+
+dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
+{
+    const dra_shape *s = &dra_specs_at(w->specs, i)->shape;
+    dra_form         f;
+    dra_tensor_info  t = {.data = dra_weights_stored(w, i, &f)};
+    dra_real         x = 0;
+    t.dtype = f.dtype;
+    dra_tensor_copy(&t, dra_form_place(&f, s, k), 1, DRA_REAL, &x);
+    return x;
+}
+
 /* ---- bf16 ------------------------------------------------------------------------------------ */
 
 static dra_status shorten(dra_weights *w, int i, dra_error *err)
 {
-    const dra_spec        *p = dra_specs_at(w->specs, i);
-    const dra_tensor_info *t = w->at[i].from;
-    const size_t           n = w->at[i].bytes / sizeof(dra_real);
-    weight                *at = &w->at[i];
-    if (t && t->dtype == DRA_BF16 && (uintptr_t)t->data % sizeof(uint16_t) == 0) {
-        at->half = t->data;
-    } else {
-        at->half = at->own_half = dra_alloc(n * sizeof *at->own_half);
-        if (!at->half) return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", p->name);
-        for (size_t k = 0; k < n; k++)
-            at->own_half[k] = dra_f32_to_bf16(dra_round_to_odd((double)at->data[k]));
+    const dra_spec *p = dra_specs_at(w->specs, i);
+    weight         *at = &w->at[i];
+    if (!at->lies || at->form.dtype != DRA_BF16) {
+        const size_t    n = at->bytes / sizeof(dra_real);
+        const dra_real *data = dra_weights_at(w, i);
+        uint16_t       *half = data ? dra_alloc(n * sizeof *half) : NULL;
+        if (!half) return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", p->name);
+        for (size_t k = 0; k < n; k++) half[k] = dra_f32_to_bf16(dra_round_to_odd((double)data[k]));
+        free(at->half);
+        at->lies = at->half = half;
+        at->form = (dra_form){DRA_BF16};
+        at->from = NULL;
     }
     free(at->own);
     at->own = NULL;
-    at->data = NULL;
+    atomic_store(&at->data, NULL);
     return DRA_OK;
 }
 
@@ -138,51 +231,44 @@ dra_status dra_weights_shorten(dra_weights *w, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < w->n && st == DRA_OK; i++)
-        if (dra_specs_at(w->specs, i)->product && !w->at[i].half) st = shorten(w, i, err);
+        if (dra_specs_at(w->specs, i)->product) st = shorten(w, i, err);
     return st;
-}
-
-const void *dra_weights_stored(const dra_weights *w, int i, dra_dtype *dtype)
-{
-    *dtype = w->at[i].half ? DRA_BF16 : DRA_REAL;
-    return w->at[i].half ? w->at[i].half : w->at[i].data;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 typedef struct saving {
     const dra_weights *w;
-    dra_real          *wide; /* one that is stored as bf16, made real */
+    dra_real          *dense; /* one that lies otherwise */
 } saving;
 
 static const dra_real *get(void *user, int i, dra_error *err)
 {
-    saving       *s = user;
-    const weight *at = &s->w->at[i];
-    if (at->data) return at->data;
-    const dra_tensor_info half = {.dtype = DRA_BF16, .data = at->half};
-    free(s->wide);
-    s->wide = malloc(at->bytes + 1);
-    if (s->wide)
-        dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, s->wide);
-    else
-        dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-    return s->wide;
+    saving         *s = user;
+    const dra_real *data = atomic_load(&s->w->at[i].data);
+    if (data) return data;
+    free(s->dense);
+    s->dense = allocate(s->w, i, err);
+    return s->dense && read_dense(s->w, i, s->dense, err) == DRA_OK ? s->dense : NULL;
 }
 
-static const void *plain(void *user, int i, dra_dtype *dtype)
+/* What has not changed is written as it was read. */
+static const void *lies(void *user, int i, dra_form *form)
 {
     const saving *s = user;
-    return dra_weights_stored(s->w, i, dtype);
+    const weight *at = &s->w->at[i];
+    if (!at->from) return dra_weights_stored(s->w, i, form);
+    *form = dra_rule_form(at->rule, at->from->info);
+    return at->from->info->data;
 }
 
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
     saving          s = {.w = w};
     const dra_store store = {
-        .format = w->format, .params = w->specs, .get = get, .plain = plain, .user = &s};
+        .format = w->format, .params = w->specs, .get = get, .lies = lies, .user = &s};
     const dra_status st = dra_store_write(&store, path, err);
-    free(s.wide);
+    free(s.dense);
     return st;
 }
 
@@ -206,26 +292,14 @@ dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *valu
 
 /* ---- use ------------------------------------------------------------------------------------- */
 
-const dra_real *dra_weights_at(const dra_weights *w, int i) { return w->at[i].data; }
-
-dra_real *dra_weights_edit(dra_weights *w, int i)
-{
-    const dra_real *mapped = w->at[i].data;
-    if (w->at[i].own) return w->at[i].own;
-    if (!mapped) return NULL;
-    if (own(w, i, NULL) != DRA_OK) return NULL;
-    memcpy(w->at[i].own, mapped, w->at[i].bytes);
-    return w->at[i].own;
-}
-
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
-        dra_dtype    dtype;
-        const void  *data = dra_weights_stored(w, i, &dtype);
-        const size_t bytes = w->at[i].bytes / sizeof(dra_real) * dra_dtype_bytes(dtype);
-        st = dra_reader_bind_as(r, dra_specs_at(w->specs, i)->name, dtype, data, bytes, err);
+        const dra_spec *p = dra_specs_at(w->specs, i);
+        dra_form        form;
+        const void     *data = dra_weights_stored(w, i, &form);
+        st = dra_reader_bind_as(r, p->name, form, data, dra_form_bytes(&form, &p->shape), err);
     }
     return st;
 }

@@ -10,20 +10,22 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "file/fail.h"
+#include "model/model.h"
 #include "run/generator.h"
 
-/* Some bits of every tensor, as it is stored: two trainings do not share them. */
+/* Some numbers of every tensor, wherever it lies: two trainings do not share them. */
 static uint64_t sample(const dra_model *model, const dra_weights *weights)
 {
     const dra_specs *specs = dra_model_params(model);
     uint64_t         h = 0xcbf29ce484222325u; /* FNV-1a */
     for (int i = 0; i < dra_specs_count(specs); i++) {
-        dra_dtype            dtype;
-        const unsigned char *data = dra_weights_stored(weights, i, &dtype);
-        const size_t         size = dra_dtype_bytes(dtype);
-        const size_t         n = (size_t)dra_shape_count(&dra_specs_at(specs, i)->shape);
-        for (size_t k = 0; k < n; k += n / 64 + 1)
-            for (size_t b = 0; b < size; b++) h = (h ^ data[k * size + b]) * 0x100000001b3u;
+        const size_t n = (size_t)dra_shape_count(&dra_specs_at(specs, i)->shape);
+        for (size_t k = 0; k < n; k += n / 64 + 1) {
+            const dra_real x = dra_weights_number(weights, i, k);
+            unsigned char  bytes[sizeof x];
+            memcpy(bytes, &x, sizeof x);
+            for (size_t b = 0; b < sizeof x; b++) h = (h ^ bytes[b]) * 0x100000001b3u;
+        }
     }
     return h;
 }

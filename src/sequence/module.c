@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/shape.h"
 #include "graph/op.h"
 #include "sequence/module.h"
 
@@ -21,13 +22,53 @@ static dra_shape state_shape(const dra_spec *p, int64_t B, int64_t rows)
     return s;
 }
 
+/* ---- how parameters lie ---------------------------------------------------------------------- */
+
+dra_shape dra_form_shape(const dra_form *f, const dra_shape *s)
+{
+    dra_shape shape = *s;
+    if (f->parts) shape.dim[0] *= f->parts;
+    return f->turned ? DRA_SHAPE(shape.dim[1], shape.dim[0]) : shape;
+}
+
+size_t dra_form_bytes(const dra_form *f, const dra_shape *s)
+{
+    const dra_shape shape = dra_form_shape(f, s);
+    return (size_t)dra_shape_count(&shape) * dra_dtype_bytes(f->dtype);
+}
+
+size_t dra_form_place(const dra_form *f, const dra_shape *s, size_t k)
+{
+    const size_t all = (size_t)dra_shape_count(s), parts = f->parts ? (size_t)f->parts : 1;
+    if (!f->turned) return (size_t)f->part * all + k;
+    const size_t O = (size_t)s->dim[0], I = (size_t)s->dim[1];
+    return k % I * parts * O + (size_t)f->part * O + k / I;
+}
+
+bool dra_form_equal(const dra_form *a, const dra_form *b)
+{
+    return a->dtype == b->dtype && a->turned == b->turned && a->part == b->part &&
+           a->parts == b->parts;
+}
+
+/* What lies there, seen as the parameter: products take its strides as they are. */
+static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_form *f)
+{
+    const dra_value all = dra_parameter(g, p->name, f->dtype, dra_form_shape(f, &p->shape));
+    const dra_value x = f->turned ? dra_transpose(g, all, 0, 1) : all;
+    return f->parts ? dra_slice(g, x, 0, f->part * p->shape.dim[0], p->shape.dim[0]) : x;
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
 static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
                     dra_value *param, dra_value *state)
 {
     char name[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(m->params); i++) {
-        const dra_spec *p = dra_specs_at(m->params, i);
-        param[i] = dra_parameter(g, p->name, shape->dtypes ? shape->dtypes[i] : DRA_REAL, p->shape);
+        const dra_form plain = {DRA_REAL};
+        param[i] = declare_as(g, dra_specs_at(m->params, i),
+                              shape->forms ? &shape->forms[i] : &plain);
     }
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);

@@ -1,4 +1,4 @@
-/* Names of a module's state in its graph. */
+/* Names of a module's state in its graph, and how its parameters lie. */
 #ifndef DRA_SRC_MODULE_H
 #define DRA_SRC_MODULE_H
 
@@ -8,5 +8,11 @@ enum { DRA_NAME_TEXT = 160, DRA_NAME_MOST = DRA_NAME_TEXT - 8 };
 
 /* "kind.name": kind is "state" for what comes in, "next" for what goes out. */
 const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const char *name);
+
+/* What a parameter of this shape lies in: its shape there, and its bytes. */
+dra_shape dra_form_shape(const dra_form *f, const dra_shape *s);
+size_t    dra_form_bytes(const dra_form *f, const dra_shape *s);
+size_t    dra_form_place(const dra_form *f, const dra_shape *s, size_t k); /* of element k */
+bool      dra_form_equal(const dra_form *a, const dra_form *b);
 
 #endif

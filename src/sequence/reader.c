@@ -22,7 +22,7 @@ struct dra_reader {
     size_t        n;
     running      *last;   /* of the last read */
     dra_named    *params; /* in the order of the specs */
-    dra_dtype    *dtypes; /* of them */
+    dra_form     *forms;  /* of them */
     dra_real    **own;    /* values of parameters that the reader made itself */
     dra_shape    *key;
     dra_extents   extents;
@@ -51,7 +51,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                         .skips = key[0].dim[2] & SKIPS,
                                         .guard = key[0].dim[2] & GUARD,
                                         .rows = rows,
-                                        .dtypes = r->dtypes};
+                                        .forms = r->forms};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
@@ -71,11 +71,11 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->module = *module;
     r->params = calloc(n_param + 1, sizeof *r->params);
-    r->dtypes = calloc(n_param + 1, sizeof *r->dtypes);
+    r->forms = calloc(n_param + 1, sizeof *r->forms);
     r->own = calloc(n_param + 1, sizeof *r->own);
     r->key = calloc(n_state + 2, sizeof *r->key);
-    for (size_t i = 0; r->dtypes && i < n_param; i++) r->dtypes[i] = DRA_REAL;
-    dra_status st = r->params && r->dtypes && r->own && r->key
+    for (size_t i = 0; r->forms && i < n_param; i++) r->forms[i].dtype = DRA_REAL;
+    dra_status st = r->params && r->forms && r->own && r->key
                         ? dra_programs_create(device, build, r, &r->programs, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     if (st == DRA_OK)
@@ -95,7 +95,7 @@ void dra_reader_destroy(dra_reader *r)
     for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
     free(r->at);
     free(r->own);
-    free(r->dtypes);
+    free(r->forms);
     dra_programs_destroy(r->programs);
     free(r->params);
     free(r->key);
@@ -109,33 +109,40 @@ size_t dra_reader_programs(const dra_reader *r) { return dra_programs_count(r->p
 dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                            dra_error *err)
 {
-    return dra_reader_bind_as(r, name, DRA_REAL, data, bytes, err);
+    return dra_reader_bind_as(r, name, (dra_form){DRA_REAL}, data, bytes, err);
 }
 
-static dra_status choose_dtype(dra_reader *r, int i, dra_dtype dtype, dra_error *err)
+static bool is_possible(const dra_form *f, const dra_spec *p)
 {
-    const dra_spec       *p = dra_specs_at(r->module.params, i);
-    const dra_dtype_info *t = dra_dtype_get(dtype);
-    if (r->dtypes[i] == dtype) return DRA_OK;
-    if (!t || !t->is_float || (dtype != DRA_REAL && !p->product))
-        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s", p->name,
-                        t ? t->name : "that");
+    const dra_dtype_info *t = dra_dtype_get(f->dtype);
+    const bool part = f->parts ? f->parts > 0 && f->part >= 0 && f->part < f->parts : !f->part;
+    return t && t->is_float && part && (f->parts == 0 || p->shape.rank > 0) &&
+           (!f->turned || p->shape.rank == 2);
+}
+
+static dra_status choose_form(dra_reader *r, int i, const dra_form *f, dra_error *err)
+{
+    const dra_spec *p = dra_specs_at(r->module.params, i);
+    if (dra_form_equal(&r->forms[i], f)) return DRA_OK;
+    if (!is_possible(f, p) || (!p->product && !dra_form_equal(f, &(dra_form){DRA_REAL})))
+        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
+                        dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
+                        f->turned ? ", turned" : "", f->parts ? ", beside others" : "");
     if (r->n > 0)
-        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s was %s when it was read", p->name,
-                        dra_dtype_get(r->dtypes[i])->name);
-    r->dtypes[i] = dtype;
+        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s lay otherwise when it was read",
+                        p->name);
+    r->forms[i] = *f;
     return DRA_OK;
 }
 
-dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_dtype dtype, const void *data,
+dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, const void *data,
                               size_t bytes, dra_error *err)
 {
     const int i = dra_specs_find(r->module.params, name);
     if (i < 0) return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
-    const dra_status chosen = choose_dtype(r, i, dtype, err);
+    const dra_status chosen = choose_form(r, i, &form, err);
     if (chosen != DRA_OK) return chosen;
-    const size_t expected = (size_t)dra_shape_count(&dra_specs_at(r->module.params, i)->shape) *
-                            dra_dtype_bytes(dtype);
+    const size_t expected = dra_form_bytes(&form, &dra_specs_at(r->module.params, i)->shape);
     if (bytes != expected)
         return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
                         name, bytes, expected);

@@ -33,7 +33,7 @@ Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, v
               maximum=c_bool, product=c_bool)
 Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p)
 ModuleShape = struct("ModuleShape", B=c_int64, T=c_int64, marked=c_bool, fresh=c_bool,
-                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool, dtypes=c_void_p)
+                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool, forms=c_void_p)
 
 FUNCTIONS = {
     "mixer_module": (POINTER(Module), []), "mixer_destroy": (None, []),

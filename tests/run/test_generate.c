@@ -390,10 +390,10 @@ static void shortened(const subject *s, const char *name)
     expect_ok(dra_weights_draw(s->model, 5, &b.weights, &err), &err);
     expect_ok(dra_weights_shorten(b.weights, &err), &err);
     for (int i = 0; i < dra_specs_count(specs); i++) {
-        dra_dtype       dtype;
-        const uint16_t *half = dra_weights_stored(b.weights, i, &dtype);
+        dra_form        form;
+        const uint16_t *half = dra_weights_stored(b.weights, i, &form);
         dra_real       *x = dra_weights_edit(a.weights, i);
-        if (dtype != DRA_BF16) continue;
+        if (form.dtype != DRA_BF16) continue;
         for (int64_t k = 0; k < dra_shape_count(&dra_specs_at(specs, i)->shape); k++) {
             const uint32_t bits = (uint32_t)half[k] << 16;
             float          y;
