@@ -194,6 +194,122 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
     }
 }
 
+/* ---- columns side by side: rows of B are streams --------------------------------------------- */
+
+/* Sums of a chain, which stay in the first cache; rows of B at a time, and how far ahead bytes of
+ * each are fetched; elements of B from which on it is taken to come from memory. */
+enum { CHAIN_SUMS = 6144, STREAMS = 8, FETCH = 1024, LARGE = 1 << 15 };
+
+/* sum (rows, width) += some rows of A times as many rows of B, or = for the first of a chain. */
+static ALWAYS_INLINE void add_streams(const product *t, const char *b, int64_t step, dra_dtype type,
+                                      int rows, int streams, bool first, float *sums, int64_t width)
+{
+    const int64_t size = is_half(type) ? 2 : 4;
+    for (int64_t j = 0; j < t->columns; j += LANES) {
+        vf sum[8];
+        UNROLL
+        for (int i = 0; i < rows; i++) sum[i] = first ? vset(0) : load(sums + i * width + j);
+        UNROLL
+        for (int s = 0; s < streams; s++) {
+            const char *at = b + s * step + j * size;
+            if (streams > 1) __builtin_prefetch(at + FETCH, 0, 2);
+            const vf x = read_some(type, at, t->columns - j);
+            UNROLL
+            for (int i = 0; i < rows; i++)
+                sum[i] = vfma(vset(t->a[i * t->a_row + s * t->a_col]), x, sum[i]);
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++) store(sums + i * width + j, sum[i]);
+    }
+}
+
+/* One chain. One row of A and rows of B that lie close: memory is read in its order, as fast as it
+ * can be. Else more rows of B at a time: lines too short for the processor to see them coming, or
+ * too many sums to load and store for each. */
+static ALWAYS_INLINE void stream_chain(product t, const operand *B, dra_dtype type, int rows,
+                                       float *sums, int64_t width)
+{
+    const int64_t step = B->k * (is_half(type) ? 2 : 4);
+    const bool    close = rows == 1 && B->k == t.columns;
+    const char   *b = B->at;
+    bool          first = true;
+    for (; t.depth >= STREAMS && !close; t.depth -= STREAMS, first = false) {
+        add_streams(&t, b, step, type, rows, STREAMS, first, sums, width);
+        b += STREAMS * step;
+        t.a += STREAMS * t.a_col;
+    }
+    for (; t.depth > 0; t.depth--, b += step, t.a += t.a_col, first = false)
+        add_streams(&t, b, step, type, rows, 1, first, sums, width);
+}
+
+static ALWAYS_INLINE void stream_rows(const product *t, const operand *b, dra_dtype type,
+                                      int64_t rows, float *sums, int64_t width)
+{
+    switch (rows) {
+    case 1: stream_chain(*t, b, type, 1, sums, width); break;
+    case 2: stream_chain(*t, b, type, 2, sums, width); break;
+    case 3: stream_chain(*t, b, type, 3, sums, width); break;
+    case 4: stream_chain(*t, b, type, 4, sums, width); break;
+    case 5: stream_chain(*t, b, type, 5, sums, width); break;
+    case 6: stream_chain(*t, b, type, 6, sums, width); break;
+    case 7: stream_chain(*t, b, type, ROWS < 7 ? 1 : 7, sums, width); break;
+    default: stream_chain(*t, b, type, ROWS < 8 ? 1 : 8, sums, width); break;
+    }
+}
+
+/* One chain of some columns, added to c. */
+static void multiply_chain(const product *t, const operand *b, int64_t rows, float *sums,
+                           int64_t width)
+{
+    if (b->dtype == DRA_BF16)
+        stream_rows(t, b, DRA_BF16, rows, sums, width);
+    else if (b->dtype == DRA_F16)
+        stream_rows(t, b, DRA_F16, rows, sums, width);
+    else
+        stream_rows(t, b, DRA_F32, rows, sums, width);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < t->columns; j += LANES) {
+            const vf      sum = load(sums + i * width + j);
+            const int64_t left = t->columns - j;
+            float        *to = t->c + i * t->c_row + j;
+            store_some(to, left, t->add ? load_some(to, left, vset(0)) + sum : sum);
+        }
+}
+
+/* Few rows of a large B whose columns lie side by side. */
+static bool can_stream(const dra_gemm *g, const operand *b)
+{
+    return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS && g->K * g->N >= LARGE;
+}
+
+static void multiply_streams(const dra_gemm *g, const operand *A, const operand *B)
+{
+    _Alignas(64) float sums[CHAIN_SUMS], rows[ROWS * DEPTH];
+    const int64_t      width = CHAIN_SUMS / g->M / LANES * LANES;
+    for (int64_t column = 0; column < g->N; column += width)
+        for (int64_t k = 0; k < g->K; k += DEPTH) {
+            const operand a = part_of(A, 0, k), b = part_of(B, column, k);
+            product       t = {.depth = g->K - k < DEPTH ? g->K - k : DEPTH,
+                               .a = a.at,
+                               .a_row = a.line,
+                               .a_col = a.k,
+                               .c = g->c + column,
+                               .c_row = g->c_row,
+                               .columns = g->N - column < width ? g->N - column : width,
+                               .add = g->accumulate || k > 0};
+            if (!is_plain(A)) {
+                for (int64_t i = 0; i < g->M; i++) {
+                    const operand row = part_of(&a, i, 0);
+                    words_of_line(&row, t.depth, rows + i * DEPTH);
+                }
+                t.a = rows;
+                t.a_row = DEPTH;
+                t.a_col = 1;
+            }
+            multiply_chain(&t, &b, g->M, sums, width);
+        }
+}
+
 /* Multiplies some columns with B where it lies and returns how many; 0: B must be packed. */
 static int64_t multiply_in_place(product *t, const operand *b, int64_t rows)
 {

@@ -14,8 +14,8 @@
 #include "device/simd_words.h"
 
 enum {
-    DEPTH = 128, /* words: a panel this deep stays in the first cache */
-    BLOCK = 256, /* rows of A that share a packed panel of B */
+    DEPTH = DRA_CHAIN, /* words: a panel this deep stays in the first cache */
+    BLOCK = 256,       /* rows of A that share a packed panel of B */
     GROUPS = (BLOCK + ROWS - 1) / ROWS,
     AHEAD = 16 /* rows of B fetched early */
 };
@@ -217,6 +217,10 @@ static void gemm(const dra_gemm *g)
     if (g->K == 0 && !g->accumulate)
         for (int64_t i = 0; i < g->M; i++)
             for (int64_t j = 0; j < g->N; j++) g->c[i * g->c_row + j] = 0;
+    if (can_stream(g, &B)) {
+        multiply_streams(g, &A, &B);
+        return;
+    }
     if (g->M > 0 && g->M <= FEW && can_turn(&B)) {
         first = g->N / PANEL * PANEL;
         multiply_few(g, &A, &B, first);

@@ -11,8 +11,14 @@
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
- * from memory: narrow tiles for all threads to end together, but pieces that are large there. */
+ * from memory: narrow tiles for all threads to end together, but pieces that are large there.
+ *
+ * Few rows and a large b whose columns lie side by side: only whole rows of b are long enough to
+ * come as fast as memory can give them. So a tile is one chain of k (DRA_CHAIN) over wide columns;
+ * its sums go to scratch, and a second stage adds up the chains in their order, as a gemm over all
+ * of k does: the bits are the same. */
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
+enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
 extern const dra_op dra_op_matmul;
 
@@ -105,7 +111,16 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 typedef struct sizes {
     int64_t M, N, K, batch, row_blocks, column_blocks, columns;
+    int64_t chains; /* of k, each a tile of its own; 0: a tile takes all of k */
 } sizes;
+
+static bool by_chains(const dra_call *c, const sizes *s)
+{
+    const matmul_attr *attr = c->attr;
+    const dra_tensor  *b = &c->in[1];
+    return s->M <= FEW && s->batch == 1 && s->K > DRA_CHAIN && s->K * s->N >= LARGE &&
+           b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16;
+}
 
 static sizes sizes_of(const dra_call *c)
 {
@@ -119,6 +134,10 @@ static sizes sizes_of(const dra_call *c)
     const bool many = s.batch * s.row_blocks * dra_div_up(s.N, COLUMNS) >= MANY;
     const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* b's columns lie along k */
     s.columns = s.M <= FEW ? (along && !many ? SLIM : NARROW) : many ? COLUMNS : NARROW;
+    if (by_chains(c, &s)) {
+        s.chains = dra_div_up(s.K, DRA_CHAIN);
+        s.columns = c->stage ? ADDED : WIDE;
+    }
     s.column_blocks = dra_div_up(s.N, s.columns);
     return s;
 }
@@ -126,7 +145,15 @@ static sizes sizes_of(const dra_call *c)
 static int64_t tiles(const dra_call *c)
 {
     const sizes s = sizes_of(c);
-    return s.batch * s.row_blocks * s.column_blocks;
+    return s.batch * s.row_blocks * s.column_blocks * (s.chains && !c->stage ? s.chains : 1);
+}
+
+static int64_t stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
+
+static size_t scratch(const dra_call *c)
+{
+    const sizes s = sizes_of(c);
+    return (size_t)(s.chains * s.M * s.N) * sizeof(real);
 }
 
 /* Where matrix number i of y's leading axes lies in x, whose own ones may be fewer or 1. */
@@ -156,35 +183,73 @@ static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
     }
 }
 
-/* Neighbouring tiles share columns of b, usually the larger operand. */
-static void tile(const dra_call *c, int64_t i)
+/* Some rows and columns of y, over all of k. */
+static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_t row,
+                        int64_t column)
 {
-    const sizes        s = sizes_of(c);
     const matmul_attr *attr = c->attr;
     const dra_tensor  *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
-    const int64_t      row = i % s.row_blocks * ROWS;
-    const int64_t      column = i / s.row_blocks % s.column_blocks * s.columns;
-    const int64_t      batch = i / (s.row_blocks * s.column_blocks);
     const int64_t *a_step = a->stride + a->shape.rank - 2, *b_step = b->stride + b->shape.rank - 2;
-    dra_gemm       m = {.M = dra_imin(ROWS, s.M - row),
-                        .N = dra_imin(s.columns, s.N - column),
-                        .K = s.K,
+    dra_gemm       m = {.M = dra_imin(ROWS, s->M - row),
+                        .N = dra_imin(s->columns, s->N - column),
+                        .K = s->K,
                         .a_row = a_step[0],
                         .a_col = a_step[1],
                         .b_row = b_step[0],
                         .b_col = b_step[1],
-                        .c = (real *)y->data + (batch * s.M + row) * s.N + column,
-                        .c_row = s.N,
+                        .c = (real *)y->data + (batch * s->M + row) * s->N + column,
+                        .c_row = s->N,
                         .bf16 = attr->precision == DRA_PRECISION_BF16,
                         .a_type = a->dtype,
                         .b_type = b->dtype};
-    if (s.K > 0) { /* else a and b are empty and may have no memory */
+    if (s->K > 0) { /* else a and b are empty and may have no memory */
         const int64_t a_at = matrix_offset(a, &y->shape, batch) + row * a_step[0];
         const int64_t b_at = matrix_offset(b, &y->shape, batch) + column * b_step[1];
         m.a = dra_element(a->data, a->dtype, a_at);
         m.b = dra_element(b->data, b->dtype, b_at);
     }
+    return m;
+}
+
+/* Chain number `chain` of all rows and some columns of y, to scratch (chains, M, N). */
+static void multiply_chain(const dra_call *c, const sizes *s, int64_t chain, int64_t column)
+{
+    const int64_t k = chain * DRA_CHAIN;
+    dra_gemm      m = gemm_of(c, s, 0, 0, column);
+    m.K = dra_imin(DRA_CHAIN, s->K - k);
+    m.a = dra_element(m.a, m.a_type, k * m.a_col);
+    m.b = dra_element(m.b, m.b_type, k * m.b_row);
+    m.c = (real *)c->scratch + chain * s->M * s->N + column;
     c->simd->gemm(&m);
+}
+
+static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int64_t column)
+{
+    for (int64_t i = 0; i < s->M; i++) {
+        const real *sum = (const real *)c->scratch + i * s->N + column;
+        real       *y = m->c + i * m->c_row;
+        c->simd->add(m->N, sum, sum + s->M * s->N, y);
+        for (int64_t chain = 2; chain < s->chains; chain++)
+            c->simd->add(m->N, y, sum + chain * s->M * s->N, y);
+    }
+}
+
+/* Neighbouring tiles share columns of b, usually the larger operand; of chains, they follow each
+ * other in memory. */
+static void tile(const dra_call *c, int64_t i)
+{
+    const sizes s = sizes_of(c);
+    if (s.chains && !c->stage) {
+        multiply_chain(c, &s, i % s.chains, i / s.chains * s.columns);
+        return;
+    }
+    const int64_t  row = i % s.row_blocks * ROWS;
+    const int64_t  column = i / s.row_blocks % s.column_blocks * s.columns;
+    const dra_gemm m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
+    if (s.chains)
+        add_chains(c, &s, &m, column);
+    else
+        c->simd->gemm(&m);
     if (c->n_in == 3) add_bias(c, &m, column);
 }
 
@@ -203,7 +268,7 @@ const dra_op     dra_op_matmul = {.name = "matmul",
                                   .infer = infer,
                                   .gradient = gradient,
                                   .cost = cost};
-const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile};
+const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile, stages, scratch};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
