@@ -196,49 +196,60 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
 
 /* ---- columns side by side: rows of B are streams --------------------------------------------- */
 
-/* Sums of a chain, which stay in the first cache; rows of B at a time, and how far ahead bytes of
- * each are fetched; elements of B from which on it is taken to come from memory. */
-enum { CHAIN_SUMS = 6144, STREAMS = 8, FETCH = 1024, LARGE = 1 << 15 };
+/* Sums of a chain, which stay in the first cache; rows of B at a time, and by how many bytes each is
+ * fetched ahead; columns of a row that may be short; elements of B from which on it is taken to
+ * come from memory. */
+enum { CHAIN_SUMS = 4096, STREAMS = 16, FETCH = 512, SHORT = 1024, LARGE = 1 << 15 };
 
-/* sum (rows, width) += some rows of A times as many rows of B, or = for the first of a chain. */
+/* Of sums (rows, width): up to LANES columns += some rows of A times as many rows of B, or = for the
+ * first of a chain. */
+static ALWAYS_INLINE void add_column(const product *t, const char *b, int64_t step, int64_t columns,
+                                     dra_dtype type, int rows, int streams, bool first, float *sums,
+                                     int64_t width)
+{
+    vf sum[8];
+    UNROLL
+    for (int i = 0; i < rows; i++) sum[i] = first ? vset(0) : load(sums + i * width);
+    UNROLL
+    for (int s = 0; s < streams; s++, b += step) {
+        if (streams > 1) __builtin_prefetch(b + FETCH, 0, 2);
+        const vf x = read_some(type, b, columns);
+        UNROLL
+        for (int i = 0; i < rows; i++) sum[i] = vfma(vset(t->a[i * DEPTH + s]), x, sum[i]);
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++) store(sums + i * width, sum[i]);
+}
+
 static ALWAYS_INLINE void add_streams(const product *t, const char *b, int64_t step, dra_dtype type,
                                       int rows, int streams, bool first, float *sums, int64_t width)
 {
     const int64_t size = is_half(type) ? 2 : 4;
-    for (int64_t j = 0; j < t->columns; j += LANES) {
-        vf sum[8];
-        UNROLL
-        for (int i = 0; i < rows; i++) sum[i] = first ? vset(0) : load(sums + i * width + j);
-        UNROLL
-        for (int s = 0; s < streams; s++) {
-            const char *at = b + s * step + j * size;
-            if (streams > 1) __builtin_prefetch(at + FETCH, 0, 2);
-            const vf x = read_some(type, at, t->columns - j);
-            UNROLL
-            for (int i = 0; i < rows; i++)
-                sum[i] = vfma(vset(t->a[i * t->a_row + s * t->a_col]), x, sum[i]);
-        }
-        UNROLL
-        for (int i = 0; i < rows; i++) store(sums + i * width + j, sum[i]);
-    }
+    int64_t       j = 0;
+    for (; j + LANES <= t->columns; j += LANES)
+        add_column(t, b + j * size, step, LANES, type, rows, streams, first, sums + j, width);
+    if (j < t->columns)
+        add_column(t, b + j * size, step, t->columns - j, type, rows, streams, first, sums + j,
+                   width);
 }
 
-/* One chain. One row of A and rows of B that lie close: memory is read in its order, as fast as it
- * can be. Else more rows of B at a time: lines too short for the processor to see them coming, or
- * too many sums to load and store for each. */
+/* One chain. Where rows of B lie close, one row after the other: memory is read in its order, as
+ * fast as it can be, and the sums of a row of A are loaded and stored meanwhile. Where there is a
+ * gap behind each, which the processor does not see coming, or where the sums are too many to go
+ * through them for each row, many rows of B at a time: three quarters of that speed. */
 static ALWAYS_INLINE void stream_chain(product t, const operand *B, dra_dtype type, int rows,
                                        float *sums, int64_t width)
 {
     const int64_t step = B->k * (is_half(type) ? 2 : 4);
-    const bool    close = rows == 1 && B->k == t.columns;
+    const bool    close = rows == 1 && B->k == t.columns && t.columns <= SHORT;
     const char   *b = B->at;
     bool          first = true;
     for (; t.depth >= STREAMS && !close; t.depth -= STREAMS, first = false) {
         add_streams(&t, b, step, type, rows, STREAMS, first, sums, width);
         b += STREAMS * step;
-        t.a += STREAMS * t.a_col;
+        t.a += STREAMS;
     }
-    for (; t.depth > 0; t.depth--, b += step, t.a += t.a_col, first = false)
+    for (; t.depth > 0; t.depth--, b += step, t.a++, first = false)
         add_streams(&t, b, step, type, rows, 1, first, sums, width);
 }
 
@@ -290,21 +301,14 @@ static void multiply_streams(const dra_gemm *g, const operand *A, const operand 
         for (int64_t k = 0; k < g->K; k += DEPTH) {
             const operand a = part_of(A, 0, k), b = part_of(B, column, k);
             product       t = {.depth = g->K - k < DEPTH ? g->K - k : DEPTH,
-                               .a = a.at,
-                               .a_row = a.line,
-                               .a_col = a.k,
+                               .a = rows,
                                .c = g->c + column,
                                .c_row = g->c_row,
                                .columns = g->N - column < width ? g->N - column : width,
                                .add = g->accumulate || k > 0};
-            if (!is_plain(A)) {
-                for (int64_t i = 0; i < g->M; i++) {
-                    const operand row = part_of(&a, i, 0);
-                    words_of_line(&row, t.depth, rows + i * DEPTH);
-                }
-                t.a = rows;
-                t.a_row = DEPTH;
-                t.a_col = 1;
+            for (int64_t i = 0; i < g->M; i++) {
+                const operand row = part_of(&a, i, 0);
+                words_of_line(&row, t.depth, rows + i * DEPTH);
             }
             multiply_chain(&t, &b, g->M, sums, width);
         }
