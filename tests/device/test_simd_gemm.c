@@ -268,6 +268,37 @@ static void keeps_parts(const dra_simd *simd)
     free(m);
 }
 
+/* Few rows of a large matrix whose rows follow each other without a gap: the same as among more. */
+static void streams_of(const dra_simd *simd, const kind *of, matrices *m, int64_t N, int64_t K)
+{
+    enum { MOST_ROWS = 9, MOST_COLUMNS = 530 };
+    static dra_real whole[MOST_ROWS * MOST_COLUMNS];
+    for (int add = 0; add < 2; add++)
+        for (int64_t M = MOST_ROWS; M > 0; M--) {
+            dra_gemm g = make_gemm(m, of, M, N, K, 0);
+            g.b_row = g.c_row = N;
+            g.accumulate = add;
+            if (add) memcpy(g.c, m->start, (size_t)(M * N) * sizeof *g.c);
+            g.c[M * N] = 5; /* nothing is written behind */
+            simd->gemm(&g);
+            if (M == MOST_ROWS) memcpy(whole, g.c, sizeof whole);
+            assert_memory_equal(g.c, whole, (size_t)(M * N) * sizeof *whole);
+            assert_true(g.c[M * N] == 5);
+        }
+}
+
+static void streams(const dra_simd *simd)
+{
+    static const int64_t sizes_of[][2] = {{128, 260}, {130, 257}, {257, 259}, {530, 129}};
+    matrices            *m = new_matrices();
+    for (size_t k = 0; k < COUNT(kinds); k++)
+        for (size_t i = 0; i < COUNT(sizes_of); i++)
+            streams_of(simd, &kinds[k], m, sizes_of[i][0], sizes_of[i][1]);
+    free(m);
+}
+
+static void rows_of_a_large_matrix_keep_bits(void **state) { for_each_level(streams); }
+
 static void parts_of_gemm_keep_bits(void **state) { for_each_level(keeps_parts); }
 
 int main(void)
@@ -278,6 +309,7 @@ int main(void)
         cmocka_unit_test(gemm_of_repeated),
         cmocka_unit_test(rows_of_gemm_keep_their_bits),
         cmocka_unit_test(parts_of_gemm_keep_bits),
+        cmocka_unit_test(rows_of_a_large_matrix_keep_bits),
     };
     return check_main("simd gemm", NULL, 0, tests, COUNT(tests));
 }

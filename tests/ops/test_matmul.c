@@ -121,6 +121,12 @@ static const check_case cases[] = {
     {"b transposed", 2, {{{3, {2, 4, 9}}}, {{3, {2, 5, 9}}}}, &modes[B_TURNED]},
     {"heads", 2, {{{4, {2, 5, 3, 4}}}, {{4, {2, 7, 3, 4}}}}, &modes[HEADS]},
     {"sliced", 2, {{{2, {4, 7}}}, {{2, {7, 5}}}}, &modes[SLICED]},
+    {"few rows, by chains",
+     2,
+     {{{2, {3, 270}}}, {{2, {270, 251}}}},
+     &modes[PLAIN],
+     .no_grad = true},
+    {"the same, sliced", 2, {{{2, {8, 271}}}, {{2, {271, 251}}}}, &modes[SLICED], .no_grad = true},
     {"large values",
      2,
      {{{2, {4, 17}}, .lo = -1e15, .hi = 1e15}, {{2, {17, 5}}, .lo = -1e15, .hi = 1e15}},
@@ -148,6 +154,16 @@ static const check_case stored_cases[] = {
      2,
      {{{2, {9, 7}}, CHECK_F16, .constant = true}, {{2, {7, 5}}}},
      &modes[SLICED]},
+    {"few rows, b in bf16, by chains",
+     2,
+     {{{2, {2, 270}}}, {{2, {270, 251}}, CHECK_BF16}},
+     &modes[PLAIN],
+     .no_grad = true},
+    {"one row, b in f16, by chains",
+     2,
+     {{{2, {1, 270}}}, {{2, {270, 251}}, CHECK_F16}},
+     &modes[PLAIN],
+     .no_grad = true},
     {"both, heads",
      2,
      {{{4, {2, 5, 3, 4}}, CHECK_F16}, {{4, {2, 7, 3, 4}}, CHECK_BF16}},
@@ -242,7 +258,7 @@ static const check_case linear_cases[] = {
 
 /* ---- promises -------------------------------------------------------------------------------- */
 
-enum { K = 300, N = 150, MOST = 200 };
+enum { K = 300, N = 250, MOST = 200 }; /* b is large enough to be cut along k */
 
 static void fill(dra_real *x, int64_t n, uint64_t seed)
 {
@@ -284,6 +300,56 @@ static void rows_do_not_depend_on_their_number(void **state)
 {
     keep_rows(DRA_PRECISION_FULL);
     keep_rows(DRA_PRECISION_BF16);
+}
+
+/* y = x w^T + b for w (O, I) that lies so, or (I, O) in the middle of three. */
+static void linear_of(bool beside, int threads, int64_t M, dra_dtype dtype, dra_real *x, void *w,
+                      dra_real *bias, dra_real *y)
+{
+    dra_graph   *g = check_graph();
+    const size_t size = dra_dtype_bytes(dtype);
+    dra_value    v = dra_parameter(g, "w", dtype, beside ? DRA_SHAPE(K, 3 * N) : DRA_SHAPE(N, K));
+    if (beside) v = dra_slice(g, dra_transpose(g, v, 0, 1), 0, N, N);
+    dra_output(
+        g, "y",
+        dra_linear(g, check_real(g, "x", DRA_SHAPE(M, K)), v, check_real(g, "b", DRA_SHAPE(N))));
+    check_program p = check_compile(g, threads);
+    check_bind(&p, "x", x, (size_t)M * K * sizeof *x);
+    check_bind(&p, "w", w, (size_t)K * N * size * (beside ? 3 : 1));
+    check_bind(&p, "b", bias, N * sizeof *bias);
+    check_run(&p);
+    memcpy(y, check_result(&p, "y"), (size_t)M * N * sizeof *y);
+    check_free(&p);
+}
+
+/* The same numbers have the same bits however they lie, for any number of rows and threads. */
+static void bits_do_not_depend_on_how_weights_lie(void **state)
+{
+    static const dra_dtype dtypes[] = {DRA_REAL, DRA_BF16, DRA_F16};
+    static const int64_t   counts[] = {1, 2, 8, 9};
+    static const int       threads[] = {1, 2, 7};
+    static dra_real        x[9 * K], bias[N], along[9 * N], across[9 * N];
+    static unsigned char   w[N * K * sizeof(dra_real)], beside[3 * N * K * sizeof(dra_real)];
+    fill(x, 9 * K, 1);
+    fill(bias, N, 2);
+    for (size_t d = 0; d < COUNT(dtypes); d++) {
+        const size_t size = dra_dtype_bytes(dtypes[d]);
+        uint64_t     seed = 3;
+        for (size_t n = 0; n < N; n++)
+            for (size_t k = 0; k < K; k++) {
+                const float    f = (float)(2 * check_random(&seed) - 1);
+                const dra_real r = (dra_real)f;
+                const uint16_t h = d == 1 ? dra_f32_to_bf16(f) : dra_f32_to_f16(f);
+                memcpy(w + (n * K + k) * size, d ? (const void *)&h : &r, size);
+                memcpy(beside + (k * 3 * N + N + n) * size, d ? (const void *)&h : &r, size);
+            }
+        for (size_t i = 0; i < COUNT(counts); i++)
+            for (size_t t = 0; t < COUNT(threads); t++) {
+                linear_of(false, threads[t], counts[i], dtypes[d], x, w, bias, along);
+                linear_of(true, threads[t], counts[i], dtypes[d], x, beside, bias, across);
+                assert_memory_equal(across, along, (size_t)counts[i] * N * sizeof *along);
+            }
+    }
 }
 
 static dra_value rounded(dra_graph *g, dra_value x)
@@ -442,6 +508,7 @@ int main(void)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_do_not_depend_on_their_number),
+        cmocka_unit_test(bits_do_not_depend_on_how_weights_lie),
         cmocka_unit_test(gradients_are_products_in_bf16),
         cmocka_unit_test(stored_factors_have_real_gradients),
         cmocka_unit_test(linear_takes_one_product_each_way),
