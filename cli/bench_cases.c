@@ -480,6 +480,8 @@ const bench_case bench_cases[] = {
      bench_read_gpt2, {1, 2, 1}, .slow = true},
     {"prompt-gpt2", "generate", "the same, 512 tokens of a prompt",
      bench_read_gpt2, {512}, LIMIT(60), .slow = true},
+    {"prompt-gpt2-file", "generate", "the same, matrices as in its files: f32, (in, out)",
+     bench_read_gpt2, {512, 0, 1}, LIMIT(60), .slow = true},
     {"generate-rwkv4", "generate", "RWKV-4 169M, one token",
      bench_read_rwkv, {1}, LIMIT(85), .slow = true},
     {"generate-rwkv4-bf16", "generate", "the same, matrices stored in bf16",

@@ -201,36 +201,40 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
  * come from memory. */
 enum { CHAIN_SUMS = 4096, STREAMS = 16, FETCH = 512, SHORT = 1024, LARGE = 1 << 15 };
 
-/* Of sums (rows, width): up to LANES columns += some rows of A times as many rows of B, or = for the
- * first of a chain. */
-static ALWAYS_INLINE void add_column(const product *t, const char *b, int64_t step, int64_t columns,
-                                     dra_dtype type, int rows, int streams, bool first, float *sums,
-                                     int64_t width)
-{
-    vf sum[8];
-    UNROLL
-    for (int i = 0; i < rows; i++) sum[i] = first ? vset(0) : load(sums + i * width);
-    UNROLL
-    for (int s = 0; s < streams; s++, b += step) {
-        if (streams > 1) __builtin_prefetch(b + FETCH, 0, 2);
-        const vf x = read_some(type, b, columns);
-        UNROLL
-        for (int i = 0; i < rows; i++) sum[i] = vfma(vset(t->a[i * DEPTH + s]), x, sum[i]);
-    }
-    UNROLL
-    for (int i = 0; i < rows; i++) store(sums + i * width, sum[i]);
-}
-
+/* sums (rows, width) += some rows of A times as many rows of B, or = for the first of a chain; whole
+ * vectors of columns. */
 static ALWAYS_INLINE void add_streams(const product *t, const char *b, int64_t step, dra_dtype type,
                                       int rows, int streams, bool first, float *sums, int64_t width)
 {
-    const int64_t size = is_half(type) ? 2 : 4;
-    int64_t       j = 0;
-    for (; j + LANES <= t->columns; j += LANES)
-        add_column(t, b + j * size, step, LANES, type, rows, streams, first, sums + j, width);
-    if (j < t->columns)
-        add_column(t, b + j * size, step, t->columns - j, type, rows, streams, first, sums + j,
-                   width);
+    for (int64_t j = 0; j + LANES <= t->columns; j += LANES) {
+        vf sum[8];
+        UNROLL
+        for (int i = 0; i < rows; i++) sum[i] = first ? vset(0) : load(sums + i * width + j);
+        UNROLL
+        for (int s = 0; s < streams; s++) {
+            const char *at = b + s * step + j * (is_half(type) ? 2 : 4);
+            if (streams > 1) __builtin_prefetch(at + FETCH, 0, 2);
+            const vf x = read_some(type, at, LANES);
+            UNROLL
+            for (int i = 0; i < rows; i++) sum[i] = vfma(vset(t->a[i * DEPTH + s]), x, sum[i]);
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++) store(sums + i * width + j, sum[i]);
+    }
+}
+
+/* The columns behind the last whole vector, a row of A after the other. */
+static void stream_rest(const product *t, const operand *B, int64_t rows, float *sums,
+                        int64_t width)
+{
+    const int64_t done = t->columns / LANES * LANES, left = t->columns - done;
+    for (int64_t i = 0; i < rows && left > 0; i++) {
+        vf sum = vset(0);
+        for (int64_t k = 0; k < t->depth; k++)
+            sum = vfma(vset(t->a[i * DEPTH + k]), read_some(B->dtype, part_of(B, done, k).at, left),
+                       sum);
+        store(sums + i * width + done, sum);
+    }
 }
 
 /* One chain. Where rows of B lie close, one row after the other: memory is read in its order, as
@@ -242,12 +246,13 @@ static ALWAYS_INLINE void stream_chain(product t, const operand *B, dra_dtype ty
 {
     const int64_t step = B->k * (is_half(type) ? 2 : 4);
     const bool    close = rows == 1 && B->k == t.columns && t.columns <= SHORT;
+    const int     many = rows > 4 ? STREAMS / 2 : STREAMS; /* else it is too much code */
     const char   *b = B->at;
     bool          first = true;
-    for (; t.depth >= STREAMS && !close; t.depth -= STREAMS, first = false) {
-        add_streams(&t, b, step, type, rows, STREAMS, first, sums, width);
-        b += STREAMS * step;
-        t.a += STREAMS;
+    for (; t.depth >= many && !close; t.depth -= many, first = false) {
+        add_streams(&t, b, step, type, rows, many, first, sums, width);
+        b += many * step;
+        t.a += many;
     }
     for (; t.depth > 0; t.depth--, b += step, t.a++, first = false)
         add_streams(&t, b, step, type, rows, 1, first, sums, width);
@@ -278,6 +283,7 @@ static void multiply_chain(const product *t, const operand *b, int64_t rows, flo
         stream_rows(t, b, DRA_F16, rows, sums, width);
     else
         stream_rows(t, b, DRA_F32, rows, sums, width);
+    stream_rest(t, b, rows, sums, width);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < t->columns; j += LANES) {
             const vf      sum = load(sums + i * width + j);
