@@ -18,8 +18,8 @@ static void tokens(bench_work *w, int64_t T, int64_t V, double before)
     bench_integers(w, "tokens.hi.0", 1, T, before + 1);
 }
 
-/* How parameter p lies: matrices in a dtype and, where all lie as in GPT-2's files, (in, out), those
- * of queries, keys and values side by side. Tables of tokens and positions never are turned. */
+/* How parameter p lies: matrices in a dtype and, where all lie as in GPT-2's files, (in, out), with
+ * those of queries, keys and values side by side. Tables are never turned. */
 static dra_form form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
 {
     static const char *const thirds[] = {".W_q", ".W_k", ".W_v"};

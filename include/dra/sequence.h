@@ -147,8 +147,8 @@ typedef struct dra_module_shape {
 #define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
- * long as its list) receive the values; any may be NULL. A parameter that lies otherwise is declared
- * with the shape it lies in; its value is a view of that. Nothing is put out or donated for the
+ * long as its list) receive the values; any may be NULL. A parameter that lies otherwise has the
+ * shape of what it lies in; its value is a view of that. Nothing is put out or donated for the
  * state: that is the caller's choice. */
 DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                               dra_value *param, dra_value *state, dra_value *state_out);

@@ -196,13 +196,12 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
 
 /* ---- columns side by side: rows of B are streams --------------------------------------------- */
 
-/* Sums of a chain, which stay in the first cache; rows of B at a time, and by how many bytes each is
- * fetched ahead; columns of a row that may be short; elements of B from which on it is taken to
- * come from memory. */
+/* Sums of a chain, which stay in the first cache; rows of B at a time, and the bytes by which each
+ * is fetched ahead; columns of a row that is short; elements of a B that comes from memory. */
 enum { CHAIN_SUMS = 4096, STREAMS = 16, FETCH = 512, SHORT = 1024, LARGE = 1 << 15 };
 
-/* sums (rows, width) += some rows of A times as many rows of B, or = for the first of a chain; whole
- * vectors of columns. */
+/* sums (rows, width) += some columns of A times as many rows of B, or = for the first of a chain;
+ * whole vectors only. */
 static ALWAYS_INLINE void add_streams(const product *t, const char *b, int64_t step, dra_dtype type,
                                       int rows, int streams, bool first, float *sums, int64_t width)
 {

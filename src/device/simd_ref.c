@@ -179,7 +179,8 @@ static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const 
 
 /* ---- gemm: pack panels of A (ROWS wide) and B (COLS wide), multiply them in registers -------- */
 
-enum { ROWS = 4, COLS = 8, DEPTH = DRA_CHAIN, PANELS = 16 }; /* B: PANELS * COLS columns at a time */
+/* B: PANELS * COLS columns at a time */
+enum { ROWS = 4, COLS = 8, DEPTH = DRA_CHAIN, PANELS = 16 };
 
 typedef struct operand { /* lines along k: the rows of A, the columns of B */
     const void *at;

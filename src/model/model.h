@@ -23,6 +23,8 @@ struct dra_model {
 
 /* Element k of weight i, wherever it lies. */
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k);
+/* Makes all weights dense, as dra_weights_at does for one. */
+dra_status dra_weights_dense(const dra_weights *w, dra_error *err);
 
 /* Whether anything is dropped out when learning. */
 bool dra_model_drops(const dra_model *m);

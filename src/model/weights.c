@@ -59,12 +59,16 @@ void dra_weights_destroy(dra_weights *w)
     free(w);
 }
 
+static dra_status no_memory(const dra_weights *w, int i, dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
+                    dra_specs_at(w->specs, i)->name, w->at[i].bytes);
+}
+
 static dra_real *allocate(const dra_weights *w, int i, dra_error *err)
 {
     dra_real *own = dra_alloc(w->at[i].bytes);
-    if (!own)
-        dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
-                 dra_specs_at(w->specs, i)->name, w->at[i].bytes);
+    if (!own) no_memory(w, i, err);
     return own;
 }
 
@@ -171,6 +175,13 @@ const dra_real *dra_weights_at(const dra_weights *w, int i)
     return data; /* of another thread that was faster */
 }
 
+dra_status dra_weights_dense(const dra_weights *w, dra_error *err)
+{
+    for (int i = 0; i < w->n; i++)
+        if (!dra_weights_at(w, i)) return no_memory(w, i, err);
+    return DRA_OK;
+}
+
 dra_real *dra_weights_edit(dra_weights *w, int i)
 {
     weight         *at = &w->at[i];
@@ -208,13 +219,12 @@ dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
 
 static dra_status shorten(dra_weights *w, int i, dra_error *err)
 {
-    const dra_spec *p = dra_specs_at(w->specs, i);
-    weight         *at = &w->at[i];
+    weight *at = &w->at[i];
     if (!at->lies || at->form.dtype != DRA_BF16) {
         const size_t    n = at->bytes / sizeof(dra_real);
         const dra_real *data = dra_weights_at(w, i);
         uint16_t       *half = data ? dra_alloc(n * sizeof *half) : NULL;
-        if (!half) return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s", p->name);
+        if (!half) return no_memory(w, i, err);
         for (size_t k = 0; k < n; k++) half[k] = dra_f32_to_bf16(dra_round_to_odd((double)data[k]));
         free(at->half);
         at->lies = at->half = half;

@@ -113,12 +113,8 @@ static dra_status bind_gradients(const dra_learner *l, dra_buffers *b, dra_error
 
 dra_status dra_learner_bind(dra_learner *l, const dra_weights *w, dra_error *err)
 {
-    dra_status st = DRA_OK;
+    dra_status st = dra_weights_dense(w, err); /* gradients are of dense numbers */
     l->weights = w;
-    for (int i = 0; i < dra_specs_count(l->params); i++) /* gradients are of dense numbers */
-        if (!dra_weights_at(w, i))
-            return dra_fail(err, DRA_ERR_MEMORY, "learner: no memory for %s",
-                            dra_specs_at(l->params, i)->name);
     for (size_t i = 0; i < l->n && st == DRA_OK; i++) st = bind_weights(l, l->at[i].buffers, err);
     return st;
 }
