@@ -36,8 +36,8 @@ static const char wide_config[] =
     "\"attn_pdrop\": 0.0}";
 
 /* What a file holds: each dtype that it may have. */
-static const dra_dtype dtypes[] = {DRA_REAL, DRA_F32, DRA_F16, DRA_BF16};
-static const char     *folders[] = {"real", "f32", "f16", "bf16"};
+static const dra_dtype dtypes[] = {DRA_F32, DRA_F64, DRA_F16, DRA_BF16};
+static const char     *folders[] = {"f32", "f64", "f16", "bf16"};
 
 static dra_tensor_item item_as(const dra_tensor_item *from, dra_dtype dtype)
 {
@@ -46,11 +46,12 @@ static dra_tensor_item item_as(const dra_tensor_item *from, dra_dtype dtype)
     unsigned char  *to = malloc(n * size);
     assert_non_null(to);
     for (size_t i = 0; i < n; i++) {
+        const double   wide = (double)x[i];
         const float    f = (float)x[i];
         const uint16_t half = dtype == DRA_F16 ? dra_f32_to_f16(f) : dra_f32_to_bf16(f);
-        const void    *at = dtype == DRA_REAL ? (const void *)&x[i]
-                            : size == 4       ? (const void *)&f
-                                              : &half;
+        const void    *at = &half;
+        if (dtype == DRA_F32) at = &f;
+        if (dtype == DRA_F64) at = &wide;
         memcpy(to + i * size, at, size);
     }
     return (dra_tensor_item){from->name, dtype, from->shape, to};
@@ -330,7 +331,7 @@ static void only_products_take_other_forms(void **unused)
     loaded         m;
     dra_reader    *r;
     dra_error      err = {0};
-    load_folder(&m, "real");
+    load_folder(&m, "f32");
     const dra_view   view = {.model = m.model, .logits = true};
     const dra_module module = dra_view_module(&view);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
