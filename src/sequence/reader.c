@@ -16,6 +16,7 @@ typedef struct running { /* a program with its buffers */
 } running;
 
 struct dra_reader {
+    dra_device   *device;
     dra_module    module;
     dra_programs *programs;
     running      *at;
@@ -69,6 +70,7 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     dra_reader  *r = calloc(1, sizeof *r);
     *out = NULL;
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    r->device = device;
     r->module = *module;
     r->params = calloc(n_param + 1, sizeof *r->params);
     r->forms = calloc(n_param + 1, sizeof *r->forms);
@@ -85,18 +87,25 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     return st;
 }
 
-void dra_reader_destroy(dra_reader *r)
+static void free_programs(dra_reader *r)
 {
-    if (!r) return;
     for (size_t i = 0; i < r->n; i++) {
         dra_buffers_destroy(r->at[i].buffers);
         free(r->at[i].input);
     }
+    dra_programs_destroy(r->programs);
+    r->last = NULL;
+    r->n = 0;
+}
+
+void dra_reader_destroy(dra_reader *r)
+{
+    if (!r) return;
+    free_programs(r);
     for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
     free(r->at);
     free(r->own);
     free(r->forms);
-    dra_programs_destroy(r->programs);
     free(r->params);
     free(r->key);
     dra_extents_free(&r->extents);
@@ -120,6 +129,7 @@ static bool is_possible(const dra_form *f, const dra_spec *p)
            (!f->turned || p->shape.rank == 2);
 }
 
+/* What was compiled reads the parameter as it lay before: all is compiled anew. */
 static dra_status choose_form(dra_reader *r, int i, const dra_form *f, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(r->module.params, i);
@@ -128,9 +138,13 @@ static dra_status choose_form(dra_reader *r, int i, const dra_form *f, dra_error
         return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
                         dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
                         f->turned ? ", turned" : "", f->parts ? ", beside others" : "");
-    if (r->n > 0)
-        return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s lay otherwise when it was read",
-                        p->name);
+    if (dra_programs_count(r->programs) > 0) {
+        dra_programs    *others;
+        const dra_status st = dra_programs_create(r->device, build, r, &others, err);
+        if (st != DRA_OK) return st;
+        free_programs(r);
+        r->programs = others;
+    }
     r->forms[i] = *f;
     return DRA_OK;
 }

@@ -289,6 +289,37 @@ static void states_fit_dense_weights(void **unused)
     }
 }
 
+/* A reader follows weights that were made dense or edited since it read them. */
+static void a_reader_is_bound_anew(void **unused)
+{
+    const int32_t   id = 3;
+    const dra_named in = {"ids", &id, sizeof id};
+    loaded          m;
+    dra_reader     *r;
+    dra_states     *s;
+    dra_error       err = {0};
+    dra_real        first[WORDS];
+    load_folder(&m, "f16");
+    const dra_view   view = {.model = m.model, .logits = true};
+    const dra_module module = dra_view_module(&view);
+    expect_ok(dra_states_create(module.state, 1, &s, &err), &err);
+    expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
+    for (int round = 0; round < 3; round++) {
+        const int at = dra_specs_find(module.params, "layers.0.ff.W_up");
+        if (round == 1) assert_non_null(dra_weights_at(m.weights, at));
+        if (round == 2) dra_weights_edit(m.weights, at)[0] += 1;
+        expect_ok(dra_weights_bind(m.weights, r, &err), &err);
+        expect_ok(dra_states_reset(s, -1, &err), &err);
+        expect_ok(dra_reader_read(r, s, 1, NULL, 1, &in, &err), &err);
+        const dra_real *logits = dra_reader_result(r, "logits");
+        if (round == 0) memcpy(first, logits, sizeof first);
+        assert_true((memcmp(first, logits, sizeof first) == 0) == (round < 2));
+    }
+    dra_reader_destroy(r);
+    dra_states_destroy(s);
+    load_free(&m);
+}
+
 /* A file whose numbers start anywhere: they are copied. */
 static void misaligned_files_are_copied(void **unused)
 {
@@ -412,6 +443,7 @@ int main(void)
         cmocka_unit_test(saved_after_one_edit),
         cmocka_unit_test(shortened_from_where_they_lie),
         cmocka_unit_test(states_fit_dense_weights),
+        cmocka_unit_test(a_reader_is_bound_anew),
         cmocka_unit_test(misaligned_files_are_copied),
         cmocka_unit_test(only_products_take_other_forms),
         cmocka_unit_test(threads_may_ask_at_once),
