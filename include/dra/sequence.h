@@ -229,9 +229,9 @@ DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
 /* Parameter data, as long as the reader lives; bind again after changing it in place. */
 DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                                    dra_error *err);
-/* The same for a parameter that lies otherwise; only where its spec says `product`. data, bytes: all
- * of what it lies in, also where others lie beside it. Bound in another form than it was read, all
- * programs are compiled anew, and the results of the last read are gone. */
+/* The same for a parameter that lies otherwise; only where its spec says `product`. data, bytes:
+ * all of what it lies in, also where others lie beside it. If it was read in another form, programs
+ * are compiled anew and the results of the last read are gone. */
 DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form,
                                       const void *data, size_t bytes, dra_error *err);
 /* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
