@@ -6,13 +6,13 @@
 
 #include "dra/base.h"
 
-/* C (M, N) (+)= A (M, K) B (K, N), any strides in A and B, rows of C contiguous. The order of the
- * sum over K depends on K and the precision alone, so a row of C does not depend on M or N. */
 /* Each element of c is a chain of multiply-adds for every so many words of k, and the sum of these
  * chains in their order, whatever else is computed: so k can be cut between chains. A word is an
  * element or, with bf16, a pair where a level multiplies pairs. */
 enum { DRA_CHAIN = 128 };
 
+/* C (M, N) (+)= A (M, K) B (K, N), any strides in A and B, rows of C contiguous. The order of the
+ * sum over K depends on K and the precision alone, so a row of C does not depend on M or N. */
 typedef struct dra_gemm {
     int64_t     M, N, K;
     const void *a;
