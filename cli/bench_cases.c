@@ -198,6 +198,14 @@ static void rms_norm(bench_work *w, const int64_t *size)
     dra_output(w->graph, "y", dra_rms_norm(w->graph, x, gain(w, "w", size[1]), 1e-5));
 }
 
+/* As the gradient of a bias. */
+static void sum_rows(bench_work *w, const int64_t *size)
+{
+    const dra_value x = rows(w, size);
+    dra_output(w->graph, "y", dra_sum(w->graph, x, (dra_axes){1, {0}, false}));
+    w->stream.writes = 0;
+}
+
 static void softmax(bench_work *w, const int64_t *size)
 {
     dra_output(w->graph, "y", dra_softmax(w->graph, rows(w, size)));
@@ -395,6 +403,7 @@ const bench_case bench_cases[] = {
      cross_entropy, {KI, 50304}, LIMIT(75)},
     {"cross-entropy-back", "rows", "its gradient alone",
      cross_entropy_back, {KI, 50304}, LIMIT(75)},
+    {"sum-rows", "rows", "32 Ki rows of 1024 added up", sum_rows, {32 * KI, KI}, LIMIT(80)},
     {"gelu", "rows", "32 Mi elements", gelu, {32 * KI, KI}},
     {"gelu-tanh", "rows", "32 Mi elements", gelu_tanh, {32 * KI, KI}},
     {"swiglu", "rows", "32 Mi elements in", swiglu, {16 * KI, 2 * KI}},

@@ -108,6 +108,11 @@ static void add_mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y
     for (int64_t i = 0; i < n; i++) y[i] += a[i] * b[i];
 }
 
+static void add_rows(int64_t rows, int64_t n, const dra_real *x, int64_t row, dra_real *y)
+{
+    for (int64_t r = 0; r < rows; r++) add(n, y, x + r * row, y);
+}
+
 static void affine(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y)
 {
     for (int64_t i = 0; i < n; i++) y[i] = s * x[i] + t;
@@ -274,6 +279,7 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .sub = sub,
                                .mul = mul,
                                .add_mul = add_mul,
+                               .add_rows = add_rows,
                                .affine = affine,
                                .center = center,
                                .combine = combine,

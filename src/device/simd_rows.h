@@ -18,6 +18,30 @@ static ALWAYS_INLINE void fetch(const float *p, int64_t elements, int write)
         __builtin_prefetch((const void *)at, 0, 2);
 }
 
+/* `together` rows, a constant; those behind them are asked for. Several rows at once are several
+ * streams of memory: one row at a time makes 18 GB/s, 8 make 28 (Zen 4). */
+static ALWAYS_INLINE void add_some_rows(int together, int64_t n, const float *x, int64_t row,
+                                        float *y)
+{
+    for (int64_t i = 0; i < n; i += LANES) {
+        vf sum = load_some(y + i, n - i, vset(0));
+        UNROLL
+        for (int r = 0; r < together; r++) {
+            sum = sum + load_some(x + r * row + i, n - i, vset(0));
+            fetch(x + r * row + i, together * row, 0);
+        }
+        store_some(y + i, n - i, sum);
+    }
+}
+
+static void add_rows(int64_t rows, int64_t n, const float *x, int64_t row, float *y)
+{
+    enum { TOGETHER = 8 };
+    int64_t r = 0;
+    for (; r + TOGETHER <= rows; r += TOGETHER) add_some_rows(TOGETHER, n, x + r * row, row, y);
+    for (; r < rows; r++) add_some_rows(1, n, x + r * row, row, y);
+}
+
 /* The same place of the row behind this one is asked for in both passes: the processor drops what
  * it is too busy for. Rows of 4096 bytes are a page each, where its own guesses start anew: 72 % of
  * a loop that only moves these arrays without this, 105 % with it (Zen 4; 768 columns: 96, 112). */

@@ -277,6 +277,7 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
     {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum,                        \
      .exp_scaled = exp_scaled, .scale = scale,                                                     \
      .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
+     .add_rows = add_rows,                                                                         \
      .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
      .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \
      .ema_back = ema_back, .wkv_back = wkv_back, .gemm = gemm, .slots_dots = slots_dots,           \

@@ -7,16 +7,18 @@
  * them in their order, so that large reductions run in parallel and always give the same bits.
  *
  * Gradients: of sum dy, of max dy shared by the elements equal to it, of logsumexp dy e^(x - y). */
+#include <string.h>
 #include <tgmath.h>
 
 #include "ops/common.h"
 
 enum {
-    WIDTH = 128,  /* outputs of a patch */
-    ALONG = 4096, /* elements of a segment that lies along memory */
-    ACROSS = 512, /* ... and of one that steps across it: fewer, since sums run in one line */
-    SHORT = 8,    /* fewer reduced elements in a line are not worth a call of their own */
-    WORK = 32768  /* elements of x a tile is worth */
+    WIDTH = 1024,  /* outputs of a patch: rows this long come from memory at full speed */
+    ALONG = 32768, /* elements of a segment that lies along memory */
+    LINE = 4096,   /* ... added up at a time */
+    ACROSS = 128,  /* elements of a segment that steps across memory: sums run in one line */
+    SHORT = 8,     /* fewer reduced elements in a line are not worth a call of their own */
+    WORK = 32768   /* elements of x a tile is worth */
 };
 
 typedef struct reduce_attr {
@@ -149,13 +151,14 @@ static void fold_sum(const patch *p, const real *shift, void *acc)
     const real *x = p->x;
     real       *sum = acc;
     if (p->across && p->k_step == 1) {
-        for (int64_t e = 0; e < p->n; e++)
-            for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k];
+        p->c->simd->add_rows(p->n, p->width, x, p->e_step, sum);
     } else if (p->across) {
         for (int64_t e = 0; e < p->n; e++)
             for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k * p->k_step];
     } else if (p->e_step == 1) {
-        for (int64_t k = 0; k < p->width; k++) sum[k] += p->c->simd->sum(p->n, x + k * p->k_step);
+        for (int64_t k = 0; k < p->width; k++)
+            for (int64_t e = 0; e < p->n; e += LINE)
+                sum[k] += p->c->simd->sum(dra_imin(LINE, p->n - e), x + k * p->k_step + e);
     } else {
         for (int64_t k = 0; k < p->width; k++) {
             double s = 0; /* one long line of additions */
@@ -249,23 +252,36 @@ static void fold_area(const area *a, fold f, const real *shift, void *acc)
 
 /* ---- segments and how they are joined -------------------------------------------------------- */
 
-typedef union cell { /* the result of a segment for one output */
-    struct {
-        real value, max;
-    };
-    uint32_t count;
-} cell;
+typedef struct partial { /* what a segment gives for outputs next to each other */
+    void *value;         /* of y's type */
+    real *max;           /* of max and logsumexp */
+} partial;
 
 typedef struct reducer {
-    void (*segment)(const area *a, cell *cells);
-    /* Joins `n` cells, `step` apart, into output `o`. */
-    void (*join)(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells);
+    void (*segment)(const area *a, partial to);
+    /* Joins `n` segments, from the first one on, into y, which is the first one's value where it is
+     * alone. Those that follow lie as many elements apart as there are outputs. */
+    void (*join)(const area *a, int64_t n, partial first, void *y);
 } reducer;
 
+/* Scratch: values (segments, outputs), then as many maxima. */
 static size_t scratch(const dra_call *c)
 {
     const plan p = make_plan(c);
-    return p.segments > 1 ? (size_t)(p.outputs * p.segments) * sizeof(cell) : 0;
+    return p.segments > 1 ? (size_t)(2 * p.outputs * p.segments) * sizeof(real) : 0;
+}
+
+static void *element(const dra_tensor *t, void *data, int64_t i)
+{
+    return (unsigned char *)data + i * (int64_t)dra_dtype_bytes(t->dtype);
+}
+
+static partial partial_at(const area *a, int64_t segment)
+{
+    const plan   *p = a->p;
+    real         *all = a->c->scratch, *maxima = all + p->outputs * p->segments;
+    const int64_t at = segment * p->outputs + a->output;
+    return (partial){element(&a->c->out[0], all, at), maxima + at};
 }
 
 static void run_tile(const dra_call *c, int64_t i, reducer r)
@@ -274,7 +290,7 @@ static void run_tile(const dra_call *c, int64_t i, reducer r)
     const int64_t block = i % p.blocks, segment = i / p.blocks;
     const int64_t last = last_dim(&p.kept);
     const int64_t end = dra_imin(p.outputs, (block + 1) * p.width);
-    cell          here[WIDTH] = {0}, *all = c->scratch;
+    real          max[WIDTH];
     area          a = {c,
                        &p,
                        block * p.width,
@@ -283,44 +299,43 @@ static void run_tile(const dra_call *c, int64_t i, reducer r)
                        dra_imin(p.elements, (segment + 1) * p.segment)};
     /* outputs that share all kept axes but the last */
     for (; a.output < end; a.output += a.width) {
+        void *y = element(&c->out[0], c->out[0].data, a.output);
         a.width = dra_imin(dra_imin(WIDTH, end - a.output), last - a.output % last);
-        cell *cells = p.segments > 1 ? all + segment * p.outputs + a.output : here;
-        if (c->stage == 0) r.segment(&a, cells);
-        if (c->stage == 0 && p.segments > 1) continue;
-        for (int64_t k = 0; k < a.width; k++)
-            r.join(&c->out[0], a.output + k, p.segments, p.outputs,
-                   (p.segments > 1 ? all + a.output : here) + k);
+        const partial own = p.segments > 1 ? partial_at(&a, segment) : (partial){y, max};
+        if (c->stage == 0) r.segment(&a, own);
+        if (c->stage == 1 || p.segments == 1) r.join(&a, p.segments, own, y);
     }
 }
 
 /* ---- sum ------------------------------------------------------------------------------------- */
 
-static void sum_segment(const area *a, cell *cells)
+static void sum_segment(const area *a, partial to)
 {
-    real sum[WIDTH] = {0};
-    fold_area(a, fold_sum, NULL, sum);
-    for (int64_t k = 0; k < a->width; k++) cells[k].value = sum[k];
+    memset(to.value, 0, (size_t)a->width * sizeof(real));
+    fold_area(a, fold_sum, NULL, to.value);
 }
 
-static void sum_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+static void sum_join(const area *a, int64_t n, partial first, void *y)
 {
-    real sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += cells[i * step].value;
-    ((real *)y->data)[o] = sum;
+    const real *part = first.value;
+    real       *sum = y;
+    if (sum != part) memcpy(sum, part, (size_t)a->width * sizeof *sum);
+    a->c->simd->add_rows(n - 1, a->width, part + a->p->outputs, a->p->outputs, sum);
 }
 
-static void count_segment(const area *a, cell *cells)
+static void count_segment(const area *a, partial to)
 {
-    uint32_t sum[WIDTH] = {0};
-    fold_area(a, a->c->in[0].dtype == DRA_BOOL ? fold_bool : fold_int, NULL, sum);
-    for (int64_t k = 0; k < a->width; k++) cells[k].count = sum[k];
+    memset(to.value, 0, (size_t)a->width * sizeof(uint32_t));
+    fold_area(a, a->c->in[0].dtype == DRA_BOOL ? fold_bool : fold_int, NULL, to.value);
 }
 
-static void count_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+static void count_join(const area *a, int64_t n, partial first, void *y)
 {
-    uint32_t sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += cells[i * step].count;
-    ((uint32_t *)y->data)[o] = sum;
+    const uint32_t *part = first.value;
+    uint32_t       *sum = y;
+    if (sum != part) memcpy(sum, part, (size_t)a->width * sizeof *sum);
+    for (int64_t i = 1; i < n; i++)
+        for (int64_t k = 0; k < a->width; k++) sum[k] += part[i * a->p->outputs + k];
 }
 
 static void sum_tile(const dra_call *c, int64_t i)
@@ -347,24 +362,23 @@ static void sum_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
 
 /* ---- max ------------------------------------------------------------------------------------- */
 
-static void max_segment(const area *a, cell *cells)
+static void max_segment(const area *a, partial to)
 {
-    real m[WIDTH];
-    for (int64_t k = 0; k < a->width; k++) m[k] = -(real)INFINITY;
-    fold_area(a, fold_max, NULL, m);
-    for (int64_t k = 0; k < a->width; k++) cells[k].max = m[k];
+    for (int64_t k = 0; k < a->width; k++) to.max[k] = -(real)INFINITY;
+    fold_area(a, fold_max, NULL, to.max);
 }
 
-static real max_of(int64_t n, int64_t step, const cell *cells)
+/* Of output k. */
+static real max_of(const area *a, int64_t n, const real *max, int64_t k)
 {
-    real m = cells[0].max;
-    for (int64_t i = 1; i < n; i++) m = larger(m, cells[i * step].max);
+    real m = max[k];
+    for (int64_t i = 1; i < n; i++) m = larger(m, max[i * a->p->outputs + k]);
     return m;
 }
 
-static void max_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+static void max_join(const area *a, int64_t n, partial first, void *y)
 {
-    ((real *)y->data)[o] = max_of(n, step, cells);
+    for (int64_t k = 0; k < a->width; k++) ((real *)y)[k] = max_of(a, n, first.max, k);
 }
 
 static void max_tile(const dra_call *c, int64_t i)
@@ -387,24 +401,28 @@ static void max_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, d
 /* What is taken off before e^: the maximum keeps e^ finite; an infinite one would only make NaN. */
 static real shift_of(real max) { return isinf(max) ? 0 : max; }
 
-static void exp_segment(const area *a, cell *cells)
+static void exp_segment(const area *a, partial to)
 {
-    real shift[WIDTH], sum[WIDTH] = {0};
-    max_segment(a, cells);
-    for (int64_t k = 0; k < a->width; k++) shift[k] = shift_of(cells[k].max);
-    fold_area(a, fold_exp, shift, sum);
-    for (int64_t k = 0; k < a->width; k++) cells[k].value = sum[k];
+    real shift[WIDTH];
+    max_segment(a, to);
+    for (int64_t k = 0; k < a->width; k++) shift[k] = shift_of(to.max[k]);
+    memset(to.value, 0, (size_t)a->width * sizeof(real));
+    fold_area(a, fold_exp, shift, to.value);
 }
 
-static void exp_join(const dra_tensor *y, int64_t o, int64_t n, int64_t step, const cell *cells)
+static void exp_join(const area *a, int64_t n, partial first, void *y)
 {
-    const real shift = shift_of(max_of(n, step, cells));
-    real       sum = 0;
-    for (int64_t i = 0; i < n; i++) {
-        const cell *s = &cells[i * step];
-        if (s->value != 0) sum += s->value * exp(shift_of(s->max) - shift); /* 0: all were -inf */
+    const real *value = first.value;
+    for (int64_t k = 0; k < a->width; k++) {
+        const real shift = shift_of(max_of(a, n, first.max, k));
+        real       sum = 0;
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = i * a->p->outputs + k;
+            if (value[at] != 0) /* 0: all were -inf */
+                sum += value[at] * exp(shift_of(first.max[at]) - shift);
+        }
+        ((real *)y)[k] = shift + log(sum);
     }
-    ((real *)y->data)[o] = shift + log(sum);
 }
 
 static void logsumexp_tile(const dra_call *c, int64_t i)
@@ -513,9 +531,11 @@ dra_value dra_sum_last(dra_graph *g, dra_value x)
     return dra_sum(g, x, (dra_axes){1, {-1}, true});
 }
 
-dra_value dra_sum_all(dra_graph *g, dra_value x)
+static dra_value over_all(dra_graph *g, const dra_op *op, dra_value x)
 {
-    if (!dra_check_values(g, "sum", 1, &x)) return (dra_value){0};
+    if (!dra_check_values(g, op->name, 1, &x)) return (dra_value){0};
     const int32_t rank = dra_type_of(g, x)->shape.rank;
-    return dra_add_op(g, &dra_op_sum, 1, &x, &(reduce_attr){(1u << rank) - 1, false});
+    return dra_add_op(g, op, 1, &x, &(reduce_attr){(1u << rank) - 1, false});
 }
+
+dra_value dra_sum_all(dra_graph *g, dra_value x) { return over_all(g, &dra_op_sum, x); }

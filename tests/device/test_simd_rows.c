@@ -167,6 +167,31 @@ static void goes_back(const dra_simd *simd)
 
 static void norms_back(void **state) { for_each_level(goes_back); }
 
+/* ---- add_rows -------------------------------------------------------------------------------- */
+
+/* The bits are those of one row after the other. */
+static void adds_rows(const dra_simd *simd)
+{
+    enum { APART = LONGEST + 3 };
+    static row x, y;
+    uint64_t   seed = 15;
+    for (int64_t n = 0; n <= LONGEST; n++)
+        for (int64_t rows = 0; rows <= 19; rows++) {
+            dra_real want[LONGEST];
+            fill(&x, rows * APART, (int)(n % OFFSETS), -1, 1, &seed);
+            fill(&y, n, (int)(rows % OFFSETS), -1, 1, &seed);
+            for (int64_t i = 0; i < n; i++) want[i] = y.at[i];
+            for (int64_t k = 0; k < rows; k++)
+                for (int64_t i = 0; i < n; i++) want[i] += x.at[k * APART + i];
+            simd->add_rows(rows, n, x.at, APART, y.at);
+            assert_memory_equal(y.at, want, (size_t)n * sizeof *want);
+            check_untouched(&x, true);
+            check_untouched(&y, false);
+        }
+}
+
+static void add_rows(void **state) { for_each_level(adds_rows); }
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +199,7 @@ int main(void)
         cmocka_unit_test(log_sum_of_outliers),
         cmocka_unit_test(log_sum_without_numbers),
         cmocka_unit_test(norms_back),
+        cmocka_unit_test(add_rows),
     };
     return check_main("simd_rows", NULL, 0, tests, COUNT(tests));
 }
