@@ -471,7 +471,7 @@ const bench_case bench_cases[] = {
      bench_slots, {1, 6, 1024, 64}, .rival = attention_train, .slow = true},
 
     {"adamw", "optimizer", "32 Mi parameters, in place", adamw, {32 * MI}, LIMIT(75)},
-    {"global-norm", "optimizer", "32 Mi elements", global_norm, {32 * MI}},
+    {"global-norm", "optimizer", "32 Mi elements", global_norm, {32 * MI}, LIMIT(80)},
 
     {"executor-tiny", "executor", "chain of 1000 ops on 16 elements", chain, {1000, 16}, NODE(2)},
     {"executor-mixed", "executor", "ops of 1 KiB between ops of 256 KiB, less those",

@@ -11,8 +11,8 @@
 dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x)
 {
     if (!dra_check_values(g, "global_norm", n, x)) return (dra_value){0};
-    dra_value sum = n > 0 ? dra_sum_all(g, dra_square(g, x[0])) : dra_number(g, 0);
-    for (int i = 1; i < n; i++) sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, x[i])));
+    dra_value sum = n > 0 ? dra_sum_squares(g, x[0]) : dra_number(g, 0);
+    for (int i = 1; i < n; i++) sum = dra_add(g, sum, dra_sum_squares(g, x[i]));
     return dra_stop_gradient(g, dra_sqrt(g, sum));
 }
 

@@ -46,6 +46,9 @@ dra_value dra_zeros(dra_graph *g, dra_shape shape);
 /* Sums dy over the axes along which `x` (any value with x's shape rank <= dy's) was broadcast. */
 dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape);
 
+/* The sum of all x^2, a scalar. No gradient. */
+dra_value dra_sum_squares(dra_graph *g, dra_value x);
+
 /* Where element number `offset` of some memory lies. */
 const void *dra_element(const void *data, dra_dtype dtype, int64_t offset);
 

@@ -1,5 +1,5 @@
 /* Reductions over any set of axes: sum, mean, m = max_i x_i and
- * logsumexp y = m + ln sum_i e^(x_i - m).
+ * logsumexp y = m + ln sum_i e^(x_i - m); the sum of all squares.
  *
  * The kernel sees x as (kept axes, reduced axes), whatever the strides, and works on patches: some
  * outputs next to each other times some reduced elements. The reduced elements are cut into
@@ -58,6 +58,12 @@ static int64_t elements_of(const dra_shape *x, const reduce_attr *a)
     for (int32_t i = 0; i < x->rank; i++)
         if (a->axes >> i & 1) reduced.dim[reduced.rank++] = x->dim[i];
     return dra_shape_count(&reduced);
+}
+
+static dra_status squares_infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    const dra_status st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+    return st == DRA_OK ? infer_shape(g, n, out) : st;
 }
 
 /* For what nothing has none of. */
@@ -165,6 +171,21 @@ static void fold_sum(const patch *p, const real *shift, void *acc)
             for (int64_t e = 0; e < p->n; e++) s += x[k * p->k_step + e * p->e_step];
             sum[k] += (real)s;
         }
+    }
+}
+
+/* Sums all of x, so that there is one output. */
+static void fold_squares(const patch *p, const real *shift, void *acc)
+{
+    const real *x = p->x;
+    real       *sum = acc;
+    if (p->e_step == 1) {
+        for (int64_t e = 0; e < p->n; e += LINE)
+            *sum += p->c->simd->dot(dra_imin(LINE, p->n - e), x + e, x + e);
+    } else {
+        double s = 0;
+        for (int64_t e = 0; e < p->n; e++) s += (double)x[e * p->e_step] * x[e * p->e_step];
+        *sum += (real)s;
     }
 }
 
@@ -344,6 +365,17 @@ static void sum_tile(const dra_call *c, int64_t i)
     run_tile(c, i, c->in[0].dtype == DRA_REAL ? reals : integers);
 }
 
+static void squares_segment(const area *a, partial to)
+{
+    *(real *)to.value = 0;
+    fold_area(a, fold_squares, NULL, to.value);
+}
+
+static void sum_squares_tile(const dra_call *c, int64_t i)
+{
+    run_tile(c, i, (reducer){squares_segment, sum_join});
+}
+
 /* v, of y's type, with the reduced axes back as size 1, seen with x's shape. */
 static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
 {
@@ -465,6 +497,16 @@ ROW(sum, sum_infer, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL))
 ROW(max, infer, DRA_REALS)
 ROW(logsumexp, infer, DRA_REALS)
 
+/* Has no gradient: it is for norms of gradients. */
+const dra_op     dra_op_sum_squares = {.name = "sum_squares",
+                                       .n_in = 1,
+                                       .n_out = 1,
+                                       .attr_size = sizeof(reduce_attr),
+                                       .infer = squares_infer,
+                                       .cost = cost};
+const dra_kernel dra_cpu_sum_squares = {&dra_op_sum_squares, DRA_REALS, tiles,
+                                        sum_squares_tile,    stages,    scratch};
+
 /* ---- builders -------------------------------------------------------------------------------- */
 
 /* Axes as bits; false, with the error set, for an axis outside or named twice. */
@@ -539,3 +581,5 @@ static dra_value over_all(dra_graph *g, const dra_op *op, dra_value x)
 }
 
 dra_value dra_sum_all(dra_graph *g, dra_value x) { return over_all(g, &dra_op_sum, x); }
+
+dra_value dra_sum_squares(dra_graph *g, dra_value x) { return over_all(g, &dra_op_sum_squares, x); }

@@ -340,7 +340,7 @@ static void norm_and_clip_refuse(void **state)
     g = check_graph();
     x[0] = dra_input(g, "x", DRA_I32, DRA_SHAPE(3));
     dra_global_norm(g, 1, x);
-    check_refused(g, DRA_ERR_DTYPE, "square: x is i32, expected " REAL);
+    check_refused(g, DRA_ERR_DTYPE, "sum_squares: x is i32, expected " REAL);
     g = check_graph();
     dra_clip_factor(g, check_real(g, "norm", (dra_shape){0}), 0);
     check_refused(g, DRA_ERR_VALUE, "clip_factor: limit 0, expected more than 0");
