@@ -24,6 +24,19 @@ static inline int64_t way_on(int64_t i, int64_t n, int64_t step)
     return later < end ? later - i : step + later - end - i;
 }
 
+/* The results of a run, one vector of each row. On the way back they wait until all is read, and
+ * nothing is read twice: rows a page apart share one place of the first cache, where those of
+ * several arrays drive each other out (ema of 1024 channels: 40 ms, so 27; Zen 4). */
+static inline void store_column(int64_t T, const vf *x, float *to, int64_t row, int64_t left,
+                                bool add, int64_t next)
+{
+    for (int64_t t = T - 1; t >= 0; t--) {
+        float *y = to + t * row;
+        fetch(y, next, 1);
+        store_some(y, left, add ? load_some(y, left, vset(0)) + x[t] : x[t]);
+    }
+}
+
 static inline void add_to(float *sum, int64_t left, vf x)
 {
     store_some(sum, left, load_some(sum, left, vset(0)) + x);
@@ -64,32 +77,34 @@ static void ema_back(const dra_ema_back_run *run)
         const vf      r = load_some(s.r + i, left, zero), w = load_or(s.w, i, left, vset(1));
         vf            dm = load_some(s.dm + i, left, zero), dr = zero, dw = zero;
         vf            m[DRA_RUN + 1]; /* before each token, and after the last */
+        vf            way[DRA_RUN];   /* x less the state before it, then what becomes of x */
         m[0] = load_some(s.m + i, left, zero);
         for (int64_t t = 0; t < s.T; t++) {
             const int32_t mark = mark_at(s.mark, t);
             const vf      old = mark & DRA_MARK_RESET ? zero : m[t];
             const bool    pad = mark & DRA_MARK_PAD;
             fetch(s.x + t * s.x_row + i, way_on(i, s.n, -DRA_RUN * s.x_row), 0);
-            m[t + 1] = pad ? old : toward(old, r, load_some(s.x + t * s.x_row + i, left, zero));
+            way[t] = load_some(s.x + t * s.x_row + i, left, zero) - old;
+            m[t + 1] = pad ? old : vfma(r, way[t], old);
         }
         for (int64_t t = s.T - 1; t >= 0; t--) {
             const int32_t mark = mark_at(s.mark, t);
-            const vf      old = mark & DRA_MARK_RESET ? zero : m[t];
             const vf      dy = load_some(s.dy + t * s.dy_row + i, left, zero);
-            float        *dx = s.dx ? s.dx + t * s.dx_row + i : NULL;
             vf            own = zero; /* of x */
             fetch(s.dy + t * s.dy_row + i, way_on(i, s.n, -DRA_RUN * s.dy_row), 0);
-            if (dx) fetch(dx, way_on(i, s.n, -DRA_RUN * s.dx_row), 1);
             dm = vfma(w, dy, dm);
             dw = vfma(dy, m[t + 1], dw);
             if (!(mark & DRA_MARK_PAD)) {
                 own = vfma(r, dm, zero);
-                dr = vfma(dm, load_some(s.x + t * s.x_row + i, left, zero) - old, dr);
+                dr = vfma(dm, way[t], dr);
                 dm = dm - own;
             }
-            if (dx) store_some(dx, left, s.add ? load_some(dx, left, zero) + own : own);
+            way[t] = own;
             if (mark & DRA_MARK_RESET) dm = zero;
         }
+        if (s.dx)
+            store_column(s.T, way, s.dx + i, s.dx_row, left, s.add,
+                         way_on(i, s.n, -DRA_RUN * s.dx_row));
         store_some(s.dm + i, left, dm);
         add_to(s.dr + i, left, dr);
         add_to(s.dw + i, left, dw);

@@ -4,14 +4,18 @@
 
 #include <stdlib.h>
 
-enum { ALIGN = 64 };
+/* Arrays of whole pages would begin at the same place of a page, one like the other. The lines that
+ * a kernel takes of each of them at a time would share one place of the first cache, and drive each
+ * other out where rows are whole pages, too. So large ones begin some lines further each. */
+enum { ALIGN = 64, PAGE = 4096, LARGE = 16 * PAGE, APART = 9 * ALIGN };
 
 #define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
 
-/* What a storage takes: whole lines, with a fence on both sides where the program has them. */
+/* What a storage takes: whole lines, some more behind a large one, with a fence on both sides where the program has them. */
 static size_t taken(const dra_program *p, size_t bytes)
 {
-    return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + 2 * p->guard : MOST + 1;
+    const size_t apart = bytes >= LARGE && bytes % PAGE == 0 ? APART : 0;
+    return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + apart + 2 * p->guard : MOST + 1;
 }
 
 /* ---- liveness -------------------------------------------------------------------------------- */

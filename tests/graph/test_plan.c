@@ -48,6 +48,31 @@ static void works_in_place(void **state)
     check_free(&p);
 }
 
+/* So that lines of the same number do not share one place of a cache. */
+static void large_arrays_begin_apart(void **state)
+{
+    enum { ARRAYS = 7, PAGE = 4096, N = 64 * PAGE / sizeof(dra_real) };
+    static dra_real x[N];
+    dra_graph      *g = check_graph();
+    dra_value       h = check_real(g, "x", DRA_SHAPE(N));
+    char            name[] = "a";
+    uintptr_t       at[ARRAYS];
+    for (int i = 0; i < ARRAYS; i++) {
+        name[0] = (char)('a' + i);
+        h = dra_sin(g, h);
+        dra_output(g, name, h);
+    }
+    check_program p = plain(g);
+    check_bind(&p, "x", x, sizeof x);
+    check_run(&p);
+    for (int i = 0; i < ARRAYS; i++) {
+        name[0] = (char)('a' + i);
+        at[i] = (uintptr_t)check_result(&p, name) % PAGE / 64;
+        for (int k = 0; k < i; k++) assert_true(at[k] != at[i]);
+    }
+    check_free(&p);
+}
+
 /* x - x[0]: the second input is a view of the first, so writing in place would be wrong. */
 static void does_not_overwrite_what_it_still_reads(void **state)
 {
@@ -204,6 +229,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reuses_memory),
         cmocka_unit_test(works_in_place),
+        cmocka_unit_test(large_arrays_begin_apart),
         cmocka_unit_test(does_not_overwrite_what_it_still_reads),
         cmocka_unit_test(moves_nothing_for_views),
         cmocka_unit_test(computes_only_what_is_asked),
