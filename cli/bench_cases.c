@@ -111,6 +111,34 @@ static void attention_train(bench_work *w, const int64_t *size)
     w->flops *= 3;
 }
 
+/* size: tokens, H, S, D. Each head's query over its own slots, which change with every token. */
+static dra_value slots_asked(bench_work *w, const int64_t *size, dra_value *in)
+{
+    const int64_t N = size[0], H = size[1], S = size[2], D = size[3];
+    in[0] = real_input(w, "q", DRA_SHAPE(N, H, 1, D));
+    in[1] = real_input(w, "k", DRA_SHAPE(N, H, S, D));
+    in[2] = real_input(w, "v", DRA_SHAPE(N, H, S, D));
+    w->flops = 4.0 * (double)(N * H * S * D);
+    w->stream = (dra_stream_config){.reads = 2, .bytes = bytes_of(N * H * S * D)};
+    return dra_attend(w->graph, in[0], in[1], in[2], &(dra_attend_config){.path = DRA_ATTEND_FEW});
+}
+
+static void slot_read(bench_work *w, const int64_t *size)
+{
+    dra_value in[3];
+    dra_output(w->graph, "y", slots_asked(w, size, in));
+}
+
+static void slot_read_back(bench_work *w, const int64_t *size)
+{
+    dra_value       in[3];
+    const dra_value y = slots_asked(w, size, in);
+    bench_gradient(w, y, 3, in);
+    w->flops *= 2;
+    w->stream.writes = 2;
+    w->forward = "attend_few";
+}
+
 /* ---- recurrences: 2 3D D forward for each row and token of a gru, twice that back ------------ */
 
 /* size: B, T, H, D. Two cells, as for keys and values; in: x and w of each. */
@@ -379,6 +407,9 @@ const bench_case bench_cases[] = {
      attention, {1, 6, KI, 64}, LIMIT(65)},
     {"attention-train", "attention", "forward and backward",
      attention_train, {1, 6, KI, 64}, LIMIT(50)},
+    {"slot-read", "attention", "4096 tokens, H 6, one query each over 4 slots of 64",
+     slot_read, {4 * KI, 6, 4, 64}},
+    {"slot-read-back", "attention", "its gradient alone", slot_read_back, {4 * KI, 6, 4, 64}},
 
     {"gru", "recurrences", "two cells, B 4, T 1024, H 6, D 64", gru, {4, KI, 6, 64}},
     {"gru-back", "recurrences", "its gradient alone", gru_back, {4, KI, 6, 64}},

@@ -276,7 +276,8 @@ DRA_API dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value 
 typedef enum dra_attend_path {
     DRA_ATTEND_AUTO,
     DRA_ATTEND_PLAIN,
-    DRA_ATTEND_TILED
+    DRA_ATTEND_TILED,
+    DRA_ATTEND_FEW
 } dra_attend_path;
 typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD } dra_head_map;
 
@@ -303,13 +304,14 @@ typedef struct dra_attend_config {
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
     dra_value      *lse;    /* where to put ln of the sum of their e^ (B, H, T), 0 where nothing is
-                               seen: what merges two reads into one softmax; tiled path only */
+                               seen: what merges two reads into one softmax; not on the plain path */
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
  * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
- * AUTO takes the tiled one unless topk, hard or scores ask for the other. */
+ * AUTO takes the tiled one unless topk, hard or scores ask for the other. FEW is the fast one where
+ * T = 1 and keys are few, as slots; all are seen: of the options it has heads, scale and lse. */
 DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                              const dra_attend_config *config); /* config may be NULL */
 

@@ -39,7 +39,8 @@ static dra_value read_slots(dra_graph *g, const dra_read_call *c, bool all, dra_
         value = dra_reshape(g, value, DRA_SHAPE(B * T, 1, H * S, c->sizes->E));
     }
     const dra_value q = dra_reshape(g, c->slot_q, DRA_SHAPE(B * T, H, 1, D));
-    const dra_value y = dra_attend(g, q, key, value, &(dra_attend_config){.lse = lse});
+    const dra_value y = dra_attend(g, q, key, value,
+                                   &(dra_attend_config){.path = DRA_ATTEND_FEW, .lse = lse});
     if (lse) *lse = dra_reshape(g, *lse, DRA_SHAPE(B, T, H, 1));
     return answer(g, c, dra_reshape(g, y, DRA_SHAPE(B, T, H, c->sizes->E)));
 }

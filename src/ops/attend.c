@@ -107,6 +107,8 @@ static bool check_options(dra_graph *g, attention *x)
         if (!check_option(g, table[i].name, table[i].value, table[i].dtype, table[i].shape,
                           table[i].broadcasts))
             return false;
+        if (table[i].value.id && f->path == DRA_ATTEND_FEW)
+            return refuse(g, DRA_ERR_VALUE, "the few path has no %s", table[i].name);
         x->option[i] = table[i].value;
     }
     return true;
@@ -132,9 +134,9 @@ static bool check_numbers(dra_graph *g, const attention *x)
     if (f->heads != DRA_HEADS_DIV && f->heads != DRA_HEADS_MOD)
         return refuse(g, DRA_ERR_VALUE, "heads is %d, expected DRA_HEADS_DIV or _MOD",
                       (int)f->heads);
-    if (f->path != DRA_ATTEND_AUTO && f->path != DRA_ATTEND_PLAIN && f->path != DRA_ATTEND_TILED)
-        return refuse(g, DRA_ERR_VALUE, "path is %d, expected DRA_ATTEND_AUTO, _PLAIN or _TILED",
-                      (int)f->path);
+    if ((unsigned)f->path > DRA_ATTEND_FEW)
+        return refuse(g, DRA_ERR_VALUE,
+                      "path is %d, expected DRA_ATTEND_AUTO, _PLAIN, _TILED or _FEW", (int)f->path);
     if (!isfinite(f->scale))
         return refuse(g, DRA_ERR_VALUE, "scale is %g, expected a number", f->scale);
     if (!(f->softcap >= 0) || isinf(f->softcap))
@@ -144,11 +146,18 @@ static bool check_numbers(dra_graph *g, const attention *x)
     if (f->topk_straight && f->topk == 0)
         return refuse(g, DRA_ERR_VALUE, "topk_straight without topk");
     if (f->hard && f->topk > 0) return refuse(g, DRA_ERR_VALUE, "hard and topk exclude each other");
-    if (f->path == DRA_ATTEND_TILED && (f->topk > 0 || f->hard || f->scores))
-        return refuse(g, DRA_ERR_VALUE, "the tiled path has no %s",
+    if (f->path >= DRA_ATTEND_TILED && (f->topk > 0 || f->hard || f->scores))
+        return refuse(g, DRA_ERR_VALUE, "the %s path has no %s",
+                      f->path == DRA_ATTEND_FEW ? "few" : "tiled",
                       f->topk > 0 ? "topk"
                       : f->hard   ? "hard"
                                   : "scores");
+    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0))
+        return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
+                      f->softcap > 0 ? "softcap" : "dropout");
+    if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
+        return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
+                      (long long)x->a.T, (long long)x->a.J);
     if (f->lse && (f->path == DRA_ATTEND_PLAIN || f->topk > 0 || f->hard || f->scores))
         return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
@@ -282,6 +291,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;
     if (plain) return attend_plain(g, &x);
+    if (f->path == DRA_ATTEND_FEW) return dra_attend_few(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
         if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);

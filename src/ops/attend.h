@@ -1,6 +1,7 @@
 /* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
  * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
- * that never hold the score matrix), attend_one.c (the first of them for one query). */
+ * that never hold the score matrix), attend_one.c (the first of them for one query), attend_few.c
+ * (few keys). */
 #ifndef DRA_SRC_OPS_ATTEND_H
 #define DRA_SRC_OPS_ATTEND_H
 
@@ -44,6 +45,14 @@ int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int
 /* y = attention by the tiled path; option: DRA_ATTEND_OPTIONS values, null where there is none. */
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
                            const dra_value *option, const dra_attend_attr *a, dra_value *lse);
+
+/* The same over few keys, without options. */
+dra_value dra_attend_few(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                         const dra_attend_attr *a, dra_value *lse);
+
+/* The inputs of the gradient of such a node: its own, then dy, lse (B, H, T) and delta (B, H, T, 1)
+ * = dy.y - dlse. False where nothing comes back. */
+bool dra_attend_upstream(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *in);
 
 /* ---- positions and dropout ------------------------------------------------------------------- */
 

@@ -23,19 +23,23 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
+bool dra_attend_upstream(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *in)
+{
+    dra_value *more = in + n->n_in;
+    if (!dy[0].id && !dy[1].id) return false;
+    memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
+    more[0] = dy[0].id ? dy[0] : dra_zeros(g, dra_shape_of(g, n->out[0]));
+    more[1] = n->out[1];
+    more[2] = dra_sum_last(g, dra_mul(g, more[0], n->out[0]));
+    if (dy[1].id) more[2] = dra_sub(g, more[2], dra_reshape(g, dy[1], dra_shape_of(g, more[2])));
+    return true;
+}
+
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_attend_attr *a = n->attr;
     dra_value              in[DRA_ATTEND_INPUTS + 3];
-    if (!dy[0].id && !dy[1].id) return;
-    memcpy(in, n->in, (size_t)n->n_in * sizeof *in);
-    in[n->n_in] = dy[0].id ? dy[0] : dra_zeros(g, dra_shape_of(g, n->out[0]));
-    in[n->n_in + 1] = n->out[1];
-    in[n->n_in + 2] = dra_sum_last(g, dra_mul(g, in[n->n_in], n->out[0]));
-    if (dy[1].id) {
-        const dra_value dlse = dra_reshape(g, dy[1], dra_shape_of(g, in[n->n_in + 2]));
-        in[n->n_in + 2] = dra_sub(g, in[n->n_in + 2], dlse);
-    }
+    if (!dra_attend_upstream(g, n, dy, in)) return;
     const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
     if (!back) return;
     dx[0] = back->out[0]; /* dq, distance, dbias, dk, dv */

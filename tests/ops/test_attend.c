@@ -1,4 +1,4 @@
-/* Attention against its formula in double, on both paths. */
+/* Attention against its formula in double, on all paths. */
 #include "check.h"
 
 #include <math.h>
@@ -415,6 +415,41 @@ static const check_case lse_cases[] = {
     {"lse of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &(args){0}},
 };
 
+/* ---- cases: few keys ------------------------------------------------------------------------- */
+
+static void build_few(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config random;
+    dra_attend_config c = make_config(p, in, DRA_ATTEND_FEW, &random);
+    c.lse = &out[1];
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+static const check_case few_cases[] = {
+    {"slots", 3, {QKV(7, 3, 3, 1, 4, 16, 17)}, &none},
+    {"one slot", 3, {QKV(5, 2, 2, 1, 1, 5, 3)}, &none},
+    {"one of each", 3, {QKV(1, 1, 1, 1, 1, 1, 1)}, &none},
+    {"slots of all heads", 3, {QKV(5, 4, 1, 1, 8, 7, 4)}, &none},
+    {"shared slots, h / group", 3, {QKV(3, 6, 2, 1, 5, 4, 3)}, &(args){.heads = DRA_HEADS_DIV}},
+    {"shared slots, h mod K", 3, {QKV(3, 6, 2, 1, 5, 4, 3)}, &(args){.heads = DRA_HEADS_MOD}},
+    {"more queries", 3, {QKV(2, 4, 2, 3, 5, 7, 4)}, &(args){.heads = DRA_HEADS_MOD}},
+    {"scale", 3, {QKV(2, 2, 2, 1, 9, 7, 4)}, &(args){.scale = -1.7}},
+    {"many keys", 3, {QKV(2, 2, 2, 1, 130, 5, 3)}, &none},
+    {"several tiles", 3, {QKV(70, 2, 2, 1, 8, 33, 31)}, &none, .no_grad = true},
+    {"no rows", 3, {QKV(0, 2, 2, 1, 4, 5, 3)}, &none},
+    {"no heads", 3, {QKV(2, 0, 0, 1, 4, 5, 3)}, &none},
+    {"no width of keys", 3, {QKV(2, 2, 2, 1, 4, 0, 3)}, &none},
+    {"no width of values", 3, {QKV(2, 2, 2, 1, 4, 5, 0)}, &none},
+    {"far out",
+     3,
+     {{{4, {2, 2, 1, 7}}, .lo = -8, .hi = 8},
+      {{4, {2, 2, 9, 7}}, .lo = -8, .hi = 8},
+      {{4, {2, 2, 9, 4}}}},
+     &none,
+     .tol = FAR_TOL,
+     .no_grad = true},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -423,6 +458,7 @@ int main(void)
         {"plain", 1, build_plain, oracle, plain_cases, COUNT(plain_cases)},
         {"plain", 2, build_scores, oracle_scores, scores_cases, COUNT(scores_cases)},
         {"tiled", 2, build_lse, oracle_lse, lse_cases, COUNT(lse_cases)},
+        {"few", 2, build_few, oracle_lse, few_cases, COUNT(few_cases)},
     };
     return check_main("attend", specs, COUNT(specs), NULL, 0);
 }

@@ -514,8 +514,10 @@ static void refuses_numbers(void **state)
     const dra_random_config unnamed = {0}, keyless = {.name = "weights"};
     try_config(&(dra_attend_config){.heads = (dra_head_map)2},
                "attend: heads is 2, expected DRA_HEADS_DIV or _MOD");
-    try_config(&(dra_attend_config){.path = (dra_attend_path)3},
-               "attend: path is 3, expected DRA_ATTEND_AUTO, _PLAIN or _TILED");
+    try_config(&(dra_attend_config){.path = (dra_attend_path)4},
+               "attend: path is 4, expected DRA_ATTEND_AUTO, _PLAIN, _TILED or _FEW");
+    try_config(&(dra_attend_config){.path = (dra_attend_path)-1},
+               "attend: path is -1, expected DRA_ATTEND_AUTO, _PLAIN, _TILED or _FEW");
     try_config(&(dra_attend_config){.scale = INFINITY}, "attend: scale is inf, expected a number");
     try_config(&(dra_attend_config){.softcap = -1}, "attend: softcap is -1, expected 0 or more");
     try_config(&(dra_attend_config){.dropout = 1}, "attend: dropout is 1, expected 0 <= p < 1");
@@ -535,6 +537,27 @@ static void refuses_numbers(void **state)
                "attend: the tiled path has no hard");
     try_config(&(dra_attend_config){.scores = &scores, .path = DRA_ATTEND_TILED},
                "attend: the tiled path has no scores");
+    try_config(&(dra_attend_config){.hard = true, .path = DRA_ATTEND_FEW},
+               "attend: the few path has no hard");
+    try_config(&(dra_attend_config){.softcap = 1, .path = DRA_ATTEND_FEW},
+               "attend: the few path has no softcap");
+    try_config(&(dra_attend_config){.dropout = 0.5, .path = DRA_ATTEND_FEW},
+               "attend: the few path has no dropout");
+}
+
+static void few_keys_are_all_seen(void **state)
+{
+    dra_graph        *g = check_graph();
+    dra_value         x = check_real(g, "x", DRA_SHAPE(2, 4, 3, 5));
+    dra_attend_config c = {.path = DRA_ATTEND_FEW};
+    c.hi = dra_input(g, "hi", DRA_I32, DRA_SHAPE(2, 3));
+    assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
+    check_refused(g, DRA_ERR_VALUE, "attend: the few path has no hi");
+    g = check_graph();
+    x = check_real(g, "x", DRA_SHAPE(2, 4, 0, 5));
+    c.hi = (dra_value){0};
+    assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
+    check_refused(g, DRA_ERR_SHAPE, "attend: T is 0, J 0, the few path expects 1 and more");
 }
 
 static void refuses_random(void **state)
@@ -566,6 +589,7 @@ int main(void)
         cmocka_unit_test(cost_counts_visible_pairs), cmocka_unit_test(refuses_shapes),
         cmocka_unit_test(refuses_dtypes_and_null),   cmocka_unit_test(refuses_options),
         cmocka_unit_test(refuses_numbers),           cmocka_unit_test(refuses_random),
+        cmocka_unit_test(few_keys_are_all_seen),
     };
     return check_main("attend paths", NULL, 0, tests, COUNT(tests));
 }
