@@ -7,7 +7,7 @@
 /* Arrays of whole pages would begin at the same place of a page, one like the other. The lines that
  * a kernel takes of each of them at a time would share one place of the first cache, and drive each
  * other out where rows are whole pages, too. So large ones begin some lines further each. */
-enum { ALIGN = 64, PAGE = 4096, LARGE = 16 * PAGE, APART = 9 * ALIGN };
+enum { ALIGN = 64, PAGE = 4096, LARGE = 256 * PAGE, APART = 9 * ALIGN };
 
 #define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
 

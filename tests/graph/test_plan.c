@@ -51,7 +51,7 @@ static void works_in_place(void **state)
 /* So that lines of the same number do not share one place of a cache. */
 static void large_arrays_begin_apart(void **state)
 {
-    enum { ARRAYS = 7, PAGE = 4096, N = 64 * PAGE / sizeof(dra_real) };
+    enum { ARRAYS = 7, PAGE = 4096, N = 256 * PAGE / sizeof(dra_real) };
     static dra_real x[N];
     dra_graph      *g = check_graph();
     dra_value       h = check_real(g, "x", DRA_SHAPE(N));
