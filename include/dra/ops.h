@@ -304,7 +304,7 @@ typedef struct dra_attend_config {
     dra_attend_path path;
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
     dra_value      *lse;    /* where to put ln of the sum of their e^ (B, H, T), 0 where nothing is
-                               seen: what merges two reads into one softmax; not on the plain path */
+                               seen: what merges two reads into one softmax; plain has none */
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.

@@ -11,7 +11,8 @@ enum { ALIGN = 64, PAGE = 4096, LARGE = 256 * PAGE, APART = 9 * ALIGN };
 
 #define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
 
-/* What a storage takes: whole lines, some more behind a large one, with a fence on both sides where the program has them. */
+/* What a storage takes: whole lines, some more behind a large one, with a fence on both sides where
+ * the program has them. */
 static size_t taken(const dra_program *p, size_t bytes)
 {
     const size_t apart = bytes >= LARGE && bytes % PAGE == 0 ? APART : 0;
