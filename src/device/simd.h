@@ -189,7 +189,6 @@ typedef struct dra_simd {
     void (*add)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
     void (*sub)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
     void (*mul)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y);
-    void (*add_mul)(int64_t n, const dra_real *a, const dra_real *b, dra_real *y); /* y += a b */
     /* y += every row of x (rows, n), one after the other; rows lie `row` apart. */
     void (*add_rows)(int64_t rows, int64_t n, const dra_real *x, int64_t row, dra_real *y);
     void (*affine)(int64_t n, dra_real s, dra_real t, const dra_real *x, dra_real *y); /* s x + t */

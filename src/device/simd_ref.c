@@ -103,11 +103,6 @@ static void mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
     for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
 }
 
-static void add_mul(int64_t n, const dra_real *a, const dra_real *b, dra_real *y)
-{
-    for (int64_t i = 0; i < n; i++) y[i] += a[i] * b[i];
-}
-
 static void add_rows(int64_t rows, int64_t n, const dra_real *x, int64_t row, dra_real *y)
 {
     for (int64_t r = 0; r < rows; r++) add(n, y, x + r * row, y);
@@ -278,7 +273,6 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .add = add,
                                .sub = sub,
                                .mul = mul,
-                               .add_mul = add_mul,
                                .add_rows = add_rows,
                                .affine = affine,
                                .center = center,

@@ -180,16 +180,6 @@ static void mul(int64_t n, const float *a, const float *b, float *y)
     each(n, a, b, y, NULL, f_mul);
 }
 
-static void add_mul(int64_t n, const float *a, const float *b, float *y)
-{
-    for (int64_t i = 0; i < n; i += LANES) {
-        const int64_t left = n - i;
-        const vf      sum = load_some(y + i, left, vset(0));
-        const vf      x = load_some(a + i, left, vset(0)), z = load_some(b + i, left, vset(0));
-        store_some(y + i, left, vfma(x, z, sum));
-    }
-}
-
 static void scale(int64_t n, float s, float *x) { each(n, x, x, x, &s, f_scale); }
 
 static void axpy(int64_t n, float s, const float *x, float *y) { each(n, x, y, y, &s, f_axpy); }
@@ -276,7 +266,7 @@ static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
 #define VECTOR_TABLE(level)                                                                        \
     {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum,                        \
      .exp_scaled = exp_scaled, .scale = scale,                                                     \
-     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .add_mul = add_mul, .affine = affine,       \
+     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .affine = affine,       \
      .add_rows = add_rows,                                                                         \
      .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
      .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \

@@ -194,28 +194,6 @@ static void scales(const dra_simd *simd)
 
 static void scale_and_axpy(void **state) { for_each_level(scales); }
 
-/* y += a b: every element as a fused or an ordinary sum, and nothing behind the last. */
-static void add_muls(const dra_simd *simd)
-{
-    enum { ALL = LONGEST + 1 };
-    dra_real a[ALL], b[ALL], y[ALL], before[ALL];
-    uint64_t seed = 41;
-    for (int64_t n = 0; n <= LONGEST; n++) {
-        for (int i = 0; i < ALL; i++) {
-            a[i] = (dra_real)(2 * check_random(&seed) - 1);
-            b[i] = (dra_real)(2 * check_random(&seed) - 1);
-            before[i] = y[i] = (dra_real)(2 * check_random(&seed) - 1);
-        }
-        simd->add_mul(n, a, b, y);
-        for (int64_t i = 0; i < ALL; i++) {
-            const double want = (double)before[i] + (i < n ? (double)a[i] * (double)b[i] : 0);
-            assert_true(fabs((double)y[i] - want) <= (sizeof(dra_real) == 4 ? 2e-7 : 4e-16));
-        }
-    }
-}
-
-static void add_mul(void **state) { for_each_level(add_muls); }
-
 /* ---- rows of results ------------------------------------------------------------------------- */
 
 /* One signature for all of them: y = f(x, z) with three numbers beside. */
@@ -431,17 +409,11 @@ static void elements_keep_their_bits(void **state) { for_each_level(ignores_plac
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dot_and_sum),
-        cmocka_unit_test(max),
-        cmocka_unit_test(exp_sum),
-        cmocka_unit_test(exp_sum_far_out),
-        cmocka_unit_test(exp_scaled),
-        cmocka_unit_test(scale_and_axpy),
-        cmocka_unit_test(add_mul),
-        cmocka_unit_test(rows_of_results),
-        cmocka_unit_test(moments),
-        cmocka_unit_test(adamw),
-        cmocka_unit_test(elements_keep_their_bits),
+        cmocka_unit_test(dot_and_sum),     cmocka_unit_test(max),
+        cmocka_unit_test(exp_sum),         cmocka_unit_test(exp_sum_far_out),
+        cmocka_unit_test(exp_scaled),      cmocka_unit_test(scale_and_axpy),
+        cmocka_unit_test(rows_of_results), cmocka_unit_test(moments),
+        cmocka_unit_test(adamw),           cmocka_unit_test(elements_keep_their_bits),
     };
     return check_main("simd", NULL, 0, tests, COUNT(tests));
 }

@@ -474,6 +474,8 @@ static void t_attend(bench *b)
     if (c.random && c.random->pos.id && !c.q_pos.id) c.q_pos = i32_of(b, bt);
     if (plain && chance(f, 15) && (!c.topk || slip(b))) c.hard = true;
     if (plain && chance(f, 15)) c.scores = &out;
+    if (chance(f, 15) && T > 0 && J > 0) /* has no options */
+        c = (dra_attend_config){.heads = c.heads, .path = DRA_ATTEND_FEW, .scale = c.scale};
     keep(b, dra_attend(b->g, q, k, v, chance(f, 15) ? NULL : &c));
     if (out.id) keep(b, out);
 }
