@@ -1,9 +1,6 @@
 /* dra init: a model folder with fresh weights. */
 #include "model.h"
 
-#include <string.h>
-#include <unistd.h>
-
 struct args {
     cli_source  from;
     const char *out;
@@ -20,7 +17,8 @@ static const cli_option options[] = {
     CLI_CONFIG_OPTIONS(struct args),
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "folder to write; made if it is not there",
      "DIR", .flags = CLI_REQUIRED, .group = "Folder"},
-    {"force", CLI_FLAG, offsetof(struct args, force), 0, 0, "replace a model that is there"},
+    {"force", CLI_FLAG, offsetof(struct args, force), 0, 0,
+     "replace a model that is there, with its tokenizer"},
     {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
      "file or folder of a tokenizer, to put beside the model", "PATH"},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights", .group = "Weight"},
@@ -32,17 +30,13 @@ static const cli_option options[] = {
 /* Nothing of a model that is there is replaced by chance. */
 static dra_status check_free(const char *folder, bool force, dra_error *err)
 {
-    static const char *const names[] = {"config.json", "model.safetensors",
-                                        "model.safetensors.index.json"};
-    char                     path[4096];
-    for (size_t i = 0; i < COUNT(names); i++) {
-        if (!cli_path(folder, names[i], path, sizeof path))
-            return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
-        if (!force && access(path, F_OK) == 0)
-            return cli_error(err, DRA_ERR_FILE, "%.400s is there already; --force replaces it",
-                             path);
-    }
-    return DRA_OK;
+    char        path[4096];
+    const char *found = dra_folder_model(folder);
+    if (!cli_path(folder, "model.safetensors", path, sizeof path))
+        return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
+    if (!found || force) return DRA_OK;
+    return cli_error(err, DRA_ERR_FILE, "%.400s/%s is there already; --force replaces it", folder,
+                     found);
 }
 
 /* Everything that can be refused is, before the first file is written. */
@@ -61,7 +55,8 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
                        dra_error *err)
 {
     char       path[4096];
-    dra_status st = dra_folder_save_config(a->out, config, err);
+    dra_status st = a->force ? dra_folder_clear(a->out, err) : DRA_OK;
+    if (st == DRA_OK) st = dra_folder_save_config(a->out, config, err);
     if (st == DRA_OK && m->tokenizer && !dra_tokenizer_is_bytes(m->tokenizer)) {
         cli_path(a->out, dra_tokenizer_file(m->tokenizer), path, sizeof path);
         st = dra_tokenizer_save(m->tokenizer, path, err);

@@ -199,6 +199,11 @@ DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_co
 /* The same with further keys of another folder, of what the model is made of. */
 DRA_API dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
                                                const char *like, dra_error *err);
+/* The name of its config or its weights, whichever is there first; NULL: there is no model. */
+DRA_API const char *dra_folder_model(const char *folder);
+/* Makes room for another model: removes config, weights with their index and shards, tokenizer and
+ * settings of generating, by the names such files have in folders. All other files stay. */
+DRA_API dra_status dra_folder_clear(const char *folder, dra_error *err);
 /* Model and weights of a folder. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);

@@ -8,6 +8,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "model/folder_files.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
 
@@ -174,11 +175,12 @@ static json_t *other_keys(const dra_conversion *c)
 static dra_status fill(void *user, const char *folder, dra_error *err)
 {
     dra_conversion *c = user;
+    const unsigned  others = DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES | DRA_FOLDER_HABITS;
     json_t         *object = other_keys(c);
     dra_status      st = dra_folder_write_config(folder, &c->config, object, err);
     json_decref(object);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
-    return st == DRA_OK && !c->from->dim ? dra_folder_copy_others(c->how->from, folder, err) : st;
+    return st == DRA_OK && !c->from->dim ? dra_folder_copy(c->how->from, folder, others, err) : st;
 }
 
 /* A dry run finds out what the format cannot say, too. */

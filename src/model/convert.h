@@ -34,7 +34,5 @@ dra_status dra_path_free(const char *path, dra_error *err);
 dra_status dra_folder_new(const char *path,
                           dra_status (*fill)(void *user, const char *folder, dra_error *err),
                           void *user, dra_error *err);
-/* Files beside the weights: tokenizer and settings of generating. */
-dra_status dra_folder_copy_others(const char *from, const char *to, dra_error *err);
 
 #endif

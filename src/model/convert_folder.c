@@ -2,7 +2,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,7 +9,7 @@
 #include "file/fail.h"
 #include "model/convert.h"
 
-enum { PATH_TEXT = 4096, OTHER_MOST = 1 << 28 };
+enum { PATH_TEXT = 4096 };
 
 /* The folder with the files in it; there are no folders in these. */
 static void remove_folder(const char *folder)
@@ -55,38 +54,5 @@ dra_status dra_folder_new(const char *path,
     if (st == DRA_OK && rename(temporary, path) != 0)
         st = dra_fail_system(err, path, "give the folder its name", errno);
     if (st != DRA_OK) remove_folder(temporary);
-    return st;
-}
-
-static dra_status copy(const char *from, const char *to, dra_error *err)
-{
-    char      *data = NULL;
-    size_t     bytes = 0;
-    dra_status st = dra_file_read(from, OTHER_MOST, &data, &bytes, err);
-    if (st == DRA_OK) st = dra_file_write(to, data, bytes, err);
-    free(data);
-    return st;
-}
-
-dra_status dra_folder_copy_others(const char *from, const char *to, dra_error *err)
-{
-    static const char *const names[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "encoder.json",
-                                        "vocab.bpe",
-                                        "rwkv_vocab_v20230424.txt",
-                                        "generation_config.json"};
-    char                     a[PATH_TEXT], b[PATH_TEXT];
-    dra_status               st = DRA_OK;
-    for (size_t i = 0; i < sizeof names / sizeof *names && st == DRA_OK; i++) {
-        const int n = snprintf(a, sizeof a, "%s/%s", from, names[i]);
-        const int m = snprintf(b, sizeof b, "%s/%s", to, names[i]);
-        if (n < 0 || n >= PATH_TEXT || m < 0 || m >= PATH_TEXT)
-            return dra_fail_at(err, DRA_ERR_FILE, to, "the path is too long");
-        if (access(a, F_OK) == 0) st = copy(a, b, err);
-    }
     return st;
 }

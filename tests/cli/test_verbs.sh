@@ -46,6 +46,17 @@ init_replaces_by_force() {
         same copy/model.safetensors m/model.safetensors && same copy/config.json m/config.json
 }
 
+init_leaves_nothing_of_another_model() {
+    mkdir left && for name in pytorch_model.bin vocab.json merges.txt tokenizer.json mine.json; do
+        echo '{}' >left/$name
+    done
+    failed "left/pytorch_model.bin is there already; --force replaces it" \
+        init --preset gpt2-tiny --out left &&
+        run 0 init --preset gpt2-tiny --out left --force &&
+        [ "$(cd left && echo *)" = "config.json mine.json model.safetensors" ] &&
+        run 0 generate --model left --prompt a --tokens 1
+}
+
 init_refuses_before_it_writes() {
     failed "$1" init --preset dra-gru-tiny --set "$2" --out never && [ ! -e never ]
 }
@@ -296,6 +307,7 @@ check "a preset is a config" presets_are_configs
 check "misspelt preset" failed "no preset is called gpt3; did you mean gpt2?" presets gpt3
 check "init keeps what is there" init_keeps_what_is_there
 check "init --force" init_replaces_by_force
+check "init --force over another model" init_leaves_nothing_of_another_model
 check "init: wrong key" init_refuses_before_it_writes \
     "mixer.memry is not a key; did you mean memory?" mixer.memry=gru
 check "init: wrong value" init_refuses_before_it_writes "depth is 0" depth=0

@@ -1,0 +1,122 @@
+/* Files of a model's folder: one list, by which a folder is cleared and files come along. */
+#include "model/folder_files.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "dra/file.h"
+#include "file/fail.h"
+
+enum { PATH_TEXT = 4096, FILE_MOST = 1 << 28 };
+
+#define FIVE "[0-9][0-9][0-9][0-9][0-9]"
+
+/* Patterns of fnmatch(). A model is looked for in this order. */
+static const struct {
+    const char     *name;
+    dra_folder_kind kind;
+} files[] = {
+    {"config.json", DRA_FOLDER_CONFIG},
+    {"model.safetensors", DRA_FOLDER_WEIGHTS},
+    {"model.safetensors.index.json", DRA_FOLDER_WEIGHTS},
+    {"model-" FIVE "-of-" FIVE ".safetensors", DRA_FOLDER_WEIGHTS},
+    {"pytorch_model.bin", DRA_FOLDER_WEIGHTS},
+    {"pytorch_model.bin.index.json", DRA_FOLDER_WEIGHTS},
+    {"pytorch_model-" FIVE "-of-" FIVE ".bin", DRA_FOLDER_WEIGHTS},
+    {"tokenizer.json", DRA_FOLDER_TOKENIZER},
+    {"vocab.json", DRA_FOLDER_TOKENIZER},
+    {"merges.txt", DRA_FOLDER_TOKENIZER},
+    {"encoder.json", DRA_FOLDER_TOKENIZER},
+    {"vocab.bpe", DRA_FOLDER_TOKENIZER},
+    {"rwkv_vocab_v20230424.txt", DRA_FOLDER_TOKENIZER},
+    {"tokenizer_config.json", DRA_FOLDER_NOTES},
+    {"special_tokens_map.json", DRA_FOLDER_NOTES},
+    {"generation_config.json", DRA_FOLDER_HABITS},
+};
+enum { FILES = sizeof files / sizeof *files };
+
+static unsigned kind_of(const char *name)
+{
+    for (size_t i = 0; i < FILES; i++)
+        if (fnmatch(files[i].name, name, 0) == 0) return files[i].kind;
+    return 0;
+}
+
+static bool path_of(const char *folder, const char *name, char path[PATH_TEXT])
+{
+    const int n = snprintf(path, PATH_TEXT, "%s/%s", folder, name);
+    return n > 0 && n < PATH_TEXT;
+}
+
+const char *dra_folder_model(const char *folder)
+{
+    char path[PATH_TEXT];
+    for (size_t i = 0; i < FILES; i++)
+        if ((files[i].kind & (DRA_FOLDER_CONFIG | DRA_FOLDER_WEIGHTS)) &&
+            path_of(folder, files[i].name, path) && access(path, F_OK) == 0)
+            return files[i].name;
+    return NULL;
+}
+
+dra_status dra_folder_clear(const char *folder, dra_error *err)
+{
+    char           path[PATH_TEXT];
+    struct dirent *e;
+    dra_status     st = DRA_OK;
+    DIR           *d = opendir(folder);
+    if (!d && errno == ENOENT) return DRA_OK;
+    if (!d) return dra_fail_system(err, folder, "open it", errno);
+    while (st == DRA_OK && (e = readdir(d))) {
+        if (!kind_of(e->d_name)) continue;
+        if (!path_of(folder, e->d_name, path))
+            st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
+        else if (unlink(path) != 0)
+            st = dra_fail_system(err, path, "remove it", errno);
+    }
+    closedir(d);
+    return st;
+}
+
+static dra_status copy(const char *from, const char *to, dra_error *err)
+{
+    char      *data = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_file_read(from, FILE_MOST, &data, &bytes, err);
+    if (st == DRA_OK) st = dra_file_write(to, data, bytes, err);
+    free(data);
+    return st;
+}
+
+dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra_error *err)
+{
+    char       a[PATH_TEXT], b[PATH_TEXT];
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < FILES && st == DRA_OK; i++) {
+        if (!(files[i].kind & kinds)) continue;
+        if (!path_of(from, files[i].name, a) || !path_of(to, files[i].name, b))
+            return dra_fail_at(err, DRA_ERR_FILE, to, "the path is too long");
+        if (access(a, F_OK) == 0) st = copy(a, b, err);
+    }
+    return st;
+}
+
+bool dra_weights_folder(const char *path, char *folder, size_t size)
+{
+    struct stat s;
+    const char *slash = strrchr(path, '/');
+    int         n;
+    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        n = snprintf(folder, size, "%s", path);
+    else if (kind_of(slash ? slash + 1 : path) != DRA_FOLDER_WEIGHTS)
+        return false;
+    else
+        n = slash ? snprintf(folder, size, "%.*s", (int)(slash - path + 1), path)
+                  : snprintf(folder, size, ".");
+    return n > 0 && (size_t)n < size;
+}
