@@ -176,17 +176,21 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_train_config *train;  /* of a run that goes on: what is not zero must be as it was */
     dra_device             *device;
     const dra_model        *model;
-    const char             *weights; /* a file to start from; NULL: drawn from the seed */
+    const char             *weights; /* to start from, as dra_weights_load(); NULL: drawn */
     const dra_corpus       *data;
     const dra_corpus       *eval_data;   /* NULL: the split, or none */
     const dra_tokenizer    *tokenizer;   /* is kept in the folder; NULL or bytes: is not */
     const char             *log;         /* NULL: log.jsonl in the folder */
     bool                    tensorboard; /* its numbers also as a dra_events in the folder */
-    bool                    resume;      /* from the newest checkpoint, if there is one */
+    bool                    resume;      /* from the newest checkpoint; where there is none: anew */
     bool                    force;       /* over another run; or on with other data or settings */
 } dra_trainer_config;
 
-/* On failure *out is NULL. Another process that trains in the folder is an error. */
+/* The step of the newest checkpoint of a run; -1: it has none, or is no run. */
+DRA_API int64_t dra_trainer_saved(const char *folder);
+
+/* On failure *out is NULL. Another process that trains in the folder is an error. A run that cannot
+ * be, also for want of memory, leaves no folder. */
 DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out,
                                       dra_error *err);
 DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
@@ -227,9 +231,9 @@ typedef struct dra_event {
 /* false: stop here. The run is saved. */
 typedef bool (*dra_on_event)(void *user, const dra_event *e);
 
-/* Trains until the last step, or until told to stop; then saves. Three steps in a row whose loss or
- * gradients are not finite change nothing, and end it with an error; they are saved as well.
- * fn may be NULL. */
+/* Trains until the last step, or until told to stop; then saves. Steps whose loss or gradients are
+ * not finite change nothing. Three in a row, or one that is the last, end it with an error; they
+ * are saved as well. fn may be NULL. */
 DRA_API dra_status dra_trainer_run(dra_trainer *t, dra_on_event fn, void *user, dra_error *err);
 /* One step of it and what follows, for a caller that has something else to do in between. *more:
  * false where dra_trainer_run() would end. */

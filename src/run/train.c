@@ -356,6 +356,22 @@ static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
     return st;
 }
 
+/* A run does not end well with steps that changed nothing, be they too many or its last. */
+static dra_status check_end(const dra_trainer *t, dra_error *err)
+{
+    const long long n = (long long)t->at.in_a_row;
+    const bool      last = t->at.step == t->at.train.steps;
+    char            which[60] = "the last step";
+    if (n == 0 || (n < MOST_SKIPPED && !last)) return DRA_OK;
+    if (n > 1)
+        snprintf(which, sizeof which, last ? "the last %lld steps" : "%lld steps in a row", n);
+    return dra_fail(
+        err, DRA_ERR_VALUE,
+        "step %lld: loss %g, gradient norm %g: not finite in %s; saved as it was before "
+        "%s (a smaller lr may help)",
+        (long long)t->at.step, t->event.loss, t->event.norm, which, n > 1 ? "them" : "it");
+}
+
 dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *more, dra_error *err)
 {
     listener   w = {fn, user, false};
@@ -364,14 +380,9 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
     if (t->at.step < t->at.train.steps) {
         st = one_step(t, err);
         if (st == DRA_OK) st = follow(t, &w, err);
+        if (st == DRA_OK) st = check_end(t, err);
     }
     *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps;
-    if (st == DRA_OK && t->at.in_a_row >= MOST_SKIPPED)
-        return dra_fail(
-            err, DRA_ERR_VALUE,
-            "step %lld: loss %g, gradient norm %g: not finite in %d steps in a row; saved "
-            "as it was before them (a smaller lr may help)",
-            (long long)t->at.step, t->event.loss, t->event.norm, MOST_SKIPPED);
     return st;
 }
 

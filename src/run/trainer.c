@@ -1,145 +1,34 @@
-/* Making a run: its folder, where it stands, what it works with. */
+/* Making a run: where it stands, what it works with. */
 #include "run/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/shape.h"
-#include "dra/file.h"
+#include "device/device.h"
 #include "file/fail.h"
-
-/* ---- the folder ------------------------------------------------------------------------------ */
-
-enum { HABITS_MOST = 1 << 20 };
-
-static bool exists(const char *folder, const char *name)
-{
-    char        path[DRA_PATH];
-    struct stat s;
-    return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && stat(path, &s) == 0;
-}
-
-/* What another run left: its weights would not be those of our config. */
-static void clear(const char *folder, const char *log)
-{
-    static const char *const names[] = {"model.safetensors", "tokenizer.json",
-                                        "rwkv_vocab_v20230424.txt", "generation_config.json",
-                                        "best"};
-    char                     path[DRA_PATH];
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (dra_path(path, NULL, "%s/%s", folder, names[i]) == DRA_OK) dra_remove(path);
-    dra_checkpoint_prune(folder, -1);
-    dra_remove(log);
-}
-
-static dra_status check_folder(const dra_trainer *t, dra_error *err)
-{
-    /* A killed run that has no checkpoint yet has at least the folder train. */
-    if (t->c.force || !exists(t->c.folder, "config.json") || exists(t->c.folder, "train"))
-        return DRA_OK;
-    return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
-                       "holds a model that is no run; force a run over it, or take another folder");
-}
-
-/* Makes the folders, and keeps others out of them. */
-static dra_status claim(dra_trainer *t, dra_error *err)
-{
-    const char *folder = t->c.folder;
-    char        path[DRA_PATH];
-    if (t->lock >= 0) return DRA_OK;
-    dra_status st = dra_folder_make(folder, err);
-    if (st == DRA_OK) st = dra_path(path, err, "%s/train", folder);
-    if (st == DRA_OK) st = dra_folder_make(path, err);
-    if (st != DRA_OK) return st;
-    t->lock = dra_folder_lock(path, folder, err);
-    if (t->lock < 0) return DRA_ERR_FILE;
-    dra_sweep(path);
-    dra_sweep(folder);
-    st = dra_path(path, err, "%s/best", folder);
-    if (st == DRA_OK) dra_sweep(path);
-    return st;
-}
-
-/* Where further keys of config.json come from: the folder of the weights that a run starts from,
- * then that of the run. */
-static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
-                         dra_error *err)
-{
-    const char *weights = t->c.weights, *slash = weights ? strrchr(weights, '/') : NULL;
-    if (!weights || strcmp(folder, t->c.folder) != 0) return dra_path(path, err, "%s", t->c.folder);
-    return slash ? dra_path(path, err, "%.*s", (int)(slash - weights + 1), weights)
-                 : dra_path(path, err, ".");
-}
-
-/* How to generate comes along from where the run comes from. */
-static dra_status copy_habits(const char *from, const char *to, dra_error *err)
-{
-    static const char name[] = "generation_config.json";
-    char              path[DRA_PATH], *text = NULL;
-    size_t            bytes = 0;
-    if (strcmp(from, to) == 0 || !exists(from, name)) return DRA_OK;
-    dra_status st = dra_path(path, err, "%s/%s", from, name);
-    if (st == DRA_OK) st = dra_file_read(path, HABITS_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_path(path, err, "%s/%s", to, name);
-    if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
-    free(text);
-    return st;
-}
-
-dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
-{
-    char                 path[DRA_PATH];
-    const dra_tokenizer *tokenizer = t->c.tokenizer;
-    dra_status           st = origin(t, folder, path, err);
-    if (st == DRA_OK)
-        st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
-    if (st == DRA_OK) st = copy_habits(path, folder, err);
-    if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
-        st = dra_path(path, err, "%s/%s", folder, dra_tokenizer_file(tokenizer));
-        if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);
-    }
-    return st;
-}
-
-static dra_status describe_train(const dra_trainer *t, dra_error *err)
-{
-    char         path[DRA_PATH];
-    const size_t n = dra_train_config_text(&t->at.train, NULL, 0);
-    char        *text = malloc(n + 2);
-    dra_status   st = dra_path(path, err, "%s/train/config.json", t->c.folder);
-    if (!text) return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
-    dra_train_config_text(&t->at.train, text, n + 1);
-    text[n] = '\n';
-    if (st == DRA_OK) st = dra_file_write(path, text, n + 1, err);
-    free(text);
-    return st;
-}
 
 /* ---- where it stands ------------------------------------------------------------------------- */
 
-/* A run begins by clearing its folder: what it starts from must not lie there. */
-static bool is_weights(const dra_trainer *t, const char *name)
+/* What a run that was killed before its first checkpoint said; else what is asked for. */
+static dra_status first_settings(dra_trainer *t, dra_error *err)
 {
-    char        path[DRA_PATH];
-    struct stat a, b;
-    return t->c.weights && dra_path(path, NULL, "%s/%s", t->c.folder, name) == DRA_OK &&
-           stat(path, &a) == 0 && stat(t->c.weights, &b) == 0 && a.st_dev == b.st_dev &&
-           a.st_ino == b.st_ino;
+    t->at.train = *t->c.train;
+    if (!t->c.resume || !t->is_run) return DRA_OK;
+    const dra_status st = dra_trainer_settings(t, &t->at.train, err);
+    return st == DRA_OK ? dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err) : st;
 }
 
 static dra_status start(dra_trainer *t, dra_error *err)
 {
     const dra_specs *params = dra_model_params(t->c.model);
-    if (is_weights(t, "model.safetensors") || is_weights(t, "best/model.safetensors"))
-        return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
-                           "holds the weights to start from; take another folder for the run");
-    t->at.train = *t->c.train;
     t->at.best_loss = NAN;
     t->at.model = dra_model_fingerprint(t->c.model);
-    dra_status st = dra_train_config_complete(&t->at.train, t->c.model, err);
+    dra_status st = t->c.weights ? dra_trainer_check_weights(t, err) : DRA_OK;
+    if (st == DRA_OK) st = first_settings(t, err);
+    if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
     if (st == DRA_OK)
         st = t->c.weights
                  ? dra_weights_load(t->c.model, t->c.weights, &t->weights, err)
@@ -304,6 +193,49 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                : st;
 }
 
+static int64_t steps_of(const dra_train_config *c, int stage)
+{
+    const int64_t end = stage + 1 < c->stages ? dra_imin(c->stage[stage + 1].from, c->steps)
+                                              : c->steps;
+    return dra_imax(0, end - c->stage[stage].from);
+}
+
+static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    dra_status              st = DRA_OK;
+    for (int i = 0; i < c->stages && st == DRA_OK; i++) {
+        const int64_t T = c->stage[i].context, read = c->chunk ? dra_imin(c->chunk, T) : T;
+        size_t        bytes = 0;
+        if (steps_of(c, i) == 0) continue;
+        st = dra_learner_bytes(t->learner, t->rows, read, c->carry || dra_feed_resets(t->feed),
+                               c->carry || c->chunk > 0, &bytes, err);
+        if (bytes > p->activations) p->activations = bytes;
+        p->run_tokens += c->batch * T * steps_of(c, i);
+    }
+    return st;
+}
+
+/* What steps need is asked for once before anything is written. */
+static dra_status check_memory(dra_trainer *t, dra_error *err)
+{
+    dra_device      *d = t->c.device;
+    dra_trainer_plan plan = {0};
+    const dra_status st = measure(t, &plan, err);
+    if (st != DRA_OK) return st;
+    void *memory = d->table->alloc(d, plan.activations);
+    if (memory) {
+        d->table->free(d, memory);
+        return DRA_OK;
+    }
+    return dra_fail(
+        err, DRA_ERR_MEMORY,
+        "train: no memory for steps of %lld x %lld tokens: %.1f GiB (a smaller batch or "
+        "context, accumulate, chunk or recompute need less)",
+        (long long)t->at.train.batch, (long long)dra_trainer_context(t),
+        (double)plan.activations / (1 << 30));
+}
+
 /* Rows of one state become those of the lessons. Without any they start anew. */
 static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error *err)
 {
@@ -335,18 +267,18 @@ static dra_status create(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
                              : dra_path(t->log_path, err, "%s/log.jsonl", t->c.folder);
-    if (st == DRA_OK) st = check_folder(t, err);
-    if (st == DRA_OK && exists(t->c.folder, "train")) st = claim(t, err);
+    if (st == DRA_OK) st = dra_trainer_check_folder(t, err);
+    if (st == DRA_OK && t->is_run) st = dra_trainer_claim(t, err);
     if (st == DRA_OK) st = find_start(t, err);
     if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = open_data(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
+    if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = open_eval(t, err);
-    if (st == DRA_OK) st = claim(t, err); /* a run that cannot be leaves no folder */
+    if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = load(t, err);
-    if (st == DRA_OK && t->saved < 0) clear(t->c.folder, t->log_path);
+    if (st == DRA_OK) st = dra_trainer_begin(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
-    if (st == DRA_OK) st = describe_train(t, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     if (st == DRA_OK && t->c.tensorboard)
         st = dra_events_create(t->c.folder, t->at.step, &t->log.events, err);
@@ -394,29 +326,6 @@ void dra_trainer_destroy(dra_trainer *t)
 const dra_weights *dra_trainer_weights(const dra_trainer *t) { return t->weights; }
 
 /* ---- what is to come ------------------------------------------------------------------------- */
-
-static int64_t steps_of(const dra_train_config *c, int stage)
-{
-    const int64_t end = stage + 1 < c->stages ? dra_imin(c->stage[stage + 1].from, c->steps)
-                                              : c->steps;
-    return dra_imax(0, end - c->stage[stage].from);
-}
-
-static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
-{
-    const dra_train_config *c = &t->at.train;
-    dra_status              st = DRA_OK;
-    for (int i = 0; i < c->stages && st == DRA_OK; i++) {
-        const int64_t T = c->stage[i].context, read = c->chunk ? dra_imin(c->chunk, T) : T;
-        size_t        bytes = 0;
-        if (steps_of(c, i) == 0) continue;
-        st = dra_learner_bytes(t->learner, t->rows, read, c->carry || dra_feed_resets(t->feed),
-                               c->carry || c->chunk > 0, &bytes, err);
-        if (bytes > p->activations) p->activations = bytes;
-        p->run_tokens += c->batch * T * steps_of(c, i);
-    }
-    return st;
-}
 
 dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *err)
 {

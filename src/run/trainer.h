@@ -9,6 +9,7 @@ struct dra_trainer {
     dra_checkpoint     at;    /* where the run stands; at.train: the config, complete */
     int64_t            saved; /* the step of the newest checkpoint; -1: none */
     int                lock;
+    bool               is_run; /* the folder was one before */
     char               log_path[DRA_PATH];
     dra_runlog         log;
     dra_weights       *weights;
@@ -32,8 +33,24 @@ struct dra_trainer {
 int64_t dra_trainer_context(const dra_trainer *t); /* the longest of all stages */
 /* Makes t->feed that of a stage. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+/* A run may be there. */
+dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err);
+/* The weights to start from do not lie there. */
+dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err);
+/* Makes the folders, and keeps others out of them. */
+dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
+/* Notes the settings; a new run leaves nothing of another model or run behind. */
+dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);
+/* The settings that were noted. */
+dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err);
 /* Writes what a model folder has beside weights. */
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err);
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
 dra_status dra_trainer_save(dra_trainer *t, dra_error *err);
 /* The weights of the newest checkpoint become those of the folder. */
 dra_status dra_trainer_publish(dra_trainer *t, dra_error *err);

@@ -264,6 +264,29 @@ static void three_steps_not_finite_stop_it(void **state)
     close_fixture(&f);
 }
 
+/* A run whose last steps changed nothing did not end well. */
+static void last_steps_not_finite_are_told(void **state)
+{
+    static const char *const texts[] = {"not finite in the last step; saved as it was before it",
+                                        "not finite in the last 2 steps; saved as it was before "
+                                        "them"};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    for (int i = 0; i < 2; i++) {
+        const dra_train_config train = {.steps = 2 + i, .batch = 2, .lr = INFINITY};
+        dra_trainer_config     c = trainer_config(&f, in_scratch("last"), &train);
+        dra_trainer           *t = NULL;
+        dra_error              err = {0};
+        c.force = true;
+        expect_ok(dra_trainer_create(&c, &t, &err), &err);
+        assert_int_equal(dra_trainer_run(t, NULL, NULL, &err), DRA_ERR_VALUE);
+        if (!strstr(err.text, texts[i])) fail_msg("%s: expected %s", err.text, texts[i]);
+        dra_trainer_destroy(t);
+        assert_int_equal(dra_trainer_saved(c.folder), 2 + i);
+    }
+    close_fixture(&f);
+}
+
 /* ---- refused --------------------------------------------------------------------------------- */
 
 static void refused(const dra_trainer_config *c, const char *text)
@@ -377,13 +400,14 @@ int main(void)
         cmocka_unit_test(cuts_the_log_back),
         cmocka_unit_test(logs_what_is_added),
         cmocka_unit_test(three_steps_not_finite_stop_it),
+        cmocka_unit_test(last_steps_not_finite_are_told),
         cmocka_unit_test(refuses_another_run),
         cmocka_unit_test(refuses_a_folder_with_a_model),
         cmocka_unit_test(refuses_tokens_beyond_the_vocabulary),
         cmocka_unit_test(starts_from_weights),
     };
     static char names[COUNT(rows)][80];
-    size_t      n = 12;
+    size_t      n = 13;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
         tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,

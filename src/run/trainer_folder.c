@@ -1,0 +1,180 @@
+/* The folder of a run: whether a run may be there, and what lies in it beside checkpoints. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "dra/file.h"
+#include "file/fail.h"
+#include "model/folder_files.h"
+#include "model/origin.h"
+#include "run/trainer.h"
+
+enum { SETTINGS_MOST = 1 << 20 };
+
+static bool exists(const char *folder, const char *name)
+{
+    char        path[DRA_PATH];
+    struct stat s;
+    return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && stat(path, &s) == 0;
+}
+
+int64_t dra_trainer_saved(const char *folder)
+{
+    int64_t step;
+    return dra_checkpoint_list(folder, 1, &step) > 0 ? step : -1;
+}
+
+/* ---- whether it may be there ----------------------------------------------------------------- */
+
+static bool has_tokenizer(const char *folder, const dra_tokenizer *t)
+{
+    dra_tokenizer *found = NULL;
+    if (!t || !dra_tokenizer_is_in(folder)) return false;
+    const bool same = dra_tokenizer_open(folder, &found, NULL) == DRA_OK &&
+                      dra_tokenizer_fingerprint(found) == dra_tokenizer_fingerprint(t);
+    dra_tokenizer_destroy(found);
+    return same;
+}
+
+dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err)
+{
+    const char *folder = t->c.folder, *found = NULL;
+    /* A run that was killed before its first checkpoint has at least its settings. */
+    t->is_run = exists(folder, "train/config.json") || dra_trainer_saved(folder) >= 0;
+    if (t->c.force || t->is_run) return DRA_OK;
+    if (dra_folder_model(folder))
+        found = "a model that is no run";
+    else if (dra_tokenizer_is_in(folder) && !has_tokenizer(folder, t->c.tokenizer))
+        found = "a tokenizer that is not the run's";
+    if (!found) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FILE, folder,
+                       "holds %s; force a run over it, or take another folder", found);
+}
+
+/* Whether a path leads into a folder or what is below it, links followed. */
+static bool lies_in(const char *path, const char *folder)
+{
+    char        *a = realpath(path, NULL), *b = realpath(folder, NULL);
+    const size_t n = b ? strlen(b) : 0;
+    const bool   yes = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0');
+    free(a);
+    free(b);
+    return yes;
+}
+
+dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err)
+{
+    char        folder[DRA_PATH];
+    dra_origin *s;
+    dra_status  st = dra_origin_open(t->c.weights, &s, err);
+    if (st != DRA_OK) return st;
+    bool there = lies_in(s->path, t->c.folder) ||
+                 (dra_weights_folder(t->c.weights, folder, sizeof folder) &&
+                  lies_in(folder, t->c.folder));
+    for (size_t i = 0; i < s->n_files; i++) there |= lies_in(s->file_name[i], t->c.folder);
+    dra_origin_close(s);
+    if (!there) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                       "holds the weights to start from; take another folder for the run");
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
+{
+    const char *folder = t->c.folder;
+    char        path[DRA_PATH];
+    if (t->lock >= 0) return DRA_OK;
+    dra_status st = dra_folder_make(folder, err);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/train", folder);
+    if (st == DRA_OK) st = dra_folder_make(path, err);
+    if (st != DRA_OK) return st;
+    t->lock = dra_folder_lock(path, folder, err);
+    if (t->lock < 0) return DRA_ERR_FILE;
+    dra_sweep(path);
+    dra_sweep(folder);
+    st = dra_path(path, err, "%s/best", folder);
+    if (st == DRA_OK) dra_sweep(path);
+    return st;
+}
+
+static dra_status note_settings(const dra_trainer *t, dra_error *err)
+{
+    char         path[DRA_PATH];
+    const size_t n = dra_train_config_text(&t->at.train, NULL, 0);
+    char        *text = malloc(n + 2);
+    dra_status   st = dra_path(path, err, "%s/train/config.json", t->c.folder);
+    if (!text) return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
+    dra_train_config_text(&t->at.train, text, n + 1);
+    text[n] = '\n';
+    if (st == DRA_OK) st = dra_file_write(path, text, n + 1, err);
+    free(text);
+    return st;
+}
+
+dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err)
+{
+    char       path[DRA_PATH], *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_path(path, err, "%s/train/config.json", t->c.folder);
+    if (st == DRA_OK) st = dra_file_read(path, SETTINGS_MOST, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_train_config_parse(path, text, bytes, out, err);
+    free(text);
+    return st;
+}
+
+/* Files of a folder that was no run, and that nobody forced us to take, are not ours to remove. */
+static dra_status clear(const dra_trainer *t, dra_error *err)
+{
+    char       path[DRA_PATH];
+    dra_status st = dra_path(path, err, "%s/best", t->c.folder);
+    dra_remove(t->log_path);
+    if (st != DRA_OK || !(t->c.force || t->is_run)) return st;
+    dra_remove(path);
+    return dra_folder_clear(t->c.folder, err);
+}
+
+/* Checkpoints of another run go first: killed in between, nobody goes on from them by mistake. */
+dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
+{
+    if (t->saved < 0) dra_checkpoint_prune(t->c.folder, -1);
+    const dra_status st = note_settings(t, err);
+    return st == DRA_OK && t->saved < 0 ? clear(t, err) : st;
+}
+
+/* ---- what a model folder has ----------------------------------------------------------------- */
+
+/* Where further keys of config.json and files beside the weights come from: for the run, from the
+ * folder of the weights it starts from; for its best model, from the run. */
+static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
+                         dra_error *err)
+{
+    if (t->c.weights && strcmp(folder, t->c.folder) == 0 &&
+        dra_weights_folder(t->c.weights, path, DRA_PATH))
+        return DRA_OK;
+    return dra_path(path, err, "%s", t->c.folder);
+}
+
+/* How to generate comes along, and notes on the tokenizer if it does, too. */
+static dra_status copy_others(const dra_trainer *t, const char *from, const char *to,
+                              dra_error *err)
+{
+    if (strcmp(from, to) == 0) return DRA_OK;
+    const bool same = strcmp(from, t->c.folder) == 0 || has_tokenizer(from, t->c.tokenizer);
+    return dra_folder_copy(from, to, DRA_FOLDER_HABITS | (same ? DRA_FOLDER_NOTES : 0), err);
+}
+
+dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
+{
+    char                 path[DRA_PATH];
+    const dra_tokenizer *tokenizer = t->c.tokenizer;
+    dra_status           st = origin(t, folder, path, err);
+    if (st == DRA_OK)
+        st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
+    if (st == DRA_OK) st = copy_others(t, path, folder, err);
+    if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
+        st = dra_path(path, err, "%s/%s", folder, dra_tokenizer_file(tokenizer));
+        if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);
+    }
+    return st;
+}

@@ -1,0 +1,252 @@
+/* The folder of a run: what may lie there before, what it starts from, what comes along; a run that
+ * was killed before its first checkpoint. */
+#include <sys/stat.h>
+
+#include "fixture.h"
+
+static const char *const sentence = "the quick brown fox jumps over the lazy dog; ";
+
+static void refused(const dra_trainer_config *c, const char *text)
+{
+    dra_trainer *t = NULL;
+    dra_error    err = {0};
+    assert_int_not_equal(dra_trainer_create(c, &t, &err), DRA_OK);
+    assert_null(t);
+    if (!strstr(err.text, text)) fail_msg("%s: expected %s", err.text, text);
+}
+
+/* Makes a run and leaves it, or runs it to its end. */
+static watcher begin(const dra_trainer_config *c, bool run)
+{
+    dra_trainer *t = NULL;
+    dra_error    err = {0};
+    watcher      w = {0};
+    expect_ok(dra_trainer_create(c, &t, &err), &err);
+    if (run) expect_ok(dra_trainer_run(t, watch, &w, &err), &err);
+    dra_trainer_destroy(t);
+    return w;
+}
+
+/* A folder with files that say nothing. */
+static const char *put_files(const char *folder, const char *const *names)
+{
+    char path[300];
+    assert_int_equal(mkdir(in_scratch(folder), 0777), 0);
+    for (; *names; names++) {
+        snprintf(path, sizeof path, "%s/%s", folder, *names);
+        put_text(path, "something", 1);
+    }
+    return in_scratch(folder);
+}
+
+/* ---- before the first checkpoint ------------------------------------------------------------- */
+
+static void begins_as_it_was_told_first(void **state)
+{
+    const dra_train_config train = {.steps = 6, .batch = 2, .lr = 0.01, .seed = 3};
+    const dra_train_config other = {.steps = 6, .lr = 0.5}, none = {0};
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    run_until(&f, in_scratch("whole"), &train, 0);
+    dra_trainer_config c = trainer_config(&f, in_scratch("killed"), &train);
+    assert_int_equal(dra_trainer_saved(c.folder), -1);
+    begin(&c, false);
+    assert_int_equal(dra_trainer_saved(c.folder), -1);
+    c.resume = true;
+    c.train = &other;
+    refused(&c, "resume: lr was 0.01 and is 0.5 now");
+    c.train = &none;
+    begin(&c, true);
+    assert_int_equal(dra_trainer_saved(c.folder), 6);
+    expect_same_step(in_scratch("whole"), c.folder, 6, false);
+    expect_same(in_scratch("whole"), c.folder, "train/config.json");
+    close_fixture(&f);
+}
+
+static void damaged_settings_are_named(void **state)
+{
+    const dra_train_config train = {.steps = 2, .batch = 2};
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, in_scratch("damaged"), &train);
+    begin(&c, false);
+    put_text("damaged/train/config.json", "{\"lr\": ", 1);
+    c.resume = true;
+    refused(&c, "damaged/train/config.json: ");
+    c.resume = false;
+    begin(&c, true);
+    close_fixture(&f);
+}
+
+/* ---- what lies there ------------------------------------------------------------------------- */
+
+static void force_leaves_nothing_of_another_model(void **state)
+{
+    static const char *const old[] = {"config.json",
+                                      "pytorch_model.bin",
+                                      "pytorch_model-00001-of-00001.bin",
+                                      "model.safetensors.index.json",
+                                      "model-00001-of-00002.safetensors",
+                                      "vocab.json",
+                                      "merges.txt",
+                                      "encoder.json",
+                                      "vocab.bpe",
+                                      "tokenizer_config.json",
+                                      "special_tokens_map.json",
+                                      "mine.txt",
+                                      NULL};
+    const dra_train_config   train = {.steps = 2, .batch = 2};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, put_files("old", old), &train);
+    refused(&c, "/old: holds a model that is no run; force a run over it");
+    for (int i = 0; old[i]; i++) assert_true(in_run(c.folder, old[i]));
+    c.force = true;
+    begin(&c, true);
+    assert_true(in_run(c.folder, "model.safetensors"));
+    for (int i = 1; old[i]; i++)
+        if (in_run(c.folder, old[i]) != (strcmp(old[i], "mine.txt") == 0))
+            fail_msg("%s: there, or not", old[i]);
+    close_fixture(&f);
+}
+
+static void files_of_others_stay(void **state)
+{
+    static const char *const pair[] = {"vocab.json", "merges.txt", NULL};
+    static const char *const some[] = {"merges.txt", "generation_config.json", NULL};
+    static const char *const bin[] = {"pytorch_model.bin", NULL};
+    const dra_train_config   train = {.steps = 2, .batch = 2};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, put_files("pair", pair), &train);
+    refused(&c, "/pair: holds a tokenizer that is not the run's; force a run over it");
+    assert_true(in_run(c.folder, "vocab.json"));
+    c.folder = put_files("bin", bin);
+    refused(&c, "/bin: holds a model that is no run");
+    assert_true(in_run(c.folder, "pytorch_model.bin"));
+    c.folder = put_files("some", some);
+    begin(&c, true);
+    assert_true(in_run(c.folder, "merges.txt"));
+    close_fixture(&f);
+}
+
+/* ---- what it starts from --------------------------------------------------------------------- */
+
+/* A model in shards, in the scratch folder "shards". */
+static void make_shards(const fixture *f)
+{
+    const dra_train_config train = {.steps = 2, .batch = 2, .seed = 7};
+    dra_error              err = {0};
+    run_until(f, in_scratch("one"), &train, 0);
+    const dra_convert_config how = {
+        .from = in_scratch("one"), .to = in_scratch("shards"), .shard_bytes = 2000};
+    expect_ok(dra_convert(&how, &err), &err);
+    shell("mkdir '%s/links' && cd '%s/links' && ln -s ../shards/* .", scratch, scratch);
+    shell("ln -s shards '%s/%s'", scratch, "alias");
+}
+
+static void starts_from_weights_of_any_form(void **state)
+{
+    static const char *const forms[] = {"one", "one/model.safetensors", "shards",
+                                        "shards/model.safetensors.index.json", "links"};
+    const dra_train_config   train = {.steps = 2, .batch = 2};
+    double                   first = 0;
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    make_shards(&f);
+    for (size_t i = 0; i < COUNT(forms); i++) {
+        dra_trainer_config c = trainer_config(&f, in_scratch("further"), &train);
+        c.weights = in_scratch(forms[i]);
+        c.force = true;
+        const watcher w = begin(&c, true);
+        if (i == 0) first = w.first.loss;
+        assert_true(w.first.loss == first);
+    }
+    close_fixture(&f);
+}
+
+/* After the test before this one. */
+static void weights_of_its_own_folder_are_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        {"one", "one"},
+        {"one", "one/model.safetensors"},
+        {"one", "one/train/step-00000002"},
+        {"shards", "shards"},
+        {"shards", "shards/model.safetensors.index.json"},
+        {"shards", "alias"},
+        {"alias", "shards"},
+        {"shards", "links"},
+        {"links", "links"},
+    };
+    const dra_train_config train = {.steps = 2, .batch = 2};
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_trainer_config c = trainer_config(&f, in_scratch(rows[i][0]), &train);
+        c.weights = in_scratch(rows[i][1]);
+        c.force = true;
+        refused(&c, "holds the weights to start from; take another folder for the run");
+        assert_true(in_run(c.folder, "config.json"));
+    }
+    close_fixture(&f);
+}
+
+static void notes_come_along_with_their_tokenizer(void **state)
+{
+    static const char *const notes[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    const dra_train_config   train = {.steps = 2, .batch = 2, .split = 0.3};
+    dra_tokenizer           *bpe = NULL;
+    dra_error                err = {0};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    expect_ok(dra_tokenizer_open("tests/data/bpe", &bpe, &err), &err);
+    run_until(&f, in_scratch("noted"), &train, 0);
+    shell("cp tests/data/bpe/tokenizer.json '%s/%s'", scratch, "noted");
+    put_text("noted/tokenizer_config.json", "{}", 1);
+    put_text("noted/special_tokens_map.json", "{}", 1);
+    put_text("noted/generation_config.json", "{}", 1);
+    for (int same = 0; same < 2; same++) {
+        dra_trainer_config c = trainer_config(&f, in_scratch(same ? "same" : "bytes"), &train);
+        c.weights = in_scratch("noted");
+        if (same) c.tokenizer = bpe;
+        begin(&c, true);
+        for (size_t i = 0; i < COUNT(notes); i++) {
+            assert_int_equal(in_run(c.folder, notes[i]), same);
+            assert_int_equal(in_run(in_scratch(same ? "same/best" : "bytes/best"), notes[i]), same);
+        }
+        assert_true(in_run(c.folder, "generation_config.json"));
+    }
+    dra_tokenizer_destroy(bpe);
+    close_fixture(&f);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void a_batch_too_large_leaves_no_folder(void **state)
+{
+    const dra_train_config train = {.steps = 2, .batch = 1 << 20};
+    fixture                f;
+    open_fixture(&f, "gpt2-tiny",
+                 (const char *const[]){"dim=256", "heads=4", "depth=4", "context=64", NULL},
+                 put_text("text", sentence, 9));
+    const dra_trainer_config c = trainer_config(&f, in_scratch("large"), &train);
+    refused(&c, "train: no memory for steps of 1048576 x 64 tokens: ");
+    assert_false(in_run(c.folder, "."));
+    close_fixture(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(begins_as_it_was_told_first),
+        cmocka_unit_test(damaged_settings_are_named),
+        cmocka_unit_test(force_leaves_nothing_of_another_model),
+        cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(starts_from_weights_of_any_form),
+        cmocka_unit_test(weights_of_its_own_folder_are_refused),
+        cmocka_unit_test(notes_come_along_with_their_tokenizer),
+        cmocka_unit_test(a_batch_too_large_leaves_no_folder),
+    };
+    return cmocka_run_group_tests_name("train folder", tests, scratch_make, scratch_remove);
+}
