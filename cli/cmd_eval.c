@@ -51,21 +51,11 @@ typedef struct work {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool all_tokens(const cli_list *files) /* no text among them */
-{
-    static const char end[] = ".safetensors";
-    for (size_t i = 0; i < files->count; i++) {
-        const size_t n = strlen(files->text[i]);
-        if (n < sizeof end || strcmp(files->text[i] + n - sizeof end + 1, end) != 0) return false;
-    }
-    return true;
-}
-
 static dra_status open_corpus(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     const int64_t      V = dra_model_config_of(w->m.model)->vocab;
-    dra_status st = all_tokens(&a->data) ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
+    dra_status st = cli_all_tokens(&a->data) ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
     if (st != DRA_OK) return st;
     const dra_corpus_config c = {.n = (int)a->data.count,
                                  .paths = a->data.text,

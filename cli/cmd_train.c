@@ -32,14 +32,14 @@ static const char *const precisions[] = {"full", "bf16", NULL};
 /* Zero stands for the default here as in dra_train_config, so that a run that goes on knows what it
  * was told. */
 static const cli_option options[] = {
-    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR",
-     .group = "Model"},
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model, to train it further",
+     "PATH", .group = "Model"},
     CLI_CONFIG_OPTIONS(struct args),
     {"data", CLI_LIST, AT(data), 0, 0, "texts, .jsonl, tokens as .safetensors, or folders of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none for data that are tokens; default: that of "
-     "the model, else bytes",
+     "the model, bytes if it has 256 tokens or is a preset",
      "PATH|bytes|none"},
     {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
     {"split", CLI_REAL, TRAIN(split), 0, 0.9, "or this last part of the data"},
@@ -51,7 +51,7 @@ static const cli_option options[] = {
     {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED,
      .group = "Run"},
     {"resume", CLI_FLAG, AT(resume), 0, 0,
-     "go on from the last checkpoint of --out, if there is one"},
+     "go on from the last checkpoint of --out; with a model given, begin where there is none"},
     {"force", CLI_FLAG, AT(force), 0, 0, "over another run; or on with other data or settings"},
     {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "of the optimizer; 0: 1000"},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights, order and dropout"},
@@ -146,12 +146,14 @@ static int read_addition(const char *text, dra_train_config *c)
                        guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
 }
 
+static bool names_model(const cli_source *s) { return s->model || s->preset || s->config; }
+
 static int check(const struct args *a, dra_train_config *train)
 {
     const cli_source *s = &a->from;
     char              quoted[80];
     *train = a->train;
-    if (!a->resume || s->model || s->preset || s->config) {
+    if (!a->resume || names_model(s)) {
         const int status = cli_source_check("train", s);
         if (status != CLI_OK) return status;
     }
@@ -177,6 +179,23 @@ static bool is_there(const char *folder, const char *name)
 static bool goes_on(const struct args *a)
 {
     return a->resume && is_there(a->out, "config.json") && is_there(a->out, "train");
+}
+
+/* A run is told by its checkpoint what it is; before its first, only by its command. */
+static dra_status check_checkpoint(const struct args *a, dra_error *err)
+{
+    if (names_model(&a->from) || dra_trainer_saved(a->out) >= 0) return DRA_OK;
+    return cli_error(err, DRA_ERR_FILE, "%.200s %s", a->out,
+                     is_there(a->out, "train")
+                         ? "has no checkpoint yet; give the command that started it again"
+                         : "is no run to go on with; a new one needs --model, --preset or "
+                           "--config");
+}
+
+/* Then there is nothing to encode. */
+static bool is_all_tokens(const struct args *a)
+{
+    return cli_all_tokens(&a->data) && cli_all_tokens(&a->eval_data) && !a->train.sample_every;
 }
 
 static bool sets_vocab(const cli_source *s)
@@ -205,18 +224,32 @@ static dra_status watched(const struct args *a, const dra_train_config *train, u
     return st;
 }
 
-/* The model that was asked for; if none, that of the run. A preset gets the tokenizer's vocab. */
-static dra_status asked_config(const struct args *a, const dra_tokenizer *t, dra_model_config *c,
-                               dra_error *err)
+/* The model that was asked for; if none, that of the run. */
+static dra_status asked_config(const struct args *a, dra_model_config *c, dra_error *err)
 {
     cli_source s = a->from;
-    if (!s.model && !s.preset && !s.config) s.model = a->out;
+    if (!names_model(&s)) s.model = a->out;
     const dra_status st = cli_source_config(&s, c, err);
-    if (st != DRA_OK) return st;
-    if (t && s.preset && !sets_vocab(&s)) c->vocab = dra_tokenizer_size(t);
     if (a->dropout > 0) c->dropout = a->dropout;
     if (a->dropout < 0) c->dropout = c->attention_dropout = c->embed_dropout = 0;
-    return DRA_OK;
+    return st;
+}
+
+/* The one that was named, perhaps none; else that of the run or model. A preset takes the
+ * vocabulary of any. */
+static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
+                                 dra_error *err)
+{
+    cli_source    s = a->from;
+    const bool    takes_any = s.preset && !sets_vocab(&s);
+    const int64_t V = takes_any ? 0 : c->vocab;
+    if (goes_on(a) || !names_model(&s)) s.model = a->out;
+    if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
+    if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) && is_all_tokens(a))
+        return DRA_OK;
+    const dra_status st = cli_tokenizer_open(&s, V, out, err);
+    if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out);
+    return st;
 }
 
 /* The first line of two configs in which they differ. */
@@ -237,37 +270,30 @@ static dra_status compare(const struct args *a, const dra_model *asked, const dr
                      a->out, (int)strcspn(p, ",\n"), p, (int)strcspn(q, ",\n"), q);
 }
 
-static dra_status open_model(const struct args *a, const dra_train_config *train,
-                             const dra_tokenizer *t, dra_model **out, dra_error *err)
+/* A run that is there is one of this model. */
+static dra_status check_run(const struct args *a, const dra_model *asked, dra_error *err)
 {
     dra_model_config c;
     dra_model       *found = NULL;
-    dra_status       st = asked_config(a, t, &c, err);
-    if (st == DRA_OK) st = watched(a, train, &c.watch, err);
-    if (st == DRA_OK) st = dra_model_create(&c, out, err);
-    if (st == DRA_OK && goes_on(a) && !a->force) {
-        st = dra_folder_config(a->out, &c, err);
-        if (st == DRA_OK) st = dra_model_create(&c, &found, err);
-        if (st == DRA_OK) st = compare(a, *out, found, err);
-        dra_model_destroy(found);
-    }
-    if (st == DRA_OK && t && dra_tokenizer_size(t) > dra_model_config_of(*out)->vocab)
-        return cli_error(err, DRA_ERR_VALUE, "the tokenizer has %d tokens, the model %lld",
-                         dra_tokenizer_size(t), (long long)dra_model_config_of(*out)->vocab);
+    dra_status       st = dra_folder_config(a->out, &c, err);
+    if (st == DRA_OK) st = dra_model_create(&c, &found, err);
+    if (st == DRA_OK) st = compare(a, asked, found, err);
+    dra_model_destroy(found);
     return st;
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------- */
-
-/* The one that was named, perhaps none; else that of the model or run, else bytes. */
-static dra_status open_tokenizer(const struct args *a, dra_tokenizer **out, dra_error *err)
+static dra_status open_model(const struct args *a, const dra_train_config *train,
+                             dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
 {
-    const char *named = a->from.tokenizer, *own = goes_on(a) ? a->out : a->from.model;
-    if (named && strcmp(named, "none") == 0) return DRA_OK;
-    if (named && strcmp(named, "bytes") != 0) return dra_tokenizer_open(named, out, err);
-    if (!named && own && dra_tokenizer_is_in(own)) return dra_tokenizer_open(own, out, err);
-    return dra_tokenizer_bytes(out, err);
+    dra_model_config c;
+    dra_status       st = asked_config(a, &c, err);
+    if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
+    if (st == DRA_OK) st = watched(a, train, &c.watch, err);
+    if (st == DRA_OK) st = dra_model_create(&c, out, err);
+    return st == DRA_OK && goes_on(a) && !a->force ? check_run(a, *out, err) : st;
 }
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 static void show_reading(void *user, int64_t done, int64_t total)
 {
@@ -298,25 +324,22 @@ typedef struct parts { /* all that a run borrows */
     dra_corpus      *data, *eval_data;
     dra_trainer     *trainer;
     dra_train_config train;
-    char             weights[PATH_TEXT];
 } parts;
 
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
     const dra_cpu_config cpu = {.threads = (int)a->from.threads};
     dra_status           st = dra_device_create_cpu(&cpu, &p->device, err);
-    if (st == DRA_OK) st = open_tokenizer(a, &p->tokenizer, err);
-    if (st == DRA_OK) st = open_model(a, &p->train, p->tokenizer, &p->model, err);
+    if (st == DRA_OK) st = check_checkpoint(a, err);
+    if (st == DRA_OK) st = open_model(a, &p->train, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_corpus(a, &a->data, p->tokenizer, "data", &p->data, err);
     if (st == DRA_OK)
         st = open_corpus(a, &a->eval_data, p->tokenizer, "evaluation", &p->eval_data, err);
-    if (a->from.model && !cli_path(a->from.model, "model.safetensors", p->weights, PATH_TEXT))
-        return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", a->from.model);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,
                                   .device = p->device,
                                   .model = p->model,
-                                  .weights = a->from.model ? p->weights : NULL,
+                                  .weights = a->from.model,
                                   .data = p->data,
                                   .eval_data = p->eval_data,
                                   .tokenizer = p->tokenizer,
@@ -396,6 +419,7 @@ static void show_sample(void *user, const dra_event *e)
 {
     sampling *s = user;
     dra_error err = {0};
+    if (!s->p->tokenizer) return; /* the run had one when it began */
     s->used = (size_t)snprintf(s->text, sizeof s->text, "%s", s->a->prompt);
     if (s->used >= sizeof s->text) s->used = 0;
     fprintf(stderr, "sample   %s", s->a->prompt);
@@ -485,8 +509,9 @@ static const cli_note examples[] = {
 
 static const cli_note status[] = {
     {"0", "done, or stopped by a signal and saved"},
-    {"1", "failed, as one line on stderr says; also when three steps in a row are not finite: what "
-          "was learned before them is saved"},
+    {"1",
+     "failed, as one line on stderr says; also when three steps in a row, or the last one, are "
+     "not finite: what was learned before them is saved"},
     {"2", "misused"},
     {0},
 };
@@ -500,14 +525,16 @@ const cli_verb cmd_train = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Train",
-    .about = "Trains a model on texts and writes a run: a model folder with checkpoints and a "
-             "log. Weights are drawn (--preset, --config) or taken from a model (--model). "
-             "Tokens are bytes unless the model has a tokenizer or one is given.\n"
-             "--resume goes on from the last checkpoint, to the same bits as if nothing had "
-             "happened; the settings are those of the checkpoint and need not be said again. "
-             "Ctrl-C and SIGTERM finish the step, save and end; a second one ends at once.\n"
-             "Where an option says 0: something, that is what 0, the default, stands for. Before "
-             "the first step it says what it will read and need.",
+    .about =
+        "Trains a model on texts and writes a run: a model folder with checkpoints and a "
+        "log. Weights are drawn (--preset, --config) or taken from a model (--model). "
+        "Tokens are bytes unless the model has a tokenizer or one is given.\n"
+        "--resume goes on from the last checkpoint, to the same bits as if nothing had "
+        "happened; the settings are those of the checkpoint and need not be said again. Before "
+        "the first checkpoint, the command that started the run does so. "
+        "Ctrl-C and SIGTERM finish the step, save and end; a second one ends at once.\n"
+        "Where an option says 0: something, that is what 0, the default, stands for. Before "
+        "the first step it says what it will read and need.",
     .files = files,
     .examples = examples,
     .status = status,

@@ -128,28 +128,33 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
     return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
 }
 
+static const char *name_of(const cli_source *s)
+{
+    return s->model ? s->model : s->preset ? s->preset : s->config;
+}
+
+dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err)
+{
+    const bool  own = s->model && dra_tokenizer_is_in(s->model);
+    const bool  bytes = s->tokenizer ? strcmp(s->tokenizer, "bytes") == 0
+                                     : !own && (V == 256 || V == 0);
+    const char *path = s->tokenizer ? s->tokenizer : s->model;
+    if (!bytes && !s->tokenizer && !own)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "%.200s: no tokenizer, and %lld tokens are not bytes; see --tokenizer",
+                         name_of(s), (long long)V);
+    const dra_status st = bytes ? dra_tokenizer_bytes(out, err)
+                                : dra_tokenizer_open(path, out, err);
+    if (st == DRA_OK && V > 0 && dra_tokenizer_size(*out) > V)
+        return cli_error(
+            err, DRA_ERR_VALUE, "the tokenizer %.150s has %d tokens, the model %.150s only %lld",
+            bytes ? "bytes" : path, dra_tokenizer_size(*out), name_of(s), (long long)V);
+    return st;
+}
+
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err)
 {
-    const int64_t V = dra_model_config_of(m->model)->vocab;
-    const bool    own = s->model && dra_tokenizer_is_in(s->model);
-    const bool    bytes = s->tokenizer ? strcmp(s->tokenizer, "bytes") == 0 : !own && V == 256;
-    dra_status    st;
-    if (bytes)
-        st = dra_tokenizer_bytes(&m->tokenizer, err);
-    else if (s->tokenizer || own)
-        st = dra_tokenizer_open(s->tokenizer ? s->tokenizer : s->model, &m->tokenizer, err);
-    else
-        return cli_error(err, DRA_ERR_VALUE,
-                         "%.200s: no tokenizer, and %lld tokens are not bytes; see "
-                         "--tokenizer",
-                         s->model    ? s->model
-                         : s->preset ? s->preset
-                                     : s->config,
-                         (long long)V);
-    if (st == DRA_OK && dra_tokenizer_size(m->tokenizer) > V)
-        return cli_error(err, DRA_ERR_VALUE, "the tokenizer has %d tokens, the model %lld",
-                         dra_tokenizer_size(m->tokenizer), (long long)V);
-    return st;
+    return cli_tokenizer_open(s, dra_model_config_of(m->model)->vocab, &m->tokenizer, err);
 }
 
 void cli_model_close(cli_model *m)
@@ -170,7 +175,17 @@ dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n
                      (long long)n, (long long)before, (long long)c->context);
 }
 
-/* ---- lists of tokens ------------------------------------------------------------------------- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+bool cli_all_tokens(const cli_list *files)
+{
+    static const char end[] = ".safetensors";
+    for (size_t i = 0; i < files->count; i++) {
+        const size_t n = strlen(files->text[i]);
+        if (n < sizeof end || strcmp(files->text[i] + n - sizeof end + 1, end) != 0) return false;
+    }
+    return true;
+}
 
 static dra_status add(dra_ids *ids, int32_t id, dra_error *err)
 {

@@ -87,12 +87,17 @@ dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
 /* Model, weights and device. */
 dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err);
-/* The tokenizer of an open model. */
+/* The tokenizer that was named, else that of the model's folder, else bytes, for a vocabulary of V
+ * tokens; V 0: of any size. *out is to be destroyed on failure, too. */
+dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err);
+/* The same of an open model. */
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
 /* Whether a model with learned positions has some for n tokens behind others. */
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 
+/* No text is among these files. */
+bool cli_all_tokens(const cli_list *files);
 /* Appends whole numbers from "1,2,3" or, "@FILE", from a file, where blanks and brackets are fine
  * too. `what` begins an error. */
 dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err);

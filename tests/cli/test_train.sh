@@ -130,6 +130,120 @@ goes_on_without_settings() {
         says '^settings has all its 6 steps$' "$dra" train --resume --out settings --data text
 }
 
+# early DIM OPTIONS...: becomes the process of a run that saves at its end only.
+early() {
+    dim=$1
+    shift
+    exec "$dra" train --preset gpt2-tiny --set "dim=$dim" --set heads=2 --set depth=2 --data text \
+        --out early --steps 100000 --context 32 --save-every -1 --log-every 1 "$@"
+}
+
+begin_early() { (early "$@"); }
+
+# Killed before its first checkpoint: without the command that started it nothing is begun, and it
+# must be the same one.
+killed_early() {
+    early 32 --seed 5 >"$out" 2>"$err" &
+    job=$!
+    tries=0
+    while ! grep -qs '^{' early/log.jsonl && [ "$tries" -lt 400 ]; do
+        sleep 0.05
+        tries=$((tries + 1))
+    done
+    kill -KILL "$job"
+    wait "$job" 2>/dev/null
+    cp early/train/config.json settings.json || { cat "$err"; return 1; }
+    refused 1 "early has no checkpoint yet; give the command that started it again" \
+        "$dra" train --resume --data text --out early &&
+        refused 1 "resume: seed was 5 and is 6 now" begin_early 32 --resume --seed 6 &&
+        refused 1 'is a run of another model: config.json says "dim": 32 where' \
+            begin_early 16 --resume --seed 5 &&
+        cmp settings.json early/train/config.json &&
+        refused 1 "no-run is no run to go on with; a new one needs --model, --preset or --config" \
+            "$dra" train --resume --data text --out no-run && [ ! -e no-run ]
+}
+
+# As it stands then, with the settings said again or left out: it ends in the same bytes.
+begins_as_told() {
+    train told gpt2-tiny --seed 5 && rm -rf again.told && mkdir -p again.told/train &&
+        cp told/train/config.json again.told/train && cp told/config.json again.told &&
+        says '^done' "$dra" train --resume --preset gpt2-tiny --set dim=32 --set heads=2 \
+            --set depth=2 --data text --out again.told --seed 5 &&
+        cmp told/model.safetensors again.told/model.safetensors
+}
+
+# tokens FILE: 64 of them, 1 to 8 again and again.
+tokens() {
+    {
+        printf '\100\0\0\0\0\0\0\0%-64s' '{"ids":{"dtype":"U8","shape":[64],"data_offsets":[0,64]}}'
+        for _ in 1 2 3 4 5 6 7 8; do printf '\1\2\3\4\5\6\7\10'; done
+    } >"$1"
+}
+
+# Folders of Hugging Face and of PyTorch, its files and those of rwkv.cpp, in the same way. Data
+# that are tokens need no tokenizer.
+trains_weights_of_all_kinds() {
+    pth=$data/pth/rwkv.pth
+    tokens ids.safetensors
+    "$dra" convert --from "$pth" --to rwkv --as hf >"$out" 2>"$err" &&
+        "$dra" convert --from rwkv --to rwkv.bin --as rwkv.cpp >"$out" 2>"$err" &&
+        mkdir bin && cp rwkv/config.json bin && cp "$pth" bin/pytorch_model.bin || return 1
+    for model in rwkv "$pth" rwkv.bin bin; do
+        says '^done' "$dra" train --model "$model" --data ids.safetensors --out kinds --force \
+            --steps 2 --batch 1 --context 8 --log-every 1 || return 1
+        # rwkv.cpp stores exponentials of decays: the last digits may differ
+        sed -n 's/.*"loss":\([0-9]\.[0-9]\{4\}\).*/\1/p' kinds/log.jsonl >kinds.loss
+        [ -s kinds.first ] || cp kinds.loss kinds.first
+        cmp kinds.first kinds.loss || return 1
+    done
+    [ "$(wc -l <kinds.first)" -eq 2 ]
+}
+
+# What tokens are is never guessed.
+tokens_are_not_guessed() {
+    "$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --set vocab=300 \
+        --out three >"$out" || return 1
+    small="--steps 2 --batch 1 --context 8"
+    # shellcheck disable=SC2086 # a list of options
+    refused 1 "three: no tokenizer, and 300 tokens are not bytes; see --tokenizer" \
+        "$dra" train --model three --data text --out guessed $small && [ ! -e guessed ] &&
+        refused 1 "the tokenizer $data/bpe has 924 tokens, the model three only 300" \
+            "$dra" train --model three --tokenizer "$data/bpe" --data text --out guessed $small &&
+        refused 1 "the tokenizer $data/bpe has 924 tokens, the model gpt2-tiny only 300" \
+            "$dra" train --preset gpt2-tiny --set vocab=300 --tokenizer "$data/bpe" --data text \
+            --out guessed && [ ! -e guessed ] &&
+        says '^done' "$dra" train --model three --tokenizer bytes --data text --out guessed $small
+}
+
+# A run over the folder of another model is one that all verbs can use.
+force_leaves_nothing() {
+    "$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --set vocab=1000 \
+        --tokenizer "$data/bpe" --out over >"$out" || return 1
+    for name in vocab.json merges.txt tokenizer_config.json pytorch_model.bin notes.txt; do
+        echo '{}' >over/$name
+    done
+    says '^done' "$dra" train --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 \
+        --data text --out over --force --steps 2 --batch 1 --context 8 &&
+        "$dra" generate --model over --prompt a --tokens 2 >"$out" 2>"$err" &&
+        [ "$(cd over && echo *)" = "config.json log.jsonl model.safetensors notes.txt train" ]
+}
+
+# The last step was not finite: the model is saved, and the status says it.
+ends_not_finite() {
+    "$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --out nan >"$out" &&
+        size=$(wc -c <nan/model.safetensors) &&
+        printf '\000\000\300\177' |
+        dd of=nan/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>/dev/null || return 1
+    status=0
+    "$dra" train --model nan --data text --out ends --steps 2 --batch 1 2>"$err" ||
+        status=$?
+    [ $status -eq 1 ] && tail -n 1 "$err" |
+        grep -q '^dra: step 2: loss .*nan, .* not finite in the last 2 steps; saved' &&
+        ! grep -q '^done' "$err" && [ -f ends/model.safetensors ] && return 0
+    cat "$err"
+    return 1
+}
+
 reports_before_the_run() {
     says '^model .* parameters$' "$dra" train --preset dra-gru-tiny --set dim=32 --set depth=1 \
         --set heads=2 --data text --out report --steps 12 --batch 2 --context 16:0,32:6 \
@@ -152,6 +266,12 @@ done
 check "SIGINT saves" signal_saves INT
 check "SIGTERM saves" signal_saves TERM
 check "goes on without settings" goes_on_without_settings
+check "killed before its first checkpoint" killed_early
+check "begins as it was told first" begins_as_told
+check "weights of all kinds" trains_weights_of_all_kinds
+check "tokens are not guessed" tokens_are_not_guessed
+check "--force leaves nothing of another model" force_leaves_nothing
+check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
     "I'll 'd test" "74 5229 274 101 32223"
 check "a report before the run" reports_before_the_run
@@ -176,5 +296,7 @@ check "carry" refused 1 "carry: the model has learned positions" \
     "$dra" train --preset gpt2-tiny --data text --out new --carry
 check "a missing file" refused 1 "nowhere: cannot open it" \
     "$dra" train --preset gpt2-tiny --data nowhere --out new
+check "too large" refused 1 "train: no memory for steps of 1000000 x 64 tokens: " \
+    "$dra" train --preset gpt2-tiny --data text --out new --batch 1000000 --context 64
 check "nothing is left of what was refused" [ ! -e new ]
 tap_end
