@@ -52,7 +52,8 @@ static const cli_option options[] = {
      .group = "Run"},
     {"resume", CLI_FLAG, AT(resume), 0, 0,
      "go on from the last checkpoint of --out; with a model given, begin where there is none"},
-    {"force", CLI_FLAG, AT(force), 0, 0, "over another run; or on with other data or settings"},
+    {"force", CLI_FLAG, AT(force), 0, 0,
+     "over another run or model; or on with other data or settings"},
     {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "of the optimizer; 0: 1000"},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights, order and dropout"},
     {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12, "steps; 0: 500; below 0: at the end"},
@@ -528,7 +529,8 @@ const cli_verb cmd_train = {
     .about =
         "Trains a model on texts and writes a run: a model folder with checkpoints and a "
         "log. Weights are drawn (--preset, --config) or taken from a model (--model). "
-        "Tokens are bytes unless the model has a tokenizer or one is given.\n"
+        "Tokens are those of the tokenizer that is given, else of the model's, else bytes; a "
+        "model whose vocabulary is not 256 needs a tokenizer.\n"
         "--resume goes on from the last checkpoint, to the same bits as if nothing had "
         "happened; the settings are those of the checkpoint and need not be said again. Before "
         "the first checkpoint, the command that started the run does so. "
