@@ -1,5 +1,6 @@
 /* dra convert: a model from one format to another, and surgery on the way. */
 #include "model.h"
+#include "train_watch.h"
 #include "value.h"
 
 #include <math.h>
@@ -7,7 +8,7 @@
 #include <string.h>
 
 struct args {
-    const char *from, *to, *memory, *shard_size;
+    const char *from, *to, *memory, *shard_size, *tokenizer;
     cli_list    set;
     int64_t     vocab, seed, threads;
     int         as, dtype;
@@ -38,13 +39,16 @@ static const cli_option options[] = {
      "number of tokens; new ones are drawn; 0: as it is", "N"},
     {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "of matrices; vectors stay f32",
      .choices = dtypes},
+    {"tokenizer", CLI_TEXT, offsetof(struct args, tokenizer), 0, 0,
+     "file or folder of a tokenizer, to put beside the new model; default: what comes along",
+     "PATH"},
     {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
      "in several files of at most so much: 2GB, 500MiB; else one", "SIZE"},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of what is drawn"},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
      "print the table of tensors, write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
-     "compare the logits of both on some tokens"},
+     "compare the logits of both on some tokens; where they differ nothing is written"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
      "threads of the check; 0: one per processor", .group = "General"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -92,19 +96,20 @@ static size_t read_size(const char *text)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-typedef struct table {
-    bool    json;
-    int64_t rows, drawn;
-} table;
+typedef struct job { /* what is seen of a conversion */
+    const struct args *a;
+    int64_t            rows, drawn;
+    double             difference;
+} job;
 
 static void print_row(void *user, const dra_convert_row *r)
 {
-    table *t = user;
-    char   shape[80], from[80];
+    job *t = user;
+    char shape[80], from[80];
     t->drawn += !r->from;
     dra_shape_text(&r->shape, shape, sizeof shape);
     dra_shape_text(&r->from_shape, from, sizeof from);
-    if (t->json) {
+    if (t->a->json) {
         printf("%s{\"to\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\"", t->rows ? ", " : "",
                r->to, shape, r->dtype);
         if (r->from) printf(", \"from\": \"%s\", \"from_dtype\": \"%s\"", r->from, r->from_dtype);
@@ -170,41 +175,68 @@ static double allowed(const struct args *a)
     return most[a->dtype];
 }
 
-static dra_status check(const struct args *a, double *difference, dra_error *err)
+/* Of what was made, at `path`, which does not have its name yet. */
+static dra_status check(void *user, const char *path, dra_error *err)
 {
-    dra_model_config c;
-    dra_real        *x = NULL, *y = NULL;
-    int64_t          A = 0, B = 0;
-    int32_t          ids[CHECKED];
-    dra_status       st = dra_folder_config(a->from, &c, err);
-    const int64_t    V = a->vocab && a->vocab < c.vocab ? a->vocab : c.vocab;
-    const int64_t    n = c.positions == DRA_POSITIONS_LEARNED && c.context < CHECKED ? c.context
-                                                                                     : CHECKED;
+    job               *j = user;
+    const struct args *a = j->a;
+    dra_model_config   c;
+    dra_real          *x = NULL, *y = NULL;
+    int64_t            A = 0, B = 0;
+    int32_t            ids[CHECKED];
+    dra_status         st = dra_folder_config(a->from, &c, err);
+    const int64_t      V = a->vocab && a->vocab < c.vocab ? a->vocab : c.vocab;
+    const int64_t      n = c.positions == DRA_POSITIONS_LEARNED && c.context < CHECKED ? c.context
+                                                                                       : CHECKED;
     for (int i = 0; i < CHECKED && st == DRA_OK; i++) ids[i] = (int32_t)((i * 7919 + 13) % V);
     if (st == DRA_OK) st = logits_of(a->from, a->threads, n, ids, &A, &x, err);
-    if (st == DRA_OK) st = logits_of(a->to, a->threads, n, ids, &B, &y, err);
+    if (st == DRA_OK) st = logits_of(path, a->threads, n, ids, &B, &y, err);
     if (st == DRA_OK) {
-        *difference = compare(n, x, A, y, B);
-        if (!(*difference <= allowed(a)))
+        j->difference = compare(n, x, A, y, B);
+        if (!(j->difference <= allowed(a)))
             st = cli_error(err, DRA_ERR_VALUE,
-                           "%.200s: logits differ by %.3g of the largest, expected at most %g",
-                           a->to, *difference, allowed(a));
+                           "%.200s: logits differ by %.3g of the largest, expected at most %g; "
+                           "nothing written",
+                           a->to, j->difference, allowed(a));
     }
     free(x);
     free(y);
     return st;
 }
 
-static int run(const void *args)
+/* ---- the verb -------------------------------------------------------------------------------- */
+
+/* What cannot be meant. Otherwise *shard is the size of shards. */
+static int misused(const struct args *a, size_t *shard)
 {
-    const struct args       *a = args;
-    static const dra_dtype   dtype[] = {DRA_F32, DRA_F16, DRA_BF16};
-    dra_error                err = {0};
-    dra_model_config         c;
-    double                   difference = 0;
-    table                    t = {.json = a->json};
-    const size_t             shard = a->shard_size ? read_size(a->shard_size) : 0;
-    char                     quoted[80];
+    char quoted[80];
+    *shard = a->shard_size ? read_size(a->shard_size) : 0;
+    if (!*a->to) return cli_misused("convert", "--to: expected a new name, found none");
+    if (a->dry_run && a->check)
+        return cli_misused("convert", "--check needs what --dry-run does not write");
+    if (a->shard_size && !*shard)
+        return cli_misused("convert", "--shard-size: expected a size such as 2GB, found %s",
+                           cli_quote(a->shard_size, quoted, sizeof quoted));
+    if (a->as == AS_CPP && (a->shard_size || a->tokenizer))
+        return cli_misused("convert", "--%s: rwkv.cpp has one file",
+                           a->shard_size ? "shard-size" : "tokenizer");
+    return CLI_OK;
+}
+
+static bool stop(void *user)
+{
+    (void)user;
+    return cli_watch_stopped();
+}
+
+static dra_status convert(job *j, size_t shard, dra_error *err)
+{
+    static const dra_dtype dtype[] = {DRA_F32, DRA_F16, DRA_BF16};
+    const struct args     *a = j->a;
+    dra_model_config       c;
+    dra_tokenizer         *tokenizer = NULL;
+    dra_status             st = target(a, &c, err);
+    if (st == DRA_OK && a->tokenizer) st = dra_tokenizer_open(a->tokenizer, &tokenizer, err);
     const dra_convert_config how = {.from = a->from,
                                     .to = a->to,
                                     .config = &c,
@@ -213,27 +245,39 @@ static int run(const void *args)
                                     .shard_bytes = shard,
                                     .dtype = dtype[a->dtype],
                                     .dry_run = a->dry_run,
+                                    .tokenizer = tokenizer,
                                     .row = print_row,
-                                    .user = &t};
-    if (a->dry_run && a->check)
-        return cli_misused("convert", "--check needs what --dry-run does not write");
-    if (a->shard_size && !shard)
-        return cli_misused("convert", "--shard-size: expected a size such as 2GB, found %s",
-                           cli_quote(a->shard_size, quoted, sizeof quoted));
-    if (a->shard_size && a->as == AS_CPP)
-        return cli_misused("convert", "--shard-size: rwkv.cpp has one file");
-    dra_status st = target(a, &c, &err);
+                                    .stop = stop,
+                                    .check = a->check ? check : NULL,
+                                    .user = j};
+    if (st == DRA_OK) st = dra_convert(&how, err);
+    dra_tokenizer_destroy(tokenizer);
+    return st;
+}
+
+static int run(const void *args)
+{
+    const struct args *a = args;
+    dra_error          err = {0};
+    job                j = {.a = a, .difference = NAN}; /* until it is known */
+    size_t             shard;
+    const int          wrong = misused(a, &shard);
+    if (wrong) return wrong;
+    cli_watch_signals();
     if (a->json) printf("{\"tensors\": [");
-    if (st == DRA_OK) st = dra_convert(&how, &err);
-    if (st == DRA_OK && a->check) st = check(a, &difference, &err);
+    const dra_status st = convert(&j, shard, &err);
     if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
-    if (a->json && a->check) printf(", \"difference\": %.9g", difference);
+    if (a->json && a->check && isfinite(j.difference))
+        printf(", \"difference\": %.9g", j.difference);
     if (a->json) puts("}");
-    if (st != DRA_OK) return cli_fail(&err);
+    if (st != DRA_OK) {
+        const int failed = cli_fail(&err);
+        return cli_watch_stopped() ? cli_watch_status() : failed;
+    }
     if (!a->json)
-        fprintf(stderr, "%s: %lld tensors, %lld of them drawn%s\n", a->to, (long long)t.rows,
-                (long long)t.drawn, a->dry_run ? "; nothing written" : "");
-    if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", difference);
+        fprintf(stderr, "%s: %lld tensors, %lld of them drawn%s\n", a->to, (long long)j.rows,
+                (long long)j.drawn, a->dry_run ? "; nothing written" : "");
+    if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", j.difference);
     return CLI_OK;
 }
 
@@ -242,6 +286,8 @@ static const cli_note examples[] = {
      "into dra's own format; compare the logits"},
     {"dra convert --from gpt2-folder --to grafted --memory gru",
      "with a recurrent memory in every layer"},
+    {"dra convert --from rwkv.pth --to rwkv --resize-vocab 300 --tokenizer words",
+     "with a tokenizer, which the file does not bring, and room for its tokens"},
     {"dra convert --from gpt2-folder --to never --dry-run", "look, write nothing"},
     {0},
 };
@@ -255,14 +301,16 @@ const cli_verb cmd_convert = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Convert",
-    .about = "Reads a model in one format and writes it in another: dra's own folders, Hugging "
-             "Face's folders of GPT-2 and RWKV-4, files of rwkv.cpp. It prints a row for every "
-             "tensor: name, shape, dtype, and what it comes from.\n"
-             "On the way a model may get another vocabulary, another dtype, or a second memory "
-             "beside its attention (--memory), which gives the same logits at first and which "
-             "training then lets take over.\n"
-             "The target must be new. It appears under its name when it is whole; what goes "
-             "wrong leaves nothing. Tokenizer files come along.",
+    .about =
+        "Reads a model in one format and writes it in another: dra's own folders, Hugging "
+        "Face's folders of GPT-2 and RWKV-4, files of rwkv.cpp. It prints a row for every "
+        "tensor: name, shape, dtype, and what it comes from.\n"
+        "On the way a model may get another vocabulary, another dtype, or a second memory "
+        "beside its attention (--memory), which gives the same logits at first and which "
+        "training then lets take over.\n"
+        "The target must be new. It appears under its name when it is whole and, with --check, "
+        "when its logits are right; what goes wrong or is stopped leaves nothing. Tokenizer "
+        "files come along, or --tokenizer names another.",
     .examples = examples,
     .also = "train info",
 };

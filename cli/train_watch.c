@@ -16,18 +16,23 @@ static void on_signal(int number)
         signal(number, SIG_DFL);
         raise(number);
     }
-    stopping = 1;
+    stopping = number;
 }
 
 void cli_watch_signals(void)
 {
-    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    struct sigaction before, a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    /* A terminal that is closed; nohup has it ignored. */
+    if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &a, NULL);
 }
 
 bool cli_watch_stopped(void) { return stopping != 0; }
+
+int cli_watch_status(void) { return 128 + (int)stopping; }
 
 /* ---- before ---------------------------------------------------------------------------------- */
 

@@ -20,9 +20,10 @@ typedef struct cli_watch {
     void *user;
 } cli_watch;
 
-/* SIGINT and SIGTERM end a run after the step at hand; the second one ends the process. */
+/* SIGINT, SIGTERM and SIGHUP end a run after the step at hand; the second one ends the process. */
 void cli_watch_signals(void);
 bool cli_watch_stopped(void);
+int  cli_watch_status(void); /* the exit status of what was stopped: 128 and the signal */
 
 bool cli_watch_event(void *watch, const dra_event *e); /* a dra_on_event */
 void cli_watch_break(cli_watch *w);                    /* the changing line is done with */

@@ -14,6 +14,7 @@
 #define DRA_MODEL_H
 
 #include "dra/memory.h"
+#include "dra/text.h"
 DRA_BEGIN_C
 
 /* ---- config: zero is the default of every field ---------------------------------------------- */
@@ -193,7 +194,8 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
  * names of the original checkpoints. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
 /* Writes config.json; makes the folder where there is none. Keys that a config of Hugging Face has
- * besides stay where one of the same model_type is replaced. */
+ * besides stay where one of the same model_type is replaced; its dtype becomes that of real
+ * numbers, as weights have that were drawn or have learned. */
 DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                           dra_error *err);
 /* The same with further keys of another folder, of what the model is made of. */
@@ -245,8 +247,15 @@ typedef struct dra_convert_config {
     size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
     dra_dtype dtype;   /* of matrices: F32 (real), F16, BF16; vectors: F32            */
     bool      dry_run; /* says what would be done and writes nothing               */
-    void (*row)(void *user, const dra_convert_row *row); /* may be NULL                          */
-    void *user;
+    /* To put beside the new folder's weights, instead of those that would come along; NULL: these.
+     * The new vocabulary must be large enough for it. */
+    const dra_tokenizer *tokenizer;
+    /* Each of these may be NULL. */
+    void (*row)(void *user, const dra_convert_row *row);
+    bool (*stop)(void *user); /* asked before every tensor: true gives up */
+    /* Looks at what was made before it gets its name: a failure leaves nothing. */
+    dra_status (*check)(void *user, const char *path, dra_error *err);
+    void *user; /* of these */
 } dra_convert_config;
 
 /* Tensor by tensor: no more than two are in memory. What goes wrong leaves nothing behind. */

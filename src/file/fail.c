@@ -14,16 +14,19 @@ size_t dra_control(const char *text)
 /* Whether a byte is inside a UTF-8 letter, where a text must not be cut. */
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
+enum { LETTER = 3 }; /* so many bytes of a letter follow its first, at most */
+
 const char *dra_brief(const char *text, char room[DRA_BRIEF])
 {
     const size_t n = strlen(text), half = (DRA_BRIEF - 4) / 2;
     size_t       head = n, tail = n;
     if (n >= DRA_BRIEF) {
         head = half, tail = n - half;
-        while (head && continues(text[head])) head--;
-        while (tail < n && continues(text[tail])) tail++;
+        while (head > half - LETTER && continues(text[head])) head--;
+        while (tail < n - half + LETTER && continues(text[tail])) tail++;
     }
     snprintf(room, DRA_BRIEF, "%.*s%s%s", (int)head, text, head < n ? "..." : "", text + tail);
+    dra_make_utf8(room);
     for (char *p = room; *p; p++)
         for (size_t bytes = dra_control(p); bytes; bytes--) p[bytes - 1] = '?';
     return room;

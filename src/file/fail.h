@@ -10,7 +10,8 @@ enum { DRA_BRIEF = 128 };
 size_t dra_control(const char *text);
 
 /* A path, name or piece of a file as it may stand in an error: one line, and short enough to leave
- * room for the rest. Control characters become '?', the middle of a long text "...". */
+ * room for the rest, and UTF-8. Control characters and bytes that are no UTF-8 become '?', the
+ * middle of a long text "...". */
 const char *dra_brief(const char *text, char room[DRA_BRIEF]);
 
 dra_status dra_fail_at(dra_error *err, dra_status code, const char *path, const char *format, ...)

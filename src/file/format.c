@@ -72,22 +72,10 @@ bool dra_name_has_control(const char *name)
     return *name != 0;
 }
 
-/* The lead byte says how many follow, 10xxxxxx each. The first of them is bounded further where the
- * letter would also fit into fewer bytes, be half a surrogate pair, or lie beyond U+10FFFF.
- * [Unicode, table 3-7] */
 bool dra_is_utf8(const char *text)
 {
-    const unsigned char *p = (const unsigned char *)text;
-    while (*p) {
-        const unsigned lead = *p++;
-        const unsigned low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-        const unsigned high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-        const int      more = lead < 0x80 ? 0 : lead < 0xe0 ? 1 : lead < 0xf0 ? 2 : 3;
-        if ((lead >= 0x80 && lead < 0xc2) || lead > 0xf4) return false;
-        if (more && (*p < low || *p > high)) return false;
-        for (int i = 0; i < more; i++)
-            if ((*p++ & 0xc0) != 0x80) return false; /* also stops at the end of the text */
-    }
+    for (size_t n = 0; *text; text += n)
+        if (!(n = dra_utf8_letter(text))) return false;
     return true;
 }
 

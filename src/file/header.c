@@ -213,6 +213,14 @@ static dra_status find_header(const char *path, const unsigned char *file, size_
     return DRA_OK;
 }
 
+bool dra_header_is(const unsigned char *file, size_t bytes)
+{
+    uint64_t n;
+    if (bytes < DRA_HEADER_LENGTH) return false;
+    memcpy(&n, file, sizeof n);
+    return n <= DRA_HEADER_LIMIT && (bytes == DRA_HEADER_LENGTH || file[DRA_HEADER_LENGTH] == '{');
+}
+
 dra_status dra_header_read(const char *path, const unsigned char *file, size_t bytes,
                            dra_header *out, dra_error *err)
 {

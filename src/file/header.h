@@ -13,6 +13,9 @@ typedef struct dra_header {
     dra_metadata_item      *metadata;
 } dra_header;
 
+/* Whether a file may be safetensors at all, by its first bytes. */
+bool dra_header_is(const unsigned char *file, size_t bytes);
+
 /* Checks all rules for the `bytes` at `file`; tensors point into them. `path` is named in errors.
  * On failure *out is empty. */
 dra_status dra_header_read(const char *path, const unsigned char *file, size_t bytes,

@@ -2,15 +2,17 @@
  * these are read from tensors of the old one by its rules. */
 #include "model/convert.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/shape.h"
+#include "dra/text.h"
 #include "file/fail.h"
 #include "model/folder_files.h"
 
-enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
+enum { PATH_TEXT = 4096 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
@@ -26,12 +28,27 @@ static void *room_for(dra_room *r, size_t bytes, dra_error *err)
 
 static size_t bytes_of(const dra_shape *s) { return (size_t)dra_shape_count(s) * sizeof(dra_real); }
 
-/* The same parameter of the old model; NULL: it has none. */
+static const dra_spec *param_of(const dra_model *m, const char *name)
+{
+    const int i = dra_specs_find(dra_model_params(m), name);
+    return i < 0 ? NULL : dra_specs_at(dra_model_params(m), i);
+}
+
+/* The same parameter of the old model; NULL: it has none. A tied head is the embedding. */
 static const dra_spec *old_one(const dra_conversion *c, const dra_spec *p)
 {
-    const dra_specs *old = dra_model_params(c->source);
-    const int        i = dra_specs_find(old, p->name);
-    return i < 0 ? NULL : dra_specs_at(old, i);
+    const dra_spec *old = param_of(c->source, p->name);
+    return !old && strcmp(p->name, "head") == 0 ? param_of(c->source, "embedding") : old;
+}
+
+/* A parameter of the old model as numbers; `to` has room for them. */
+static dra_status read_old(const dra_conversion *c, const dra_spec *old, dra_real *to,
+                           dra_error *err)
+{
+    const dra_format       *f = dra_format_of(dra_model_config_of(c->source));
+    const dra_rule         *rule;
+    const dra_origin_entry *e = dra_format_find(f, c->from, old, &rule);
+    return dra_rule_read(c->from, e, rule, old, to, err);
 }
 
 /* Tables of tokens may differ in rows. */
@@ -42,19 +59,16 @@ static bool same_but_for_rows(const dra_shape *a, const dra_shape *b)
 
 static const dra_real *get(void *user, int i, dra_error *err)
 {
-    dra_conversion         *c = user;
-    const dra_specs        *params = dra_model_params(c->target);
-    const dra_spec         *p = dra_specs_at(params, i), *old = old_one(c, p);
-    const dra_format       *f = dra_format_of(dra_model_config_of(c->source));
-    const bool              same = old && dra_shape_equal(&old->shape, &p->shape);
-    const dra_rule         *rule;
-    const dra_origin_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
-    dra_real               *to = room_for(&c->param, bytes_of(&p->shape), err);
+    dra_conversion  *c = user;
+    const dra_specs *params = dra_model_params(c->target);
+    const dra_spec  *p = dra_specs_at(params, i), *old = old_one(c, p);
+    const bool       same = old && dra_shape_equal(&old->shape, &p->shape);
+    dra_real        *to = room_for(&c->param, bytes_of(&p->shape), err);
     if (!to) return NULL;
     if (!same) dra_specs_fill(params, i, c->how->seed, to);
     if (!old) return to;
     dra_real *from = same ? to : room_for(&c->read, bytes_of(&old->shape), err);
-    if (!from || dra_rule_read(c->from, e, rule, old, from, err) != DRA_OK) return NULL;
+    if (!from || read_old(c, old, from, err) != DRA_OK) return NULL;
     if (!same) {
         const size_t a = bytes_of(&p->shape), b = bytes_of(&old->shape);
         memcpy(to, from, a < b ? a : b);
@@ -71,34 +85,75 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t)
     return s->rank > 1 && c->how->dtype != DRA_F32 ? c->how->dtype : full;
 }
 
-static const void *narrow(dra_conversion *c, const dra_real *x, size_t n, dra_dtype dtype,
-                          dra_error *err)
+/* Element i of `to`; false: too large for its dtype. */
+static bool put(dra_real x, dra_dtype dtype, size_t i, void *to)
 {
-    void *out = dtype == DRA_REAL ? NULL : room_for(&c->narrow, n * dra_dtype_bytes(dtype), err);
+    const float odd = dra_round_to_odd((double)x);
+    float       is = (float)x;
+    if (dtype == DRA_F32) {
+        ((float *)to)[i] = is;
+    } else if (dtype == DRA_F16) {
+        ((uint16_t *)to)[i] = dra_f32_to_f16(odd);
+        is = dra_f16_to_f32(((uint16_t *)to)[i]);
+    } else {
+        ((uint16_t *)to)[i] = dra_f32_to_bf16(odd);
+        is = dra_bf16_to_f32(((uint16_t *)to)[i]);
+    }
+    return isfinite(is) || !isfinite(x);
+}
+
+static const void *narrow(dra_conversion *c, const dra_stored *t, const dra_real *x, dra_error *err)
+{
+    const dra_dtype dtype = dra_conversion_dtype(c, t);
+    const size_t    n = (size_t)dra_shape_count(&t->shape);
     if (dtype == DRA_REAL) return x;
+    void *out = room_for(&c->narrow, n * dra_dtype_bytes(dtype), err);
     for (size_t i = 0; i < n && out; i++) {
-        if (dtype == DRA_F32) ((float *)out)[i] = (float)x[i];
-        if (dtype == DRA_F16) ((uint16_t *)out)[i] = dra_f32_to_f16(dra_round_to_odd((double)x[i]));
-        if (dtype == DRA_BF16)
-            ((uint16_t *)out)[i] = dra_f32_to_bf16(dra_round_to_odd((double)x[i]));
+        if (put(x[i], dtype, i, out)) continue;
+        dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "tensor %s: %g is beyond %s; nothing written",
+                    t->name, (double)x[i], dra_dtype_get(dtype)->name);
+        return NULL;
     }
     return out;
 }
 
+static bool stopped(const dra_conversion *c, dra_error *err)
+{
+    const bool stop = c->how->stop && c->how->stop(c->how->user);
+    if (stop) dra_fail_at(err, DRA_ERR_FILE, c->how->to, "stopped; nothing written");
+    return stop;
+}
+
 const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_error *err)
 {
+    if (stopped(c, err)) return NULL;
     dra_real       *room = room_for(&c->tensor, bytes_of(&t->shape), err);
     const dra_real *x = room ? dra_stored_fill(t, dra_model_params(c->target), get, c, c->how->cpp,
                                                room, err)
                              : NULL;
-    return x ? narrow(c, x, (size_t)dra_shape_count(&t->shape), dra_conversion_dtype(c, t), err)
-             : NULL;
+    return x ? narrow(c, t, x, err) : NULL;
 }
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
+/* A head of its own goes only where the embedding says the same. */
+static dra_status check_head(dra_conversion *c, dra_error *err)
+{
+    const dra_spec *head = param_of(c->source, "head");
+    const dra_spec *embedding = param_of(c->source, "embedding");
+    if (!head || param_of(c->target, "head")) return DRA_OK;
+    const size_t bytes = bytes_of(&head->shape);
+    dra_real    *a = room_for(&c->param, bytes, err), *b = room_for(&c->read, bytes, err);
+    dra_status   st = a && b ? read_old(c, head, a, err) : DRA_ERR_MEMORY;
+    if (st == DRA_OK) st = read_old(c, embedding, b, err);
+    if (st == DRA_OK && memcmp(a, b, bytes) != 0)
+        st = dra_fail_at(err, DRA_ERR_VALUE, c->how->from,
+                         "head and embedding differ, expected the same where tied is true");
+    return st;
+}
+
 /* All that is read has the right shape, and what differs may. */
-static dra_status check(const dra_conversion *c, dra_error *err)
+static dra_status check(dra_conversion *c, dra_error *err)
 {
     const dra_specs  *params = dra_model_params(c->target);
     const dra_format *f = dra_format_of(dra_model_config_of(c->source));
@@ -116,7 +171,7 @@ static dra_status check(const dra_conversion *c, dra_error *err)
                              dra_shape_text(&old->shape, is, sizeof is),
                              dra_shape_text(&p->shape, should, sizeof should));
     }
-    return st;
+    return st == DRA_OK ? check_head(c, err) : st;
 }
 
 static void tell(const dra_conversion *c)
@@ -125,8 +180,9 @@ static void tell(const dra_conversion *c)
     for (int i = 0; i < c->n && c->how->row; i++) {
         const dra_stored       *t = &c->list[i];
         const dra_spec         *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
+        const dra_spec         *old = old_one(c, p);
         const dra_rule         *rule;
-        const dra_origin_entry *e = old_one(c, p) ? dra_format_find(f, c->from, p, &rule) : NULL;
+        const dra_origin_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
         dra_convert_row         row = {.to = t->name,
                                        .dtype = dra_dtype_get(dra_conversion_dtype(c, t))->name,
                                        .shape = t->shape};
@@ -137,6 +193,15 @@ static void tell(const dra_conversion *c)
         }
         c->how->row(c->how->user, &row);
     }
+}
+
+static dra_status check_tokenizer(const dra_conversion *c, dra_error *err)
+{
+    const dra_tokenizer *t = c->how->tokenizer;
+    if (!t || dra_tokenizer_size(t) <= c->config.vocab) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_VALUE, c->how->to,
+                       "the tokenizer has %d tokens, the new model %lld",
+                       (int)dra_tokenizer_size(t), (long long)c->config.vocab);
 }
 
 static dra_status open_both(dra_conversion *c, dra_error *err)
@@ -153,34 +218,42 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     if (st == DRA_OK) st = check(c, err);
     if (st == DRA_OK) c->n = dra_stored_list(c->format, dra_model_params(c->target), &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
-    return st;
+    return st == DRA_OK ? check_tokenizer(c, err) : st;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Keys of the old config that dra does not know, if the new one is of the same kind. */
-static json_t *other_keys(const dra_conversion *c)
+static dra_status save_tokenizer(const dra_conversion *c, const char *folder, dra_error *err)
 {
-    char    path[PATH_TEXT], *text = NULL;
-    size_t  bytes = 0;
-    json_t *object = NULL;
-    snprintf(path, sizeof path, "%s/config.json", c->how->from);
-    if (c->config.format == dra_model_config_of(c->source)->format && c->format->rules &&
-        !c->from->dim && dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL) == DRA_OK)
-        dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
-    free(text);
-    return object ? object : json_object();
+    const dra_tokenizer *t = c->how->tokenizer;
+    char                 path[PATH_TEXT];
+    if (!t || dra_tokenizer_is_bytes(t)) return DRA_OK;
+    const int n = snprintf(path, sizeof path, "%s/%s", folder, dra_tokenizer_file(t));
+    if (n < 0 || n >= PATH_TEXT)
+        return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
+    return dra_tokenizer_save(t, path, err);
 }
 
-static dra_status fill(void *user, const char *folder, dra_error *err)
+static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *err)
 {
-    dra_conversion *c = user;
-    const unsigned  others = DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES | DRA_FOLDER_HABITS;
-    json_t         *object = other_keys(c);
-    dra_status      st = dra_folder_write_config(folder, &c->config, object, err);
-    json_decref(object);
+    const dra_convert_config *how = c->how;
+    const dra_dtype           dtype = how->dtype == DRA_F32 ? DRA_REAL : how->dtype;
+    const unsigned            tokens = DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES;
+    const unsigned            others = DRA_FOLDER_HABITS | (how->tokenizer ? 0 : tokens);
+    dra_status st = dra_folder_write_config(folder, &c->config, how->from, dtype, err);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
-    return st == DRA_OK && !c->from->dim ? dra_folder_copy(c->how->from, folder, others, err) : st;
+    if (st == DRA_OK) st = save_tokenizer(c, folder, err);
+    return st == DRA_OK ? dra_folder_copy(how->from, folder, others, err) : st;
+}
+
+/* What is checked, and not stopped until then, gets its name. */
+static dra_status fill(void *user, const char *path, dra_error *err)
+{
+    dra_conversion           *c = user;
+    const dra_convert_config *how = c->how;
+    dra_status st = how->cpp ? dra_rwkv_cpp_write(c, path, err) : fill_folder(c, path, err);
+    if (st == DRA_OK && how->check) st = how->check(how->user, path, err);
+    return st == DRA_OK && stopped(c, err) ? DRA_ERR_FILE : st;
 }
 
 /* A dry run finds out what the format cannot say, too. */
@@ -201,7 +274,7 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     if (st == DRA_OK) st = check_words(&c, err);
     if (st == DRA_OK) tell(&c);
     if (st == DRA_OK && !config->dry_run)
-        st = config->cpp ? dra_rwkv_cpp_write(&c, err) : dra_folder_new(config->to, fill, &c, err);
+        st = dra_make_new(config->to, config->cpp ? "model.bin" : NULL, fill, &c, err);
     free(c.list);
     free(c.read.data);
     free(c.param.data);

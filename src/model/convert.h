@@ -26,13 +26,14 @@ const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_erro
 
 /* Weights into a folder, in shards where they are asked for. */
 dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);
-dra_status dra_rwkv_cpp_write(dra_conversion *c, dra_error *err);
+/* A file of rwkv.cpp; what it has no words for is refused. */
+dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *err);
 /* Nothing has this name yet. */
 dra_status dra_path_free(const char *path, dra_error *err);
-/* Makes the new folder beside its name, calls `fill`, and gives it its name; on failure there is
- * nothing. */
-dra_status dra_folder_new(const char *path,
-                          dra_status (*fill)(void *user, const char *folder, dra_error *err),
-                          void *user, dra_error *err);
+typedef dra_status (*dra_make_content)(void *user, const char *path, dra_error *err);
+/* Makes a new folder beside a name, calls `fill`, and gives it the name; on failure there is
+ * nothing. With `file`, it is that file of the folder which gets the name. */
+dra_status dra_make_new(const char *path, const char *file, dra_make_content fill, void *user,
+                        dra_error *err);
 
 #endif

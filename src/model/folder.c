@@ -79,8 +79,24 @@ static json_t *other_keys(const char *path, const dra_model_config *config)
     return json_object();
 }
 
-dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
-                                   json_t *object, dra_error *err)
+/* Hugging Face loads in the dtype a config names and rounds to it: it must be that of the file. Its
+ * key has two names; all versions know the older one. */
+static bool put_dtype(const dra_model_config *config, dra_dtype dtype, json_t *object)
+{
+    static const char *const names[] = {[DRA_F32] = "float32",
+                                        [DRA_F64] = "float64",
+                                        [DRA_BF16] = "bfloat16",
+                                        [DRA_F16] = "float16"};
+    const bool               now = json_object_get(object, "dtype");
+    const bool               old = json_object_get(object, "torch_dtype") || !now;
+    const char              *name = names[dtype];
+    if (!dra_format_of(config)->rules) return true;
+    return (!now || json_object_set_new(object, "dtype", json_string(name)) == 0) &&
+           (!old || json_object_set_new(object, "torch_dtype", json_string(name)) == 0);
+}
+
+static dra_status write_config(const char *folder, const dra_model_config *config, json_t *object,
+                               dra_error *err)
 {
     char       path[PATH_TEXT], *text = NULL;
     dra_error  why = {0};
@@ -99,22 +115,30 @@ dra_status dra_folder_write_config(const char *folder, const dra_model_config *c
     return st;
 }
 
-dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
-                                  dra_error *err)
-{
-    return dra_folder_save_config_like(folder, config, folder, err);
-}
-
-dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
-                                       const char *like, dra_error *err)
+dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
+                                   const char *like, dra_dtype dtype, dra_error *err)
 {
     char       path[PATH_TEXT];
     dra_status st = path_of(like, "config.json", path, err);
     if (st != DRA_OK) return st;
     json_t *object = other_keys(path, config);
-    st = dra_folder_write_config(folder, config, object, err);
+    st = put_dtype(config, dtype, object)
+             ? write_config(folder, config, object, err)
+             : dra_fail(err, DRA_ERR_MEMORY, "%.200s: out of memory", folder);
     json_decref(object);
     return st;
+}
+
+dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
+                                  dra_error *err)
+{
+    return dra_folder_write_config(folder, config, folder, DRA_REAL, err);
+}
+
+dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
+                                       const char *like, dra_error *err)
+{
+    return dra_folder_write_config(folder, config, like, DRA_REAL, err);
 }
 
 dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,

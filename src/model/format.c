@@ -180,13 +180,18 @@ static int64_t columns_of(const dra_origin *s, const char *name)
     return e && e->info->shape.rank == 2 ? e->info->shape.dim[1] : 0;
 }
 
-static int64_t count_layers(const dra_origin *s)
+/* One more than the last that any tensor names: others may be missing, and are to be named then. */
+static int64_t count_layers(const dra_format *f, const dra_origin *s)
 {
-    char    name[DRA_TENSOR_NAME];
-    int64_t l = 0;
-    do dra_pattern_fill("", "blocks.*.ln1.weight", l++, name);
-    while (dra_origin_find(s, name));
-    return l - 1;
+    int64_t n = 0;
+    for (const dra_rule *r = f->rules; r->ours; r++)
+        for (size_t i = 0; i < s->count; i++) {
+            const char *pattern = r->instead ? r->instead : r->theirs;
+            int64_t     l = 0;
+            if (!dra_pattern_fits(pattern, s->entry[i].info->name, &l)) continue;
+            if (l >= n && l < (int64_t)s->count) n = l + 1; /* every layer has tensors */
+        }
+    return n;
 }
 
 /* The architecture is in no header; names tell. */
@@ -203,7 +208,7 @@ dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error 
     json_decref(nothing);
     c->vocab = s->dim ? s->vocab : rows_of(s, "emb.weight");
     c->dim = s->dim ? s->dim : columns_of(s, "emb.weight");
-    c->depth = s->dim ? s->depth : count_layers(s);
+    c->depth = s->dim ? s->depth : count_layers(&dra_format_rwkv, s);
     c->key_dim = rows_of(s, "blocks.0.att.key.weight");
     c->ff.dim = rows_of(s, "blocks.0.ffn.key.weight");
     c->rescale_every = 0;

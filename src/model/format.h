@@ -72,11 +72,12 @@ dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error
 json_t *dra_model_config_object(const dra_model_config *c);
 /* The text of config.json, of what is in `object` besides and the config; to be freed. NULL: err
  * says why not. */
-/* config.json of a folder, which is made where there is none, with other keys of `object`. */
+char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
+                            dra_error *err);
+/* config.json of a folder, which is made where there is none, with other keys of that of the folder
+ * `like`. Hugging Face's says which dtype the matrices beside it have. */
 dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
-                                   json_t *object, dra_error *err);
-char      *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
-                                 dra_error *err);
+                                   const char *like, dra_dtype dtype, dra_error *err);
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 

@@ -9,6 +9,7 @@
 
 #include "file/fail.h"
 #include "file/json.h"
+#include "file/pth.h"
 
 enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
 
@@ -197,10 +198,14 @@ static dra_status open_file(dra_origin *s, dra_error *err)
 {
     dra_status st = dra_map_open(s->path, &s->map, err);
     if (st != DRA_OK) return st;
-    if (!dra_rwkv_cpp_is(s->map.data, s->map.bytes)) {
+    const dra_map *m = &s->map;
+    if (!dra_rwkv_cpp_is(m->data, m->bytes)) {
+        const bool known = dra_pth_is(m->data, m->bytes) || dra_header_is(m->data, m->bytes);
         dra_map_close(&s->map);
-        s->map = (dra_map){0};
-        return open_one(s, s->path, err);
+        if (known) return open_one(s, s->path, err);
+        return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
+                           "is none of these: safetensors, a checkpoint of PyTorch, a file of "
+                           "rwkv.cpp");
     }
     st = dra_rwkv_cpp_read(s, err);
     if (st == DRA_OK) st = make_room(s, s->header.count, err);

@@ -129,6 +129,20 @@ static bool turn_in(const dra_tensor_info *t, const dra_rule *r, int64_t O, int6
     return true;
 }
 
+/* The first number of a tensor that real numbers cannot hold; 0: there is none. */
+static double too_large(const dra_tensor_info *t)
+{
+    const size_t n = (size_t)dra_shape_count(&t->shape);
+    double       x[256];
+    for (size_t at = 0; t->dtype == DRA_F64 && at < n; at += sizeof x / sizeof *x) {
+        const size_t some = n - at < sizeof x / sizeof *x ? n - at : sizeof x / sizeof *x;
+        dra_tensor_copy(t, at, some, DRA_F64, x);
+        for (size_t i = 0; i < some; i++)
+            if (isfinite(x[i]) && !isfinite((dra_real)x[i])) return x[i];
+    }
+    return 0;
+}
+
 dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const dra_rule *r,
                          const dra_spec *p, dra_real *to, dra_error *err)
 {
@@ -142,6 +156,10 @@ dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const d
         return dra_fail_at(err, DRA_ERR_DTYPE, e->file,
                            "tensor '%s': dtype %s, expected F32, F16, BF16 or F64",
                            dra_brief(e->info->name, name), e->info->dtype_name);
+    const double large = too_large(e->info);
+    if (large != 0)
+        return dra_fail_at(err, DRA_ERR_VALUE, e->file, "tensor '%s': %g is beyond %s",
+                           dra_brief(e->info->name, name), large, dra_dtype_get(DRA_REAL)->name);
     for (size_t i = 0; i < n && dra_rule_changes(s, r); i++) to[i] = (dra_real)log(-(double)to[i]);
     return DRA_OK;
 }
@@ -190,6 +208,29 @@ static bool is_ignored(const dra_model *m, const dra_format *f, const char *name
     return false;
 }
 
+/* Some tensor has the other name that its rule knows. A head instead of an embedding is no such. */
+static bool has_original_names(const dra_format *f, const dra_origin *s)
+{
+    int64_t l;
+    for (const dra_rule *r = f->rules; r && r->ours; r++) {
+        if (!r->instead || strcmp(r->instead, f->head) == 0) continue;
+        for (size_t i = 0; i < s->count; i++)
+            if (dra_pattern_fits(r->instead, s->entry[i].info->name, &l)) return true;
+    }
+    return false;
+}
+
+/* What a tensor that is missing would be called among those that are there. */
+static const char *name_here(const dra_format *f, bool original, const dra_spec *p,
+                             char name[DRA_TENSOR_NAME])
+{
+    int64_t         l = 0;
+    const dra_rule *r = dra_format_rule(f, p->name, &l);
+    if (!original) return dra_rule_name(f, r, l, name);
+    dra_pattern_fill("", r->instead ? r->instead : r->theirs, l, name);
+    return name;
+}
+
 static dra_status report(const dra_origin *s, const dra_specs *params, const listing *missing,
                          const listing *strange, const char *stranger, dra_error *err)
 {
@@ -216,6 +257,7 @@ dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error
 {
     const dra_format *f = dra_format_of(dra_model_config_of(m));
     const dra_specs  *params = dra_model_params(m);
+    const bool        original = has_original_names(f, s);
     bool             *used = calloc(s->count + 1, sizeof *used);
     listing           missing = {0}, strange = {0};
     char              name[DRA_TENSOR_NAME];
@@ -225,12 +267,10 @@ dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error
         const dra_spec         *p = dra_specs_at(params, i);
         const dra_rule         *r;
         const dra_origin_entry *e = dra_format_find(f, s, p, &r);
-        int64_t                 l = 0;
         if (e)
             used[e - s->entry] = true;
         else if (!r || !r->part) /* parts of one tensor are missing together */
-            list(&missing,
-                 r ? dra_rule_name(f, dra_format_rule(f, p->name, &l), l, name) : p->name);
+            list(&missing, r ? name_here(f, original, p, name) : p->name);
     }
     for (size_t i = 0; i < s->count; i++) {
         const char *found = s->entry[i].info->name;

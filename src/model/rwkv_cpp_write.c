@@ -28,8 +28,9 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
     record[n++] = (uint32_t)strlen(name);
     record[n++] = dtype == DRA_F16;
     for (int32_t k = p->shape.rank; k > 0; k--) record[n++] = (uint32_t)p->shape.dim[k - 1];
-    const void *data = dra_conversion_make(c, t, err);
-    if (!data) return DRA_ERR_MEMORY;
+    dra_error   why = {0};
+    const void *data = dra_conversion_make(c, t, &why);
+    if (!data) return dra_fail(err, why.code, "%s", why.text);
     put(w, n, record, err);
     dra_file_writer_write(w, name, strlen(name), err);
     return dra_file_writer_write(w, data,
@@ -49,7 +50,7 @@ static dra_status check(const dra_conversion *c, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_rwkv_cpp_write(dra_conversion *c, dra_error *err)
+dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *err)
 {
     const dra_model_config *m = dra_model_config_of(c->target);
     const uint32_t          header[] = {MAGIC,
@@ -60,7 +61,7 @@ dra_status dra_rwkv_cpp_write(dra_conversion *c, dra_error *err)
                                         c->how->dtype == DRA_F16};
     dra_file_writer        *w = NULL;
     dra_status              st = check(c, err);
-    if (st == DRA_OK) st = dra_file_writer_begin(c->how->to, &w, err);
+    if (st == DRA_OK) st = dra_file_writer_begin(path, &w, err);
     if (st == DRA_OK) st = put(w, 6, header, err);
     for (int i = 0; i < c->n && st == DRA_OK; i++) st = write_tensor(c, w, &c->list[i], NULL, err);
     if (st == DRA_OK && m->tied == DRA_ON) st = write_tensor(c, w, &c->list[0], "head.weight", err);

@@ -1,5 +1,4 @@
 /* Files and folders of a run. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,39 +27,6 @@ dra_status dra_folder_make(const char *path, dra_error *err)
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return DRA_OK;
     return dra_fail_system(err, path, "make the folder", errno);
 }
-
-/* ---- removing -------------------------------------------------------------------------------- */
-
-/* Calls fn for each entry of a folder that has the ending. */
-static void for_each(const char *folder, const char *ending, void (*fn)(const char *path))
-{
-    char           path[DRA_PATH];
-    DIR           *d = opendir(folder);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        const size_t n = strlen(e->d_name), k = strlen(ending);
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0 || n < k) continue;
-        if (strcmp(e->d_name + n - k, ending) != 0) continue;
-        if (dra_path(path, NULL, "%s/%s", folder, e->d_name) == DRA_OK) fn(path);
-    }
-    if (d) closedir(d);
-}
-
-static void remove_file(const char *path) { unlink(path); }
-
-void dra_remove(const char *path)
-{
-    struct stat s;
-    if (lstat(path, &s) != 0) return;
-    if (!S_ISDIR(s.st_mode)) {
-        unlink(path);
-        return;
-    }
-    for_each(path, "", remove_file);
-    rmdir(path);
-}
-
-void dra_sweep(const char *folder) { for_each(folder, ".tmp", dra_remove); }
 
 /* ---- safe and at once ------------------------------------------------------------------------ */
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "dra/train.h"
+#include "file/sweep.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -24,9 +25,6 @@ enum { DRA_PATH = 4096 };
 /* "folder/name" by a format; an error where it is too long. */
 dra_status dra_path(char path[DRA_PATH], dra_error *err, const char *format, ...) DRA_PRINTF(3, 4);
 dra_status dra_folder_make(const char *path, dra_error *err); /* may be there already */
-/* Removes a file, or a folder of files. What is not there needs no removing. */
-void dra_remove(const char *path);
-void dra_sweep(const char *folder); /* removes what ends in ".tmp": left by killed processes */
 dra_status dra_folder_sync(const char *path, dra_error *err);
 /* `to` becomes the file `from`, at once: a link to it, or a copy where there are no links. */
 dra_status dra_file_share(const char *from, const char *to, dra_error *err);

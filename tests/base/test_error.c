@@ -56,6 +56,20 @@ static void cuts_long_texts(void **state)
     }
 }
 
+/* What is quoted may be anything, and may be cut inside a letter. */
+static void texts_are_utf8(void **state)
+{
+    dra_error err = {0};
+    char      text[DRA_ERROR_TEXT + 2];
+    dra_fail(&err, DRA_ERR_NAME, "%s, %.1s", "\xff\xc3\xa9\xed\xa0\x80", "\xc3\xa9");
+    assert_string_equal(err.text, "?\xc3\xa9???, ?");
+    for (size_t i = 0; i < sizeof text - 1; i++) text[i] = i % 2 ? '\xa9' : '\xc3';
+    text[sizeof text - 1] = 0;
+    dra_fail(&err, DRA_ERR_NAME, "%s", text);
+    assert_int_equal(strlen(err.text), DRA_ERROR_TEXT - 1);
+    assert_string_equal(err.text + DRA_ERROR_TEXT - 4, "\xc3\xa9?");
+}
+
 /* The same through a graph: a name far too long still ends in one terminated line. */
 static void cuts_texts_of_graphs(void **state)
 {
@@ -88,7 +102,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_every_status),    cmocka_unit_test(fills_an_error),
         cmocka_unit_test(does_without_an_error), cmocka_unit_test(cuts_long_texts),
-        cmocka_unit_test(cuts_texts_of_graphs),  cmocka_unit_test(has_a_version),
+        cmocka_unit_test(texts_are_utf8),        cmocka_unit_test(cuts_texts_of_graphs),
+        cmocka_unit_test(has_a_version),
     };
     return check_main("error", NULL, 0, tests, COUNT(tests));
 }

@@ -129,6 +129,84 @@ follows_habits() {
         [ "$(wc -w <more)" -eq 5 ]
 }
 
+# Loaded in the dtype its config names, a file must not be rounded: both say the same.
+names_its_dtype() {
+    cp -r bytes-hf said &&
+        sed -i 's/^{/{"dtype": "float16",/; /"torch_dtype"/d' said/config.json &&
+        "$dra" train --model said --data text --out said-run --steps 1 --batch 1 --context 8 \
+            >"$out" 2>"$err" &&
+        grep -q '"dtype": "float\(32\|64\)"' said-run/config.json &&
+        "$dra" convert --from said-run --to said-16 --as hf --dtype bf16 >"$out" 2>"$err" &&
+        grep -q '"dtype": "bfloat16"' said-16/config.json
+}
+
+# A tied head becomes a copy, and one again; heads that differ are not tied.
+unties_and_ties() {
+    "$dra" convert --from gpt-hf --to untied --as hf --set tied=false --check >"$out" 2>"$err" &&
+        grep -q '^lm_head.weight  *(40, 24)  *f[36][24]  *<- transformer.wte.weight (40, 24)' \
+            "$out" && grep -q '^logits differ by 0 of' "$out" &&
+        "$dra" convert --from untied --to tied --as hf --set tied=true >"$out" 2>"$err" &&
+        cmp tied/model.safetensors gpt-hf/model.safetensors &&
+        failed "dra: rwkv-hf: head and embedding differ, expected the same where tied is true" \
+            convert --from rwkv-hf --to never --set tied=true && [ ! -e never ]
+}
+
+# The second try fails as the first one did.
+a_failed_check_leaves_nothing() {
+    for i in 1 2; do
+        failed "of the largest, expected at most 5e-05; nothing written" \
+            convert --from gpt-hf --to wrong --set norm_eps=0.5 --check &&
+            [ "$(echo wrong*)" = 'wrong*' ] || return 1
+    done
+    failed "is there already" convert --from gpt-hf --to gpt --check --json && is_json "$out" &&
+        ! grep -q difference "$out"
+}
+
+# stopped SIGNAL STATUS: what it prints fills a pipe, which holds it up before anything is written.
+stopped() {
+    rm -f pipe
+    mkfifo pipe
+    "$dra" convert --from deep --to cut >pipe 2>"$err" &
+    child=$!
+    exec 3<pipe
+    head -c 1 <&3 >"$out"
+    kill "-$1" $child
+    cat <&3 >"$out"
+    exec 3<&-
+    status=0
+    wait $child || status=$?
+    [ "$status" -eq "$2" ] && has "$err" "dra: cut: stopped; nothing written" &&
+        [ "$(echo cut*)" = 'cut*' ] || { echo "status $status"; cat "$err"; return 1; }
+}
+
+stops() {
+    "$dra" init --preset gpt2-tiny --set vocab=8 --set dim=4 --set heads=1 --set context=4 \
+        --set depth=80 --out deep >"$out" && stopped INT 130 && stopped TERM 143 || return 1
+    if sh -c 'kill -HUP $$'; then echo "SIGHUP is ignored here"; else stopped HUP 129; fi
+}
+
+sweeps() {
+    mkdir swept.99999999.tmp swept.$$.tmp swept.x.tmp && touch swept.99999999.tmp/config.json &&
+        "$dra" convert --from gpt --to swept >"$out" 2>"$err" &&
+        [ "$(echo swept*)" = "swept swept.$$.tmp swept.x.tmp" ]
+}
+
+# For a file that brings none, and instead of those that would come along.
+brings_a_tokenizer() {
+    "$dra" tokenizer train --data text --vocab 260 --out t.json >"$out" 2>"$err" &&
+        failed "dra: never: the tokenizer has 260 tokens, the new model 13" \
+            convert --from "$data/rwkv.pth" --to never --tokenizer t.json && [ ! -e never ] &&
+        "$dra" convert --from "$data/rwkv.pth" --to with --as hf --tokenizer t.json \
+            --resize-vocab 300 >"$out" 2>"$err" && cmp t.json with/tokenizer.json &&
+        "$dra" generate --model with --prompt "a text" --tokens 2 >"$out" || return 1
+    echo '{}' | tee with/vocab.json with/special_tokens_map.json >with/generation_config.json
+    "$dra" tokenizer train --data text --vocab 258 --out u.json >"$out" 2>"$err" &&
+        "$dra" convert --from with --to other --tokenizer u.json >"$out" 2>"$err" &&
+        cmp u.json other/tokenizer.json &&
+        [ "$(ls other | tr '\n' ' ')" = \
+            "config.json generation_config.json model.safetensors tokenizer.json " ]
+}
+
 check "makes models" makes_models
 check "prints a table, writes nothing" prints_a_table
 check "--json" answers_in_json
@@ -142,6 +220,19 @@ check "goes on from a state, in another process" goes_on_from_a_state
 check "generation_config.json" follows_habits
 check "another size of vocabulary" resizes
 check "shards" writes_shards
+check "the config names the dtype of the file" names_its_dtype
+check "heads are untied and tied" unties_and_ties
+check "a failed check leaves nothing" a_failed_check_leaves_nothing
+check "signals leave nothing" stops
+check "sweeps what was left" sweeps
+check "another tokenizer" brings_a_tokenizer
+check "a file of no format" failed \
+    "dra: text: is none of these: safetensors, a checkpoint of PyTorch, a file of rwkv.cpp" \
+    generate --model text --prompt a
+check "no name" misused "dra convert: --to: expected a new name, found none" \
+    convert --from gpt --to ""
+check "a file has no tokenizer" misused "dra convert: --tokenizer: rwkv.cpp has one file" \
+    convert --from rwkv --to never --as rwkv.cpp --tokenizer t.json
 check "a size that is none" misused \
     "dra convert: --shard-size: expected a size such as 2GB, found '2 GB'" \
     convert --from gpt --to never --shard-size "2 GB"

@@ -66,7 +66,7 @@ static void refuses_wrong_items(void **state)
          DRA_ERR_NAME,
          ": '__metadata__' cannot be a tensor's name"},
         {{"a\nb", DRA_F32, {0}, x}, DRA_ERR_NAME, ": 'a?b' cannot be a tensor's name"},
-        {{"\xff", DRA_F32, {0}, x}, DRA_ERR_NAME, ": '\xff' is not UTF-8"},
+        {{"\xff", DRA_F32, {0}, x}, DRA_ERR_NAME, ": '?' is not UTF-8"},
         {{"twice", DRA_BF16, {0}, x}, DRA_ERR_NAME, ": 'twice' is there twice"},
         {{"a", DRA_DTYPE_COUNT, {0}, x}, DRA_ERR_DTYPE, ": tensor 'a': no dtype has number 6"},
         {{"a", DRA_F32, {7}, x}, DRA_ERR_SHAPE, ": tensor 'a': has 7 axes, expected 0 to 6"},
@@ -106,8 +106,8 @@ static void refuses_wrong_metadata(void **state)
         {{"k", NULL}, DRA_ERR_VALUE, ": metadata 1 has no key or no value"},
         {{NULL, "v"}, DRA_ERR_VALUE, ": metadata 1 has no key or no value"},
         {{"twice", "v"}, DRA_ERR_NAME, ": 'twice' is there twice"},
-        {{"k", "\x80"}, DRA_ERR_NAME, ": '\x80' is not UTF-8"},
-        {{"\x80", "v"}, DRA_ERR_NAME, ": '\x80' is not UTF-8"},
+        {{"k", "\x80"}, DRA_ERR_NAME, ": '?' is not UTF-8"},
+        {{"\x80", "v"}, DRA_ERR_NAME, ": '?' is not UTF-8"},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const dra_metadata_item meta[] = {{"twice", "1"}, cases[i].item};
@@ -141,11 +141,18 @@ static void shortens_texts(void **state)
     char room[DRA_BRIEF], text[1000];
     assert_string_equal(dra_brief("", room), "");
     assert_string_equal(dra_brief("a\tb\x7f\xc2\x9b\xc3\xa9", room), "a?b??\?\xc3\xa9");
+    assert_string_equal(dra_brief("\xff\xc3\xa9\xc3(\xe2\x82", room), "?\xc3\xa9?(??");
     for (size_t n = 0; n < sizeof text; n++) {
         memset(text, 'x', sizeof text);
         text[n] = 0;
         const size_t length = strlen(dra_brief(text, room));
         assert_int_equal(length, n < DRA_BRIEF ? n : DRA_BRIEF - 1);
+    }
+    for (int byte = 0x80; byte < 0x100; byte++) {
+        memset(text, byte, sizeof text);
+        text[sizeof text - 1] = 0;
+        assert_true(dra_is_utf8(dra_brief(text, room)));
+        assert_in_range(strlen(room), 100, DRA_BRIEF - 1);
     }
 }
 

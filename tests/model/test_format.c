@@ -520,6 +520,10 @@ static void wrong_files_are_named(void **unused)
     check_refused_load("wrong", "tensor transformer.h.0.mlp.c_fc.weight is missing; none of the "
                                 "model's: transformer.h.0.mlp.c_fcc.weight");
     f.item[10] = fc;
+    f.item[22].name = "lm_head.weight"; /* which changes no name of the others */
+    fixture_save(&f, "wrong", gpt2_config);
+    check_refused_load("wrong", "tensor transformer.h.1.mlp.c_fc.weight is missing");
+    f.item[22].name = f.name[22];
     f.n -= 2;
     fixture_save(&f, "wrong", gpt2_config);
     check_refused_load("wrong",

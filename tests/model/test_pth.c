@@ -20,22 +20,31 @@ static void take_file(const char *from, const char *to)
     free(data);
 }
 
-/* All tensors of `from` as one safetensors file in the folder `to`. */
-static void make_twin(const char *from, const char *to, const char *config)
+/* All tensors of `from` but one as a safetensors file. */
+static void write_without(const char *from, const char *without, const char *to)
 {
     dra_origin     *s;
     dra_error       err = {0};
     dra_tensor_item item[FIXTURE_MOST];
-    char            path[640];
-    snprintf(path, sizeof path, "%s/model.safetensors", fixture_folder(to, config));
+    size_t          n = 0;
     expect_ok(dra_origin_open(in_folder(from), &s, &err), &err);
     assert_true(s->count > 0 && s->count <= FIXTURE_MOST);
     for (size_t i = 0; i < s->count; i++) {
         const dra_tensor_info *t = s->entry[i].info;
-        item[i] = (dra_tensor_item){t->name, t->dtype, t->shape, t->data};
+        if (strcmp(t->name, without) != 0)
+            item[n++] = (dra_tensor_item){t->name, t->dtype, t->shape, t->data};
     }
-    expect_ok(dra_tensors_write(path, item, s->count, NULL, 0, &err), &err);
+    expect_ok(dra_tensors_write(in_folder(to), item, n, NULL, 0, &err), &err);
     dra_origin_close(s);
+}
+
+/* The same tensors in the folder `to`. */
+static void make_twin(const char *from, const char *to, const char *config)
+{
+    char file[300];
+    fixture_folder(to, config);
+    snprintf(file, sizeof file, "%s/model.safetensors", to);
+    write_without(from, "", file);
 }
 
 static void expect_same_logits(const char *a, const char *b, dra_real logits[T * V])
@@ -109,7 +118,7 @@ static void safetensors_come_first(void **unused)
     dra_origin_close(s);
     put_file("one/model.safetensors", "", 0);
     assert_int_equal(dra_origin_open(in_folder("one"), &s, &err), DRA_ERR_FORMAT);
-    assert_non_null(strstr(err.text, "model.safetensors: has 0 bytes"));
+    assert_non_null(strstr(err.text, "model.safetensors: is none of these: safetensors, a "));
     assert_int_equal(unlink(in_folder("one/model.safetensors")), 0);
 }
 
@@ -135,6 +144,38 @@ static void refuses_by_name(void **unused)
     assert_non_null(strstr(err.text, "none/model.safetensors: cannot open it"));
 }
 
+static void files_of_no_format_are_named(void **unused)
+{
+    static const char *const texts[] = {"Once upon a time there was", "Once up", "", "{\"a\": 1}"};
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        dra_model   *m;
+        dra_weights *w;
+        dra_error    err = {0};
+        put_file("book.txt", texts[i], strlen(texts[i]));
+        assert_int_equal(dra_folder_load(in_folder("book.txt"), &m, &w, &err), DRA_ERR_FORMAT);
+        check_error(&err, DRA_ERR_FORMAT, "book.txt",
+                    ": is none of these: safetensors, a checkpoint of PyTorch, a file of rwkv.cpp");
+    }
+}
+
+/* By the name it would have in such a file, also the one that layers were once counted by. */
+static void a_missing_tensor_is_named(void **unused)
+{
+    static const char *const names[] = {"blocks.1.att.key.weight", "blocks.1.ln1.weight",
+                                        "blocks.0.ffn.time_mix_k", "ln_out.bias"};
+    take_file("rwkv.pth", "whole.pth");
+    for (size_t i = 0; i < COUNT(names); i++) {
+        dra_model   *m;
+        dra_weights *w;
+        dra_error    err = {0};
+        char         text[100];
+        write_without("whole.pth", names[i], "cut.safetensors");
+        assert_int_equal(dra_folder_load(in_folder("cut.safetensors"), &m, &w, &err), DRA_ERR_NAME);
+        snprintf(text, sizeof text, ": tensor %s is missing", names[i]);
+        check_error(&err, DRA_ERR_NAME, "cut.safetensors", text);
+    }
+}
+
 static int remove_all(void **unused)
 {
     fixture_remove();
@@ -147,6 +188,8 @@ int main(void)
         cmocka_unit_test(gpt2_of_one_old_file),
         cmocka_unit_test(gpt2_of_shards),
         cmocka_unit_test(rwkv_with_and_without_a_config),
+        cmocka_unit_test(a_missing_tensor_is_named),
+        cmocka_unit_test(files_of_no_format_are_named),
         cmocka_unit_test(safetensors_come_first),
         cmocka_unit_test(refuses_by_name),
     };

@@ -1,0 +1,74 @@
+/* Removing what nobody needs any more. */
+#include "file/sweep.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { PATH_TEXT = 4096 };
+
+typedef bool (*fits_fn)(const char *name, const char *to);
+
+/* Calls fn for each entry of a folder that fits. */
+static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn)(const char *path))
+{
+    char           path[PATH_TEXT];
+    DIR           *d = opendir(folder);
+    struct dirent *e;
+    while (d && (e = readdir(d))) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        if (!fits(e->d_name, to)) continue;
+        const int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        if (n > 0 && n < PATH_TEXT) fn(path);
+    }
+    if (d) closedir(d);
+}
+
+static bool ends(const char *name, const char *ending)
+{
+    const size_t n = strlen(name), k = strlen(ending);
+    return n >= k && strcmp(name + n - k, ending) == 0;
+}
+
+static void remove_file(const char *path) { unlink(path); }
+
+void dra_remove(const char *path)
+{
+    struct stat s;
+    if (lstat(path, &s) != 0) return;
+    if (!S_ISDIR(s.st_mode)) {
+        unlink(path);
+        return;
+    }
+    for_each(path, ends, "", remove_file);
+    rmdir(path);
+}
+
+void dra_sweep(const char *folder) { for_each(folder, ends, ".tmp", dra_remove); }
+
+/* A name "BASE.PID.tmp" of a process that is gone, or of one that had our number before us. */
+static bool is_left(const char *name, const char *base)
+{
+    const size_t n = strlen(base);
+    char        *end;
+    if (strncmp(name, base, n) != 0 || name[n] != '.') return false;
+    if (name[n + 1] < '1' || name[n + 1] > '9') return false;
+    const long pid = strtol(name + n + 1, &end, 10);
+    if (strcmp(end, ".tmp") != 0) return false;
+    return pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+void dra_sweep_beside(const char *path)
+{
+    char        folder[PATH_TEXT];
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    const int   n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(base - path) : 1,
+                           slash ? path : ".");
+    if (n > 0 && n < PATH_TEXT) for_each(folder, is_left, base, dra_remove);
+}
