@@ -79,6 +79,15 @@ static void read(dra_keys *k, dra_model_config *c)
         dra_keys_refuse(k, "add_cross_attention", "false: dra's models read one text");
 }
 
+/* Where a config does not say, texts there begin and end with token 50256. */
+static void put_ends(dra_keys *k, const dra_model_config *c)
+{
+    static const char *const names[] = {"bos_token_id", "eos_token_id"};
+    for (int i = 0; i < 2; i++)
+        if (c->vocab <= 50256 && !json_object_get(k->object, names[i]))
+            dra_keys_put(k, names[i], json_null());
+}
+
 static void write(dra_keys *k, const dra_model_config *c)
 {
     const activation *a = activations;
@@ -97,6 +106,7 @@ static void write(dra_keys *k, const dra_model_config *c)
     dra_keys_put(k, "scale_attn_weights", json_boolean(c->mixer[0].score_scale != 1));
     dra_keys_put(k, "scale_attn_by_inverse_layer_idx", json_boolean(c->layer_scale));
     dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));
+    put_ends(k, c);
 }
 
 const dra_format dra_format_gpt2 = {.name = "gpt2",
