@@ -68,7 +68,8 @@ learns_in_its_format() {
 # What dra does not know of a config stays in a run, its best model and the next run; by way of
 # dra's own format it is lost.
 keeps_unknown_keys() {
-    sed -i 's/^{/{"summary_type": "cls_index", "eos_token_id": 7,/' bytes-hf/config.json
+    sed -i 's/^{/{"summary_type": "cls_index",/; s/"eos_token_id": null/"eos_token_id": 7/' \
+        bytes-hf/config.json
     echo '{"max_new_tokens": 3}' >bytes-hf/generation_config.json
     for runs in "bytes-hf kept" "kept kept-on"; do
         "$dra" train --model "${runs% *}" --data text --out "${runs#* }" --steps 1 --batch 1 \
