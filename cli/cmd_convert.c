@@ -155,14 +155,15 @@ static dra_status logits_of(const char *path, int64_t threads, int64_t n, const 
     return st;
 }
 
-/* The largest difference of what both have, relative to the largest logit. */
+/* The largest difference of what both have, relative to the largest logit; NaN where one is. */
 static double compare(int64_t n, const dra_real *a, int64_t A, const dra_real *b, int64_t B)
 {
     double worst = 0, most = 0;
     for (int64_t t = 0; t < n; t++)
         for (int64_t v = 0; v < A && v < B; v++) {
             const double d = fabs((double)a[t * A + v] - (double)b[t * B + v]);
-            if (!(d <= worst)) worst = d; /* NaN stays */
+            if (isnan(d)) return d;
+            if (d > worst) worst = d;
             if (fabs((double)a[t * A + v]) > most) most = fabs((double)a[t * A + v]);
         }
     return most > 0 ? worst / most : worst;

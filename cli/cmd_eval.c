@@ -55,7 +55,8 @@ static dra_status open_corpus(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     const int64_t      V = dra_model_config_of(w->m.model)->vocab;
-    dra_status st = cli_all_tokens(&a->data) ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
+    const bool         none = cli_all_tokens(&a->data) && !a->from.tokenizer;
+    dra_status         st = none ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
     if (st != DRA_OK) return st;
     const dra_corpus_config c = {.n = (int)a->data.count,
                                  .paths = a->data.text,
@@ -191,6 +192,7 @@ static void print(const work *w)
     const double loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
     const double bits = w->bytes ? w->loss / log(2) / (double)w->bytes : NAN;
     char         room[3][NUMBER];
+    snprintf(room[0], NUMBER, w->bytes ? "%.9g" : "-", bits);
     if (w->a->json)
         printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
                "\"tokens_per_second\": %.6g}\n",
@@ -199,7 +201,7 @@ static void print(const work *w)
     else
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
-               (long long)w->count, loss, exp(loss), w->bytes ? number(bits, room[0]) : "-", rate);
+               (long long)w->count, loss, exp(loss), room[0], rate);
 }
 
 static int run(const void *args)

@@ -534,7 +534,7 @@ const cli_verb cmd_train = {
         "--resume goes on from the last checkpoint, to the same bits as if nothing had "
         "happened; the settings are those of the checkpoint and need not be said again. Before "
         "the first checkpoint, the command that started the run does so. "
-        "Ctrl-C and SIGTERM finish the step, save and end; a second one ends at once.\n"
+        "Ctrl-C, SIGTERM and SIGHUP finish the step, save and end; a second one ends at once.\n"
         "Where an option says 0: something, that is what 0, the default, stands for. Before "
         "the first step it says what it will read and need.",
     .files = files,

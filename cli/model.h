@@ -60,8 +60,8 @@ extern const char *const cli_dtypes[];
 #define CLI_DTYPE_OPTION(type)                                                                     \
     {                                                                                              \
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
-            "how matrices are stored: bf16 halves the bytes a token reads", .choices = cli_dtypes, \
-                                                                            .group = "General"     \
+            "bf16: matrices rounded to half the bytes; f32: as in the file",                       \
+            .choices = cli_dtypes, .group = "General"                                              \
     }
 
 typedef struct cli_model {

@@ -159,7 +159,7 @@ typedef struct dra_habits {
     int64_t            length; /* of prompt and new tokens; 0: not said                 */
     int                ends;   /* tokens that end a text, from there or from config.json */
     int32_t            end[DRA_HABITS_ENDS];
-    char               other[160]; /* keys that ask for what dra does not do: "num_beams, ..." */
+    char               other[512]; /* keys that ask for what dra does not do: "num_beams, ..." */
 } dra_habits;
 
 /* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from

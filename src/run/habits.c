@@ -1,6 +1,7 @@
 /* generation_config.json: how a model's authors want it to write.
  * [https://huggingface.co/docs/transformers/main_classes/text_generation] */
 #include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,12 +62,21 @@ static double number(dra_keys *k, const char *key, double fallback, double least
 
 static int64_t count(dra_keys *k, const char *key, int64_t fallback)
 {
-    const int64_t x = dra_keys_int(k, key, NULL, fallback);
-    if (x < 0 || x > INT32_MAX) dra_keys_refuse(k, key, "a whole number from 0 to 2^31 - 1");
-    return x;
+    static const char expected[] = "a whole number from 0 to 2^31 - 1";
+    const double      x = number(k, key, (double)fallback, 0, INT32_MAX, expected);
+    if (x != floor(x)) dra_keys_refuse(k, key, expected);
+    return (int64_t)x;
 }
 
-/* Keys that would change the text, unless they are null, false, or this number. */
+static bool says_nothing(const json_t *v, double nothing)
+{
+    return !v || json_is_null(v) || json_is_false(v) ||
+           (json_is_array(v) && json_array_size(v) == 0) ||
+           (json_is_object(v) && json_object_size(v) == 0) ||
+           (json_is_number(v) && json_number_value(v) == nothing);
+}
+
+/* Keys that would change the text, unless they are null, false, empty, or this number. */
 static void read_others(const dra_keys *k, dra_habits *h)
 {
     static const struct {
@@ -88,12 +98,13 @@ static void read_others(const dra_keys *k, dra_habits *h)
                 {"forced_eos_token_id", -1},
                 {"sequence_bias", 0},
                 {"guidance_scale", 1},
+                {"num_return_sequences", 1},
+                {"stop_strings", 0},
+                {"max_time", 0},
                 {"exponential_decay_length_penalty", 0}};
     size_t n = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const json_t *v = json_object_get(k->object, keys[i].key);
-        if (!v || json_is_null(v) || json_is_false(v)) continue;
-        if (json_is_number(v) && json_number_value(v) == keys[i].nothing) continue;
+        if (says_nothing(json_object_get(k->object, keys[i].key), keys[i].nothing)) continue;
         if (n < sizeof h->other)
             n += (size_t)snprintf(h->other + n, sizeof h->other - n, "%s%s", n ? ", " : "",
                                   keys[i].key);

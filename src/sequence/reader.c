@@ -129,15 +129,26 @@ static bool is_possible(const dra_form *f, const dra_spec *p)
            (!f->turned || p->shape.rank == 2);
 }
 
-/* What was compiled reads the parameter as it lay before: all is compiled anew. */
-static dra_status choose_form(dra_reader *r, int i, const dra_form *f, dra_error *err)
+static dra_status check_memory(const dra_spec *p, const dra_form *f, const void *data, size_t bytes,
+                               dra_error *err)
 {
-    const dra_spec *p = dra_specs_at(r->module.params, i);
-    if (dra_form_equal(&r->forms[i], f)) return DRA_OK;
     if (!is_possible(f, p) || (!p->product && !dra_form_equal(f, &(dra_form){DRA_REAL})))
         return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
                         dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
                         f->turned ? ", turned" : "", f->parts ? ", beside others" : "");
+    const size_t expected = dra_form_bytes(f, &p->shape);
+    if (bytes != expected)
+        return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
+                        p->name, bytes, expected);
+    if (!data && bytes)
+        return dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", p->name);
+    return DRA_OK;
+}
+
+/* What was compiled reads the parameter as it lay before: all is compiled anew. */
+static dra_status change_form(dra_reader *r, int i, const dra_form *f, dra_error *err)
+{
+    if (dra_form_equal(&r->forms[i], f)) return DRA_OK;
     if (dra_programs_count(r->programs) > 0) {
         dra_programs    *others;
         const dra_status st = dra_programs_create(r->device, build, r, &others, err);
@@ -154,20 +165,13 @@ dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, co
 {
     const int i = dra_specs_find(r->module.params, name);
     if (i < 0) return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
-    const dra_status chosen = choose_form(r, i, &form, err);
-    if (chosen != DRA_OK) return chosen;
-    const size_t expected = dra_form_bytes(&form, &dra_specs_at(r->module.params, i)->shape);
-    if (bytes != expected)
-        return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
-                        name, bytes, expected);
-    if (!data && bytes)
-        return dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", name);
-    r->params[i] = (dra_named){dra_specs_at(r->module.params, i)->name, data, bytes};
-    for (size_t k = 0; k < r->n; k++) {
-        const dra_status st = dra_bind(r->at[k].buffers, name, (void *)data, bytes, err);
-        if (st != DRA_OK) return st;
-    }
-    return DRA_OK;
+    const dra_spec *p = dra_specs_at(r->module.params, i);
+    dra_status      st = check_memory(p, &form, data, bytes, err);
+    if (st == DRA_OK) st = change_form(r, i, &form, err);
+    if (st == DRA_OK) r->params[i] = (dra_named){p->name, data, bytes};
+    for (size_t k = 0; k < r->n && st == DRA_OK; k++)
+        st = dra_bind(r->at[k].buffers, name, (void *)data, bytes, err);
+    return st;
 }
 
 dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err)

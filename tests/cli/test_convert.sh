@@ -141,6 +141,15 @@ names_its_dtype() {
         grep -q '"dtype": "bfloat16"' said-16/config.json
 }
 
+# One NaN among the weights: the first number of the first tensor.
+finds_no_number() {
+    cp -r gpt broken || return 1
+    header=$(od -An -tu8 -N8 broken/model.safetensors | tr -d ' ')
+    printf '\377\377\377\377\377\377\377\377' |
+        dd of=broken/model.safetensors bs=1 seek=$((8 + header)) conv=notrunc 2>/dev/null
+    failed "differ by nan of the largest" convert --from broken --to never --check && [ ! -e never ]
+}
+
 # A tied head becomes a copy, and one again; heads that differ are not tied.
 unties_and_ties() {
     "$dra" convert --from gpt-hf --to untied --as hf --set tied=false --check >"$out" 2>"$err" &&
@@ -224,6 +233,7 @@ check "shards" writes_shards
 check "the config names the dtype of the file" names_its_dtype
 check "heads are untied and tied" unties_and_ties
 check "a failed check leaves nothing" a_failed_check_leaves_nothing
+check "a check finds what is no number" finds_no_number
 check "signals leave nothing" stops
 check "sweeps what was left" sweeps
 check "another tokenizer" brings_a_tokenizer

@@ -201,6 +201,17 @@ static void expect_files_equal(const char *a, const char *b)
     dra_tensors_close(y);
 }
 
+static void expect_dtype(const char *file, const char *name, dra_dtype dtype)
+{
+    dra_tensors *t = NULL;
+    dra_error    err = {0};
+    expect_ok(dra_tensors_open(in_folder(file), &t, &err), &err);
+    const dra_tensor_info *info = dra_tensors_find(t, name);
+    assert_non_null(info);
+    assert_int_equal(info->dtype, dtype);
+    dra_tensors_close(t);
+}
+
 /* Bytes that were read are written; asking for dense numbers does not change them, editing does. */
 static void saved_as_they_were(void **unused)
 {
@@ -219,6 +230,7 @@ static void saved_as_they_were(void **unused)
         edit_all(&m);
         expect_ok(dra_weights_save(m.weights, in_folder("again.safetensors"), &err), &err);
         if (dtypes[d] == DRA_REAL) expect_files_equal(path, "again.safetensors");
+        expect_dtype("again.safetensors", "transformer.h.0.mlp.c_fc.weight", DRA_REAL);
         load_free(&m);
     }
 }
@@ -315,6 +327,16 @@ static void a_reader_is_bound_anew(void **unused)
         if (round == 0) memcpy(first, logits, sizeof first);
         assert_true((memcmp(first, logits, sizeof first) == 0) == (round < 2));
     }
+    /* What is refused changes nothing. */
+    memcpy(first, dra_reader_result(r, "logits"), sizeof first);
+    const size_t bytes = (size_t)dra_shape_count(&dra_specs_at(module.params, 0)->shape) *
+                         sizeof(dra_real);
+    assert_int_equal(dra_reader_bind_as(r, dra_specs_at(module.params, 0)->name,
+                                        (dra_form){DRA_REAL, .turned = true}, NULL, bytes, &err),
+                     DRA_ERR_VALUE);
+    expect_ok(dra_states_reset(s, -1, &err), &err);
+    expect_ok(dra_reader_read(r, s, 1, NULL, 1, &in, &err), &err);
+    assert_memory_equal(first, dra_reader_result(r, "logits"), sizeof first);
     dra_reader_destroy(r);
     dra_states_destroy(s);
     load_free(&m);

@@ -52,12 +52,14 @@ static void names_what_it_does_not_do(void **unused)
 {
     dra_habits h;
     dra_error  err = {0};
-    assert_int_equal(read_habits(NULL,
-                                 "{\"num_beams\": 4, \"typical_p\": 1.0, \"min_length\": 0, "
-                                 "\"suppress_tokens\": [5], \"forced_eos_token_id\": 0, "
-                                 "\"bad_words_ids\": null, \"temperature\": 0}",
-                                 &h, &err),
-                     DRA_OK);
+    assert_int_equal(
+        read_habits(
+            NULL,
+            "{\"num_beams\": 4, \"typical_p\": 1.0, \"min_length\": 0, "
+            "\"suppress_tokens\": [5], \"begin_suppress_tokens\": [], \"forced_eos_token_id\": 0, "
+            "\"bad_words_ids\": null, \"temperature\": 0}",
+            &h, &err),
+        DRA_OK);
     assert_string_equal(h.other, "num_beams, suppress_tokens, forced_eos_token_id");
     assert_int_equal(read_habits(NULL, "{\"num_beams\": 1, \"do_sample\": false}", &h, &err),
                      DRA_OK);
@@ -76,6 +78,8 @@ static void refuses(void **unused)
          ": top_k is -3, expected a whole number from 0 to 2^31 - 1"},
         {"{\"max_new_tokens\": -5}",
          ": max_new_tokens is -5, expected a whole number from 0 to 2^31 - 1"},
+        {"{\"max_new_tokens\": 1.5}",
+         ": max_new_tokens is 1.5, expected a whole number from 0 to 2^31 - 1"},
         {"{\"max_length\": -5}", ": max_length is -5, expected a whole number from 0 to 2^31 - 1"},
         {"{\"repetition_penalty\": 0}", ": repetition_penalty is 0, expected a number above 0"},
         {"{\"eos_token_id\": \"x\"}",
