@@ -179,12 +179,7 @@ dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n
 
 bool cli_all_tokens(const cli_list *files)
 {
-    static const char end[] = ".safetensors";
-    for (size_t i = 0; i < files->count; i++) {
-        const size_t n = strlen(files->text[i]);
-        if (n < sizeof end || strcmp(files->text[i] + n - sizeof end + 1, end) != 0) return false;
-    }
-    return true;
+    return dra_corpus_is_tokens((int)files->count, files->text);
 }
 
 static dra_status add(dra_ids *ids, int32_t id, dra_error *err)

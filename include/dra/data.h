@@ -74,6 +74,9 @@ DRA_API dra_status dra_corpus_open(const dra_corpus_config *c, dra_progress fn, 
                                    dra_corpus **out, dra_error *err);
 DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
 
+/* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed. */
+DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths);
+
 DRA_API int64_t dra_corpus_tokens(const dra_corpus *c);    /* at least 1 */
 DRA_API int64_t dra_corpus_documents(const dra_corpus *c); /* at least 1 */
 DRA_API int64_t dra_corpus_bytes(const dra_corpus *c);   /* of text; -1: ids came without a text */

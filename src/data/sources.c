@@ -110,6 +110,15 @@ dra_status dra_sources_list(int n, const char *const *paths, dra_sources *out, d
     return status;
 }
 
+bool dra_corpus_is_tokens(int n, const char *const *paths)
+{
+    dra_sources s;
+    bool        all = dra_sources_list(n, paths, &s, NULL) == DRA_OK;
+    for (size_t i = 0; i < s.n; i++) all = all && s.at[i].kind == DRA_SOURCE_IDS;
+    dra_sources_free(&s);
+    return all;
+}
+
 void dra_sources_free(dra_sources *s)
 {
     dra_arena_free(&s->arena);

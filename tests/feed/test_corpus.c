@@ -364,6 +364,23 @@ static void tells_its_progress(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
+static void knows_what_needs_a_tokenizer(void **state)
+{
+    char        ids[128], text[128], all[128];
+    const char *paths[] = {ids, text}, *one = all;
+    clean(state);
+    snprintf(all, sizeof all, "%s", folder);
+    snprintf(ids, sizeof ids, "%s", put_text("ids.safetensors", "never opened"));
+    assert_true(dra_corpus_is_tokens(0, NULL));
+    assert_true(dra_corpus_is_tokens(1, paths));
+    assert_true(dra_corpus_is_tokens(1, &one));
+    snprintf(text, sizeof text, "%s", put_text("text.txt", "text"));
+    assert_false(dra_corpus_is_tokens(2, paths));
+    assert_false(dra_corpus_is_tokens(1, &one));
+    one = "nowhere";
+    assert_false(dra_corpus_is_tokens(1, &one));
+}
+
 static void refuses_bad_paths(void **state)
 {
     clean(state);
@@ -404,6 +421,7 @@ int main(void)
         cmocka_unit_test(refuses_other_tensors),
         cmocka_unit_test(has_one_fingerprint),
         cmocka_unit_test(tells_its_progress),
+        cmocka_unit_test(knows_what_needs_a_tokenizer),
         cmocka_unit_test(refuses_bad_paths),
     };
     return cmocka_run_group_tests_name("corpus", tests, make_all, remove_all);
