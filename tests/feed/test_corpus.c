@@ -366,7 +366,7 @@ static void tells_its_progress(void **state)
 
 static void knows_what_needs_a_tokenizer(void **state)
 {
-    char        ids[128], text[128], all[128];
+    char        ids[512], text[512], all[512];
     const char *paths[] = {ids, text}, *one = all;
     clean(state);
     snprintf(all, sizeof all, "%s", folder);
