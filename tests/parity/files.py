@@ -20,7 +20,8 @@ except ImportError:
     print("files: skipped, the Python package safetensors is not there")
     sys.exit(0)
 
-Item = dra.struct("Item", name=c_char_p, dtype=c_int, shape=dra.Shape, data=c_void_p)
+Item = dra.struct("Item", name=c_char_p, dtype=c_int, shape=dra.Shape, data=c_void_p,
+                  make=c_void_p, user=c_void_p)
 Metadata = dra.struct("Metadata", key=c_char_p, value=c_char_p)
 Info = dra.struct("Info", name=c_char_p, dtype_name=c_char_p, dtype=c_int, shape=dra.Shape,
                   data=c_void_p, bytes=c_size_t)
