@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct args {
@@ -147,7 +148,41 @@ static int read_addition(const char *text, dra_train_config *c)
                        guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
 }
 
+enum { PATH_TEXT = 4096 };
+
 static bool names_model(const cli_source *s) { return s->model || s->preset || s->config; }
+
+static bool is_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+}
+
+/* Whether a file is one of the data, or in a folder of them. */
+static bool is_of(const char *path, const cli_list *data)
+{
+    char        folder[PATH_TEXT];
+    const char *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
+    for (size_t i = 0; i < data->count; i++)
+        if (is_same(path, data->text[i]) || is_same(folder, data->text[i])) return true;
+    return false;
+}
+
+/* What is written is never what is read. */
+static int check_log(const struct args *a)
+{
+    char path[PATH_TEXT], quoted[80];
+    if (a->log)
+        snprintf(path, sizeof path, "%s", a->log);
+    else if (!cli_path(a->out, "log.jsonl", path, sizeof path))
+        return CLI_OK; /* refused later */
+    if (access(path, F_OK) != 0 || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
+        return CLI_OK;
+    return cli_misused("train", "--log: expected a file that is none of the data, found %s",
+                       cli_quote(path, quoted, sizeof quoted));
+}
 
 static int check(const struct args *a, dra_train_config *train)
 {
@@ -160,6 +195,7 @@ static int check(const struct args *a, dra_train_config *train)
     }
     if (a->train.sample_every && s->tokenizer && strcmp(s->tokenizer, "none") == 0)
         return cli_misused("train", "--sample-every: expected a tokenizer, found none");
+    if (check_log(a) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->add.count; i++)
         if (read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
     if (!a->context || read_stages(a->context, train)) return CLI_OK;
@@ -168,8 +204,6 @@ static int check(const struct args *a, dra_train_config *train)
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
-
-enum { PATH_TEXT = 4096 };
 
 static bool is_there(const char *folder, const char *name)
 {

@@ -52,6 +52,17 @@ static dra_status cut(const char *path, int64_t step, dra_error *err)
     return st;
 }
 
+bool dra_runlog_is(const char *path)
+{
+    char  *text = NULL;
+    size_t bytes = 0;
+    if (dra_file_read(path, LOG_MOST, &text, &bytes, NULL) != DRA_OK) return false;
+    const char *end = bytes ? memchr(text, '\n', bytes) : NULL;
+    const bool  yes = bytes == 0 || (end && belongs(text, (size_t)(end - text), INT64_MAX));
+    free(text);
+    return yes;
+}
+
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err)
 {
     dra_status st = DRA_OK;

@@ -270,6 +270,7 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_trainer_check_folder(t, err);
     if (st == DRA_OK && t->is_run) st = dra_trainer_claim(t, err);
     if (st == DRA_OK) st = find_start(t, err);
+    if (st == DRA_OK) st = dra_trainer_check_log(t, err);
     if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = open_data(t, err);
     if (st == DRA_OK) st = make_tools(t, err);

@@ -40,6 +40,8 @@ dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
 dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err);
 /* The weights to start from do not lie there. */
 dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err);
+/* The log is a new file, the run's own one, or one that force may replace. */
+dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err);
 /* Makes the folders, and keeps others out of them. */
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
 /* Notes the settings; a new run leaves nothing of another model or run behind. */

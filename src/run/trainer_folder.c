@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "dra/file.h"
 #include "file/fail.h"
@@ -78,6 +79,31 @@ dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err)
                        "holds the weights to start from; take another folder for the run");
 }
 
+static bool is_own_log(const dra_trainer *t)
+{
+    char        path[DRA_PATH];
+    struct stat a, b;
+    if (!t->is_run) return false;
+    if (!t->c.log) return true;
+    return dra_path(path, NULL, "%s/log.jsonl", t->c.folder) == DRA_OK && stat(path, &a) == 0 &&
+           stat(t->c.log, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
+{
+    struct stat s;
+    if (lstat(t->log_path, &s) != 0) return DRA_OK;
+    if (stat(t->log_path, &s) != 0 || !S_ISREG(s.st_mode))
+        return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
+                           "is there and no regular file, expected a log or a new name");
+    /* A run that goes on may have its log anywhere. */
+    if (t->c.force || is_own_log(t) || (t->is_run && t->c.resume && dra_runlog_is(t->log_path)))
+        return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
+                       "is there already and not the log of this run; force replaces it, or take "
+                       "another name");
+}
+
 /* ---- making it ------------------------------------------------------------------------------- */
 
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
@@ -128,7 +154,7 @@ static dra_status clear(const dra_trainer *t, dra_error *err)
 {
     char       path[DRA_PATH];
     dra_status st = dra_path(path, err, "%s/best", t->c.folder);
-    dra_remove(t->log_path);
+    unlink(t->log_path);
     if (st != DRA_OK || !(t->c.force || t->is_run)) return st;
     dra_remove(path);
     return dra_folder_clear(t->c.folder, err);

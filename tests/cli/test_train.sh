@@ -272,6 +272,22 @@ reports_before_the_run() {
     return 1
 }
 
+# Neither the data nor a folder is taken for a log, whatever is forced.
+log_is_no_data() {
+    mkdir texts && cp text texts/a && cp text copied && ln copied linked || return 1
+    small="train --preset gpt2-tiny --out logs --force --steps 2 --batch 1 --context 8"
+    for pair in "copied copied" "copied linked" "texts texts/a"; do
+        # shellcheck disable=SC2086 # a list of options
+        refused 2 "--log: expected a file that is none of the data, found '${pair#* }'" \
+            "$dra" $small --data "${pair% *}" --log "${pair#* }" &&
+            refused 2 "--log: expected a file that is none of the data" \
+                "$dra" $small --data other --eval-data "${pair% *}" --log "${pair#* }" || return 1
+    done
+    # shellcheck disable=SC2086 # a list of options
+    refused 1 "texts: is there and no regular file" "$dra" $small --data text --log texts &&
+        cmp text copied && cmp text texts/a && [ ! -e logs ]
+}
+
 for preset in gpt2-tiny dra-gru-tiny dra-slots-tiny; do
     check "killed: $preset goes on to the same bytes" killed_goes_on $preset
 done
@@ -283,6 +299,7 @@ check "begins as it was told first" begins_as_told
 check "weights of all kinds" trains_weights_of_all_kinds
 check "tokens are not guessed" tokens_are_not_guessed
 check "--force leaves nothing of another model" force_leaves_nothing
+check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
     "I'll 'd test" "74 5229 274 101 32223"

@@ -130,6 +130,51 @@ static void files_of_others_stay(void **state)
     close_fixture(&f);
 }
 
+/* ---- the log --------------------------------------------------------------------------------- */
+
+static void logs_of_others_stay(void **state)
+{
+    static const char *const log[] = {"log.jsonl", NULL};
+    const dra_train_config   train = {.steps = 2, .batch = 2, .log_every = 1};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, put_files("logged", log), &train);
+    refused(&c, "/logged/log.jsonl: is there already and not the log of this run; force");
+    c.folder = in_scratch("unlogged");
+    c.log = in_scratch("logged");
+    for (int i = 0; i < 2; i++) {
+        c.force = i;
+        refused(&c, "/logged: is there and no regular file");
+    }
+    assert_true(in_run(c.log, "log.jsonl"));
+    c.log = put_text("notes", "something", 1);
+    c.force = false;
+    refused(&c, "/notes: is there already and not the log of this run");
+    c.resume = true;
+    refused(&c, "/notes: is there already and not the log of this run");
+    assert_false(in_run(c.folder, "."));
+    c.force = true;
+    begin(&c, true);
+    close_fixture(&f);
+}
+
+static void a_run_goes_on_with_its_log_anywhere(void **state)
+{
+    const dra_train_config train = {.steps = 4, .batch = 2, .log_every = 1};
+    fixture                f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, in_scratch("elsewhere"), &train);
+    c.log = in_scratch("elsewhere.jsonl");
+    begin(&c, false);
+    refused(&c, "/elsewhere.jsonl: is there already");
+    c.resume = true;
+    begin(&c, true);
+    begin(&c, true);
+    c.log = put_text("notes", "something", 1);
+    refused(&c, "/notes: is there already and not the log of this run");
+    close_fixture(&f);
+}
+
 /* ---- what it starts from --------------------------------------------------------------------- */
 
 /* A model in shards, in the scratch folder "shards". */
@@ -243,6 +288,8 @@ int main(void)
         cmocka_unit_test(damaged_settings_are_named),
         cmocka_unit_test(force_leaves_nothing_of_another_model),
         cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(logs_of_others_stay),
+        cmocka_unit_test(a_run_goes_on_with_its_log_anywhere),
         cmocka_unit_test(starts_from_weights_of_any_form),
         cmocka_unit_test(weights_of_its_own_folder_are_refused),
         cmocka_unit_test(notes_come_along_with_their_tokenizer),
