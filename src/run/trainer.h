@@ -42,7 +42,7 @@ dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err);
 dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err);
 /* The log is a new file, the run's own one, or one that force may replace. */
 dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err);
-/* Makes the folders, and keeps others out of them. */
+/* Makes the folders, and keeps others out of them. One that was no run must still be none. */
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
 /* Notes the settings; a new run leaves nothing of another model or run behind. */
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);

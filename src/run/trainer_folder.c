@@ -106,6 +106,21 @@ dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
 
 /* ---- making it ------------------------------------------------------------------------------- */
 
+/* Until now others could write here: what was no run must still be none. */
+static dra_status check_again(dra_trainer *t, dra_error *err)
+{
+    const dra_status st = dra_trainer_check_folder(t, err);
+    const int64_t    step = dra_trainer_saved(t->c.folder);
+    if (st != DRA_OK || !t->is_run) return st;
+    if (step < 0)
+        return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                           "another process has begun a run there meanwhile; take another folder");
+    return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
+                       "holds a run of %lld steps, made meanwhile by another process; resume it, "
+                       "or take another folder",
+                       (long long)step);
+}
+
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
 {
     const char *folder = t->c.folder;
@@ -117,6 +132,7 @@ dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
     if (st != DRA_OK) return st;
     t->lock = dra_folder_lock(path, folder, err);
     if (t->lock < 0) return DRA_ERR_FILE;
+    if (!t->is_run) return check_again(t, err);
     dra_sweep(path);
     dra_sweep(folder);
     st = dra_path(path, err, "%s/best", folder);

@@ -2,6 +2,7 @@
  * was killed before its first checkpoint. */
 #include <sys/stat.h>
 
+#include "device/device.h"
 #include "fixture.h"
 
 static const char *const sentence = "the quick brown fox jumps over the lazy dog; ";
@@ -127,6 +128,49 @@ static void files_of_others_stay(void **state)
     c.folder = put_files("some", some);
     begin(&c, true);
     assert_true(in_run(c.folder, "merges.txt"));
+    close_fixture(&f);
+}
+
+/* ---- two at a time --------------------------------------------------------------------------- */
+
+/* What another process does while a run asks for memory, which is before it has its folder. */
+static struct {
+    dra_trainer_config      c;
+    bool                    run;
+    const dra_device_table *table;
+} meanwhile;
+
+static void *alloc_late(dra_device *d, size_t bytes)
+{
+    if (meanwhile.c.folder) {
+        const dra_trainer_config c = meanwhile.c;
+        meanwhile.c.folder = NULL;
+        begin(&c, meanwhile.run);
+    }
+    return meanwhile.table->alloc(d, bytes);
+}
+
+static void another_run_begins_meanwhile(void **state)
+{
+    static const char *const texts[] = {"another process has begun a run there meanwhile",
+                                        "holds a run of 3 steps, made meanwhile"};
+    const dra_train_config   train = {.steps = 3, .batch = 2};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    meanwhile.table = f.device->table;
+    dra_device_table late = *meanwhile.table;
+    late.alloc = alloc_late;
+    for (int i = 0; i < 4; i++) {
+        dra_trainer_config c = trainer_config(&f, in_scratch(i % 2 ? "raced" : "race"), &train);
+        shell("rm -rf '%s%s'", c.folder, "");
+        meanwhile.c = c;
+        meanwhile.run = i % 2;
+        c.force = i / 2;
+        f.device->table = &late;
+        refused(&c, texts[i % 2]);
+        f.device->table = meanwhile.table;
+        assert_int_equal(dra_trainer_saved(c.folder), i % 2 ? 3 : -1);
+    }
     close_fixture(&f);
 }
 
@@ -288,6 +332,7 @@ int main(void)
         cmocka_unit_test(damaged_settings_are_named),
         cmocka_unit_test(force_leaves_nothing_of_another_model),
         cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(another_run_begins_meanwhile),
         cmocka_unit_test(logs_of_others_stay),
         cmocka_unit_test(a_run_goes_on_with_its_log_anywhere),
         cmocka_unit_test(starts_from_weights_of_any_form),
