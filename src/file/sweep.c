@@ -30,11 +30,7 @@ static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn
     if (d) closedir(d);
 }
 
-static bool ends(const char *name, const char *ending)
-{
-    const size_t n = strlen(name), k = strlen(ending);
-    return n >= k && strcmp(name + n - k, ending) == 0;
-}
+static bool any(const char *name, const char *unused) { return true; }
 
 static void remove_file(const char *path) { unlink(path); }
 
@@ -46,11 +42,42 @@ void dra_remove(const char *path)
         unlink(path);
         return;
     }
-    for_each(path, ends, "", remove_file);
+    for_each(path, any, NULL, remove_file);
     rmdir(path);
 }
 
-void dra_sweep(const char *folder) { for_each(folder, ends, ".tmp", dra_remove); }
+/* Steps over one digit or more; NULL: there is none. */
+static const char *skip_number(const char *at)
+{
+    const size_t n = strspn(at, "0123456789");
+    return n ? at + n : NULL;
+}
+
+/* "NAME.PID-N.tmp", as writers of files call what is not whole yet. */
+static bool is_unfinished(const char *name, const char *unused)
+{
+    for (const char *dot = strchr(name, '.'); dot; dot = strchr(dot + 1, '.')) {
+        const char *at = dot > name ? skip_number(dot + 1) : NULL;
+        at = at && *at == '-' ? skip_number(at + 1) : NULL;
+        if (at && strcmp(at, ".tmp") == 0) return true;
+    }
+    return false;
+}
+
+/* "step-00000500.tmp" where `start` is "step-". */
+static bool is_numbered(const char *name, const char *start)
+{
+    const size_t n = strlen(start);
+    const char  *at = strncmp(name, start, n) == 0 ? skip_number(name + n) : NULL;
+    return at && strcmp(at, ".tmp") == 0;
+}
+
+void dra_sweep(const char *folder) { for_each(folder, is_unfinished, NULL, remove_file); }
+
+void dra_sweep_numbered(const char *folder, const char *start)
+{
+    for_each(folder, is_numbered, start, dra_remove);
+}
 
 /* A name "BASE.PID.tmp" of a process that is gone, or of one that had our number before us. */
 static bool is_left(const char *name, const char *base)

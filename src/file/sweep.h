@@ -4,7 +4,10 @@
 
 /* Removes a file, or a folder of files. What is not there needs no removing. */
 void dra_remove(const char *path);
-void dra_sweep(const char *folder); /* removes what ends in ".tmp": left by killed processes */
+/* What killed processes have left: files "NAME.PID-N.tmp" as of dra_file_writer. Nobody may be
+ * writing. */
+void dra_sweep(const char *folder);
+void dra_sweep_numbered(const char *folder, const char *start); /* all "startNUMBER.tmp" */
 /* Removes "PATH.PID.tmp" beside a path; that of another process that lives stays. */
 void dra_sweep_beside(const char *path);
 

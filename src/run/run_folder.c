@@ -52,7 +52,7 @@ static dra_status copy(const char *from, const char *to, dra_error *err)
 dra_status dra_file_share(const char *from, const char *to, dra_error *err)
 {
     char       temporary[DRA_PATH];
-    dra_status st = dra_path(temporary, err, "%s.tmp", to);
+    dra_status st = dra_path(temporary, err, "%s.%ld-0.tmp", to, (long)getpid());
     if (st != DRA_OK) return st;
     unlink(temporary);
     if (link(from, temporary) != 0) return copy(from, to, err);

@@ -133,6 +133,7 @@ dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
     t->lock = dra_folder_lock(path, folder, err);
     if (t->lock < 0) return DRA_ERR_FILE;
     if (!t->is_run) return check_again(t, err);
+    dra_sweep_numbered(path, "step-");
     dra_sweep(path);
     dra_sweep(folder);
     st = dra_path(path, err, "%s/best", folder);

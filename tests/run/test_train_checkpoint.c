@@ -187,7 +187,7 @@ static void lists_and_prunes(void **state)
 {
     static const char *const names[] = {
         "step-00000007", "step-00000100", "step-00000003", "step-00000009.tmp",
-        "other",         "step-x",        "step-"};
+        "other",         "step-x",        "step-",         "step-x.tmp"};
     char    run[600];
     int64_t steps[2] = {0};
     snprintf(run, sizeof run, "%s", in_scratch("list"));
@@ -199,11 +199,11 @@ static void lists_and_prunes(void **state)
     assert_true(steps[0] == 100 && steps[1] == 7);
     dra_checkpoint_prune(run, 2);
     assert_false(in_run(run, "train/step-00000003"));
-    dra_sweep(in_scratch("list/train"));
+    dra_sweep_numbered(in_scratch("list/train"), "step-");
     assert_false(in_run(run, "train/step-00000009.tmp"));
     dra_checkpoint_prune(run, -1);
     assert_int_equal(dra_checkpoint_list(run, 2, steps), 0);
-    assert_true(in_run(run, "train/other"));
+    assert_true(in_run(run, "train/other") && in_run(run, "train/step-x.tmp"));
 }
 
 int main(void)

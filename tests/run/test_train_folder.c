@@ -131,6 +131,39 @@ static void files_of_others_stay(void **state)
     close_fixture(&f);
 }
 
+/* ---- what killed processes left -------------------------------------------------------------- */
+
+static void only_its_own_leftovers_are_swept(void **state)
+{
+    static const char *const mine[] = {"notes.tmp",      "a.7.tmp",        ".7-0.tmp",
+                                       "a.7-0.tmp.old",  "a.7-.tmp",       "a.x7-0.tmp",
+                                       "step-00000.tmp", "model.-0-0.tmp", NULL};
+    static const char *const left[] = {"config.json.77-0.tmp", "a.b.77-12.tmp",
+                                       "train/config.json.1-0.tmp", "best/x.9-9.tmp",
+                                       "train/step-00000009.tmp"};
+    const dra_train_config   train = {.steps = 2, .batch = 2, .split = 0.3};
+    char                     path[300];
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    dra_trainer_config c = trainer_config(&f, put_files("swept", mine), &train);
+    put_text("swept/config.json.77-0.tmp", "something", 1);
+    shell("mkdir '%s/folder.7-0.tmp'%s", c.folder, "");
+    begin(&c, true);
+    assert_true(in_run(c.folder, left[0])); /* the folder was no run */
+    for (size_t i = 1; i < COUNT(left); i++) {
+        snprintf(path, sizeof path, "swept/%s", left[i]);
+        put_text(path, "something", 1);
+    }
+    c.resume = true;
+    begin(&c, true);
+    for (int i = 0; mine[i]; i++)
+        if (!in_run(c.folder, mine[i])) fail_msg("%s: expected to stay", mine[i]);
+    assert_true(in_run(c.folder, "folder.7-0.tmp"));
+    for (size_t i = 0; i < COUNT(left); i++)
+        if (in_run(c.folder, left[i])) fail_msg("%s: expected to go", left[i]);
+    close_fixture(&f);
+}
+
 /* ---- two at a time --------------------------------------------------------------------------- */
 
 /* What another process does while a run asks for memory, which is before it has its folder. */
@@ -332,6 +365,7 @@ int main(void)
         cmocka_unit_test(damaged_settings_are_named),
         cmocka_unit_test(force_leaves_nothing_of_another_model),
         cmocka_unit_test(files_of_others_stay),
+        cmocka_unit_test(only_its_own_leftovers_are_swept),
         cmocka_unit_test(another_run_begins_meanwhile),
         cmocka_unit_test(logs_of_others_stay),
         cmocka_unit_test(a_run_goes_on_with_its_log_anywhere),
