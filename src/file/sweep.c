@@ -4,7 +4,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,8 @@
 #include <unistd.h>
 
 enum { PATH_TEXT = 4096 };
+
+#define BESIDE ".dra-" /* between a name and a process */
 
 typedef bool (*fits_fn)(const char *name, const char *to);
 
@@ -79,23 +80,43 @@ void dra_sweep_numbered(const char *folder, const char *start)
     for_each(folder, is_numbered, start, dra_remove);
 }
 
-/* A name "BASE.PID.tmp" of a process that is gone, or of one that had our number before us. */
-static bool is_left(const char *name, const char *base)
+/* ---- beside a path --------------------------------------------------------------------------- */
+
+/* Length of the folder of a path, with its slash, and of the name that follows. */
+static void split(const char *path, int *folder, int *name)
 {
-    const size_t n = strlen(base);
-    char        *end;
-    if (strncmp(name, base, n) != 0 || name[n] != '.') return false;
-    if (name[n + 1] < '1' || name[n + 1] > '9') return false;
-    const long pid = strtol(name + n + 1, &end, 10);
-    if (strcmp(end, ".tmp") != 0) return false;
-    return pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+    size_t n = strlen(path), slash;
+    while (n > 1 && path[n - 1] == '/') n--;
+    for (slash = n; slash > 0 && path[slash - 1] != '/'; slash--) {}
+    *folder = (int)slash;
+    *name = (int)(n - slash);
 }
 
-void dra_sweep_beside(const char *path)
+/* A name that starts so and ends in "PID.tmp", of a process that is gone, or of one that had our
+ * number before us. */
+static bool is_left(const char *name, const char *start)
 {
-    char        folder[PATH_TEXT];
-    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    const int   n = snprintf(folder, sizeof folder, "%.*s", slash ? (int)(base - path) : 1,
-                           slash ? path : ".");
-    if (n > 0 && n < PATH_TEXT) for_each(folder, is_left, base, dra_remove);
+    const long pid = is_numbered(name, start) ? strtol(name + strlen(start), NULL, 10) : 0;
+    return pid > 0 && (pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH));
+}
+
+static void sweep_beside(const char *path)
+{
+    char folder[PATH_TEXT], start[PATH_TEXT];
+    int  m, n;
+    split(path, &m, &n);
+    snprintf(folder, sizeof folder, "%.*s", m ? m : 1, m ? path : ".");
+    snprintf(start, sizeof start, ".%.*s" BESIDE, n, path + m);
+    for_each(folder, is_left, start, dra_remove);
+}
+
+bool dra_path_beside(const char *path, char *temporary, size_t size)
+{
+    int m, n;
+    split(path, &m, &n);
+    const int length = snprintf(temporary, size, "%.*s.%.*s" BESIDE "%ld.tmp", m, path, n, path + m,
+                                (long)getpid());
+    if (length < 0 || (size_t)length >= size) return false;
+    sweep_beside(path);
+    return true;
 }

@@ -18,18 +18,10 @@ dra_status dra_path_free(const char *path, dra_error *err)
     return dra_fail_at(err, DRA_ERR_FILE, path, "is there already, expected a new name");
 }
 
-/* "PATH.PID.tmp", and no other that is left of this path. */
 static dra_status make(const char *path, char temporary[PATH_TEXT], dra_error *err)
 {
-    const long pid = (long)getpid();
-    size_t     n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
-    const int length = snprintf(temporary, PATH_TEXT, "%.*s.%ld.tmp", (int)n, path, pid);
-    if (length < 0 || length >= PATH_TEXT)
+    if (!dra_path_beside(path, temporary, PATH_TEXT))
         return dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
-    temporary[n] = 0;
-    dra_sweep_beside(temporary);
-    temporary[n] = '.';
     if (mkdir(temporary, 0777) != 0) return dra_fail_system(err, path, "make the folder", errno);
     return DRA_OK;
 }

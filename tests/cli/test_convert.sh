@@ -166,7 +166,7 @@ a_failed_check_leaves_nothing() {
     for i in 1 2; do
         failed "of the largest, expected at most 5e-05; nothing written" \
             convert --from gpt-hf --to wrong --set norm_eps=0.5 --check &&
-            [ "$(echo wrong*)" = 'wrong*' ] || return 1
+            [ "$(echo wrong* .wrong*)" = 'wrong* .wrong*' ] || return 1
     done
     failed "is there already" convert --from gpt-hf --to gpt --check --json && is_json "$out" &&
         ! grep -q difference "$out"
@@ -186,7 +186,7 @@ stopped() {
     status=0
     wait $child || status=$?
     [ "$status" -eq "$2" ] && has "$err" "dra: cut: stopped; nothing written" &&
-        [ "$(echo cut*)" = 'cut*' ] || { echo "status $status"; cat "$err"; return 1; }
+        [ "$(echo cut* .cut*)" = 'cut* .cut*' ] || { echo "status $status"; cat "$err"; return 1; }
 }
 
 stops() {
@@ -196,9 +196,11 @@ stops() {
 }
 
 sweeps() {
-    mkdir swept.99999999.tmp swept.$$.tmp swept.x.tmp && touch swept.99999999.tmp/config.json &&
+    mkdir .swept.dra-99999999.tmp .swept.dra-$$.tmp .swept.dra-x.tmp swept.99999999.tmp &&
+        touch .swept.dra-99999999.tmp/config.json &&
         "$dra" convert --from gpt --to swept >"$out" 2>"$err" &&
-        [ "$(echo swept*)" = "swept swept.$$.tmp swept.x.tmp" ]
+        [ "$(echo swept* .swept*)" = \
+            "swept swept.99999999.tmp .swept.dra-$$.tmp .swept.dra-x.tmp" ]
 }
 
 # For a file that brings none, and instead of those that would come along.

@@ -248,12 +248,13 @@ static void a_failed_check_leaves_nothing(void **unused)
 /* Only what belongs to this name, and to no process that lives. */
 static void leftovers_are_swept(void **unused)
 {
-    static const char *const names[] = {"swept.99999999.tmp", "swept.1.tmp", "swept.old.tmp",
-                                        "swept2.99999999.tmp", "swept.99999999.tmpx"};
+    static const char *const names[] = {".swept.dra-99999999.tmp",  ".swept.dra-1.tmp",
+                                        ".swept.dra-old.tmp",       ".swept2.dra-99999999.tmp",
+                                        ".swept.dra-99999999.tmpx", "swept.99999999.tmp"};
     dra_error                err = {0};
     char                     own[40];
     save("gpt2", false, DRA_REAL, 0);
-    snprintf(own, sizeof own, "swept.%ld.tmp", (long)getpid());
+    snprintf(own, sizeof own, ".swept.dra-%ld.tmp", (long)getpid());
     for (size_t i = 0; i < COUNT(names); i++) fixture_folder(names[i], "{}");
     fixture_folder(own, "{}");
     const dra_convert_config how = {.from = in_folder("gpt2"), .to = in_folder("swept/")};
