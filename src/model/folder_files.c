@@ -64,7 +64,7 @@ const char *dra_folder_model(const char *folder)
     return NULL;
 }
 
-dra_status dra_folder_clear(const char *folder, dra_error *err)
+dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
 {
     char           path[PATH_TEXT];
     struct dirent *e;
@@ -73,7 +73,7 @@ dra_status dra_folder_clear(const char *folder, dra_error *err)
     if (!d && errno == ENOENT) return DRA_OK;
     if (!d) return dra_fail_system(err, folder, "open it", errno);
     while (st == DRA_OK && (e = readdir(d))) {
-        if (!kind_of(e->d_name)) continue;
+        if (!(kind_of(e->d_name) & kinds)) continue;
         if (!path_of(folder, e->d_name, path))
             st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
         else if (unlink(path) != 0)
@@ -81,6 +81,11 @@ dra_status dra_folder_clear(const char *folder, dra_error *err)
     }
     closedir(d);
     return st;
+}
+
+dra_status dra_folder_clear(const char *folder, dra_error *err)
+{
+    return dra_folder_remove(folder, ~0u, err);
 }
 
 static dra_status copy(const char *from, const char *to, dra_error *err)

@@ -12,6 +12,9 @@ typedef enum dra_folder_kind { /* bits */
                                DRA_FOLDER_HABITS = 16 /* settings of generating */
 } dra_folder_kind;
 
+/* Removes the files of these kinds that are there. */
+dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err);
+
 /* Copies the files of these kinds that are there. */
 dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra_error *err);
 

@@ -207,6 +207,15 @@ static dra_status copy_others(const dra_trainer *t, const char *from, const char
     return dra_folder_copy(from, to, DRA_FOLDER_HABITS | (same ? DRA_FOLDER_NOTES : 0), err);
 }
 
+/* A run that goes on with another tokenizer keeps nothing of the one before. Without any nobody
+ * asked for that, and files of a folder that was no run are not ours. */
+static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_error *err)
+{
+    const bool ours = t->c.force || t->is_run || strcmp(folder, t->c.folder) != 0;
+    if (!ours || !t->c.tokenizer || has_tokenizer(folder, t->c.tokenizer)) return DRA_OK;
+    return dra_folder_remove(folder, DRA_FOLDER_TOKENIZER | DRA_FOLDER_NOTES, err);
+}
+
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
 {
     char                 path[DRA_PATH];
@@ -214,6 +223,7 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
     dra_status           st = origin(t, folder, path, err);
     if (st == DRA_OK)
         st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
+    if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);
     if (st == DRA_OK && tokenizer && !dra_tokenizer_is_bytes(tokenizer)) {
         st = dra_path(path, err, "%s/%s", folder, dra_tokenizer_file(tokenizer));

@@ -343,6 +343,36 @@ static void notes_come_along_with_their_tokenizer(void **state)
     close_fixture(&f);
 }
 
+static void another_tokenizer_replaces_the_old_one(void **state)
+{
+    static const char *const notes[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    const dra_train_config   train = {.steps = 2, .batch = 2, .split = 0.3}, none = {0};
+    dra_tokenizer           *bpe = NULL;
+    dra_error                err = {0};
+    fixture                  f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    expect_ok(dra_tokenizer_open("tests/data/bpe", &bpe, &err), &err);
+    dra_trainer_config c = trainer_config(&f, in_scratch("changed"), &train);
+    c.tokenizer = bpe;
+    begin(&c, true);
+    put_text("changed/tokenizer_config.json", "{}", 1);
+    put_text("changed/special_tokens_map.json", "{}", 1);
+    c.resume = true;
+    c.train = &none;
+    for (int i = 0; i < 2; i++) { /* the same one, and then none at all */
+        begin(&c, true);
+        assert_true(in_run(c.folder, "tokenizer.json") && in_run(c.folder, notes[0]));
+        c.tokenizer = NULL;
+    }
+    c.tokenizer = f.tokenizer;
+    c.force = true;
+    begin(&c, true);
+    assert_false(in_run(c.folder, "tokenizer.json"));
+    for (size_t i = 0; i < COUNT(notes); i++) assert_false(in_run(c.folder, notes[i]));
+    dra_tokenizer_destroy(bpe);
+    close_fixture(&f);
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void a_batch_too_large_leaves_no_folder(void **state)
@@ -372,6 +402,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights_of_any_form),
         cmocka_unit_test(weights_of_its_own_folder_are_refused),
         cmocka_unit_test(notes_come_along_with_their_tokenizer),
+        cmocka_unit_test(another_tokenizer_replaces_the_old_one),
         cmocka_unit_test(a_batch_too_large_leaves_no_folder),
     };
     return cmocka_run_group_tests_name("train folder", tests, scratch_make, scratch_remove);
