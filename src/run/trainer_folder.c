@@ -187,12 +187,12 @@ dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
 
 /* ---- what a model folder has ----------------------------------------------------------------- */
 
-/* Where further keys of config.json and files beside the weights come from: for the run, from the
- * folder of the weights it starts from; for its best model, from the run. */
+/* Where further keys of config.json and files beside the weights come from: for a run that
+ * starts, from the folder of its weights; else, and for its best model, from the run. */
 static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
                          dra_error *err)
 {
-    if (t->c.weights && strcmp(folder, t->c.folder) == 0 &&
+    if (t->c.weights && t->saved < 0 && strcmp(folder, t->c.folder) == 0 &&
         dra_weights_folder(t->c.weights, path, DRA_PATH))
         return DRA_OK;
     return dra_path(path, err, "%s", t->c.folder);

@@ -272,6 +272,21 @@ reports_before_the_run() {
     return 1
 }
 
+# Further keys of a config come from the weights once; a run that goes on has its own.
+goes_on_as_it_is() {
+    "$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --set vocab=1000 \
+        --tokenizer "$data/bpe" --out plain >"$out" &&
+        "$dra" convert --from plain --to hf --as hf >"$out" 2>"$err" || { cat "$err"; return 1; }
+    small="--data text --out keys --steps 2 --batch 1 --context 8"
+    sed -i '1a "name": "first",' hf/config.json
+    # shellcheck disable=SC2086 # a list of options
+    says '^done' "$dra" train --model hf $small && grep -q '"first"' keys/config.json || return 1
+    sed -i 's/"first"/"other"/' hf/config.json
+    # shellcheck disable=SC2086 # a list of options
+    says '^keys has all' "$dra" train --model hf $small --resume &&
+        grep -q '"first"' keys/config.json
+}
+
 # Neither the data nor a folder is taken for a log, whatever is forced.
 log_is_no_data() {
     mkdir texts && cp text texts/a && cp text copied && ln copied linked || return 1
@@ -299,6 +314,7 @@ check "begins as it was told first" begins_as_told
 check "weights of all kinds" trains_weights_of_all_kinds
 check "tokens are not guessed" tokens_are_not_guessed
 check "--force leaves nothing of another model" force_leaves_nothing
+check "goes on as it is" goes_on_as_it_is
 check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \

@@ -343,6 +343,27 @@ static void notes_come_along_with_their_tokenizer(void **state)
     close_fixture(&f);
 }
 
+/* With its weights named again as well. */
+static void a_run_that_goes_on_keeps_its_own_settings(void **state)
+{
+    const dra_train_config train = {.steps = 4, .batch = 2}, none = {0};
+    fixture                f;
+    open_fixture(&f, "gpt2-tiny", NULL, put_text("text", sentence, 9));
+    run_until(&f, in_scratch("first"), &train, 0);
+    put_text("first/generation_config.json", "{\"temperature\": 0.5}", 1);
+    dra_trainer_config c = trainer_config(&f, in_scratch("second"), &train);
+    c.weights = in_scratch("first");
+    begin(&c, true);
+    expect_same(c.weights, c.folder, "generation_config.json");
+    put_text("second/generation_config.json", "{\"temperature\": 0.7}", 1);
+    shell("cp '%s/generation_config.json' '%s/kept'", c.folder, scratch);
+    c.resume = true;
+    c.train = &none;
+    begin(&c, true);
+    shell("cmp '%s/generation_config.json' '%s/kept'", c.folder, scratch);
+    close_fixture(&f);
+}
+
 static void another_tokenizer_replaces_the_old_one(void **state)
 {
     static const char *const notes[] = {"tokenizer_config.json", "special_tokens_map.json"};
@@ -402,6 +423,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights_of_any_form),
         cmocka_unit_test(weights_of_its_own_folder_are_refused),
         cmocka_unit_test(notes_come_along_with_their_tokenizer),
+        cmocka_unit_test(a_run_that_goes_on_keeps_its_own_settings),
         cmocka_unit_test(another_tokenizer_replaces_the_old_one),
         cmocka_unit_test(a_batch_too_large_leaves_no_folder),
     };
