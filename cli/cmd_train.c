@@ -270,15 +270,15 @@ static dra_status asked_config(const struct args *a, dra_model_config *c, dra_er
     return st;
 }
 
-/* The one that was named, perhaps none; else that of the run or model. A preset takes the
- * vocabulary of any. */
+/* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
+ * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
     cli_source    s = a->from;
     const bool    takes_any = s.preset && !sets_vocab(&s);
     const int64_t V = takes_any ? 0 : c->vocab;
-    if (goes_on(a) || !names_model(&s)) s.model = a->out;
+    if (!names_model(&s) || (goes_on(a) && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) && is_all_tokens(a))
         return DRA_OK;

@@ -287,6 +287,14 @@ goes_on_as_it_is() {
         grep -q '"first"' keys/config.json
 }
 
+# Killed when it had its config, and neither a tokenizer nor a checkpoint.
+goes_on_without_its_tokenizer() {
+    mkdir -p half/train && cp keys/train/config.json half/train && cp keys/config.json half &&
+        says '^done' "$dra" train --model hf --data text --out half --resume &&
+        cmp keys/tokenizer.json half/tokenizer.json &&
+        cmp keys/model.safetensors half/model.safetensors
+}
+
 # Neither the data nor a folder is taken for a log, whatever is forced.
 log_is_no_data() {
     mkdir texts && cp text texts/a && cp text copied && ln copied linked || return 1
@@ -315,6 +323,7 @@ check "weights of all kinds" trains_weights_of_all_kinds
 check "tokens are not guessed" tokens_are_not_guessed
 check "--force leaves nothing of another model" force_leaves_nothing
 check "goes on as it is" goes_on_as_it_is
+check "killed before it had its tokenizer" goes_on_without_its_tokenizer
 check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
