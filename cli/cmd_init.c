@@ -1,6 +1,8 @@
 /* dra init: a model folder with fresh weights. */
 #include "model.h"
 
+#include <unistd.h>
+
 struct args {
     cli_source  from;
     const char *out;
@@ -27,13 +29,23 @@ static const cli_option options[] = {
     CLI_THREADS_OPTION(struct args),
 };
 
-/* Nothing of a model that is there is replaced by chance. */
+static bool is_run(const char *folder)
+{
+    char path[4096];
+    return dra_trainer_saved(folder) >= 0 ||
+           (cli_path(folder, "train/config.json", path, sizeof path) && access(path, F_OK) == 0);
+}
+
+/* Nothing of a model that is there is replaced by chance, and nothing of a run at all: its weights
+ * belong to its checkpoints. */
 static dra_status check_free(const char *folder, bool force, dra_error *err)
 {
     char        path[4096];
     const char *found = dra_folder_model(folder);
     if (!cli_path(folder, "model.safetensors", path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
+    if (is_run(folder))
+        return cli_error(err, DRA_ERR_FILE, "%.400s is a run; take another folder", folder);
     if (!found || force) return DRA_OK;
     return cli_error(err, DRA_ERR_FILE, "%.400s/%s is there already; --force replaces it", folder,
                      found);
@@ -106,10 +118,11 @@ const cli_verb cmd_init = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Make",
-    .about = "Draws first weights for a preset or a config and writes them as a model folder. "
-             "The same seed gives the same weights, whatever else is on the machine.\n"
-             "A model that is there is left alone unless --force is given. Training does not "
-             "need this step: 'dra train --preset' draws weights by itself.",
+    .about =
+        "Draws first weights for a preset or a config and writes them as a model folder. "
+        "The same seed gives the same weights, whatever else is on the machine.\n"
+        "A model that is there is left alone unless --force is given, a run always. Training does "
+        "not need this step: 'dra train --preset' draws weights by itself.",
     .files = files,
     .examples = examples,
     .also = "presets info train",

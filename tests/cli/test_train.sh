@@ -295,6 +295,18 @@ goes_on_without_its_tokenizer() {
         cmp keys/model.safetensors half/model.safetensors
 }
 
+# One that is done, and one without a checkpoint yet.
+init_leaves_runs_alone() {
+    mkdir -p begun/train && cp keys/train/config.json begun/train &&
+        cp keys/model.safetensors before || return 1
+    for run in keys begun; do
+        refused 1 "$run is a run; take another folder" "$dra" init --preset gpt2-tiny --out $run &&
+            refused 1 "$run is a run; take another folder" \
+                "$dra" init --preset gpt2-tiny --out $run --force || return 1
+    done
+    cmp before keys/model.safetensors && [ "$(echo begun/*)" = begun/train ]
+}
+
 # Neither the data nor a folder is taken for a log, whatever is forced.
 log_is_no_data() {
     mkdir texts && cp text texts/a && cp text copied && ln copied linked || return 1
@@ -324,6 +336,7 @@ check "tokens are not guessed" tokens_are_not_guessed
 check "--force leaves nothing of another model" force_leaves_nothing
 check "goes on as it is" goes_on_as_it_is
 check "killed before it had its tokenizer" goes_on_without_its_tokenizer
+check "init leaves runs alone" init_leaves_runs_alone
 check "the log is none of the data" log_is_no_data
 check "the last steps were not finite" ends_not_finite
 check "the tokenizer of RWKV World" tokenizer_goes_along world rwkv_vocab_v20230424.txt \
