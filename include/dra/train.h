@@ -199,7 +199,7 @@ typedef struct dra_trainer_plan { /* what is to come */
     dra_train_config train;       /* complete */
     int64_t          first;       /* the step it starts behind: 0, or that of a checkpoint */
     int64_t          parameters, data_tokens, eval_tokens;
-    int64_t          run_tokens; /* all steps read */
+    int64_t          run_tokens; /* all steps read; at most INT64_MAX */
     double           epochs;
     size_t           weights, gradients, moments, activations; /* bytes */
 } dra_trainer_plan;

@@ -13,8 +13,6 @@
 #include "run/run.h"
 #include "run/trainer.h"
 
-enum { MOST_SKIPPED = 3 }; /* in a row */
-
 static double now(void)
 {
     struct timespec t;
@@ -349,7 +347,7 @@ static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
         if (st == DRA_OK) tell(t, w, DRA_EVENT_EVAL);
     }
     if (st == DRA_OK && due(t, c->sample_every)) tell(t, w, DRA_EVENT_SAMPLE);
-    if (t->at.in_a_row >= MOST_SKIPPED) w->stop = true;
+    if (t->at.in_a_row >= DRA_SKIPPED_MOST) w->stop = true;
     if (st != DRA_OK || !(last || w->stop || due(t, c->save_every))) return st;
     st = dra_trainer_save(t, err);
     if (st == DRA_OK) tell(t, w, DRA_EVENT_SAVE);
@@ -362,7 +360,7 @@ static dra_status check_end(const dra_trainer *t, dra_error *err)
     const long long n = (long long)t->at.in_a_row;
     const bool      last = t->at.step == t->at.train.steps;
     char            which[60] = "the last step";
-    if (n == 0 || (n < MOST_SKIPPED && !last)) return DRA_OK;
+    if (n == 0 || (n < DRA_SKIPPED_MOST && !last)) return DRA_OK;
     if (n > 1)
         snprintf(which, sizeof which, last ? "the last %lld steps" : "%lld steps in a row", n);
     return dra_fail(

@@ -61,7 +61,8 @@ static dra_status resume(dra_trainer *t, dra_error *err)
                            "is a run of another model: its tensors have other names or shapes");
     dra_status st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
-    if (t->at.in_a_row >= 3) t->at.in_a_row = 0; /* it was told, and goes on all the same */
+    if (t->at.in_a_row >= DRA_SKIPPED_MOST)
+        t->at.in_a_row = 0; /* it was told, and goes on all the same */
     t->saved = t->at.step;
     return st;
 }
@@ -200,6 +201,16 @@ static int64_t steps_of(const dra_train_config *c, int stage)
     return dra_imax(0, end - c->stage[stage].from);
 }
 
+/* sum + rows * T * steps, or the largest number there is. */
+static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
+{
+    int64_t n;
+    if (__builtin_mul_overflow(rows, T, &n) || __builtin_mul_overflow(n, steps, &n) ||
+        __builtin_add_overflow(sum, n, &n))
+        return INT64_MAX;
+    return n;
+}
+
 static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -211,7 +222,7 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
         st = dra_learner_bytes(t->learner, t->rows, read, c->carry || dra_feed_resets(t->feed),
                                c->carry || c->chunk > 0, &bytes, err);
         if (bytes > p->activations) p->activations = bytes;
-        p->run_tokens += c->batch * T * steps_of(c, i);
+        p->run_tokens = add_tokens(p->run_tokens, c->batch, T, steps_of(c, i));
     }
     return st;
 }

@@ -4,6 +4,8 @@
 
 #include "run/runs.h"
 
+enum { DRA_SKIPPED_MOST = 3 }; /* steps in a row, before a run ends */
+
 struct dra_trainer {
     dra_trainer_config c;
     dra_checkpoint     at;    /* where the run stands; at.train: the config, complete */

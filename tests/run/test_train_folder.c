@@ -394,7 +394,7 @@ static void another_tokenizer_replaces_the_old_one(void **state)
     close_fixture(&f);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- memory and size ------------------------------------------------------------------------- */
 
 static void a_batch_too_large_leaves_no_folder(void **state)
 {
@@ -406,6 +406,23 @@ static void a_batch_too_large_leaves_no_folder(void **state)
     const dra_trainer_config c = trainer_config(&f, in_scratch("large"), &train);
     refused(&c, "train: no memory for steps of 1048576 x 64 tokens: ");
     assert_false(in_run(c.folder, "."));
+    close_fixture(&f);
+}
+
+static void tokens_beyond_counting_are_the_most(void **state)
+{
+    const dra_train_config train = {
+        .steps = INT64_MAX / 8, .batch = 2, .stages = 2, .stage = {{8, 0}, {16, 1000}}};
+    dra_trainer     *t = NULL;
+    dra_trainer_plan plan;
+    dra_error        err = {0};
+    fixture          f;
+    open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
+    const dra_trainer_config c = trainer_config(&f, in_scratch("endless"), &train);
+    expect_ok(dra_trainer_create(&c, &t, &err), &err);
+    expect_ok(dra_trainer_look(t, &plan, &err), &err);
+    assert_true(plan.run_tokens == INT64_MAX && plan.epochs > 0);
+    dra_trainer_destroy(t);
     close_fixture(&f);
 }
 
@@ -426,6 +443,7 @@ int main(void)
         cmocka_unit_test(a_run_that_goes_on_keeps_its_own_settings),
         cmocka_unit_test(another_tokenizer_replaces_the_old_one),
         cmocka_unit_test(a_batch_too_large_leaves_no_folder),
+        cmocka_unit_test(tokens_beyond_counting_are_the_most),
     };
     return cmocka_run_group_tests_name("train folder", tests, scratch_make, scratch_remove);
 }
