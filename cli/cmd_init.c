@@ -69,7 +69,8 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
     char       path[4096];
     dra_status st = a->force ? dra_folder_clear(a->out, err) : DRA_OK;
     if (st == DRA_OK) st = dra_folder_save_config(a->out, config, err);
-    if (st == DRA_OK && m->tokenizer && !dra_tokenizer_is_bytes(m->tokenizer)) {
+    if (st == DRA_OK && m->tokenizer &&
+        !(dra_tokenizer_is_bytes(m->tokenizer) && config->vocab == 256)) {
         cli_path(a->out, dra_tokenizer_file(m->tokenizer), path, sizeof path);
         st = dra_tokenizer_save(m->tokenizer, path, err);
     }
