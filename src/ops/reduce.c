@@ -305,6 +305,9 @@ static partial partial_at(const area *a, int64_t segment)
     return (partial){element(&a->c->out[0], all, at), maxima + at};
 }
 
+/* Where one segment is all, it is the output. */
+static partial only_partial(void *y, real *max) { return (partial){y, max}; }
+
 static void run_tile(const dra_call *c, int64_t i, reducer r)
 {
     const plan    p = make_plan(c);
@@ -322,7 +325,7 @@ static void run_tile(const dra_call *c, int64_t i, reducer r)
     for (; a.output < end; a.output += a.width) {
         void *y = element(&c->out[0], c->out[0].data, a.output);
         a.width = dra_imin(dra_imin(WIDTH, end - a.output), last - a.output % last);
-        const partial own = p.segments > 1 ? partial_at(&a, segment) : (partial){y, max};
+        const partial own = p.segments > 1 ? partial_at(&a, segment) : only_partial(y, max);
         if (c->stage == 0) r.segment(&a, own);
         if (c->stage == 1 || p.segments == 1) r.join(&a, p.segments, own, y);
     }

@@ -212,7 +212,8 @@ tokens_are_not_guessed() {
         refused 1 "the tokenizer $data/bpe has 924 tokens, the model gpt2-tiny only 300" \
             "$dra" train --preset gpt2-tiny --set vocab=300 --tokenizer "$data/bpe" --data text \
             --out guessed && [ ! -e guessed ] &&
-        says '^done' "$dra" train --model three --tokenizer bytes --data text --out guessed $small &&
+        says '^done' "$dra" train --model three --tokenizer bytes --data text --out guessed \
+            $small &&
         says '^guessed has all its 2 steps' "$dra" train --resume --data text --out guessed &&
         [ "$("$dra" tokenize --model guessed abc)" = "97 98 99" ]
 }
