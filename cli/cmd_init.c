@@ -69,11 +69,7 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
     char       path[4096];
     dra_status st = a->force ? dra_folder_clear(a->out, err) : DRA_OK;
     if (st == DRA_OK) st = dra_folder_save_config(a->out, config, err);
-    if (st == DRA_OK && m->tokenizer &&
-        !(dra_tokenizer_is_bytes(m->tokenizer) && config->vocab == 256)) {
-        cli_path(a->out, dra_tokenizer_file(m->tokenizer), path, sizeof path);
-        st = dra_tokenizer_save(m->tokenizer, path, err);
-    }
+    if (st == DRA_OK) st = dra_folder_save_tokenizer(a->out, m->tokenizer, config->vocab, err);
     cli_path(a->out, "model.safetensors", path, sizeof path);
     return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
 }

@@ -201,6 +201,10 @@ DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_co
 /* The same with further keys of another folder, of what the model is made of. */
 DRA_API dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
                                                const char *like, dra_error *err);
+/* Writes the tokenizer of a model with `vocab` tokens under the name it has in folders. Bytes need
+ * no file where there are 256 tokens: such a model is taken so. NULL: none. */
+DRA_API dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t,
+                                             int64_t vocab, dra_error *err);
 /* The name of its config or its weights, whichever is there first; NULL: there is no model. */
 DRA_API const char *dra_folder_model(const char *folder);
 /* Makes room for another model: removes config, weights with their index and shards, tokenizer and

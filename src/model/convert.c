@@ -12,8 +12,6 @@
 #include "file/fail.h"
 #include "model/folder_files.h"
 
-enum { PATH_TEXT = 4096 };
-
 /* ---- parameters ------------------------------------------------------------------------------ */
 
 static void *room_for(dra_room *r, size_t bytes, dra_error *err)
@@ -223,17 +221,6 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static dra_status save_tokenizer(const dra_conversion *c, const char *folder, dra_error *err)
-{
-    const dra_tokenizer *t = c->how->tokenizer;
-    char                 path[PATH_TEXT];
-    if (!t || dra_tokenizer_is_bytes(t)) return DRA_OK;
-    const int n = snprintf(path, sizeof path, "%s/%s", folder, dra_tokenizer_file(t));
-    if (n < 0 || n >= PATH_TEXT)
-        return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
-    return dra_tokenizer_save(t, path, err);
-}
-
 static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *err)
 {
     const dra_convert_config *how = c->how;
@@ -242,7 +229,7 @@ static dra_status fill_folder(dra_conversion *c, const char *folder, dra_error *
     const unsigned            others = DRA_FOLDER_HABITS | (how->tokenizer ? 0 : tokens);
     dra_status st = dra_folder_write_config(folder, &c->config, how->from, dtype, err);
     if (st == DRA_OK) st = dra_conversion_write(c, folder, err);
-    if (st == DRA_OK) st = save_tokenizer(c, folder, err);
+    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, how->tokenizer, c->config.vocab, err);
     return st == DRA_OK ? dra_folder_copy(how->from, folder, others, err) : st;
 }
 

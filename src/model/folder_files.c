@@ -111,6 +111,16 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
     return st;
 }
 
+dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t, int64_t vocab,
+                                     dra_error *err)
+{
+    char path[PATH_TEXT];
+    if (!t || (dra_tokenizer_is_bytes(t) && vocab == 256)) return DRA_OK;
+    if (!path_of(folder, dra_tokenizer_file(t), path))
+        return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
+    return dra_tokenizer_save(t, path, err);
+}
+
 bool dra_weights_folder(const char *path, char *folder, size_t size)
 {
     struct stat s;

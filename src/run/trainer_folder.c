@@ -207,12 +207,6 @@ static dra_status copy_others(const dra_trainer *t, const char *from, const char
     return dra_folder_copy(from, to, DRA_FOLDER_HABITS | (same ? DRA_FOLDER_NOTES : 0), err);
 }
 
-/* Where a model has a token for each byte and no other, all verbs take it so. */
-static bool goes_without_saying(const dra_trainer *t)
-{
-    return dra_tokenizer_is_bytes(t->c.tokenizer) && dra_model_config_of(t->c.model)->vocab == 256;
-}
-
 /* A run that goes on with another tokenizer keeps nothing of the one before. Without any nobody
  * asked for that, and files of a folder that was no run are not ours. */
 static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_error *err)
@@ -224,16 +218,11 @@ static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_e
 
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err)
 {
-    char                 path[DRA_PATH];
-    const dra_tokenizer *tokenizer = t->c.tokenizer;
-    dra_status           st = origin(t, folder, path, err);
-    if (st == DRA_OK)
-        st = dra_folder_save_config_like(folder, dra_model_config_of(t->c.model), path, err);
+    const dra_model_config *c = dra_model_config_of(t->c.model);
+    char                    path[DRA_PATH];
+    dra_status              st = origin(t, folder, path, err);
+    if (st == DRA_OK) st = dra_folder_save_config_like(folder, c, path, err);
     if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);
-    if (st == DRA_OK && tokenizer && !goes_without_saying(t)) {
-        st = dra_path(path, err, "%s/%s", folder, dra_tokenizer_file(tokenizer));
-        if (st == DRA_OK) st = dra_tokenizer_save(tokenizer, path, err);
-    }
-    return st;
+    return st == DRA_OK ? dra_folder_save_tokenizer(folder, t->c.tokenizer, c->vocab, err) : st;
 }
