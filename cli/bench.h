@@ -13,6 +13,7 @@ typedef struct bench_tensor {
     double    lo, hi; /* i32: lo <= x < hi; equal: all lo */
     size_t    with;   /* 1 + number of the tensor before it in whose memory it lies; 0: its own */
     void     *data;
+    size_t    at; /* its offset in the memory of the device */
 } bench_tensor;
 
 /* What a builder fills in: the graph and what one run of it means. */

@@ -112,7 +112,7 @@ static void fill(bench_tensor *t, uint64_t *seed)
 
 typedef struct instance {
     bench_work   w;
-    void        *memory; /* of its tensors, one behind the other, as weights are */
+    dra_array   *memory; /* of its tensors, one after the other, as weights are */
     dra_program *program;
     dra_buffers *buffers;
 } instance;
@@ -122,28 +122,40 @@ static void release(instance *p)
     dra_buffers_destroy(p->buffers);
     dra_program_destroy(p->program);
     dra_graph_destroy(p->w.graph);
-    free(p->memory);
+    dra_array_destroy(p->memory);
+    for (size_t i = 0; i < p->w.tensors; i++)
+        if (!p->w.tensor[i].with) free(p->w.tensor[i].data);
     free(p->w.tensor);
 }
 
-static dra_status bind_all(instance *p, dra_error *err)
+/* A tensor's numbers, on the host for peers and in its place of the device's memory. */
+static dra_status make_tensor(instance *p, bench_tensor *t, size_t at, uint64_t *seed,
+                              dra_error *err)
 {
-    uint64_t   seed = 1;
-    size_t     at = 0;
-    dra_status st = DRA_OK;
+    t->data = get_memory(t->bytes);
+    if (!t->data) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    t->at = at;
+    fill(t, seed);
+    return dra_array_upload((dra_span){p->memory, at, t->bytes}, t->data, err);
+}
+
+static dra_status bind_all(instance *p, dra_device *device, dra_error *err)
+{
+    uint64_t seed = 1;
+    size_t   at = 0;
     for (size_t i = 0; i < p->w.tensors; i++)
         if (!p->w.tensor[i].with) at += aligned(p->w.tensor[i].bytes);
-    p->memory = get_memory(at);
-    if (!p->memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
+    dra_status st = dra_array_create(device, at, &p->memory, err);
     at = 0;
     for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
         bench_tensor *t = &p->w.tensor[i];
-        t->data = t->with ? p->w.tensor[t->with - 1].data : (char *)p->memory + at;
-        if (!t->with) {
-            at += aligned(t->bytes);
-            fill(t, &seed);
-        }
-        st = dra_bind(p->buffers, t->name, t->data, t->bytes, err);
+        if (t->with)
+            t->data = p->w.tensor[t->with - 1].data, t->at = p->w.tensor[t->with - 1].at;
+        else
+            st = make_tensor(p, t, at, &seed, err);
+        if (!t->with) at += aligned(t->bytes);
+        if (st == DRA_OK)
+            st = dra_bind(p->buffers, t->name, (dra_span){p->memory, t->at, t->bytes}, err);
     }
     return st;
 }
@@ -157,7 +169,7 @@ static dra_status make(instance      *p, void (*build)(bench_work *, const int64
     build(&p->w, size);
     st = dra_compile(p->w.graph, device, &p->program, err);
     if (st == DRA_OK) st = dra_buffers_create(p->program, &p->buffers, err);
-    if (st == DRA_OK) st = bind_all(p, err);
+    if (st == DRA_OK) st = bind_all(p, device, err);
     return st;
 }
 

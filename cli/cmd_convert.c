@@ -140,14 +140,15 @@ static dra_status logits_of(const char *path, int64_t threads, int64_t n, const 
         st = dra_reader_create(m.device, &module, &r, err);
     }
     if (st == DRA_OK) st = dra_weights_bind(m.weights, r, err);
-    if (st == DRA_OK) st = dra_states_create(dra_model_state(m.model), 1, &s, err);
+    if (st == DRA_OK) st = dra_states_create(m.device, dra_model_state(m.model), 1, &s, err);
     const dra_named in = {"ids", ids, (size_t)n * sizeof *ids};
     if (st == DRA_OK) st = dra_reader_read(r, s, n, NULL, 1, &in, err);
     if (st == DRA_OK) {
         *V = dra_model_config_of(m.model)->vocab;
-        *out = malloc((size_t)(n * *V) * sizeof **out);
+        const dra_real *logits = dra_reader_result(r, "logits");
+        *out = logits ? malloc((size_t)(n * *V) * sizeof **out) : NULL;
         if (!*out) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-        if (*out) memcpy(*out, dra_reader_result(r, "logits"), (size_t)(n * *V) * sizeof **out);
+        if (*out) memcpy(*out, logits, (size_t)(n * *V) * sizeof **out);
     }
     dra_states_destroy(s);
     dra_reader_destroy(r);

@@ -96,7 +96,7 @@ static dra_status open_reader(work *w, dra_error *err)
     const dra_module module = dra_view_module(&w->view);
     dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
-    if (st == DRA_OK) st = dra_states_create(module.state, w->B, &w->states, err);
+    if (st == DRA_OK) st = dra_states_create(w->m.device, module.state, w->B, &w->states, err);
     int32_t **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
     for (size_t i = 0; i < COUNT(all) && st == DRA_OK; i++) {
         *all[i] = calloc((size_t)(w->B * w->T), sizeof **all[i]);
@@ -149,6 +149,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
                              err);
     if (st != DRA_OK) return st;
     const dra_real *losses = dra_reader_result(w->reader, "losses");
+    if (!losses) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (int64_t i = 0; i < w->B * n; i++) {
         if (w->part[1][i] < 0) continue;
         w->loss += (double)losses[i];

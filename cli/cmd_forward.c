@@ -109,7 +109,8 @@ static dra_status open_context(work *w, dra_error *err)
     dra_context  *c = &w->context;
     const int64_t B = w->in.B;
     if (w->a->state_in) {
-        dra_status st = dra_context_load(w->m.model, w->m.weights, w->a->state_in, c, err);
+        dra_status st = dra_context_load(w->m.device, w->m.model, w->m.weights, w->a->state_in, c,
+                                         err);
         if (st == DRA_OK && dra_states_batch(c->states) != B)
             st = cli_error(err, DRA_ERR_SHAPE, "%.200s: %lld sequences, expected %lld",
                            w->a->state_in, (long long)dra_states_batch(c->states), (long long)B);
@@ -118,7 +119,7 @@ static dra_status open_context(work *w, dra_error *err)
     c->logits = calloc((size_t)(B * w->V), sizeof *c->logits);
     c->seen = calloc((size_t)(B * w->V), sizeof *c->seen);
     if (!c->logits || !c->seen) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    return dra_states_create(dra_model_state(w->m.model), B, &c->states, err);
+    return dra_states_create(w->m.device, dra_model_state(w->m.model), B, &c->states, err);
 }
 
 static dra_status check_positions(const work *w, dra_error *err)

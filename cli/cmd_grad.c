@@ -63,7 +63,7 @@ static dra_status check_targets(cli_inputs *in, int64_t V, dra_error *err)
                                "nothing to learn from: no token is followed by one that counts");
 }
 
-static dra_status write_all(const cli_model *m, const dra_learner *l, double loss, const char *path,
+static dra_status write_all(const cli_model *m, dra_learner *l, double loss, const char *path,
                             dra_error *err)
 {
     const int             n = dra_specs_count(dra_model_params(m->model));
@@ -71,8 +71,12 @@ static dra_status write_all(const cli_model *m, const dra_learner *l, double los
     const dra_tensor_item beside = {"loss", DRA_REAL, (dra_shape){0}, &number};
     const dra_real      **values = calloc((size_t)n + 1, sizeof *values);
     if (!values) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++) values[i] = dra_learner_gradient(l, i);
-    const dra_status st = dra_weights_save_like(m->model, values, 1, &beside, path, err);
+    dra_status st = DRA_OK;
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        values[i] = dra_learner_gradient(l, i);
+        if (!values[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    }
+    if (st == DRA_OK) st = dra_weights_save_like(m->model, values, 1, &beside, path, err);
     free(values);
     return st;
 }

@@ -62,7 +62,7 @@ dra_status demo_reader_open(const demo *d, const demo_model *m, int64_t keep, de
     const dra_module module = dra_view_module(&r->view);
     dra_status       st = dra_reader_create(d->device, &module, &r->reader, err);
     if (st == DRA_OK) st = dra_weights_bind(m->weights, r->reader, err);
-    return st == DRA_OK ? dra_states_create(module.state, 1, &r->states, err) : st;
+    return st == DRA_OK ? dra_states_create(d->device, module.state, 1, &r->states, err) : st;
 }
 
 void demo_reader_close(demo_reader *r)

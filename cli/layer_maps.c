@@ -23,9 +23,11 @@ static dra_status read_stream(dra_device *device, const dra_model *m, const dra_
     snprintf(name, sizeof name, "stream.%lld", (long long)layer);
     dra_status st = dra_reader_create(device, &module, &r, err);
     if (st == DRA_OK) st = dra_weights_bind(w, r, err);
-    if (st == DRA_OK) st = dra_states_create(dra_model_state(m), 1, &states, err);
+    if (st == DRA_OK) st = dra_states_create(device, dra_model_state(m), 1, &states, err);
     if (st == DRA_OK) st = dra_reader_read(r, states, T, NULL, 1, &in, err);
-    if (st == DRA_OK) memcpy(x, dra_reader_result(r, name), bytes);
+    const dra_real *stream = st == DRA_OK ? dra_reader_result(r, name) : NULL;
+    if (st == DRA_OK && !stream) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (stream) memcpy(x, stream, bytes);
     dra_states_destroy(states);
     dra_reader_destroy(r);
     return st;
@@ -63,7 +65,7 @@ static void build(dra_graph *g, const void *self, const dra_module_call *call, d
         }
 }
 
-static dra_status copy_maps(const dra_reader *r, cli_layer_maps *out, dra_error *err)
+static dra_status copy_maps(dra_reader *r, cli_layer_maps *out, dra_error *err)
 {
     char name[32];
     for (int i = 0; i < 2; i++)
@@ -112,7 +114,7 @@ static dra_status read_mixer(dra_device *device, const dra_model *m, const dra_w
     module.self = &self;
     if (st == DRA_OK) st = dra_reader_create(device, &module, &r, err);
     if (st == DRA_OK) st = bind_params(r, module.params, params, err);
-    if (st == DRA_OK) st = dra_states_create(module.state, 1, &states, err);
+    if (st == DRA_OK) st = dra_states_create(device, module.state, 1, &states, err);
     const dra_named in[] = {{"x", x, (size_t)(T * c.dim) * sizeof *x},
                             {"blend", blend < 0 ? NULL : dra_weights_at(w, blend), sizeof *x}};
     if (st == DRA_OK)

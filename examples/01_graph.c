@@ -23,12 +23,14 @@ int main(void)
     dra_status   st = dra_device_create_cpu(NULL, &cpu, &err);
     if (st == DRA_OK) st = dra_compile(g, cpu, &program, &err);
     if (st == DRA_OK) st = dra_buffers_create(program, &buffers, &err);
-    if (st == DRA_OK) st = dra_bind(buffers, "x", x_data, sizeof x_data, &err);
-    if (st == DRA_OK) st = dra_bind(buffers, "w", w_data, sizeof w_data, &err);
+    if (st == DRA_OK) st = dra_put(buffers, "x", x_data, sizeof x_data, &err);
+    if (st == DRA_OK) st = dra_put(buffers, "w", w_data, sizeof w_data, &err);
     if (st == DRA_OK) st = dra_run(buffers, &err);
+    dra_real found, d[6];
+    if (st == DRA_OK) st = dra_get(buffers, "loss", &found, sizeof found, &err);
+    if (st == DRA_OK) st = dra_get(buffers, "dw", d, sizeof d, &err);
     if (st == DRA_OK) {
-        const dra_real *d = dra_result(buffers, "dw");
-        printf("loss %.6f, dw", (double)*(const dra_real *)dra_result(buffers, "loss"));
+        printf("loss %.6f, dw", (double)found);
         for (int i = 0; i < 6; i++) printf(" %.6f", (double)d[i]);
         printf("\n");
     } else {

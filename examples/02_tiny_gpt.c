@@ -21,7 +21,7 @@ typedef struct weight {
     char      name[24];
     dra_shape shape;
     size_t    count;
-    dra_real *p, *m, *v; /* value and AdamW's two moments */
+    dra_real *p, *zeros; /* first value, and that of AdamW's moments */
     dra_value value;     /* in the graph being built */
 } weight;
 
@@ -70,8 +70,7 @@ static dra_value weight_of(dra_graph *g, gpt *m, const char *part, int l, dra_sh
         w->shape = shape;
         w->count = (size_t)dra_shape_count(&shape);
         w->p = numbers(w->count);
-        w->m = numbers(w->count);
-        w->v = numbers(w->count);
+        w->zeros = numbers(w->count);
         for (size_t k = 0; k < w->count; k++)
             w->p[k] = std > 0 ? (dra_real)std * normal(&m->seed) : 1;
     }
@@ -219,10 +218,16 @@ static runnable make(dra_device *cpu, gpt *m, void (*describe_it)(dra_graph *, g
     return r;
 }
 
-static void bind(runnable *r, const char *name, void *data, size_t bytes)
+static void put(runnable *r, const char *name, const void *data, size_t bytes)
 {
     dra_error err = {0};
-    check(dra_bind(r->buffers, name, data, bytes, &err), &err);
+    check(dra_put(r->buffers, name, data, bytes, &err), &err);
+}
+
+static void get(const runnable *r, const char *name, void *data, size_t bytes)
+{
+    dra_error err = {0};
+    check(dra_get(r->buffers, name, data, bytes, &err), &err);
 }
 
 static void run(runnable *r)
@@ -250,24 +255,37 @@ static int draw(const dra_real *logits, double temperature, uint64_t *seed)
     return V - 1;
 }
 
-static void write_sample(runnable *decode, gpt *m, const char *prompt, uint64_t seed)
+/* Both programs use the same weights: binding again says that they changed. */
+static void share_weights(const runnable *train, runnable *decode, const gpt *m)
 {
-    static dra_real cache[2 * L][T * C];
-    int32_t         id = (unsigned char)prompt[0], pos = 0;
-    char            name[32];
+    dra_error err = {0};
+    char      name[40];
+    for (int i = 0; i < m->n; i++) {
+        snprintf(name, sizeof name, "new %s", m->w[i].name);
+        check(dra_bind(decode->buffers, m->w[i].name, dra_result(train->buffers, name), &err),
+              &err);
+    }
+}
+
+static void write_sample(const runnable *train, runnable *decode, gpt *m, const char *prompt,
+                         uint64_t seed)
+{
+    static const dra_real empty[T * C];
+    dra_real              logits[V];
+    int32_t               id = (unsigned char)prompt[0], pos = 0;
+    char                  name[32];
     for (int i = 0; i < 2 * L; i++) {
         snprintf(name, sizeof name, "%s cache %d", i % 2 ? "value" : "key", i / 2);
-        bind(decode, name, cache[i], sizeof cache[i]);
+        put(decode, name, empty, sizeof empty);
     }
-    for (int i = 0; i < m->n; i++) /* binding says that they changed */
-        bind(decode, m->w[i].name, m->w[i].p, m->w[i].count * sizeof(dra_real));
-    bind(decode, "ids", &id, sizeof id);
-    bind(decode, "pos", &pos, sizeof pos);
+    share_weights(train, decode, m);
     printf("  | ");
     for (pos = 0; pos < T; pos++) {
         putchar(id == '\n' ? '/' : id >= 32 && id < 127 ? id : '?');
+        put(decode, "ids", &id, sizeof id);
+        put(decode, "pos", &pos, sizeof pos);
         run(decode);
-        const dra_real *logits = dra_result(decode->buffers, "logits");
+        get(decode, "logits", logits, sizeof logits);
         id = (size_t)pos + 1 < strlen(prompt) ? (unsigned char)prompt[pos + 1]
                                               : draw(logits, 0.7, &seed);
     }
@@ -293,8 +311,10 @@ static const char text[] =
 
 enum { TEXT = sizeof text - 1 };
 
-static double train_step(runnable *train, uint64_t *seed, int32_t *ids, int32_t *target)
+static double train_step(runnable *train, uint64_t *seed, dra_real rate, int32_t step)
 {
+    static int32_t ids[B * T], target[B * T];
+    dra_real       loss;
     for (int b = 0; b < B; b++) {
         const unsigned start = random_below(seed, TEXT - T - 1);
         for (int t = 0; t < T; t++) {
@@ -302,50 +322,48 @@ static double train_step(runnable *train, uint64_t *seed, int32_t *ids, int32_t 
             target[b * T + t] = (unsigned char)text[start + (unsigned)t + 1];
         }
     }
+    put(train, "ids", ids, sizeof ids);
+    put(train, "target", target, sizeof target);
+    put(train, "rate", &rate, sizeof rate);
+    put(train, "step", &step, sizeof step);
     run(train);
-    return (double)*(const dra_real *)dra_result(train->buffers, "loss");
+    get(train, "loss", &loss, sizeof loss);
+    return (double)loss;
 }
 
-static void bind_training(runnable *train, gpt *m, int32_t *ids, int32_t *target, dra_real *rate,
-                          int32_t *step)
+/* From here on the newest weights and moments are those of the program. */
+static void put_weights(runnable *train, const gpt *m)
 {
     char name[40];
-    bind(train, "ids", ids, B * T * sizeof *ids);
-    bind(train, "target", target, B * T * sizeof *target);
-    bind(train, "rate", rate, sizeof *rate);
-    bind(train, "step", step, sizeof *step);
     for (int i = 0; i < m->n; i++) {
         const size_t bytes = m->w[i].count * sizeof(dra_real);
-        bind(train, m->w[i].name, m->w[i].p, bytes);
+        put(train, m->w[i].name, m->w[i].p, bytes);
         snprintf(name, sizeof name, "%s m", m->w[i].name);
-        bind(train, name, m->w[i].m, bytes);
+        put(train, name, m->w[i].zeros, bytes);
         snprintf(name, sizeof name, "%s v", m->w[i].name);
-        bind(train, name, m->w[i].v, bytes);
+        put(train, name, m->w[i].zeros, bytes);
     }
 }
 
 static void learn(runnable *train, runnable *decode, gpt *m, int steps)
 {
-    static int32_t ids[B * T], target[B * T];
-    dra_real       rate = 0;
-    int32_t        step = 1;
-    uint64_t       seed = 42;
-    double        *losses = calloc((size_t)steps, sizeof *losses);
+    uint64_t seed = 42;
+    double  *losses = calloc((size_t)steps, sizeof *losses);
     if (!losses) return;
-    bind_training(train, m, ids, target, &rate, &step);
+    put_weights(train, m);
     printf("before learning:\n");
-    write_sample(decode, m, "The old woman ", 1);
+    write_sample(train, decode, m, "The old woman ", 1);
     const double started = terminal_seconds();
-    for (step = 1; step <= steps; step++) {
+    for (int step = 1; step <= steps; step++) {
         const double warm = fmin(1, step / 20.0), done = (double)step / steps;
-        rate = (dra_real)(4e-3 * warm * (0.55 + 0.45 * cos(3.14159265 * done)));
-        losses[step - 1] = train_step(train, &seed, ids, target);
+        const double rate = 4e-3 * warm * (0.55 + 0.45 * cos(3.14159265 * done));
+        losses[step - 1] = train_step(train, &seed, (dra_real)rate, step);
         const double speed = B * T * step / (terminal_seconds() - started);
         terminal_progress(step, steps, steps / 10 > 0 ? steps / 10 : 1, losses[step - 1], speed,
                           started);
         if (step == steps / 4 || step == steps / 2 || step == steps) {
-            printf("\nafter %d steps:\n", (int)step);
-            write_sample(decode, m, "The old woman ", (uint64_t)step);
+            printf("\nafter %d steps:\n", step);
+            write_sample(train, decode, m, "The old woman ", (uint64_t)step);
         }
     }
     terminal_plot("loss (nats a byte)", steps, losses);
@@ -372,8 +390,7 @@ int main(void)
     release(&decode);
     for (int i = 0; i < m.n; i++) {
         free(m.w[i].p);
-        free(m.w[i].m);
-        free(m.w[i].v);
+        free(m.w[i].zeros);
     }
     dra_device_destroy(cpu);
     return 0;

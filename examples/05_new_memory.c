@@ -60,12 +60,13 @@ int main(void)
     must(dra_reader_create(device, m, &reader, &err));
     must(dra_reader_start(reader, 1, &err));
     for (int i = 0; i < T * C; i++) x[i] = (dra_real)((i * 37 % 19 - 9) / 9.0);
-    must(dra_states_create(m->state, 1, &first, &err));
+    must(dra_states_create(device, m->state, 1, &first, &err));
     read_tokens(reader, first, x, T, whole);
     must(dra_states_reset(first, -1, &err));
     read_tokens(reader, first, x, 5, parts);
     must(dra_states_save(first, dra_specs_fingerprint(m->params), "peak.state", &err));
-    must(dra_states_load(m->state, dra_specs_fingerprint(m->params), "peak.state", &second, &err));
+    must(dra_states_load(device, m->state, dra_specs_fingerprint(m->params), "peak.state", &second,
+                         &err));
     read_tokens(reader, second, x + 5 * C, T - 5, parts + 5 * C);
     remove("peak.state");
     const int same = memcmp(whole, parts, sizeof whole) == 0;

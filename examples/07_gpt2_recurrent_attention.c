@@ -56,7 +56,7 @@ static void read_text(dra_device *device, const char *folder, double a, dra_real
     const dra_module module = dra_view_module(&view);
     must(dra_reader_create(device, &module, &reader, &err));
     must(dra_weights_bind(weights, reader, &err));
-    must(dra_states_create(dra_model_state(model), 1, &states, &err));
+    must(dra_states_create(device, dra_model_state(model), 1, &states, &err));
     must(dra_reader_read(reader, states, T, NULL, 1, &(dra_named){"ids", ids, sizeof ids}, &err));
     memcpy(logits, dra_reader_result(reader, "logits"), T * V * sizeof *logits);
     dra_states_destroy(states), dra_reader_destroy(reader);

@@ -179,16 +179,16 @@ static void call_twice(demo *d, int32_t *ids, dra_real *logits)
     must(dra_compile(d->g, device, &program, &err));
     must(dra_buffers_create(program, &b, &err));
     for (int i = 0; i < d->n; i++)
-        must(dra_bind(b, d->w[i].name, d->w[i].data, d->w[i].count * sizeof *memory, &err));
-    must(dra_bind(b, "ids", ids, (size_t)d->T * sizeof *ids, &err));
+        must(dra_put(b, d->w[i].name, d->w[i].data, d->w[i].count * sizeof *memory, &err));
+    must(dra_put(b, "ids", ids, (size_t)d->T * sizeof *ids, &err));
     for (int i = 0; i < 2 * d->L; i++) {
         snprintf(name, sizeof name, "memory.%d.%c", i / 2, "kv"[i % 2]);
-        must(dra_bind(b, name, memory + i * d->D, (size_t)d->D * sizeof *memory, &err));
+        must(dra_put(b, name, memory + i * d->D, (size_t)d->D * sizeof *memory, &err));
     }
     for (int call = 0; call < 2; call++) {
         const size_t count = (size_t)(d->T * d->V);
         must(dra_run(b, &err));
-        memcpy(logits + (size_t)call * count, dra_result(b, "logits"), count * sizeof *logits);
+        must(dra_get(b, "logits", logits + (size_t)call * count, count * sizeof *logits, &err));
     }
     free(memory);
     dra_buffers_destroy(b), dra_program_destroy(program), dra_device_destroy(device);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/shape.h"
+#include "device/device.h"
 #include "graph/program.h"
 
 enum { GUARD = 128, SAMPLES = 48 }; /* SAMPLES: elements of an input whose gradient is checked */
@@ -76,36 +77,124 @@ check_program check_compile(dra_graph *g, int threads)
     dra_error     err = {0};
     const char   *asked = getenv("DRA_CPU"); /* as the library does: else the best */
     dra_device   *d = check_device(threads, asked ? asked : dra_device_level_at(0));
-    dra_status    st = dra_compile_guarded(g, d, GUARD, &p.program, &err);
+    dra_status    st = dra_compile_fenced(g, d, GUARD, &p.program, &err);
     dra_graph_destroy(g);
     if (st == DRA_OK) st = dra_buffers_create(p.program, &p.buffers, &err);
     if (st != DRA_OK) fail_msg("compile: %s", err.text);
     return p;
 }
 
+/* ---- memory of the test, as programs of any device see it ------------------------------------- */
+
+struct check_bound { /* on a device that cannot compute in it, copied before and after a run */
+    struct check_bound *next;
+    dra_array          *array;
+    void               *data;
+    size_t              bytes;
+    bool                written; /* by the program */
+};
+
+struct check_result {
+    struct check_result *next;
+    char                 name[160];
+    dra_span             from;
+    void                *copy;
+    size_t               room;
+    const void          *seen;
+};
+
+static dra_array *array_of(dra_device *d, void *data, size_t bytes)
+{
+    dra_error  err = {0};
+    dra_array *a = NULL;
+    dra_status st = d->table->borrows && data ? dra_array_borrow(d, data, bytes, &a, &err)
+                                              : dra_array_create(d, bytes, &a, &err);
+    if (st != DRA_OK) fail_msg("%s", err.text);
+    a->read_only = false; /* tests look at what programs wrote there */
+    return a;
+}
+
 void check_bind(check_program *p, const char *name, void *data, size_t bytes)
 {
-    dra_error err = {0};
-    if (dra_bind(p->buffers, name, data, bytes, &err) != DRA_OK) fail_msg("%s", err.text);
+    dra_error           err = {0};
+    const int           slot = dra_slot_find(p->program, name);
+    struct check_bound *b = must(calloc(1, sizeof *b));
+    *b = (struct check_bound){p->bound, array_of(p->program->device, data, bytes), data, bytes,
+                              slot >= 0 &&
+                                  p->program->storage[p->program->slot[slot].storage].donor};
+    p->bound = b;
+    if (dra_bind(p->buffers, name, dra_array_whole(b->array), &err) != DRA_OK)
+        fail_msg("%s", err.text);
+}
+
+static bool is_host(const check_program *p) { return p->program->device->table->borrows; }
+
+dra_status check_try(check_program *p, dra_error *err)
+{
+    for (struct check_bound *b = p->bound; b && !is_host(p); b = b->next)
+        assert_int_equal(dra_array_upload(dra_array_whole(b->array), b->data, NULL), DRA_OK);
+    const dra_status st = dra_run(p->buffers, err);
+    for (struct check_bound *b = p->bound; b && !is_host(p); b = b->next)
+        if (b->written)
+            assert_int_equal(dra_array_download(b->data, dra_array_whole(b->array), NULL), DRA_OK);
+    for (struct check_result *r = p->seen; r; r = r->next)
+        r->seen = dra_span_see(r->from, &r->copy, &r->room, NULL);
+    return st;
 }
 
 void check_run(check_program *p)
 {
     dra_error err = {0};
-    if (dra_run(p->buffers, &err) != DRA_OK) fail_msg("%s", err.text);
+    if (check_try(p, &err) != DRA_OK) fail_msg("%s", err.text);
 }
 
-const dra_real *check_result(const check_program *p, const char *name)
+const void *check_result_of(check_program *p, const char *name)
 {
-    const void *data = dra_result(p->buffers, name);
+    for (struct check_result *r = p->seen; r; r = r->next)
+        if (strcmp(r->name, name) == 0) return r->seen;
+    const dra_span from = dra_result(p->buffers, name);
+    if (!from.array) return NULL;
+    struct check_result *r = must(calloc(1, sizeof *r));
+    *r = (struct check_result){.next = p->seen, .from = from};
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->seen = dra_span_see(from, &r->copy, &r->room, NULL);
+    p->seen = r;
+    return r->seen;
+}
+
+const dra_real *check_result(check_program *p, const char *name)
+{
+    const void *data = check_result_of(p, name);
     if (!data) fail_msg("no result called %s", name);
     return data;
+}
+
+bool check_has_input(const check_program *p, const char *name)
+{
+    return dra_slot_find(p->program, name) >= 0;
+}
+
+bool check_in_place(const check_program *p, const char *result, const char *bound)
+{
+    const dra_span a = dra_result(p->buffers, result);
+    const dra_span b = dra_slot_memory(p->buffers, dra_slot_find(p->program, bound));
+    return a.array && a.array == b.array && a.offset == b.offset;
 }
 
 void check_free(check_program *p)
 {
     dra_buffers_destroy(p->buffers);
     dra_program_destroy(p->program);
+    for (struct check_bound *b = p->bound, *next; b; b = next) {
+        next = b->next;
+        dra_array_destroy(b->array);
+        free(b);
+    }
+    for (struct check_result *r = p->seen, *next; r; r = next) {
+        next = r->next;
+        free(r->copy);
+        free(r);
+    }
     *p = (check_program){0};
 }
 
@@ -290,7 +379,7 @@ static check_program compile(dra_graph *g, int threads, const char *level)
 {
     check_program p = {0};
     dra_error     err = {0};
-    if (dra_compile_guarded(g, check_device(threads, level), GUARD, &p.program, &err) != DRA_OK ||
+    if (dra_compile_fenced(g, check_device(threads, level), GUARD, &p.program, &err) != DRA_OK ||
         dra_buffers_create(p.program, &p.buffers, &err) != DRA_OK)
         fail_msg("compile: %s", err.text);
     return p;
@@ -312,7 +401,7 @@ static dra_real *random_upstream(const job *j, int i)
     return u;
 }
 
-static void compare_with_oracle(job *j, const check_program *p)
+static void compare_with_oracle(job *j, check_program *p)
 {
 #ifdef DRA_REAL_DOUBLE
     const double usual = 1e-12;
@@ -326,7 +415,7 @@ static void compare_with_oracle(job *j, const check_program *p)
     }
     j->spec->oracle(j->c->args, j->in, want);
     for (int i = 0; i < j->n_out; i++) {
-        const void *y = dra_result(p->buffers, label('y', i));
+        const void *y = check_result_of(p, label('y', i));
         double     *found = must(calloc((size_t)want[i].count + 1, sizeof *found));
         for (int64_t k = 0; k < want[i].count; k++) found[k] = load(j->out_dtype[i], y, k);
         compare(label('y', i), want[i].count, found, want[i].at, j->c->tol ? j->c->tol : usual);
@@ -336,7 +425,7 @@ static void compare_with_oracle(job *j, const check_program *p)
 }
 
 /* All results of a run as one piece of memory, to compare bits. */
-static unsigned char *snapshot(const job *j, const check_program *p, bool gradients, size_t *size)
+static unsigned char *snapshot(const job *j, check_program *p, bool gradients, size_t *size)
 {
     size_t         n = 0;
     unsigned char *all = NULL;
@@ -348,7 +437,7 @@ static unsigned char *snapshot(const job *j, const check_program *p, bool gradie
             const size_t bytes = is_y ? (size_t)j->up[k].count * dra_dtype_bytes(j->out_dtype[k])
                                       : (size_t)j->in[k].count * sizeof(dra_real);
             if (!is_y && (!gradients || !wants_gradient(j, k))) continue;
-            const void *from = dra_result(p->buffers, label(is_y ? 'y' : 'd', k));
+            const void *from = check_result_of(p, label(is_y ? 'y' : 'd', k));
             if (all && bytes) memcpy(all + at, from, bytes);
             at += bytes;
         }

@@ -71,15 +71,23 @@ void check_refused(dra_graph *g, dra_status code, const char *text);
 
 /* A program with its buffers; every function fails the test with the error's text. */
 typedef struct check_program {
-    dra_program *program;
-    dra_buffers *buffers;
+    dra_program         *program;
+    dra_buffers         *buffers;
+    struct check_bound  *bound; /* memory of the test that is bound */
+    struct check_result *seen;  /* results that were asked for */
 } check_program;
 
-check_program   check_compile(dra_graph *g, int threads); /* destroys the graph */
-void            check_bind(check_program *p, const char *name, void *data, size_t bytes);
-void            check_run(check_program *p);
-const dra_real *check_result(const check_program *p, const char *name);
+check_program check_compile(dra_graph *g, int threads); /* destroys the graph */
+void          check_bind(check_program *p, const char *name, void *data, size_t bytes);
+void          check_run(check_program *p);
+dra_status    check_try(check_program *p, dra_error *err); /* a run that may fail */
+/* As the host sees it; a later run changes what is there. */
+const dra_real *check_result(check_program *p, const char *name);
+const void     *check_result_of(check_program *p, const char *name); /* NULL: there is none */
 void            check_free(check_program *p);
+bool            check_has_input(const check_program *p, const char *name);
+/* A result is in the very memory that is bound to an input, parameter or state. */
+bool check_in_place(const check_program *p, const char *result, const char *bound);
 
 /* |a - b| <= tol max|b| for all n elements; NaN only where b is NaN. */
 void check_close(const char *what, int64_t n, const dra_real *a, const double *b, double tol);

@@ -83,7 +83,7 @@ void files_go_on(setting *s)
     expect_ok(dra_states_fork(s->start, &states, &err), &err);
     read_some(s, r, states, 0, 9, y);
     expect_ok(dra_states_save(states, finger, path, &err), &err);
-    expect_ok(dra_states_load(s->t.module->state, finger, path, &back, &err), &err);
+    expect_ok(dra_states_load(s->t.device, s->t.module->state, finger, path, &back, &err), &err);
     read_some(s, r, back, 9, T - 9, y);
     expect_same_reading(s, &whole, y, back);
     dra_states_destroy(states);
@@ -118,7 +118,7 @@ void long_runs_stay_flat(setting *s)
     dra_real     *x = numbers(&s->seed, B * 64 * s->t.C, 1);
     const size_t  bytes = (size_t)(B * s->t.C) * sizeof *x;
     size_t        live = 0, held = 0;
-    expect_ok(dra_states_create(s->t.module->state, B, &states, &err), &err);
+    expect_ok(dra_states_create(s->t.device, s->t.module->state, B, &states, &err), &err);
     for (int64_t t = 0; t < steps; t++) {
         const dra_named in = {"x", x + t % 64 * B * s->t.C, bytes};
         expect_ok(dra_reader_read(r, states, 1, NULL, 1, &in, &err), &err);

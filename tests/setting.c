@@ -78,8 +78,8 @@ void open_setting(setting *s, const mixer_row *row)
     }
     s->x = numbers(&s->seed, B * T * s->t.C, 1);
     s->u = numbers(&s->seed, B * T * s->t.C, 1);
-    expect_ok(dra_states_create(s->t.module->state, B, &s->start, &err), &err);
-    expect_ok(dra_states_create(s->t.module->state, B, &s->initial, &err), &err);
+    expect_ok(dra_states_create(s->t.device, s->t.module->state, B, &s->start, &err), &err);
+    expect_ok(dra_states_create(s->t.device, s->t.module->state, B, &s->initial, &err), &err);
     random_start(s);
     s->t.x = s->x, s->t.u = s->u, s->t.param = s->param, s->t.start = s->start;
 }

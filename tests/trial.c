@@ -96,7 +96,7 @@ static piece make_piece(const trial *t, const dra_states *s, int64_t T)
     for (int i = 0; i < params_of(t); i++) {
         const dra_spec *spec = dra_specs_at(t->module->params, i);
         const size_t    bytes = (size_t)dra_shape_count(&spec->shape) * sizeof(dra_real);
-        expect_ok(dra_bind(p.buffers, spec->name, t->param[i], bytes, &err), &err);
+        expect_ok(dra_put(p.buffers, spec->name, t->param[i], bytes, &err), &err);
     }
     dra_graph_destroy(g);
     return p;
@@ -128,34 +128,76 @@ static void paste(const trial *t, dra_real *to, const dra_real *from, const chun
                (size_t)(c->T * t->C) * sizeof *to);
 }
 
+/* By name: programs of trials have no session. */
+static void put_tokens(dra_buffers *b, const char *what, int64_t limit, const int32_t *x, size_t n)
+{
+    dra_error err = {0};
+    char      name[48];
+    snprintf(name, sizeof name, limit < 0 ? "tokens.%s" : "tokens.%s.%lld", what, (long long)limit);
+    expect_ok(dra_put(b, name, x, n * sizeof *x, &err), &err);
+}
+
+void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
+{
+    const size_t n = (size_t)(e->B * e->T), B = (size_t)e->B;
+    if (marked) put_tokens(b, "mark", -1, e->mark, n);
+    if (marked && e->skips) put_tokens(b, "writes", -1, e->writes, n);
+    put_tokens(b, "pos", -1, e->pos, n);
+    put_tokens(b, "prev", -1, e->prev, n);
+    put_tokens(b, "last", -1, e->last, B);
+    for (int i = 0; i < e->n_items; i++) {
+        put_tokens(b, "at", e->items[i].limit, e->items[i].at, n);
+        put_tokens(b, "lo", e->items[i].limit, e->items[i].lo, n);
+        put_tokens(b, "hi", e->items[i].limit, e->items[i].hi, n);
+        put_tokens(b, "base", e->items[i].limit, e->items[i].base, B);
+    }
+}
+
+/* A copy of a result; to be freed. */
+static dra_real *copy_result(const dra_buffers *b, const char *name)
+{
+    dra_error      err = {0};
+    const dra_span from = dra_result(b, name);
+    dra_real      *to = need(malloc(from.bytes + 1));
+    expect_ok(dra_array_download(to, from, &err), &err);
+    return to;
+}
+
+static void paste_result(const trial *t, dra_real *to, const dra_buffers *b, const char *name,
+                         const chunk *c)
+{
+    dra_real *from = copy_result(b, name);
+    paste(t, to, from, c);
+    free(from);
+}
+
 static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const *us)
 {
     const size_t bytes = (size_t)(t->B * c->T * t->C) * sizeof(dra_real);
     dra_error    err = {0};
     char         name[32];
-    expect_ok(dra_bind(p->buffers, "x", c->x, bytes, &err), &err);
-    expect_ok(dra_bind(p->buffers, "u", c->u, bytes, &err), &err);
+    expect_ok(dra_put(p->buffers, "x", c->x, bytes, &err), &err);
+    expect_ok(dra_put(p->buffers, "u", c->u, bytes, &err), &err);
     expect_ok(dra_extents_fill(&c->extents, t->module->state, t->fresh ? NULL : c->start, t->B,
                                c->T, c->mark, &err),
               &err);
     c->extents.skips = has_skips(t); /* programs are made for the trial as a whole */
-    expect_ok(dra_extents_bind(&c->extents, p->buffers, c->mark != NULL, &err), &err);
+    put_extents(p->buffers, &c->extents, c->mark != NULL);
     for (int i = 0; i < states_of(t) && !t->fresh; i++) {
-        const dra_held *h = &c->start->at[i];
-        const size_t    size = (size_t)(t->B * h->rows * h->size) * sizeof(dra_real);
-        char            state[200];
+        const dra_span from = dra_states_span(c->start, i);
+        char           state[200];
         snprintf(state, sizeof state, "state.%s", dra_specs_at(t->module->state, i)->name);
-        expect_ok(dra_bind(p->buffers, state, h->data, size, &err), &err);
-        expect_ok(dra_bind(p->buffers, numbered(name, "us", i), us[i], size, &err), &err);
+        expect_ok(dra_bind(p->buffers, state, from, &err), &err);
+        expect_ok(dra_put(p->buffers, numbered(name, "us", i), us[i], from.bytes, &err), &err);
     }
     expect_ok(dra_run(p->buffers, &err), &err);
 }
 
-static dra_states *twin(const dra_states *s)
+static dra_states *clone(const trial *t, const dra_states *s)
 {
     dra_error   err = {0};
     dra_states *copy = NULL;
-    expect_ok(dra_states_twin(s, &copy, &err), &err);
+    expect_ok(dra_states_clone(s, t->device, &copy, &err), &err);
     return copy;
 }
 
@@ -193,9 +235,12 @@ static double loss(const trial *t, const outcome *out)
     for (int64_t i = 0; i < t->B * t->T * t->C; i++) L += (double)out->y[i] * (double)t->u[i];
     for (int i = 0; i < states_of(t) && t->us && out->final; i++)
         for (int64_t b = 0; b < t->B; b++) {
-            const dra_real *s = live_of(out->final, i, b, out->final->at[i].data);
-            for (size_t k = 0; k < dra_states_size(out->final, i, b); k++)
-                L += (double)s[k] * t->us(t->user, i, b, (int64_t)k);
+            const size_t n = dra_states_size(out->final, i, b);
+            dra_real    *s = need(malloc(n * sizeof *s + 1));
+            dra_error    err = {0};
+            expect_ok(dra_states_read(out->final, i, b, s, n, &err), &err);
+            for (size_t k = 0; k < n; k++) L += (double)s[k] * t->us(t->user, i, b, (int64_t)k);
+            free(s);
         }
     return L;
 }
@@ -218,17 +263,18 @@ static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, 
 {
     dra_error   err = {0};
     char        name[32];
-    dra_states *s = twin(t->start);
+    dra_states *s = clone(t, t->start);
     expect_ok(dra_states_reserve(s, t->T, &err), &err);
     dra_real **none = need(calloc((size_t)states_of(t) + 1, sizeof *none));
     for (int i = 0; i < states_of(t); i++) none[i] = need(calloc(held(s, i) + 1, sizeof *none[i]));
     for (int k = 0; k < n; k++) {
-        c[k].start = twin(s);
+        c[k].start = clone(t, s);
         bind_chunk(t, &p[k], &c[k], none);
-        paste(t, out->y, dra_result(p[k].buffers, "y"), &c[k]);
+        paste_result(t, out->y, p[k].buffers, "y", &c[k]);
         for (int i = 0; i < states_of(t) && !t->fresh; i++)
-            memcpy(s->at[i].data, dra_result(p[k].buffers, numbered(name, "next", i)),
-                   held(s, i) * sizeof(dra_real));
+            expect_ok(dra_array_copy(dra_states_span(s, i),
+                                     dra_result(p[k].buffers, numbered(name, "next", i)), &err),
+                      &err);
         dra_states_advance(s, c[k].T, c[k].mark);
     }
     for (int i = 0; i < states_of(t); i++) free(none[i]);
@@ -239,18 +285,21 @@ static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, 
 static void run_backward(const trial *t, int n, chunk *c, const piece *p, dra_real **us,
                          outcome *out)
 {
-    char name[32];
+    dra_error err = {0};
+    char      name[32];
     for (int k = n - 1; k >= 0; k--) {
         bind_chunk(t, &p[k], &c[k], us);
-        paste(t, out->dx, dra_result(p[k].buffers, "dx"), &c[k]);
+        paste_result(t, out->dx, p[k].buffers, "dx", &c[k]);
         for (int i = 0; i < params_of(t); i++) {
-            const dra_real *d = dra_result(p[k].buffers, numbered(name, "dparam", i));
-            const int64_t   count = dra_shape_count(&dra_specs_at(t->module->params, i)->shape);
+            dra_real     *d = copy_result(p[k].buffers, numbered(name, "dparam", i));
+            const int64_t count = dra_shape_count(&dra_specs_at(t->module->params, i)->shape);
             for (int64_t e = 0; e < count; e++) out->dparam[i][e] += d[e];
+            free(d);
         }
         for (int i = 0; i < states_of(t) && !t->fresh; i++)
-            memcpy(us[i], dra_result(p[k].buffers, numbered(name, "dstate", i)),
-                   held(c[k].start, i) * sizeof(dra_real));
+            expect_ok(dra_array_download(
+                          us[i], dra_result(p[k].buffers, numbered(name, "dstate", i)), &err),
+                      &err);
     }
     for (int i = 0; i < states_of(t) && !t->fresh; i++) {
         size_t at = 0;
@@ -281,7 +330,7 @@ void trial_run(const trial *t, int n, const int64_t *length, outcome *out)
     piece      *p = need(calloc((size_t)n, sizeof *p));
     dra_error   err = {0};
     int64_t     first = 0;
-    dra_states *roomy = twin(t->start);
+    dra_states *roomy = clone(t, t->start);
     expect_ok(dra_states_reserve(roomy, t->T, &err), &err);
     start_outcome(t, out);
     for (int k = 0; k < n; first += length[k++]) {

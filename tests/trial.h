@@ -46,6 +46,8 @@ outcome_difference outcome_compare(const trial *t, const outcome *a, const outco
 
 /* Over the largest of b, or `least` if that is more. */
 double relative_difference(int64_t n, const dra_real *a, const dra_real *b, double least);
+/* Puts the numbers of tokens into a program that has no session. */
+void   put_extents(dra_buffers *b, const dra_extents *e, bool marked);
 size_t live_elements(const dra_states *s, int i); /* of state i over all rows */
 
 #endif

@@ -1,6 +1,10 @@
-/* dra/device.h - where programs run.
+/* dra/device.h - where programs run, and the memory they run on.
+ *
+ * Memory:  every number that a program touches is in an array of its device. Three functions cross
+ *          between the host and a device: upload, download, fill.
  * Threads: a device may be used by many threads at once. One of them at a time gets the worker
- *          threads; the others compute alone, with the same bits. */
+ *          threads; the others compute alone, with the same bits. One thread at a time uses an
+ *          array. */
 #ifndef DRA_DEVICE_H
 #define DRA_DEVICE_H
 
@@ -26,6 +30,38 @@ DRA_API const char *dra_device_level(const dra_device *device);
 /* Names of the micro-kernel levels this build and processor have, best first, "ref" last; NULL
  * beyond. */
 DRA_API const char *dra_device_level_at(size_t i);
+
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+typedef struct dra_array dra_array; /* opaque: memory of one device, which must outlive it */
+
+/* Bytes of an array: what is bound, what a result is, what is moved. */
+typedef struct dra_span {
+    dra_array *array; /* NULL: none */
+    size_t     offset, bytes;
+} dra_span;
+
+/* Memory that holds anything. On failure *out is NULL. */
+DRA_API dra_status dra_array_create(dra_device *device, size_t bytes, dra_array **out,
+                                    dra_error *err);
+/* Memory of the caller, to be read: used where it is by a device that can, and must stay there
+ * until the array is destroyed; copied by others. No program writes to it. */
+DRA_API dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes,
+                                    dra_array **out, dra_error *err);
+/* NULL is allowed. A span or a binding of an array that is gone is an error where it is used. */
+DRA_API void dra_array_destroy(dra_array *a);
+
+DRA_API dra_span dra_array_whole(dra_array *a);
+/* Part of a span; the null span where it does not fit. */
+DRA_API dra_span dra_span_part(dra_span s, size_t offset, size_t bytes);
+
+/* Each moves all bytes of its span; host memory is free again, or filled, on return. A download
+ * waits for what was started on the device. */
+DRA_API dra_status dra_array_upload(dra_span to, const void *from, dra_error *err);
+DRA_API dra_status dra_array_download(void *to, dra_span from, dra_error *err);
+DRA_API dra_status dra_array_fill(dra_span to, dra_real value, dra_error *err); /* reals */
+/* Spans of one size; they may overlap. From one device to another through the host. */
+DRA_API dra_status dra_array_copy(dra_span to, dra_span from, dra_error *err);
 
 DRA_END_C
 #endif

@@ -14,6 +14,7 @@
 #include "dra/ops.h"
 #include "dra/probe.h"
 #include "dra/sequence.h"
+#include "dra/session.h"
 #include "dra/text.h"
 #include "dra/train.h"
 

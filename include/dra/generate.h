@@ -174,8 +174,9 @@ DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_erro
 DRA_API dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
                                     const dra_context *context, const char *path, dra_error *err);
 /* Makes all three, to be released by dra_context_free(). */
-DRA_API dra_status dra_context_load(const dra_model *model, const dra_weights *weights,
-                                    const char *path, dra_context *out, dra_error *err);
+DRA_API dra_status dra_context_load(dra_device *device, const dra_model *model,
+                                    const dra_weights *weights, const char *path, dra_context *out,
+                                    dra_error *err);
 DRA_API void       dra_context_free(dra_context *context);
 
 DRA_END_C

@@ -30,7 +30,7 @@ DRA_API void       dra_graph_destroy(dra_graph *g); /* NULL is allowed */
 /* The first error of a graph; code DRA_OK when there is none. Lives as long as the graph. */
 DRA_API const dra_error *dra_graph_error(const dra_graph *g);
 
-/* What comes in at run time, bound by pointer. Names are unique in a graph.
+/* What comes in at run time, bound to memory of the device. Names are unique in a graph.
  *   input: new with every run      parameter: changes rarely, what depends on parameters alone
  *   state: comes in and goes out,  is computed once per change (see dra_touch)
  *   owned by the caller */
@@ -150,11 +150,17 @@ DRA_API size_t dra_program_text(const dra_program *p, char *text, size_t size);
 DRA_API dra_status dra_buffers_create(const dra_program *p, dra_buffers **out, dra_error *err);
 DRA_API void       dra_buffers_destroy(dra_buffers *b); /* NULL is allowed */
 
-/* Binds an input, parameter or state to memory of the caller, which stays there until bound
- * anew. `bytes` must be exactly the size of the value. Binding counts as a change. An input that
- * the outputs do not depend on may be bound; it is ignored. */
-DRA_API dra_status dra_bind(dra_buffers *b, const char *name, void *data, size_t bytes,
-                            dra_error *err);
+/* Binds an input, parameter or state to memory of the program's device, which stays there until
+ * something else is bound. The span must have exactly the bytes of the value. Binding counts as a
+ * change. An input that the outputs do not depend on may be bound; it is ignored. */
+DRA_API dra_status dra_bind(dra_buffers *b, const char *name, dra_span memory, dra_error *err);
+/* The same by number, for what is bound often; -1: there is no such name. */
+DRA_API int        dra_slot_find(const dra_program *p, const char *name);
+DRA_API dra_status dra_bind_slot(dra_buffers *b, int slot, dra_span memory, dra_error *err);
+
+/* Copies data of the host into memory of the buffers' own, bound to an input, parameter or state. */
+DRA_API dra_status dra_put(dra_buffers *b, const char *name, const void *data, size_t bytes,
+                           dra_error *err);
 
 /* Says that the caller changed parameter `name` (NULL: all) in place: what was computed from
  * parameters is computed again at the next run. Parameters a program updates itself by donation
@@ -164,11 +170,20 @@ DRA_API dra_status dra_touch(dra_buffers *b, const char *name, dra_error *err);
 /* Computes all outputs. Allocates nothing. After an error outputs and donated states are
  * undefined. */
 DRA_API dra_status dra_run(dra_buffers *b, dra_error *err);
+/* The same in two: start hands the work to the device; finish waits for it and says whether an
+ * index or the like was wrong. Between them other programs may be started. */
+DRA_API dra_status dra_run_start(dra_buffers *b, dra_error *err);
+DRA_API dra_status dra_run_finish(dra_buffers *b, dra_error *err);
 
-/* The memory of an output, valid until the next run; NULL for an unknown name. */
-DRA_API const void *dra_result(const dra_buffers *b, const char *name);
-DRA_API dra_status  dra_result_type(const dra_program *p, const char *name, dra_dtype *dtype,
-                                    dra_shape *shape, dra_error *err);
+/* The memory of an output, valid until the next run; the null span for an unknown name. */
+DRA_API dra_span dra_result(const dra_buffers *b, const char *name);
+DRA_API int      dra_result_find(const dra_program *p, const char *name); /* -1: none */
+DRA_API dra_span dra_result_at(const dra_buffers *b, int result);
+/* Copies an output, or what is bound to an input, parameter or state, to the host. */
+DRA_API dra_status dra_get(const dra_buffers *b, const char *name, void *data, size_t bytes,
+                           dra_error *err);
+DRA_API dra_status dra_result_type(const dra_program *p, const char *name, dra_dtype *dtype,
+                                   dra_shape *shape, dra_error *err);
 
 /* How often the part that depends on parameters alone was computed. */
 DRA_API int64_t dra_prepare_runs(const dra_buffers *b);
@@ -184,25 +199,6 @@ typedef struct dra_profile_row {
 DRA_API void dra_profile_enable(dra_buffers *b, bool on);
 /* One row an op, most time first; returns how many there are, writes at most `size`. */
 DRA_API size_t dra_profile_read(const dra_buffers *b, dra_profile_row *rows, size_t size);
-
-/* ---- programs by shape ----------------------------------------------------------------------- */
-
-/* Shapes are static, extents are values: what grows has a capacity that doubles, live lengths
- * are i32 inputs. A cache of programs keyed by shapes then stays logarithmic in the length. */
-typedef struct dra_programs dra_programs; /* opaque; one thread at a time */
-
-/* Builds the graph for a key of shapes; errors are those of the graph. */
-typedef void (*dra_build)(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
-
-DRA_API dra_status dra_programs_create(dra_device *device, dra_build build, void *user,
-                                       dra_programs **out, dra_error *err);
-DRA_API void       dra_programs_destroy(dra_programs *p); /* NULL is allowed */
-DRA_API dra_status dra_programs_get(dra_programs *p, const dra_shape *key, size_t n_key,
-                                    const dra_program **out, dra_error *err);
-DRA_API size_t     dra_programs_count(const dra_programs *p); /* how many were compiled */
-
-/* The capacity to allocate for n live items: a power of two, at least 16; -1 when it overflows. */
-DRA_API int64_t dra_capacity(int64_t n);
 
 DRA_END_C
 #endif

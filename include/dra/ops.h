@@ -472,14 +472,20 @@ DRA_API dra_value dra_global_norm(dra_graph *g, int n, const dra_value *x);
 /* min(1, limit / (norm + 1e-6)), the factor that clips gradients. No gradient. */
 DRA_API dra_value dra_clip_factor(dra_graph *g, dra_value norm, double limit);
 
+/* What gradients are multiplied by before a step: min(1, clip / (norm + 1e-6)), 1 where clip is 0;
+ * NaN where norm or one of the losses is not finite or the i32 scalar `fault` is not 0, so that
+ * dra_adamw() changes nothing. No gradient. */
+DRA_API dra_value dra_step_factor(dra_graph *g, dra_value norm, dra_value losses, dra_value fault,
+                                  double clip);
+
 typedef struct dra_adamw_config {
     double beta1, beta2, eps, decay; /* of one group of parameters */
 } dra_adamw_config;
 
 /* One step: with gradient s dp, m' = b1 m + (1-b1) s dp, v' = b2 v + (1-b2) (s dp)^2,
  * p' = p - rate (decay p + (m'/(1-b1^t)) / (sqrt(v'/(1-b2^t)) + eps)).
- * rate, s: real scalars; t: i32 scalar, 1 for the first step. No gradient. Donate p', m', v' to be
- * updated in place. */
+ * rate, s: real scalars; t: i32 scalar, 1 for the first step. Where s is NaN nothing changes. No
+ * gradient. Donate p', m', v' to be updated in place. */
 typedef struct dra_adamw_result {
     dra_value p, m, v;
 } dra_adamw_result;

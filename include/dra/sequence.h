@@ -14,6 +14,7 @@
 
 #include "dra/file.h"
 #include "dra/ops.h"
+#include "dra/session.h"
 DRA_BEGIN_C
 
 /* ---- tensors by name: what a module's parameters and state are ------------------------------- */
@@ -157,10 +158,11 @@ DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_
 
 typedef struct dra_states dra_states; /* opaque */
 
-/* `specs` are borrowed, and must not grow, until dra_states_destroy. Rows count from 0 to B-1;
- * where a function gives no status, a row outside is a mistake it does not look for. */
-DRA_API dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out,
-                                     dra_error *err);
+/* In memory of `device`. It and `specs` are borrowed, and specs must not grow, until
+ * dra_states_destroy. Rows count from 0 to B-1; where a function gives no status, a row outside is a
+ * mistake it does not look for. */
+DRA_API dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t B,
+                                     dra_states **out, dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
 DRA_API int64_t    dra_states_batch(const dra_states *s);
 DRA_API int64_t    dra_states_tokens(const dra_states *s, int64_t row); /* read since its reset */
@@ -209,8 +211,8 @@ DRA_API dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, co
 DRA_API dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const char *path,
                                         size_t n_beside, const dra_tensor_item *beside,
                                         dra_error *err);
-DRA_API dra_status dra_states_load(const dra_specs *specs, uint64_t fingerprint, const char *path,
-                                   dra_states **out, dra_error *err);
+DRA_API dra_status dra_states_load(dra_device *device, const dra_specs *specs, uint64_t fingerprint,
+                                   const char *path, dra_states **out, dra_error *err);
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -226,14 +228,18 @@ typedef struct dra_named {
 DRA_API dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_reader **out,
                                      dra_error *err);
 DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
-/* Parameter data, as long as the reader lives; bind again after changing it in place. */
+/* Parameter data of the host, borrowed as long as the reader lives; bind again after changing it in
+ * place. */
 DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                                    dra_error *err);
-/* The same for a parameter that lies otherwise; only where its spec says `product`. data, bytes:
- * all of what it lies in, also where others lie beside it. If it was read in another form, programs
- * are compiled anew and the results of the last read are gone. */
+/* The same in another layout; only where its spec says `product`. data, bytes: all of what it is
+ * stored in, also where that holds others. If it was read in another layout, programs are compiled
+ * again and the results of the last read are gone. */
+DRA_API dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_form form,
+                                     const void *data, size_t bytes, dra_error *err);
+/* The same for memory of the reader's device. */
 DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form,
-                                      const void *data, size_t bytes, dra_error *err);
+                                      dra_span memory, dra_error *err);
 /* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
  * reader. */
 DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err);
@@ -246,15 +252,16 @@ DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,
                                    dra_error *err);
-/* An output of the last read, valid until the next. */
-DRA_API const void *dra_reader_result(const dra_reader *r, const char *name);
+/* An output of the last read as the host sees it, valid until the next. NULL: there is
+ * none of this name, or no memory. */
+DRA_API const void *dra_reader_result(dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
 DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
 /* The state guard, on unless turned off; and how many numbers it has changed so far. Where it has
  * acted, reading in other parts may give something else. */
 DRA_API void    dra_reader_guard(dra_reader *r, bool on);
-DRA_API int64_t dra_reader_guarded(const dra_reader *r);
+DRA_API int64_t dra_reader_guarded(dra_reader *r);
 
 DRA_END_C
 #endif

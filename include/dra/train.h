@@ -60,11 +60,15 @@ typedef struct dra_lesson_result {
 
 DRA_API dra_status dra_learner_run(dra_learner *l, const dra_lesson *lesson, dra_lesson_result *out,
                                    dra_error *err);
-/* The gradient of parameter i, dense; zeros for what is not trained. */
-DRA_API const dra_real *dra_learner_gradient(const dra_learner *l, int i);
-/* Bytes a lesson of this shape needs beside weights and gradients; compiles it. */
-DRA_API dra_status dra_learner_bytes(dra_learner *l, int64_t B, int64_t T, bool marked,
-                                     bool carried, size_t *bytes, dra_error *err);
+/* The gradient of parameter i as the host sees it, dense, valid until the next run; zeros for what
+ * is not trained. NULL: out of memory. */
+DRA_API const dra_real *dra_learner_gradient(dra_learner *l, int i);
+
+/* Bytes of the device that lessons of this shape, and of those asked about before, need besides
+ * weights and gradients; compiles their programs. Only B, T, chunks, guard and still are looked at,
+ * and mark, of which the first token of each row. */
+DRA_API dra_status dra_learner_bytes(dra_learner *l, const dra_lesson *lesson, bool carried,
+                                     size_t *bytes, dra_error *err);
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
@@ -87,8 +91,9 @@ DRA_API void       dra_optimizer_destroy(dra_optimizer *o); /* NULL is allowed *
  * weights. */
 DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
                                       int64_t step, double *norm, dra_error *err);
-/* Moments m (which = 0) and v (1) of parameter i, to save and to load; NULL: it is not trained. */
-DRA_API dra_real *dra_optimizer_moment(dra_optimizer *o, int i, int which);
+/* Moments m (which = 0) and v (1) of parameter i, to save and to load; the null span: it is not
+ * trained. */
+DRA_API dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which);
 
 /* ---- runs: what a run does ------------------------------------------------------------------- */
 

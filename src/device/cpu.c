@@ -17,9 +17,17 @@ typedef struct cpu_device {
 static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_alloc(bytes); }
 static void  cpu_free(dra_device *d, void *data) { free(data); }
 
-static void cpu_copy(dra_device *d, void *to, const void *from, size_t bytes)
+static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
 {
-    if (bytes) memmove(to, from, bytes);
+    memmove(to, from, bytes);
+    return DRA_OK;
+}
+
+static dra_status cpu_fill(dra_device *d, void *to, dra_real value, size_t count, dra_error *err)
+{
+    dra_real *at = to;
+    for (size_t i = 0; i < count; i++) at[i] = value;
+    return DRA_OK;
 }
 
 static const dra_kernel *cpu_find(const dra_device *d, const struct dra_op *op)
@@ -40,24 +48,38 @@ static void run_tile(void *user, int64_t i)
     j->kernel->tile(j->call, i);
 }
 
-static void cpu_run(dra_device *d, const dra_kernel *k, dra_call *c)
+void dra_cpu_run_kernel(dra_device *d, const dra_kernel *k, dra_call *c)
 {
+    c->simd = d->simd;
     const int64_t stages = k->stages ? k->stages(c) : 1;
     job           j = {k, c};
-    for (c->stage = 0; c->stage < stages && !atomic_load(&c->fault->set); c->stage++)
+    for (c->stage = 0; c->stage < stages && !atomic_load(&c->fault->kind); c->stage++)
         dra_pool_run(((cpu_device *)d)->pool, k->tiles(c), run_tile, &j);
 }
 
-static int32_t cpu_read_flag(dra_device *d, const int32_t *flag) { return *flag; }
+static dra_status cpu_run(dra_device *d, const dra_launch *l, int32_t block, dra_error *err)
+{
+    dra_walk(d, l, block, dra_cpu_run_kernel);
+    return DRA_OK;
+}
 
 static void cpu_destroy(dra_device *d)
 {
+    dra_arrays_close(d);
     dra_pool_destroy(((cpu_device *)d)->pool);
     free(d);
 }
 
-static const dra_device_table cpu_table = {cpu_alloc, cpu_free,      cpu_copy,   cpu_find,
-                                           cpu_run,   cpu_read_flag, cpu_destroy};
+static const dra_device_table cpu_table = {.alloc = cpu_alloc,
+                                           .free = cpu_free,
+                                           .upload = cpu_copy,
+                                           .download = cpu_copy,
+                                           .fill = cpu_fill,
+                                           .copy = cpu_copy,
+                                           .find = cpu_find,
+                                           .run = cpu_run,
+                                           .destroy = cpu_destroy,
+                                           .borrows = true};
 
 static const dra_simd *find_level(const char *name)
 {
@@ -89,7 +111,8 @@ dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out,
                         level, dra_simd_levels()[0]->name);
     cpu_device *d = calloc(1, sizeof *d);
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cpu device: out of memory");
-    d->base = (dra_device){&cpu_table, simd, threads};
+    d->base = (dra_device){.table = &cpu_table, .simd = simd, .threads = threads};
+    dra_arrays_open(&d->base.arrays);
     d->pool = dra_pool_create(threads);
     if (!d->pool) {
         free(d);

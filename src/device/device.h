@@ -1,24 +1,62 @@
-/* A device is a table of functions and a table of kernels. */
+/* A device is a table of functions, a table of kernels, and the arrays that live on it. */
 #ifndef DRA_SRC_DEVICE_H
 #define DRA_SRC_DEVICE_H
 
-#include "device/kernel.h"
+#include <pthread.h>
+
+#include "device/array.h"
+#include "device/code.h"
 #include "dra/device.h"
 
 typedef struct dra_device_table {
     void *(*alloc)(dra_device *d, size_t bytes); /* aligned to 64 bytes; NULL when out of memory */
     void (*free)(dra_device *d, void *data);
-    void (*copy)(dra_device *d, void *to, const void *from, size_t bytes);
+    /* Each waits for its turn after what was started; host memory is free again on return. */
+    dra_status (*upload)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+    dra_status (*download)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+    dra_status (*fill)(dra_device *d, void *to, dra_real value, size_t count, dra_error *err);
+    dra_status (*copy)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
     const dra_kernel *(*find)(const dra_device *d, const struct dra_op *op);
-    void (*run)(dra_device *d, const dra_kernel *k, dra_call *c);
-    int32_t (*read_flag)(dra_device *d, const int32_t *flag); /* waits for what writes it */
+    /* Starts a block, after what was started before. What goes wrong inside is a fault. */
+    dra_status (*run)(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
     void (*destroy)(dra_device *d);
+    bool borrows; /* kernels read the host's memory where it is */
 } dra_device_table;
+
+enum { DRA_ARRAYS_GONE = 64 }; /* handles of destroyed arrays that are still known as such */
+
+typedef struct dra_arrays { /* all arrays of a device */
+    pthread_mutex_t lock;
+    dra_array      *live;
+    dra_array      *gone[DRA_ARRAYS_GONE];
+    size_t          next_gone;
+    uint64_t        made;
+} dra_arrays;
 
 struct dra_device {
     const dra_device_table *table;
     const dra_simd         *simd;
     int                     threads;
+    dra_arrays              arrays;
 };
+
+struct dra_array {
+    dra_device    *device; /* NULL: it is gone */
+    unsigned char *data;
+    size_t         bytes;
+    bool           borrowed;  /* memory of others */
+    bool           read_only; /* no program may write to it */
+    uint64_t       serial;    /* of no other array of its device; 0: it is gone */
+    dra_array     *next, *before;
+};
+
+void dra_arrays_open(dra_arrays *a);
+/* What is still there loses its memory; its owners may destroy it later. */
+void dra_arrays_close(dra_device *d);
+
+static inline unsigned char *dra_span_address(dra_span s)
+{
+    return s.array ? s.array->data + s.offset : NULL;
+}
 
 #endif

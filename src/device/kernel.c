@@ -2,21 +2,44 @@
 #include "device/kernel.h"
 
 #include <stdio.h>
+#include <string.h>
 
-void dra_fault_set(const dra_call *c, int64_t tile, dra_status code, const char *format, ...)
+/* What the numbers of each kind are called; all are taken as long long. */
+static const struct {
+    dra_status  code;
+    const char *format;
+} faults[DRA_FAULT_COUNT] = {
+    [DRA_FAULT_INDEX] = {DRA_ERR_INDEX, "index %lld, axis %lld of x has size %lld"},
+    [DRA_FAULT_ID] = {DRA_ERR_INDEX, "id %lld, the table has %lld rows"},
+    [DRA_FAULT_TARGET] = {DRA_ERR_INDEX, "target %lld of row %lld, expected 0 to %lld"},
+    [DRA_FAULT_ROW] = {DRA_ERR_INDEX, "at[%lld, %lld] = %lld, x has %lld rows"},
+    [DRA_FAULT_TWICE] = {DRA_ERR_INDEX, "at[%lld, %lld] = %lld names a row a second time"},
+    [DRA_FAULT_STEP] = {DRA_ERR_VALUE, "t is %lld, expected 1 for the first step"},
+    [DRA_FAULT_FENCE] = {DRA_ERR_DEVICE, "output %lld: wrote outside its memory"},
+};
+
+void dra_fault_set(const dra_call *c, int64_t tile, dra_fault_kind kind, const int64_t *numbers)
 {
     dra_fault *f = c->fault;
-    while (atomic_flag_test_and_set_explicit(&f->lock, memory_order_acquire)) {}
-    if (!atomic_load(&f->set) || tile < f->tile) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(f->text, sizeof f->text, format, args);
-        va_end(args);
+    while (atomic_exchange_explicit(&f->lock, 1, memory_order_acquire)) {}
+    if (!atomic_load(&f->kind) || tile < f->tile) {
+        memcpy(f->number, numbers, sizeof f->number);
         f->tile = tile;
-        f->code = code;
-        atomic_store(&f->set, true);
+        f->op = c->op;
+        atomic_store(&f->kind, (int)kind);
     }
-    atomic_flag_clear_explicit(&f->lock, memory_order_release);
+    atomic_store_explicit(&f->lock, 0, memory_order_release);
+}
+
+dra_status dra_fault_error(const dra_fault *f, dra_error *err)
+{
+    const int kind = atomic_load(&f->kind);
+    char      text[128];
+    long long n[DRA_FAULT_NUMBERS];
+    if (kind == DRA_FAULT_NONE) return DRA_OK;
+    for (int i = 0; i < DRA_FAULT_NUMBERS; i++) n[i] = f->number[i];
+    snprintf(text, sizeof text, faults[kind].format, n[0], n[1], n[2], n[3]);
+    return dra_fail(err, faults[kind].code, "%s: %s", f->op ? f->op : "run", text);
 }
 
 int64_t dra_rows(const dra_tensor *t)

@@ -19,13 +19,28 @@ typedef struct dra_tensor {
     int64_t   stride[DRA_MAX_RANK]; /* in elements; 0 where broadcast */
 } dra_tensor;
 
-typedef struct dra_fault { /* what went wrong at run time: the text of the lowest tile */
-    atomic_flag lock;
-    atomic_bool set;
+/* What can go wrong at run time; the texts are in kernel.c. */
+typedef enum dra_fault_kind {
+    DRA_FAULT_NONE,
+    DRA_FAULT_INDEX,  /* index, axis, size                 */
+    DRA_FAULT_ID,     /* id, rows of the table             */
+    DRA_FAULT_TARGET, /* target, row, the largest there is */
+    DRA_FAULT_ROW,    /* batch row, token, row, rows       */
+    DRA_FAULT_TWICE,  /* batch row, token, row             */
+    DRA_FAULT_STEP,   /* t of the optimizer                */
+    DRA_FAULT_FENCE,  /* number of the output              */
+    DRA_FAULT_COUNT
+} dra_fault_kind;
+
+enum { DRA_FAULT_NUMBERS = 4 };
+
+/* A record in the memory of the device: plain numbers, read by the host when it waits for the
+ * device. The first instruction that fails sets it, and of its tiles the lowest. All zero: none. */
+typedef struct dra_fault {
+    atomic_int  lock, kind;
     int64_t     tile;
-    dra_status  code;
-    const char *op; /* filled in by the executor */
-    char        text[256];
+    const char *op; /* the host's pointer; a device never follows it */
+    int64_t     number[DRA_FAULT_NUMBERS];
 } dra_fault;
 
 typedef struct dra_call {
@@ -36,6 +51,7 @@ typedef struct dra_call {
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
     const dra_simd   *simd;
+    const char       *op; /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;
 
@@ -59,9 +75,13 @@ enum {
 /* All CPU kernels, NULL at the end. Defined by the ops (src/ops/ops.c). */
 extern const dra_kernel *const dra_cpu_kernels[];
 
-/* Reports from inside a tile: e.g. an index outside its range. The run stops after this call. */
-void dra_fault_set(const dra_call *c, int64_t tile, dra_status code, const char *format, ...)
-    DRA_PRINTF(4, 5);
+/* Reports from inside a tile: e.g. an index outside its range. The run stops after this call.
+ * numbers: DRA_FAULT_NUMBERS of them, see dra_fault_kind. */
+void dra_fault_set(const dra_call *c, int64_t tile, dra_fault_kind kind, const int64_t *numbers);
+#define DRA_FAULT(c, tile, kind, ...)                                                              \
+    dra_fault_set(c, tile, kind, (const int64_t[DRA_FAULT_NUMBERS]){__VA_ARGS__})
+/* The error that a record stands for; DRA_OK: it is empty. */
+dra_status dra_fault_error(const dra_fault *f, dra_error *err);
 
 /* Rows: all axes but the last. */
 int64_t dra_rows(const dra_tensor *t);

@@ -8,11 +8,11 @@
 
 dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out, dra_error *err)
 {
-    return dra_compile_guarded(g, device, 0, out, err);
+    return dra_compile_fenced(g, device, 0, out, err);
 }
 
-dra_status dra_compile_guarded(const dra_graph *g, dra_device *device, size_t guard,
-                               dra_program **out, dra_error *err)
+dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fence,
+                              dra_program **out, dra_error *err)
 {
     *out = NULL;
     if (!g || !device) return dra_fail(err, DRA_ERR_VALUE, "compile: no graph or no device");
@@ -26,7 +26,7 @@ dra_status dra_compile_guarded(const dra_graph *g, dra_device *device, size_t gu
     dra_program *p = calloc(1, sizeof *p);
     if (!p) return dra_fail(err, DRA_ERR_MEMORY, "compile: out of memory");
     p->device = device;
-    p->guard = guard;
+    p->fence = fence;
     st = dra_lower(g, p);
     if (st == DRA_OK) st = dra_plan(p);
     if (st != DRA_OK) {

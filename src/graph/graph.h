@@ -3,14 +3,7 @@
 #define DRA_SRC_GRAPH_H
 
 #include "base/arena.h"
-#include "graph/op.h"
-
-typedef enum dra_role {
-    DRA_ROLE_NODE,
-    DRA_ROLE_INPUT,
-    DRA_ROLE_PARAMETER,
-    DRA_ROLE_STATE
-} dra_role;
+#include "graph/program.h"
 
 typedef struct dra_value_info {
     dra_type    type;

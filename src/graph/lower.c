@@ -282,7 +282,8 @@ static void lower_scan(frame *f, const dra_node *n)
         dra_no_memory(f->p);
         return;
     }
-    *r = (dra_region){.length = a->length,
+    *r = (dra_region){.kind = DRA_REGION_SCAN,
+                      .length = a->length,
                       .border = a->border,
                       .reverse = a->reverse,
                       .carries = a->carries,
@@ -340,7 +341,7 @@ static void lower_guard(frame *f, const dra_node *n)
         free(out);
         return;
     }
-    *r = (dra_region){.flag = place_of(f, n->in[0])};
+    *r = (dra_region){.kind = DRA_REGION_COND, .flag = place_of(f, n->in[0])};
     r->block = dra_block_new(f->p);
     r->otherwise = dra_block_new(f->p);
     const bool    fixed = all_fixed(f, n);
@@ -402,8 +403,7 @@ static void lower_inputs(frame *f)
                                .block = DRA_BLOCK_STEP,
                                .slot = slot,
                                .bytes = dra_bytes_of(&v->type)};
-        p->slot[slot] = (dra_slot){dra_arena_text(&p->arena, v->name),
-                                   v->role == DRA_ROLE_PARAMETER, false, s.bytes,
+        p->slot[slot] = (dra_slot){dra_arena_text(&p->arena, v->name), v->role, false, s.bytes,
                                    dra_storage_new(p, s)};
         f->place[i] = dra_dense_place(p->slot[slot].storage, &v->type);
         f->fixed[i] = v->role == DRA_ROLE_PARAMETER;
@@ -424,7 +424,8 @@ static void lower_outputs(frame *f)
         r->donor = place_of(f, o->donor).storage;
         p->storage[r->donor].donor = true;
         f->used[dra_index(o->donor)] = true; /* written, so it must be bound */
-        if (p->slot[p->storage[r->donor].slot].parameter) p->updates_parameters = true;
+        if (p->slot[p->storage[r->donor].slot].role == DRA_ROLE_PARAMETER)
+            p->updates_parameters = true;
     }
     if (!p->result) dra_no_memory(p);
 }

@@ -32,8 +32,8 @@ int32_t dra_storage_new(dra_program *p, dra_storage s)
 int32_t dra_block_new(dra_program *p)
 {
     if (p->n_block == p->block_room) {
-        const size_t room = p->block_room ? 2 * p->block_room : 8;
-        dra_block   *grown = realloc(p->block, room * sizeof *grown);
+        const size_t    room = p->block_room ? 2 * p->block_room : 8;
+        dra_code_block *grown = realloc(p->block, room * sizeof *grown);
         if (!grown) {
             dra_no_memory(p);
             return -1;
@@ -41,13 +41,13 @@ int32_t dra_block_new(dra_program *p)
         p->block = grown;
         p->block_room = room;
     }
-    p->block[p->n_block] = (dra_block){.memory = -1};
+    p->block[p->n_block] = (dra_code_block){.memory = -1};
     return (int32_t)p->n_block++;
 }
 
 static bool push_instr(dra_program *p, int32_t block, dra_instr *in)
 {
-    dra_block *b = &p->block[block];
+    dra_code_block *b = &p->block[block];
     if (b->n == b->room) {
         const size_t room = b->room ? 2 * b->room : 32;
         dra_instr  **grown = realloc(b->instr, room * sizeof(dra_instr *));
@@ -63,7 +63,7 @@ dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_
 {
     dra_instr *in = dra_arena_alloc(&p->arena, sizeof *in);
     if (in) {
-        *in = (dra_instr){.op = op, .n_in = n_in, .n_out = n_out, .scratch = -1};
+        *in = (dra_instr){.op = op, .name = op->name, .n_in = n_in, .n_out = n_out, .scratch = -1};
         in->in = dra_arena_alloc(&p->arena, (size_t)n_in * sizeof *in->in);
         in->out = dra_arena_alloc(&p->arena, (size_t)n_out * sizeof *in->out);
         in->tensors = p->n_tensors;

@@ -16,7 +16,7 @@ enum { ALIGN = 64, PAGE = 4096, LARGE = 256 * PAGE, APART = 9 * ALIGN };
 static size_t taken(const dra_program *p, size_t bytes)
 {
     const size_t apart = bytes >= LARGE && bytes % PAGE == 0 ? APART : 0;
-    return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + apart + 2 * p->guard : MOST + 1;
+    return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + apart + 2 * p->fence : MOST + 1;
 }
 
 /* ---- liveness -------------------------------------------------------------------------------- */
@@ -55,7 +55,7 @@ static void find_lives(dra_program *p, int32_t block)
 {
     for (size_t i = 0; i < p->n_storage; i++)
         if (p->storage[i].block == block) p->storage[i].first = p->storage[i].last = -1;
-    const dra_block *b = &p->block[block];
+    const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++)
         each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
     for (size_t i = 0; i < p->n_storage; i++) {
@@ -141,7 +141,7 @@ static void take(dra_program *p, int32_t from, int32_t to)
 
 static void share_in_place(dra_program *p, int32_t block)
 {
-    const dra_block *b = &p->block[block];
+    const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++) {
         const dra_instr *in = b->instr[i];
         const bool       paired = in->op->flags & DRA_OP_PAIRED;
@@ -232,10 +232,10 @@ static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
 static dra_status place_block(dra_program *p, int32_t block)
 {
-    dra_block *b = &p->block[block];
-    sized     *order = calloc(p->n_storage + 1, sizeof *order);
-    int32_t   *placed = calloc(p->n_storage + 1, sizeof *placed);
-    size_t     n = 0;
+    dra_code_block *b = &p->block[block];
+    sized          *order = calloc(p->n_storage + 1, sizeof *order);
+    int32_t        *placed = calloc(p->n_storage + 1, sizeof *placed);
+    size_t          n = 0;
     if (!order || !placed) {
         free(order);
         free(placed);
@@ -274,7 +274,7 @@ static void ids_to_root(const dra_program *p, int32_t n, int32_t *id)
 static void region_to_roots(const dra_program *p, dra_region *r)
 {
     to_root(p, 1, &r->flag);
-    if (!r->x && !r->carry[0]) return;                                 /* a guard */
+    if (r->kind != DRA_REGION_SCAN) return;
     to_root(p, (size_t)(3 * r->carries + r->xs + r->ys), r->carry[0]); /* one array */
     ids_to_root(p, r->carries, r->carry_in);
     ids_to_root(p, r->carries, r->carry_out);

@@ -396,19 +396,17 @@ static void build_memory(dra_graph *g, const void *self, const dra_module_call *
 }
 
 typedef struct measuring {
-    dra_specs   *params, *state;
-    dra_graph   *graph;
-    dra_program *program;
-    dra_buffers *buffers;
-    dra_real    *fed[3]; /* x, k, v */
+    dra_specs        *params, *state;
+    const dra_branch *branch;
+    dra_session      *session;
+    dra_array       **lent; /* values of the parameters */
 } measuring;
 
 static void close_measuring(measuring *m)
 {
-    for (int i = 0; i < 3; i++) free(m->fed[i]);
-    dra_buffers_destroy(m->buffers);
-    dra_program_destroy(m->program);
-    dra_graph_destroy(m->graph);
+    dra_session_destroy(m->session);
+    for (int i = 0; m->lent && i < dra_specs_count(m->params); i++) dra_array_destroy(m->lent[i]);
+    free(m->lent);
     dra_specs_destroy(m->params);
     dra_specs_destroy(m->state);
 }
@@ -425,30 +423,39 @@ static dra_real *stream(const dra_real *given, int64_t T, int64_t more, int64_t 
     return x;
 }
 
-static dra_status compile(measuring *m, const look *l, dra_branch *b, dra_device *device, int64_t T,
-                          dra_error *err)
+static void build_measured(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+{
+    const measuring *m = user;
+    const dra_module module = {m->params, m->state, build_memory, m->branch};
+    dra_module_graph(g, &module, &(dra_module_shape){.B = 1, .T = key[0].dim[0], .fresh = true},
+                     NULL, NULL, NULL);
+}
+
+static dra_status open_measuring(measuring *m, const look *l, dra_branch *b, dra_device *device,
+                                 int64_t T, dra_error *err)
 {
     dra_status st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
-    if (st == DRA_OK) st = dra_graph_create(&m->graph, err);
+    if (st == DRA_OK) st = dra_session_create(device, build_measured, m, &m->session, err);
     if (st != DRA_OK) return st;
+    m->branch = b;
     dra_branch_declare(b, m->params, m->state);
-    const dra_module module = {m->params, m->state, build_memory, b};
-    dra_module_graph(m->graph, &module, &(dra_module_shape){.B = 1, .T = T, .fresh = true}, NULL,
-                     NULL, NULL);
-    st = dra_compile(m->graph, device, &m->program, err);
-    if (st == DRA_OK) st = dra_buffers_create(m->program, &m->buffers, err);
+    m->lent = calloc((size_t)dra_specs_count(m->params) + 1, sizeof *m->lent);
+    if (!m->lent) return dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
     for (int i = 0; st == DRA_OK && i < dra_specs_count(m->params); i++) {
         const dra_spec *p = dra_specs_at(m->params, i);
         const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
         const dra_real *from = l->params[dra_specs_find(l->specs, p->name)];
-        st = dra_bind(m->buffers, p->name, (void *)from, bytes, err);
+        st = dra_array_borrow(device, from, bytes, &m->lent[i], err);
+        if (st == DRA_OK)
+            st = dra_session_bind(m->session, dra_session_name(m->session, p->name),
+                                  dra_array_whole(m->lent[i]), err);
     }
-    return st;
+    return st == DRA_OK ? dra_session_select(m->session, &DRA_SHAPE(T), 1, err) : st;
 }
 
-static dra_status feed(measuring *m, const dra_memory_sizes *s, const dra_kernel_input *around,
-                       int64_t more, dra_error *err)
+static dra_status run_measured(measuring *m, const dra_memory_sizes *s,
+                               const dra_kernel_input *around, int64_t more, dra_error *err)
 {
     const struct {
         const char     *name;
@@ -461,16 +468,19 @@ static dra_status feed(measuring *m, const dra_memory_sizes *s, const dra_kernel
     dra_status st = DRA_OK;
     for (int i = 0; i < 3 && st == DRA_OK; i++) {
         const size_t n = (size_t)((around->T + more) * in[i].width);
-        m->fed[i] = stream(in[i].given, around->T, more, in[i].width, in[i].number);
-        st = m->fed[i] ? dra_bind(m->buffers, in[i].name, m->fed[i], n * sizeof(dra_real), err)
-                       : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
+        dra_real    *x = stream(in[i].given, around->T, more, in[i].width, in[i].number);
+        st = x ? dra_session_put(m->session, dra_session_name(m->session, in[i].name), x,
+                                 n * sizeof *x, err)
+               : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
+        free(x);
     }
-    return st == DRA_OK ? dra_run(m->buffers, err) : st;
+    if (st == DRA_OK) st = dra_session_start(m->session, err);
+    return st == DRA_OK ? dra_session_finish(m->session, err) : st;
 }
 
 /* The mean over channels of dv (T, H, E) at each lag; `relative` to that of lag 0. */
-static dra_status read_kernel(const dra_memory_sizes *s, const dra_real *dv, int64_t T,
-                              bool relative, int64_t lags, double *out, dra_error *err)
+static dra_status average(const dra_memory_sizes *s, const dra_real *dv, int64_t T, bool relative,
+                          int64_t lags, double *out, dra_error *err)
 {
     for (int64_t h = 0; h < s->H; h++)
         for (int64_t n = 0; n < lags; n++) {
@@ -490,6 +500,18 @@ static dra_status read_kernel(const dra_memory_sizes *s, const dra_real *dv, int
     return DRA_OK;
 }
 
+static dra_status read_kernel(const measuring *m, const dra_memory_sizes *s, int64_t T,
+                              bool relative, int64_t lags, double *out, dra_error *err)
+{
+    const dra_span from = dra_session_result(m->session, "dv");
+    dra_real      *dv = malloc(from.bytes + 1);
+    dra_status     st = dv ? dra_array_download(dv, from, err)
+                           : dra_fail(err, DRA_ERR_MEMORY, "kernel: out of memory");
+    if (st == DRA_OK) st = average(s, dv, T, relative, lags, out, err);
+    free(dv);
+    return st;
+}
+
 dra_status dra_mixer_kernel_measured(dra_device *device, const dra_mixer_config *config,
                                      const dra_real *const *params, const dra_kernel_input *around,
                                      int64_t lags, double *out, dra_error *err)
@@ -502,11 +524,9 @@ dra_status dra_mixer_kernel_measured(dra_device *device, const dra_mixer_config 
     dra_branch   *b = &l.branch[l.branches - 1];
     const bool    reads_itself = strcmp(b->config.retrieval, "formula") == 0;
     const int64_t more = reads_itself; /* the token that reads, with the last key */
-    st = compile(&m, &l, b, device, around->T + more, err);
-    if (st == DRA_OK) st = feed(&m, &b->sizes, around, more, err);
-    if (st == DRA_OK)
-        st = read_kernel(&b->sizes, dra_result(m.buffers, "dv"), around->T, reads_itself, lags, out,
-                         err);
+    st = open_measuring(&m, &l, b, device, around->T + more, err);
+    if (st == DRA_OK) st = run_measured(&m, &b->sizes, around, more, err);
+    if (st == DRA_OK) st = read_kernel(&m, &b->sizes, around->T, reads_itself, lags, out, err);
     close_measuring(&m);
     close_look(&l);
     return st;

@@ -23,8 +23,12 @@ struct dra_model {
 
 /* Element k of weight i, wherever it lies. */
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k);
-/* Makes all weights dense, as dra_weights_at does for one. */
-dra_status dra_weights_dense(const dra_weights *w, dra_error *err);
+/* Puts what is trained into arrays of a device, which programs may write to. They are the weights
+ * from then on; after a program wrote to them, dra_weights_changed() says so. */
+dra_status dra_weights_train(dra_weights *w, dra_device *device, dra_error *err);
+void       dra_weights_changed(dra_weights *w);
+/* Weight i there, dense; the null span: it is not. */
+dra_span dra_weights_span(const dra_weights *w, int i, const dra_device *device);
 
 /* Whether anything is dropped out when learning. */
 bool dra_model_drops(const dra_model *m);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/shape.h"
+#include "device/array.h"
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
@@ -19,9 +20,10 @@ typedef struct weight {
     size_t                    bytes;
     const void               *lies; /* what it lies in otherwise; NULL: it is dense only */
     dra_form                  form;
-    uint16_t                 *half; /* the same, where it is bf16 of our own */
-    const dra_origin_entry   *from; /* the tensor whose numbers it still has; or NULL */
-    const dra_rule           *rule; /* of it */
+    uint16_t                 *half;  /* the same, where it is bf16 of our own */
+    dra_array                *array; /* dense, where a device trains it: the newest there is */
+    const dra_origin_entry   *from;  /* the tensor whose numbers it still has; or NULL */
+    const dra_rule           *rule;  /* of it */
 } weight;
 
 struct dra_weights {
@@ -53,6 +55,7 @@ void dra_weights_destroy(dra_weights *w)
     for (int i = 0; w->at && i < w->n; i++) {
         free(w->at[i].own);
         free(w->at[i].half);
+        dra_array_destroy(w->at[i].array);
     }
     free(w->at);
     dra_origin_close(w->file);
@@ -149,6 +152,7 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
 static dra_status read_dense(const dra_weights *w, int i, dra_real *to, dra_error *err)
 {
     const weight *at = &w->at[i];
+    if (at->array) return dra_array_download(to, dra_array_whole(at->array), err);
     if (at->half) {
         const dra_tensor_info half = {.dtype = DRA_BF16, .data = at->half};
         dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, to);
@@ -175,22 +179,17 @@ const dra_real *dra_weights_at(const dra_weights *w, int i)
     return data; /* of another thread that was faster */
 }
 
-dra_status dra_weights_dense(const dra_weights *w, dra_error *err)
-{
-    for (int i = 0; i < w->n; i++)
-        if (!dra_weights_at(w, i)) return no_memory(w, i, err);
-    return DRA_OK;
-}
-
 dra_real *dra_weights_edit(dra_weights *w, int i)
 {
     weight         *at = &w->at[i];
     const dra_real *data = dra_weights_at(w, i);
     if (!data) return NULL;
-    if (!at->own) { /* mapped */
+    if (!at->own) { /* mapped, or a device's */
         if (own(w, i, NULL) != DRA_OK) return NULL;
         memcpy(at->own, data, at->bytes);
     }
+    dra_array_destroy(at->array);
+    at->array = NULL;
     at->from = NULL;
     at->lies = NULL;
     return at->own;
@@ -199,7 +198,7 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
 const void *dra_weights_stored(const dra_weights *w, int i, dra_form *form)
 {
     const weight   *at = &w->at[i];
-    const dra_real *data = atomic_load(&at->data);
+    const dra_real *data = at->array ? dra_weights_at(w, i) : atomic_load(&at->data);
     *form = data ? (dra_form){DRA_REAL} : at->form;
     return data ? (const void *)data : at->lies;
 }
@@ -302,14 +301,69 @@ dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *valu
 
 /* ---- use ------------------------------------------------------------------------------------- */
 
+/* Where the device computes in the host's memory, the array is what the host sees as well. */
+static dra_status train_one(dra_weights *w, int i, dra_device *device, dra_error *err)
+{
+    weight         *at = &w->at[i];
+    dra_array      *a = NULL;
+    const dra_real *data = dra_weights_at(w, i);
+    dra_status      st = data ? dra_array_create(device, at->bytes, &a, err) : no_memory(w, i, err);
+    if (st == DRA_OK) st = dra_array_upload(dra_array_whole(a), data, err);
+    if (st != DRA_OK) {
+        dra_array_destroy(a);
+        return st;
+    }
+    dra_array_destroy(at->array);
+    free(at->own);
+    free(at->half);
+    at->array = a;
+    at->own = NULL;
+    at->half = NULL;
+    at->lies = NULL;
+    at->from = NULL;
+    atomic_store(&at->data, (const dra_real *)dra_span_on_host(dra_array_whole(a)));
+    return DRA_OK;
+}
+
+dra_status dra_weights_train(dra_weights *w, dra_device *device, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; i < w->n && st == DRA_OK; i++)
+        if (!dra_specs_at(w->specs, i)->frozen && !dra_weights_span(w, i, device).array)
+            st = train_one(w, i, device, err);
+    return st;
+}
+
+dra_span dra_weights_span(const dra_weights *w, int i, const dra_device *device)
+{
+    const dra_span s = dra_array_whole(w->at[i].array);
+    return s.array && dra_span_device(s) == device ? s : (dra_span){0};
+}
+
+void dra_weights_changed(dra_weights *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        weight *at = &w->at[i];
+        if (!at->array || !at->own) continue;
+        free(at->own);
+        at->own = NULL;
+        atomic_store(&at->data, NULL);
+    }
+}
+
 dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
         const dra_spec *p = dra_specs_at(w->specs, i);
         dra_form        form;
-        const void     *data = dra_weights_stored(w, i, &form);
-        st = dra_reader_bind_as(r, p->name, form, data, dra_form_bytes(&form, &p->shape), err);
+        const dra_span  trained = dra_weights_span(w, i, dra_reader_device(r));
+        if (trained.array) {
+            st = dra_reader_bind_as(r, p->name, (dra_form){DRA_REAL}, trained, err);
+            continue;
+        }
+        const void *data = dra_weights_stored(w, i, &form);
+        st = dra_reader_borrow(r, p->name, form, data, dra_form_bytes(&form, &p->shape), err);
     }
     return st;
 }

@@ -2,6 +2,7 @@
  * norm of all gradients, and the factor that clips them. One step, with d = s dp:
  *   m' = b1 m + (1-b1) d      v' = b2 v + (1-b2) d^2
  *   p' = p - rate (decay p + (m' / (1-b1^t)) / (sqrt(v' / (1-b2^t)) + eps)) */
+#include <string.h>
 #include <tgmath.h>
 
 #include "ops/common.h"
@@ -71,6 +72,14 @@ static real *part(const dra_tensor *t, int64_t from)
     return t->data ? (real *)t->data + from : NULL;
 }
 
+/* A step that is skipped: each output is what it replaces. */
+static void keep(const dra_call *c, int64_t from, int64_t n)
+{
+    for (int k = 0; k < 3; k++)
+        if (c->out[k].data && c->out[k].data != c->in[k].data)
+            memcpy(part(&c->out[k], from), part(&c->in[k], from), (size_t)n * sizeof(real));
+}
+
 static int64_t tiles(const dra_call *c)
 {
     return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
@@ -81,12 +90,16 @@ static void tile(const dra_call *c, int64_t i)
 {
     const int32_t t = *(const int32_t *)c->in[6].data;
     if (t < 1) {
-        dra_fault_set(c, i, DRA_ERR_VALUE, "t is %d, expected 1 for the first step", (int)t);
+        DRA_FAULT(c, i, DRA_FAULT_STEP, t);
         return;
     }
     const dra_adamw_step f = factors_of(c, t);
     const int64_t        from = i * TILE;
     const int64_t        n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
+    if (isnan(f.s)) {
+        keep(c, from, n);
+        return;
+    }
     c->simd->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
                    part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
                    part(&c->out[2], from));

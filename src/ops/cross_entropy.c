@@ -15,8 +15,7 @@ enum { ROWS = 16 }; /* of a tile */
 bool dra_row_valid(const dra_call *c, int64_t tile, int64_t row, int64_t V, int32_t target)
 {
     if (dra_row_ignored(c->attr, target) || (target >= 0 && target < V)) return true;
-    dra_fault_set(c, tile, DRA_ERR_INDEX, "target %d of row %lld, expected 0 to %lld", (int)target,
-                  (long long)row, (long long)V - 1);
+    DRA_FAULT(c, tile, DRA_FAULT_TARGET, target, row, V - 1);
     return false;
 }
 

@@ -67,8 +67,7 @@ static void tile(const dra_call *c, int64_t i)
     for (int64_t r = i * each; r < end; r++) {
         const int32_t id = ((const int32_t *)ids->data)[dra_offset_of(ids, r)];
         if (id < 0 || id >= table->shape.dim[0]) {
-            dra_fault_set(c, i, DRA_ERR_INDEX, "id %d, the table has %lld rows", (int)id,
-                          (long long)table->shape.dim[0]);
+            DRA_FAULT(c, i, DRA_FAULT_ID, id, table->shape.dim[0]);
             return;
         }
         if (bytes) copy_row((unsigned char *)y->data + (size_t)r * bytes, table, id);

@@ -26,8 +26,7 @@ static dra_status check_index(dra_graph *g, const dra_node *n)
 
 static void fault(const dra_call *c, int64_t tile, int32_t index, int64_t size)
 {
-    dra_fault_set(c, tile, DRA_ERR_INDEX, "index %d, axis %d of x has size %lld", (int)index,
-                  (int)((const gather_attr *)c->attr)->axis, (long long)size);
+    DRA_FAULT(c, tile, DRA_FAULT_INDEX, index, ((const gather_attr *)c->attr)->axis, size);
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */

@@ -67,8 +67,7 @@ static void copy_row(unsigned char *to, const dra_tensor *x, int64_t b, int64_t 
 
 static void outside(const dra_call *c, int64_t tile, int64_t b, int64_t t, int32_t at, int64_t cap)
 {
-    dra_fault_set(c, tile, DRA_ERR_INDEX, "at[%lld, %lld] = %d, x has %lld rows", (long long)b,
-                  (long long)t, (int)at, (long long)cap);
+    DRA_FAULT(c, tile, DRA_FAULT_ROW, b, t, at, cap);
 }
 
 /* ---- write_rows ------------------------------------------------------------------------------ */
@@ -123,8 +122,7 @@ static void check_twice(const dra_call *c, int64_t b)
         int64_t i = (int64_t)((uint32_t)row * 0x9e3779b1u) & (n - 1);
         while (mark[i] >= 0 && mark[i] != row) i = (i + 1) & (n - 1);
         if (mark[i] == row) {
-            dra_fault_set(c, b, DRA_ERR_INDEX, "at[%lld, %lld] = %d names a row a second time",
-                          (long long)b, (long long)t, (int)row);
+            DRA_FAULT(c, b, DRA_FAULT_TWICE, b, t, row);
             return;
         }
         mark[i] = row;

@@ -20,6 +20,7 @@
 #include "file/json.h"
 #include "file/map.h"
 #include "run/runs.h"
+#include "device/array.h"
 #include "sequence/module.h"
 
 enum { VERSION = 1, JSON_MOST = 1 << 20 };
@@ -93,16 +94,21 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     char(*name)[DRA_NAME_TEXT] = calloc(2 * (size_t)n + 1, sizeof *name);
     dra_status st = items && name ? DRA_OK
                                   : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
-    size_t     k = 0;
-    for (int i = 0; i < 2 * n && st == DRA_OK; i++) {
+    void     **copy = calloc(2 * (size_t)n + 1, sizeof *copy); /* where the host has none */
+    size_t     k = 0, room = 0;
+    if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    for (int i = 0; i < 2 * n && st == DRA_OK; i++, room = 0) {
         const dra_spec *p = dra_specs_at(params, i / 2);
-        const dra_real *moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
-        if (!moment) continue;
+        const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
+        if (!moment.array) continue;
         dra_state_name(name[k], i % 2 ? "v" : "m", p->name);
-        items[k] = (dra_tensor_item){name[k], DRA_REAL, p->shape, moment};
-        k++;
+        items[k] = (dra_tensor_item){name[k], DRA_REAL, p->shape,
+                                     dra_span_see(moment, &copy[k], &room, err)};
+        if (!items[k++].data) st = DRA_ERR_MEMORY;
     }
     if (st == DRA_OK) st = dra_tensors_write(path, items, k, NULL, 0, err);
+    for (int i = 0; copy && i < 2 * n; i++) free(copy[i]);
+    free(copy);
     free(items);
     free(name);
     return st;
@@ -327,10 +333,14 @@ static dra_status load_moments(const char *path, const dra_saved *s, dra_error *
     dra_status       st = dra_tensors_open(path, &file, err);
     for (int i = 0; i < 2 * dra_specs_count(params) && st == DRA_OK; i++) {
         const dra_spec *p = dra_specs_at(params, i / 2);
-        dra_real       *moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
-        if (!moment) continue;
-        st = dra_tensors_read(file, dra_state_name(name, i % 2 ? "v" : "m", p->name), DRA_REAL,
-                              p->shape, moment, err);
+        const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
+        if (!moment.array) continue;
+        dra_real *data = malloc(moment.bytes + 1);
+        st = data ? dra_tensors_read(file, dra_state_name(name, i % 2 ? "v" : "m", p->name),
+                                     DRA_REAL, p->shape, data, err)
+                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to read it");
+        if (st == DRA_OK) st = dra_array_upload(moment, data, err);
+        free(data);
     }
     dra_tensors_close(file);
     return st;
@@ -347,6 +357,6 @@ dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_sav
     if (st == DRA_OK) st = load_moments(path, s, err);
     if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);
     if (st == DRA_OK && c->carried)
-        st = dra_states_load(dra_model_state(s->model), c->model, path, &s->states, err);
+        st = dra_states_load(s->device, dra_model_state(s->model), c->model, path, &s->states, err);
     return st;
 }

@@ -84,13 +84,13 @@ static dra_status read_beside(const dra_tensors *file, const char *path, int64_t
                         : st;
 }
 
-dra_status dra_context_load(const dra_model *model, const dra_weights *weights, const char *path,
-                            dra_context *out, dra_error *err)
+dra_status dra_context_load(dra_device *device, const dra_model *model, const dra_weights *weights,
+                            const char *path, dra_context *out, dra_error *err)
 {
     dra_tensors *file = NULL;
     *out = (dra_context){0};
-    dra_status st = dra_states_load(dra_model_state(model), dra_model_fingerprint(model), path,
-                                    &out->states, err);
+    dra_status st = dra_states_load(device, dra_model_state(model), dra_model_fingerprint(model),
+                                    path, &out->states, err);
     if (st == DRA_OK) st = dra_tensors_open(path, &file, err);
     if (st == DRA_OK) st = check_weights(file, sample(model, weights), path, err);
     if (st == DRA_OK) st = read_beside(file, path, dra_model_config_of(model)->vocab, out, err);
@@ -132,7 +132,8 @@ dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err
     dra_context   c = {0};
     dra_states   *all = NULL;
     int64_t      *from = calloc((size_t)rows, sizeof *from);
-    dra_status    st = from ? dra_context_load(g->config.model, g->config.weights, path, &c, err)
+    dra_status    st = from ? dra_context_load(g->config.device, g->config.model, g->config.weights,
+                                               path, &c, err)
                             : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
     const int64_t B = st == DRA_OK ? dra_states_batch(c.states) : 0;
     if (st == DRA_OK && B != 1 && B != rows)

@@ -29,8 +29,9 @@ static dra_status open_reader(dra_generator *g, dra_error *err)
     const dra_module module = dra_view_module(&g->view);
     dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
-    if (st == DRA_OK) st = dra_states_create(module.state, c->rows, &g->states, err);
-    if (st == DRA_OK && c->rows > 1) st = dra_states_create(module.state, 1, &g->one, err);
+    if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->rows, &g->states, err);
+    if (st == DRA_OK && c->rows > 1)
+        st = dra_states_create(c->device, module.state, 1, &g->one, err);
     return st;
 }
 
@@ -199,6 +200,15 @@ static void keep(dra_generator *g, int64_t row, const dra_real *logits, int64_t 
     g->row[row].begun = true;
 }
 
+static dra_status keep_logits(dra_generator *g, int64_t row, int64_t n, const int32_t *ids,
+                              dra_error *err)
+{
+    const dra_real *logits = dra_reader_result(g->reader, "logits");
+    if (!logits) return out_of_memory(err);
+    keep(g, row, logits, n, ids);
+    return DRA_OK;
+}
+
 static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
                               dra_error *err)
 {
@@ -225,7 +235,7 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const
     dra_status st = check_ids(g, row, count, ids, err);
     if (st == DRA_OK && g->one) st = dra_states_copy(s, 0, g->states, row, err);
     if (st == DRA_OK) st = read_chunks(g, s, n, ids, err);
-    if (st == DRA_OK) keep(g, row, dra_reader_result(g->reader, "logits"), n, ids);
+    if (st == DRA_OK) st = keep_logits(g, row, n, ids, err);
     return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
 }
 
@@ -254,6 +264,7 @@ dra_status dra_generator_settle(dra_generator *g, dra_error *err)
                                           &in, err);
     if (st != DRA_OK) return st;
     const dra_real *logits = dra_reader_result(g->reader, "logits"); /* (B, 1, V) */
+    if (!logits) return out_of_memory(err);
     for (int64_t b = 0; b < B; b++) {
         if (g->row[b].next < 0) continue;
         keep(g, b, logits + b * g->V, 1, g->ids + b);

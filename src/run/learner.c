@@ -4,44 +4,116 @@
  * programs add their part to the gradients, which are donated states of theirs. Through chunks:
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
- * so that only one chunk's activations exist at a time. */
+ * so that only one chunk's activations exist at a time. Numbers for the host go into rows of
+ * metrics, which are read when all is done: nothing waits in between. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "device/array.h"
 #include "run/learner.h"
+
+static dra_status out_of_memory(dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+}
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
+size_t dra_trained_offsets(const dra_specs *params, size_t *offset)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        offset[i] = p->frozen ? SIZE_MAX : bytes;
+        if (p->frozen) continue;
+        bytes += ((size_t)dra_shape_count(&p->shape) * sizeof(dra_real) + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
+const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric)
+{
+    snprintf(text, DRA_NAME_TEXT, "metric.%d", metric);
+    return text;
+}
+
+static void name_inputs(dra_learner *l)
+{
+    dra_session       *s = l->session;
+    dra_learner_names *n = &l->name;
+    char               text[DRA_NAME_TEXT];
+    for (int i = 0; i < dra_specs_count(l->params); i++) {
+        const char *name = dra_specs_at(l->params, i)->name;
+        n->param[i] = dra_session_name(s, name);
+        n->sum[i] = dra_session_name(s, dra_state_name(text, "sum", name));
+    }
+    for (int i = 0; i < dra_specs_count(l->state); i++) {
+        const char *name = dra_specs_at(l->state, i)->name;
+        n->state[i] = dra_session_name(s, dra_state_name(text, "state", name));
+        n->upstream[i] = dra_session_name(s, dra_state_name(text, "up", name));
+    }
+    for (int k = 0; k < DRA_METRICS; k++)
+        n->metric[k] = dra_session_name(s, dra_metric_name(text, k));
+    dra_tokens_name(s, l->state, &n->tokens);
+    n->ids = dra_session_name(s, "ids");
+    n->targets = dra_session_name(s, "targets");
+    n->random = dra_session_name(s, "random");
+    n->at = dra_session_name(s, "at");
+    n->share = dra_session_name(s, "share");
+    n->part = dra_session_name(s, "part");
+}
+
+static size_t largest_frozen(const dra_specs *params)
+{
+    int64_t most = 0;
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_spec *p = dra_specs_at(params, i);
+        if (p->frozen) most = dra_imax(most, dra_shape_count(&p->shape));
+    }
+    return (size_t)most;
+}
+
 static dra_status allocate(dra_learner *l, dra_error *err)
 {
-    const int P = dra_specs_count(l->params);
-    size_t    largest = 1;
-    l->gradient = calloc((size_t)P + 1, sizeof *l->gradient);
-    l->key = calloc((size_t)dra_specs_count(l->state) + 2, sizeof *l->key);
-    for (int i = 0; l->gradient && i < P; i++) {
-        const dra_spec *p = dra_specs_at(l->params, i);
-        const size_t    n = (size_t)dra_shape_count(&p->shape);
-        if (p->frozen && n > largest) largest = n;
-        if (p->frozen) continue;
-        l->gradient[i] = calloc(n + 1, sizeof *l->gradient[i]);
-        if (!l->gradient[i])
-            return dra_fail(err, DRA_ERR_MEMORY, "learner: no memory for the gradient of %s",
-                            p->name);
-    }
-    l->zeros = calloc(largest, sizeof *l->zeros);
-    return l->gradient && l->key && l->zeros
-               ? DRA_OK
-               : dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    const size_t P = (size_t)dra_specs_count(l->params), S = (size_t)dra_specs_count(l->state);
+    l->offset = calloc(P + 1, sizeof *l->offset);
+    l->lent = calloc(P + 1, sizeof(dra_array *));
+    l->name.param = calloc(2 * P + 2 * S + 1, sizeof *l->name.param);
+    l->key = calloc(S + 2, sizeof *l->key);
+    l->zeros = calloc(largest_frozen(l->params) + 1, sizeof *l->zeros);
+    if (!l->offset || !l->lent || !l->name.param || !l->key || !l->zeros) return out_of_memory(err);
+    l->name.sum = l->name.param + P;
+    l->name.state = l->name.sum + P;
+    l->name.upstream = l->name.state + S;
+    return dra_array_create(l->config.device, dra_trained_offsets(l->params, l->offset),
+                            &l->gradient, err);
+}
+
+dra_span dra_learner_gradient_span(const dra_learner *l, int i)
+{
+    const dra_spec *p = dra_specs_at(l->params, i);
+    if (p->frozen) return (dra_span){0};
+    const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+    return (dra_span){l->gradient, l->offset[i], bytes};
+}
+
+static dra_status bind_gradients(dra_learner *l, dra_error *err)
+{
+    dra_status st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
+    for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
+        if (!dra_specs_at(l->params, i)->frozen)
+            st = dra_session_bind(l->session, l->name.sum[i], dra_learner_gradient_span(l, i), err);
+    return st;
 }
 
 dra_status dra_learner_create(const dra_learner_config *config, dra_learner **out, dra_error *err)
 {
     dra_learner *l = calloc(1, sizeof *l);
     *out = NULL;
-    if (!l) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    if (!l) return out_of_memory(err);
     l->config = *config;
     for (int k = 0; k < DRA_WATCH_COUNT; k++)
         if (config->add[k] != 0 && !(dra_model_config_of(config->model)->watch >> k & 1)) {
@@ -54,7 +126,9 @@ dra_status dra_learner_create(const dra_learner_config *config, dra_learner **ou
     l->module = (dra_module){l->params, l->state, dra_learner_lesson, l};
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
-        st = dra_programs_create(config->device, dra_learner_build, l, &l->programs, err);
+        st = dra_session_create(config->device, dra_learner_build, l, &l->session, err);
+    if (st == DRA_OK) name_inputs(l);
+    if (st == DRA_OK) st = bind_gradients(l, err);
     if (st == DRA_OK)
         *out = l;
     else
@@ -65,86 +139,64 @@ dra_status dra_learner_create(const dra_learner_config *config, dra_learner **ou
 void dra_learner_destroy(dra_learner *l)
 {
     if (!l) return;
-    for (size_t i = 0; i < l->n; i++) dra_buffers_destroy(l->at[i].buffers);
-    for (int i = 0; l->gradient && i < dra_specs_count(l->params); i++) free(l->gradient[i]);
-    free(l->at);
-    free(l->gradient);
+    dra_session_destroy(l->session);
+    for (int i = 0; l->lent && i < dra_specs_count(l->params); i++) dra_array_destroy(l->lent[i]);
+    dra_array_destroy(l->gradient);
+    dra_array_destroy(l->metrics);
+    free(l->lent);
+    free(l->offset);
+    free(l->name.param);
+    free(l->seen);
     free(l->zeros);
+    free(l->rows);
+    free(l->counts);
     free(l->key);
     free(l->starts);
     dra_extents_free(&l->extents);
-    dra_programs_destroy(l->programs);
     free(l);
 }
 
-const dra_real *dra_learner_gradient(const dra_learner *l, int i)
-{
-    return l->gradient[i] ? l->gradient[i] : l->zeros;
-}
-
-dra_real *dra_learner_gradient_memory(dra_learner *l, int i) { return l->gradient[i]; }
-
-/* ---- binding --------------------------------------------------------------------------------- */
+dra_session *dra_learner_session(const dra_learner *l) { return l->session; }
 
 static size_t param_bytes(const dra_learner *l, int i)
 {
     return (size_t)dra_shape_count(&dra_specs_at(l->params, i)->shape) * sizeof(dra_real);
 }
 
-static dra_status bind_weights(const dra_learner *l, dra_buffers *b, dra_error *err)
+/* Dense numbers where gradients can be taken: those a device trains, else borrowed. */
+static dra_status bind_weight(dra_learner *l, const dra_weights *w, int i, dra_error *err)
 {
-    dra_status st = DRA_OK;
-    for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
-        st = dra_bind(b, dra_specs_at(l->params, i)->name,
-                      (void *)(uintptr_t)dra_weights_at(l->weights, i), param_bytes(l, i), err);
-    return st;
-}
-
-static dra_status bind_gradients(const dra_learner *l, dra_buffers *b, dra_error *err)
-{
-    char       name[DRA_NAME_TEXT];
-    dra_status st = DRA_OK;
-    for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
-        if (l->gradient[i])
-            st = dra_bind(b, dra_state_name(name, "sum", dra_specs_at(l->params, i)->name),
-                          l->gradient[i], param_bytes(l, i), err);
-    return st;
+    dra_span trained = dra_weights_span(w, i, l->config.device);
+    if (!trained.array) {
+        const dra_real *data = dra_weights_at(w, i);
+        dra_array      *a = NULL;
+        if (!data) return out_of_memory(err);
+        const dra_status st = dra_array_borrow(l->config.device, data, param_bytes(l, i), &a, err);
+        if (st != DRA_OK) return st;
+        dra_array_destroy(l->lent[i]);
+        l->lent[i] = a;
+        trained = dra_array_whole(a);
+    }
+    return dra_session_bind(l->session, l->name.param[i], trained, err);
 }
 
 dra_status dra_learner_bind(dra_learner *l, const dra_weights *w, dra_error *err)
 {
-    dra_status st = dra_weights_dense(w, err); /* gradients are of dense numbers */
-    l->weights = w;
-    for (size_t i = 0; i < l->n && st == DRA_OK; i++) st = bind_weights(l, l->at[i].buffers, err);
+    dra_status st = DRA_OK;
+    for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
+        st = bind_weight(l, w, i, err);
+    l->bound = st == DRA_OK;
     return st;
 }
 
-/* The buffers of a program, made and bound when first met. */
-static dra_status find_buffers(dra_learner *l, dra_buffers **out, dra_error *err)
+const dra_real *dra_learner_gradient(dra_learner *l, int i)
 {
-    const dra_program *program;
-    const bool         gradients = l->key[0].dim[KEY_KIND] != FORWARD;
-    dra_status st = dra_programs_get(l->programs, l->key, 1 + (size_t)dra_specs_count(l->state),
-                                     &program, err);
-    if (st != DRA_OK) return st;
-    for (size_t i = 0; i < l->n; i++)
-        if (l->at[i].program == program) {
-            *out = l->at[i].buffers;
-            return DRA_OK;
-        }
-    running *at = realloc(l->at, (l->n + 1) * sizeof *at);
-    if (!at) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
-    l->at = at;
-    at[l->n] = (running){.program = program};
-    st = dra_buffers_create(program, &at[l->n].buffers, err);
-    if (st == DRA_OK) st = bind_weights(l, at[l->n].buffers, err);
-    if (st == DRA_OK && gradients) st = bind_gradients(l, at[l->n].buffers, err);
-    *out = at[l->n].buffers;
-    if (st == DRA_OK)
-        l->n++;
-    else
-        dra_buffers_destroy(at[l->n].buffers);
-    return st;
+    if (dra_specs_at(l->params, i)->frozen) return l->zeros;
+    const unsigned char *all = l->fresh ? l->seen
+                                        : dra_span_see(dra_array_whole(l->gradient), &l->seen,
+                                                       &l->seen_room, NULL);
+    l->fresh = all && all == l->seen;
+    return all ? (const dra_real *)(const void *)(all + l->offset[i]) : NULL;
 }
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
@@ -155,89 +207,111 @@ typedef struct chunk { /* tokens of a lesson, cut out of it; all (B, T) */
     dra_states *start;                /* the state before it; NULL: fresh */
 } chunk;
 
-static size_t held_bytes(const dra_states *s, int i)
+static dra_status put_random(dra_learner *l, const dra_lesson *q, const chunk *c, dra_error *err)
 {
-    return (size_t)(s->B * s->at[i].rows * s->at[i].size) * sizeof(dra_real);
-}
-
-static dra_status bind_states(const dra_learner *l, dra_buffers *b, const dra_states *s,
-                              dra_error *err)
-{
-    char       name[DRA_NAME_TEXT];
-    dra_status st = DRA_OK;
-    for (int i = 0; s && i < dra_specs_count(l->state) && st == DRA_OK; i++)
-        st = dra_bind(b, dra_state_name(name, "state", dra_specs_at(l->state, i)->name),
-                      s->at[i].data, held_bytes(s, i), err);
-    return st;
-}
-
-static dra_status bind_upstream(const dra_learner *l, dra_buffers *b, const dra_states *s,
-                                dra_real *const *up, dra_error *err)
-{
-    char       name[DRA_NAME_TEXT];
-    dra_status st = DRA_OK;
-    for (int i = 0; i < dra_specs_count(l->state) && st == DRA_OK; i++)
-        st = dra_bind(b, dra_state_name(name, "up", dra_specs_at(l->state, i)->name), up[i],
-                      held_bytes(s, i), err);
-    return st;
-}
-
-/* The key of dropout and where the chunk starts in its rows. */
-static dra_status bind_random(dra_learner *l, dra_buffers *b, const dra_lesson *q, const chunk *c,
-                              dra_error *err)
-{
-    const size_t bytes = (size_t)q->B * sizeof *l->starts;
-    int32_t     *at = realloc(l->starts, bytes);
-    if (!at) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    const int32_t key[4] = {(int32_t)q->seed, (int32_t)(q->seed >> 32), (int32_t)q->step,
+                            (int32_t)(q->step >> 32)};
+    const size_t  bytes = (size_t)q->B * sizeof *l->starts;
+    int32_t      *at = realloc(l->starts, bytes);
+    if (!at) return out_of_memory(err);
     l->starts = at;
     for (int64_t r = 0; r < q->B; r++) at[r] = (int32_t)c->first;
-    l->random[0] = (int32_t)q->seed, l->random[1] = (int32_t)(q->seed >> 32);
-    l->random[2] = (int32_t)q->step, l->random[3] = (int32_t)(q->step >> 32);
-    const dra_status st = dra_bind(b, "random", l->random, sizeof l->random, err);
-    return st == DRA_OK ? dra_bind(b, "at", at, bytes, err) : st;
+    const dra_status st = dra_session_put(l->session, l->name.random, key, sizeof key, err);
+    return st == DRA_OK ? dra_session_put(l->session, l->name.at, at, bytes, err) : st;
 }
 
-typedef struct weighing { /* of the loss of a chunk, and of what is added to it */
-    dra_real share, part;
-} weighing;
-
-/* Runs the program of this kind over a chunk. up: gradients of the states behind it, THROUGH. */
-static dra_status run_chunk(dra_learner *l, const dra_lesson *q, const chunk *c, int kind, bool add,
-                            weighing *w, dra_real *const *up, dra_buffers **out, dra_error *err)
+/* The key of a program over T tokens that starts from s (NULL: fresh); returns its length. */
+static size_t make_key(dra_learner *l, const dra_lesson *q, const dra_states *s, int64_t T,
+                       int marks, int kind)
 {
-    const int64_t B = q->B;
-    const size_t  bytes = (size_t)(B * c->T) * sizeof(int32_t);
-    const bool    drops = dra_model_drops(l->config.model) && !q->still;
-    const int marks = (c->mark ? MARKED : 0) | (dra_marks_any_skip(c->mark, B * c->T) ? SKIPS : 0);
-    dra_buffers *b = NULL;
-    l->key[0] = DRA_SHAPE(B, c->T, marks, kind, add,
-                          (q->guard ? GUARD : 0) | (drops ? DROPOUT : 0));
-    for (int i = 0; i < dra_specs_count(l->state); i++)
-        l->key[i + 1] = DRA_SHAPE(c->start ? c->start->at[i].rows : 0);
-    dra_status st = find_buffers(l, &b, err);
-    if (st == DRA_OK) st = dra_extents_fill(&l->extents, l->state, c->start, B, c->T, c->mark, err);
-    if (st == DRA_OK) st = dra_extents_bind(&l->extents, b, c->mark != NULL, err);
-    if (st == DRA_OK) st = bind_states(l, b, c->start, err);
-    if (st == DRA_OK) st = dra_bind(b, "ids", c->ids, bytes, err);
-    if (st == DRA_OK) st = dra_bind(b, "targets", c->targets, bytes, err);
-    if (st == DRA_OK && drops) st = bind_random(l, b, q, c, err);
-    if (st == DRA_OK && kind != FORWARD) st = dra_bind(b, "share", &w->share, sizeof w->share, err);
-    if (st == DRA_OK && kind != FORWARD) st = dra_bind(b, "part", &w->part, sizeof w->part, err);
-    if (st == DRA_OK && kind == THROUGH) st = bind_upstream(l, b, c->start, up, err);
-    if (st == DRA_OK) st = dra_run(b, err);
-    *out = b;
+    const bool drops = dra_model_drops(l->config.model) && !q->still;
+    const int  n = dra_specs_count(l->state);
+    l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
+                          (q->guard ? GUARD : 0) | (drops ? DROPOUT : 0) |
+                              (kind == FORWARD ? 0 : LOSS));
+    for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
+    return 1 + (size_t)n;
+}
+
+static dra_status select_program(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
+                                 dra_error *err)
+{
+    const bool skips = dra_marks_any_skip(c->mark, q->B * c->T);
+    const int  marks = (c->mark ? MARKED : 0) | (skips ? SKIPS : 0);
+    return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, marks, kind), err);
+}
+
+static dra_status put_tokens(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
+                             dra_error *err)
+{
+    const size_t bytes = (size_t)(q->B * c->T) * sizeof(int32_t);
+    dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
+    if (st == DRA_OK)
+        st = dra_extents_put(&l->extents, l->session, &l->name.tokens, c->mark != NULL, err);
+    if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
+    if (st == DRA_OK && kind != FORWARD)
+        st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
+    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->still)
+        st = put_random(l, q, c, err);
     return st;
 }
 
-/* The states after a chunk, into s. */
-static void take_states(const dra_learner *l, const dra_buffers *b, const chunk *c, dra_states *s)
+static dra_status bind_states(dra_learner *l, const dra_states *s, dra_error *err)
 {
-    char name[DRA_NAME_TEXT];
-    for (int i = 0; i < dra_specs_count(l->state); i++)
-        memcpy(s->at[i].data,
-               dra_result(b, dra_state_name(name, "next", dra_specs_at(l->state, i)->name)),
-               held_bytes(s, i));
-    dra_states_advance(s, c->T, c->mark);
+    dra_status st = DRA_OK;
+    for (int i = 0; s && i < dra_specs_count(l->state) && st == DRA_OK; i++)
+        st = dra_session_bind(l->session, l->name.state[i], dra_states_span(s, i), err);
+    return st;
+}
+
+/* What the numbers of the next row of metrics count for, and where they go. */
+static dra_status bind_row(dra_learner *l, dra_metric_row row, dra_error *err)
+{
+    const size_t real = sizeof(dra_real), each = DRA_METRICS * real;
+    dra_status   st = DRA_OK;
+    if (l->n_rows == l->rows_room) return dra_fail(err, DRA_ERR_INDEX, "learner: no row is left");
+    const dra_span all = {l->metrics, (size_t)l->n_rows * each, each};
+    for (int k = 0; k < DRA_METRICS && st == DRA_OK; k++)
+        st = dra_session_bind(
+            l->session, l->name.metric[k],
+            dra_span_part(all, (size_t)k * real, k == DRA_METRIC_GUARDED ? sizeof(int32_t) : real),
+            err);
+    if (st == DRA_OK) l->rows[l->n_rows++] = row;
+    return st;
+}
+
+/* A lesson without targets that count has no gradient, whatever is added to the loss. */
+static double share_of(const dra_lesson *q, int64_t count)
+{
+    return count == 0 ? 0 : q->share > 0 ? q->share : 1;
+}
+
+/* Starts the gradient program of a chunk that has this part of the targets and tokens. */
+static dra_status run_gradient(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
+                               double targets, double tokens, dra_error *err)
+{
+    const double   share = share_of(q, l->counts[l->lessons]);
+    const dra_real of_loss = (dra_real)(targets * share), of_rest = (dra_real)(tokens * share);
+    dra_status     st = select_program(l, q, c, kind, err);
+    if (st == DRA_OK) st = put_tokens(l, q, c, kind, err);
+    if (st == DRA_OK)
+        st = dra_session_put(l->session, l->name.share, &of_loss, sizeof of_loss, err);
+    if (st == DRA_OK) st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
+    if (st == DRA_OK) st = bind_states(l, c->start, err);
+    if (st == DRA_OK) st = bind_row(l, (dra_metric_row){l->lessons, targets, tokens}, err);
+    return st == DRA_OK ? dra_session_start(l->session, err) : st;
+}
+
+/* Starts the program that takes s over a chunk. */
+static dra_status run_forward(dra_learner *l, const dra_lesson *q, chunk *c, dra_states *s,
+                              dra_error *err)
+{
+    dra_status st = select_program(l, q, c, FORWARD, err);
+    if (st == DRA_OK) st = put_tokens(l, q, c, FORWARD, err);
+    if (st == DRA_OK) st = bind_states(l, s, err);
+    if (st == DRA_OK) st = dra_session_start(l->session, err);
+    if (st == DRA_OK) dra_states_advance(s, c->T, c->mark);
+    return st;
 }
 
 /* ---- lessons --------------------------------------------------------------------------------- */
@@ -254,7 +328,7 @@ static dra_status cut_chunk(const dra_lesson *q, int64_t first, int64_t T, chunk
     const size_t   n = (size_t)(q->B * T);
     const int32_t *from[3] = {q->ids, q->targets, q->mark};
     int32_t       *memory = malloc(3 * n * sizeof *memory + 1);
-    if (!memory) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    if (!memory) return out_of_memory(err);
     for (int k = 0; k < 3 && from[k]; k++)
         for (int64_t b = 0; b < q->B; b++)
             memcpy(memory + (size_t)k * n + b * T, from[k] + b * q->T + first,
@@ -268,117 +342,65 @@ static dra_status cut_chunk(const dra_lesson *q, int64_t first, int64_t T, chunk
     return DRA_OK;
 }
 
-/* Gradients of the states behind a chunk: zeros at the end, then what came down. */
-typedef struct slopes {
-    int        n;
-    dra_real **at;
-} slopes;
-
-static dra_status slopes_create(slopes *u, const dra_states *s, dra_error *err)
+static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_error *err)
 {
-    u->n = dra_specs_count(s->specs);
-    u->at = calloc((size_t)u->n + 1, sizeof *u->at);
-    bool ok = u->at != NULL;
-    for (int i = 0; ok && i < u->n; i++) ok = (u->at[i] = calloc(1, held_bytes(s, i) + 1)) != NULL;
-    return ok ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
-}
-
-static void slopes_free(slopes *u)
-{
-    for (int i = 0; u->at && i < u->n; i++) free(u->at[i]);
-    free(u->at);
-}
-
-static void slopes_take(slopes *u, const dra_learner *l, const dra_buffers *b, const dra_states *s)
-{
-    char name[DRA_NAME_TEXT];
-    for (int i = 0; i < u->n; i++)
-        memcpy(u->at[i],
-               dra_result(b, dra_state_name(name, "down", dra_specs_at(l->state, i)->name)),
-               held_bytes(s, i));
-}
-
-/* A lesson without targets that count has no gradient, whatever is added to the loss. */
-static double share_of(const dra_lesson *q, int64_t count)
-{
-    return count == 0 ? 0 : q->share > 0 ? q->share : 1;
-}
-
-/* Adds the results of a chunk: its loss with its part of the targets, the rest with its part of the
- * tokens. */
-static void take_results(const dra_buffers *b, double targets, double tokens,
-                         dra_lesson_result *out)
-{
-    const int32_t *guarded = dra_result(b, "guarded");
-    out->loss += targets * (double)*(const dra_real *)dra_result(b, "loss");
-    if (guarded) out->guarded += *guarded;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        const dra_real *x = dra_result(b, dra_watch_name(k));
-        out->watch[k] += x ? tokens * (double)*x : NAN;
-    }
-}
-
-/* Whole: one program. */
-static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_lesson_result *out,
-                            dra_error *err)
-{
-    const double share = share_of(q, out->count);
-    weighing     w = {(dra_real)share, (dra_real)share};
-    dra_buffers *b;
     c->start = q->states;
-    const dra_status st = run_chunk(l, q, c, q->states ? CARRIED : FRESH, q->add, &w, NULL, &b,
-                                    err);
-    if (st != DRA_OK) return st;
-    take_results(b, 1, 1, out);
-    if (q->states) take_states(l, b, c, q->states);
-    return DRA_OK;
+    const dra_status st = run_gradient(l, q, c, q->states ? CARRIED : FRESH, 1, 1, err);
+    if (st == DRA_OK && q->states) dra_states_advance(q->states, c->T, c->mark);
+    return st;
 }
 
-/* Forwards: every chunk gets the state it starts from; s ends behind the last. */
-static dra_status run_forward(dra_learner *l, const dra_lesson *q, chunk *c, dra_states *s,
-                              dra_error *err)
+/* Every chunk gets the state it starts from; s ends after the last, where somebody wants that. */
+static dra_status run_forwards(dra_learner *l, const dra_lesson *q, chunk *c, dra_states *s,
+                               dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
-        dra_buffers *b;
-        st = dra_states_twin(s, &c[k].start, err);
-        if (st == DRA_OK && (k + 1 < q->chunks || q->states))
-            st = run_chunk(l, q, &c[k], FORWARD, false, NULL, NULL, &b, err);
-        if (st == DRA_OK && (k + 1 < q->chunks || q->states)) take_states(l, b, &c[k], s);
+        st = dra_states_clone(s, l->config.device, &c[k].start, err);
+        if (st == DRA_OK && (k + 1 < q->chunks || q->states)) st = run_forward(l, q, &c[k], s, err);
     }
     return st;
 }
 
-static dra_status run_backward(dra_learner *l, const dra_lesson *q, const chunk *c,
-                               dra_lesson_result *out, dra_error *err)
+/* Memory for the gradients of the states after a chunk: zeros at the end of the lesson. */
+static dra_status bind_state_grads(dra_learner *l, const dra_states *s, dra_array **out,
+                                   dra_error *err)
 {
-    slopes     up = {0};
-    dra_status st = slopes_create(&up, c[0].start, err);
-    for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--) {
-        const double targets = out->count ? (double)c[k].count / (double)out->count : 0;
-        const double tokens = (double)c[k].T / (double)q->T;
-        const double share = share_of(q, out->count);
-        weighing     w = {(dra_real)(targets * share), (dra_real)(tokens * share)};
-        dra_buffers *b;
-        st = run_chunk(l, q, &c[k], THROUGH, q->add || k < q->chunks - 1, &w, up.at, &b, err);
-        if (st != DRA_OK) break;
-        take_results(b, targets, tokens, out);
-        slopes_take(&up, l, b, c[k].start);
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(l->state); i++)
+        bytes += (dra_states_span(s, i).bytes + 63) / 64 * 64;
+    dra_status st = dra_array_create(l->config.device, bytes, out, err);
+    if (st == DRA_OK) st = dra_array_fill(dra_array_whole(*out), 0, err);
+    bytes = 0;
+    for (int i = 0; i < dra_specs_count(l->state) && st == DRA_OK; i++) {
+        const dra_span grad = {*out, bytes, dra_states_span(s, i).bytes};
+        st = dra_session_bind(l->session, l->name.upstream[i], grad, err);
+        bytes += (grad.bytes + 63) / 64 * 64;
     }
-    slopes_free(&up);
     return st;
 }
 
-static dra_status run_through(dra_learner *l, const dra_lesson *q, chunk *c, dra_lesson_result *out,
-                              dra_error *err)
+static dra_status run_backwards(dra_learner *l, const dra_lesson *q, const chunk *c, dra_error *err)
+{
+    const double count = (double)l->counts[l->lessons];
+    dra_array   *grads = NULL;
+    dra_status   st = bind_state_grads(l, c[0].start, &grads, err);
+    for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--)
+        st = run_gradient(l, q, &c[k], THROUGH, count > 0 ? (double)c[k].count / count : 0,
+                          (double)c[k].T / (double)q->T, err);
+    dra_array_destroy(grads);
+    return st;
+}
+
+static dra_status run_through(dra_learner *l, const dra_lesson *q, chunk *c, dra_error *err)
 {
     dra_states *s = NULL;
-    dra_status  st = q->states ? dra_states_twin(q->states, &s, err)
-                               : dra_states_create(l->state, q->B, &s, err);
+    dra_status  st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
+                               : dra_states_create(l->config.device, l->state, q->B, &s, err);
     /* Room for all at once, so that items stay where they are from chunk to chunk. */
     if (st == DRA_OK) st = dra_states_reserve(s, q->T, err);
-    if (st == DRA_OK) st = run_forward(l, q, c, s, err);
-    if (st == DRA_OK) st = run_backward(l, q, c, out, err);
+    if (st == DRA_OK) st = run_forwards(l, q, c, s, err);
+    if (st == DRA_OK) st = run_backwards(l, q, c, err);
     for (int64_t b = 0; st == DRA_OK && q->states && b < q->B; b++)
         st = dra_states_copy(q->states, b, s, b, err);
     for (int k = 0; k < q->chunks; k++) dra_states_destroy(c[k].start);
@@ -389,7 +411,7 @@ static dra_status run_through(dra_learner *l, const dra_lesson *q, chunk *c, dra
 static dra_status check(const dra_learner *l, const dra_lesson *q, dra_error *err)
 {
     int64_t sum = 0;
-    if (!l->weights) return dra_fail(err, DRA_ERR_BIND, "learner: weights are not bound");
+    if (!l->bound) return dra_fail(err, DRA_ERR_BIND, "learner: weights are not bound");
     if (q->B < 1 || q->T < 1)
         return dra_fail(err, DRA_ERR_VALUE, "learner: B %lld, T %lld, expected 1 or more",
                         (long long)q->B, (long long)q->T);
@@ -409,48 +431,149 @@ static dra_status check(const dra_learner *l, const dra_lesson *q, dra_error *er
     return DRA_OK;
 }
 
-dra_status dra_learner_run(dra_learner *l, const dra_lesson *q, dra_lesson_result *out,
-                           dra_error *err)
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+dra_status dra_learner_begin(dra_learner *l, bool add, dra_error *err)
+{
+    l->n_rows = l->lessons = 0;
+    l->fresh = false;
+    return add ? DRA_OK : dra_array_fill(dra_array_whole(l->gradient), 0, err);
+}
+
+/* Rows of metrics for n more chunks. What was put out so far stays where it is. */
+static dra_status reserve_rows(dra_learner *l, int n, dra_error *err)
+{
+    int64_t *counts = realloc(l->counts, ((size_t)l->lessons + 1) * sizeof *counts);
+    if (!counts) return out_of_memory(err);
+    l->counts = counts;
+    if (l->n_rows + n <= l->rows_room) return DRA_OK;
+    const size_t    each = DRA_METRICS * sizeof(dra_real);
+    const int       room = 2 * (l->n_rows + n);
+    dra_array      *metrics = NULL;
+    dra_metric_row *rows = realloc(l->rows, (size_t)room * sizeof *rows);
+    if (!rows) return out_of_memory(err);
+    l->rows = rows;
+    dra_status st = dra_array_create(l->config.device, (size_t)room * each, &metrics, err);
+    if (st == DRA_OK) st = dra_array_fill(dra_array_whole(metrics), 0, err);
+    if (st == DRA_OK && l->n_rows) {
+        const dra_span old = {l->metrics, 0, (size_t)l->n_rows * each};
+        st = dra_array_copy((dra_span){metrics, 0, old.bytes}, old, err);
+    }
+    if (st != DRA_OK) {
+        dra_array_destroy(metrics);
+        return st;
+    }
+    dra_array_destroy(l->metrics);
+    l->metrics = metrics;
+    l->rows_room = room;
+    return DRA_OK;
+}
+
+dra_status dra_learner_add(dra_learner *l, const dra_lesson *q, dra_error *err)
 {
     const int  n = q->chunks ? q->chunks : 1;
     int64_t    first = 0;
     dra_status st = check(l, q, err);
-    *out = (dra_lesson_result){0};
+    if (st == DRA_OK) st = reserve_rows(l, n, err);
     if (st != DRA_OK) return st;
     chunk *c = calloc((size_t)n, sizeof *c);
-    if (!c) return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    if (!c) return out_of_memory(err);
+    l->counts[l->lessons] = 0;
     for (int k = 0; k < n && st == DRA_OK; k++) {
         const int64_t T = q->chunks ? q->chunk[k] : q->T;
         st = cut_chunk(q, first, T, &c[k], err);
-        out->count += c[k].count;
+        l->counts[l->lessons] += c[k].count;
         first += T;
     }
     if (st == DRA_OK && !q->chunks && q->states) st = dra_states_reserve(q->states, q->T, err);
-    if (st == DRA_OK)
-        st = q->chunks ? run_through(l, q, c, out, err) : run_whole(l, q, c, out, err);
+    if (st == DRA_OK) st = q->chunks ? run_through(l, q, c, err) : run_whole(l, q, c, err);
     for (int k = 0; k < n; k++) free(c[k].ids);
     free(c);
+    l->lessons++;
     return st;
 }
 
-dra_status dra_learner_bytes(dra_learner *l, int64_t B, int64_t T, bool marked, bool carried,
-                             size_t *bytes, dra_error *err)
+dra_span dra_learner_metrics(const dra_learner *l, int64_t *rows)
 {
-    const dra_program *program;
-    dra_states        *s = NULL;
-    dra_status         st = carried ? dra_states_create(l->state, B, &s, err) : DRA_OK;
-    if (st == DRA_OK && carried) st = dra_states_reserve(s, T, err);
-    l->key[0] = DRA_SHAPE(B, T, marked ? MARKED : 0, carried ? CARRIED : FRESH, 0,
-                          dra_model_drops(l->config.model) ? DROPOUT : 0);
-    for (int i = 0; st == DRA_OK && i < dra_specs_count(l->state); i++)
-        l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
-    if (st == DRA_OK)
-        st = dra_programs_get(l->programs, l->key, 1 + (size_t)dra_specs_count(l->state), &program,
-                              err);
-    if (st == DRA_OK) {
-        const dra_memory_report r = dra_program_memory(program);
-        *bytes = r.activations + r.prepared;
+    *rows = l->n_rows;
+    return (dra_span){l->metrics, 0, (size_t)l->n_rows * DRA_METRICS * sizeof(dra_real)};
+}
+
+/* Adds a row of metrics: the loss with its part of the targets, the rest with that of the tokens. */
+static void add_row(const dra_learner *l, const dra_metric_row *row, const dra_real *x,
+                    dra_lesson_result *out)
+{
+    const unsigned watched = dra_model_config_of(l->config.model)->watch;
+    int32_t        guarded;
+    memcpy(&guarded, &x[DRA_METRIC_GUARDED], sizeof guarded);
+    out->loss += row->targets * (double)x[DRA_METRIC_LOSS];
+    out->guarded += guarded;
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        out->watch[k] += watched >> k & 1 ? row->tokens * (double)x[DRA_METRIC_WATCH + k] : NAN;
+}
+
+dra_status dra_learner_collect(dra_learner *l, int n, dra_lesson_result *out, dra_error *err)
+{
+    int64_t        rows;
+    const dra_span from = dra_learner_metrics(l, &rows);
+    dra_status     st = dra_session_finish(l->session, err);
+    if (st != DRA_OK) return st;
+    dra_real *x = malloc(from.bytes + 1);
+    st = x ? dra_array_download(x, from, err) : out_of_memory(err);
+    for (int k = 0; k < n && k < l->lessons; k++)
+        out[k] = (dra_lesson_result){.count = l->counts[k]};
+    for (int64_t r = 0; r < rows && st == DRA_OK; r++)
+        if (l->rows[r].lesson < n)
+            add_row(l, &l->rows[r], x + r * DRA_METRICS, &out[l->rows[r].lesson]);
+    free(x);
+    return st;
+}
+
+dra_status dra_learner_run(dra_learner *l, const dra_lesson *q, dra_lesson_result *out,
+                           dra_error *err)
+{
+    *out = (dra_lesson_result){0};
+    dra_status st = dra_learner_begin(l, q->add, err);
+    if (st == DRA_OK) st = dra_learner_add(l, q, err);
+    return st == DRA_OK ? dra_learner_collect(l, 1, out, err) : st;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Bytes of the states that a lesson in chunks holds: where it is, the start of every chunk, and
+ * their gradients. */
+static size_t chunk_states(const dra_states *s, int chunks)
+{
+    return dra_states_held(s) * (size_t)(chunks + 2);
+}
+
+static dra_status measure(dra_learner *l, const dra_lesson *q, const dra_states *s, int64_t T,
+                          int kind, dra_error *err)
+{
+    const int marks = (q->mark ? MARKED : 0) | (dra_marks_any_skip(q->mark, q->B) ? SKIPS : 0);
+    return dra_session_measure(l->session, l->key, make_key(l, q, s, T, marks, kind), err);
+}
+
+dra_status dra_learner_bytes(dra_learner *l, const dra_lesson *q, bool carried, size_t *bytes,
+                             dra_error *err)
+{
+    dra_states *s = NULL;
+    dra_status  st = DRA_OK;
+    *bytes = 0;
+    if (q->chunks || carried) st = dra_states_create(l->config.device, l->state, q->B, &s, err);
+    if (st == DRA_OK && s) st = dra_states_reserve(s, q->T, err);
+    if (st == DRA_OK && !q->chunks) st = measure(l, q, s, q->T, s ? CARRIED : FRESH, err);
+    for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
+        st = measure(l, q, s, q->chunk[k], THROUGH, err);
+        if (st == DRA_OK && (k + 1 < q->chunks || carried))
+            st = measure(l, q, s, q->chunk[k], FORWARD, err);
     }
+    if (q->chunks && s) l->chunk_bytes = max_size(l->chunk_bytes, chunk_states(s, q->chunks));
+    if (carried && s) l->carry_bytes = max_size(l->carry_bytes, dra_states_held(s));
+    *bytes = dra_session_workspace(l->session) + dra_session_bytes(l->session) + l->chunk_bytes +
+             l->carry_bytes;
     dra_states_destroy(s);
     return st;
 }

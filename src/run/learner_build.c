@@ -9,15 +9,16 @@ void dra_learner_lesson(dra_graph *g, const void *self, const dra_module_call *c
     const dra_learner *l = self;
     const dra_shape    each = DRA_SHAPE(call->tokens.B, call->tokens.T);
     const dra_value    ids = dra_input(g, "ids", DRA_I32, each);
-    const dra_value    targets = dra_input(g, "targets", DRA_I32, each);
     dra_module_call    learning = *call;
     learning.learning = true;
     if (l->options & DROPOUT) {
         learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
         learning.at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
     }
-    const dra_model_result         r = dra_model_build(g, l->config.model, &learning, ids,
-                                                       l->config.recompute, state_out);
+    const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
+                                               l->config.recompute, state_out);
+    if (!(l->options & LOSS)) return;
+    const dra_value                targets = dra_input(g, "targets", DRA_I32, each);
     const dra_cross_entropy_config c = {.ignore = -1,
                                         .use_ignore = true,
                                         .smoothing = l->config.smoothing,
@@ -42,22 +43,41 @@ static dra_value build_total(dra_graph *g, const dra_learner *l)
     return total;
 }
 
-/* Adds the gradients of parameters to memory of the caller. */
-static void put_gradients(dra_graph *g, const dra_learner *l, bool add, const dra_value *d)
+/* Numbers for the host go into a row of metrics that is read when all is done. */
+static void put_metric(dra_graph *g, const char *name, int metric)
+{
+    const dra_value x = dra_find_output(g, name);
+    char            text[DRA_NAME_TEXT];
+    if (!x.id) return;
+    const dra_value to = dra_state(g, dra_metric_name(text, metric), dra_dtype_of(g, x),
+                                   (dra_shape){0});
+    dra_donate(g, dra_state_name(text, "put", name), x, to);
+}
+
+static void put_metrics(dra_graph *g)
+{
+    put_metric(g, "loss", DRA_METRIC_LOSS);
+    put_metric(g, "guarded", DRA_METRIC_GUARDED);
+    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+        put_metric(g, dra_watch_name(k), DRA_METRIC_WATCH + k);
+}
+
+/* Adds the gradients of parameters to memory of the learner. */
+static void put_gradients(dra_graph *g, const dra_learner *l, const dra_value *d)
 {
     char name[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(l->params); i++) {
         const dra_spec *p = dra_specs_at(l->params, i);
-        if (!l->gradient[i]) continue;
+        if (p->frozen) continue;
         const dra_value sum = dra_state(g, dra_state_name(name, "sum", p->name), DRA_REAL,
                                         p->shape);
-        dra_donate(g, dra_state_name(name, "gradient", p->name), add ? dra_add(g, sum, d[i]) : d[i],
-                   sum);
+        dra_donate(g, dra_state_name(name, "gradient", p->name), dra_add(g, sum, d[i]), sum);
     }
 }
 
-/* y: the loss and, for THROUGH, the states that go out, with upstream inputs. */
-static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add, dra_value *v,
+/* y: the loss and, for THROUGH, the states that go out. Their gradients come in and those of the
+ * states that came in take their place. */
+static void differentiate(dra_graph *g, const dra_learner *l, int kind, dra_value *v,
                           const dra_value *state_out)
 {
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
@@ -70,14 +90,25 @@ static void differentiate(dra_graph *g, const dra_learner *l, int kind, bool add
     y[0] = build_total(g, l);
     for (int i = 0; i < n; i++) {
         y[1 + i] = state_out[i];
-        dy[1 + i] = dra_input(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
+        dy[1 + i] = dra_state(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
                               DRA_REAL, dra_shape_of(g, v[P + i]));
     }
     dra_gradient(g, 1 + n, y, dy, P + n, v, d);
-    put_gradients(g, l, add, d);
+    put_gradients(g, l, d);
     for (int i = 0; i < n; i++)
-        dra_output(g, dra_state_name(name, "down", dra_specs_at(l->state, i)->name), d[P + i]);
+        dra_donate(g, dra_state_name(name, "down", dra_specs_at(l->state, i)->name),
+                   dra_copy(g, d[P + i]), dy[1 + i]);
     free(work);
+}
+
+/* A copy at the end, where the gradient still reads what came in. */
+static void put_states(dra_graph *g, const dra_learner *l, int kind, const dra_value *in,
+                       const dra_value *out)
+{
+    char name[DRA_NAME_TEXT];
+    for (int i = 0; i < dra_specs_count(l->state); i++)
+        dra_donate(g, dra_state_name(name, "next", dra_specs_at(l->state, i)->name),
+                   kind == FORWARD ? out[i] : dra_copy(g, out[i]), in[i]);
 }
 
 void dra_learner_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
@@ -87,7 +118,6 @@ void dra_learner_build(dra_graph *g, void *user, const dra_shape *key, size_t n_
     const int    kind = (int)key[0].dim[KEY_KIND];
     int64_t     *rows = calloc((size_t)S + 1, sizeof *rows);
     dra_value   *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
-    char         name[DRA_NAME_TEXT];
     if (rows && v) {
         for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
         l->options = (int)key[0].dim[KEY_OPTIONS];
@@ -100,10 +130,9 @@ void dra_learner_build(dra_graph *g, void *user, const dra_shape *key, size_t n_
                                         .rows = rows};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
-        for (int i = 0; i < S && kind != FRESH; i++)
-            dra_output(g, dra_state_name(name, "next", dra_specs_at(l->state, i)->name),
-                       v[P + S + i]);
-        if (kind != FORWARD) differentiate(g, l, kind, key[0].dim[KEY_ADD] != 0, v, v + P + S);
+        if (kind != FORWARD) differentiate(g, l, kind, v, v + P + S);
+        if (kind != FORWARD) put_metrics(g);
+        if (kind == FORWARD || kind == CARRIED) put_states(g, l, kind, v + P, v + P + S);
     }
     free(rows);
     free(v);

@@ -1,25 +1,25 @@
-/* The optimizer: one program measures the gradients, and if their norm is finite another changes
- * the weights in place. */
+/* The optimizer: one program measures the gradients and changes the weights in place, unless their
+ * norm or a loss is not finite. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/shape.h"
+#include "model/model.h"
 #include "run/run.h"
 #include "sequence/module.h"
-
-typedef struct runnable {
-    dra_program *program;
-    dra_buffers *buffers;
-} runnable;
 
 struct dra_optimizer {
     dra_optimizer_config config;
     const dra_specs     *params;
-    runnable             measure, update;
-    dra_real           **m, **v; /* NULL where the parameter is not trained */
-    dra_real             rate, factor;
-    int32_t              step;
+    dra_session         *session;
+    dra_session         *with;      /* in whose workspace it runs */
+    dra_array           *moment[2]; /* m and v of all parameters, one after the other */
+    size_t              *offset;    /* in each, in bytes */
+    dra_array           *norm;
+    int                 *param, *gradient, *m, *v; /* numbers in the session */
+    int                  rate, step, metrics, fault, norm_to;
 };
 
 /* Decay pulls at matrices that project, not at norms, biases, decay logits or tables. */
@@ -30,25 +30,6 @@ static bool decays(const char *name)
     for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
         if (strcmp(last, maps[i]) == 0) return true;
     return strstr(last, "W_") != NULL;
-}
-
-/* ---- programs -------------------------------------------------------------------------------- */
-
-static dra_value gradient_input(dra_graph *g, const dra_spec *p)
-{
-    char name[DRA_NAME_TEXT];
-    return dra_input(g, dra_state_name(name, "gradient", p->name), DRA_REAL, p->shape);
-}
-
-static void build_measure(dra_graph *g, const dra_optimizer *o)
-{
-    const int  n = dra_specs_count(o->params);
-    int        k = 0;
-    dra_value *d = calloc((size_t)n + 1, sizeof *d);
-    for (int i = 0; d && i < n; i++)
-        if (o->m[i]) d[k++] = gradient_input(g, dra_specs_at(o->params, i));
-    if (d) dra_output(g, "norm", dra_global_norm(g, k, d));
-    free(d);
 }
 
 /* The groups of RWKV-4's original trainer. */
@@ -64,63 +45,112 @@ static double faster(const dra_optimizer *o, const char *name)
     return 1;
 }
 
-static void build_update(dra_graph *g, const dra_optimizer *o)
+/* ---- the program: keyed by the rows of metrics ------------------------------------------------ */
+
+/* The factor of all gradients, from their norm, the losses and what went wrong so far. */
+static dra_value build_factor(dra_graph *g, const dra_optimizer *o, int64_t rows,
+                              const dra_value *d, int n)
 {
-    const dra_value rate = dra_input(g, "rate", DRA_REAL, (dra_shape){0});
-    const dra_value factor = dra_input(g, "factor", DRA_REAL, (dra_shape){0});
-    const dra_value step = dra_input(g, "step", DRA_I32, (dra_shape){0});
-    char            name[DRA_NAME_TEXT];
-    for (int i = 0; i < dra_specs_count(o->params); i++) {
-        const dra_spec *s = dra_specs_at(o->params, i);
-        if (!o->m[i]) continue;
-        const dra_adamw_config config = {o->config.beta1, o->config.beta2, o->config.eps,
-                                         decays(s->name) ? o->config.decay : 0};
-        const dra_value        p = dra_parameter(g, s->name, DRA_REAL, s->shape);
-        const dra_value        d = gradient_input(g, s);
-        const dra_value m = dra_state(g, dra_state_name(name, "m", s->name), DRA_REAL, s->shape);
-        const dra_value v = dra_state(g, dra_state_name(name, "v", s->name), DRA_REAL, s->shape);
-        const double    k = faster(o, s->name);
-        const dra_value own = k == 1 ? rate : dra_affine(g, rate, k, 0);
-        const dra_adamw_result r = dra_adamw(g, p, d, m, v, own, factor, step, &config);
-        dra_donate(g, dra_state_name(name, "new", s->name), r.p, p);
-        dra_donate(g, dra_state_name(name, "new.m", s->name), r.m, m);
-        dra_donate(g, dra_state_name(name, "new.v", s->name), r.v, v);
-    }
+    const dra_value metrics = dra_state(g, "metrics", DRA_REAL, DRA_SHAPE(rows, DRA_METRICS));
+    const dra_value fault = dra_state(g, "fault", DRA_I32, (dra_shape){0});
+    const dra_value norm = dra_global_norm(g, n, d);
+    dra_donate(g, "norm", norm, dra_state(g, "norm.to", DRA_REAL, (dra_shape){0}));
+    return dra_step_factor(g, norm, dra_slice(g, metrics, 1, DRA_METRIC_LOSS, 1), fault,
+                           o->config.clip);
 }
 
-static dra_status make(dra_device *device, const dra_optimizer                     *o,
-                       void (*build)(dra_graph *, const dra_optimizer *), runnable *out,
-                       dra_error *err)
+static void build_update(dra_graph *g, const dra_optimizer *o, const dra_spec *s, dra_value rate,
+                         dra_value factor, dra_value step, dra_value d)
 {
-    dra_graph *g = NULL;
-    dra_status st = dra_graph_create(&g, err);
-    if (st == DRA_OK) build(g, o);
-    if (st == DRA_OK) st = dra_compile(g, device, &out->program, err);
-    if (st == DRA_OK) st = dra_buffers_create(out->program, &out->buffers, err);
-    dra_graph_destroy(g);
-    return st;
+    const dra_adamw_config config = {o->config.beta1, o->config.beta2, o->config.eps,
+                                     decays(s->name) ? o->config.decay : 0};
+    char                   name[DRA_NAME_TEXT];
+    const dra_value        p = dra_parameter(g, s->name, DRA_REAL, s->shape);
+    const dra_value        m = dra_state(g, dra_state_name(name, "m", s->name), DRA_REAL, s->shape);
+    const dra_value        v = dra_state(g, dra_state_name(name, "v", s->name), DRA_REAL, s->shape);
+    const double           k = faster(o, s->name);
+    const dra_value        own = k == 1 ? rate : dra_affine(g, rate, k, 0);
+    const dra_adamw_result r = dra_adamw(g, p, d, m, v, own, factor, step, &config);
+    dra_donate(g, dra_state_name(name, "new", s->name), r.p, p);
+    dra_donate(g, dra_state_name(name, "new.m", s->name), r.m, m);
+    dra_donate(g, dra_state_name(name, "new.v", s->name), r.v, v);
+}
+
+static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+{
+    const dra_optimizer *o = user;
+    const int            n = dra_specs_count(o->params);
+    char                 name[DRA_NAME_TEXT];
+    dra_value           *d = calloc((size_t)n + 1, sizeof *d);
+    int                  k = 0;
+    if (!d) return;
+    const dra_value rate = dra_input(g, "rate", DRA_REAL, (dra_shape){0});
+    const dra_value step = dra_input(g, "step", DRA_I32, (dra_shape){0});
+    for (int i = 0; i < n; i++) {
+        const dra_spec *p = dra_specs_at(o->params, i);
+        if (!p->frozen)
+            d[k++] = dra_state(g, dra_state_name(name, "gradient", p->name), DRA_REAL, p->shape);
+    }
+    const dra_value factor = build_factor(g, o, key[0].dim[0], d, k);
+    for (int i = 0, at = 0; i < n; i++)
+        if (!dra_specs_at(o->params, i)->frozen)
+            build_update(g, o, dra_specs_at(o->params, i), rate, factor, step, d[at++]);
+    free(d);
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-static size_t bytes_of(const dra_optimizer *o, int i)
+static void name_all(dra_optimizer *o)
 {
-    return (size_t)dra_shape_count(&dra_specs_at(o->params, i)->shape) * sizeof(dra_real);
+    char text[DRA_NAME_TEXT];
+    for (int i = 0; i < dra_specs_count(o->params); i++) {
+        const char *name = dra_specs_at(o->params, i)->name;
+        o->param[i] = dra_session_name(o->session, name);
+        o->gradient[i] = dra_session_name(o->session, dra_state_name(text, "gradient", name));
+        o->m[i] = dra_session_name(o->session, dra_state_name(text, "m", name));
+        o->v[i] = dra_session_name(o->session, dra_state_name(text, "v", name));
+    }
+    o->rate = dra_session_name(o->session, "rate");
+    o->step = dra_session_name(o->session, "step");
+    o->metrics = dra_session_name(o->session, "metrics");
+    o->fault = dra_session_name(o->session, "fault");
+    o->norm_to = dra_session_name(o->session, "norm.to");
 }
 
-static dra_status allocate(dra_optimizer *o, dra_error *err)
+static dra_status allocate(dra_optimizer *o, dra_device *device, dra_error *err)
 {
-    const int n = dra_specs_count(o->params);
-    o->m = calloc((size_t)n + 1, sizeof *o->m);
-    o->v = calloc((size_t)n + 1, sizeof *o->v);
-    bool ok = o->m && o->v;
-    for (int i = 0; ok && i < n; i++) {
-        if (dra_specs_at(o->params, i)->frozen) continue;
-        o->m[i] = calloc(1, bytes_of(o, i) + 1);
-        o->v[i] = calloc(1, bytes_of(o, i) + 1);
-        ok = o->m[i] && o->v[i];
+    const size_t n = (size_t)dra_specs_count(o->params);
+    dra_status   st = DRA_OK;
+    o->offset = calloc(n + 1, sizeof *o->offset);
+    o->param = calloc(4 * n + 1, sizeof *o->param);
+    if (!o->offset || !o->param) return dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
+    o->gradient = o->param + n, o->m = o->gradient + n, o->v = o->m + n;
+    const size_t bytes = dra_trained_offsets(o->params, o->offset);
+    for (int k = 0; k < 2 && st == DRA_OK; k++) {
+        st = dra_array_create(device, bytes, &o->moment[k], err);
+        if (st == DRA_OK) st = dra_array_fill(dra_array_whole(o->moment[k]), 0, err);
     }
-    return ok ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
+    return st == DRA_OK ? dra_array_create(device, sizeof(dra_real), &o->norm, err) : st;
+}
+
+dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which)
+{
+    const dra_spec *p = dra_specs_at(o->params, i);
+    if (p->frozen) return (dra_span){0};
+    const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+    return (dra_span){o->moment[which], o->offset[i], bytes};
+}
+
+static dra_status bind_own(dra_optimizer *o, dra_error *err)
+{
+    dra_status st = dra_session_bind(o->session, o->norm_to, dra_array_whole(o->norm), err);
+    for (int i = 0; i < dra_specs_count(o->params) && st == DRA_OK; i++) {
+        if (dra_specs_at(o->params, i)->frozen) continue;
+        st = dra_session_bind(o->session, o->m[i], dra_optimizer_moment(o, i, 0), err);
+        if (st == DRA_OK)
+            st = dra_session_bind(o->session, o->v[i], dra_optimizer_moment(o, i, 1), err);
+    }
+    return st;
 }
 
 static dra_status check(const dra_optimizer_config *c, dra_error *err)
@@ -142,9 +172,10 @@ dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_mo
     if (o->config.eps == 0) o->config.eps = 1e-8;
     o->params = dra_model_params(model);
     dra_status st = check(&o->config, err);
-    if (st == DRA_OK) st = allocate(o, err);
-    if (st == DRA_OK) st = make(device, o, build_measure, &o->measure, err);
-    if (st == DRA_OK) st = make(device, o, build_update, &o->update, err);
+    if (st == DRA_OK) st = allocate(o, device, err);
+    if (st == DRA_OK) st = dra_session_create(device, build, o, &o->session, err);
+    if (st == DRA_OK) name_all(o);
+    if (st == DRA_OK) st = bind_own(o, err);
     if (st == DRA_OK)
         *out = o;
     else
@@ -152,75 +183,66 @@ dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_mo
     return st;
 }
 
-static void release(runnable *r)
-{
-    dra_buffers_destroy(r->buffers);
-    dra_program_destroy(r->program);
-}
-
 void dra_optimizer_destroy(dra_optimizer *o)
 {
     if (!o) return;
-    release(&o->measure);
-    release(&o->update);
-    for (int i = 0; i < dra_specs_count(o->params); i++) {
-        if (o->m) free(o->m[i]);
-        if (o->v) free(o->v[i]);
-    }
-    free(o->m);
-    free(o->v);
+    dra_session_destroy(o->session);
+    for (int k = 0; k < 2; k++) dra_array_destroy(o->moment[k]);
+    dra_array_destroy(o->norm);
+    free(o->offset);
+    free(o->param);
     free(o);
-}
-
-dra_real *dra_optimizer_moment(dra_optimizer *o, int i, int which)
-{
-    return which ? o->v[i] : o->m[i];
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, dra_learner *l, dra_error *err)
+/* The weights as arrays the program may write to, the gradients, and what says that all is well. */
+static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, const dra_learner *l,
+                               dra_span metrics, dra_error *err)
 {
-    char       name[DRA_NAME_TEXT];
-    dra_status st = DRA_OK;
+    dra_session *s = o->session;
+    dra_device  *device = dra_session_device(s);
+    dra_status   st = dra_weights_train(w, device, err);
     for (int i = 0; i < dra_specs_count(o->params) && st == DRA_OK; i++) {
-        const char  *p = dra_specs_at(o->params, i)->name;
-        const size_t bytes = bytes_of(o, i);
-        if (!o->m[i]) continue;
-        dra_real *d = dra_learner_gradient_memory(l, i), *weight = dra_weights_edit(w, i);
-        if (!weight) return dra_fail(err, DRA_ERR_MEMORY, "optimizer: no memory for %s", p);
-        st = dra_bind(o->measure.buffers, dra_state_name(name, "gradient", p), d, bytes, err);
-        if (st == DRA_OK) st = dra_bind(o->update.buffers, name, d, bytes, err);
-        if (st == DRA_OK) st = dra_bind(o->update.buffers, p, weight, bytes, err);
+        if (dra_specs_at(o->params, i)->frozen) continue;
+        st = dra_session_bind(s, o->param[i], dra_weights_span(w, i, device), err);
         if (st == DRA_OK)
-            st = dra_bind(o->update.buffers, dra_state_name(name, "m", p), o->m[i], bytes, err);
-        if (st == DRA_OK)
-            st = dra_bind(o->update.buffers, dra_state_name(name, "v", p), o->v[i], bytes, err);
+            st = dra_session_bind(s, o->gradient[i], dra_learner_gradient_span(l, i), err);
     }
-    return st;
+    if (st == DRA_OK) st = dra_session_bind(s, o->metrics, metrics, err);
+    return st == DRA_OK ? dra_session_bind(s, o->fault, dra_session_fault(s), err) : st;
 }
 
-static dra_status update(dra_optimizer *o, dra_error *err)
+dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
+                               int64_t step, dra_error *err)
 {
-    dra_buffers *b = o->update.buffers;
-    dra_status   st = dra_bind(b, "rate", &o->rate, sizeof o->rate, err);
-    if (st == DRA_OK) st = dra_bind(b, "factor", &o->factor, sizeof o->factor, err);
-    if (st == DRA_OK) st = dra_bind(b, "step", &o->step, sizeof o->step, err);
-    return st == DRA_OK ? dra_run(b, err) : st;
+    const dra_real r = (dra_real)rate;
+    const int32_t  t = (int32_t)step;
+    int64_t        rows;
+    const dra_span metrics = dra_learner_metrics(l, &rows);
+    if (o->with != dra_learner_session(l))
+        dra_session_share(o->session, o->with = dra_learner_session(l));
+    dra_status st = dra_session_select(o->session, &DRA_SHAPE(rows), 1, err);
+    if (st == DRA_OK) st = bind_tensors(o, w, l, metrics, err);
+    if (st == DRA_OK) st = dra_session_put(o->session, o->rate, &r, sizeof r, err);
+    if (st == DRA_OK) st = dra_session_put(o->session, o->step, &t, sizeof t, err);
+    if (st == DRA_OK) st = dra_session_start(o->session, err);
+    if (st == DRA_OK) dra_weights_changed(w);
+    return st == DRA_OK ? dra_learner_bind(l, w, err) : st;
+}
+
+dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err)
+{
+    dra_real   x = 0;
+    dra_status st = dra_session_finish(o->session, err);
+    if (st == DRA_OK) st = dra_array_download(&x, dra_array_whole(o->norm), err);
+    *norm = (double)x;
+    return st;
 }
 
 dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
                               int64_t step, double *norm, dra_error *err)
 {
-    dra_status st = bind_tensors(o, w, l, err);
-    if (st == DRA_OK) st = dra_run(o->measure.buffers, err);
-    if (st != DRA_OK) return st;
-    *norm = (double)*(const dra_real *)dra_result(o->measure.buffers, "norm");
-    if (!isfinite(*norm)) return DRA_OK;
-    const double clip = o->config.clip;
-    o->rate = (dra_real)rate;
-    o->factor = (dra_real)(clip > 0 ? fmin(1, clip / (*norm + 1e-6)) : 1);
-    o->step = (int32_t)step;
-    st = update(o, err);
-    return st == DRA_OK ? dra_learner_bind(l, w, err) : st;
+    const dra_status st = dra_optimizer_start(o, w, l, rate, step, err);
+    return st == DRA_OK ? dra_optimizer_collect(o, norm, err) : st;
 }

@@ -92,7 +92,8 @@ static dra_status open_reader(work *w, dra_error *err)
     w->view = (dra_view){.model = w->c->model, .logits = true};
     const dra_module module = dra_view_module(&w->view);
     const dra_status st = dra_reader_create(w->c->device, &module, &w->reader, err);
-    return st == DRA_OK ? dra_states_create(module.state, w->rows, &w->states, err) : st;
+    return st == DRA_OK ? dra_states_create(w->c->device, module.state, w->rows, &w->states, err)
+                        : st;
 }
 
 static dra_status open_rows(work *w, dra_error *err)
@@ -215,6 +216,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, double *loss, dra_
     const dra_named in = {"ids", w->part, (size_t)(w->rows * n) * sizeof *w->part};
     dra_status      st = dra_reader_read(w->reader, w->states, n, NULL, 1, &in, err);
     const dra_real *logits = st == DRA_OK ? dra_reader_result(w->reader, "logits") : NULL;
+    if (st == DRA_OK && !logits) st = dra_fail(err, DRA_ERR_MEMORY, "probe: out of memory");
     for (int64_t i = 0; i < w->rows * n && st == DRA_OK; i++) {
         const int64_t at = i / n * T + from + i % n;
         double        one = 0;

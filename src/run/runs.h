@@ -66,6 +66,7 @@ typedef struct dra_checkpoint { /* train.json: where a run stands */
 } dra_checkpoint;
 
 typedef struct dra_saved { /* what lies beside it */
+    dra_device      *device;
     const dra_model *model;
     dra_weights     *weights;
     dra_optimizer   *optimizer;

@@ -36,25 +36,18 @@ static int64_t count_tokens(const int32_t *mark, int64_t n)
     return count;
 }
 
-/* T cut into chunks; returns how many, 0: read whole. */
-static int cut_chunks(dra_trainer *t, int64_t T)
+bool dra_trainer_marked(const dra_trainer *t)
+{
+    return t->at.train.carry || t->at.train.skip > 0 || dra_feed_resets(t->feed);
+}
+
+int dra_trainer_chunks(dra_trainer *t, int64_t T)
 {
     const int64_t length = t->at.train.chunk;
     int           n = 0;
     if (length == 0) return 0;
     for (int64_t at = 0; at < T; at += length) t->chunk[n++] = dra_imin(length, T - at);
     return n;
-}
-
-/* Several lessons all add to zeros: one program, so memory for one lesson only. */
-static void clear_gradients(dra_trainer *t)
-{
-    const dra_specs *params = dra_model_params(t->c.model);
-    for (int i = 0; i < dra_specs_count(params); i++) {
-        dra_real     *gradient = dra_learner_gradient_memory(t->learner, i);
-        const int64_t n = dra_shape_count(&dra_specs_at(params, i)->shape);
-        if (gradient) memset(gradient, 0, (size_t)n * sizeof *gradient);
-    }
 }
 
 static void add_result(dra_event *e, double share, const dra_lesson_result *r)
@@ -64,37 +57,43 @@ static void add_result(dra_event *e, double share, const dra_lesson_result *r)
     for (int k = 0; k < DRA_WATCH_COUNT; k++) e->watch[k] += share * r->watch[k];
 }
 
-/* The lessons of a step: the mean loss over all its targets, and its gradients. */
-static dra_status run_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total,
-                              dra_error *err)
+/* Starts the lessons of a step, which add up its gradients. */
+static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total,
+                                dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const bool              marked = c->carry || c->skip > 0 || dra_feed_resets(t->feed);
-    const bool              early = step <= c->guard_steps;
-    dra_status              st = DRA_OK;
+    const bool              early = step <= c->guard_steps, marked = dra_trainer_marked(t);
+    dra_status              st = dra_learner_begin(t->learner, false, err);
     dra_lesson              q = {.B = t->rows,
                                  .T = T,
-                                 .chunks = cut_chunks(t, T),
+                                 .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
-                                 .add = c->accumulate > 1,
                                  .guard = (c->carry || c->chunk) && (c->guard || early),
                                  .seed = (uint64_t)c->seed};
-    t->event.loss = 0;
-    t->event.guarded = 0;
-    memset(t->event.watch, 0, sizeof t->event.watch);
-    if (q.add) clear_gradients(t);
     for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
-        const int64_t     first = k * t->rows * T;
-        dra_lesson_result r;
+        const int64_t first = k * t->rows * T;
         q.ids = t->ids + first;
         q.targets = t->targets + first;
         q.mark = marked ? t->mark + first : NULL;
         q.states = t->states[k];
-        q.share = total ? (double)count_targets(q.targets, t->rows * T) / (double)total : 0;
+        q.share = t->share[k] = total
+                                    ? (double)count_targets(q.targets, t->rows * T) / (double)total
+                                    : 0;
         q.step = (uint64_t)(step * c->accumulate + k); /* each lesson drops out on its own */
-        st = dra_learner_run(t->learner, &q, &r, err);
-        if (st == DRA_OK) add_result(&t->event, q.share, &r);
+        st = dra_learner_add(t->learner, &q, err);
     }
+    return st;
+}
+
+/* The mean loss over all targets of the step, and what else its lessons put out. */
+static dra_status collect_lessons(dra_trainer *t, dra_error *err)
+{
+    const int        n = (int)t->at.train.accumulate;
+    const dra_status st = dra_learner_collect(t->learner, n, t->results, err);
+    t->event.loss = 0;
+    t->event.guarded = 0;
+    memset(t->event.watch, 0, sizeof t->event.watch);
+    for (int k = 0; k < n && st == DRA_OK; k++) add_result(&t->event, t->share[k], &t->results[k]);
     return st;
 }
 
@@ -111,21 +110,25 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     return dra_learner_bind(t->learner, t->weights, err);
 }
 
-/* Loss and gradients of a step into the weights. Where they are not finite all stays as it is; only
- * carried states start anew, because they may not be finite either. */
+/* Gradients of a step into the weights, and what came of it. Where loss or gradients are not finite
+ * the weights stay as they are; only carried states start again, because they may not be finite
+ * either. Nothing waits for the device but this. */
 static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *err)
 {
     dra_event *e = &t->event;
     dra_status st = DRA_OK;
     e->norm = NAN;
-    if (total == 0) return DRA_OK; /* nothing but pads */
-    if (isfinite(e->loss))
-        st = dra_optimizer_step(t->optimizer, t->weights, t->learner, e->rate, step - t->at.skipped,
-                                &e->norm, err);
+    if (total) /* else nothing but pads */
+        st = dra_optimizer_start(t->optimizer, t->weights, t->learner, e->rate,
+                                 step - t->at.skipped, err);
+    if (st == DRA_OK) st = collect_lessons(t, err);
+    if (st == DRA_OK && total) st = dra_optimizer_collect(t->optimizer, &e->norm, err);
+    if (st != DRA_OK || total == 0) return st;
     if (isfinite(e->loss) && isfinite(e->norm)) {
         t->at.in_a_row = 0;
         return st;
     }
+    if (!isfinite(e->loss)) e->norm = NAN;
     t->at.skipped++;
     t->at.in_a_row++;
     for (int64_t k = 0; k < t->at.train.accumulate && st == DRA_OK; k++)
@@ -148,8 +151,8 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (c->skip > 0)
         dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
-    st = run_lessons(t, step, T, total, err);
     e->rate = dra_train_rate(c, step);
+    st = start_lessons(t, step, T, total, err);
     if (st == DRA_OK) st = learn(t, step, total, err);
     if (st != DRA_OK) return st;
     const double took = now() - began;
@@ -229,7 +232,9 @@ static dra_status read_batches(dra_trainer *t, dra_states *s, int32_t *ids, mean
         dra_feed_batch(t->eval, i, ids, targets, mark);
         if (!t->at.train.carry) st = dra_states_reset(s, -1, err);
         if (st == DRA_OK) st = dra_reader_read(t->reader, s, T, mark, 2, in, err);
-        if (st == DRA_OK) add_losses(m, dra_reader_result(t->reader, "losses"), targets, n);
+        const dra_real *losses = st == DRA_OK ? dra_reader_result(t->reader, "losses") : NULL;
+        if (st == DRA_OK && !losses) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+        if (st == DRA_OK) add_losses(m, losses, targets, n);
     }
     return st;
 }
@@ -241,7 +246,8 @@ dra_status dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err)
     if (!t->eval) return dra_fail(err, DRA_ERR_VALUE, "train: there is nothing to evaluate");
     int32_t   *ids = calloc(3 * (size_t)(t->rows * dra_trainer_context(t)), sizeof *ids);
     dra_status st = ids ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
-    if (st == DRA_OK) st = dra_states_create(dra_model_state(t->c.model), t->rows, &s, err);
+    if (st == DRA_OK)
+        st = dra_states_create(t->c.device, dra_model_state(t->c.model), t->rows, &s, err);
     if (st == DRA_OK) st = dra_weights_bind(t->weights, t->reader, err);
     if (st == DRA_OK) st = read_batches(t, s, ids, &m, err);
     if (st == DRA_OK && m.n == 0)
@@ -293,7 +299,7 @@ static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error 
     const dra_train_config *c = &t->at.train;
     *out = NULL;
     if (!c->carry) return DRA_OK;
-    dra_status st = dra_states_create(dra_model_state(t->c.model), c->batch, out, err);
+    dra_status st = dra_states_create(t->c.device, dra_model_state(t->c.model), c->batch, out, err);
     for (int64_t b = 0; b < c->batch && st == DRA_OK; b++)
         st = dra_states_copy(*out, b, t->states[b / t->rows], b % t->rows, err);
     return st;
@@ -301,7 +307,7 @@ static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error 
 
 dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
 {
-    dra_saved  s = {t->c.model, t->weights, t->optimizer, NULL};
+    dra_saved  s = {t->c.device, t->c.model, t->weights, t->optimizer, NULL};
     dra_status st = join_states(t, &s.states, err);
     t->at.carried = s.states != NULL;
     t->at.data = dra_feed_fingerprint(t->feed);

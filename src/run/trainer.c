@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include "base/shape.h"
-#include "device/device.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "sequence/module.h"
 #include "file/fail.h"
 
 /* ---- where it stands ------------------------------------------------------------------------- */
@@ -148,8 +150,11 @@ static dra_status open_eval(dra_trainer *t, dra_error *err)
     if (!t->c.eval_data && c->split == 0) return DRA_OK;
     t->view = (dra_view){.model = t->c.model, .losses = true};
     const dra_module module = dra_view_module(&t->view);
-    const dra_status st = dra_feed_create(&f, &t->eval, err);
-    return st == DRA_OK ? dra_reader_create(t->c.device, &module, &t->reader, err) : st;
+    dra_status       st = dra_feed_create(&f, &t->eval, err);
+    if (st == DRA_OK) st = dra_reader_create(t->c.device, &module, &t->reader, err);
+    if (st == DRA_OK)
+        dra_session_share(dra_reader_session(t->reader), dra_learner_session(t->learner));
+    return st;
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -163,7 +168,9 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
     t->ids = calloc(3 * n, sizeof *t->ids);
     t->chunk = calloc((size_t)T, sizeof *t->chunk);
     t->states = calloc((size_t)c->accumulate, sizeof *t->states);
-    if (!t->ids || !t->chunk || !t->states)
+    t->share = calloc((size_t)c->accumulate, sizeof *t->share);
+    t->results = calloc((size_t)c->accumulate, sizeof *t->results);
+    if (!t->ids || !t->chunk || !t->states || !t->share || !t->results)
         return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     t->targets = t->ids + n;
     t->mark = t->ids + 2 * n;
@@ -211,18 +218,36 @@ static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
     return n;
 }
 
+/* A lesson of a stage, without its tokens. Steps are guarded at first, or always, or never; either
+ * way has its programs. */
+static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *bytes,
+                                dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const int64_t           T = c->stage[stage].context;
+    const dra_lesson        q = {.B = t->rows,
+                                 .T = T,
+                                 .mark = dra_trainer_marked(t) ? t->mark : NULL,
+                                 .chunks = dra_trainer_chunks(t, T),
+                                 .chunk = t->chunk,
+                                 .guard = guard};
+    for (int64_t b = 0; b < t->rows; b++) t->mark[b] = c->skip > 0 ? DRA_MARK_SKIP : 0;
+    return dra_learner_bytes(t->learner, &q, c->carry, bytes, err);
+}
+
 static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
+    const int64_t           guarded = c->guard ? c->steps : dra_imin(c->guard_steps, c->steps);
+    const bool              guards = (c->carry || c->chunk) && guarded > 0;
     dra_status              st = DRA_OK;
     for (int i = 0; i < c->stages && st == DRA_OK; i++) {
-        const int64_t T = c->stage[i].context, read = c->chunk ? dra_imin(c->chunk, T) : T;
-        size_t        bytes = 0;
-        if (steps_of(c, i) == 0) continue;
-        st = dra_learner_bytes(t->learner, t->rows, read, c->carry || dra_feed_resets(t->feed),
-                               c->carry || c->chunk > 0, &bytes, err);
-        if (bytes > p->activations) p->activations = bytes;
-        p->run_tokens = add_tokens(p->run_tokens, c->batch, T, steps_of(c, i));
+        const int64_t steps = steps_of(c, i), from = c->stage[i].from;
+        if (steps == 0) continue;
+        if (guards && from < guarded) st = measure_stage(t, i, true, &p->activations, err);
+        if (st == DRA_OK && (!guards || from + steps > guarded))
+            st = measure_stage(t, i, false, &p->activations, err);
+        p->run_tokens = add_tokens(p->run_tokens, c->batch, c->stage[i].context, steps);
     }
     return st;
 }
@@ -230,15 +255,13 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 /* What steps need is asked for once before anything is written. */
 static dra_status check_memory(dra_trainer *t, dra_error *err)
 {
-    dra_device      *d = t->c.device;
+    dra_array       *memory = NULL;
     dra_trainer_plan plan = {0};
-    const dra_status st = measure(t, &plan, err);
+    dra_status       st = measure(t, &plan, err);
     if (st != DRA_OK) return st;
-    void *memory = d->table->alloc(d, plan.activations);
-    if (memory) {
-        d->table->free(d, memory);
-        return DRA_OK;
-    }
+    st = dra_array_create(t->c.device, plan.activations, &memory, NULL);
+    dra_array_destroy(memory);
+    if (st == DRA_OK) return DRA_OK;
     return dra_fail(
         err, DRA_ERR_MEMORY,
         "train: no memory for steps of %lld x %lld tokens: %.1f GiB (a smaller batch or "
@@ -257,7 +280,8 @@ static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error 
     for (int64_t k = 0; k < n && st == DRA_OK; k++) {
         for (int64_t b = 0; b < t->rows; b++) rows[b] = k * t->rows + b;
         st = all ? dra_states_gather(all, t->rows, rows, &t->states[k], err)
-                 : dra_states_create(dra_model_state(t->c.model), t->rows, &t->states[k], err);
+                 : dra_states_create(t->c.device, dra_model_state(t->c.model), t->rows,
+                                     &t->states[k], err);
     }
     free(rows);
     return st;
@@ -265,11 +289,12 @@ static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error 
 
 static dra_status load(dra_trainer *t, dra_error *err)
 {
-    dra_saved  s = {.model = t->c.model, .optimizer = t->optimizer};
+    dra_saved  s = {.device = t->c.device, .model = t->c.model, .optimizer = t->optimizer};
     dra_status st = t->saved < 0 ? DRA_OK : dra_checkpoint_load(t->c.folder, &t->at, &s, err);
     if (t->saved >= 0) t->weights = s.weights;
     if (st == DRA_OK && t->at.train.carry) st = share_states(t, s.states, err);
     dra_states_destroy(s.states);
+    if (st == DRA_OK) st = dra_weights_train(t->weights, t->c.device, err);
     if (st == DRA_OK) st = dra_learner_bind(t->learner, t->weights, err);
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
@@ -322,6 +347,8 @@ void dra_trainer_destroy(dra_trainer *t)
     for (int64_t k = 0; t->states && k < t->at.train.accumulate; k++)
         dra_states_destroy(t->states[k]);
     free(t->states);
+    free(t->share);
+    free(t->results);
     free(t->ids);
     free(t->chunk);
     dra_reader_destroy(t->reader);

@@ -19,6 +19,9 @@ struct dra_trainer {
     dra_optimizer     *optimizer;
     int                blend; /* the parameter of a blend by schedule; -1: there is none */
 
+    double            *share;   /* of each lesson in the targets of a step */
+    dra_lesson_result *results; /* likewise */
+
     int64_t      rows;   /* of a lesson */
     dra_states **states; /* of each lesson, where they are carried */
     int          stage;  /* of the feed; -1: there is none yet */
@@ -33,6 +36,9 @@ struct dra_trainer {
 };
 
 int64_t dra_trainer_context(const dra_trainer *t); /* the longest of all stages */
+bool    dra_trainer_marked(const dra_trainer *t);  /* tokens carry marks */
+/* Cuts T tokens into t->chunk; returns into how many, 0: they are read whole. */
+int dra_trainer_chunks(dra_trainer *t, int64_t T);
 /* Makes t->feed that of a stage. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
 

@@ -116,6 +116,14 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     free(all);
 }
 
+void dra_module_count_guarded(dra_graph *g, const char *name)
+{
+    const dra_value count = dra_find_output(g, "guarded");
+    if (!count.id) return;
+    const dra_value sum = dra_state(g, name, DRA_I32, (dra_shape){0});
+    dra_donate(g, "guarded.sum.next", dra_add(g, sum, count), sum);
+}
+
 dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,
                              dra_value x)
 {

@@ -15,4 +15,10 @@ size_t    dra_form_bytes(const dra_form *f, const dra_shape *s);
 size_t    dra_form_place(const dra_form *f, const dra_shape *s, size_t k); /* of element k */
 bool      dra_form_equal(const dra_form *a, const dra_form *b);
 
+dra_device  *dra_reader_device(const dra_reader *r);
+dra_session *dra_reader_session(const dra_reader *r);
+
+/* Adds what the state guard of a module counted, if anything, to an i32 state of this name. */
+void dra_module_count_guarded(dra_graph *g, const char *name);
+
 #endif

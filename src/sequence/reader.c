@@ -1,40 +1,45 @@
-/* Running a module over the next tokens of its states: a program for each shape met, compiled
- * once; states are updated in place. */
+/* Running a module over the next tokens of its states: a session's program for each shape met;
+ * states are updated in place. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
 #include "base/error.h"
 #include "base/shape.h"
+#include "device/array.h"
 #include "sequence/module.h"
 
-typedef struct running { /* a program with its buffers */
-    const dra_program *program;
-    dra_buffers       *buffers;
-    const char       **input; /* names of what its first run was given, in the reader's arena */
-    int                n_input;
-} running;
+typedef struct fetched { /* a result that was asked for, as the host sees it */
+    char        name[DRA_NAME_TEXT];
+    const void *seen;
+    void       *copy;
+    size_t      room;
+    int64_t     read; /* the number of the read it is from */
+} fetched;
 
 struct dra_reader {
-    dra_device   *device;
-    dra_module    module;
-    dra_programs *programs;
-    running      *at;
-    size_t        n;
-    running      *last;   /* of the last read */
-    dra_named    *params; /* in the order of the specs */
-    dra_form     *forms;  /* of them */
-    dra_real    **own;    /* values of parameters that the reader made itself */
-    dra_shape    *key;
-    dra_extents   extents;
-    dra_arena     arena;
-    bool          unguarded;
-    int64_t       guarded; /* numbers of states changed so far */
+    dra_device     *device;
+    dra_module      module;
+    dra_session    *session;
+    int            *param, *state; /* their numbers in the session */
+    dra_token_names tokens;
+    dra_form       *forms; /* of the parameters */
+    dra_array     **own;   /* arrays of parameters that the reader made itself */
+    bool           *bound;
+    dra_shape      *key;
+    dra_extents     extents;
+    bool            unguarded;
+    dra_array      *guarded; /* i32: numbers of states changed so far */
+    int64_t         reads;
+    bool            valid; /* the last one went well */
+    fetched        *results;
+    size_t          n_results;
 };
 
 /* ---- programs: keyed by (B, T, options) and the rows of each state --------------------------- */
 
 enum { MARKED = 1, SKIPS = 2, GUARD = 4 }; /* options */
+
+static const char GUARDED[] = "guarded.sum";
 
 static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 {
@@ -57,9 +62,31 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
                        state[n + i], state[i]);
+        dra_module_count_guarded(g, GUARDED);
     }
     free(rows);
     free(state);
+}
+
+static dra_status name_all(dra_reader *r, dra_error *err)
+{
+    char      name[DRA_NAME_TEXT];
+    const int n_param = dra_specs_count(r->module.params),
+              n_state = dra_specs_count(r->module.state);
+    dra_status st = DRA_OK;
+    for (int i = 0; i < n_param; i++) {
+        r->param[i] = dra_session_name(r->session, dra_specs_at(r->module.params, i)->name);
+        r->forms[i].dtype = DRA_REAL;
+    }
+    for (int i = 0; i < n_state; i++)
+        r->state[i] = dra_session_name(
+            r->session, dra_state_name(name, "state", dra_specs_at(r->module.state, i)->name));
+    dra_tokens_name(r->session, r->module.state, &r->tokens);
+    st = dra_array_create(r->device, sizeof(dra_real), &r->guarded, err);
+    if (st == DRA_OK) st = dra_array_fill(dra_array_whole(r->guarded), 0, err);
+    if (st != DRA_OK) return st;
+    const dra_span sum = dra_span_part(dra_array_whole(r->guarded), 0, sizeof(int32_t));
+    return dra_session_bind(r->session, dra_session_name(r->session, GUARDED), sum, err);
 }
 
 dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_reader **out,
@@ -72,14 +99,16 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->device = device;
     r->module = *module;
-    r->params = calloc(n_param + 1, sizeof *r->params);
+    r->param = calloc(n_param + 1, sizeof *r->param);
+    r->state = calloc(n_state + 1, sizeof *r->state);
     r->forms = calloc(n_param + 1, sizeof *r->forms);
     r->own = calloc(n_param + 1, sizeof *r->own);
+    r->bound = calloc(n_param + 1, sizeof *r->bound);
     r->key = calloc(n_state + 2, sizeof *r->key);
-    for (size_t i = 0; r->forms && i < n_param; i++) r->forms[i].dtype = DRA_REAL;
-    dra_status st = r->params && r->forms && r->own && r->key
-                        ? dra_programs_create(device, build, r, &r->programs, err)
+    dra_status st = r->param && r->state && r->forms && r->own && r->bound && r->key
+                        ? dra_session_create(device, build, r, &r->session, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    if (st == DRA_OK) st = name_all(r, err);
     if (st == DRA_OK)
         *out = r;
     else
@@ -87,39 +116,31 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     return st;
 }
 
-static void free_programs(dra_reader *r)
-{
-    for (size_t i = 0; i < r->n; i++) {
-        dra_buffers_destroy(r->at[i].buffers);
-        free(r->at[i].input);
-    }
-    dra_programs_destroy(r->programs);
-    r->last = NULL;
-    r->n = 0;
-}
-
 void dra_reader_destroy(dra_reader *r)
 {
     if (!r) return;
-    free_programs(r);
-    for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++) free(r->own[i]);
-    free(r->at);
+    dra_session_destroy(r->session);
+    for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++)
+        dra_array_destroy(r->own[i]);
+    for (size_t i = 0; i < r->n_results; i++) free(r->results[i].copy);
+    dra_array_destroy(r->guarded);
+    free(r->results);
+    free(r->param);
+    free(r->state);
     free(r->own);
+    free(r->bound);
     free(r->forms);
-    free(r->params);
     free(r->key);
     dra_extents_free(&r->extents);
-    dra_arena_free(&r->arena);
     free(r);
 }
 
-size_t dra_reader_programs(const dra_reader *r) { return dra_programs_count(r->programs); }
+dra_device  *dra_reader_device(const dra_reader *r) { return r->device; }
+dra_session *dra_reader_session(const dra_reader *r) { return r->session; }
 
-dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
-                           dra_error *err)
-{
-    return dra_reader_bind_as(r, name, (dra_form){DRA_REAL}, data, bytes, err);
-}
+size_t dra_reader_programs(const dra_reader *r) { return dra_session_programs(r->session); }
+
+/* ---- parameters ------------------------------------------------------------------------------ */
 
 static bool is_possible(const dra_form *f, const dra_spec *p)
 {
@@ -129,160 +150,107 @@ static bool is_possible(const dra_form *f, const dra_spec *p)
            (!f->turned || p->shape.rank == 2);
 }
 
-static dra_status check_memory(const dra_spec *p, const dra_form *f, const void *data, size_t bytes,
-                               dra_error *err)
+static dra_status check_memory(const dra_spec *p, const dra_form *f, size_t bytes, dra_error *err)
 {
     if (!is_possible(f, p) || (!p->product && !dra_form_equal(f, &(dra_form){DRA_REAL})))
         return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
                         dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
                         f->turned ? ", turned" : "", f->parts ? ", beside others" : "");
     const size_t expected = dra_form_bytes(f, &p->shape);
-    if (bytes != expected)
-        return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu",
-                        p->name, bytes, expected);
-    if (!data && bytes)
-        return dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", p->name);
+    if (bytes == expected) return DRA_OK;
+    return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu", p->name,
+                    bytes, expected);
+}
+
+static dra_status find_param(const dra_reader *r, const char *name, int *i, dra_error *err)
+{
+    *i = dra_specs_find(r->module.params, name);
+    if (*i >= 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
+}
+
+dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, dra_span memory,
+                              dra_error *err)
+{
+    int        i;
+    dra_status st = find_param(r, name, &i, err);
+    if (st == DRA_OK)
+        st = check_memory(dra_specs_at(r->module.params, i), &form, memory.bytes, err);
+    if (st == DRA_OK) st = dra_session_bind(r->session, r->param[i], memory, err);
+    if (st != DRA_OK) return st;
+    if (!dra_form_equal(&r->forms[i], &form)) /* what was compiled reads it as it was */
+        dra_session_clear(r->session), r->valid = false;
+    r->forms[i] = form;
+    r->bound[i] = true;
     return DRA_OK;
 }
 
-/* What was compiled reads the parameter as it lay before: all is compiled anew. */
-static dra_status change_form(dra_reader *r, int i, const dra_form *f, dra_error *err)
+/* Parameter i becomes this array of the reader's own. */
+static dra_status take(dra_reader *r, int i, dra_form form, dra_array *a, dra_error *err)
 {
-    if (dra_form_equal(&r->forms[i], f)) return DRA_OK;
-    if (dra_programs_count(r->programs) > 0) {
-        dra_programs    *others;
-        const dra_status st = dra_programs_create(r->device, build, r, &others, err);
-        if (st != DRA_OK) return st;
-        free_programs(r);
-        r->programs = others;
-    }
-    r->forms[i] = *f;
-    return DRA_OK;
+    const dra_status st = dra_reader_bind_as(r, dra_specs_at(r->module.params, i)->name, form,
+                                             dra_array_whole(a), err);
+    dra_array_destroy(st == DRA_OK ? r->own[i] : a);
+    if (st == DRA_OK) r->own[i] = a;
+    return st;
 }
 
-dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, const void *data,
-                              size_t bytes, dra_error *err)
+dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
+                           dra_error *err)
 {
-    const int i = dra_specs_find(r->module.params, name);
-    if (i < 0) return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
+    return dra_reader_borrow(r, name, (dra_form){DRA_REAL}, data, bytes, err);
+}
+
+dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_form form, const void *data,
+                             size_t bytes, dra_error *err)
+{
+    int        i;
+    dra_array *a = NULL;
+    dra_status st = find_param(r, name, &i, err);
+    if (st == DRA_OK) st = check_memory(dra_specs_at(r->module.params, i), &form, bytes, err);
+    if (st == DRA_OK && !data && bytes)
+        st = dra_fail(err, DRA_ERR_VALUE, "reader: parameter %s gets no memory", name);
+    if (st == DRA_OK) st = dra_array_borrow(r->device, data, bytes, &a, err);
+    return st == DRA_OK ? take(r, i, form, a, err) : st;
+}
+
+static dra_status draw(dra_reader *r, int i, uint64_t seed, dra_error *err)
+{
     const dra_spec *p = dra_specs_at(r->module.params, i);
-    dra_status      st = check_memory(p, &form, data, bytes, err);
-    if (st == DRA_OK) st = change_form(r, i, &form, err);
-    if (st == DRA_OK) r->params[i] = (dra_named){p->name, data, bytes};
-    for (size_t k = 0; k < r->n && st == DRA_OK; k++)
-        st = dra_bind(r->at[k].buffers, name, (void *)data, bytes, err);
+    const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+    dra_real       *first = malloc(bytes + 1);
+    dra_array      *a = NULL;
+    if (!first) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    dra_specs_fill(r->module.params, i, seed, first);
+    dra_status st = dra_array_create(r->device, bytes, &a, err);
+    if (st == DRA_OK) st = dra_array_upload(dra_array_whole(a), first, err);
+    if (st == DRA_OK)
+        st = take(r, i, (dra_form){DRA_REAL}, a, err);
+    else
+        dra_array_destroy(a);
+    free(first);
     return st;
 }
 
 dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err)
 {
-    for (int i = 0; i < dra_specs_count(r->module.params); i++) {
-        const dra_spec *p = dra_specs_at(r->module.params, i);
-        const size_t    n = (size_t)dra_shape_count(&p->shape);
-        if (r->params[i].name) continue;
-        r->own[i] = calloc(n + 1, sizeof *r->own[i]);
-        if (!r->own[i]) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
-        dra_specs_fill(r->module.params, i, seed, r->own[i]);
-        const dra_status st = dra_reader_bind(r, p->name, r->own[i], n * sizeof *r->own[i], err);
-        if (st != DRA_OK) return st;
-    }
-    return DRA_OK;
-}
-
-static dra_status bind_params(const dra_reader *r, dra_buffers *b, dra_error *err)
-{
-    for (int i = 0; i < dra_specs_count(r->module.params); i++) {
-        const dra_named *p = &r->params[i];
-        if (!p->name)
-            return dra_fail(err, DRA_ERR_BIND, "reader: parameter %s is not bound",
-                            dra_specs_at(r->module.params, i)->name);
-        const dra_status st = dra_bind(b, p->name, (void *)p->data, p->bytes, err);
-        if (st != DRA_OK) return st;
-    }
-    return DRA_OK;
-}
-
-/* The buffers for the shapes of this call, made and bound when first met. */
-static dra_status find_buffers(dra_reader *r, dra_error *err)
-{
-    const dra_program *program;
-    const size_t       n_key = 1 + (size_t)dra_specs_count(r->module.state);
-    dra_status         st = dra_programs_get(r->programs, r->key, n_key, &program, err);
-    if (st != DRA_OK) return st;
-    for (size_t i = 0; i < r->n; i++)
-        if (r->at[i].program == program) {
-            r->last = &r->at[i];
-            return DRA_OK;
-        }
-    running *at = realloc(r->at, (r->n + 1) * sizeof *at);
-    if (!at) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
-    r->at = at;
-    at[r->n] = (running){.program = program};
-    st = dra_buffers_create(program, &at[r->n].buffers, err);
-    if (st == DRA_OK) st = bind_params(r, at[r->n].buffers, err);
-    if (st == DRA_OK)
-        r->last = &at[r->n++];
-    else
-        dra_buffers_destroy(at[r->n].buffers);
+    dra_status st = DRA_OK;
+    for (int i = 0; i < dra_specs_count(r->module.params) && st == DRA_OK; i++)
+        if (!r->bound[i]) st = draw(r, i, seed, err);
     return st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static dra_status bind_states(dra_reader *r, const dra_states *s, dra_error *err)
-{
-    char       name[DRA_NAME_TEXT];
-    dra_status st = DRA_OK;
-    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
-        const dra_held *h = &s->at[i];
-        const size_t    bytes = (size_t)(s->B * h->rows * h->size) * sizeof(dra_real);
-        st = dra_bind(r->last->buffers,
-                      dra_state_name(name, "state", dra_specs_at(s->specs, i)->name), h->data,
-                      bytes, err);
-    }
-    return st;
-}
-
-static bool is_named(const char *name, int n, const dra_named *inputs)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(inputs[i].name, name) == 0) return true;
-    return false;
-}
-
-/* Remembers that an input was bound, by this call or one that failed. */
-static dra_status keep_name(dra_reader *r, running *at, const char *name, dra_error *err)
-{
-    for (int i = 0; i < at->n_input; i++)
-        if (strcmp(at->input[i], name) == 0) return DRA_OK;
-    const char **list = realloc(at->input, ((size_t)at->n_input + 1) * sizeof *list);
-    if (list) at->input = list;
-    const char *copy = list ? dra_arena_text(&r->arena, name) : NULL;
-    if (!copy) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
-    list[at->n_input++] = copy;
-    return DRA_OK;
-}
-
-/* Buffers keep what they were bound to: an input left out would be read from an earlier call. */
-static dra_status bind_inputs(dra_reader *r, int n, const dra_named *inputs, dra_error *err)
-{
-    running   *at = r->last;
-    dra_status st = DRA_OK;
-    for (int k = 0; k < at->n_input; k++)
-        if (!is_named(at->input[k], n, inputs))
-            return dra_fail(err, DRA_ERR_BIND, "run: '%s' is not bound", at->input[k]);
-    for (int i = 0; i < n && st == DRA_OK; i++) {
-        st = dra_bind(at->buffers, inputs[i].name, (void *)inputs[i].data, inputs[i].bytes, err);
-        if (st == DRA_OK) st = keep_name(r, at, inputs[i].name, err);
-    }
-    return st;
-}
 
 static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
                         dra_error *err)
 {
     if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(r->module.state))
         return dra_fail(err, DRA_ERR_VALUE, "reader: the states belong to another module");
+    for (int i = 0; i < dra_specs_count(r->module.params); i++)
+        if (!r->bound[i])
+            return dra_fail(err, DRA_ERR_BIND, "reader: parameter %s is not bound",
+                            dra_specs_at(r->module.params, i)->name);
     if (T < 1)
         return dra_fail(err, DRA_ERR_VALUE, "reader: %lld tokens, expected 1 or more",
                         (long long)T);
@@ -298,42 +266,82 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return DRA_OK;
 }
 
+static dra_status select_program(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
+                                 dra_error *err)
+{
+    const bool skips = dra_marks_any_skip(mark, s->B * T);
+    const int  n = dra_specs_count(s->specs);
+    r->key[0] = DRA_SHAPE(s->B, T,
+                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD));
+    for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
+    return dra_session_select(r->session, r->key, 1 + (size_t)n, err);
+}
+
+static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark, int n,
+                          const dra_named *inputs, dra_error *err)
+{
+    dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, T, mark, err);
+    if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, mark != NULL, err);
+    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
+        st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
+    for (int i = 0; i < n && st == DRA_OK; i++)
+        st = dra_session_put(r->session, dra_session_name(r->session, inputs[i].name),
+                             inputs[i].data, inputs[i].bytes, err);
+    return st;
+}
+
 dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
                            const dra_named *inputs, dra_error *err)
 {
-    r->last = NULL;
+    r->reads++;
+    r->valid = false;
     dra_status st = check(r, states, T, mark, err);
     if (st == DRA_OK) st = dra_states_reserve(states, T, err);
-    if (st != DRA_OK) return st;
-    const bool skips = dra_marks_any_skip(mark, states->B * T);
-    r->key[0] = DRA_SHAPE(states->B, T,
-                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD));
-    for (int i = 0; i < dra_specs_count(states->specs); i++)
-        r->key[i + 1] = DRA_SHAPE(states->at[i].rows);
-    st = find_buffers(r, err);
-    if (st == DRA_OK)
-        st = dra_extents_fill(&r->extents, states->specs, states, states->B, T, mark, err);
-    if (st == DRA_OK) st = dra_extents_bind(&r->extents, r->last->buffers, mark != NULL, err);
-    if (st == DRA_OK) st = bind_states(r, states, err);
-    if (st == DRA_OK) st = bind_inputs(r, n, inputs, err);
-    if (st == DRA_OK) st = dra_run(r->last->buffers, err);
+    if (st == DRA_OK) st = select_program(r, states, T, mark, err);
+    if (st == DRA_OK) st = put_all(r, states, T, mark, n, inputs, err);
+    if (st == DRA_OK) st = dra_session_start(r->session, err);
+    if (st == DRA_OK) st = dra_session_finish(r->session, err);
     if (st != DRA_OK) return st;
     dra_states_advance(states, T, mark);
-    const int32_t *guarded = dra_result(r->last->buffers, "guarded");
-    if (guarded && !r->unguarded) r->guarded += *guarded;
+    r->valid = true;
     return DRA_OK;
 }
 
-void    dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
-int64_t dra_reader_guarded(const dra_reader *r) { return r->guarded; }
+void dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
 
-const void *dra_reader_result(const dra_reader *r, const char *name)
+int64_t dra_reader_guarded(dra_reader *r)
 {
-    return r->last ? dra_result(r->last->buffers, name) : NULL;
+    int32_t n = 0;
+    dra_array_download(&n, dra_span_part(dra_array_whole(r->guarded), 0, sizeof n), NULL);
+    return n;
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+static fetched *find_fetched(dra_reader *r, const char *name)
+{
+    for (size_t i = 0; i < r->n_results; i++)
+        if (strcmp(r->results[i].name, name) == 0) return &r->results[i];
+    fetched *grown = realloc(r->results, (r->n_results + 1) * sizeof *grown);
+    if (!grown) return NULL;
+    r->results = grown;
+    fetched *f = &grown[r->n_results++];
+    *f = (fetched){.read = -1};
+    strncpy(f->name, name, sizeof f->name - 1);
+    return f;
+}
+
+const void *dra_reader_result(dra_reader *r, const char *name)
+{
+    const dra_span from = r->valid ? dra_session_result(r->session, name) : (dra_span){0};
+    fetched       *f = from.array && strlen(name) < DRA_NAME_TEXT ? find_fetched(r, name) : NULL;
+    if (!f) return NULL;
+    if (f->read != r->reads) f->seen = dra_span_see(from, &f->copy, &f->room, NULL);
+    f->read = f->seen ? r->reads : -1;
+    return f->seen;
 }
 
 bool dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape)
 {
-    dra_dtype dtype;
-    return r->last && dra_result_type(r->last->program, name, &dtype, shape, NULL) == DRA_OK;
+    return r->valid && dra_session_result_shape(r->session, name, shape);
 }

@@ -13,9 +13,24 @@
 static const dra_spec *spec_at(const dra_states *s, int i) { return dra_specs_at(s->specs, i); }
 static int             count(const dra_states *s) { return dra_specs_count(s->specs); }
 
-static dra_real *row_of(const dra_states *s, int i, int64_t row)
+dra_span dra_states_span(const dra_states *s, int i)
 {
-    return s->at[i].data + row * s->at[i].rows * s->at[i].size;
+    const dra_held *h = &s->at[i];
+    return (dra_span){h->data, 0, (size_t)(s->B * h->rows * h->size) * sizeof(dra_real)};
+}
+
+/* `rows` rows of items from row `first` of sequence b on, in `data` with `all` rows for each. */
+static dra_span rows_of(const dra_held *h, dra_array *data, int64_t all, int64_t b, int64_t first,
+                        int64_t rows)
+{
+    const size_t row = (size_t)h->size * sizeof(dra_real);
+    return (dra_span){data, (size_t)(b * all + first) * row, (size_t)rows * row};
+}
+
+static dra_span row_of(const dra_states *s, int i, int64_t row)
+{
+    const dra_held *h = &s->at[i];
+    return rows_of(h, h->data, h->rows, row, 0, h->rows);
 }
 
 static dra_status out_of_memory(dra_error *err)
@@ -23,11 +38,9 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
 }
 
-static void fill_row(dra_states *s, int i, int64_t row)
+static dra_status fill_row(dra_states *s, int i, int64_t row, dra_error *err)
 {
-    dra_real *to = row_of(s, i, row);
-    for (int64_t k = 0; k < s->at[i].rows * s->at[i].size; k++)
-        to[k] = (dra_real)spec_at(s, i)->number;
+    return dra_array_fill(row_of(s, i, row), (dra_real)spec_at(s, i)->number, err);
 }
 
 static dra_status allocate(dra_states *s, dra_error *err)
@@ -50,14 +63,16 @@ static dra_status allocate(dra_states *s, dra_error *err)
         if (!dra_type_bytes(DRA_REAL, &shape, &bytes)) return out_of_memory(err);
         s->at[i] = (dra_held){.rows = p->items ? 0 : 1, .size = shape.dim[1]};
         s->at[i].base = calloc((size_t)s->B + 1, sizeof *s->at[i].base);
-        s->at[i].data = calloc(1, p->items ? sizeof(dra_real) : bytes + sizeof(dra_real));
-        if (!s->at[i].base || !s->at[i].data) return out_of_memory(err);
-        for (int64_t b = 0; b < s->B; b++) fill_row(s, i, b);
+        if (!s->at[i].base) return out_of_memory(err);
+        dra_status st = dra_array_create(s->device, p->items ? 0 : bytes, &s->at[i].data, err);
+        if (st == DRA_OK) st = dra_array_fill(dra_states_span(s, i), (dra_real)p->number, err);
+        if (st != DRA_OK) return st;
     }
     return DRA_OK;
 }
 
-dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out, dra_error *err)
+dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t B,
+                             dra_states **out, dra_error *err)
 {
     *out = NULL;
     dra_status st = dra_specs_error(specs, err);
@@ -67,7 +82,7 @@ dra_status dra_states_create(const dra_specs *specs, int64_t B, dra_states **out
                         (long long)B);
     dra_states *s = calloc(1, sizeof *s);
     if (!s) return out_of_memory(err);
-    *s = (dra_states){.specs = specs, .B = B};
+    *s = (dra_states){.device = device, .specs = specs, .B = B};
     st = allocate(s, err);
     if (st == DRA_OK)
         *out = s;
@@ -80,7 +95,7 @@ void dra_states_destroy(dra_states *s)
 {
     if (!s) return;
     for (int i = 0; s->at && i < count(s); i++) {
-        free(s->at[i].data);
+        dra_array_destroy(s->at[i].data);
         free(s->at[i].base);
     }
     free(s->at);
@@ -122,11 +137,12 @@ size_t dra_states_held(const dra_states *s)
 }
 
 /* The items of a row that are live or will be asked for. */
-static dra_real *live(const dra_states *s, int i, int64_t row)
+static dra_span live(const dra_states *s, int i, int64_t row)
 {
+    const dra_held *h = &s->at[i];
     if (!spec_at(s, i)->items) return row_of(s, i, row);
-    const int64_t first = dra_states_first(s, i, row) - s->at[i].base[row];
-    return row_of(s, i, row) + first * s->at[i].size;
+    const int64_t first = dra_states_first(s, i, row);
+    return rows_of(h, h->data, h->rows, row, first - h->base[row], s->end[row] - first);
 }
 
 /* ---- room for items -------------------------------------------------------------------------- */
@@ -148,19 +164,21 @@ static int64_t rows_needed(const dra_states *s, int i, int64_t T, bool moved)
 }
 
 /* Moves what is live into `to` (B, rows, ...), which may be the memory it has. */
-static void move_down(dra_states *s, int i, dra_real *to, int64_t rows)
+static dra_status move_down(dra_states *s, int i, dra_array *to, int64_t rows, dra_error *err)
 {
-    dra_held *h = &s->at[i];
-    for (int64_t b = 0; b < s->B; b++) {
+    dra_held  *h = &s->at[i];
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < s->B && st == DRA_OK; b++) {
         const int64_t base = lowest_base(s, i, b), n = s->end[b] - base;
-        dra_real     *row = to + b * rows * h->size;
-        memmove(row, h->data + (b * h->rows + base - h->base[b]) * h->size,
-                (size_t)(n * h->size) * sizeof *row);
+        st = dra_array_copy(rows_of(h, to, rows, b, 0, n),
+                            rows_of(h, h->data, h->rows, b, base - h->base[b], n), err);
         h->base[b] = base;
     }
+    return st;
 }
 
-/* Twice what is needed, so that moving is rare; items with a limit stop growing that way. */
+/* Twice what is needed, so that moving is rare; items with a limit stop growing that way. Zeros,
+ * because kernels may read, though not use, what is not live. */
 static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
 {
     dra_held     *h = &s->at[i];
@@ -171,25 +189,20 @@ static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
     if (rows > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
         return dra_fail(err, DRA_ERR_MEMORY, "states: %lld items of %s overflow", (long long)need,
                         spec_at(s, i)->name);
-    h->next = calloc(1, bytes + sizeof *h->next);
     h->next_rows = rows;
-    return h->next ? DRA_OK : out_of_memory(err);
+    const dra_status st = dra_array_create(s->device, bytes, &h->next, err);
+    return st == DRA_OK ? dra_array_fill(dra_array_whole(h->next), 0, err) : st;
 }
 
 /* Tensors of one limit share their bases, so all move or none does. */
-static dra_status move_all(dra_states *s, dra_status st)
+static dra_status move_all(dra_states *s, dra_status st, dra_error *err)
 {
     for (int i = 0; i < count(s); i++) {
         dra_held *h = &s->at[i];
         if (!h->next) continue;
-        if (st == DRA_OK) {
-            if (h->rows) move_down(s, i, h->next, h->next_rows);
-            free(h->data);
-            h->data = h->next;
-            h->rows = h->next_rows;
-        } else {
-            free(h->next);
-        }
+        if (st == DRA_OK && h->rows) st = move_down(s, i, h->next, h->next_rows, err);
+        dra_array_destroy(st == DRA_OK ? h->data : h->next);
+        if (st == DRA_OK) h->data = h->next, h->rows = h->next_rows;
         h->next = NULL;
     }
     return st;
@@ -203,11 +216,11 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
         const int64_t need = rows_needed(s, i, T, true);
         if (need > s->at[i].rows) st = find_room(s, i, need, err);
     }
-    if (move_all(s, st) != DRA_OK) return st;
-    for (int i = 0; i < count(s); i++)
+    st = move_all(s, st, err);
+    for (int i = 0; i < count(s) && st == DRA_OK; i++)
         if (spec_at(s, i)->items && rows_needed(s, i, T, false) > s->at[i].rows)
-            move_down(s, i, s->at[i].data, s->at[i].rows);
-    return DRA_OK;
+            st = move_down(s, i, s->at[i].data, s->at[i].rows, err);
+    return st;
 }
 
 void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark)
@@ -231,24 +244,23 @@ static dra_status check_row(const dra_states *s, int64_t row, dra_error *err)
                     (long long)s->B);
 }
 
-static void reset_row(dra_states *s, int64_t row)
+static dra_status reset_row(dra_states *s, int64_t row, dra_error *err)
 {
+    dra_status st = DRA_OK;
     s->tokens[row] = s->begin[row] = s->end[row] = 0;
-    for (int i = 0; i < count(s); i++) {
+    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         s->at[i].base[row] = 0;
-        if (!spec_at(s, i)->items) fill_row(s, i, row);
+        if (!spec_at(s, i)->items) st = fill_row(s, i, row, err);
     }
+    return st;
 }
 
 dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
 {
-    if (row != -1) {
-        const dra_status st = check_row(s, row, err);
-        if (st == DRA_OK) reset_row(s, row);
-        return st;
-    }
-    for (int64_t b = 0; b < s->B; b++) reset_row(s, b);
-    return DRA_OK;
+    dra_status st = row == -1 ? DRA_OK : check_row(s, row, err);
+    if (row != -1) return st == DRA_OK ? reset_row(s, row, err) : st;
+    for (int64_t b = 0; b < s->B && st == DRA_OK; b++) st = reset_row(s, b, err);
+    return st;
 }
 
 dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
@@ -263,8 +275,9 @@ dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t
         if (end - base > s->at[i].rows)
             st = find_room(s, i, dra_imax(end - base, rows_needed(s, i, 0, true)), err);
     }
-    if (move_all(s, st) != DRA_OK) return st; /* nothing has changed */
-    reset_row(s, row);
+    st = move_all(s, st, err);
+    if (st == DRA_OK) st = reset_row(s, row, err);
+    if (st != DRA_OK) return st;
     s->tokens[row] = tokens;
     s->begin[row] = begin;
     s->end[row] = end;
@@ -285,14 +298,14 @@ dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, i
     if (s == other && to == from) return DRA_OK;
     st = dra_states_number(s, to, other->tokens[from], other->begin[from], other->end[from], err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)
-        memcpy(live(s, i, to), live(other, i, from), dra_states_size(s, i, to) * sizeof(dra_real));
+        st = dra_array_copy(live(s, i, to), live(other, i, from), err);
     return st;
 }
 
 dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
                              dra_error *err)
 {
-    dra_status st = dra_states_create(s->specs, n, out, err);
+    dra_status st = dra_states_create(s->device, s->specs, n, out, err);
     for (int64_t b = 0; b < n && st == DRA_OK; b++) st = dra_states_copy(*out, b, s, rows[b], err);
     if (st != DRA_OK) {
         dra_states_destroy(*out);
@@ -303,7 +316,7 @@ dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows
 
 dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_error *err)
 {
-    dra_status st = dra_states_create(s->specs, s->B, out, err);
+    dra_status st = dra_states_create(s->device, s->specs, s->B, out, err);
     for (int64_t b = 0; b < s->B && st == DRA_OK; b++) st = dra_states_copy(*out, b, s, b, err);
     if (st != DRA_OK) {
         dra_states_destroy(*out);
@@ -329,16 +342,14 @@ dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to
                            dra_error *err)
 {
     const dra_status st = check_part(s, i, row, n, err);
-    if (st == DRA_OK && n) memcpy(to, live(s, i, row), n * sizeof *to);
-    return st;
+    return st == DRA_OK ? dra_array_download(to, live(s, i, row), err) : st;
 }
 
 dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from, size_t n,
                             dra_error *err)
 {
     const dra_status st = check_part(s, i, row, n, err);
-    if (st == DRA_OK && n) memcpy(live(s, i, row), from, n * sizeof *from);
-    return st;
+    return st == DRA_OK ? dra_array_upload(live(s, i, row), from, err) : st;
 }
 
 dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
@@ -351,28 +362,43 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
                         (long long)tokens, (long long)items);
     st = dra_states_number(s, row, tokens, 0, items, err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)
-        if (spec_at(s, i)->items)
-            memset(live(s, i, row), 0, dra_states_size(s, i, row) * sizeof(dra_real));
+        if (spec_at(s, i)->items) st = dra_array_fill(live(s, i, row), 0, err);
     return st;
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */
 
-/* Of tensor i over all rows: the largest difference over the largest number of b. */
-static double difference(const dra_states *a, const dra_states *b, int i, bool *same)
+typedef struct worst { /* of tensor i: the largest difference, and the largest number of b */
+    double difference, largest;
+} worst;
+
+static void compare_row(size_t n, const dra_real *x, const dra_real *y, worst *w)
 {
-    double largest = 0, worst = 0;
-    for (int64_t row = 0; row < a->B; row++) {
-        const dra_real *x = live(a, i, row), *y = live(b, i, row);
-        const size_t    n = dra_states_size(a, i, row);
-        if (n && memcmp(x, y, n * sizeof *x) != 0) *same = false;
-        for (size_t k = 0; k < n; k++) {
-            const double d = fabs((double)x[k] - (double)y[k]);
-            if (d > worst || isnan(d)) worst = d; /* NaN stays */
-            largest = fmax(largest, fabs((double)y[k]));
-        }
+    for (size_t k = 0; k < n; k++) {
+        const double d = fabs((double)x[k] - (double)y[k]);
+        if (d > w->difference || isnan(d)) w->difference = d; /* NaN stays */
+        w->largest = fmax(w->largest, fabs((double)y[k]));
     }
-    return worst == 0 ? 0 : worst / largest;
+}
+
+/* Of tensor i over all rows: the largest difference over the largest number of b. */
+static dra_status difference(const dra_states *a, const dra_states *b, int i, bool *same,
+                             double *out, dra_error *err)
+{
+    worst      w = {0};
+    dra_status st = DRA_OK;
+    for (int64_t row = 0; row < a->B && st == DRA_OK; row++) {
+        const size_t n = dra_states_size(a, i, row);
+        dra_real    *x = calloc(2 * n + 1, sizeof *x), *y = x ? x + n : NULL;
+        if (!x) return out_of_memory(err);
+        st = dra_states_read(a, i, row, x, n, err);
+        if (st == DRA_OK) st = dra_states_read(b, i, row, y, n, err);
+        if (st == DRA_OK && n && memcmp(x, y, n * sizeof *x) != 0) *same = false;
+        if (st == DRA_OK) compare_row(n, x, y, &w);
+        free(x);
+    }
+    *out = w.difference == 0 ? 0 : w.difference / w.largest;
+    return st;
 }
 
 dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
@@ -392,7 +418,9 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
                             (long long)dra_states_items(a, row),
                             (long long)dra_states_items(b, row));
     for (int i = 0; i < count(a); i++) {
-        const double d = difference(a, b, i, &out->same); /* also behind a NaN */
+        double           d = 0;
+        const dra_status st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */
+        if (st != DRA_OK) return st;
         if (out->name && (d <= out->worst || isnan(out->worst))) continue;
         out->worst = d;
         out->name = spec_at(a, i)->name;
@@ -400,27 +428,27 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
     return DRA_OK;
 }
 
-dra_status dra_states_twin(const dra_states *s, dra_states **out, dra_error *err)
+dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
+                            dra_error *err)
 {
     const size_t each = (size_t)s->B * sizeof *s->tokens;
-    dra_status   st = dra_states_create(s->specs, s->B, out, err);
+    dra_status   st = dra_states_create(device, s->specs, s->B, out, err);
     if (st != DRA_OK) return st;
     dra_states *copy = *out;
     memcpy(copy->tokens, s->tokens, each);
     memcpy(copy->begin, s->begin, each);
     memcpy(copy->end, s->end, each);
-    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++) {
-        const dra_held *from = &s->at[i];
-        const size_t    bytes = (size_t)(s->B * from->rows * from->size) * sizeof(dra_real);
-        dra_real       *data = malloc(bytes + 1);
-        if (!data) {
-            st = dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
-            break;
-        }
-        free(copy->at[i].data);
-        copy->at[i].data = memcpy(data, from->data, bytes);
-        copy->at[i].rows = from->rows;
-        memcpy(copy->at[i].base, from->base, each);
+    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+        dra_held      *to = &copy->at[i];
+        const dra_span from = dra_states_span(s, i);
+        dra_array     *data;
+        st = dra_array_create(device, from.bytes, &data, err);
+        if (st != DRA_OK) break;
+        dra_array_destroy(to->data);
+        to->data = data;
+        to->rows = s->at[i].rows;
+        memcpy(to->base, s->at[i].base, each);
+        st = dra_array_copy(dra_states_span(copy, i), from, err);
     }
     if (st == DRA_OK) return DRA_OK;
     dra_states_destroy(copy);

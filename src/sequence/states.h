@@ -12,21 +12,25 @@
 enum { DRA_ITEMS_STEP = 64 };
 
 typedef struct dra_held { /* one tensor of the state */
-    dra_real *data;       /* (B, ...), items (B, rows, ...) */
-    int64_t   rows;       /* 1 where there are no items */
-    int64_t   size;       /* of one row */
-    int64_t  *base;       /* (B): the item in row 0 */
-    dra_real *next;       /* larger memory, until all tensors have theirs */
-    int64_t   next_rows;
+    dra_array *data;      /* (B, ...), items (B, rows, ...) */
+    int64_t    rows;      /* 1 where there are no items */
+    int64_t    size;      /* of one row */
+    int64_t   *base;      /* (B): the item in row 0 */
+    dra_array *next;      /* larger memory, until all tensors have theirs */
+    int64_t    next_rows;
 } dra_held;
 
 struct dra_states {
+    dra_device      *device;
     const dra_specs *specs;
     int64_t          B;
     int64_t         *tokens;      /* (B): read since the last reset */
     int64_t         *begin, *end; /* (B): numbers of the items since the last reset */
     dra_held        *at;          /* one for each spec */
 };
+
+/* All memory of tensor i that a program is bound to: (B, ...), items (B, rows, ...). */
+dra_span dra_states_span(const dra_states *s, int i);
 
 /* Makes room for T more items in every row. */
 dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err);
@@ -36,7 +40,8 @@ dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t
                              dra_error *err);
 
 /* A copy with the same rows and bases, unlike dra_states_fork(), which may lay items out anew. */
-dra_status dra_states_twin(const dra_states *s, dra_states **out, dra_error *err);
+dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
+                            dra_error *err);
 
 /* The live items of a row: from this number to end[row]. */
 int64_t dra_states_first(const dra_states *s, int i, int64_t row);
@@ -67,8 +72,18 @@ typedef struct dra_extents { /* the numbers behind dra_tokens */
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);
-/* Binds them to the inputs that dra_tokens_declare() made. */
-dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, dra_error *err);
+
+typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declare() makes */
+    int mark, writes, pos, prev, last;
+    struct {
+        int at, lo, hi, base;
+    } items[DRA_TOKEN_KINDS];
+} dra_token_names;
+
+void dra_tokens_name(dra_session *session, const dra_specs *state, dra_token_names *out);
+/* Puts the extents into these inputs of the session's program. */
+dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra_token_names *names,
+                           bool marked, dra_error *err);
 /* Is any of n tokens marked DRA_MARK_SKIP? mark may be NULL. */
 bool dra_marks_any_skip(const int32_t *mark, int64_t n);
 

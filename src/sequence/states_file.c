@@ -46,13 +46,16 @@ static char *numbers_text(int64_t n, const int64_t *x)
     return text;
 }
 
-static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape)
+static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape, dra_error *err)
 {
     const int64_t count = dra_shape_count(shape), row = s->B ? count / s->B : 0;
     dra_real     *data = calloc((size_t)count + 1, sizeof *data);
-    for (int64_t b = 0; data && b < s->B; b++)
-        dra_states_read(s, i, b, data + b * row, dra_states_size(s, i, b), NULL);
-    return data;
+    dra_status    st = data ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
+    for (int64_t b = 0; b < s->B && st == DRA_OK; b++)
+        st = dra_states_read(s, i, b, data + b * row, dra_states_size(s, i, b), err);
+    if (st == DRA_OK) return data;
+    free(data);
+    return NULL;
 }
 
 static dra_status write_file(const dra_states *s, const char *path, size_t n_beside,
@@ -63,8 +66,8 @@ static dra_status write_file(const dra_states *s, const char *path, size_t n_bes
     for (int i = 0; i < n; i++) {
         const dra_shape shape = file_shape(dra_specs_at(s->specs, i), s->B, most_items(s, i));
         items[i] = (dra_tensor_item){dra_specs_at(s->specs, i)->name, DRA_REAL, shape,
-                                     dense_copy(s, i, &shape)};
-        if (!items[i].data) return dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", path);
+                                     dense_copy(s, i, &shape, err)};
+        if (!items[i].data) return DRA_ERR_MEMORY;
     }
     return dra_tensors_write(path, items, (size_t)n + n_beside, meta, n_meta, err);
 }
@@ -249,8 +252,8 @@ static dra_status read_states(const source *f, dra_states *s, int64_t *numbers, 
     return st;
 }
 
-static dra_status load(const source *f, const dra_specs *specs, uint64_t fingerprint,
-                       dra_states **out, dra_error *err)
+static dra_status load(const source *f, dra_device *device, const dra_specs *specs,
+                       uint64_t fingerprint, dra_states **out, dra_error *err)
 {
     char    finger[24];
     int64_t B = 0;
@@ -260,7 +263,7 @@ static dra_status load(const source *f, const dra_specs *specs, uint64_t fingerp
     if (st == DRA_OK) st = expect_model(f, finger, err);
     if (st == DRA_OK) st = read_batch(f, &B, err);
     if (st == DRA_OK) st = check_tensors(f, specs, B, err);
-    if (st == DRA_OK) st = dra_states_create(specs, B, out, err);
+    if (st == DRA_OK) st = dra_states_create(device, specs, B, out, err);
     if (st != DRA_OK) return st;
     int64_t *numbers = calloc(3 * (size_t)B + 1, sizeof *numbers);
     st = numbers ? read_states(f, *out, numbers, err)
@@ -269,13 +272,13 @@ static dra_status load(const source *f, const dra_specs *specs, uint64_t fingerp
     return st;
 }
 
-dra_status dra_states_load(const dra_specs *specs, uint64_t fingerprint, const char *path,
-                           dra_states **out, dra_error *err)
+dra_status dra_states_load(dra_device *device, const dra_specs *specs, uint64_t fingerprint,
+                           const char *path, dra_states **out, dra_error *err)
 {
     dra_tensors *file = NULL;
     *out = NULL;
     dra_status st = dra_tensors_open(path, &file, err);
-    if (st == DRA_OK) st = load(&(source){file, path}, specs, fingerprint, out, err);
+    if (st == DRA_OK) st = load(&(source){file, path}, device, specs, fingerprint, out, err);
     if (st != DRA_OK) {
         dra_states_destroy(*out);
         *out = NULL;

@@ -195,25 +195,43 @@ void dra_extents_free(dra_extents *e)
     *e = (dra_extents){0};
 }
 
-dra_status dra_extents_bind(const dra_extents *e, dra_buffers *b, bool marked, dra_error *err)
+void dra_tokens_name(dra_session *session, const dra_specs *state, dra_token_names *out)
+{
+    int64_t limit[DRA_TOKEN_KINDS];
+    char    name[48];
+    *out = (dra_token_names){.mark = dra_session_name(session, "tokens.mark"),
+                             .writes = dra_session_name(session, "tokens.writes"),
+                             .pos = dra_session_name(session, "tokens.pos"),
+                             .prev = dra_session_name(session, "tokens.prev"),
+                             .last = dra_session_name(session, "tokens.last")};
+    for (int i = 0; i < limits(state, limit); i++) {
+        out->items[i].at = dra_session_name(session, name_of(name, "at", limit[i]));
+        out->items[i].lo = dra_session_name(session, name_of(name, "lo", limit[i]));
+        out->items[i].hi = dra_session_name(session, name_of(name, "hi", limit[i]));
+        out->items[i].base = dra_session_name(session, name_of(name, "base", limit[i]));
+    }
+}
+
+dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra_token_names *names,
+                           bool marked, dra_error *err)
 {
     const size_t bytes = (size_t)(e->B * e->T) * sizeof(int32_t);
     const size_t rows = (size_t)e->B * sizeof(int32_t);
-    char         name[48];
     dra_status   st = DRA_OK;
-    if (marked) st = dra_bind(b, "tokens.mark", e->mark, bytes, err);
+    if (marked) st = dra_session_put(session, names->mark, e->mark, bytes, err);
     if (marked && e->skips && st == DRA_OK)
-        st = dra_bind(b, "tokens.writes", e->writes, bytes, err);
-    if (st == DRA_OK) st = dra_bind(b, "tokens.pos", e->pos, bytes, err);
-    if (st == DRA_OK) st = dra_bind(b, "tokens.prev", e->prev, bytes, err);
-    if (st == DRA_OK) st = dra_bind(b, "tokens.last", e->last, rows, err);
+        st = dra_session_put(session, names->writes, e->writes, bytes, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->pos, e->pos, bytes, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->prev, e->prev, bytes, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->last, e->last, rows, err);
     for (int i = 0; i < e->n_items && st == DRA_OK; i++) {
-        const int64_t limit = e->items[i].limit;
-        st = dra_bind(b, name_of(name, "at", limit), e->items[i].at, bytes, err);
-        if (st == DRA_OK) st = dra_bind(b, name_of(name, "lo", limit), e->items[i].lo, bytes, err);
-        if (st == DRA_OK) st = dra_bind(b, name_of(name, "hi", limit), e->items[i].hi, bytes, err);
+        st = dra_session_put(session, names->items[i].at, e->items[i].at, bytes, err);
         if (st == DRA_OK)
-            st = dra_bind(b, name_of(name, "base", limit), e->items[i].base, rows, err);
+            st = dra_session_put(session, names->items[i].lo, e->items[i].lo, bytes, err);
+        if (st == DRA_OK)
+            st = dra_session_put(session, names->items[i].hi, e->items[i].hi, bytes, err);
+        if (st == DRA_OK)
+            st = dra_session_put(session, names->items[i].base, e->items[i].base, rows, err);
     }
     return st;
 }

@@ -132,7 +132,8 @@ static void models_show_the_same(void **state)
     const dra_module module = dra_view_module(&view);
     if (st == DRA_OK) st = dra_reader_create(check_device(1, "ref"), &module, &r, &err);
     if (st == DRA_OK) st = dra_weights_bind(s.weights, r, &err);
-    if (st == DRA_OK) st = dra_states_create(dra_model_state(shown), 1, &states, &err);
+    if (st == DRA_OK)
+        st = dra_states_create(check_device(1, "ref"), dra_model_state(shown), 1, &states, &err);
     if (st == DRA_OK) st = dra_reader_read(r, states, T, NULL, 1, &in, &err);
     if (st != DRA_OK) fail_msg("%s", err.text);
     for (int64_t l = 0; l < 3; l++) {

@@ -76,9 +76,10 @@ static void make(subject *s)
     must(dra_device_create_cpu(&(dra_cpu_config){.threads = 1}, &s->device, &err), &err);
     must(dra_model_create(&c, &s->model, &err), &err);
     must(dra_optimizer_create(&optimizer, s->model, s->device, &s->optimizer, &err), &err);
-    s->saved = (dra_saved){.model = s->model, .optimizer = s->optimizer};
+    s->saved = (dra_saved){.device = s->device, .model = s->model, .optimizer = s->optimizer};
     must(dra_weights_draw(s->model, 1, &s->saved.weights, &err), &err);
-    must(dra_states_create(dra_model_state(s->model), ROWS, &s->saved.states, &err), &err);
+    must(dra_states_create(s->device, dra_model_state(s->model), ROWS, &s->saved.states, &err),
+         &err);
     s->at = (dra_checkpoint){.step = STEP,
                              .tokens = 1234,
                              .best_loss = 2.5,

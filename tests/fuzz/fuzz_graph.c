@@ -143,45 +143,49 @@ static void take_results(fuzz *f, const dra_program *p, const dra_buffers *b, ou
         if (dra_result_type(p, name, &t, &s, NULL) != DRA_OK) return;
         const int64_t  n = dra_shape_count(&s);
         const size_t   bytes = (size_t)n * dra_dtype_bytes(t);
-        const void    *from = dra_result(b, name);
         unsigned char *grown = realloc(o->bytes, o->n + bytes + 1);
-        if (!grown || (!from && bytes)) broken(f, "no result '%s'", name);
+        if (!grown) broken(f, "no memory");
         o->bytes = grown;
-        if (bytes) memcpy(grown + o->n, from, bytes);
+        if (dra_get(b, name, grown + o->n, bytes, NULL) != DRA_OK)
+            broken(f, "no result '%s'", name);
         same_nans(t, grown + o->n, n);
         o->n += bytes;
         o->end[i] = o->n;
     }
 }
 
-static void check_inputs(const fuzz *f, const memory *m)
+static void check_inputs(const fuzz *f, const dra_program *p, const dra_buffers *b, const memory *m)
 {
-    for (int i = 0; i < f->inputs; i++)
+    for (int i = 0; i < f->inputs; i++) {
+        if (dra_array_download(m->data[i], dra_slot_memory(b, dra_slot_find(p, f->input[i].name)),
+                               NULL) != DRA_OK)
+            broken(f, "input '%s' is gone", f->input[i].name);
         if (!f->input[i].donated && memcmp(m->data[i], m->first[i], m->bytes[i]) != 0)
             broken(f, "input '%s' was written to", f->input[i].name);
+    }
+}
+
+static void put_all(fuzz *f, dra_buffers *b, const memory *m)
+{
+    dra_error err = {0};
+    for (int i = 0; i < f->inputs; i++) {
+        if (dra_put(b, f->input[i].name, m->first[i], m->bytes[i] + 1, NULL) == DRA_OK)
+            broken(f, "bound the wrong size");
+        if (dra_put(b, f->input[i].name, m->first[i], m->bytes[i], &err) != DRA_OK)
+            broken(f, "bind: %s", err.text);
+    }
 }
 
 static outcome run_once(fuzz *f, const dra_program *p, dra_buffers *b, memory *m)
 {
     outcome o = {.err = {0}};
-    for (int i = 0; i < f->inputs; i++) memcpy(m->data[i], m->first[i], m->bytes[i]);
+    put_all(f, b, m);
     if (dra_touch(b, NULL, NULL) != DRA_OK) broken(f, "touch");
     const dra_status st = dra_run(b, &o.err);
     if (st != o.err.code || (st && !o.err.text[0])) broken(f, "an error of the run without a text");
     if (st == DRA_OK) take_results(f, p, b, &o);
-    check_inputs(f, m);
+    check_inputs(f, p, b, m);
     return o;
-}
-
-static void bind_all(fuzz *f, dra_buffers *b, memory *m)
-{
-    dra_error err = {0};
-    for (int i = 0; i < f->inputs; i++) {
-        if (dra_bind(b, f->input[i].name, m->data[i], m->bytes[i] + 1, NULL) == DRA_OK)
-            broken(f, "bound the wrong size");
-        if (dra_bind(b, f->input[i].name, m->data[i], m->bytes[i], &err) != DRA_OK)
-            broken(f, "bind: %s", err.text);
-    }
 }
 
 typedef struct counts {
@@ -226,7 +230,6 @@ static void run_together(fuzz *f, const dra_program *p, memory *m, const outcome
         if (f->input[i].donated) return;
     for (int i = 0; i < 2; i++) {
         if (dra_buffers_create(p, &j[i].b, NULL) != DRA_OK) broken(f, "no second buffers");
-        bind_all(f, j[i].b, m);
     }
     if (pthread_create(&thread, NULL, run_job, &j[0]) != 0) broken(f, "no thread");
     run_job(&j[1]);
@@ -258,7 +261,7 @@ static bool run_on(fuzz *f, const dra_graph *g, dra_device *d, size_t guard, mem
     dra_buffers *b = NULL;
     dra_error    err = {0};
     char         text[512];
-    dra_status   st = dra_compile_guarded(g, d, guard, &p, &err);
+    dra_status   st = dra_compile_fenced(g, d, guard, &p, &err);
     if (st == DRA_OK && may_allocate(f, p)) st = dra_buffers_create(p, &b, &err);
     if (st != DRA_OK) {
         if (!err.text[0] || err.code != st) broken(f, "refused to compile without a text");
@@ -268,7 +271,6 @@ static bool run_on(fuzz *f, const dra_graph *g, dra_device *d, size_t guard, mem
     dra_program_text(p, text, sizeof text);
     if (!f->huge) {
         if (f->inputs && dra_run(b, &err) == DRA_ERR_BIND && !err.text[0]) broken(f, "bind text");
-        bind_all(f, b, m);
         *o = run_once(f, p, b, m);
         dra_profile_enable(b, guard != 0);
         outcome again = run_once(f, p, b, m);

@@ -27,6 +27,8 @@ static void must(dra_status st, const dra_error *err)
     if (st != DRA_OK) broken(err->text);
 }
 
+static dra_device *device;
+
 /* ---- a random state -------------------------------------------------------------------------- */
 
 static dra_specs *random_specs(void)
@@ -62,7 +64,7 @@ static dra_states *random_states(const dra_specs *specs)
 {
     dra_states *s = NULL;
     dra_error   err = {0};
-    must(dra_states_create(specs, below(ROWS + 1), &s, &err), &err);
+    must(dra_states_create(device, specs, below(ROWS + 1), &s, &err), &err);
     for (uint32_t n = below(4); n; n--) advance(s, 1 + below(below(3) ? 6 : 100));
     for (int i = 0; i < dra_specs_count(specs); i++)
         for (int64_t b = 0; b < s->B; b++) {
@@ -96,7 +98,7 @@ static bool try_file(const dra_specs *specs)
 {
     dra_states *s = (dra_states *)path; /* must be cleared */
     dra_error   err = {0};
-    if (dra_states_load(specs, FINGER, path, &s, &err) == DRA_OK) {
+    if (dra_states_load(device, specs, FINGER, path, &s, &err) == DRA_OK) {
         use(s);
         dra_states_destroy(s);
         return true;
@@ -112,7 +114,7 @@ static void expect_back(const dra_specs *specs, const dra_states *s)
     dra_states           *back = NULL;
     dra_states_difference d;
     dra_error             err = {0};
-    must(dra_states_load(specs, FINGER, path, &back, &err), &err);
+    must(dra_states_load(device, specs, FINGER, path, &back, &err), &err);
     must(dra_states_compare(back, s, &d, &err), &err);
     if (!d.same) broken("the file as saved gives another state");
     use(back);
@@ -243,6 +245,7 @@ static void clean(void) { unlink(path); }
 
 int main(int argc, char **argv)
 {
+    must(dra_device_create_cpu(&(dra_cpu_config){.threads = 1}, &device, NULL), &(dra_error){0});
     fuzz_begin(&(fuzzer){"fuzz_states", one_file, clean});
     snprintf(path, sizeof path, "%s/fuzz-states-%ld", fuzz_folder(), (long)getpid());
     dra_brief(path, shown);

@@ -40,41 +40,51 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 }
 
 typedef struct cache {
-    dra_programs *programs;
-    dra_buffers  *buffers;
-    int64_t       cap;
-    dra_real     *k, *v, x[D];
-    int32_t       pos, look;
+    dra_session *session;
+    int64_t      cap;
+    dra_array   *k, *v;
+    dra_real     keys[TOKENS * D], x[D];
+    int32_t      pos, look;
 } cache;
 
-static void bind(cache *c, const char *name, void *data, size_t bytes)
+static void expect_ok(dra_status st, const dra_error *err)
+{
+    if (st != DRA_OK) fail_msg("%s", err->text);
+}
+
+static void put(cache *c, const char *name, const void *data, size_t bytes)
 {
     dra_error err = {0};
-    if (dra_bind(c->buffers, name, data, bytes, &err) != DRA_OK) fail_msg("%s", err.text);
+    expect_ok(dra_session_put(c->session, dra_session_name(c->session, name), data, bytes, &err),
+              &err);
+}
+
+/* Larger memory, with what was there. */
+static void enlarge(cache *c, dra_array **a, const char *name, size_t bytes)
+{
+    dra_error      err = {0};
+    dra_array     *more = NULL;
+    const dra_span old = dra_array_whole(*a);
+    expect_ok(dra_array_create(dra_session_device(c->session), bytes, &more, &err), &err);
+    expect_ok(dra_array_fill(dra_array_whole(more), 0, &err), &err);
+    if (*a) expect_ok(dra_array_copy((dra_span){more, 0, old.bytes}, old, &err), &err);
+    dra_array_destroy(*a);
+    *a = more;
+    expect_ok(dra_session_bind(c->session, dra_session_name(c->session, name),
+                               dra_array_whole(more), &err),
+              &err);
 }
 
 static void grow(cache *c)
 {
-    const int64_t      cap = dra_capacity(c->pos + 1);
-    const size_t       bytes = (size_t)cap * D * sizeof(dra_real);
-    const dra_program *program = NULL;
-    dra_error          err = {0};
+    const int64_t cap = dra_capacity(c->pos + 1);
+    const size_t  bytes = (size_t)cap * D * sizeof(dra_real);
+    dra_error     err = {0};
     if (cap == c->cap) return;
-    c->k = realloc(c->k, bytes);
-    c->v = realloc(c->v, bytes);
-    assert_true(c->k && c->v);
-    memset(c->k + c->cap * D, 0, (size_t)(cap - c->cap) * D * sizeof(dra_real));
-    memset(c->v + c->cap * D, 0, (size_t)(cap - c->cap) * D * sizeof(dra_real));
+    enlarge(c, &c->k, "k", bytes);
+    enlarge(c, &c->v, "v", bytes);
     c->cap = cap;
-    if (dra_programs_get(c->programs, &DRA_SHAPE(1, cap, D), 1, &program, &err) != DRA_OK)
-        fail_msg("%s", err.text);
-    dra_buffers_destroy(c->buffers);
-    assert_int_equal(dra_buffers_create(program, &c->buffers, &err), DRA_OK);
-    bind(c, "k", c->k, bytes);
-    bind(c, "v", c->v, bytes);
-    bind(c, "x", c->x, sizeof c->x);
-    bind(c, "pos", &c->pos, sizeof c->pos);
-    bind(c, "look", &c->look, sizeof c->look);
+    expect_ok(dra_session_select(c->session, &DRA_SHAPE(1, cap, D), 1, &err), &err);
 }
 
 static double expected(const cache *c, int channel)
@@ -82,35 +92,39 @@ static double expected(const cache *c, int channel)
     double sum = 0, y = 0;
     for (int64_t j = 0; j <= c->pos; j++) {
         double s = 0;
-        for (int d = 0; d < D; d++) s += (double)c->x[d] * (double)c->k[j * D + d];
+        for (int d = 0; d < D; d++) s += (double)c->x[d] * (double)c->keys[j * D + d];
         const double w = exp(s / sqrt(D));
         sum += w;
-        y += w * exp((double)c->k[j * D + channel]);
+        y += w * exp((double)c->keys[j * D + channel]);
     }
     return y / sum;
 }
 
 static void appends_100000_tokens_with_few_programs(void **state)
 {
-    cache     c = {0};
-    uint64_t  seed = 1;
-    dra_error err = {0};
-    assert_int_equal(dra_programs_create(check_device(1, "ref"), build, NULL, &c.programs, &err),
-                     DRA_OK);
+    static cache c;
+    uint64_t     seed = 1;
+    dra_error    err = {0};
+    expect_ok(dra_session_create(check_device(1, "ref"), build, NULL, &c.session, &err), &err);
     for (c.pos = 0; c.pos < TOKENS; c.pos++) {
         grow(&c);
-        for (int d = 0; d < D; d++) c.x[d] = (dra_real)(check_random(&seed) - 0.5);
+        for (int d = 0; d < D; d++)
+            c.x[d] = c.keys[c.pos * D + d] = (dra_real)(check_random(&seed) - 0.5);
         c.look = c.pos < 40 || c.pos % 9973 == 0 || c.pos == TOKENS - 1;
-        if (dra_run(c.buffers, &err) != DRA_OK) fail_msg("%s", err.text);
+        put(&c, "x", c.x, sizeof c.x);
+        put(&c, "pos", &c.pos, sizeof c.pos);
+        put(&c, "look", &c.look, sizeof c.look);
+        expect_ok(dra_session_start(c.session, &err), &err);
+        expect_ok(dra_session_finish(c.session, &err), &err);
         if (!c.look) continue;
-        const dra_real *y = dra_result(c.buffers, "y");
+        dra_real y[D];
+        expect_ok(dra_array_download(y, dra_session_result(c.session, "y"), &err), &err);
         check_close("y", D, y, (double[]){expected(&c, 0), expected(&c, 1)}, 2e-5);
     }
-    assert_int_equal(dra_programs_count(c.programs), 14); /* capacities 16, 32, ..., 131072 */
-    dra_buffers_destroy(c.buffers);
-    dra_programs_destroy(c.programs);
-    free(c.k);
-    free(c.v);
+    assert_int_equal(dra_session_programs(c.session), 14); /* capacities 16, 32, ..., 131072 */
+    dra_session_destroy(c.session);
+    dra_array_destroy(c.k);
+    dra_array_destroy(c.v);
 }
 
 static void capacity_doubles(void **state)
@@ -129,17 +143,15 @@ static void build_wrong(dra_graph *g, void *user, const dra_shape *key, size_t n
 
 static void reports_errors_of_the_graph(void **state)
 {
-    dra_programs      *p = NULL;
-    const dra_program *program;
-    dra_error          err = {0};
-    assert_int_equal(dra_programs_create(check_device(1, "ref"), build_wrong, NULL, &p, NULL),
+    dra_session *p = NULL;
+    dra_error    err = {0};
+    assert_int_equal(dra_session_create(check_device(1, "ref"), build_wrong, NULL, &p, NULL),
                      DRA_OK);
-    assert_int_equal(dra_programs_get(p, &DRA_SHAPE(1), 1, &program, &err), DRA_ERR_DTYPE);
-    assert_null(program);
-    assert_int_equal(dra_programs_count(p), 0);
-    dra_programs_destroy(p);
-    assert_int_equal(dra_programs_create(NULL, build_wrong, NULL, &p, &err), DRA_ERR_VALUE);
-    dra_programs_destroy(NULL);
+    assert_int_equal(dra_session_select(p, &DRA_SHAPE(1), 1, &err), DRA_ERR_DTYPE);
+    assert_int_equal(dra_session_programs(p), 0);
+    dra_session_destroy(p);
+    assert_int_equal(dra_session_create(NULL, build_wrong, NULL, &p, &err), DRA_ERR_VALUE);
+    dra_session_destroy(NULL);
 }
 
 int main(void)

@@ -214,12 +214,12 @@ static void refuses_when_binding(void **state)
     dra_error     err = {0};
     assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_BIND);
     assert_string_equal(err.text, "run: 'x' is not bound");
-    assert_int_equal(dra_bind(p.buffers, "z", data, sizeof data, &err), DRA_ERR_NAME);
+    assert_int_equal(dra_put(p.buffers, "z", data, sizeof data, &err), DRA_ERR_NAME);
     assert_string_equal(err.text, "bind: no input is called 'z'");
-    assert_int_equal(dra_bind(p.buffers, "x", data, 3, &err), DRA_ERR_SHAPE);
-    assert_int_equal(dra_bind(p.buffers, "x", NULL, sizeof data, &err), DRA_ERR_VALUE);
+    assert_int_equal(dra_put(p.buffers, "x", data, 3, &err), DRA_ERR_SHAPE);
+    assert_int_equal(dra_put(p.buffers, "x", NULL, sizeof data, &err), DRA_ERR_VALUE);
     assert_string_equal(err.text, "bind: 'x' gets no memory");
-    assert_null(dra_result(p.buffers, "nobody"));
+    assert_null(dra_result(p.buffers, "nobody").array);
     assert_int_equal(dra_result_type(p.program, "nobody", NULL, NULL, &err), DRA_ERR_NAME);
     check_free(&p);
 }

@@ -32,13 +32,12 @@ static void *work(void *arg)
     runner      *r = arg;
     dra_buffers *b = NULL;
     r->status = dra_buffers_create(r->program, &b, NULL);
-    if (r->status == DRA_OK) r->status = dra_bind(b, "x", r->x, N * sizeof(dra_real), NULL);
-    if (r->status == DRA_OK) r->status = dra_bind(b, "w", r->w, 1600 * sizeof(dra_real), NULL);
+    if (r->status == DRA_OK) r->status = dra_put(b, "x", r->x, N * sizeof(dra_real), NULL);
+    if (r->status == DRA_OK) r->status = dra_put(b, "w", r->w, 1600 * sizeof(dra_real), NULL);
     for (int i = 0; i < RUNS && r->status == DRA_OK; i++) r->status = dra_run(b, NULL);
-    if (r->status == DRA_OK) {
-        memcpy(r->result, dra_result(b, "y"), sizeof(dra_real));
-        memcpy(r->result + 1, dra_result(b, "dw"), 1600 * sizeof(dra_real));
-    }
+    if (r->status == DRA_OK) r->status = dra_get(b, "y", r->result, sizeof(dra_real), NULL);
+    if (r->status == DRA_OK)
+        r->status = dra_get(b, "dw", r->result + 1, 1600 * sizeof(dra_real), NULL);
     dra_buffers_destroy(b);
     return NULL;
 }

@@ -188,7 +188,8 @@ static void set_start(golden *r)
 {
     const json_t *state = json_object_get(r->row, "start_state");
     dra_error     err = {0};
-    assert_int_equal(dra_states_create(r->t.module->state, r->B, &r->start, &err), DRA_OK);
+    assert_int_equal(dra_states_create(r->t.device, r->t.module->state, r->B, &r->start, &err),
+                     DRA_OK);
     if (!state) return;
     const json_t *len = json_object_get(state, "len"), *pos = json_object_get(state, "pos");
     if (!len) len = json_object_get(state, "a.len");

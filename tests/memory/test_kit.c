@@ -439,11 +439,11 @@ static void the_guard_stops_gradients(void **state)
     check_bind(&p, "state.m_k", m, sizeof m);
     check_bind(&p, "state.m_v", m, sizeof m);
     expect_ok(dra_extents_fill(&extents, s.t.module->state, NULL, 1, 2, NULL, &err), &err);
-    expect_ok(dra_extents_bind(&extents, p.buffers, false, &err), &err);
+    put_extents(p.buffers, &extents, false);
     check_run(&p);
     for (int i = 0; i < C; i++)
         assert_true(changed[i] ? check_result(&p, "d")[i] == 0 : check_result(&p, "d")[i] > 0);
-    assert_int_equal(*(const int32_t *)dra_result(p.buffers, "guarded"), 6);
+    assert_int_equal(*(const int32_t *)check_result_of(&p, "guarded"), 6);
     check_free(&p);
     dra_extents_free(&extents);
     close_subject(&s);

@@ -226,7 +226,9 @@ static inline void load_read(loaded *m, int64_t chunk)
     dra_error        err = {0};
     dra_reader      *r = NULL;
     dra_states_destroy(m->states);
-    expect_ok(dra_states_create(dra_model_state(m->model), 1, &m->states, &err), &err);
+    expect_ok(
+        dra_states_create(check_device(1, "ref"), dra_model_state(m->model), 1, &m->states, &err),
+        &err);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     expect_ok(dra_weights_bind(m->weights, r, &err), &err);
     for (int64_t t = 0; t < T; t += chunk) {

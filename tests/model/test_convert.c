@@ -179,7 +179,8 @@ static void the_tiny_model(const char *name, double tol)
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     expect_ok(dra_weights_bind(weights, r, &err), &err);
     for (int64_t chunk = 1; chunk <= 3; chunk += 2) {
-        expect_ok(dra_states_create(dra_model_state(model), 1, &s, &err), &err);
+        expect_ok(dra_states_create(check_device(1, "ref"), dra_model_state(model), 1, &s, &err),
+                  &err);
         for (int64_t t = 0; t < 3; t += chunk) {
             const dra_named in = {"ids", ids + t, (size_t)chunk * sizeof *ids};
             expect_ok(dra_reader_read(r, s, chunk, NULL, 1, &in, &err), &err);

@@ -172,7 +172,8 @@ static void rwkv_states_in_five_tensors(void **unused)
     fixture_free(&f);
     load_folder(&m, "rwkv");
     load_read(&m, T);
-    expect_ok(dra_states_create(dra_model_state(m.model), 2, &two, &err), &err);
+    expect_ok(dra_states_create(check_device(1, "ref"), dra_model_state(m.model), 2, &two, &err),
+              &err);
     for (int i = 0; i < DRA_RWKV_STATES; i++) {
         expect_ok(dra_rwkv_state_get(m.model, m.states, i, five[i], N, &err), &err);
         check_close("layer 2", 1, &five[i][2], rwkv_state[i].value, LOADED_TOL);
@@ -222,7 +223,8 @@ static void embedded_tokens_and_streams(void **unused)
     for (int t = 0; t < T; t++) memcpy(x + t * 8, table + fixture_ids[t] * 8, 8 * sizeof *x);
     const dra_view   view = {.model = m.model, .logits = true, .embedded = true, .streams = true};
     const dra_module module = dra_view_module(&view);
-    expect_ok(dra_states_create(dra_model_state(m.model), 1, &s, &err), &err);
+    expect_ok(dra_states_create(check_device(1, "ref"), dra_model_state(m.model), 1, &s, &err),
+              &err);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     expect_ok(dra_weights_bind(m.weights, r, &err), &err);
     const dra_named in = {"x", x, sizeof x};
@@ -267,7 +269,7 @@ static const struct {
     {"head", 1.087998686, -0.011586850, -0.004050780},
 };
 
-static double norm_of(const dra_model *m, const dra_learner *l, int i)
+static double norm_of(const dra_model *m, dra_learner *l, int i)
 {
     const dra_real *d = dra_learner_gradient(l, i);
     const int64_t   n = dra_shape_count(&dra_specs_at(dra_model_params(m), i)->shape);

@@ -88,7 +88,7 @@ static void read_all(reading *r, int n, const int64_t *chunk, dra_states **s, dr
 {
     dra_error err = {0};
     int64_t   at = 0;
-    expect_ok(dra_states_create(dra_model_state(r->model), B, s, &err), &err);
+    expect_ok(dra_states_create(r->device, dra_model_state(r->model), B, s, &err), &err);
     for (int i = 0; at < T; i++) {
         const int64_t take = n ? chunk[i % n] : T;
         const int64_t most = take < T - at ? take : T - at;

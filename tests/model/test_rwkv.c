@@ -50,7 +50,7 @@ static void close_trial(trial *t)
     dra_model_destroy(t->model);
 }
 
-static void put(const dra_reader *r, const char *name, int64_t rows, int64_t from, int64_t n,
+static void put(dra_reader *r, const char *name, int64_t rows, int64_t from, int64_t n,
                 int64_t width, dra_real *to)
 {
     const dra_real *x = dra_reader_result(r, name);
@@ -70,7 +70,8 @@ static void read_rows(const trial *t, int64_t first, int64_t rows, int64_t cut, 
     int32_t          ids[B * T];
     must(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     must(dra_weights_bind(t->weights, r, &err), &err);
-    must(dra_states_create(dra_model_state(t->model), rows, &s, &err), &err);
+    must(dra_states_create(check_device(1, "ref"), dra_model_state(t->model), rows, &s, &err),
+         &err);
     for (int64_t from = 0, n = cut; from < T; from += n, n = T - from) {
         for (int64_t b = 0; b < rows; b++)
             memcpy(ids + b * n, t->ids + (first + b) * T + from, (size_t)n * sizeof *ids);
@@ -130,7 +131,7 @@ static void the_last_logits_alone(void **unused)
     const dra_named  in = {"ids", t.ids, sizeof t.ids};
     must(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     must(dra_weights_bind(t.weights, r, &err), &err);
-    must(dra_states_create(dra_model_state(t.model), B, &s, &err), &err);
+    must(dra_states_create(check_device(1, "ref"), dra_model_state(t.model), B, &s, &err), &err);
     must(dra_reader_read(r, s, T, NULL, 1, &in, &err), &err);
     const dra_real *y = dra_reader_result(r, "logits");
     for (int b = 0; b < B; b++)

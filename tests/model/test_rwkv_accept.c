@@ -41,6 +41,7 @@
  *   rescaling: by 2^floor(l / R)                           test_format: rwkv_reads_with_rescale */
 #include "fixtures.h"
 #include "sequence/states.h"
+#include "trial.h"
 
 /* ---- a model with first values --------------------------------------------------------------- */
 
@@ -86,7 +87,8 @@ static dra_states *open_states(const loaded *m)
 {
     dra_states *s = NULL;
     dra_error   err = {0};
-    expect_ok(dra_states_create(dra_model_state(m->model), 1, &s, &err), &err);
+    expect_ok(dra_states_create(check_device(1, "ref"), dra_model_state(m->model), 1, &s, &err),
+              &err);
     return s;
 }
 
@@ -409,7 +411,7 @@ static void check_inner(const char *folder_name, const char *inner, const char *
                    (size_t)dra_shape_count(&spec->shape) * sizeof(dra_real));
     }
     expect_ok(dra_extents_fill(&e, module.state, NULL, 1, T, NULL, &err), &err);
-    expect_ok(dra_extents_bind(&e, p.buffers, false, &err), &err);
+    put_extents(p.buffers, &e, false);
     check_run(&p);
     for (int i = 0; i < T * C; i++) sum[i % C] += (double)check_result(&p, "inner")[i];
     check_close(inner, C, check_result(&p, "bias"), sum, 10 * LOADED_TOL);

@@ -83,7 +83,7 @@ static void read_in(const loaded *m, int threads, const char *level, int64_t chu
     dra_reader      *r = NULL;
     dra_states      *s = NULL;
     for (int t = 0; t < TOKENS; t++) ids[t] = (7 * t + 3) % WORDS;
-    expect_ok(dra_states_create(module.state, 1, &s, &err), &err);
+    expect_ok(dra_states_create(check_device(threads, level), module.state, 1, &s, &err), &err);
     expect_ok(dra_reader_create(check_device(threads, level), &module, &r, &err), &err);
     expect_ok(dra_weights_bind(m->weights, r, &err), &err);
     for (int64_t t = 0; t < TOKENS; t += chunk) {
@@ -314,7 +314,7 @@ static void a_reader_is_bound_anew(void **unused)
     load_folder(&m, "f16");
     const dra_view   view = {.model = m.model, .logits = true};
     const dra_module module = dra_view_module(&view);
-    expect_ok(dra_states_create(module.state, 1, &s, &err), &err);
+    expect_ok(dra_states_create(check_device(1, "ref"), module.state, 1, &s, &err), &err);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
     for (int round = 0; round < 3; round++) {
         const int at = dra_specs_find(module.params, "layers.0.ff.W_up");
@@ -331,8 +331,8 @@ static void a_reader_is_bound_anew(void **unused)
     memcpy(first, dra_reader_result(r, "logits"), sizeof first);
     const size_t bytes = (size_t)dra_shape_count(&dra_specs_at(module.params, 0)->shape) *
                          sizeof(dra_real);
-    assert_int_equal(dra_reader_bind_as(r, dra_specs_at(module.params, 0)->name,
-                                        (dra_form){DRA_REAL, .turned = true}, NULL, bytes, &err),
+    assert_int_equal(dra_reader_borrow(r, dra_specs_at(module.params, 0)->name,
+                                       (dra_form){DRA_REAL, .turned = true}, NULL, bytes, &err),
                      DRA_ERR_VALUE);
     expect_ok(dra_states_reset(s, -1, &err), &err);
     expect_ok(dra_reader_read(r, s, 1, NULL, 1, &in, &err), &err);
@@ -388,7 +388,7 @@ static void only_products_take_other_forms(void **unused)
     const dra_view   view = {.model = m.model, .logits = true};
     const dra_module module = dra_view_module(&view);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
-    assert_int_equal(dra_reader_bind_as(r, "norm_g", (dra_form){DRA_BF16}, half, sizeof half, &err),
+    assert_int_equal(dra_reader_borrow(r, "norm_g", (dra_form){DRA_BF16}, half, sizeof half, &err),
                      DRA_ERR_DTYPE);
     assert_string_equal(err.text, "reader: parameter norm_g cannot be bf16");
     dra_reader_destroy(r);

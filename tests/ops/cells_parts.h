@@ -165,7 +165,7 @@ static void bind_and_run(check_program *p, bool own)
     check_run(p);
 }
 
-static void same_bits(const check_program *p, const char *a, const char *b, size_t n)
+static void same_bits(check_program *p, const char *a, const char *b, size_t n)
 {
     assert_memory_equal(check_result(p, a), check_result(p, b), n * sizeof(dra_real));
 }

@@ -234,8 +234,8 @@ static void expect_interval(const int32_t *pos, int64_t B, int64_t T, int64_t wi
     }
     check_run(&p);
     const size_t bytes = (size_t)(B * T) * sizeof *lo;
-    assert_int_equal(memcmp(dra_result(p.buffers, "lo"), lo, bytes), 0);
-    assert_int_equal(memcmp(dra_result(p.buffers, "hi"), hi, bytes), 0);
+    assert_int_equal(memcmp(check_result_of(&p, "lo"), lo, bytes), 0);
+    assert_int_equal(memcmp(check_result_of(&p, "hi"), hi, bytes), 0);
     check_free(&p);
 }
 

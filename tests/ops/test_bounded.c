@@ -67,9 +67,9 @@ static void takes_over_a_state(void **state)
     check_run(&p);
     const dra_real expected[5] = {1, (dra_real)-0.0, 3, 0, 5};
     assert_memory_equal(x, expected, sizeof x);
-    assert_int_equal(*(const int32_t *)dra_result(p.buffers, "count"), 2);
+    assert_int_equal(*(const int32_t *)check_result_of(&p, "count"), 2);
     check_run(&p);
-    assert_int_equal(*(const int32_t *)dra_result(p.buffers, "count"), 0);
+    assert_int_equal(*(const int32_t *)check_result_of(&p, "count"), 0);
     check_free(&p);
 }
 

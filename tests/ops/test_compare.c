@@ -101,9 +101,9 @@ static void takes_any_byte_for_true(void **state)
     check_bind(&p, "a", av, sizeof av);
     check_bind(&p, "b", bv, sizeof bv);
     check_run(&p);
-    assert_memory_equal(dra_result(p.buffers, "and"), ((uint8_t[]){0, 1, 0, 0}), 4);
-    assert_memory_equal(dra_result(p.buffers, "or"), ((uint8_t[]){0, 1, 1, 1}), 4);
-    assert_memory_equal(dra_result(p.buffers, "not"), ((uint8_t[]){1, 0, 0, 1}), 4);
+    assert_memory_equal(check_result_of(&p, "and"), ((uint8_t[]){0, 1, 0, 0}), 4);
+    assert_memory_equal(check_result_of(&p, "or"), ((uint8_t[]){0, 1, 1, 1}), 4);
+    assert_memory_equal(check_result_of(&p, "not"), ((uint8_t[]){1, 0, 0, 1}), 4);
     check_free(&p);
 }
 

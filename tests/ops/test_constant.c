@@ -33,7 +33,7 @@ static void gives_integers(void **state)
         dra_output(g, "x", v);
         check_program p = check_compile(g, 1);
         check_run(&p);
-        assert_int_equal(*(const int32_t *)dra_result(p.buffers, "x"), x[i]);
+        assert_int_equal(*(const int32_t *)check_result_of(&p, "x"), x[i]);
         check_free(&p);
     }
 }
@@ -51,7 +51,7 @@ static void gives_ranges(void **state)
         check_program p = check_compile(g, 7);
         check_run(&p);
         for (int64_t k = 0; k < n[i]; k++)
-            assert_int_equal(((const int32_t *)dra_result(p.buffers, "x"))[k], k);
+            assert_int_equal(((const int32_t *)check_result_of(&p, "x"))[k], k);
         check_free(&p);
     }
 }

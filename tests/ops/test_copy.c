@@ -164,7 +164,7 @@ static void round_trip(dra_dtype half)
     cast_all(half, DRA_REAL, ALL, x, ALL * sizeof *x, &p);
     memcpy(wide, check_result(&p, "y"), ALL * sizeof *wide);
     cast_all(DRA_REAL, half, ALL, wide, ALL * sizeof *wide, &q);
-    const uint16_t *back = dra_result(q.buffers, "y");
+    const uint16_t *back = check_result_of(&q, "y");
     for (unsigned i = 0; i < ALL; i++) {
         if (is_nan(half, i) != !!isnan(wide[i]) || is_nan(half, i) != is_nan(half, back[i]))
             fail_msg("%04x: NaN becomes %04x", i, back[i]);
@@ -206,7 +206,7 @@ static void rounds_between(dra_dtype half, unsigned infinity)
     }
     check_program p;
     cast_all(DRA_REAL, half, n, x, (size_t)n * sizeof *x, &p);
-    const uint16_t *y = dra_result(p.buffers, "y");
+    const uint16_t *y = check_result_of(&p, "y");
     for (int64_t i = 0; i < n; i++) {
         const double want = round_to(f, (double)x[i]);
         const double found = (double)(half == DRA_F16 ? dra_f16_to_f32(y[i])

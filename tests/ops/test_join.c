@@ -179,9 +179,8 @@ static void fills_as_a_cast_does(void **state)
         uint8_t       zero[] = {0};
         check_bind(&p, "b", zero, 1);
         check_run(&p);
-        assert_int_equal(((const int32_t *)dra_result(p.buffers, "i"))[0], want[i]);
-        assert_int_equal(((const uint8_t *)dra_result(p.buffers, "b"))[0],
-                         1); /* none of them is 0 */
+        assert_int_equal(((const int32_t *)check_result_of(&p, "i"))[0], want[i]);
+        assert_int_equal(((const uint8_t *)check_result_of(&p, "b"))[0], 1); /* none of them is 0 */
         check_free(&p);
     }
 }

@@ -162,8 +162,8 @@ static void fill_inputs(int32_t classes)
     for (int i = 0; i < N; i++) target_data[i] = (int32_t)(check_random(&seed) * classes);
 }
 
-static void compare_within(const check_program *fused, const check_program *plain, const char *name,
-                           int64_t n, double tolerance)
+static void compare_within(check_program *fused, check_program *plain, const char *name, int64_t n,
+                           double tolerance)
 {
     const dra_real *want = check_result(plain, name);
     double         *wide = calloc((size_t)n, sizeof *wide);
@@ -172,8 +172,7 @@ static void compare_within(const check_program *fused, const check_program *plai
     free(wide);
 }
 
-static void compare(const check_program *fused, const check_program *plain, const char *name,
-                    int64_t n)
+static void compare(check_program *fused, check_program *plain, const char *name, int64_t n)
 {
     compare_within(fused, plain, name, n, TOLERANCE);
 }

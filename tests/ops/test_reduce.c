@@ -207,7 +207,7 @@ static void integers_wrap(void **state)
     check_program p = check_compile(g, 1);
     check_bind(&p, "x", x, sizeof x);
     check_run(&p);
-    assert_int_equal(*(const int32_t *)dra_result(p.buffers, "y"), INT32_MIN + 1);
+    assert_int_equal(*(const int32_t *)check_result_of(&p, "y"), INT32_MIN + 1);
     check_free(&p);
 }
 

@@ -39,15 +39,17 @@ static inline dra_real *random_reals(uint64_t *seed, int64_t n)
     return x;
 }
 
-/* One thread, parameters as drawn from seed 1. */
+/* Where modules of tests read: states belong there too. */
+static inline dra_device *reading_device(void) { return check_device(2, dra_device_level_at(0)); }
+
+/* Parameters as drawn from seed 1. */
 static inline reading open_reading(const dra_mixer_config *config)
 {
     reading   r = {.C = config->dim};
     dra_error err = {0};
     expect_ok(dra_mixer_create(config, &r.mixer, &err), &err);
     r.module = dra_mixer_module(r.mixer);
-    expect_ok(dra_reader_create(check_device(1, dra_device_level_at(0)), r.module, &r.reader, &err),
-              &err);
+    expect_ok(dra_reader_create(reading_device(), r.module, &r.reader, &err), &err);
     expect_ok(dra_reader_start(r.reader, 1, &err), &err);
     return r;
 }
@@ -62,7 +64,7 @@ static inline dra_states *new_states(const dra_specs *specs, int64_t B)
 {
     dra_states *s = NULL;
     dra_error   err = {0};
-    expect_ok(dra_states_create(specs, B, &s, &err), &err);
+    expect_ok(dra_states_create(reading_device(), specs, B, &s, &err), &err);
     return s;
 }
 

@@ -124,7 +124,7 @@ static void refuses_wrong_parameters(void **state)
     char            text[96];
     expect_ok(dra_mixer_create(&window_of_9, &mixer, &err), &err);
     const dra_module *m = dra_mixer_module(mixer);
-    expect_ok(dra_reader_create(check_device(1, dra_device_level_at(0)), m, &reader, &err), &err);
+    expect_ok(dra_reader_create(reading_device(), m, &reader, &err), &err);
     dra_states   *s = new_states(m->state, 1);
     const reading r = {mixer, m, reader, 8};
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_ERR_BIND, "reader: parameter W_q is not bound");
@@ -134,19 +134,19 @@ static void refuses_wrong_parameters(void **state)
     expect_refused(dra_reader_bind(reader, "W_q", w, 4, &err), &err, DRA_ERR_SHAPE, text);
     expect_refused(dra_reader_bind(reader, "W_q", NULL, sizeof w, &err), &err, DRA_ERR_VALUE,
                    "reader: parameter W_q gets no memory");
-    expect_refused(dra_reader_bind_as(reader, "W_q", (dra_form){DRA_I32}, w, sizeof w, &err), &err,
+    expect_refused(dra_reader_borrow(reader, "W_q", (dra_form){DRA_I32}, w, sizeof w, &err), &err,
                    DRA_ERR_DTYPE, "reader: parameter W_q cannot be i32");
     expect_refused(
-        dra_reader_bind_as(reader, "W_q", (dra_form){DRA_REAL, true, 3, 3}, w, sizeof w, &err),
-        &err, DRA_ERR_DTYPE, "reader: parameter W_q cannot be " REAL ", turned, beside others");
+        dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true, 3, 3}, w, sizeof w, &err), &err,
+        DRA_ERR_DTYPE, "reader: parameter W_q cannot be " REAL ", turned, beside others");
     snprintf(text, sizeof text, "reader: parameter W_q has 4 bytes, expected %zu", 3 * sizeof w);
-    expect_refused(dra_reader_bind_as(reader, "W_q", (dra_form){DRA_REAL, true, 2, 3}, w, 4, &err),
+    expect_refused(dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true, 2, 3}, w, 4, &err),
                    &err, DRA_ERR_SHAPE, text);
     expect_ok(dra_reader_bind(reader, "W_q", w, sizeof w, &err), &err);
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_ERR_BIND, "reader: parameter W_k is not bound");
     expect_ok(dra_reader_start(reader, 1, &err), &err); /* the others */
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL);
-    expect_ok(dra_reader_bind_as(reader, "W_q", (dra_form){DRA_REAL, true}, w, sizeof w, &err),
+    expect_ok(dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true}, w, sizeof w, &err),
               &err);
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL); /* compiled anew */
     dra_states_destroy(s);
@@ -193,9 +193,7 @@ static void starts_from_the_seed(void **state)
         dra_error   err = {0};
         dra_states *s = new_states(r.module->state, 1);
         dra_reader_destroy(r.reader);
-        expect_ok(
-            dra_reader_create(check_device(1, dra_device_level_at(0)), r.module, &r.reader, &err),
-            &err);
+        expect_ok(dra_reader_create(reading_device(), r.module, &r.reader, &err), &err);
         expect_ok(dra_reader_start(r.reader, seeds[i], &err), &err);
         expect_ok(dra_reader_start(r.reader, 99, &err), &err); /* nothing is left to start */
         read_tokens(&r, s, 1, NULL, x, y[i]);

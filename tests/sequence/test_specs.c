@@ -74,7 +74,7 @@ static void states_pass_the_error_on(void **state)
     dra_error   err = {0};
     dra_specs_add(s, NULL, &(dra_spec){.name = "a"});
     dra_specs_add(s, NULL, &(dra_spec){.name = "a"});
-    expect_refused(dra_states_create(s, 1, &states, &err), &err, DRA_ERR_NAME,
+    expect_refused(dra_states_create(reading_device(), s, 1, &states, &err), &err, DRA_ERR_NAME,
                    "tensor a: the name is used twice");
     assert_null(states);
     dra_specs_destroy(s);

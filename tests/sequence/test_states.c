@@ -31,6 +31,8 @@ typedef struct story { /* of one row: the tokens that are live */
     int64_t first, next;
 } story;
 
+enum { MOST_SIZE = 64 }; /* numbers of an item */
+
 /* One call of T tokens as a reader makes it: room, items, counts. */
 static void call(dra_states *s, int64_t T, const int32_t *mark, story *told)
 {
@@ -45,8 +47,15 @@ static void call(dra_states *s, int64_t T, const int32_t *mark, story *told)
             for (int i = K; i <= W; i++) {
                 const dra_held *h = &s->at[i];
                 assert_in_range(end - h->base[b], 0, h->rows - 1);
-                dra_real *to = h->data + (b * h->rows + end - h->base[b]) * h->size;
-                for (int64_t e = 0; e < h->size; e++) to[e] = token_value(b, told[b].next, e);
+                const int64_t row = b * h->rows + end - h->base[b];
+                dra_real      item[MOST_SIZE];
+                const size_t  bytes = (size_t)h->size * sizeof *item;
+                assert_in_range(h->size, 0, MOST_SIZE);
+                for (int64_t e = 0; e < h->size; e++) item[e] = token_value(b, told[b].next, e);
+                expect_ok(dra_array_upload(
+                              dra_span_part(dra_states_span(s, i), (size_t)row * bytes, bytes),
+                              item, &err),
+                          &err);
             }
             told[b].next++;
             end++;
@@ -113,13 +122,14 @@ static void refuses_impossible_batches(void **state)
 {
     dra_error   err = {0};
     dra_states *s = (dra_states *)specs;
-    expect_refused(dra_states_create(specs, -1, &s, &err), &err, DRA_ERR_VALUE,
+    expect_refused(dra_states_create(reading_device(), specs, -1, &s, &err), &err, DRA_ERR_VALUE,
                    "states: -1 sequences, expected 0 or more");
     assert_null(s);
-    expect_refused(dra_states_create(specs, INT64_MAX, &s, &err), &err, DRA_ERR_MEMORY,
-                   "states: out of memory");
+    expect_refused(dra_states_create(reading_device(), specs, INT64_MAX, &s, &err), &err,
+                   DRA_ERR_MEMORY, "states: out of memory");
     assert_null(s);
-    assert_int_equal(dra_states_create(specs, INT64_MAX / 8, &s, NULL), DRA_ERR_MEMORY);
+    assert_int_equal(dra_states_create(reading_device(), specs, INT64_MAX / 8, &s, NULL),
+                     DRA_ERR_MEMORY);
 }
 
 /* A graph's tensors have B in front, items a number of rows behind it. */
@@ -131,13 +141,13 @@ static void refuses_too_many_axes(void **state)
         dra_error   err = {0};
         expect_ok(dra_specs_create(&list, &err), &err);
         dra_specs_add(list, NULL, &(dra_spec){"q", DRA_SHAPE(1, 1, 1, 1), .items = items});
-        expect_ok(dra_states_create(list, 1, &s, &err), &err);
+        expect_ok(dra_states_create(reading_device(), list, 1, &s, &err), &err);
         dra_states_destroy(s);
         dra_specs_add(list, NULL,
                       &(dra_spec){"w",
                                   items ? DRA_SHAPE(1, 1, 1, 1, 1) : DRA_SHAPE(1, 1, 1, 1, 1, 1),
                                   .items = items});
-        expect_refused(dra_states_create(list, 1, &s, &err), &err, DRA_ERR_SHAPE,
+        expect_refused(dra_states_create(reading_device(), list, 1, &s, &err), &err, DRA_ERR_SHAPE,
                        items ? "states: w has 5 axes, expected at most 4"
                              : "states: w has 6 axes, expected at most 5");
         assert_null(s);

@@ -40,7 +40,9 @@ static void goes_there_and_back(void **state)
         for (int t = 0; t < 80; t++) mark[160 + t] = DRA_MARK_PAD;
         read_tokens(&r, s, 80, mark, x, NULL);
         expect_ok(dra_states_save(s, FINGER, in_folder("s"), &err), &err);
-        expect_ok(dra_states_load(r.module->state, FINGER, in_folder("s"), &back, &err), &err);
+        expect_ok(
+            dra_states_load(reading_device(), r.module->state, FINGER, in_folder("s"), &back, &err),
+            &err);
         expect_same_states(back, s);
         assert_int_equal(dra_states_bytes(back), dra_states_bytes(s));
         read_tokens(&r, s, 2, NULL, x, y[0]);
@@ -60,7 +62,9 @@ static void holds_no_sequence(void **state)
     dra_states *s = new_states(r.module->state, 0), *back = NULL;
     dra_error   err = {0};
     expect_ok(dra_states_save(s, FINGER, in_folder("s"), &err), &err);
-    expect_ok(dra_states_load(r.module->state, FINGER, in_folder("s"), &back, &err), &err);
+    expect_ok(
+        dra_states_load(reading_device(), r.module->state, FINGER, in_folder("s"), &back, &err),
+        &err);
     assert_int_equal(dra_states_batch(back), 0);
     dra_states_destroy(s);
     dra_states_destroy(back);
@@ -96,7 +100,7 @@ static const dra_tensor_item good_tensors[] = {
 static dra_status load(dra_error *err)
 {
     dra_states      *s = (dra_states *)specs;
-    const dra_status st = dra_states_load(specs, FINGER, in_folder("s"), &s, err);
+    const dra_status st = dra_states_load(reading_device(), specs, FINGER, in_folder("s"), &s, err);
     assert_true((st == DRA_OK) == (s != NULL));
     dra_states_destroy(s);
     return st;
@@ -120,7 +124,7 @@ static void reads_what_is_live(void **state)
     dra_error   err = {0};
     dra_real    v[3];
     expect_file(good_metadata, COUNT(good_metadata), good_tensors, COUNT(good_tensors), DRA_OK, "");
-    expect_ok(dra_states_load(specs, FINGER, in_folder("s"), &s, &err), &err);
+    expect_ok(dra_states_load(reading_device(), specs, FINGER, in_folder("s"), &s, &err), &err);
     assert_int_equal(dra_states_tokens(s, 0), 3);
     assert_int_equal(dra_states_items(s, 1), 1);
     expect_ok(dra_states_read(s, 1, 0, v, 3, &err), &err);
@@ -269,7 +273,7 @@ static bool survives(void)
 {
     dra_states *s = (dra_states *)specs, *copy = NULL;
     dra_error   err = {0};
-    if (dra_states_load(specs, FINGER, in_folder("s"), &s, &err) != DRA_OK) {
+    if (dra_states_load(reading_device(), specs, FINGER, in_folder("s"), &s, &err) != DRA_OK) {
         assert_null(s);
         assert_true(strncmp(err.text, folder, strlen(folder)) == 0);
         assert_null(strpbrk(err.text, "\n\r\t\033"));

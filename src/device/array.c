@@ -1,0 +1,200 @@
+/* Arrays: memory of a device, and the functions that cross between it and the host. */
+#include <stdlib.h>
+
+#include "device/device.h"
+
+void dra_arrays_open(dra_arrays *a)
+{
+    *a = (dra_arrays){0};
+    pthread_mutex_init(&a->lock, NULL);
+}
+
+static void release(dra_array *a)
+{
+    if (!a->borrowed) a->device->table->free(a->device, a->data);
+    a->data = NULL;
+    a->device = NULL;
+    a->bytes = 0;
+    a->serial = 0;
+}
+
+void dra_arrays_close(dra_device *d)
+{
+    dra_arrays *all = &d->arrays;
+    for (dra_array *a = all->live, *next; a; a = next) {
+        next = a->next;
+        release(a);
+    }
+    for (size_t i = 0; i < DRA_ARRAYS_GONE; i++) free(all->gone[i]);
+    pthread_mutex_destroy(&all->lock);
+}
+
+/* ---- making and unmaking --------------------------------------------------------------------- */
+
+static void add(dra_device *d, dra_array *a)
+{
+    dra_arrays *all = &d->arrays;
+    pthread_mutex_lock(&all->lock);
+    a->serial = ++all->made;
+    a->next = all->live;
+    if (all->live) all->live->before = a;
+    all->live = a;
+    pthread_mutex_unlock(&all->lock);
+}
+
+static dra_status make(dra_device *d, size_t bytes, const void *lent, dra_array **out,
+                       dra_error *err)
+{
+    *out = NULL;
+    if (!d) return dra_fail(err, DRA_ERR_VALUE, "array: no device");
+    dra_array *a = calloc(1, sizeof *a);
+    if (a)
+        *a = (dra_array){.device = d,
+                         .data = (unsigned char *)(uintptr_t)lent,
+                         .bytes = bytes,
+                         .borrowed = lent != NULL,
+                         .read_only = lent != NULL};
+    if (a && !lent) a->data = d->table->alloc(d, bytes);
+    if (!a || !a->data) {
+        free(a);
+        return dra_fail(err, DRA_ERR_MEMORY, "array: no memory for %zu bytes", bytes);
+    }
+    add(d, a);
+    *out = a;
+    return DRA_OK;
+}
+
+dra_status dra_array_create(dra_device *device, size_t bytes, dra_array **out, dra_error *err)
+{
+    return make(device, bytes, NULL, out, err);
+}
+
+dra_status dra_array_borrow(dra_device *device, const void *data, size_t bytes, dra_array **out,
+                            dra_error *err)
+{
+    *out = NULL;
+    if (!data && bytes) return dra_fail(err, DRA_ERR_VALUE, "array: no memory to borrow");
+    if (device && device->table->borrows && data) return make(device, bytes, data, out, err);
+    dra_status st = make(device, bytes, NULL, out, err);
+    if (st == DRA_OK) st = dra_array_upload(dra_array_whole(*out), data, err);
+    if (st == DRA_OK) (*out)->read_only = true;
+    if (st == DRA_OK) return DRA_OK;
+    dra_array_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
+/* The handle stays for a while, so that a binding that still names it is found out. */
+void dra_array_destroy(dra_array *a)
+{
+    if (!a) return;
+    if (!a->device) { /* went with its device */
+        free(a);
+        return;
+    }
+    dra_arrays *all = &a->device->arrays;
+    pthread_mutex_lock(&all->lock);
+    if (a->next) a->next->before = a->before;
+    if (a->before)
+        a->before->next = a->next;
+    else
+        all->live = a->next;
+    free(all->gone[all->next_gone]);
+    all->gone[all->next_gone] = a;
+    all->next_gone = (all->next_gone + 1) % DRA_ARRAYS_GONE;
+    release(a);
+    pthread_mutex_unlock(&all->lock);
+}
+
+/* ---- spans ----------------------------------------------------------------------------------- */
+
+dra_span dra_array_whole(dra_array *a) { return (dra_span){a, 0, a ? a->bytes : 0}; }
+
+dra_span dra_span_part(dra_span s, size_t offset, size_t bytes)
+{
+    if (!s.array || offset > s.bytes || bytes > s.bytes - offset) return (dra_span){0};
+    return (dra_span){s.array, s.offset + offset, bytes};
+}
+
+dra_status dra_span_check(dra_span s, const char *place, const char *name, dra_error *err)
+{
+    const dra_array *a = s.array;
+    if (!a) return dra_fail(err, DRA_ERR_VALUE, "%s: '%s' gets no memory", place, name);
+    if (!a->device)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: the array of '%s' is gone", place, name);
+    if (s.offset <= a->bytes && s.bytes <= a->bytes - s.offset) return DRA_OK;
+    return dra_fail(err, DRA_ERR_SHAPE, "%s: '%s' wants bytes %zu to %zu of an array of %zu", place,
+                    name, s.offset, s.offset + s.bytes, a->bytes);
+}
+
+dra_device *dra_span_device(dra_span s) { return s.array ? s.array->device : NULL; }
+
+void *dra_span_on_host(dra_span s)
+{
+    const dra_device *d = dra_span_device(s);
+    return d && d->table->borrows ? dra_span_address(s) : NULL;
+}
+
+const void *dra_span_see(dra_span s, void **copy, size_t *room, dra_error *err)
+{
+    if (dra_span_check(s, "download", "from", err) != DRA_OK) return NULL;
+    if (dra_span_on_host(s)) return dra_span_on_host(s);
+    if (!*copy || *room < s.bytes) {
+        free(*copy);
+        *copy = malloc(s.bytes + 1);
+        *room = *copy ? s.bytes : 0;
+    }
+    if (!*copy) {
+        dra_fail(err, DRA_ERR_MEMORY, "download: no memory for %zu bytes", s.bytes);
+        return NULL;
+    }
+    return dra_array_download(*copy, s, err) == DRA_OK ? *copy : NULL;
+}
+
+dra_status dra_array_upload(dra_span to, const void *from, dra_error *err)
+{
+    const dra_status st = dra_span_check(to, "upload", "to", err);
+    if (st != DRA_OK || to.bytes == 0) return st;
+    dra_device *d = to.array->device;
+    return d->table->upload(d, dra_span_address(to), from, to.bytes, err);
+}
+
+dra_status dra_array_download(void *to, dra_span from, dra_error *err)
+{
+    const dra_status st = dra_span_check(from, "download", "from", err);
+    if (st != DRA_OK || from.bytes == 0) return st;
+    dra_device *d = from.array->device;
+    return d->table->download(d, to, dra_span_address(from), from.bytes, err);
+}
+
+dra_status dra_array_fill(dra_span to, dra_real value, dra_error *err)
+{
+    const dra_status st = dra_span_check(to, "fill", "to", err);
+    if (st != DRA_OK || to.bytes == 0) return st;
+    dra_device *d = to.array->device;
+    return d->table->fill(d, dra_span_address(to), value, to.bytes / sizeof value, err);
+}
+
+/* From one device to another: through the host. */
+static dra_status copy_between(dra_span to, dra_span from, dra_error *err)
+{
+    void       *copy = NULL;
+    size_t      room = 0;
+    const void *data = dra_span_see(from, &copy, &room, err);
+    dra_status  st = data ? dra_array_upload(to, data, err) : DRA_ERR_MEMORY;
+    free(copy);
+    return st;
+}
+
+dra_status dra_array_copy(dra_span to, dra_span from, dra_error *err)
+{
+    dra_status st = dra_span_check(to, "copy", "to", err);
+    if (st == DRA_OK) st = dra_span_check(from, "copy", "from", err);
+    if (st != DRA_OK) return st;
+    if (to.bytes != from.bytes)
+        return dra_fail(err, DRA_ERR_SHAPE, "copy: %zu bytes into %zu", from.bytes, to.bytes);
+    dra_device *d = to.array->device;
+    if (to.bytes == 0) return DRA_OK;
+    if (d != from.array->device) return copy_between(to, from, err);
+    return d->table->copy(d, dra_span_address(to), dra_span_address(from), to.bytes, err);
+}

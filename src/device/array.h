@@ -1,0 +1,18 @@
+/* What the rest of the library knows of arrays beyond dra/device.h. */
+#ifndef DRA_SRC_ARRAY_H
+#define DRA_SRC_ARRAY_H
+
+#include "dra/device.h"
+
+/* Is the span inside an array that is there? The error says what is wrong with `name`. */
+dra_status dra_span_check(dra_span s, const char *place, const char *name, dra_error *err);
+
+dra_device *dra_span_device(dra_span s); /* NULL: of none */
+
+/* Where the host sees a span, if the device computes in the host's memory; else NULL. */
+void *dra_span_on_host(dra_span s);
+/* The bytes of a span as the host sees them, for reading: where they are, or downloaded into *copy,
+ * which grows to *room bytes. NULL: an error. */
+const void *dra_span_see(dra_span s, void **copy, size_t *room, dra_error *err);
+
+#endif
