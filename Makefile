@@ -65,12 +65,12 @@ demo:
 	@build/dra demo --out build/demo
 
 test: build-float build-double build-asan
-	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan
+	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan apart=build+apart
 
 test-full: build-float build-double build-asan build-tsan
 	@DRA_TEST_FULL=1 $(FIXED) tests/run.sh \
 	    float=build double=build/double asan=build/asan tsan=build/tsan \
-	    avx2=build@avx2 ref=build@ref
+	    avx2=build@avx2 ref=build@ref apart=build+apart
 
 # `make -k check` goes on after a finding.
 check: check-format check-cppcheck check-layers check-patterns check-headers check-tested \

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "apart.h"
 #include "base/shape.h"
 #include "device/device.h"
 #include "graph/program.h"
@@ -50,6 +51,17 @@ dra_value check_real(dra_graph *g, const char *name, dra_shape shape)
     return dra_input(g, name, DRA_REAL, shape);
 }
 
+bool check_apart(void)
+{
+    const char *asked = getenv("DRA_TEST_DEVICE");
+    return asked && strcmp(asked, "apart") == 0;
+}
+
+dra_status check_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
+{
+    return check_apart() ? apart_create(config, out, err) : dra_device_create_cpu(config, out, err);
+}
+
 dra_device *check_device(int threads, const char *level)
 {
     static struct {
@@ -62,7 +74,7 @@ dra_device *check_device(int threads, const char *level)
             dra_error err = {0};
             kept[i].threads = threads;
             kept[i].level = level;
-            if (dra_device_create_cpu(&(dra_cpu_config){threads, level}, &kept[i].device, &err))
+            if (check_cpu(&(dra_cpu_config){threads, level}, &kept[i].device, &err))
                 fail_msg("%s", err.text);
         }
         if (kept[i].threads == threads && strcmp(kept[i].level, level) == 0) return kept[i].device;

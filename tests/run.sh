@@ -2,7 +2,9 @@
 # Runs the tests of several builds and counts them.
 #   tests/run.sh LABEL=BUILD_FOLDER...        e.g. tests/run.sh float=build asan=build/asan
 # BUILD_FOLDER@LEVEL, e.g. build@avx2, runs with DRA_CPU=LEVEL what computes and does not try all
-# levels anyway; a level the machine does not have is skipped.
+# levels anyway; a level the machine does not have is skipped. BUILD_FOLDER+apart runs what computes
+# on the test device (tests/apart.h): all of it with DRA_TEST_FULL, else a part that has everything
+# once.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
 #
 # Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
@@ -12,6 +14,9 @@
 set -u
 
 here=$(dirname "$0")
+apart_ops='matmul|attend|write_rows|wkv|delta|adamw|reduce|view|cross_entropy|embedding'
+apart_part="^(graph/|session/|sequence/|ops/test_($apart_ops)\$|memory/test_(loops|golden)\$"
+apart_part="$apart_part|model/test_models\$|run/test_(learner|generate|train)\$)"
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM
@@ -23,7 +28,15 @@ for pair in "$@"; do
     folder=${pair#*=}
     level=
     without='^$'
+    device=
+    only=${DRA_TEST_ONLY:-.}
     case $folder in
+    *+apart)
+        device=apart
+        folder=${folder%+apart}
+        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/'
+        [ -n "${DRA_TEST_ONLY:-}${DRA_TEST_FULL:-}" ] || only=$apart_part
+        ;;
     *@*)
         level=${folder#*@}
         folder=${folder%@*}
@@ -40,8 +53,8 @@ for pair in "$@"; do
         echo 0 0 1 >>"$scratch/counts"
         continue
     fi
-    env ${level:+DRA_CPU="$level"} \
-        ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "${DRA_TEST_ONLY:-.}" \
+    env ${level:+DRA_CPU="$level"} ${device:+DRA_TEST_DEVICE="$device"} \
+        ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "$only" \
         -E "$without" 2>&1 |
         LC_ALL=C awk -v label="$label" -v counts="$scratch/counts" -v names="$scratch/names" \
             -f "$here/count.awk"

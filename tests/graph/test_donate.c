@@ -127,7 +127,7 @@ static void appends_in_place(void **state)
     for (int i = 0; i < 20; i++) assert_true(memory[i] == (dra_real)(i % 2 ? -(i / 2) : i / 2));
     where = CAP;
     dra_error err = {0};
-    assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+    assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
     check_free(&p);
 }
 

@@ -43,7 +43,7 @@ static void open_preset(reading *r, const char *name)
     c.context = T;
     expect_ok(dra_model_create(&c, &r->model, &err), &err);
     expect_ok(dra_weights_draw(r->model, 3, &r->weights, &err), &err);
-    expect_ok(dra_device_create_cpu(NULL, &r->device, &err), &err);
+    expect_ok(check_cpu(NULL, &r->device, &err), &err);
     r->view = (dra_view){.model = r->model, .logits = true};
     const dra_module module = dra_view_module(&r->view);
     expect_ok(dra_reader_create(r->device, &module, &r->reader, &err), &err);

@@ -178,7 +178,7 @@ static void check_fault(int32_t wrong, const dra_cross_entropy_config *config, c
     target[17] = target[33] = wrong; /* two tiles are wrong; the first is named */
     check_bind(&p, "x", logits, sizeof logits);
     check_bind(&p, "t", target, sizeof target);
-    assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+    assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
     assert_string_equal(err.text, text);
     target[17] = target[33] = V - 1;
     check_run(&p);

@@ -122,7 +122,7 @@ static void id_faults(void **state)
         dra_error     err = {0};
         check_bind(&p, "table", memory, sizeof memory);
         check_bind(&p, "ids", ids, sizeof ids);
-        assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+        assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
         assert_string_equal(err.text, text[i]);
         check_free(&p);
     }

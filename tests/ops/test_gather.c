@@ -144,10 +144,10 @@ static void index_faults(void **state)
         check_bind(&p, "i", where, sizeof where);
         check_bind(&p, "s", more, sizeof more);
         snprintf(want, sizeof want, "%s: %s", scatter ? "scatter_add" : "gather", text[i % 2]);
-        assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+        assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
         assert_string_equal(err.text, want);
         where[3] = 0; /* and the program still works */
-        assert_int_equal(dra_run(p.buffers, &err), DRA_OK);
+        assert_int_equal(check_try(&p, &err), DRA_OK);
         check_free(&p);
     }
 }

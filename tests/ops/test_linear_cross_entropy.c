@@ -351,7 +351,7 @@ static void names_a_wrong_target(void **state)
     check_bind(&p, "w", w_data, sizeof w_data);
     check_bind(&p, "t", target_data, sizeof target_data);
     target_data[270] = target_data[290] = V;
-    assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+    assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
     assert_string_equal(err.text, "linear_cross_entropy: target 37 of row 270, expected 0 to 36");
     target_data[270] = target_data[290] = 0;
     check_run(&p);

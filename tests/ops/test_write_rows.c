@@ -146,7 +146,7 @@ static void leaves_a_state_alone_on_errors(void **state)
         dra_error     err = {0};
         memcpy(c.at, bad[i], sizeof c.at);
         for (int k = 0; k < B * T * C; k++) c.rows[k] = 1;
-        assert_int_equal(dra_run(p.buffers, &err), DRA_ERR_INDEX);
+        assert_int_equal(check_try(&p, &err), DRA_ERR_INDEX);
         assert_string_equal(err.text, text[i]);
         for (int k = 0; k < B * CAP * C; k++) assert_true(c.x[k] == 0);
         check_free(&p);

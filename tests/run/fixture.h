@@ -77,7 +77,7 @@ static inline void open_fixture(fixture *f, const char *preset, const char *cons
     dra_model_config     c;
     dra_error            err = {0};
     char                 key[100];
-    expect_ok(dra_device_create_cpu(&cpu, &f->device, &err), &err);
+    expect_ok(check_cpu(&cpu, &f->device, &err), &err);
     expect_ok(dra_tokenizer_bytes(&f->tokenizer, &err), &err);
     const dra_corpus_config corpus = {
         .n = 1, .paths = (const char *const[]){path}, .tokenizer = f->tokenizer, .separator = "--"};

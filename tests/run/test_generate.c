@@ -40,7 +40,7 @@ static void open_with(subject *s, dra_tokenizer *t, const char *preset, int64_t 
     const int i = dra_specs_find(dra_model_params(s->model), "embedding");
     dra_real *e = dra_weights_edit(s->weights, i);
     for (int64_t k = 0; k < c.vocab * c.dim; k++) e[k] *= 2;
-    expect_ok(dra_device_create_cpu(NULL, &s->device, &err), &err);
+    expect_ok(check_cpu(NULL, &s->device, &err), &err);
 }
 
 static void open_subject(subject *s, const char *preset, int64_t context, uint64_t seed)

@@ -47,7 +47,7 @@ static void open_course_with(course *c, const char *preset, const dra_learner_co
     config.context = T;
     expect_ok(dra_model_create(&config, &c->model, &err), &err);
     expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
-    expect_ok(dra_device_create_cpu(NULL, &c->device, &err), &err);
+    expect_ok(check_cpu(NULL, &c->device, &err), &err);
     dra_learner_config lc = *with;
     lc.model = c->model;
     lc.device = c->device;
@@ -295,7 +295,7 @@ static void dropout_knows_items_by_number(void **unused)
     for (int i = 0; i < LONG; i++) ids[i] = i * i % V, targets[i] = (i * 13 + 5) % V;
     expect_ok(dra_model_create(&config, &c.model, &err), &err);
     expect_ok(dra_weights_draw(c.model, 5, &c.weights, &err), &err);
-    expect_ok(dra_device_create_cpu(NULL, &c.device, &err), &err);
+    expect_ok(check_cpu(NULL, &c.device, &err), &err);
     const dra_learner_config lc = {.model = c.model, .device = c.device};
     expect_ok(dra_learner_create(&lc, &c.learner, &err), &err);
     expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);

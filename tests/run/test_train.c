@@ -88,7 +88,7 @@ static void threads_give_the_same_bits(void **state)
     open_fixture(&f, "dra-slots-tiny", NULL, put_text("text", story, 9));
     run_until(&f, in_scratch("threads.2"), &c, 0);
     dra_device_destroy(f.device);
-    expect_ok(dra_device_create_cpu(&(dra_cpu_config){.threads = 7}, &f.device, &err), &err);
+    expect_ok(check_cpu(&(dra_cpu_config){.threads = 7}, &f.device, &err), &err);
     run_until(&f, in_scratch("threads.7"), &c, 3);
     run_until(&f, in_scratch("threads.7"), &c, 0);
     expect_same_step(in_scratch("threads.2"), in_scratch("threads.7"), 6, false);
