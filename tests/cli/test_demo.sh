@@ -75,7 +75,8 @@ interrupted() {
     kill -INT $process
     status=0
     wait $process || status=$?
-    [ $status -eq 130 ] && [ "$(cat "$err")" = "dra: stopped; the demo is not complete" ] && return 0
+    [ $status -eq 130 ] && [ "$(cat "$err")" = "dra: stopped; the demo is not complete" ] &&
+        return 0
     echo "status $status"
     cat "$err"
     return 1

@@ -159,7 +159,8 @@ killed_early() {
         refused 1 'is a run of another model: config.json says "dim": 32, expected' \
             begin_early 16 --resume --seed 5 &&
         cmp settings.json early/train/config.json &&
-        refused 1 "no-run is not a run that can be resumed; a new one needs --model, --preset or --config" \
+        refused 1 "no-run is not a run that can be resumed; a new one needs --model, --preset or \
+--config" \
             "$dra" train --resume --data text --out no-run && [ ! -e no-run ]
 }
 
