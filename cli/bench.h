@@ -11,7 +11,7 @@ typedef struct bench_tensor {
     dra_dtype dtype;
     size_t    count, bytes;
     double    lo, hi; /* i32: lo <= x < hi; equal: all lo */
-    size_t    with;   /* 1 + number of the tensor before it in whose memory it lies; 0: its own */
+    size_t    with;   /* 1 + number of an earlier tensor whose memory it shares; 0: its own */
     void     *data;
     size_t    at; /* its offset in the memory of the device */
 } bench_tensor;
@@ -25,7 +25,7 @@ typedef struct bench_work {
     bool              bf16;   /* they are products of bf16 */
     dra_stream_config stream; /* passes a run cannot do without; bytes 0: not worth a word */
     const char *forward; /* an op whose time does not count, where only the gradient is meant */
-    double      units;   /* what a run does so many of, 0: nothing to count */
+    double      units;   /* how many of `unit` a run does, 0: nothing to count */
     const char *unit;
     int64_t     product[4]; /* S, M, N, K of tensors 0 (S, M, K) and 1 (S, N, K), for a peer */
 } bench_work;
@@ -73,8 +73,8 @@ void bench_gradient(bench_work *w, dra_value y, int n, const dra_value *x);
 void bench_gpt(bench_work *w, const int64_t *size);
 
 /* GPT-2 and RWKV-4 reading tokens of one sequence: one as they generate, many as they read a
- * prompt. size = {tokens, dtype of the matrices: real, bf16 or f16, and of GPT-2: 1 if they lie as
- * in its files, (in, out) and three in one} (bench_generate.c). */
+ * prompt. size = {tokens, dtype of the matrices: real, bf16 or f16, and of GPT-2: 1 if they are
+ * stored as in its files, (in, out) and three in one} (bench_generate.c). */
 void bench_read_gpt2(bench_work *w, const int64_t *size);
 void bench_read_rwkv(bench_work *w, const int64_t *size);
 

@@ -18,8 +18,8 @@ static void tokens(bench_work *w, int64_t T, int64_t V, double before)
     bench_integers(w, "tokens.hi.0", 1, T, before + 1);
 }
 
-/* How parameter p lies: matrices in a dtype and, where all lie as in GPT-2's files, (in, out), with
- * those of queries, keys and values side by side. Tables are never turned. */
+/* How parameter p is stored: matrices in a dtype and, if as in GPT-2's files, transposed, (in,
+ * out), with those of queries, keys and values side by side. Tables are never transposed. */
 static dra_form form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
 {
     static const char *const thirds[] = {".W_q", ".W_k", ".W_v"};
@@ -69,8 +69,8 @@ static void states(bench_work *w, const dra_specs *specs, const dra_value *in, c
 
 enum { PARAMETERS = 512, STATES = 64 };
 
-/* T tokens of a preset, one behind others or many from the start, which see half of them in the
- * mean; matrices stored in a dtype, perhaps as in the files of GPT-2. */
+/* T tokens of a preset, one after others or many from the start, which see half of them on
+ * average; matrices stored in a dtype, perhaps as in the files of GPT-2. */
 static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype dtype,
                         bool as_in_files)
 {

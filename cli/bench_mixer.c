@@ -67,7 +67,7 @@ static void mixer(bench_work *w, const int64_t *size, const dra_memory_config *a
                (projections + (double)H * (6 * D * D * (double)products + 4 * D * items));
 }
 
-/* All items so far, of which a token has (T + 1) / 2 in the mean. */
+/* All items so far, of which a token has (T + 1) / 2 on average. */
 static void over_time(bench_work *w, const int64_t *size, const char *memory, int64_t products)
 {
     mixer(w, size, &(dra_memory_config){memory}, products, 0.5 * (double)(size[3] + 1));

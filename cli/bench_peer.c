@@ -1,7 +1,7 @@
-/* oneDNN's sgemm beside ours, in the same process. It is looked for when a product is measured, so
- * nothing depends on it: not the build, not an installed program. It brings its own threads
- * (OpenMP), which spin for a while after their work, as ours do: whoever takes turns with it has to
- * wait in between. */
+/* oneDNN's sgemm to compare with ours, in the same process. It is looked for when a product is
+ * measured, so nothing depends on it: not the build, not an installed program. It brings its own
+ * threads (OpenMP), which spin for a while after their work, as ours do: whoever takes turns with
+ * it has to wait in between. */
 #include "bench.h"
 
 #include <dlfcn.h>

@@ -15,8 +15,8 @@ enum { MOST_ROWS = 64, HUGE_PAGE = 2 << 20 };
  * longer than that is repeated three times at most. */
 static const double shortest = 5e-3, longest = 2;
 
-/* A difference of two times is small beside each: many short pairs, of which most are undisturbed,
- * say more than a few long ones. */
+/* A difference of two times is small compared with either: many short pairs, of which most are
+ * undisturbed, say more than a few long ones. */
 enum { PAIRS = 11 };
 
 /* Until the threads of whoever computed last have stopped spinning. */
@@ -237,7 +237,8 @@ typedef struct limit {
     bool        stores;
 } limit;
 
-/* Seconds of a pass, as the mean of so many that a small array stays in the cache it fits in. */
+/* Seconds of a pass, as the mean of enough of them to keep a small array in the cache it fits
+ * in. */
 static double time_passes(const limit *l, bool streaming)
 {
     double sum = 0;
@@ -297,7 +298,7 @@ static void compare(const limit *l, const samples *x, int i)
     }
 }
 
-/* Who else runs beside a case; any of them may be missing. */
+/* What else runs next to a case; any of them may be missing. */
 typedef struct others {
     instance    without; /* its time is subtracted */
     instance    rival;   /* the same work done by us in another way */

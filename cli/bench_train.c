@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rows that start anew; a query sees half of the tokens, as many as in the mean of all. */
+/* Rows that start fresh; a query sees half of the tokens, as many as on average. */
 static void tokens(bench_work *w, int64_t B, int64_t T)
 {
     bench_integers(w, "tokens.pos", B, T, 0);

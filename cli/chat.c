@@ -1,9 +1,10 @@
-/* A conversation as a text that grows: turns are read behind what is there, answers go on from it.
+/* A conversation as a text that grows: each turn is read after what is there, and answers continue
+ * it.
  *
  *   SYSTEM <blank line> User: question <blank line> Bot: answer <blank line> User: ...
  *
  * An answer ends where the model begins to write the user's part. The generator takes that back, so
- * the next turn stands right behind the answer. */
+ * the next turn directly follows the answer. */
 #include "chat.h"
 #include "units.h"
 
@@ -50,7 +51,7 @@ void cli_chat_note(const cli_chat *c, const char *format, ...)
 
 static bool is_blank(char x) { return x == ' ' || x == '\t' || x == '\n'; }
 
-/* "\n\nUser:" without the blanks behind it, which a token may hold together with what follows. */
+/* "\n\nUser:" without the spaces after it, which a token may hold together with what follows. */
 static dra_status prepare_stops(cli_chat *c, dra_error *err)
 {
     const size_t own = c->how.stop.count;
@@ -156,7 +157,7 @@ static void show(const cli_chat *c, const char *text, size_t bytes)
     if (bytes) fflush(stdout);
 }
 
-/* The blank behind the bot's name is no part of what it says. */
+/* The space after the bot's name is no part of what it says. */
 static bool put(void *user, int64_t row, const char *text, size_t bytes)
 {
     cli_chat *c = user;
@@ -181,9 +182,9 @@ static void show_end(const cli_chat *c, const dra_generated *out)
     if (!c->shown || c->last != '\n') putchar('\n');
     fflush(stdout);
     if (out->finish == DRA_FINISH_CONTEXT)
-        cli_positions_ended("chat", c->m.model, "; /reset starts anew");
+        cli_positions_ended("chat", c->m.model, "; /reset starts over");
     if (out->finish == DRA_FINISH_LENGTH)
-        cli_chat_note(c, "(%lld tokens; /more goes on)", (long long)out->n);
+        cli_chat_note(c, "(%lld tokens; /more continues)", (long long)out->n);
 }
 
 static dra_status answer(cli_chat *c, dra_error *err)
@@ -210,7 +211,7 @@ static dra_status answer(cli_chat *c, dra_error *err)
 dra_status cli_chat_more(cli_chat *c, dra_error *err)
 {
     dra_context kept;
-    dra_status  st = check_begun(c, "nothing to go on from", err);
+    dra_status  st = check_begun(c, "nothing to continue", err);
     forget_interrupt(c);
     if (st == DRA_OK) st = dra_generator_keep(c->generator, 0, &kept, err);
     return st == DRA_OK ? conclude(c, &kept, answer(c, err)) : st;
@@ -242,7 +243,7 @@ static dra_status check_room(const cli_chat *c, size_t n, dra_error *err)
     const dra_status st = cli_positions_check(c->m.model, before, (int64_t)n, err);
     const size_t     used = strlen(err->text);
     if (st != DRA_OK && before)
-        snprintf(err->text + used, sizeof err->text - used, "; /reset starts anew");
+        snprintf(err->text + used, sizeof err->text - used, "; /reset starts over");
     return st;
 }
 

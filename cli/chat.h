@@ -1,4 +1,4 @@
-/* A conversation with a model. It lives in the model's state: what was said is never read again. */
+/* A conversation with a model. It lives in the model's state: what was said is never read twice. */
 #ifndef DRA_CLI_CHAT_H
 #define DRA_CLI_CHAT_H
 
@@ -6,8 +6,8 @@
 
 typedef struct cli_chat_form { /* how a conversation is written down */
     const char *user, *bot;    /* stand before what each of them says */
-    const char *system;        /* stands before it all; NULL: nothing */
-    bool        plain;         /* no names: what is typed is gone on with */
+    const char *system;        /* read before everything; NULL: none */
+    bool        plain;         /* no names: what is typed is continued */
 } cli_chat_form;
 
 typedef struct cli_chat {
@@ -27,8 +27,8 @@ typedef struct cli_chat {
     double         reading, writing; /* seconds */
 } cli_chat;                          /* starts as {0} */
 
-/* Opens the model and, unless it is NULL, goes on from a state file. cli_chat_close() releases what
- * there is, whatever happened. */
+/* Opens the model and, unless it is NULL, continues from a state file. cli_chat_close() releases
+ * what there is, whatever happened. */
 dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err);
 void       cli_chat_close(cli_chat *c);
 
@@ -38,7 +38,7 @@ bool cli_chat_stopped(const cli_chat *c); /* the latter has happened */
 
 /* Reads what was said and writes the answer to stdout. After an error nothing was said. */
 dra_status cli_chat_say(cli_chat *c, const char *text, size_t bytes, dra_error *err);
-dra_status cli_chat_more(cli_chat *c, dra_error *err); /* goes on with the answer */
+dra_status cli_chat_more(cli_chat *c, dra_error *err); /* continues the answer */
 
 dra_status cli_chat_save(cli_chat *c, const char *path, dra_error *err);
 dra_status cli_chat_load(cli_chat *c, const char *path, dra_error *err);

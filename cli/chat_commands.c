@@ -1,4 +1,4 @@
-/* What can be said to a chat instead of to the model: lines that start with a slash. */
+/* Commands to the chat itself, not to the model: lines that start with a slash. */
 #include "chat.h"
 #include "value.h"
 
@@ -21,7 +21,7 @@ static dra_status load(cli_chat *c, const char *path, dra_error *err)
 {
     const dra_status st = cli_chat_load(c, path, err);
     if (st == DRA_OK)
-        cli_chat_note(c, "going on behind %lld tokens",
+        cli_chat_note(c, "continuing after %lld tokens",
                       (long long)dra_generator_tokens(c->generator, 0));
     return st;
 }
@@ -102,8 +102,8 @@ static dra_status stats(cli_chat *c, const char *none, dra_error *err)
     (void)none;
     (void)err;
     fprintf(stderr,
-            "%lld tokens in a state of %zu bytes; read %lld at %.1f a second, wrote %lld at %.1f "
-            "a second\n",
+            "%lld tokens in a state of %zu bytes; read %lld at %.1f per second, wrote %lld at "
+            "%.1f per second\n",
             (long long)dra_generator_tokens(c->generator, 0),
             dra_generator_state_bytes(c->generator), (long long)c->read,
             per_second(c->read, c->reading), (long long)c->written,
@@ -125,12 +125,12 @@ static dra_status help(cli_chat *c, const char *none, dra_error *err);
 
 static const command commands[] = {
     {"save", "FILE", "write the conversation to a state file", save},
-    {"load", "FILE", "go on from a state file", load},
+    {"load", "FILE", "continue from a state file", load},
     {"reset", NULL, "start a new conversation", reset},
     {"undo", NULL, "take back the last question and its answer, /more, /load or /reset", undo},
-    {"more", NULL, "go on with the answer", more},
-    {"set", "[NAME VALUE]", "change how answers are drawn: /set temperature 0.7", set},
-    {"stats", NULL, "tokens, tokens a second, bytes of state", stats},
+    {"more", NULL, "continue the answer", more},
+    {"set", "[NAME VALUE]", "change a sampling option: /set temperature 0.7", set},
+    {"stats", NULL, "tokens, tokens per second, bytes of state", stats},
     {"help", NULL, "this text", help},
     {"quit", NULL, "leave, as Ctrl-D does", quit},
 };
@@ -147,9 +147,10 @@ static dra_status help(cli_chat *c, const char *none, dra_error *err)
         fprintf(stderr, "  %-18s  %s\n", form, commands[i].help);
     }
     fprintf(stderr,
-            "A line that ends in \\ goes on in the next one. A line that starts with // is "
-            "text with one slash.\nCtrl-C ends an answer.%s\n",
-            c->form.plain ? " An empty line lets the model go on." : "");
+            "A line that ends in \\ continues on the next one.\n"
+            "A line that starts with // is text with one slash.\n"
+            "Ctrl-C ends an answer.%s\n",
+            c->form.plain ? " An empty line lets the model continue." : "");
     return DRA_OK;
 }
 

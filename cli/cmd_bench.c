@@ -1,4 +1,4 @@
-/* dra bench: the hot kernels and whole steps, with the limit of the machine beside them. */
+/* dra bench: the hot kernels and whole steps, compared with the limits of the machine. */
 #include "bench.h"
 #include "options.h"
 #include "term.h"
@@ -17,16 +17,18 @@ static const struct args defaults = {.repeats = 9};
 
 static const cli_option options[] = {
     {"name", CLI_LIST, offsetof(struct args, names), 0, 0,
-     "cases or groups of them, see --list; none: all but the slow ones", "NAME",
+     "cases or groups of cases (see --list); none: all except the slow ones", "NAME",
      .flags = CLI_POSITIONAL, .group = "Case"},
     {"all", CLI_FLAG, offsetof(struct args, all), 0, 0, "the slow cases too"},
-    {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "print the cases and run none"},
-    {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000, "timings, the median counts",
+    {"list", CLI_FLAG, offsetof(struct args, list), 0, 0, "list the cases and run none"},
+    {"repeats", CLI_INT, offsetof(struct args, repeats), 1, 1000,
+     "timings per case; the median "
+     "counts",
      .group = "Timing"},
     {"profile", CLI_FLAG, offsetof(struct args, profile), 0, 0,
-     "split one run of each case by op, on stderr"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
-     "threads of the device; 0: one per processor", .group = "General"},
+     "split the time of one run of each case by op, on stderr"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the device",
+     .group = "General", .unset = "one per processor"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
@@ -124,11 +126,11 @@ const cli_verb cmd_bench = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Times kernels, mixers and whole training steps, each beside what the machine could "
-             "do at best, measured in the same run: its arithmetic, its memory, or someone "
-             "else's library where there is one. Bars say what a case should reach.\n"
-             "Progress goes to stderr, the table to stdout. Close what else computes: the limits "
-             "are limits only when the threads have a core each.",
+    .about = "Times kernels, mixers and whole training steps and compares each with the best the "
+             "machine can do, measured in the same run: its arithmetic, its memory, or someone "
+             "else's library where there is one. The bar of a case says what it should reach.\n"
+             "Progress goes to stderr, the table to stdout. Stop other programs first: the limits "
+             "are only right when each thread has a core of its own.",
     .examples = examples,
     .also = "ops info",
 };

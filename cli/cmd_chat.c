@@ -21,13 +21,13 @@ static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     CLI_TOKENIZER_OPTION(struct args),
     {"user", CLI_TEXT, offsetof(struct args, form.user), 0, 0,
-     "what stands before a question; an answer ends where the model writes it",
+     "text before each question; an answer ends where the model writes it",
      .group = "Conversation"},
-    {"bot", CLI_TEXT, offsetof(struct args, form.bot), 0, 0, "what stands before an answer"},
+    {"bot", CLI_TEXT, offsetof(struct args, form.bot), 0, 0, "text before each answer"},
     {"system", CLI_TEXT, offsetof(struct args, form.system), 0, 0,
-     "what the model reads before a conversation"},
+     "text the model reads before the conversation"},
     {"plain", CLI_FLAG, offsetof(struct args, form.plain), 0, 0,
-     "no names: the model goes on with what is typed"},
+     "no names: the model continues what is typed"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_STATE_OPTIONS(struct args),
@@ -35,7 +35,7 @@ static const cli_option options[] = {
      "where lines typed at a terminal are kept; default: dra/history in $XDG_STATE_HOME or "
      "~/.local/state",
      "FILE", .group = "History"},
-    {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "keep no lines"},
+    {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "do not keep typed lines"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
 };
@@ -54,8 +54,8 @@ static int check(const struct args *a)
     return cli_sampling_check("chat", &a->how);
 }
 
-/* The name in front of the line: on one line, whatever it is in the form. Instead
- * of one that is too long stands that of the default form. */
+/* The name in front of the line: on one line, whatever it is in the form. One that is too long is
+ * replaced by that of the default form. */
 static void prompt_name(const cli_chat_form *f, char *name, size_t size)
 {
     size_t      n = 0;
@@ -140,26 +140,26 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"generation_config.json", "in the model's folder: how it likes to write"},
-    {"~/.local/state/dra/history", "lines typed at a terminal, for their owner only"},
+    {"generation_config.json", "in the model's folder: other defaults for the sampler"},
+    {"~/.local/state/dra/history", "lines typed at a terminal, readable by their owner only"},
     {0},
 };
 
 static const cli_note examples[] = {
     {"printf 'Hello\\n' | dra chat --model model --tokens 20", "one turn, through a pipe"},
     {"printf 'Hello\\n/save hello.state\\n' | dra chat --model model --tokens 20",
-     "a conversation in a file"},
+     "save a conversation to a file"},
     {"printf 'And then?\\n' | dra chat --model model --tokens 20 --state-in hello.state",
-     "and on from it"},
+     "and continue from it"},
     {"printf 'Once upon a time\\n' | dra chat --model model --plain --tokens 20",
-     "a story instead of a talk"},
+     "a story instead of a conversation"},
     {0},
 };
 
 static const cli_note status[] = {
     {"0", "left"},
-    {"1", "failed, or in a pipe something went wrong on the way"},
-    {"2", "misused"},
+    {"1", "failed; in a pipe also if any command or turn failed"},
+    {"2", "wrong usage"},
     {"130", "ended by Ctrl-C in a pipe; --state-out is written"},
     {0},
 };
@@ -175,12 +175,12 @@ const cli_verb cmd_chat = {
     .run = run,
     .group = "Use",
     .about = "Talks with a model at the terminal. The conversation lives in the model's state: a "
-             "turn costs what is new in it, and a state file goes on with it in another process as "
-             "if it had never stopped.\n"
+             "turn costs only its new tokens, and from a state file it continues in another "
+             "process as if it had never stopped.\n"
              "Lines that start with a slash are commands: /save FILE, /load FILE, /reset, /undo, "
-             "/more, /set NAME VALUE, /stats, /help, /quit. Ctrl-C ends the answer only, Ctrl-D "
-             "leaves. A line that ends in \\ goes on in the next one.\n"
-             "In a pipe every line is a turn and answers alone go to stdout.",
+             "/more, /set NAME VALUE, /stats, /help, /quit. Ctrl-C only ends the answer, Ctrl-D "
+             "leaves. A line that ends in \\ continues on the next one.\n"
+             "In a pipe every line is a turn, and only answers go to stdout.",
     .files = files,
     .examples = examples,
     .status = status,

@@ -24,33 +24,32 @@ static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "folder of a model, of dra or Hugging Face, or a file of rwkv.cpp or PyTorch with RWKV-4",
-     "PATH", .flags = CLI_REQUIRED, .group = "Model"},
-    {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not be there yet",
-     "PATH", .flags = CLI_REQUIRED},
+     "model folder of dra or Hugging Face, or an RWKV-4 file of rwkv.cpp or PyTorch", "PATH",
+     .flags = CLI_REQUIRED, .group = "Model"},
+    {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
+     .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
      "format to write; hf: that of Hugging Face for this kind of model", .choices = formats},
     {"memory", CLI_TEXT, offsetof(struct args, memory), 0, 0,
-     "blend a second memory into every layer, for training to take over", "KIND",
+     "blend a second memory into every layer, which training can let take over", "KIND",
      .group = "Change"},
-    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "changes the new config: mixer.b.slots=4",
+    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "change the new config: mixer.b.slots=4",
      "KEY=VALUE"},
     {"resize-vocab", CLI_INT, offsetof(struct args, vocab), 0, 1 << 20,
-     "number of tokens; new ones are drawn; 0: as it is", "N"},
-    {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "of matrices; vectors stay f32",
+     "size of the new vocabulary; weights of new tokens are drawn", "N", .unset = "as it is"},
+    {"dtype", CLI_CHOICE, offsetof(struct args, dtype), 0, 0, "dtype of matrices; vectors stay f32",
      .choices = dtypes},
     {"tokenizer", CLI_TEXT, offsetof(struct args, tokenizer), 0, 0,
-     "file or folder of a tokenizer, to put beside the new model; default: what comes along",
-     "PATH"},
+     "file or folder of a tokenizer to copy to the new model", "PATH", .unset = "the model's"},
     {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
-     "in several files of at most so much: 2GB, 500MiB; else one", "SIZE"},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of what is drawn"},
+     "split the weights into files of at most this size: 2GB, 500MiB", "SIZE", .unset = "one file"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of weights that are drawn"},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
-     "print the table of tensors, write nothing", .group = "Check"},
+     "print the table of tensors and write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
-     "compare the logits of both on some tokens; where they differ nothing is written"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024,
-     "threads of the check; 0: one per processor", .group = "General"},
+     "compare the logits of both models on some tokens; if they differ, nothing is written"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the check",
+     .group = "General", .unset = "one per processor"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
@@ -215,12 +214,12 @@ static int misused(const struct args *a, size_t *shard)
     *shard = a->shard_size ? read_size(a->shard_size) : 0;
     if (!*a->to) return cli_misused("convert", "--to: expected a new name, found none");
     if (a->dry_run && a->check)
-        return cli_misused("convert", "--check needs what --dry-run does not write");
+        return cli_misused("convert", "--check needs the files that --dry-run does not write");
     if (a->shard_size && !*shard)
         return cli_misused("convert", "--shard-size: expected a size such as 2GB, found %s",
                            cli_quote(a->shard_size, quoted, sizeof quoted));
     if (a->as == AS_CPP && (a->shard_size || a->tokenizer))
-        return cli_misused("convert", "--%s: rwkv.cpp has one file",
+        return cli_misused("convert", "--%s: an rwkv.cpp model is a single file",
                            a->shard_size ? "shard-size" : "tokenizer");
     return CLI_OK;
 }
@@ -285,18 +284,18 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra convert --from gpt2-folder --to mine --check",
-     "into dra's own format; compare the logits"},
+     "convert to dra's own format and compare the logits"},
     {"dra convert --from gpt2-folder --to grafted --memory gru",
-     "with a recurrent memory in every layer"},
+     "add a recurrent memory to every layer"},
     {"dra convert --from rwkv.pth --to rwkv --resize-vocab 300 --tokenizer words",
-     "with a tokenizer, which the file does not bring, and room for its tokens"},
-    {"dra convert --from gpt2-folder --to never --dry-run", "look, write nothing"},
+     "add a tokenizer, which the file does not have, and room for its tokens"},
+    {"dra convert --from gpt2-folder --to never --dry-run", "only look, write nothing"},
     {0},
 };
 
 const cli_verb cmd_convert = {
     .name = "convert",
-    .summary = "turn a model into another format, or give it a second memory",
+    .summary = "convert a model to another format, or give it a second memory",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
@@ -304,15 +303,14 @@ const cli_verb cmd_convert = {
     .run = run,
     .group = "Convert",
     .about =
-        "Reads a model in one format and writes it in another: dra's own folders, Hugging "
-        "Face's folders of GPT-2 and RWKV-4, files of rwkv.cpp. It prints a row for every "
-        "tensor: name, shape, dtype, and what it comes from.\n"
-        "On the way a model may get another vocabulary, another dtype, or a second memory "
-        "beside its attention (--memory), which gives the same logits at first and which "
-        "training then lets take over.\n"
-        "The target must be new. It appears under its name when it is whole and, with --check, "
-        "when its logits are right; what goes wrong or is stopped leaves nothing. Tokenizer "
-        "files come along, or --tokenizer names another.",
+        "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
+        "folders of GPT-2 and RWKV-4, rwkv.cpp files. It prints a row for every tensor: name, "
+        "shape, dtype, and where it comes from.\n"
+        "The new model may get another vocabulary, another dtype, or a second memory next to its "
+        "attention (--memory), which at first leaves the logits unchanged and which training then "
+        "lets take over.\nThe target must not exist. It appears under its name only when it is "
+        "complete and, with --check, when its logits are right; if anything fails or is stopped, "
+        "nothing is left. Tokenizer files are copied, unless --tokenizer names another.",
     .examples = examples,
     .also = "train info",
 };

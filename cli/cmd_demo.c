@@ -22,13 +22,14 @@ static const struct args defaults = {.out = "demo", .seed = 1, .steps = 1500, .s
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
-     "folder for all of it; that of an earlier demo is written over", "DIR"},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 1 << 28, "of stories and first weights"},
-    {"steps", CLI_INT, offsetof(struct args, steps), 1, 1e6, "of training, for each model"},
+     "folder for everything; an earlier demo in it is overwritten", "DIR"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 1 << 28,
+     "seed of stories and initial weights"},
+    {"steps", CLI_INT, offsetof(struct args, steps), 1, 1e6, "training steps for each model"},
     {"stream", CLI_INT, offsetof(struct args, stream), 1000, 1e7,
-     "tokens of the long text; the time for softmax grows with their square"},
+     "tokens of the long text; softmax takes time proportional to their square"},
     {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0,
-     "a few steps and 2000 tokens, to see that it works: seconds"},
+     "a few steps and 2000 tokens, to see that it works; takes seconds"},
     CLI_THREADS_OPTION(struct args),
 };
 
@@ -62,7 +63,7 @@ static bool is_used(const char *folder)
     return used;
 }
 
-/* What an earlier demo said is gone; all else is written over in its turn. */
+/* The results of an earlier demo are removed; everything else is overwritten later. */
 static void remove_old(const demo *d)
 {
     static const char *const names[] = {"report.html", "dra/probes.jsonl", "softmax/probes.jsonl"};
@@ -106,11 +107,11 @@ static dra_status write_report(demo *d, dra_error *err)
     }
     if (st == DRA_OK) st = demo_path(d, "report.html", path, err);
     if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", err);
-    if (st == DRA_OK) fprintf(d->screen.out, "  All of it as a page: %s\n", path);
+    if (st == DRA_OK) fprintf(d->screen.out, "  Everything on one page: %s\n", path);
     return st;
 }
 
-/* How to call this program from here: by its path where it lies below, else by its name. */
+/* How to call this program from here: by its path if it is below, else by its name. */
 static const char *program(char path[DEMO_PATH])
 {
     char          here[DEMO_PATH];
@@ -186,7 +187,7 @@ static int run(const void *args)
     if (cli_watch_stopped()) {
         if (d.screen.terminal) putchar('\n');
         fflush(stdout);
-        fputs("dra: stopped; the demo is not whole\n", stderr);
+        fputs("dra: stopped; the demo is not complete\n", stderr);
         return CLI_INTERRUPTED;
     }
     printf("\n  The whole demo took %s.\n", cli_time_text(cli_now() - began, took));
@@ -194,22 +195,22 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"stories.txt, tokenizer.json", "what is learned, and a vocabulary made for it"},
-    {"dra/, softmax/", "two runs, as of dra train"},
-    {"report.html", "all of it as a page"},
+    {"stories.txt, tokenizer.json", "the training text, and a vocabulary made for it"},
+    {"dra/, softmax/", "two runs, as dra train writes them"},
+    {"report.html", "everything on one page"},
     {0},
 };
 
 static const cli_note examples[] = {
-    {"dra demo", "all of it, in about two minutes"},
-    {"dra demo --quick --out another", "seconds, to see that it works"},
+    {"dra demo", "the whole demo, in about two minutes"},
+    {"dra demo --quick --out another", "a few seconds, to see that it works"},
     {0},
 };
 
 static const cli_note status[] = {
     {"0", "done"},
-    {"1", "failed, as one line on stderr says"},
-    {"2", "misused"},
+    {"1", "failed: one line on stderr says why"},
+    {"2", "wrong usage"},
     {"130", "ended by Ctrl-C"},
     {0},
 };
@@ -226,9 +227,9 @@ const cli_verb cmd_demo = {
     .group = "Make",
     .about = "Two models of the same size learn stories that the program makes up: one with a "
              "memory of constant size, and a Transformer. They learn the same batches side by "
-             "side, go on with a story, are asked for facts told near and far, and read 100,000 "
-             "tokens each, while the time of a token and the bytes of state are drawn. What is "
-             "printed about the numbers follows from them.",
+             "side, continue a story, are asked for facts told recently and long ago, and read "
+             "100,000 tokens each, while the time per token and the bytes of state are drawn. The "
+             "conclusions that are printed are computed from the numbers.",
     .files = files,
     .examples = examples,
     .status = status,

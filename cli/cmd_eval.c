@@ -22,12 +22,15 @@ static const cli_option options[] = {
      "text, .jsonl, a folder, or .safetensors with ids", "FILE", .flags = CLI_REQUIRED,
      .group = "Data"},
     CLI_TOKENIZER_OPTION(struct args),
-    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
-     "KEY"},
+    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
+     "key of the text in a line of "
+     "JSON",
+     "KEY", .unset = "text"},
     {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
-     "a line between two documents of a text", "LINE"},
+     "a line that separates the documents of a text", "LINE"},
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
-     "start anew every so many tokens; 0: only with a document, or where learned positions end"},
+     "reset the state every N tokens; 0: only at the start of a document, or where learned "
+     "positions end"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -110,7 +113,7 @@ static dra_status open_reader(work *w, dra_error *err)
 typedef enum need { SKIP, PLAIN, FRESH, MARKED } need;
 
 /* What n columns ask for: nothing but pads; no marks, as pads come last and have no targets; all
- * rows anew at the first; or marks. */
+ * rows reset at the first; or marks. */
 static need look(const work *w, int64_t n)
 {
     const int32_t *mark = w->part[2];
@@ -230,9 +233,9 @@ static int run(const void *args)
 }
 
 static const cli_note examples[] = {
-    {"dra eval --model model --data other.txt", "numbers as a table"},
+    {"dra eval --model model --data other.txt", "print the numbers as a table"},
     {"dra eval --model model --data other.txt --context 128 --json",
-     "with a short memory, as JSON"},
+     "with a short context, as JSON"},
     {0},
 };
 
@@ -246,11 +249,11 @@ const cli_verb cmd_eval = {
     .run = run,
     .group = "Use",
     .about = "Reads a text and prints how many tokens it has, their mean loss in nats, "
-             "perplexity, bits per byte and tokens a second. The first token of a document is "
+             "perplexity, bits per byte and tokens per second. The first token of a document is "
              "not predicted and does not count.\n"
-             "The state is carried through a document. --chunk decides about speed and memory, "
-             "not about the loss; --context starts anew every so many tokens. Memory does not "
-             "grow with the file, where the state does not grow with the text.",
+             "The state is carried through a document. --chunk affects speed and memory, not the "
+             "loss; --context resets the state every N tokens. The memory needed does not grow "
+             "with the file, unless the state grows with the text.",
     .examples = examples,
     .also = "train generate",
 };

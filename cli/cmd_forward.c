@@ -18,20 +18,20 @@ static const cli_option options[] = {
     {"tokens", CLI_TEXT, offsetof(struct args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
      "LIST|@FILE", .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
-     "or from safetensors: ids (T) or (B, T), and mask, 0: a pad", "FILE"},
+     "or safetensors with ids (T) or (B, T), and mask (0 is a pad)", "FILE"},
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
-     "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
-    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "go on from a state file",
+     "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
+    {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "continue from a state file",
      "FILE"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
-     "of logits, hidden, streams, branches, attentions and state", "LIST"},
+     "which of logits, hidden, streams, branches, attentions, state", "LIST"},
     {"keep", CLI_INT, offsetof(struct args, keep), 0, INT32_MAX,
-     "logits of so many last tokens only; 0: of all"},
+     "only the logits of the last N tokens; 0: of all"},
     {"positions", CLI_TEXT, offsetof(struct args, positions), 0, 0,
-     "or of these, in this order: 0,5,7; below 0 they count from the end", "LIST"},
-    {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state behind",
+     "or those of these positions, in this order: 0,5,7; negative ones count from the end", "LIST"},
+    {"state-out", CLI_TEXT, offsetof(struct args, state_out), 0, 0, "save the state afterwards",
      "FILE"},
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -96,9 +96,9 @@ static int check(work *w)
     const int          status = cli_source_check("forward", &a->from);
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
-        return cli_misused("forward", "expected --tokens or --inputs, one of them");
+        return cli_misused("forward", "expected one of --tokens and --inputs");
     if (a->positions && a->keep)
-        return cli_misused("forward", "expected --keep or --positions, one of them");
+        return cli_misused("forward", "expected only one of --keep and --positions");
     return read_outputs(w);
 }
 
@@ -149,8 +149,8 @@ static dra_status read_positions(work *w, dra_error *err)
     return st;
 }
 
-/* What the model shall put out. A row that ends with pads goes on from the logits of an earlier
- * token, so all are made; of a list of positions one more, which is the last real one. */
+/* What the model shall put out. A row that ends with pads continues from the logits of an earlier
+ * token, so all are computed; with a list of positions one more is, that of the last real token. */
 static void choose_view(work *w)
 {
     const struct args *a = w->a;
@@ -197,7 +197,7 @@ static dra_status open_all(work *w, dra_error *err)
     st = cli_inputs_read(a->tokens, a->inputs, w->V, &w->in, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
     if (st == DRA_OK && w->maps && w->chunks > 1)
-        st = cli_error(err, DRA_ERR_VALUE, "attentions are of one chunk, found %d", w->chunks);
+        st = cli_error(err, DRA_ERR_VALUE, "attentions need a single chunk, found %d", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
     w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
@@ -434,26 +434,28 @@ static const cli_note examples[] = {
     {"dra forward --model model --tokens 1,2,3,4,5 --out whole.safetensors",
      "logits of five tokens"},
     {"dra forward --model model --tokens 1,2,3,4,5 --chunks 3,1 --out parts.safetensors",
-     "the same, read in parts"},
+     "the same, read in chunks"},
     {"dra forward --model model --tokens 1,2 --outputs hidden,state --out two.safetensors",
-     "what is inside"},
+     "hidden states and the state"},
     {0},
 };
 
 const cli_verb cmd_forward = {
     .name = "forward",
-    .summary = "run a model over tokens and write what comes out",
+    .summary = "run a model on tokens and write its outputs",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Reads tokens and writes what the model makes of them to a safetensors file: logits "
-             "(T, V), and by --outputs also hidden (T, C), streams (L + 1, T, C), attentions of "
-             "the layers and the state. With ids (B, T) there is an axis B in front.\n"
-             "The same tokens give the same bytes, whole, in --chunks, or in several calls "
-             "through state files.",
+    .about =
+        "Runs a model on tokens and writes its outputs to a safetensors file: logits (T, V) "
+        "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
+        "the layers' attentions and the state. With ids (B, T) there is an axis B in front; "
+        "in streams and branches it follows that of the layers.\n"
+        "Reading the tokens whole, in --chunks, or in several calls through state files "
+        "gives the same numbers: bit for bit, or up to rounding with a moment or delta memory.",
     .examples = examples,
     .also = "grad generate",
 };

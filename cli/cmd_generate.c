@@ -1,4 +1,4 @@
-/* dra generate: go on with a text. */
+/* dra generate: continue a text. */
 #include "sampling.h"
 #include "units.h"
 
@@ -19,7 +19,7 @@ static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 128}, .coun
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
-    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to go on with", "TEXT",
+    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue", "TEXT",
      .group = "Prompt"},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE"},
@@ -28,7 +28,7 @@ static const cli_option options[] = {
     CLI_TOKENIZER_OPTION(struct args),
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
-    {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print prompts before what follows"},
+    {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print the prompts, too"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_STATE_OPTIONS(struct args),
@@ -95,11 +95,11 @@ static int check(const struct args *a)
         return cli_misused("generate",
                            "expected one of --prompt, --prompt-file and --prompt-tokens");
     if (n == 0 && !a->state_in)
-        return cli_misused("generate", "nothing to go on from: expected --prompt or --state-in");
+        return cli_misused("generate", "nothing to continue: expected --prompt or --state-in");
     return cli_sampling_check("generate", &a->how);
 }
 
-/* An empty text starts where texts do: behind the end of another, if there is such a token. */
+/* An empty text starts where texts do: after the end of another, if there is such a token. */
 static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
                          dra_error *err)
 {
@@ -221,7 +221,7 @@ static void echo(const work *w, int64_t row)
     }
 }
 
-/* New tokens where prompt and text together may have so many; at least one. */
+/* New tokens where prompt and text have a limit together; at least one. */
 static int64_t tokens_left(const work *w)
 {
     size_t longest = 0;
@@ -329,45 +329,44 @@ static int run(const void *args)
 
 static const cli_note files[] = {
     {"generation_config.json",
-     "in the model's folder: other defaults for the sampler, as Hugging Face has them"},
+     "in the model's folder: other defaults for the sampler, in Hugging Face's format"},
     {0},
 };
 
 static const cli_note examples[] = {
-    {"dra generate --model model --prompt \"Once upon a time\" --tokens 60", "go on with a text"},
+    {"dra generate --model model --prompt \"Once upon a time\" --tokens 60", "continue a text"},
     {"dra generate --model model --prompt \"Once\" --temperature 0.8 --top-p 0.95 --count 3",
-     "three samples, of the more likely tokens"},
+     "three samples, drawn from the more likely tokens"},
     {"dra generate --model model --prompt \"Once\" --tokens 20 --state-out once.state",
-     "save the state behind"},
-    {"dra generate --model model --state-in once.state --tokens 20", "and go on from it"},
+     "save the state afterwards"},
+    {"dra generate --model model --state-in once.state --tokens 20", "and continue from it"},
     {0},
 };
 
 static const cli_note status[] = {
     {"0", "done, or ended by Ctrl-C"},
-    {"1", "failed, as one line on stderr says"},
-    {"2", "misused"},
+    {"1", "failed: one line on stderr says why"},
+    {"2", "wrong usage"},
     {0},
 };
 
 const cli_verb cmd_generate = {
     .name = "generate",
     .prepare = prepare,
-    .summary = "go on with a text, or from a saved state",
+    .summary = "continue a text or a saved state",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Goes on with a prompt, or from a state file, and prints text as it is made. The "
-             "same seed gives the same text, with any number of threads, in one call or in "
-             "several.\n"
-             "A state file holds all a model knows of a text: going on from it reads nothing "
-             "again and is the same as never having stopped. It fits one model and its weights; "
-             "others refuse it.\n"
-             "It ends after --tokens, at the end of a text, at a --stop, where learned positions "
-             "end, or by Ctrl-C, which also saves the state.",
+    .about = "Continues a prompt or a state file and prints text as it is generated. The same "
+             "seed gives the same text, with any number of threads, in one call or in several.\n"
+             "A state file holds all a model knows of a text: continuing from it reads nothing "
+             "twice and is the same as never having stopped. It belongs to one model and its "
+             "weights; other models refuse it.\n"
+             "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
+             "positions end, or on Ctrl-C, which also saves the state.",
     .files = files,
     .examples = examples,
     .status = status,

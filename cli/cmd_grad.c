@@ -18,11 +18,11 @@ static const cli_option options[] = {
      "ids to learn: 1,2,3 or @FILE; each is the target of the one before", "LIST|@FILE",
      .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
-     "or from safetensors: ids (T) or (B, T), and targets (-1 or -100: does not count), mask (0: "
-     "a pad)",
+     "or safetensors with ids (T) or (B, T), and targets (-1 and -100 are ignored), mask (0 is a "
+     "pad)",
      "FILE"},
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
-     "read in chunks of these lengths, then what is left: 3,1,7", "LIST"},
+     "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED,
      .group = "Output"},
@@ -123,7 +123,7 @@ static int run(const void *args)
     const int          status = cli_source_check("grad", &a->from);
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
-        return cli_misused("grad", "expected --tokens or --inputs, one of them");
+        return cli_misused("grad", "expected one of --tokens and --inputs");
     dra_status st = cli_model_open(&a->from, &m, &err);
     if (st == DRA_OK) st = learn(a, &m, &in, &result, &err);
     if (st == DRA_OK)
@@ -151,10 +151,9 @@ const cli_verb cmd_grad = {
     .run = run,
     .group = "Use",
     .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
-             "gradient of every parameter to a safetensors file, under the names and in the "
-             "shapes that the model's own file has.\n"
-             "--chunks reads in parts with gradients through their borders: the same numbers to "
-             "rounding, at the memory of one part.",
+             "gradient of every parameter to a safetensors file, with the names and shapes of the "
+             "model's own file.\n--chunks reads in chunks, with gradients through their "
+             "boundaries: the same numbers up to rounding, at the memory cost of one chunk.",
     .examples = examples,
     .also = "forward train",
 };

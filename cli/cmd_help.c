@@ -20,12 +20,14 @@ static const char *const forms[] = {"text", "man", "markdown", "bash", "zsh", NU
 static const struct args defaults = {0};
 
 static const cli_option options[] = {
-    {"verb", CLI_TEXT, offsetof(struct args, verb), 0, 0, "explain this one; else all in short",
+    {"verb", CLI_TEXT, offsetof(struct args, verb), 0, 0,
+     "verb to explain; default: an overview "
+     "of all",
      "VERB", .flags = CLI_POSITIONAL | CLI_A_VERB},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
-     "form of the page; bash and zsh: completion for that shell", .choices = forms},
+     "format of the page; bash and zsh: completion for that shell", .choices = forms},
     {"install", CLI_TEXT, offsetof(struct args, install), 0, 0,
-     "put all man pages and completions under this folder, as below share", "DIR"},
+     "install all man pages and completions under this folder, laid out like share", "DIR"},
 };
 
 /* A page (`verb` NULL: of all verbs) or a completion. */
@@ -95,12 +97,12 @@ static const cli_note examples[] = {
     {"dra help train", "the same as dra train --help"},
     {"dra help --as man train > dra-train.1", "its man page; read it with man -l dra-train.1"},
     {"dra help --as bash > dra.bash", "completion; '. ./dra.bash' turns it on in this shell"},
-    {"dra help --install share", "all of it, for a program that was not installed"},
+    {"dra help --install share", "man pages and completions of a program that was not installed"},
     {0},
 };
 
 static const cli_note files[] = {
-    {"DIR/man/man1/dra.1", "the man page of dra; dra-VERB.1 beside it those of the verbs"},
+    {"DIR/man/man1/dra.1", "the man page of dra; those of the verbs are dra-VERB.1"},
     {"DIR/bash-completion/completions/dra", "completion for bash"},
     {"DIR/zsh/site-functions/_dra", "completion for zsh"},
     {0},
@@ -115,9 +117,9 @@ const cli_verb cmd_help = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Prints what --help prints, for one verb or for all of them. Pages, man pages and "
-             "completion come from the tables that also parse the options, so they agree.\n"
-             "'make install' installs man pages and completion for bash and zsh.",
+    .about = "Prints what --help prints, for one verb or for all of them. Help, man pages and "
+             "completion are generated from the tables that also parse the options, so they "
+             "agree.\n'make install' installs man pages and completion for bash and zsh.",
     .files = files,
     .examples = examples,
 };

@@ -140,7 +140,7 @@ static int run(const void *args)
 }
 
 static const cli_note examples[] = {
-    {"dra info --model model", "a model at hand"},
+    {"dra info --model model", "a trained model"},
     {"dra info --preset dra-ema-tiny --json", "a preset, as JSON"},
     {0},
 };
@@ -154,9 +154,9 @@ const cli_verb cmd_info = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Prints what a model is made of: its sizes, parameters by part, the bytes of state "
-             "a sequence takes (a fixed number, and so many a token where a memory keeps all "
-             "items), and the decay and half-life of every memory that fades.",
+    .about = "Prints what a model is made of: its sizes, its parameters by part, the bytes of "
+             "state per sequence (a fixed number, and more for each token where a memory keeps "
+             "all items), and the decay and half-life of every memory that fades.",
     .examples = examples,
     .also = "presets report",
 };

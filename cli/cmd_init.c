@@ -17,15 +17,18 @@ static const char *const starts[] = {"usual", "rwkv", NULL};
 
 static const cli_option options[] = {
     CLI_CONFIG_OPTIONS(struct args),
-    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "folder to write; made if it is not there",
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
+     "folder to write; created if it does not "
+     "exist",
      "DIR", .flags = CLI_REQUIRED, .group = "Folder"},
     {"force", CLI_FLAG, offsetof(struct args, force), 0, 0,
-     "replace a model that is there, with its tokenizer"},
+     "replace an existing model and its tokenizer"},
     {"tokenizer", CLI_TEXT, offsetof(struct args, from.tokenizer), 0, 0,
-     "file or folder of a tokenizer, to put beside the model", "PATH"},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "of the weights", .group = "Weight"},
+     "file or folder of a tokenizer to copy to the model", "PATH"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of the weights",
+     .group = "Weight"},
     {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
-     "first values; rwkv: those of the original trainer of RWKV-4", .choices = starts},
+     "initial values; rwkv: those of RWKV-4's original trainer", .choices = starts},
     CLI_THREADS_OPTION(struct args),
 };
 
@@ -91,7 +94,7 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"DIR/config.json", "the config, with what was set"},
+    {"DIR/config.json", "the config, with everything that was set"},
     {"DIR/model.safetensors", "the weights"},
     {"DIR/tokenizer.json", "the tokenizer, if one was given; that of RWKV World as its own file"},
     {0},
@@ -102,7 +105,7 @@ static const cli_note examples[] = {
     {"dra init --preset dra-gru-tiny --set dim=96 --set depth=2 --seed 7 --out small",
      "a smaller one with other weights"},
     {"dra init --preset rwkv4-tiny --start rwkv --out rwkv",
-     "first values of RWKV-4's own trainer"},
+     "initial values of RWKV-4's own trainer"},
     {0},
 };
 
@@ -116,10 +119,10 @@ const cli_verb cmd_init = {
     .run = run,
     .group = "Make",
     .about =
-        "Draws first weights for a preset or a config and writes them as a model folder. "
-        "The same seed gives the same weights, whatever else is on the machine.\n"
-        "A model that is there is left alone unless --force is given, a run always. Training does "
-        "not need this step: 'dra train --preset' draws weights by itself.",
+        "Initialises the weights of a preset or a config at random and writes them as a model "
+        "folder. The same seed gives the same weights on every machine.\n"
+        "An existing model is replaced only with --force, and a run never is. Training does not "
+        "need this step: 'dra train --preset' initialises weights by itself.",
     .files = files,
     .examples = examples,
     .also = "presets info train",

@@ -13,7 +13,7 @@ struct args {
 static const struct args defaults = {0};
 
 static const cli_option options[] = {
-    {"name", CLI_TEXT, offsetof(struct args, name), 0, 0, "print this one, as a config", "NAME",
+    {"name", CLI_TEXT, offsetof(struct args, name), 0, 0, "print this preset as a config", "NAME",
      .flags = CLI_POSITIONAL | CLI_A_PRESET},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -75,7 +75,7 @@ static int run(const void *args)
 
 static const cli_note examples[] = {
     {"dra presets", "all of them, with sizes"},
-    {"dra presets dra-gru-tiny > config.json", "one as a config, to be changed by hand"},
+    {"dra presets dra-gru-tiny > config.json", "one as a config, to edit by hand"},
     {"dra presets --json", "all sizes as JSON"},
     {0},
 };
@@ -89,11 +89,11 @@ const cli_verb cmd_presets = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Make",
-    .about = "A preset is a config that comes with dra. The names that end in -tiny have about "
-             "two million parameters and read bytes; the others have the sizes and vocabularies "
-             "of the models they are named after.\n"
-             "With a name, prints the config as JSON. Saved to a file it is what --config takes; "
-             "--set changes single keys of it without a file.",
+    .about = "A preset is a config that comes with dra. Those with names ending in -tiny have "
+             "about two million parameters and read bytes; the others have the sizes and "
+             "vocabularies of the models they are named after.\n"
+             "With a name, prints the config as JSON. Saved to a file, it can be passed to "
+             "--config; --set changes single keys without a file.",
     .examples = examples,
     .also = "init info train",
 };

@@ -38,46 +38,55 @@ static const char *const task_names[] = {"copy", "recall", "addition", "parens",
 static const cli_option options[] = {
     {"task", CLI_LIST, AT(tasks), 0, 0, "copy, recall, addition, parens or needle", "TASK",
      .choices = task_names, .flags = CLI_POSITIONAL | CLI_REQUIRED, .group = "Task"},
-    {"length", CLI_TEXT, AT(length), 0, 0, "tokens of a row", MANY},
-    {"vocab", CLI_TEXT, AT(vocab), 0, 0, "tokens there are, at most 256", MANY},
-    {"symbols", CLI_TEXT, AT(symbols), 0, 0, "copy: to be copied; needle: of the fact", MANY},
-    {"pairs", CLI_TEXT, AT(pairs), 0, 0, "recall: of keys and values; else 16", MANY},
-    {"queries", CLI_TEXT, AT(queries), 0, 0, "recall: keys that are asked for; else all", MANY},
-    {"digits", CLI_TEXT, AT(digits), 0, 0, "addition: of each number; else 3", MANY},
-    {"kinds", CLI_TEXT, AT(kinds), 0, 0, "parens: of brackets; else 2", MANY},
-    {"depth", CLI_TEXT, AT(depth), 0, 0,
-     "needle: where the fact stands, 0 first, 1 last; else anywhere", "X,..."},
-    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model, to train it further", "DIR",
+    {"length", CLI_TEXT, AT(length), 0, 0, "tokens per row", MANY},
+    {"vocab", CLI_TEXT, AT(vocab), 0, 0, "size of the vocabulary, at most 256", MANY},
+    {"symbols", CLI_TEXT, AT(symbols), 0, 0, "copy: symbols to copy; needle: tokens of the fact",
+     MANY},
+    {"pairs", CLI_TEXT, AT(pairs), 0, 0, "recall: pairs of key and value", MANY, .unset = "16"},
+    {"queries", CLI_TEXT, AT(queries), 0, 0, "recall: keys that are asked for", MANY,
+     .unset = "all"},
+    {"digits", CLI_TEXT, AT(digits), 0, 0, "addition: digits of each number", MANY, .unset = "3"},
+    {"kinds", CLI_TEXT, AT(kinds), 0, 0, "parens: kinds of brackets", MANY, .unset = "2"},
+    {"depth", CLI_TEXT, AT(depth), 0, 0, "needle: position of the fact, 0 first, 1 last", "X,...",
+     .unset = "anywhere"},
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model to train further", "DIR",
      .group = "Model"},
-    {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets, see 'dra presets'", "NAME,...",
+    {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets; 'dra presets' lists them", "NAME,...",
      .flags = CLI_A_PRESET},
     {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,..."},
     {"suite", CLI_FLAG, AT(suite), 0, 0,
      "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
      "slots-1"},
-    {"only", CLI_TEXT, AT(only), 0, 0, "these of the suite", "NAME,..."},
-    {"set", CLI_LIST, AT(from.set), 0, 0, "changes the config: mixer.memory=gru,ema", "KEY=VALUE"},
+    {"only", CLI_TEXT, AT(only), 0, 0, "only these of the suite", "NAME,..."},
+    {"set", CLI_LIST, AT(from.set), 0, 0, "change the config: mixer.memory=gru,ema", "KEY=VALUE"},
     {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
-    {"half-life", CLI_TEXT, AT(half_life), 0, 0, "all decays start with it, in tokens", "X,..."},
-    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "of the optimizer", .group = "Training"},
-    {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows of a step"},
+    {"half-life", CLI_TEXT, AT(half_life), 0, 0, "initial half-life of all decays, in tokens",
+     "X,..."},
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "optimizer steps", .group = "Training"},
+    {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows per step"},
     {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
-     "read rows in chunks, with gradients through them; 0: whole"},
-    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0, "inner values again instead of keeping them"},
-    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "of products", .choices = precisions},
+     "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows"},
+    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0,
+     "recompute activations for the gradient instead of keeping them"},
+    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
+     .choices = precisions},
     {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate"},
-    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "at the last step; 0: lr / 10; below 0: none"},
-    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached; 0: 4 % of them"},
-    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "of lr behind that", .choices = schedules},
+    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100,
+     "learning rate at the last step; below 0: down to 0", .unset = "lr / 10"},
+    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
+     .unset = "4 % of the steps"},
+    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
+     .choices = schedules},
     {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100,
-     "of projections; 0: 0.01; below 0: none"},
-    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "of the gradients' norm; 0: 1; below 0: none"},
-    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights and examples"},
-    {"tests", CLI_INT, AT(tests), 1, 1e9, "rows that are scored, up to whole batches",
+     "weight decay of projections; below 0: none", .unset = "0.01"},
+    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
+     .unset = "1"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples"},
+    {"tests", CLI_INT, AT(tests), 1, 1e9, "rows to score, rounded up to whole batches",
      .group = "Test"},
     {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
-     "steps; 0: a tenth of them; below 0: only at the end"},
-    {"until", CLI_REAL, AT(until), 0, 1, "ends once so many answers are right; 0: never"},
+     "steps between tests; below 0: only at the end", .unset = "a tenth of the steps"},
+    {"until", CLI_REAL, AT(until), 0, 1, "stop once this share of the answers is right; 0: never"},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run"},
 };
@@ -127,7 +136,7 @@ static int add_models(const struct args *a, cli_sweep *s)
         return cli_misused("probe",
                            "expected one of --model, --preset, --config and --suite, found %s",
                            n ? "several" : "none");
-    if (a->only && !a->suite) return cli_misused("probe", "--only: expected with --suite");
+    if (a->only && !a->suite) return cli_misused("probe", "--only needs --suite");
     return add_axis(s, "model", false,
                     a->from.model    ? a->from.model
                     : a->from.preset ? a->from.preset
@@ -322,7 +331,7 @@ static const cli_note examples[] = {
     {"dra probe copy needle --preset gpt2-tiny,dra-gru-tiny --length 64,256",
      "eight runs, one table"},
     {"dra probe recall --suite --json > recall.jsonl",
-     "models that differ in their memory alone, as lines for 'dra report'"},
+     "models that differ only in their memory, as lines for 'dra report'"},
     {0},
 };
 
@@ -335,12 +344,12 @@ const cli_verb cmd_probe = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Train",
-    .about = "Trains models on small tasks with a right answer and scores the answers on "
-             "examples that were not learned. Each task asks one thing of a memory: copy, "
-             "recall, addition, parens, needle.\n"
-             "Options that take lists make a run for every combination; all are checked before "
-             "the first one trains. A run ends after --steps, or once --until of the answers are "
-             "right. Ctrl-C ends the run at hand with a test.",
+    .about =
+        "Trains models on small tasks with a right answer and scores them on examples they were "
+        "not trained on. Each task tests one ability of a memory: copy, recall, addition, parens, "
+        "needle.\nOptions that take lists make a run for every combination; all of them are "
+        "checked before the first one trains. A run ends after --steps, or once --until of the "
+        "answers are right. Ctrl-C ends the current run with a test.",
     .examples = examples,
     .also = "train report",
 };

@@ -14,17 +14,18 @@ static const struct args defaults = {0};
 
 static const cli_option options[] = {
     {"run", CLI_LIST, offsetof(struct args, runs), 0, 0,
-     "folders of runs; or files of JSON lines: logs, rows of probes", "RUN",
+     "folders of runs, or files of JSON lines: logs, probe results", "RUN",
      .flags = CLI_POSITIONAL | CLI_REQUIRED},
-    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "else report.html in the first run",
-     "FILE"},
-    {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "of the page; else the runs' names"},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "file to write", "FILE",
+     .unset = "report.html in the first run"},
+    {"title", CLI_TEXT, offsetof(struct args, title), 0, 0, "title of the page",
+     .unset = "the runs' names"},
     CLI_THREADS_OPTION(struct args),
 };
 
 enum { PATH_TEXT = 4096 };
 
-/* report.html in the folder, or beside the file. */
+/* report.html in the folder, or next to the file. */
 static bool default_path(const char *first, char path[PATH_TEXT])
 {
     struct stat  s;
@@ -50,7 +51,7 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"RUN/report.html", "the page, if --out says nothing else"},
+    {"RUN/report.html", "the page, unless --out names another file"},
     {0},
 };
 
@@ -69,12 +70,11 @@ const cli_verb cmd_report = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Writes one page of HTML about runs: curves of everything in their logs, half-lives "
-             "of memories, what a sample attends to, samples, and bars of probes. The page needs "
-             "nothing else: no network, no files beside it. The same input gives the same "
-             "bytes.\n"
-             "A RUN is the folder of a run, also of one that is still going; or a file of JSON "
-             "lines, a log or what 'dra probe --json' printed.",
+    .about = "Writes one HTML page about runs: curves of everything in their logs, half-lives of "
+             "memories, what a sample attends to, samples, and bar charts of probes. The page is "
+             "self-contained: no network, no other files. The same input gives the same bytes.\n"
+             "A RUN is the folder of a run, even one still in progress, or a file of JSON lines: "
+             "a log or the output of 'dra probe --json'.",
     .files = files,
     .examples = examples,
     .also = "train probe",

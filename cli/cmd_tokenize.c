@@ -17,8 +17,10 @@ struct source {
 };
 
 #define SOURCE(type, value, what)                                                                  \
-    {"model", CLI_TEXT, offsetof(type, from.model), 0, 0, "folder of a model, its tokenizer",      \
-     "DIR"},                                                                                       \
+    {                                                                                              \
+        "model", CLI_TEXT, offsetof(type, from.model),                                             \
+        0,       0,        "use the tokenizer of this model folder",                               \
+        "DIR"},                                                                                    \
         {"tokenizer",                                                                              \
          CLI_TEXT,                                                                                 \
          offsetof(type, from.tokenizer),                                                           \
@@ -41,8 +43,7 @@ static int misused(const char *verb, const char *why)
 
 static int check_source(const char *verb, const struct source *s)
 {
-    if (!s->model == !s->tokenizer)
-        return misused(verb, "expected --model or --tokenizer, one of them");
+    if (!s->model == !s->tokenizer) return misused(verb, "expected one of --model and --tokenizer");
     if (s->file && s->words.count) return misused(verb, "--file: expected no further argument");
     return CLI_OK;
 }
@@ -105,9 +106,8 @@ static const struct encode_args encode_defaults = {0};
 static const cli_option encode_options[] = {
     SOURCE(struct encode_args, "TEXT", "text"),
     {"plain", CLI_FLAG, offsetof(struct encode_args, plain), 0, 0,
-     "take special tokens in the text as ordinary text"},
-    {"count", CLI_FLAG, offsetof(struct encode_args, count), 0, 0,
-     "print how many ids there are, not which"},
+     "treat special tokens in the text as ordinary text"},
+    {"count", CLI_FLAG, offsetof(struct encode_args, count), 0, 0, "print only the number of ids"},
     {"json", CLI_FLAG, offsetof(struct encode_args, json), 0, 0, "print one JSON object"},
 };
 
@@ -191,7 +191,7 @@ static int run_tokenize(const void *args)
 
 static const cli_note encode_examples[] = {
     {"dra tokenize --tokenizer bytes \"Hello\"", "the byte tokenizer"},
-    {"dra tokenize --tokenizer words --file book.txt --count", "how many tokens a file has"},
+    {"dra tokenize --tokenizer words --file book.txt --count", "the number of tokens in a file"},
     {"dra tokenize --tokenizer words --file book.txt > book.ids", "all ids"},
     {0},
 };
@@ -205,10 +205,9 @@ const cli_verb cmd_tokenize = {
     .args_size = sizeof encode_defaults,
     .run = run_tokenize,
     .group = "Use",
-    .about = "Prints the ids of a text, with blanks between them. The text is what stands on the "
-             "command line, a file, or stdin; files of any size take little memory. Special "
-             "tokens in the text count as such unless --plain is given, which is right for text "
-             "of strangers.",
+    .about = "Prints the ids of a text, separated by spaces. The text comes from the command "
+             "line, a file, or stdin; files of any size need little memory. Special tokens in the "
+             "text are encoded as such unless --plain is given, which is right for untrusted text.",
     .examples = encode_examples,
     .also = "detokenize tokenizer",
 };
@@ -227,7 +226,7 @@ static const cli_option decode_options[] = {
     {"skip-special", CLI_FLAG, offsetof(struct decode_args, skip_special), 0, 0,
      "leave special tokens out"},
     {"valid", CLI_FLAG, offsetof(struct decode_args, valid), 0, 0,
-     "put U+FFFD where bytes are no UTF-8, instead of those bytes"},
+     "print U+FFFD instead of bytes that are not UTF-8"},
     {"json", CLI_FLAG, offsetof(struct decode_args, json), 0, 0,
      "print one JSON object; implies --valid"},
 };
@@ -328,9 +327,9 @@ const cli_verb cmd_detokenize = {
     .args_size = sizeof decode_defaults,
     .run = run_detokenize,
     .group = "Use",
-    .about = "Prints the text that ids stand for: those of the command line, of a file, or of "
-             "stdin. What 'dra tokenize' made of any bytes comes back as those bytes; where the "
-             "tokenizer normalises, as normalised text.",
+    .about = "Prints the text that ids stand for; the ids come from the command line, a file, or "
+             "stdin. The output of 'dra tokenize' gives back the same bytes, or normalised text "
+             "if the tokenizer normalises.",
     .examples = decode_examples,
     .also = "tokenize",
 };

@@ -33,23 +33,25 @@ static const cli_option options[] = {
      .choices = actions, .flags = CLI_POSITIONAL | CLI_REQUIRED},
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0, "text, .jsonl or a folder of them",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
-    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0, "of the text in a line of JSON",
-     "KEY"},
+    {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
+     "key of the text in a line of "
+     "JSON",
+     "KEY", .unset = "text"},
     {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
-     "a line between two documents of a text", "LINE"},
+     "a line that separates the documents of a text", "LINE"},
     {"vocab", CLI_INT, offsetof(struct args, vocab), 256, 1 << 22,
      "tokens in all: bytes, special tokens, merges", .flags = CLI_REQUIRED, .group = "Tokenizer"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
-     "where it goes: NAME.json, or a folder, as its tokenizer.json", "PATH", .flags = CLI_REQUIRED},
-    {"special", CLI_LIST, offsetof(struct args, special), 0, 0, "a further special token", "TEXT"},
+     "where to write it: NAME.json, or a folder, as its tokenizer.json", "PATH",
+     .flags = CLI_REQUIRED},
+    {"special", CLI_LIST, offsetof(struct args, special), 0, 0, "one more special token", "TEXT"},
     {"end", CLI_FLAG, offsetof(struct args, end), 0, 0,
-     "have <|endoftext|> as the first special token"},
+     "make <|endoftext|> the first special token"},
     {"min-count", CLI_INT, offsetof(struct args, min_count), 1, 1e15,
-     "do not merge pairs that are seen less often"},
-    {"nfc", CLI_FLAG, offsetof(struct args, nfc), 0, 0,
-     "put text into Unicode's normalisation form C"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "0: one per processor",
-     .group = "General"},
+     "merge only pairs seen at least this often"},
+    {"nfc", CLI_FLAG, offsetof(struct args, nfc), 0, 0, "normalise text to Unicode's form C (NFC)"},
+    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads", .group = "General",
+     .unset = "one per processor"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
@@ -181,12 +183,13 @@ static int run(const void *args)
 }
 
 static const cli_note files[] = {
-    {"PATH", "NAME.json, or a folder that gets tokenizer.json"},
+    {"PATH", "NAME.json, or a folder in which tokenizer.json is written"},
     {0},
 };
 
 static const cli_note examples[] = {
-    {"dra tokenizer train --data book.txt --vocab 1000 --out words", "learn a thousand tokens"},
+    {"dra tokenizer train --data book.txt --vocab 1000 --out words", "learn a vocabulary of a "
+                                                                     "thousand tokens"},
     {"dra tokenizer train --data book.txt --vocab 512 --special \"<|user|>\" --out chat.json",
      "with a special token of your own"},
     {0},
@@ -202,11 +205,10 @@ const cli_verb cmd_tokenizer = {
     .run = run,
     .group = "Make",
     .about = "Learns a byte-level BPE vocabulary from texts: special tokens come first, then the "
-             "256 bytes, then merges of the pairs seen most often. The result is the one of "
-             "Hugging Face's trainer, to every id and tie, on any number of threads.\n"
-             "Where no pair is left that is seen --min-count times the vocabulary is smaller "
-             "than asked for, and a line says so. The file is written in the end, whole or not "
-             "at all.",
+             "256 bytes, then merges of the pairs seen most often. The result is the same as that "
+             "of Hugging Face's trainer, in every id and tie, on any number of threads.\n"
+             "If no pair is left that is seen --min-count times, the vocabulary is smaller than "
+             "asked for, and a line says so. The file is written at the end, whole or not at all.",
     .files = files,
     .examples = examples,
     .also = "tokenize train",

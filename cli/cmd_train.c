@@ -30,82 +30,100 @@ static const char *const precisions[] = {"full", "bf16", NULL};
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
 
-/* Zero stands for the default here as in dra_train_config, so that a run that goes on knows what it
- * was told. */
+/* Zero stands for the default here as in dra_train_config, so that a resumed run knows what it was
+ * told. */
 static const cli_option options[] = {
-    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model, to train it further",
+    {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
      "PATH", .group = "Model"},
     CLI_CONFIG_OPTIONS(struct args),
     {"data", CLI_LIST, AT(data), 0, 0, "texts, .jsonl, tokens as .safetensors, or folders of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
-     "file or folder of a tokenizer, bytes, or none for data that are tokens; default: that of "
-     "the model, bytes if it has 256 tokens or is a preset",
+     "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
+     "or bytes if it has 256 tokens or is a preset",
      "PATH|bytes|none"},
     {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
-    {"split", CLI_REAL, TRAIN(split), 0, 0.9, "or this last part of the data"},
-    {"text-key", CLI_TEXT, AT(text_key), 0, 0, "of the text in a line of .jsonl; else text", "KEY"},
-    {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that stands between documents of a text",
+    {"split", CLI_REAL, TRAIN(split), 0, 0.9, "or evaluate on this last part of the data"},
+    {"text-key", CLI_TEXT, AT(text_key), 0, 0, "key of the text in a line of .jsonl", "KEY",
+     .unset = "text"},
+    {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that separates the documents of a text",
      "LINE"},
-    {"cache", CLI_TEXT, AT(cache), 0, 0, "folder that keeps the tokens for the next time", "DIR"},
-    {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read over the ends of documents"},
+    {"cache", CLI_TEXT, AT(cache), 0, 0, "folder that keeps the encoded tokens for the next run",
+     "DIR"},
+    {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read across the ends of documents"},
     {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED,
      .group = "Run"},
     {"resume", CLI_FLAG, AT(resume), 0, 0,
-     "go on from the last checkpoint of --out; with a model given, begin where there is none"},
+     "continue from the last checkpoint in --out; with a model given, start if there is none"},
     {"force", CLI_FLAG, AT(force), 0, 0,
-     "over another run or model; or on with other data or settings"},
-    {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "of the optimizer; 0: 1000"},
-    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "of first weights, order and dropout"},
-    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12, "steps; 0: 500; below 0: at the end"},
-    {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints; 0: 2"},
-    {"batch", CLI_INT, TRAIN(batch), 0, 1 << 20, "rows of a step; 0: 8", .group = "Batch"},
+     "replace another run or model; or continue with other data or settings"},
+    {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "optimizer steps", .unset = "1000"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout"},
+    {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
+     "steps between checkpoints; below 0: only at the end", .unset = "500"},
+    {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints to keep", .unset = "2"},
+    {"batch", CLI_INT, TRAIN(batch), 0, 1 << 20, "rows per step", .group = "Batch", .unset = "8"},
     {"context", CLI_TEXT, AT(context), 0, 0,
-     "tokens of a row, or 128:0,256:1000: 256 once 1000 steps are done; else the model's", "T"},
+     "tokens per row, or stages 128:0,256:1000: 256 after the first 1000 steps", "T",
+     .unset = "the model's"},
     {"accumulate", CLI_INT, TRAIN(accumulate), 0, 1 << 20,
-     "parts a batch is read in, for less memory; 0: 1"},
-    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0, "inner values again instead of keeping them"},
+     "microbatches a batch is read in, for less memory", .unset = "1"},
+    {"recompute", CLI_FLAG, TRAIN(recompute), 0, 0,
+     "recompute activations for the gradient instead of keeping them"},
     {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
-     "read rows in chunks, with gradients through them; 0: whole"},
-    {"carry", CLI_FLAG, TRAIN(carry), 0, 0, "rows read on where they stopped, with their state"},
-    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "of products", .choices = precisions},
-    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate; 0: 0.001", .group = "Optimizer"},
-    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100, "at the last step; 0: lr / 10; below 0: none"},
-    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached; 0: 4 % of them"},
-    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "of lr behind that", .choices = schedules},
+     "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows"},
+    {"carry", CLI_FLAG, TRAIN(carry), 0, 0,
+     "rows continue where the previous ones stopped, with their state"},
+    {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
+     .choices = precisions},
+    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate", .group = "Optimizer", .unset = "0.001"},
+    {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100,
+     "learning rate at the last step; below 0: down to 0", .unset = "lr / 10"},
+    {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
+     .unset = "4 % of the steps"},
+    {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
+     .choices = schedules},
     {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100,
-     "of projections; 0: 0.01; below 0: none"},
-    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999, "0: 0.9"},
-    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999, "0: 0.95"},
-    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "0: 1e-8"},
-    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "of the gradients' norm; 0: 1; below 0: none"},
+     "weight decay of projections; below 0: none", .unset = "0.01"},
+    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999, "decay of AdamW's first moment", .unset = "0.9"},
+    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999, "decay of AdamW's second moment",
+     .unset = "0.95"},
+    {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8"},
+    {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
+     .unset = "1"},
     {"rwkv-rates", CLI_FLAG, TRAIN(rwkv_rates), 0, 0,
-     "RWKV-4's decays learn twice, its bonuses three times as fast, as in its own trainer"},
+     "RWKV-4's time_decay learns twice as fast, its time_first three times, as in its own trainer"},
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
-     "with these, of its second stage: both and its mixes five times; 0: 1"},
+     "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"add", CLI_LIST, AT(add), 0, 0,
-     "to the loss: drift, budget, diversity, size, entropy or spectral of the memories, weighted",
+     "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
+     "entropy or spectral",
      "NAME=X", .group = "Loss and state"},
-    {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "hold carried states within bounds in all steps"},
+    {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "clamp carried states to bounds in all steps"},
     {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
-     "in the first so many; 0: 2000; below 0: none"},
-    {"skip", CLI_REAL, TRAIN(skip), 0, 0.999, "share of tokens that are read, but not written"},
-    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "of targets"},
+     "clamp them in the first N steps only; below 0: never", .unset = "2000"},
+    {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
+     "state dropout: share of tokens that are read but not written"},
+    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing"},
     {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
-     "pulls largest logits to 0: adds X/2 of their square to what is minimised"},
+     "pull the largest logits towards 0: minimise X/2 of their mean square too"},
     {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
-     "of what layers add; 0: as the config says; below 0: none at all"},
-    {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12,
-     "until a blend by schedule is at 0; 0: half of them"},
-    {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "its way there", .choices = anneals},
-    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12, "steps; 0: as saved; below 0: never",
-     .group = "Log"},
-    {"log-every", CLI_INT, TRAIN(log_every), 0, 1e12, "steps; 0: 10"},
-    {"log", CLI_TEXT, AT(log), 0, 0, "else log.jsonl in --out", "FILE"},
-    {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0, "the log also as an event file in --out"},
-    {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12, "write some text; 0: never"},
-    {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "that it begins with", "TEXT"},
-    {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "how many it has"},
+     "dropout of what layers add; below 0: no dropout at all", .unset = "the config's"},
+    {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12, "steps until a scheduled blend reaches 0",
+     .unset = "half of the steps"},
+    {"blend-anneal", CLI_CHOICE, TRAIN(blend_anneal), 0, 0, "shape of that schedule",
+     .choices = anneals},
+    {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
+     "steps between evaluations; below 0: never", .group = "Log", .unset = "with each checkpoint"},
+    {"log-every", CLI_INT, TRAIN(log_every), 0, 1e12, "steps between lines of the log",
+     .unset = "10"},
+    {"log", CLI_TEXT, AT(log), 0, 0, "file of the log", "FILE", .unset = "log.jsonl in --out"},
+    {"tensorboard", CLI_FLAG, AT(tensorboard), 0, 0,
+     "also write the log as an event file in --out"},
+    {"sample-every", CLI_INT, TRAIN(sample_every), 0, 1e12, "steps between samples of text",
+     .unset = "never"},
+    {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "prompt for samples", "TEXT"},
+    {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     CLI_THREADS_OPTION(struct args),
 };
 
@@ -158,7 +176,7 @@ static bool is_same(const char *a, const char *b)
     return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
-/* Whether a file is one of the data, or in a folder of them. */
+/* Whether a file is part of the data, or in a folder of it. */
 static bool is_of(const char *path, const cli_list *data)
 {
     char        folder[PATH_TEXT];
@@ -180,7 +198,7 @@ static int check_log(const struct args *a)
         return CLI_OK; /* refused later */
     if (access(path, F_OK) != 0 || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
         return CLI_OK;
-    return cli_misused("train", "--log: expected a file that is none of the data, found %s",
+    return cli_misused("train", "--log: expected a file that is not part of the data, found %s",
                        cli_quote(path, quoted, sizeof quoted));
 }
 
@@ -220,11 +238,11 @@ static bool goes_on(const struct args *a)
 static dra_status check_checkpoint(const struct args *a, dra_error *err)
 {
     if (names_model(&a->from) || dra_trainer_saved(a->out) >= 0) return DRA_OK;
-    return cli_error(err, DRA_ERR_FILE, "%.200s %s", a->out,
-                     is_there(a->out, "train")
-                         ? "has no checkpoint yet; give the command that started it again"
-                         : "is no run to go on with; a new one needs --model, --preset or "
-                           "--config");
+    return cli_error(
+        err, DRA_ERR_FILE, "%.200s %s", a->out,
+        is_there(a->out, "train")
+            ? "has no checkpoint yet; repeat the command that started it"
+            : "is not a run that can be resumed; a new one needs --model, --preset or --config");
 }
 
 /* Then there is nothing to encode. */
@@ -299,10 +317,11 @@ static dra_status compare(const struct args *a, const dra_model *asked, const dr
     for (; x[i] == y[i]; i++)
         if (x[i] == '\n') line = i + 1;
     const char *p = x + line + strspn(x + line, " "), *q = y + line + strspn(y + line, " ");
-    return cli_error(err, DRA_ERR_VALUE,
-                     "%.100s: is a run of another model: config.json says %.*s where %.*s is asked "
-                     "for; --force goes on",
-                     a->out, (int)strcspn(p, ",\n"), p, (int)strcspn(q, ",\n"), q);
+    return cli_error(
+        err, DRA_ERR_VALUE,
+        "%.100s: is a run of another model: config.json says %.*s, expected %.*s; --force "
+        "continues anyway",
+        a->out, (int)strcspn(p, ",\n"), p, (int)strcspn(q, ",\n"), q);
 }
 
 /* A run that is there is one of this model. */
@@ -415,7 +434,7 @@ static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
     return !cli_watch_stopped();
 }
 
-/* Where there is no prompt, a text begins behind the end of another, or on a new line. */
+/* Where there is no prompt, a text begins after the end of another, or on a new line. */
 static dra_status read_prompt(const sampling *s, dra_generator *g, dra_error *err)
 {
     const dra_tokenizer *t = s->p->tokenizer;
@@ -467,7 +486,7 @@ static void show_sample(void *user, const dra_event *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* How the data were read must be said again; the run knows the rest. */
+/* How the data is read must be repeated; the run knows the rest. */
 static void write_command(const struct args *a, FILE *out)
 {
     const char *const given[][2] = {{"text-key", a->text_key},
@@ -490,7 +509,7 @@ static void write_end(const struct args *a, const cli_watch *w, const dra_traine
     if (plan->first >= steps) {
         fprintf(stderr, "%s has all its %lld steps\n", a->out, (long long)steps);
     } else if (w->last.step < steps) {
-        fprintf(stderr, "stopped and saved at step %lld; go on with: ", (long long)w->last.step);
+        fprintf(stderr, "stopped and saved at step %lld; resume with: ", (long long)w->last.step);
         write_command(a, stderr);
     } else {
         fprintf(stderr, "done: the model is in %s%s\n", a->out,
@@ -524,7 +543,7 @@ static int run(const void *args)
 
 static const cli_note files[] = {
     {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
-    {"DIR/best", "the same, of the least evaluation loss"},
+    {"DIR/best", "the same, at the lowest evaluation loss"},
     {"DIR/log.jsonl", "a line for each logged step"},
     {"DIR/train", "checkpoints and settings"},
     {0},
@@ -532,11 +551,12 @@ static const cli_note files[] = {
 
 static const cli_note examples[] = {
     {"dra train --preset dra-slots-tiny --data book.txt --out run --steps 2000", "train on a text"},
-    {"dra train --resume --data book.txt --out run", "go on after a kill, Ctrl-C or a full disk"},
+    {"dra train --resume --data book.txt --out run",
+     "continue after a kill, Ctrl-C or a full disk"},
     {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-2",
-     "measure on the last twentieth of the text"},
+     "evaluate on the last twentieth of the text"},
     {"dra train --preset dra-slots-tiny --data book.txt --carry --chunk 64 --out long",
-     "rows read on where they stopped, with their state"},
+     "rows continue where the previous ones stopped, with their state"},
     {"dra train --model run --data other.txt --out further --tensorboard",
      "train it further on another text, with a log for TensorBoard"},
     {0},
@@ -545,9 +565,9 @@ static const cli_note examples[] = {
 static const cli_note status[] = {
     {"0", "done, or stopped by a signal and saved"},
     {"1",
-     "failed, as one line on stderr says; also when three steps in a row, or the last one, are "
+     "failed: one line on stderr says why; also when three steps in a row, or the last one, are "
      "not finite: what was learned before them is saved"},
-    {"2", "misused"},
+    {"2", "wrong usage"},
     {0},
 };
 
@@ -561,16 +581,16 @@ const cli_verb cmd_train = {
     .run = run,
     .group = "Train",
     .about =
-        "Trains a model on texts and writes a run: a model folder with checkpoints and a "
-        "log. Weights are drawn (--preset, --config) or taken from a model (--model). "
-        "Tokens are those of the tokenizer that is given, else of the model's, else bytes; a "
-        "model whose vocabulary is not 256 needs a tokenizer.\n"
-        "--resume goes on from the last checkpoint, to the same bits as if nothing had "
-        "happened; the settings are those of the checkpoint and need not be said again. Before "
-        "the first checkpoint, the command that started the run does so. "
-        "Ctrl-C, SIGTERM and SIGHUP finish the step, save and end; a second one ends at once.\n"
-        "Where an option says 0: something, that is what 0, the default, stands for. Before "
-        "the first step it says what it will read and need.",
+        "Trains a model on texts and writes a run: a model folder with checkpoints and a log. "
+        "Weights are initialised at random (--preset, --config) or taken from a model (--model). "
+        "The tokenizer is the one given, else the model's, else bytes; a model whose vocabulary "
+        "is not 256 needs a tokenizer.\n"
+        "--resume continues bit for bit from the last checkpoint, even after kill -9. It takes "
+        "the settings from the checkpoint; repeated options must match the original run. Before "
+        "the first checkpoint, repeat the command that started the run instead. Ctrl-C, SIGTERM "
+        "and SIGHUP finish the step, save and stop; a second signal ends the process at once.\n"
+        "Where a range includes 0, 0 stands for the default. Before the first step it prints what "
+        "it will read and how much memory it needs.",
     .files = files,
     .examples = examples,
     .status = status,

@@ -1,4 +1,4 @@
-/* What can be said for an option, as far as its table row tells. */
+/* What can be offered as the value of an option, as far as its table row tells. */
 #include "complete.h"
 #include "verbs.h"
 

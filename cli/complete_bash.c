@@ -3,7 +3,7 @@
 #include "manual.h"
 #include "verbs.h"
 
-/* A value is offered for the option before the cursor; else places and, behind a dash, options. */
+/* A value is offered for the option before the cursor; else places and, after a dash, options. */
 static const char head[] =
     "# Completion of dra for bash.\n"
     "_dra() {\n"

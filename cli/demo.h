@@ -76,7 +76,7 @@ typedef struct demo_reader { /* one sequence of one model, a chunk at a time */
     dra_states *states;
 } demo_reader; /* starts as {0} */
 
-/* keep: logits of the last so many tokens of a chunk; 0: of all. */
+/* keep: how many of the last tokens of a chunk get logits; 0: all. */
 dra_status demo_reader_open(const demo *d, const demo_model *m, int64_t keep, demo_reader *r,
                             dra_error *err);
 void       demo_reader_close(demo_reader *r);

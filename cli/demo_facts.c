@@ -1,4 +1,4 @@
-/* Facts told near and far: stories that nobody has seen are read from their start, and where a
+/* Facts told recently and long ago: unseen stories are read from their start, and where a
  * fact returns, the most likely tokens are compared with those that stand there. */
 #include "demo.h"
 #include "train_watch.h"
@@ -82,7 +82,7 @@ static int32_t most_likely(const dra_real *logits, int64_t n)
     return (int32_t)best;
 }
 
-/* Reads all of it in chunks of one length; what stands behind the end is not looked at. */
+/* Reads all of it in chunks of one length; what follows the end is ignored. */
 static dra_status read_story(reading *r, demo_reader *reader, dra_error *err)
 {
     const int64_t V = dra_model_config_of(reader->view.model)->vocab, n = (int64_t)r->ids.n;
@@ -207,8 +207,8 @@ static void write_meaning(const demo *d, const facts *f)
             fprintf(out, "no clear difference.\n");
     }
     fprintf(out,
-            "  Rows of training have %d tokens: what is farther was never trained.\n"
-            "  A guess is one of the words of the kind that the story has.\n",
+            "  Training rows have %d tokens: longer distances are extrapolation.\n"
+            "  A guess picks one of the words of that kind in the story.\n",
             DEMO_CONTEXT);
 }
 
@@ -216,7 +216,7 @@ dra_status demo_facts(demo *d, dra_error *err)
 {
     const double began = cli_now();
     reading      r = {.d = d};
-    demo_heading(d, "Facts told near and far, in stories that neither has seen");
+    demo_heading(d, "Facts told recently and long ago, in stories that neither has seen");
     const dra_status st = read_all(&r, err);
     if (st == DRA_OK && !cli_watch_stopped()) {
         write_table(d, &r.f);

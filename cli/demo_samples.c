@@ -1,4 +1,4 @@
-/* Both models go on with a story that neither has seen. */
+/* Both models continue a story that neither has seen. */
 #include "demo.h"
 #include "train_watch.h"
 
@@ -33,7 +33,7 @@ static dra_status write_sample(const demo *d, const demo_model *m, const char *p
     dra_generated              out;
     dra_status                 st = dra_generator_create(&c, &g, err);
     if (st == DRA_OK) st = dra_generator_read(g, 0, ids->n, ids->data, err);
-    fprintf(d->screen.out, "\n  %s goes on:\n", m->name);
+    fprintf(d->screen.out, "\n  %s continues:\n", m->name);
     fprintf(m->lines, "{\"step\": %lld, \"sample\": \"", (long long)d->steps);
     cli_json_part(prompt, strlen(prompt), m->lines);
     if (st == DRA_OK) st = dra_generate(g, &how, &out, err);

@@ -13,7 +13,7 @@ enum { CHUNK = 250, RECENT = 5, POINTS = 100 };
 
 /* ---- the text -------------------------------------------------------------------------------- */
 
-/* Stories, one behind the other, until there are n tokens. */
+/* Stories, one after the other, until there are n tokens. */
 static dra_status stream_text(const demo *d, size_t n, dra_ids *out, dra_error *err)
 {
     static const char end[] = "<|endoftext|>";
@@ -168,7 +168,7 @@ static void write_meaning(const streaming *s)
     const size_t first = 1000 / CHUNK;
     FILE        *out = s->d->screen.out;
     if (s->chunks <= first) return;
-    fputs("  From 1000 tokens to the last, the cost of a token changed by a factor of", out);
+    fputs("  From token 1000 to the last, the cost of a token changed by a factor of", out);
     for (int i = 0; i < DEMO_MODELS; i++)
         fprintf(out, "%s%.1f (%s)", i ? " and " : "\n  ",
                 recent(s->micros[i], s->chunks) / recent(s->micros[i], first), s->d->model[i].name);
@@ -230,7 +230,7 @@ static dra_status compare(const demo *d, const demo_model *m, int64_t n, const i
         fprintf(d->screen.out, "  %-8s the same state, bit for bit\n", m->name);
     else if (st == DRA_OK && x.worst <= ROUNDING)
         fprintf(d->screen.out,
-                "  %-8s the same state but for rounding: the largest difference is %.1e\n"
+                "  %-8s the same state up to rounding: the largest difference is %.1e\n"
                 "           of the largest number\n",
                 m->name, x.worst);
     else if (st == DRA_OK)

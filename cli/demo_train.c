@@ -10,7 +10,7 @@
 
 /* All but the memory is the same: 2 layers, C = 128, the token before mixed into half of the
  * channels. Neither has positions, so neither has an end; with rotary ones the Transformer forgot
- * what is farther than a row of training. */
+ * everything farther back than a training row. */
 static const char base[] = "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, "
                            "\"mixer\": {\"shift\": \"half\"}}";
 
@@ -160,7 +160,7 @@ dra_status demo_train(demo *d, dra_error *err)
     learning     l = {.d = d};
     char         count[24];
     dra_status   st = DRA_OK;
-    demo_heading(d, "Two models that differ in their memory alone learn them");
+    demo_heading(d, "Two models that differ only in their memory learn them");
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
         st = make_model(d, i, err);
         if (st == DRA_OK)

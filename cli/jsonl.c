@@ -1,5 +1,5 @@
-/* A reader of JSON lines. Texts are unescaped where they lie: an escape is never shorter than what
- * it stands for. */
+/* A reader of JSON lines. Texts are unescaped in place: an escape is never shorter than what it
+ * stands for. */
 #include "jsonl.h"
 
 #include <math.h>
@@ -38,7 +38,7 @@ static char *put_utf8(char *to, int32_t c)
     return to + n;
 }
 
-/* The character behind \u, in one or two halves. *p moves behind it. */
+/* The character after \u, in one or two halves. *p moves past it. */
 static int32_t read_escape(char **p)
 {
     int32_t c = hex4(*p);
@@ -54,7 +54,7 @@ static int32_t read_escape(char **p)
     return c == 0 || (c >= 0xd800 && c < 0xe000) ? 0xfffd : c;
 }
 
-/* The text whose quote p stands at; returns what is behind it, NULL: it has no end. */
+/* The text whose quote p points at; returns what follows it, NULL: it has no end. */
 static char *read_text(char *p, const char **out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -108,7 +108,7 @@ static char *read_word(char *p, cli_member *m)
     return NULL;
 }
 
-/* A key and its value; returns what is behind them. */
+/* A key and its value; returns what follows them. */
 static char *read_member(char *p, cli_member *m, int depth)
 {
     *m = (cli_member){.kind = CLI_MEMBER_OTHER};
@@ -118,7 +118,7 @@ static char *read_member(char *p, cli_member *m, int depth)
     return read_value(blanks(p + 1), m, depth);
 }
 
-/* Passes over what stands in brackets. */
+/* Skips what is in brackets. */
 static char *skip_nested(char *p, int depth)
 {
     const bool object = *p == '{';

@@ -20,8 +20,8 @@ typedef struct cli_member {
 enum { CLI_MEMBERS = 64 };
 #define CLI_NUMBER_MOST 1e300 /* differences of smaller ones are finite */
 
-/* Takes a line apart in place: keys and texts lie in it from then on. Returns how many members are
- * written (later ones than CLI_MEMBERS are passed over); -1: it is no JSON object. */
+/* Takes a line apart in place: keys and texts point into it from then on. Returns how many members
+ * are written (later ones than CLI_MEMBERS are passed over); -1: it is no JSON object. */
 int cli_line_read(char *line, cli_member members[CLI_MEMBERS]);
 
 #endif

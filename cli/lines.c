@@ -77,7 +77,7 @@ cli_typed cli_lines_read(cli_lines *l, const char *name, const char **text, size
                           : read_plainly(l, name, &line, &n);
         if (typed == CLI_TYPED_END && !first) typed = CLI_TYPED_LINE; /* what came before it */
         if (typed != CLI_TYPED_LINE) {
-            if (l->config.terminal) fputc('\n', stderr); /* the prompt stands there */
+            if (l->config.terminal) fputc('\n', stderr); /* the prompt is on that line */
             *bytes = n + l->n;
             return typed;
         }

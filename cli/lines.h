@@ -25,8 +25,8 @@ typedef enum cli_typed {
 } cli_typed;
 
 /* One line without its newline, or several of which all but the last end in a backslash, with
- * newlines instead of those. A 0 stands behind it; it is good until the next call. `name` is the
- * prompt, without the blank behind it. */
+ * newlines instead of those. A 0 byte follows it; it is valid until the next call. `name` is the
+ * prompt, without the space after it. */
 cli_typed cli_lines_read(cli_lines *l, const char *name, const char **text, size_t *bytes);
 
 /* ---- editing, for lines.c -------------------------------------------------------------------- */

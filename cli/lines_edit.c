@@ -38,7 +38,7 @@ static void remember(void *user, const char *line)
     history(e->history, &e->event, H_ENTER, line);
 }
 
-/* Lines are not lost by it, so an error is said once and that is all. */
+/* Lines are not lost by it, so an error is reported once and that is all. */
 static void check_history(cli_editor *e, dra_status st, const dra_error *err)
 {
     if (st == DRA_OK) return;

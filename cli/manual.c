@@ -5,12 +5,13 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { TERM = 320, TEXT = 1024, NO_LIMIT = 1000000000 }; /* from there on, nobody comes near */
+enum { TERM = 320, TEXT = 1024, NO_LIMIT = 1000000000 }; /* a bound that nobody reaches */
 
 static const cli_note common_status[] = {
     {"0", "done"},
-    {"1", "failed: one line on stderr says what and where, what was expected and what was found"},
-    {"2", "misused: one line says how"},
+    {"1", "failed: one line on stderr says what failed and where, what was expected and what was "
+          "found"},
+    {"2", "wrong usage: one line says how"},
     {0},
 };
 
@@ -65,6 +66,10 @@ static const char *default_text(const cli_verb *verb, const cli_option *o, char 
     const char *words = o->kind == CLI_TEXT ? *(const char *const *)field : NULL;
     text[0] = '\0';
     if (o->flags & CLI_REQUIRED) return text;
+    if (o->unset) { /* help would show a 0 that nobody means */
+        snprintf(text, size, "%s", o->unset);
+        return text;
+    }
     switch (o->kind) {
     case CLI_FLAG: snprintf(text, size, "%s", *(const bool *)field ? "on" : ""); break;
     case CLI_INT: snprintf(text, size, "%lld", (long long)*(const int64_t *)field); break;
@@ -226,13 +231,14 @@ static const char overview[] =
 
 static const cli_note first_steps[] = {
     {"dra train --preset dra-slots-tiny --data my.txt --out my-model", "train on a text"},
-    {"dra generate --model my-model --prompt \"Once upon a time\"", "let it go on with a text"},
+    {"dra generate --model my-model --prompt \"Once upon a time\"", "let it continue a text"},
     {"dra eval --model my-model --data other.txt", "see how well it predicts another one"},
     {0},
 };
 
 static const cli_note variables[] = {
-    {"DRA_CPU", "kernels to use: avx512bf16, avx512, avx2, neon or ref; else the best there are"},
+    {"DRA_CPU",
+     "kernels to use: avx512bf16, avx512, avx2, neon or ref; default: the best available"},
     {"NO_COLOR", "if set: no colours, even on a terminal"},
     {0},
 };

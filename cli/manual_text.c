@@ -6,7 +6,7 @@
 
 enum { COLUMN = 28, NARROWEST = 48 }; /* where explanations start; below it lines do not fit */
 
-/* Writes words into lines. The first line goes on at column `at`, others start at `indent`. */
+/* Writes words into lines. The first line continues at column `at`, others start at `indent`. */
 static void wrap(const char *text, size_t length, size_t at, size_t indent, FILE *out)
 {
     const char  *end = text + length;

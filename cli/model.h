@@ -24,13 +24,13 @@ extern const char *const cli_dtypes[];
      offsetof(type, from.preset),                                                                  \
      0,                                                                                            \
      0,                                                                                            \
-     "a preset, see 'dra presets'",                                                                \
+     "a preset; 'dra presets' lists them",                                                         \
      "NAME",                                                                                       \
      .flags = CLI_A_PRESET,                                                                        \
      .group = "Model"},                                                                            \
         {"config", CLI_TEXT, offsetof(type, from.config), 0, 0, "a config as JSON", "FILE"},       \
     {                                                                                              \
-        "set", CLI_LIST, offsetof(type, from.set), 0, 0, "changes the config: mixer.memory=gru",   \
+        "set", CLI_LIST, offsetof(type, from.set), 0, 0, "change the config: mixer.memory=gru",    \
             "KEY=VALUE"                                                                            \
     }
 #define CLI_MODEL_OPTIONS(type)                                                                    \
@@ -39,29 +39,28 @@ extern const char *const cli_dtypes[];
      offsetof(type, from.model),                                                                   \
      0,                                                                                            \
      0,                                                                                            \
-     "folder of a model; else --preset or --config, with weights of seed 0",                       \
+     "folder of a model; or --preset or --config, with weights drawn from seed 0",                 \
      "DIR",                                                                                        \
      .group = "Model"},                                                                            \
         CLI_CONFIG_OPTIONS(type)
 #define CLI_TOKENIZER_OPTION(type)                                                                 \
     {                                                                                              \
         "tokenizer", CLI_TEXT, offsetof(type, from.tokenizer), 0, 0,                               \
-            "file or folder of a tokenizer, or bytes; default: that of the "                       \
-            "model, bytes if "                                                                     \
-            "it has 256 tokens",                                                                   \
+            "file or folder of a tokenizer, or bytes; default: the model's, or bytes if it "       \
+            "has 256 tokens",                                                                      \
             "PATH|bytes"                                                                           \
     }
 #define CLI_THREADS_OPTION(type)                                                                   \
     {                                                                                              \
-        "threads", CLI_INT, offsetof(type, from.threads), 0, 1024,                                 \
-            "threads of the device; 0: one per processor", .group = "General"                      \
+        "threads", CLI_INT, offsetof(type, from.threads), 0, 1024, "threads of the device",        \
+            .group = "General", .unset = "one per processor"                                       \
     }
 
 #define CLI_DTYPE_OPTION(type)                                                                     \
     {                                                                                              \
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
-            "bf16: matrices rounded to half the bytes; f32: as in the file",                       \
-            .choices = cli_dtypes, .group = "General"                                              \
+            "bf16: round matrices to half the bytes; f32: as in the file", .choices = cli_dtypes,  \
+                                                                           .group = "General"      \
     }
 
 typedef struct cli_model {
@@ -93,7 +92,7 @@ dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **ou
 /* The same of an open model. */
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
-/* Whether a model with learned positions has some for n tokens behind others. */
+/* Whether a model with learned positions has some for n more tokens. */
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 
 /* No text is among these files. */
@@ -104,7 +103,7 @@ dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_er
 
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
-/* Makes the folders a file lies in, those that are not there. */
+/* Makes the folders above a file, those that are missing. */
 dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err);
 
 #endif

@@ -49,6 +49,7 @@ typedef struct cli_option {
     const char *const *choices; /* NULL at the end; of a text or list only what completion offers */
     unsigned           flags;
     const char        *group; /* heading over this and what follows; NULL: as before */
+    const char        *unset; /* what a default of 0 or NULL stands for, in words; may be NULL */
 } cli_option;
 
 typedef struct cli_note {

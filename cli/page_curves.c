@@ -21,7 +21,7 @@ static const curve known[] = {
     {"grad_norm", "Gradient norm", .smooth = true},
     {"tokens_per_second", "Tokens per second", .from_zero = true, .smooth = true},
     {"skipped", "Skipped steps", .from_zero = true, .events = true},
-    {"guarded", "Guarded numbers of states", .from_zero = true, .events = true},
+    {"guarded", "Clamped state entries", .from_zero = true, .events = true},
     {"blend", "Blend", .from_zero = true},
 };
 

@@ -69,7 +69,7 @@ static void write_name(FILE *out, const band *b)
     fprintf(out, ": half-life %.4g", b->middle);
     if (b->n > 1) fprintf(out, " (%zu from %.4g to %.4g)", b->n, b->lo, b->hi);
     if (b->was != b->middle) fprintf(out, ", was %.4g", b->was);
-    if (b->like.by_data) fputs("; every token has its own, this one is of x = 0", out);
+    if (b->like.by_data) fputs("; depends on the token, this is at x = 0", out);
 }
 
 static void write_band(FILE *out, const svg_scale *x, const band *b, double y, double high,

@@ -110,8 +110,10 @@ static void write_run(const cli_page *p, size_t i, bool *open)
         if (!*open) {
             page_section(p->out, "What a sample reads");
             fprintf(p->out,
-                    "<p class=\"soft\">The first tokens of the newest sample, %d at most; stronger "
-                    "colour is more.</p>\n<div class=\"cards\">\n",
+                    "<p class=\"soft\">The first tokens of the newest sample, %d at most; a "
+                    "stronger "
+                    "colour means more attention, or a fuller slot.</p>\n"
+                    "<div class=\"cards\">\n",
                     TOKENS);
         }
         *open = true;

@@ -9,7 +9,7 @@
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Tasks and models are always told; others only where they differ. */
+/* Tasks and models are always shown; others only where they differ. */
 static bool shown(const cli_sweep *s, int axis)
 {
     const cli_axis *a = &s->axis[axis];
@@ -61,7 +61,7 @@ static void write_value(const char *value, FILE *out)
         cli_json_text(value, out);
 }
 
-/* Keys of the config are behind "set.", because probes have a depth and a vocab as well. */
+/* Keys of the config get the prefix "set.", because probes have a depth and a vocab as well. */
 static void write_settings(const cli_sweep *s, int64_t run, FILE *out)
 {
     char name[160];
@@ -132,7 +132,7 @@ static void write_left(const cli_progress *p, const dra_probe_result *r)
     char         text[24];
     fprintf(p->out, "  %s left", cli_time_text(whole - took, text));
     if (p->runs > 1)
-        fprintf(p->out, ", of all %s",
+        fprintf(p->out, ", %s in all",
                 cli_time_text(whole - took + others * (double)(p->runs - p->run - 1), text));
 }
 

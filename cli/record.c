@@ -8,7 +8,7 @@
 
 enum { LOG_MOST = 1 << 30, PATH_TEXT = 4096 };
 
-/* The array with room for one more behind n: twice as large where it is full. NULL: no memory. */
+/* The array with room for one more after n: twice as large where it is full. NULL: no memory. */
 static void *grown(void *array, size_t n, size_t size)
 {
     if (n & (n - 1)) return array; /* sizes are powers of 2 */

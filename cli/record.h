@@ -33,7 +33,7 @@ typedef struct cli_spectrum { /* decays of a checkpoint */
     cli_decays decays;
 } cli_spectrum;
 
-/* Names and texts lie in `text`, the log itself and what stands beside it. */
+/* Names and texts point into `text`, the log itself and the files next to it. */
 typedef struct cli_record {
     const char *path; /* as given, borrowed; a folder or a file */
     char        name[64];

@@ -25,38 +25,38 @@ extern const char *const cli_samplers[];
      offsetof(type, how.tokens),                                                                   \
      0,                                                                                            \
      INT32_MAX,                                                                                    \
-     "to write at most; 0: until something else ends it. This and what follows may have other "    \
-     "defaults by the model's generation_config.json",                                             \
+     "most tokens to write; 0: no limit. The model's generation_config.json may set other "        \
+     "defaults for this and the following options",                                                \
      .group = "Sampling"},                                                                         \
         {"temperature",                                                                            \
          CLI_REAL,                                                                                 \
          offsetof(type, how.temperature),                                                          \
          0,                                                                                        \
          1000,                                                                                     \
-         "of the draw; 0: always the most likely token"},                                          \
+         "sampling temperature; 0: always the most likely token"},                                 \
         {"top-k", CLI_INT,   offsetof(type, how.top_k),                                            \
-         0,       INT32_MAX, "draw from the k most likely; 0: all"},                               \
+         0,       INT32_MAX, "draw from the N most likely tokens; 0: from all"},                   \
         {"top-p", CLI_REAL, offsetof(type, how.top_p),                                             \
-         0,       1,        "draw from the most likely that sum up to p; 0 or 1: all"},            \
+         0,       1,        "draw from the most likely tokens that sum up to X; 0 or 1: all"},     \
         {"min-p", CLI_REAL, offsetof(type, how.min_p),                                             \
-         0,       1,        "draw from those so many times as likely as the most likely"},         \
+         0,       1,        "draw from tokens at least X times as likely as the top one"},         \
         {"repetition-penalty",                                                                     \
          CLI_REAL,                                                                                 \
          offsetof(type, how.penalty),                                                              \
          0.01,                                                                                     \
          100,                                                                                      \
-         "makes tokens that were read before less likely"},                                        \
+         "make tokens that were read before less likely"},                                         \
         {"sampler",                                                                                \
          CLI_CHOICE,                                                                               \
          offsetof(type, how.sampler),                                                              \
          0,                                                                                        \
          0,                                                                                        \
-         "temperature before the filters, as Hugging Face, or behind them, as x-transformers",     \
+         "temperature before the filters, as Hugging Face, or after them, as x-transformers",      \
          .choices = cli_samplers},                                                                 \
         {"seed", CLI_INT, offsetof(type, how.seed), 0, 9e15, "same seed, same text"},              \
     {                                                                                              \
         "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
-            "do not end at the end of a text", .group = "Ending"                                   \
+            "do not stop at the end-of-text token", .group = "Ending"                              \
     }
 #define CLI_STOP_OPTION(type)                                                                      \
     {                                                                                              \
@@ -66,10 +66,11 @@ extern const char *const cli_samplers[];
 
 /* The same for a struct with `state_in` and `state_out`. */
 #define CLI_STATE_OPTIONS(type)                                                                    \
-    {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "go on from a state file",       \
+    {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "continue from a state file",    \
      "FILE",     .group = "State"},                                                                \
     {                                                                                              \
-        "state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state behind", "FILE"    \
+        "state-out", CLI_TEXT, offsetof(type, state_out), 0, 0, "save the state afterwards",       \
+            "FILE"                                                                                 \
     }
 
 /* What a model's generation_config.json says become start values. NULL: there is no folder. Says

@@ -1,7 +1,7 @@
 /* The grammar of stories. A fact is a pair: a word and the name that goes with it in this story,
  * "the baker Jonas", "the goat Pickle". In a sentence $J is a job and who has it, $A an animal and
  * its name, $B a boat and its name, $C a colour and the thing that has it; $F is food, $W the
- * weather. Behind the first word of a pair there is always the second: so each return has one right
+ * weather. After the first word of a pair there is always the second: so each return has one right
  * answer. */
 #include "story.h"
 

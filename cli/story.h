@@ -8,13 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct story_return { /* a place where something told before is said again */
+typedef struct story_return { /* a place where something told before is repeated */
     size_t at, bytes;         /* the word, with the blank before it */
     size_t told;              /* the same word where the story said it last */
     int    choices;           /* words of its kind that the story has */
 } story_return;
 
-typedef struct story { /* starts as {0}; text has a 0 behind its bytes */
+typedef struct story { /* starts as {0}; a 0 byte follows its text */
     char         *text;
     size_t        bytes, room;
     story_return *returns;
@@ -26,7 +26,7 @@ typedef struct story_config {
     uint64_t seed;
     int      facts;     /* of each kind, 2 to STORY_FACTS */
     int      gap;       /* sentences between the telling and the first return */
-    int      sentences; /* behind them; seven of eight return something */
+    int      sentences; /* after them; seven of eight return something */
 } story_config;
 
 enum { STORY_FACTS = 8 };

@@ -12,7 +12,7 @@ enum { SVG_WIDTH = 440, SVG_COLOURS = 8 };
 
 /* Text that may be anything: markup, control characters and bytes that are no UTF-8 do no harm. */
 void svg_text(FILE *out, const char *text);
-/* The same, cut to so many letters. */
+/* The same, cut to a number of letters. */
 void svg_text_cut(FILE *out, const char *text, size_t most);
 
 /* "12.5k", "0.0003": few digits. Returns `text`. */
@@ -23,7 +23,7 @@ const char *svg_colour(size_t i, char text[32]);
 
 /* ---- scales ---------------------------------------------------------------------------------- */
 
-typedef struct svg_scale { /* numbers lo..hi lie at from..to */
+typedef struct svg_scale { /* maps numbers lo..hi to from..to */
     double lo, hi, from, to;
     bool   log;
 } svg_scale;

@@ -7,7 +7,7 @@
 
 enum { ROW = 34, BAR_LEFT = 4, BAR_RIGHT = 380 };
 
-/* The label stands above the bar, so that long ones are read on any screen. */
+/* The label is above the bar, so that long ones are read on any screen. */
 static void write_bar(FILE *out, const svg_scale *x, const svg_bar *bar, double y)
 {
     enum { LETTERS = 58 };

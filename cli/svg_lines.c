@@ -73,7 +73,7 @@ static void begin_piece(pen *p)
     p->written = 0;
 }
 
-/* A piece of one point would not be seen: it gets a second one beside it. */
+/* A piece of one point would not be seen: it gets a second one next to it. */
 static void end_piece(pen *p, size_t i)
 {
     end_column(p);

@@ -60,7 +60,7 @@ void cli_watch_plan(const dra_trainer_plan *p, FILE *out)
     fprintf(out, "memory   %s: weights %s, gradients %s, moments %s, activations %s\n",
             cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
             cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
-    if (p->first) fprintf(out, "resume   behind step %lld\n", (long long)p->first);
+    if (p->first) fprintf(out, "resume   after step %lld\n", (long long)p->first);
 }
 
 /* ---- during ---------------------------------------------------------------------------------- */

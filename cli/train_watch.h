@@ -14,7 +14,7 @@ typedef struct cli_watch {
     int64_t   first; /* step of the first event */
     double    began; /* seconds of work then */
     bool      told;  /* how long it will take */
-    bool      open;  /* a line that changes stands there */
+    bool      open;  /* the changing line is on the screen */
     /* Writes a sample; may be NULL. */
     void (*sample)(void *user, const dra_event *e);
     void *user;

@@ -366,7 +366,7 @@ static void learn(runnable *train, runnable *decode, gpt *m, int steps)
             write_sample(train, decode, m, "The old woman ", (uint64_t)step);
         }
     }
-    terminal_plot("loss (nats a byte)", steps, losses);
+    terminal_plot("loss (nats per byte)", steps, losses);
     free(losses);
 }
 

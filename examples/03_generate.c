@@ -1,6 +1,6 @@
-/* A model folder goes on with a text, and saves where it stands.
+/* Continues a text with a model and saves the state.
  *   03_generate FOLDER TEXT STATE_FILE
- * With a STATE_FILE that is there it goes on from it instead, TEXT read behind. */
+ * If STATE_FILE exists, it continues from that state instead, and reads TEXT after it. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

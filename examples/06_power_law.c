@@ -51,7 +51,7 @@ static void print_ranges(int rows)
 
 static const char *const styles[] = {"c0", "c1", "c2", "c3"};
 
-/* A kernel over the lags 2^0 to 2^17, as far as it lies inside. */
+/* A kernel over the lags 2^0 to 2^17, as far as it is inside. */
 static void draw_kernel(FILE *out, const panel *p, const fit *f, const char *style)
 {
     fprintf(out, "<path class='%s' d='", style);

@@ -1,8 +1,8 @@
-/* Surgery on a GPT-2: every layer gets GRU cells beside its attention, y = a y_attention + (1-a)
- * y_gru.
+/* Surgery on a GPT-2: every layer gets GRU cells next to its attention,
+ * y = a y_attention + (1-a) y_gru.
  *
  * The GPT-2 is a small one with drawn weights, written as Hugging Face's library would write it; a
- * folder of a trained one works the same. At a = 1 the logits are GPT-2's to the bit. `dra train`
+ * folder of a trained one works the same. At a = 1 the logits are GPT-2's, bit for bit. `dra train`
  * on the new folder takes a to 0, so that the memory learns to do what attention did. */
 #include <math.h>
 #include <stdio.h>

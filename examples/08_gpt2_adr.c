@@ -4,7 +4,7 @@
  *   m = decay m + (1-decay) GRU(k_T of head j, m)     one m for all heads, one after the other
  *   y_t = softmax over k_1..k_T and m_j, past and future, of q_t.k / sqrt(d)
  *
- * m is made of the last token only and goes on into the next call, whatever text that is. So
+ * m is made of the last token only and carries over to the next call, whatever text that is. So
  * reading in parts is not reading whole, and tokens see what follows them: there is nothing to
  * learn from, and this is an example, not a model. The library's form is the preset `adr`: a memory
  * for each head, written by every token, seen from there on. Here the same call is made twice, and
@@ -86,7 +86,7 @@ static dra_value gru(const demo *d, const dra_value w[4], dra_value x, dra_value
     return dra_add(g, n, dra_mul(g, z, dra_sub(g, h, n)));
 }
 
-/* x (1, H, T, D) with the memory of each head behind its tokens, (1, H, T + 1, D). */
+/* x (1, H, T, D) with the memory of each head after its tokens, (1, H, T + 1, D). */
 static dra_value remember(demo *d, int l, char which, dra_value x)
 {
     dra_graph *g = d->g;
@@ -210,7 +210,7 @@ int main(int argc, char **argv)
     call_twice(&d, ids, logits);
     for (int64_t i = 0; i < count; i++)
         most = fmax(most, fabs((double)(logits[i] - logits[count + i])));
-    printf("the same call twice: logits differ by %.3g, because the memory went on\n", most);
+    printf("the same call twice: logits differ by %.3g, because the memory carried over\n", most);
     const dra_tensor_item item = {"logits", DRA_REAL, DRA_SHAPE(2, d.T, d.V), logits};
     if (argc > 3) must(dra_tensors_write(argv[2], &item, 1, NULL, 0, &err));
     for (int i = 0; i < d.n; i++) free(d.w[i].data);

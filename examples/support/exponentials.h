@@ -18,7 +18,7 @@ typedef struct fit {
     double worst, rms;  /* relative errors at the lags            */
 } fit;
 
-/* ln(gamma_i); a single half-life lies in the middle. */
+/* ln(gamma_i); a single half-life is in the middle. */
 static double fit_rate(const fit *f, int i)
 {
     const double at = f->M > 1 ? (double)i / (f->M - 1) : 0.5;

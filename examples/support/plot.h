@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Middle tones for curves; what is grey turns with the reader's background. */
+/* Middle tones for curves; greys adapt to the reader's background. */
 static const char *const style_sheet =
     "text{font:12px sans-serif;fill:#555}.title{font-weight:bold}path,rect{fill:none}"
     ".frame{stroke:#888}.grid{stroke:#888;stroke-opacity:.25}.target{stroke:#222;stroke-width:3}"

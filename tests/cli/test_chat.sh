@@ -160,12 +160,12 @@ survives_states() {
 positions_end() {
     said 'hi there\nand again\nonce more\n/reset\nhi there\n' --model p --tokens 12 --seed 3
     [ "$status" -eq 1 ] && [ "$(grep -cxF "dra chat: 23 tokens after 32: the model has no more \
-than 40 positions; /reset starts anew" "$err")" -eq 2 ] || { cat "$err"; return 1; }
+than 40 positions; /reset starts over" "$err")" -eq 2 ] || { cat "$err"; return 1; }
     [ "$(wc -l <"$err")" -eq 2 ] && cp "$out" both || return 1
     said 'hi there\n' --model p --tokens 12 --seed 3 && cat "$out" "$out" | cmp - both || return 1
     said 'hi there\n' --model p --tokens 0
     [ "$status" -eq 0 ] && one_line "$err" && grep -qF "ended where the model has no further \
-position, at 40; /reset starts anew" "$err"
+position, at 40; /reset starts over" "$err"
 }
 
 reads_odd_lines() {
@@ -333,7 +333,7 @@ remembers() {
         "dra chat: /set: --top-p: expected a number from 0 to 1, found '2'" \
         'hi\n/set top-p 2\nwho\n'
     check "/save at once" complains "nothing to save: nothing was said yet" '/save x\nhi\nwho\n'
-    check "/more at once" complains "nothing to go on from: nothing was said yet" \
+    check "/more at once" complains "nothing to continue: nothing was said yet" \
         '/more\nhi\nwho\n'
     check "states that do not fit" survives_states
     check "learned positions end" positions_end

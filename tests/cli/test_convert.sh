@@ -244,12 +244,14 @@ check "a file of no format" failed \
     generate --model text --prompt a
 check "no name" misused "dra convert: --to: expected a new name, found none" \
     convert --from gpt --to ""
-check "a file has no tokenizer" misused "dra convert: --tokenizer: rwkv.cpp has one file" \
+check "a file has no tokenizer" misused \
+    "dra convert: --tokenizer: an rwkv.cpp model is a single file" \
     convert --from rwkv --to never --as rwkv.cpp --tokenizer t.json
 check "a size that is none" misused \
     "dra convert: --shard-size: expected a size such as 2GB, found '2 GB'" \
     convert --from gpt --to never --shard-size "2 GB"
-check "a file has no shards" misused "dra convert: --shard-size: rwkv.cpp has one file" \
+check "a file has no shards" misused \
+    "dra convert: --shard-size: an rwkv.cpp model is a single file" \
     convert --from rwkv --to never --as rwkv.cpp --shard-size 1MB
 check "what is there" failed "dra: gpt-hf: is there already, expected a new name" \
     convert --from gpt --to gpt-hf
@@ -257,6 +259,7 @@ check "what a format cannot hold" failed "a rwkv folder cannot hold " \
     convert --from gpt --to never --as rwkv
 check "no such folder" failed "dra: nowhere/config.json: cannot open it: No such file" \
     convert --from nowhere --to never
-check "a check of nothing" misused "dra convert: --check needs what --dry-run does not write" \
+check "a check of nothing" misused \
+    "dra convert: --check needs the files that --dry-run does not write" \
     convert --from gpt --to never --dry-run --check
 tap_end

@@ -13,8 +13,8 @@ quick() { answers demo --quick --steps 3 --out "$@"; }
 
 all_parts() {
     quick first && cp "$out" shown &&
-        has shown 'Once upon a time.' ' 3/3 ' 'dra goes on:' 'softmax goes on:' \
-            'below 50' 'above 800' 'farther was never trained' ' 2000 ' 'bit for bit' \
+        has shown 'Once upon a time.' ' 3/3 ' 'dra continues:' 'softmax continues:' \
+            'below 50' 'above 800' 'longer distances are extrapolation' ' 2000 ' 'bit for bit' \
             'first/report.html' 'dra train --preset' 'The whole demo took'
 }
 
@@ -75,7 +75,8 @@ interrupted() {
     kill -INT $process
     status=0
     wait $process || status=$?
-    [ $status -eq 130 ] && [ "$(cat "$err")" = "dra: stopped; the demo is not whole" ] && return 0
+    [ $status -eq 130 ] && [ "$(cat "$err")" = "dra: stopped; the demo is not complete" ] &&
+        return 0
     echo "status $status"
     cat "$err"
     return 1

@@ -11,6 +11,7 @@
 struct args {
     bool        quick;
     const char *out;
+    int64_t     steps;
 };
 
 static const struct args defaults = {.quick = true};
@@ -20,6 +21,7 @@ static const cli_option options[] = {
      .group = "First"},
     {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0, ".dots and 'quotes'",
      .group = "Second"},
+    {"steps", CLI_INT, offsetof(struct args, steps), 0, 9, "of many", .unset = "eight"},
 };
 
 static const cli_note examples[] = {{"dra try --out \"a b\"", "it tries"}, {0}};
@@ -55,6 +57,7 @@ static void as_text(void **state)
         "usage: dra try [options]\n\ntries things\n\nThe first line.\n\nThe second one.\n",
         "\nFirst options\n  --out FILE                a|b, *c*, d_e, ~f ^g `h` \\i\n",
         "\nSecond options\n  --[no-]quick              .dots and 'quotes' (default on)\n",
+        "  --steps N                 of many (from 0 to 9, default eight)\n",
         "\nExamples\n  $ dra try --out \"a b\"\n      it tries\n",
         "\nExit status\n  0                         done\n",
         "\nSee also\n  dra train                 train a model on texts\n  dra eval  ",

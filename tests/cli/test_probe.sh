@@ -122,7 +122,7 @@ check "the same numbers again" same_again
 check "a folder with a model" trains_a_folder
 check "progress" tells_progress
 check "learns" learns
-check "help" says "addition: of each number; else 3" probe --help
+check "help" says "addition: digits of each number (default 3)" probe --help
 
 check "no task" misused "dra probe: TASK: expected a value, found nothing" probe --suite
 check "no model" misused \

@@ -55,8 +55,8 @@ check "RWKV World, the end of a text" gives "<|endoftext|>" detokenize --tokeniz
 check "any bytes come back" comes_back
 check "the same ids from everywhere" same_ids_from_everywhere
 check "no tokenizer" \
-    misused "dra tokenize: expected --model or --tokenizer, one of them" tokenize hi
-check "two tokenizers" misused "dra detokenize: expected --model or --tokenizer, one of them" \
+    misused "dra tokenize: expected one of --model and --tokenizer" tokenize hi
+check "two tokenizers" misused "dra detokenize: expected one of --model and --tokenizer" \
     detokenize --model x --tokenizer y 1
 check "file and text" misused "dra tokenize: --file: expected no further argument" \
     tokenize --tokenizer bytes --file f hi

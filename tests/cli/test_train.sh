@@ -108,7 +108,7 @@ signal_saves() {
     wait "$job" || { cat "$err"; return 1; }
     last=$(tail -n 1 "$err")
     case $last in
-    "stopped and saved at step "*"; go on with: dra train --resume --out $run --data text") ;;
+    "stopped and saved at step "*"; resume with: dra train --resume --out $run --data text") ;;
     *) echo "$last"; return 1 ;;
     esac
     set -- "$run"/train/step-*
@@ -153,13 +153,14 @@ killed_early() {
     kill -KILL "$job"
     wait "$job" 2>/dev/null
     cp early/train/config.json settings.json || { cat "$err"; return 1; }
-    refused 1 "early has no checkpoint yet; give the command that started it again" \
+    refused 1 "early has no checkpoint yet; repeat the command that started it" \
         "$dra" train --resume --data text --out early &&
         refused 1 "resume: seed was 5 and is 6 now" begin_early 32 --resume --seed 6 &&
-        refused 1 'is a run of another model: config.json says "dim": 32 where' \
+        refused 1 'is a run of another model: config.json says "dim": 32, expected' \
             begin_early 16 --resume --seed 5 &&
         cmp settings.json early/train/config.json &&
-        refused 1 "no-run is no run to go on with; a new one needs --model, --preset or --config" \
+        refused 1 "no-run is not a run that can be resumed; a new one needs --model, --preset or \
+--config" \
             "$dra" train --resume --data text --out no-run && [ ! -e no-run ]
 }
 
@@ -316,9 +317,9 @@ log_is_no_data() {
     small="train --preset gpt2-tiny --out logs --force --steps 2 --batch 1 --context 8"
     for pair in "copied copied" "copied linked" "texts texts/a"; do
         # shellcheck disable=SC2086 # a list of options
-        refused 2 "--log: expected a file that is none of the data, found '${pair#* }'" \
+        refused 2 "--log: expected a file that is not part of the data, found '${pair#* }'" \
             "$dra" $small --data "${pair% *}" --log "${pair#* }" &&
-            refused 2 "--log: expected a file that is none of the data" \
+            refused 2 "--log: expected a file that is not part of the data" \
                 "$dra" $small --data other --eval-data "${pair% *}" --log "${pair#* }" || return 1
     done
     # shellcheck disable=SC2086 # a list of options
@@ -350,7 +351,7 @@ run=gpt2-tiny.whole
 again() { "$dra" train --resume --out $run "$@"; }
 check "a run that is there" refused 1 "holds a run of 40 steps; resume it, or force" \
     "$dra" train --preset gpt2-tiny --data text --out $run
-check "another model" refused 1 'is a run of another model: config.json says "dim": 32 where' \
+check "another model" refused 1 'is a run of another model: config.json says "dim": 32, expected' \
     again --data text --preset gpt2-tiny
 check "other data" refused 1 "was trained on other data" again --data other
 check "other settings" refused 1 "resume: lr was 0.001 and is 0.5 now" again --data text --lr 0.5

@@ -326,7 +326,7 @@ check "forward: positions" positions_in_any_order
 check "forward: no such position" failed "--positions: 11, expected -11 to 10" \
     forward --model m --tokens $list --positions 0,11 --out never
 check "forward: two ways to say it" misused \
-    "dra forward: expected --keep or --positions, one of them" \
+    "dra forward: expected only one of --keep and --positions" \
     forward --model m --tokens $list --positions 0 --keep 1 --out never
 check "forward: threads" threads_change_nothing
 check "forward: inputs" forward_reads_tensors
@@ -358,7 +358,7 @@ check "matrices in bf16" generate_in_bf16
 check "Ctrl-C" interrupts_end_it
 check "learned positions end" context_ends
 check "nothing to go on from" misused \
-    "dra generate: nothing to go on from: expected --prompt or --state-in" generate --model m
+    "dra generate: nothing to continue: expected --prompt or --state-in" generate --model m
 check "an empty prompt" refused_and_left_alone "the prompt is empty" \
     generate --model m --prompt= --state-out kept
 check "damaged states" damaged_states
