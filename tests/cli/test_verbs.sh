@@ -183,6 +183,31 @@ eval_in_windows() {
         answers eval --model p --data story.txt --json
 }
 
+# ---- what is not finite --------------------------------------------------------------------------
+
+# A model whose numbers are all NaN: the bytes of the tensors, after the header, are 255.
+make_broken_numbers() {
+    cp -r m nan && file=m/model.safetensors || return 1
+    head_bytes=$(($(od -An -tu8 -N8 $file) + 8))
+    { head -c "$head_bytes" $file
+      tail -c +$((head_bytes + 1)) $file | tr '\000-\377' '\377'; } >nan/model.safetensors
+    [ "$(wc -c <nan/model.safetensors)" -eq "$(wc -c <$file)" ]
+}
+
+no_result() { # no_result TEXT ARGUMENTS...: fails; as JSON with null and a count
+    failed "$@" && [ -s "$out" ] && failed "$@" --json && is_json "$out" &&
+        has "$out" '"loss": null' '"not_finite": '
+}
+
+null_where_not_finite() {
+    make_broken_numbers || return 1
+    no_result "numbers of gradients are not finite" grad --model nan --tokens $list --out a &&
+        no_result "tokens are not finite" eval --model nan --data story.txt &&
+        answers info --model nan --json && is_json "$out" &&
+        has "$out" '"gamma": null' '"not_finite": ' &&
+        answers info --model m --json && ! grep -q -e '"gamma": null' -e not_finite "$out"
+}
+
 # ---- generate ------------------------------------------------------------------------------------
 
 going_on() {
@@ -349,6 +374,7 @@ check "grad: nothing to learn" failed "no token is followed by one that counts" 
     grad --model m --tokens 1 --out a
 check "eval in parts" eval_in_parts
 check "eval in windows" eval_in_windows
+check "what is not finite is null" null_where_not_finite
 check "eval: no file" failed "nothing.txt: cannot open" eval --model m --data nothing.txt
 check "generate goes on" going_on
 check "generate goes on from forward" going_on_from_forward
