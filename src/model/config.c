@@ -171,16 +171,27 @@ static const dra_field model_fields[] = {
 /* The format that model_type names; NULL: none, see the error. */
 static const dra_format *format_of(const char *place, json_t *object, dra_error *err)
 {
-    const char *type = json_string_value(json_object_get(object, "model_type"));
+    const char       *type = json_string_value(json_object_get(object, "model_type"));
+    const dra_format *f = dra_format_named(object);
     if (!json_is_object(object)) {
         dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
         return NULL;
     }
-    for (int i = 0; dra_format_at(i); i++)
-        if (type && strcmp(type, dra_format_at(i)->name) == 0) return dra_format_at(i);
+    if (f) return f;
     dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra, gpt2 or rwkv", place,
              type ? type : "missing");
     return NULL;
+}
+
+/* Of dra's own config, what is no field. */
+static dra_status drop_others(const char *place, json_t *object, dra_error *err)
+{
+    const json_t *kept = json_object_get(object, DRA_KEPT_KEYS);
+    if (kept && !json_is_object(kept))
+        return dra_fail(err, DRA_ERR_VALUE, "%.120s: " DRA_KEPT_KEYS " is no object", place);
+    json_object_del(object, DRA_KEPT_KEYS);
+    json_object_del(object, "model_type");
+    return DRA_OK;
 }
 
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
@@ -197,8 +208,8 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
     } else if (f->rules) {
         st = dra_format_read(f, place, object, out, err);
     } else {
-        json_object_del(object, "model_type");
-        st = dra_fields_read(model_fields, place, object, out, err);
+        st = drop_others(place, object, err);
+        if (st == DRA_OK) st = dra_fields_read(model_fields, place, object, out, err);
     }
     json_decref(object);
     return st;
