@@ -127,6 +127,15 @@ static void write_text(const cli_model *m, const sizes *s, const cli_decays *d)
     free(text);
 }
 
+/* A config has sizes and decays; no weights are drawn for it. */
+static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
+{
+    dra_model_config config;
+    if (s->model) return cli_model_open(s, m, err);
+    const dra_status st = cli_source_config(s, &config, err);
+    return st == DRA_OK ? dra_model_create(&config, &m->model, err) : st;
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
@@ -135,7 +144,7 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
-    dra_status st = cli_model_open(&a->from, &m, &err);
+    dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) {
         const sizes s = measure(m.model);

@@ -69,6 +69,17 @@ info_has_all_numbers() {
     head -n 1 "$out" | grep -q "{\"parameters\": $sum, "
 }
 
+# 10^13 parameters, which nobody could draw; the decays are those that drawn weights have.
+info_draws_nothing() {
+    says '^parameters    [0-9]\{14\},' info --preset dra-ema-tiny --set vocab=1048576 \
+        --set dim=1048576 --set ff.dim=8 --set heads=4 || return 1
+    for preset in dra-ema-tiny dra-slots-tiny rwkv4-tiny retention-tiny dra-gru-tiny; do
+        run 0 init --preset $preset --out drawn --force && answers info --model drawn --json &&
+            cp "$out" drawn.json && answers info --preset $preset --json &&
+            same "$out" drawn.json || return 1
+    done
+}
+
 # ---- forward, grad -------------------------------------------------------------------------------
 
 list=5,6,7,8,9,10,11,12,13,14,15
@@ -341,6 +352,7 @@ check "init: nothing to make" \
     misused "dra init: expected one of --preset and --config, found none" init --out never
 check "info" says '^state  ' info --model m
 check "info --json" info_has_all_numbers
+check "info draws no weights" info_draws_nothing
 check "info of a preset" says '^parameters ' info --preset rwkv4-tiny
 check "info: two models" misused \
     "dra info: expected one of --model, --preset and --config, found several" \
