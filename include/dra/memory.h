@@ -143,6 +143,7 @@ typedef struct dra_mixer_config {
     double   attention_dropout; /* of weights over items, when learning */
     uint32_t watch;             /* bits 1 << dra_watch_kind: what to measure for the loss */
     bool     maps;              /* puts out what was attended to and written              */
+    bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

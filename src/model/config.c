@@ -119,7 +119,11 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          REAL(dra_mixer_config, score_scale, 0, 1e6),
                                          MEMORY_FIELDS(offsetof(dra_mixer_config, a)),
                                          CHOICE(dra_mixer_config, blend, blends),
-                                         REAL(dra_mixer_config, blend_value, 0, 1),
+                                         {.name = "blend_value",
+                                          .kind = DRA_FIELD_REAL,
+                                          .offset = offsetof(dra_mixer_config, blend_value),
+                                          .max = 1,
+                                          .given = offsetof(dra_mixer_config, blend_given)},
                                          {.name = "b",
                                           .kind = DRA_FIELD_OBJECT,
                                           .offset = offsetof(dra_mixer_config, b),
@@ -236,13 +240,23 @@ static void spell_out(const dra_model_config *c, dra_mixer_config *m)
     m->heads = 1;
 }
 
+/* The config as JSON in dra's own names. That a blend's value was given is said of schedules alone:
+ * any other is 0 by default. */
+static json_t *write_fields(const dra_model_config *c)
+{
+    dra_model_config same = *c;
+    for (int i = 0; i < same.mixers; i++)
+        if (same.mixer[i].blend != DRA_BLEND_INPUT) same.mixer[i].blend_given = false;
+    return dra_fields_write(model_fields, &same);
+}
+
 json_t *dra_model_config_object(const dra_model_config *c)
 {
     dra_model_config full = *c;
     dra_model_config_complete(&full);
     for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
     full.heads = full.key_dim = full.value_dim = 0;
-    return dra_fields_write(model_fields, &full);
+    return write_fields(&full);
 }
 
 char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
@@ -253,7 +267,7 @@ char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t
         st = dra_format_write(place, c, object, err);
         if (st != DRA_OK) return NULL;
     } else if (object) {
-        json_t *fields = dra_fields_write(model_fields, c);
+        json_t *fields = write_fields(c);
         if (json_object_set_new(object, "model_type", json_string("dra")) != 0 ||
             json_object_update(object, fields) != 0)
             st = DRA_ERR_MEMORY;
