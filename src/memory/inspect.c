@@ -32,8 +32,9 @@ static dra_status open_look(look *l, const dra_mixer_config *config, const dra_r
     if (st != DRA_OK) return st;
     l->specs = dra_mixer_module(l->mixer)->params;
     l->config.memory_residual = true; /* asks memories to show what they hold after each token */
-    if (!config->key_dim) l->config.key_dim = config->dim / config->heads;
-    if (!config->value_dim) l->config.value_dim = l->config.key_dim;
+    l->config.heads = dra_mixer_config_of(l->mixer)->heads;
+    l->config.key_dim = dra_mixer_config_of(l->mixer)->key_dim;
+    l->config.value_dim = dra_mixer_config_of(l->mixer)->value_dim;
     l->branches = config->blend == DRA_BLEND_NONE ? 1 : 2;
     for (int i = 0; i < l->branches && st == DRA_OK; i++) {
         st = dra_branch_open(&l->branch[i], &l->config, i ? &config->b : &config->a, err);

@@ -233,9 +233,11 @@ static void spell_out(const dra_model_config *c, dra_mixer_config *m)
     const dra_memory *memory = dra_memory_find(m->a.memory);
     if (!m->a.retrieval && memory) m->a.retrieval = memory->retrievals[0];
     if (!m->heads) m->heads = c->heads;
+    const bool wkv = strcmp(m->a.memory, "wkv") == 0;
+    if (wkv && !m->key_dim && !c->key_dim && c->dim % m->heads) m->heads = 1;
     if (!m->key_dim) m->key_dim = c->key_dim ? c->key_dim : c->dim / m->heads;
     if (!m->value_dim) m->value_dim = c->value_dim ? c->value_dim : m->key_dim;
-    if (strcmp(m->a.memory, "wkv") != 0) return;
+    if (!wkv) return;
     m->key_dim = m->value_dim = m->key_dim * m->heads;
     m->heads = 1;
 }

@@ -134,6 +134,32 @@ keeps_the_end_token() {
         ! grep -q hugging_face plain-own/config.json
 }
 
+# One function of several names keeps its name, directly and by way of dra's own format.
+keeps_the_activation() {
+    for name in gelu_fast gelu_pytorch_tanh; do
+        rm -rf named* && cp -r gpt-hf named && sed -i "s/gelu_new/$name/" named/config.json &&
+            "$dra" convert --from named --to named-hf --as hf >"$out" 2>"$err" &&
+            "$dra" convert --from named --to named-own >"$out" 2>"$err" &&
+            "$dra" convert --from named-own --to named-back --as hf >"$out" 2>"$err" &&
+            has named-hf/config.json "\"activation_function\": \"$name\"" &&
+            has named-back/config.json "\"activation_function\": \"$name\"" || return 1
+    done
+    "$dra" convert --from named --to named-erf --as hf --set ff.kind=erf >"$out" 2>"$err" &&
+        has named-erf/config.json '"activation_function": "gelu"'
+}
+
+# Heads play no part in wkv, whether they divide the width or not.
+wkv_with_any_heads() {
+    for heads in 1 5; do
+        "$dra" init --preset rwkv4-tiny --set vocab=40 --set dim=24 --set depth=2 \
+            --set heads=$heads --out heads-$heads >"$out" &&
+            "$dra" forward --model heads-$heads --tokens 1,2,3 --out heads-$heads.st &&
+            "$dra" info --model heads-$heads >heads-$heads.txt || return 1
+    done
+    cmp heads-1.st heads-5.st && cmp heads-1/model.safetensors heads-5/model.safetensors &&
+        "$dra" convert --from heads-5 --to heads-hf --as hf --check >"$out" 2>"$err"
+}
+
 # Names as Hugging Face has them; the whole comes back.
 writes_shards() {
     "$dra" convert --from gpt-hf --to shards --as hf --shard-size 8KB --check >"$out" 2>"$err" &&
@@ -250,6 +276,8 @@ check "from PyTorch" from_pytorch
 check "learns in its format" learns_in_its_format
 check "keeps keys it does not know" keeps_unknown_keys
 check "keeps the end token" keeps_the_end_token
+check "keeps the activation's name" keeps_the_activation
+check "wkv with any number of heads" wkv_with_any_heads
 check "grafts a memory" grafts
 check "goes on from a state, in another process" goes_on_from_a_state
 check "generation_config.json" follows_habits
