@@ -450,9 +450,10 @@ const cli_verb cmd_forward = {
     .group = "Use",
     .about = "Reads tokens and writes what the model makes of them to a safetensors file: logits "
              "(T, V), and by --outputs also hidden (T, C), streams (L + 1, T, C), attentions of "
-             "the layers and the state. With ids (B, T) there is an axis B in front.\n"
-             "The same tokens give the same bytes, whole, in --chunks, or in several calls "
-             "through state files.",
+             "the layers and the state. With ids (B, T) there is an axis B before T: (B, T, V), "
+             "(L + 1, B, T, C).\n"
+             "The same tokens give the same, whole, in --chunks, or in several calls through "
+             "state files: the same bytes, with moment and delta to rounding.",
     .examples = examples,
     .also = "grad generate",
 };
