@@ -378,7 +378,7 @@ static double difference(const dra_states *a, const dra_states *b, int i, bool *
 dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
                               dra_error *err)
 {
-    *out = (dra_states_difference){.same = true};
+    *out = (dra_states_difference){0}; /* what cannot be compared is not the same */
     if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
         return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
                         (long long)a->B, (long long)b->B);
@@ -391,6 +391,7 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
                             (long long)row, (long long)a->tokens[row], (long long)b->tokens[row],
                             (long long)dra_states_items(a, row),
                             (long long)dra_states_items(b, row));
+    out->same = true;
     for (int i = 0; i < count(a); i++) {
         const double d = difference(a, b, i, &out->same); /* also behind a NaN */
         if (out->name && (d <= out->worst || isnan(out->worst))) continue;
