@@ -39,8 +39,8 @@ typedef struct dra_decay {
  * other, cost nothing. */
 void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const int32_t *mark);
 
-/* n numbers x of a state, or of its gradient, over the chunk: e^(L_n-1) x; nothing of x where it has
- * faded entirely, be it NaN. */
+/* n numbers x of a state, or of its gradient, over the chunk: e^(L_n-1) x; nothing of x where it
+ * has faded entirely, be it NaN. */
 void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x);
 
 /* A[t][s] = (A[t][s] + plus[t]) D[t][s] for s <= t, 0 behind it as far as the products below read;

@@ -541,7 +541,6 @@ static void wrong_configs_are_named(void **unused)
          "c: n_embd is \"8\", expected a whole number up to 1048576"},
         {"{\"model_type\":\"gpt2\",\"hidden_size\":8.5}",
          "c: hidden_size is 8.5, expected a whole number up to 1048576"},
-        {"{\"model_type\":\"dra\",\"hugging_face\":3}", "c: hugging_face is no object"},
         {"{\"model_type\":\"gpt2\",\"activation_function\":\"tanh\"}",
          "c: activation_function is \"tanh\", expected gelu_new, gelu_pytorch_tanh, gelu_fast, "
          "gelu, relu or relu2"},

@@ -185,6 +185,7 @@ static void wrong_configs_are_named(void **unused)
          "c.json: mixer.1.gamma.range is [1], expected a list of two numbers"},
         {"{\"model_type\":\"dra\",\"mixer\":[]}",
          "c.json: mixer is [], expected an object or a list of 1 to 16"},
+        {"{\"model_type\":\"dra\",\"hugging_face\":3}", "c.json: hugging_face is no object"},
         {"{\"model_type\":\"dra\",\"bias\":1}", "c.json: bias is 1, expected true or false"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

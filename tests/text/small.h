@@ -23,7 +23,7 @@ static inline dra_tokenizer *open_tokenizer(const char *path)
 
 static inline dra_tokenizer *small_tokenizer(void) { return open_tokenizer("tests/data/bpe"); }
 
-/* A tokenizer of the shared data, "" for the folder itself; without its file the test is skipped. */
+/* A tokenizer of the shared data, "" for the folder itself; skips the test without its file. */
 static inline dra_tokenizer *real_tokenizer(const char *name, const char *needs)
 {
     char  path[1024];
