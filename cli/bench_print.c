@@ -126,7 +126,11 @@ void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void field(const char *name, double x) { printf(", \"%s\": %.9g", name, x); }
+static void field(const char *name, double x)
+{
+    char room[CLI_NUMBER];
+    printf(", \"%s\": %s", name, cli_json_number(x, 9, room));
+}
 
 static void field_or_null(const char *name, double x, bool known)
 {
@@ -183,13 +187,14 @@ static void write_json_row(const bench_row *r)
 void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)
 {
     const dra_limits *l = &s->limits;
+    char              room[CLI_NUMBER];
     fputs("{\"version\": ", stdout);
     cli_json_text(dra_version(), stdout);
     text_field("level", dra_device_level(s->device));
     text_field("real", dra_dtype_get(DRA_REAL)->name);
     field("threads", dra_device_threads(s->device));
     field("repeats", s->repeats);
-    printf(",\n \"limits\": {\"flops\": %.9g", l->flops);
+    printf(",\n \"limits\": {\"flops\": %s", cli_json_number(l->flops, 9, room));
     field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
     field("read", l->read);
     field("write", l->write);

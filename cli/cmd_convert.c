@@ -261,6 +261,7 @@ static int run(const void *args)
     const struct args *a = args;
     dra_error          err = {0};
     job                j = {.a = a, .difference = NAN}; /* until it is known */
+    char               room[CLI_NUMBER];
     size_t             shard;
     const int          wrong = misused(a, &shard);
     if (wrong) return wrong;
@@ -269,7 +270,7 @@ static int run(const void *args)
     const dra_status st = convert(&j, shard, &err);
     if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
     if (a->json && a->check && isfinite(j.difference))
-        printf(", \"difference\": %.9g", j.difference);
+        printf(", \"difference\": %s", cli_json_number(j.difference, 9, room));
     if (a->json) puts("}");
     if (st != DRA_OK) {
         const int failed = cli_fail(&err);

@@ -50,6 +50,7 @@ typedef struct work {
     int32_t           *part[3];              /* (B, chunk) of each of them */
     double             loss, seconds;        /* sum */
     int64_t            count, bytes;         /* of targets, and what they are as text */
+    int64_t            bad;                  /* of them, without a finite loss */
 } work;
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -156,6 +157,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
     for (int64_t i = 0; i < w->B * n; i++) {
         if (w->part[1][i] < 0) continue;
         w->loss += (double)losses[i];
+        w->bad += !isfinite(losses[i]);
         w->bytes += bytes_of(w, w->part[1][i]);
         w->count++;
     }
@@ -182,30 +184,34 @@ static dra_status read_all(work *w, dra_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
-enum { NUMBER = 32 };
-
-/* JSON has no word for what is not finite. */
-static const char *number(double x, char room[NUMBER])
+static void print_json(const work *w, double loss, double bits, double rate)
 {
-    snprintf(room, NUMBER, isfinite(x) ? "%.9g" : "null", x);
-    return room;
+    char room[4][CLI_NUMBER];
+    printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
+           "\"tokens_per_second\": %s",
+           (long long)w->count, cli_json_number(loss, 9, room[0]),
+           cli_json_number(exp(loss), 9, room[1]), cli_json_number(bits, 9, room[2]),
+           cli_json_number(rate, 6, room[3]));
+    if (w->bad) printf(", \"not_finite\": %lld", (long long)w->bad);
+    puts("}");
 }
 
-static void print(const work *w)
+/* A perplexity may be too large for a number; without a loss there is no result. */
+static dra_status print(const work *w, dra_error *err)
 {
     const double loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
     const double bits = w->bytes ? w->loss / log(2) / (double)w->bytes : NAN;
-    char         room[3][NUMBER];
-    snprintf(room[0], NUMBER, w->bytes ? "%.9g" : "-", bits);
+    char         room[CLI_NUMBER];
+    snprintf(room, sizeof room, w->bytes ? "%.9g" : "-", bits);
     if (w->a->json)
-        printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
-               "\"tokens_per_second\": %.6g}\n",
-               (long long)w->count, number(loss, room[0]), number(exp(loss), room[1]),
-               number(bits, room[2]), rate);
+        print_json(w, loss, bits, rate);
     else
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
-               (long long)w->count, loss, exp(loss), room[0], rate);
+               (long long)w->count, loss, exp(loss), room, rate);
+    if (!w->bad) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "the losses of %lld of %lld tokens are not finite",
+                     (long long)w->bad, (long long)w->count);
 }
 
 static int run(const void *args)
@@ -219,7 +225,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = open_feed(&w, &err);
     if (st == DRA_OK) st = open_reader(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
-    if (st == DRA_OK) print(&w);
+    if (st == DRA_OK) st = print(&w, &err);
     free(w.ids);
     free(w.targets);
     free(w.mark);

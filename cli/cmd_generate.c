@@ -272,6 +272,7 @@ static void print_sample(const work *w, int64_t row)
 static void print_json(const work *w)
 {
     int64_t read = 0, written = 0;
+    char    room[2][CLI_NUMBER];
     for (size_t i = 0; i < w->prompts; i++) read += (int64_t)w->prompt[i].n;
     for (int64_t b = 0; b < w->rows; b++) written += (int64_t)w->out[b].n;
     putchar('{');
@@ -281,10 +282,11 @@ static void print_json(const work *w)
         print_sample(w, b);
         putchar('}');
     }
-    printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %.6g, "
-           "\"tokens_per_second\": %.6g}\n",
-           w->rows > 1 ? "]" : "", (long long)read, (double)read / w->reading,
-           (double)written / w->writing);
+    printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %s, "
+           "\"tokens_per_second\": %s}\n",
+           w->rows > 1 ? "]" : "", (long long)read,
+           cli_json_number((double)read / w->reading, 6, room[0]),
+           cli_json_number((double)written / w->writing, 6, room[1]));
 }
 
 static void print(const work *w)

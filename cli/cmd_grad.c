@@ -1,6 +1,7 @@
 /* dra grad: the loss of a model on tokens and the gradient of every parameter, as tensors. */
 #include "inputs.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -81,8 +82,21 @@ static dra_status write_all(const cli_model *m, dra_learner *l, double loss, con
     return st;
 }
 
+/* How many numbers of the gradients are not finite. */
+static int64_t count_bad(const cli_model *m, const dra_learner *l)
+{
+    const dra_specs *params = dra_model_params(m->model);
+    int64_t          bad = 0;
+    for (int i = 0; i < dra_specs_count(params); i++) {
+        const dra_real *d = dra_learner_gradient(l, i);
+        for (int64_t k = 0; k < dra_shape_count(&dra_specs_at(params, i)->shape); k++)
+            bad += !isfinite(d[k]);
+    }
+    return bad;
+}
+
 static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in,
-                        dra_lesson_result *result, dra_error *err)
+                        dra_lesson_result *result, int64_t *bad, dra_error *err)
 {
     const int64_t            V = dra_model_config_of(m->model)->vocab;
     const dra_learner_config config = {.model = m->model, .device = m->device};
@@ -108,9 +122,30 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
         st = dra_learner_run(l, &lesson, result, err);
     }
     if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
+    if (st == DRA_OK) *bad = count_bad(m, l);
     dra_learner_destroy(l);
     free(chunk);
     return st;
+}
+
+/* What was computed is written and printed in any case, to show where it went wrong; but it is no
+ * result. */
+static dra_status print(const struct args *a, const dra_lesson_result *r, int64_t bad,
+                        dra_error *err)
+{
+    char room[CLI_NUMBER];
+    if (!a->json) {
+        printf("loss %.9g of %lld targets\n", r->loss, (long long)r->count);
+    } else {
+        printf("{\"loss\": %s, \"targets\": %lld", cli_json_number(r->loss, 9, room),
+               (long long)r->count);
+        if (bad) printf(", \"not_finite\": %lld", (long long)bad);
+        puts("}");
+    }
+    if (isfinite(r->loss) && !bad) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE,
+                     "the loss is %g, and %lld numbers of gradients are not finite", r->loss,
+                     (long long)bad);
 }
 
 static int run(const void *args)
@@ -119,16 +154,15 @@ static int run(const void *args)
     cli_model          m = {0};
     cli_inputs         in = {0};
     dra_lesson_result  result = {0};
+    int64_t            bad = 0;
     dra_error          err = {0};
     const int          status = cli_source_check("grad", &a->from);
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
         return cli_misused("grad", "expected one of --tokens and --inputs");
     dra_status st = cli_model_open(&a->from, &m, &err);
-    if (st == DRA_OK) st = learn(a, &m, &in, &result, &err);
-    if (st == DRA_OK)
-        printf(a->json ? "{\"loss\": %.9g, \"targets\": %lld}\n" : "loss %.9g of %lld targets\n",
-               result.loss, (long long)result.count);
+    if (st == DRA_OK) st = learn(a, &m, &in, &result, &bad, &err);
+    if (st == DRA_OK) st = print(a, &result, bad, &err);
     cli_inputs_free(&in);
     cli_model_close(&m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

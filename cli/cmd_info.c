@@ -1,6 +1,7 @@
 /* dra info: what a model is made of, how much it remembers, and for how long. */
 #include "decays.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,8 @@ static void write_place(const char *name, int64_t i)
 
 static void write_json(const cli_model *m, const sizes *s, const cli_decays *d)
 {
+    int  bad = 0;
+    char room[2][CLI_NUMBER];
     printf("{\"parameters\": %lld, \"bytes\": %lld, \"parts\": {", (long long)s->parameters,
            (long long)s->parameters * (long long)sizeof(dra_real));
     for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
@@ -86,10 +89,14 @@ static void write_json(const cli_model *m, const sizes *s, const cli_decays *d)
         write_place("head", r->head);
         write_place("unit", r->unit);
         write_place("channel", r->channel);
-        printf("\"gamma\": %.9g, \"half_life\": %.9g, \"by_data\": %s}", r->gamma, r->half_life,
+        printf("\"gamma\": %s, \"half_life\": %s, \"by_data\": %s}",
+               cli_json_number(r->gamma, 9, room[0]), cli_json_number(r->half_life, 9, room[1]),
                r->by_data ? "true" : "false");
+        bad += !isfinite(r->gamma);
     }
-    puts("]}");
+    putchar(']');
+    if (bad) printf(", \"not_finite\": %d", bad);
+    puts("}");
 }
 
 static void write_row(const char *name, int64_t n, int64_t all)
@@ -120,6 +127,15 @@ static void write_text(const cli_model *m, const sizes *s, const cli_decays *d)
     free(text);
 }
 
+/* A config has sizes and decays; no weights are drawn for it. */
+static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
+{
+    dra_model_config config;
+    if (s->model) return cli_model_open(s, m, err);
+    const dra_status st = cli_source_config(s, &config, err);
+    return st == DRA_OK ? dra_model_create(&config, &m->model, err) : st;
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
@@ -128,7 +144,7 @@ static int run(const void *args)
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
-    dra_status st = cli_model_open(&a->from, &m, &err);
+    dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
     if (st == DRA_OK) {
         const sizes s = measure(m.model);

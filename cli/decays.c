@@ -36,9 +36,9 @@ dra_status cli_decays_find(const dra_model *m, const dra_weights *w, cli_decays 
 {
     dra_status st = DRA_OK;
     for (int64_t l = 0; l < dra_model_config_of(m)->depth && st == DRA_OK; l++) {
-        const dra_real **params = cli_layer_params(m, w, l);
-        st = params ? add_layer(dra_mixer_config_of(dra_model_mixer(m, l)), params, out, err)
-                    : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+        const dra_real **params = w ? cli_layer_params(m, w, l) : NULL;
+        st = params || !w ? add_layer(dra_mixer_config_of(dra_model_mixer(m, l)), params, out, err)
+                          : cli_error(err, DRA_ERR_MEMORY, "out of memory");
         free(params);
     }
     return st;

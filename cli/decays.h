@@ -9,6 +9,7 @@ typedef struct cli_decays {
     size_t         n;
 } cli_decays; /* starts as {0} */
 
+/* w may be NULL: the decays it starts with. */
 dra_status cli_decays_find(const dra_model *m, const dra_weights *w, cli_decays *out,
                            dra_error *err);
 /* The parameters of a layer's mixer, in its own order; to be freed. NULL: no memory. */

@@ -168,15 +168,17 @@ static void write_table(const demo *d, const facts *f)
 
 static void write_lines(demo *d, const facts *f)
 {
+    char room[2][CLI_NUMBER];
     for (int i = 0; i < DEMO_MODELS; i++)
         for (int k = 0; k < RANGES; k++) {
             const score *s = &f->score[i][k];
             if (!s->asked) continue;
             fprintf(d->model[i].lines,
                     "{\"probe\": \"facts, by tokens since they were told\", \"model\": \"%s\", "
-                    "\"tokens\": \"%s\", \"accuracy\": %.6g, \"asked\": %lld, \"guess\": %.6g}\n",
-                    d->model[i].name, ranges[k].name, share(s), (long long)s->asked,
-                    f->guess[k] / (double)s->asked);
+                    "\"tokens\": \"%s\", \"accuracy\": %s, \"asked\": %lld, \"guess\": %s}\n",
+                    d->model[i].name, ranges[k].name, cli_json_number(share(s), 6, room[0]),
+                    (long long)s->asked,
+                    cli_json_number(f->guess[k] / (double)s->asked, 6, room[1]));
         }
 }
 

@@ -114,11 +114,13 @@ static double recent(const double *micros, size_t n)
 static void write_points(streaming *s)
 {
     const size_t every = s->chunks > POINTS ? s->chunks / POINTS : 1;
+    char         room[CLI_NUMBER];
     if (s->done % every && s->done < s->chunks) return;
     for (int i = 0; i < DEMO_MODELS; i++)
         fprintf(s->d->model[i].lines,
-                "{\"position\": %zu, \"microseconds per token\": %.6g, \"bytes of state\": %zu}\n",
-                s->done * CHUNK, recent(s->micros[i], s->done), s->bytes[i]);
+                "{\"position\": %zu, \"microseconds per token\": %s, \"bytes of state\": %zu}\n",
+                s->done * CHUNK, cli_json_number(recent(s->micros[i], s->done), 6, room),
+                s->bytes[i]);
 }
 
 static void write_head(const streaming *s)

@@ -54,9 +54,10 @@ void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
 /* Numbers as they are, the rest as text. */
 static void write_value(const char *value, FILE *out)
 {
+    char   room[CLI_NUMBER];
     double x;
     if (cli_read_real(value, &x))
-        fprintf(out, "%.9g", x);
+        fputs(cli_json_number(x, 9, room), out);
     else
         cli_json_text(value, out);
 }
@@ -77,6 +78,12 @@ static void write_settings(const cli_sweep *s, int64_t run, FILE *out)
     }
 }
 
+static void write_real(const char *name, double x, FILE *out)
+{
+    char room[CLI_NUMBER];
+    fprintf(out, ", \"%s\": %s", name, cli_json_number(x, 6, room));
+}
+
 static void write_options(const dra_probe *p, FILE *out)
 {
     const struct {
@@ -87,7 +94,7 @@ static void write_options(const dra_probe *p, FILE *out)
                    {"kinds", p->kinds}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         if (numbers[i].x) fprintf(out, ", \"%s\": %lld", numbers[i].name, (long long)numbers[i].x);
-    if (strcmp(p->task, "needle") == 0) fprintf(out, ", \"depth\": %g", p->depth);
+    if (strcmp(p->task, "needle") == 0) write_real("depth", p->depth, out);
 }
 
 void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
@@ -99,14 +106,18 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
     cli_json_text(cli_sweep_value(s, 1, run), out);
     write_settings(s, run, out);
     write_options(&r->probe, out);
-    fprintf(out, ", \"batch\": %lld, \"lr\": %g, \"seed\": %lld, \"steps\": %lld",
-            (long long)r->train.batch, r->train.lr, (long long)r->train.seed, (long long)x->step);
-    fprintf(out, ", \"accuracy\": %.6g, \"answers\": %lld, \"tests\": %lld, \"reached\": %s",
-            x->accuracy, (long long)x->answers, (long long)x->tests, x->reached ? "true" : "false");
-    fprintf(out, ", \"test_loss\": %.6g, \"loss\": %.6g, \"seconds\": %.3f, \"tokens\": %lld",
-            x->test_loss, x->loss, x->seconds, (long long)x->tokens);
-    fprintf(out, ", \"tokens_per_second\": %.6g, \"parameters\": %lld, \"state_bytes\": %zu}\n",
-            speed(x), (long long)r->parameters, x->state_bytes);
+    fprintf(out, ", \"batch\": %lld", (long long)r->train.batch);
+    write_real("lr", r->train.lr, out);
+    fprintf(out, ", \"seed\": %lld, \"steps\": %lld", (long long)r->train.seed, (long long)x->step);
+    write_real("accuracy", x->accuracy, out);
+    fprintf(out, ", \"answers\": %lld, \"tests\": %lld, \"reached\": %s", (long long)x->answers,
+            (long long)x->tests, x->reached ? "true" : "false");
+    write_real("test_loss", x->test_loss, out);
+    write_real("loss", x->loss, out);
+    fprintf(out, ", \"seconds\": %.3f, \"tokens\": %lld", x->seconds, (long long)x->tokens);
+    write_real("tokens_per_second", speed(x), out);
+    fprintf(out, ", \"parameters\": %lld, \"state_bytes\": %zu}\n", (long long)r->parameters,
+            x->state_bytes);
     fflush(out);
 }
 

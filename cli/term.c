@@ -2,6 +2,7 @@
 #include "term.h"
 #include "options.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -49,6 +50,15 @@ void cli_json_part(const char *text, size_t bytes, FILE *out)
         else
             fputc(c, out);
     }
+}
+
+const char *cli_json_number(double x, int digits, char room[CLI_NUMBER])
+{
+    if (isfinite(x))
+        snprintf(room, CLI_NUMBER, "%.*g", digits, x);
+    else
+        snprintf(room, CLI_NUMBER, "null");
+    return room;
 }
 
 void cli_json_text(const char *text, FILE *out)

@@ -26,4 +26,9 @@ void cli_json_text(const char *text, FILE *out);
 /* The same without quotes, for a string that comes in parts. */
 void cli_json_part(const char *text, size_t bytes, FILE *out);
 
+/* x as a JSON number with at most `digits` digits; "null" where it is not finite, which JSON cannot
+ * write. Every real number in JSON output passes through here. */
+enum { CLI_NUMBER = 32 };
+const char *cli_json_number(double x, int digits, char room[CLI_NUMBER]);
+
 #endif

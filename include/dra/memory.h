@@ -143,6 +143,7 @@ typedef struct dra_mixer_config {
     double   attention_dropout; /* of weights over items, when learning */
     uint32_t watch;             /* bits 1 << dra_watch_kind: what to measure for the loss */
     bool     maps;              /* puts out what was attended to and written              */
+    bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -305,7 +306,8 @@ typedef struct dra_gamma_row { /* one decay */
     bool        by_data;             /* every token has its own; this one is of x = 0 */
 } dra_gamma_row;
 
-/* All decays of a mixer. *count: how many there are; at most `size` are written. Names live as long
+/* All decays of a mixer; params may be NULL: those it starts with, for which no other parameter is
+ * drawn. *count: how many there are; at most `size` are written. Names live as long
  * as the library, that of a user's own memory as long as its table. */
 DRA_API dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,
                                     size_t size, dra_gamma_row *rows, size_t *count,

@@ -47,7 +47,7 @@ static dra_status unknown(const reading *r, const dra_field *table, const char *
 
 /* ---- one field ------------------------------------------------------------------------------- */
 
-static dra_status read_number(reading *r, const dra_field *f, const json_t *v, char *to)
+static dra_status read_number(reading *r, const dra_field *f, const json_t *v, char *to, char *base)
 {
     char       range[80];
     const bool whole = f->kind == DRA_FIELD_INT, ranged = f->min < f->max;
@@ -60,6 +60,7 @@ static dra_status read_number(reading *r, const dra_field *f, const json_t *v, c
         *(int64_t *)(void *)to = json_integer_value(v);
     else
         *(double *)(void *)to = x;
+    if (f->given) *(bool *)(base + f->given) = true;
     return DRA_OK;
 }
 
@@ -161,7 +162,7 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     char *to = base + f->offset;
     switch (f->kind) {
     case DRA_FIELD_INT:
-    case DRA_FIELD_REAL: return read_number(r, f, v, to);
+    case DRA_FIELD_REAL: return read_number(r, f, v, to, base);
     case DRA_FIELD_BOOL:
     case DRA_FIELD_SWITCH: return read_flag(r, f, v, to);
     case DRA_FIELD_CHOICE:
@@ -248,6 +249,8 @@ static json_t *write_field(const dra_field *f, const char *base)
 {
     const char   *from = base + f->offset;
     const double *pair = (const double *)(const void *)from;
+    const bool    told = f->given && (f->kind == DRA_FIELD_REAL || f->kind == DRA_FIELD_PAIR);
+    const bool    given = told && *(const bool *)(base + f->given);
     const int     number = f->kind == DRA_FIELD_SWITCH || f->kind == DRA_FIELD_CHOICE
                                ? *(const int *)(const void *)from
                                : 0;
@@ -256,7 +259,7 @@ static json_t *write_field(const dra_field *f, const char *base)
         const int64_t n = *(const int64_t *)(const void *)from;
         return n ? json_integer(n) : NULL;
     }
-    case DRA_FIELD_REAL: return pair[0] != 0 ? json_real(pair[0]) : NULL;
+    case DRA_FIELD_REAL: return pair[0] != 0 || given ? json_real(pair[0]) : NULL;
     case DRA_FIELD_BOOL: return *(const bool *)from ? json_true() : NULL;
     case DRA_FIELD_SWITCH: return number ? json_boolean(number == 1) : NULL;
     case DRA_FIELD_CHOICE: return number ? json_string(f->choices[number]) : NULL;
@@ -265,8 +268,7 @@ static json_t *write_field(const dra_field *f, const char *base)
         return name ? json_string(name) : NULL;
     }
     case DRA_FIELD_PAIR:
-        if (f->given ? !*(const bool *)(base + f->given) : pair[0] == 0 && pair[1] == 0)
-            return NULL;
+        if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
         return json_pack("[ff]", pair[0], pair[1]);
     case DRA_FIELD_OBJECT: {
         json_t *object = dra_fields_write(f->fields, from);

@@ -9,7 +9,7 @@
 
 typedef enum dra_field_kind {
     DRA_FIELD_INT,    /* int64_t                                                  */
-    DRA_FIELD_REAL,   /* double                                                   */
+    DRA_FIELD_REAL,   /* double; `given` as of a pair                             */
     DRA_FIELD_BOOL,   /* bool                                                     */
     DRA_FIELD_SWITCH, /* an int: 0 default, 1 true, 2 false                       */
     DRA_FIELD_CHOICE, /* an int: the number of one of `choices`                   */

@@ -32,8 +32,9 @@ static dra_status open_look(look *l, const dra_mixer_config *config, const dra_r
     if (st != DRA_OK) return st;
     l->specs = dra_mixer_module(l->mixer)->params;
     l->config.memory_residual = true; /* asks memories to show what they hold after each token */
-    if (!config->key_dim) l->config.key_dim = config->dim / config->heads;
-    if (!config->value_dim) l->config.value_dim = l->config.key_dim;
+    l->config.heads = dra_mixer_config_of(l->mixer)->heads;
+    l->config.key_dim = dra_mixer_config_of(l->mixer)->key_dim;
+    l->config.value_dim = dra_mixer_config_of(l->mixer)->value_dim;
     l->branches = config->blend == DRA_BLEND_NONE ? 1 : 2;
     for (int i = 0; i < l->branches && st == DRA_OK; i++) {
         st = dra_branch_open(&l->branch[i], &l->config, i ? &config->b : &config->a, err);
@@ -111,25 +112,40 @@ static dra_gamma_row gamma_row(const dra_branch *b, const decay *d, const dra_sh
     return r;
 }
 
+/* The rows of one parameter, from *count on. */
+static dra_status add_gammas(const look *l, const dra_branch *b, const decay *d, int at,
+                             size_t size, dra_gamma_row *rows, size_t *count, dra_error *err)
+{
+    const dra_shape *shape = &dra_specs_at(l->specs, at)->shape;
+    const int64_t    n = dra_shape_count(shape);
+    const dra_real  *value = l->params ? l->params[at] : NULL;
+    dra_real        *first = NULL;
+    if (!l->params && *count < size) { /* what it starts with */
+        value = first = malloc((size_t)n * sizeof *first + 1);
+        if (!first) return dra_fail(err, DRA_ERR_MEMORY, "gammas: out of memory");
+        dra_specs_fill(l->specs, at, 0, first);
+    }
+    for (int64_t i = 0; i < n; i++, (*count)++)
+        if (*count < size) rows[*count] = gamma_row(b, d, shape, i, (double)value[i]);
+    free(first);
+    return DRA_OK;
+}
+
 dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,
                             size_t size, dra_gamma_row *rows, size_t *count, dra_error *err)
 {
-    look             l;
-    const dra_status st = open_look(&l, config, params, err);
+    look       l;
+    dra_status st = open_look(&l, config, params, err);
     *count = 0;
     if (st != DRA_OK) return st;
     for (int k = 0; k < l.branches; k++)
         for (size_t j = 0; j < sizeof decays / sizeof *decays; j++) {
             const int at = find(&l, &l.branch[k], decays[j].param);
-            if (at < 0) continue;
-            const dra_shape *shape = &dra_specs_at(l.specs, at)->shape;
-            for (int64_t i = 0; i < dra_shape_count(shape); i++, (*count)++)
-                if (*count < size)
-                    rows[*count] = gamma_row(&l.branch[k], &decays[j], shape, i,
-                                             (double)params[at][i]);
+            if (at < 0 || st != DRA_OK) continue;
+            st = add_gammas(&l, &l.branch[k], &decays[j], at, size, rows, count, err);
         }
     close_look(&l);
-    return DRA_OK;
+    return st;
 }
 
 /* ---- gammas as text -------------------------------------------------------------------------- */

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "ops/chunk.h" /* DRA_STRONG_DECAY */
+
 static const double ROOT = 16; /* of the data's sigmoid: starts slow, moves gently */
 
 int dra_lambda_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *params)
@@ -42,5 +44,8 @@ dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_val
 
 dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m)
 {
-    return l.id ? dra_add(g, m, dra_mul(g, dra_expm1(g, l), m)) : m;
+    if (!l.id) return m;
+    const dra_value strong = dra_less(g, l, dra_number(g, DRA_STRONG_DECAY));
+    const dra_value factor = dra_select(g, strong, dra_exp(g, l), dra_expm1(g, l));
+    return dra_add(g, dra_select(g, strong, dra_number(g, 0), m), dra_mul(g, factor, m));
 }

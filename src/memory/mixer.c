@@ -41,6 +41,12 @@ static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
     return check_choice("residual", (unsigned)c->residual, DRA_RESIDUAL_POST, err);
 }
 
+/* Heads play no part in wkv: any number of them is one. */
+static bool uses_heads(const dra_mixer_config *c)
+{
+    return c->blend != DRA_BLEND_NONE || !c->a.memory || strcmp(c->a.memory, "wkv") != 0;
+}
+
 static dra_status check_sizes(dra_mixer_config *c, dra_error *err)
 {
     dra_status st = check_size("dim", c->dim, 1, err);
@@ -48,6 +54,7 @@ static dra_status check_sizes(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = check_size("key_dim", c->key_dim, 0, err);
     if (st == DRA_OK) st = check_size("value_dim", c->value_dim, 0, err);
     if (st != DRA_OK) return st;
+    if (!c->key_dim && c->dim % c->heads && !uses_heads(c)) c->heads = 1;
     if (!c->key_dim && c->dim % c->heads)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: %lld heads do not divide dim %lld",
                         (long long)c->heads, (long long)c->dim);

@@ -119,7 +119,11 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          REAL(dra_mixer_config, score_scale, 0, 1e6),
                                          MEMORY_FIELDS(offsetof(dra_mixer_config, a)),
                                          CHOICE(dra_mixer_config, blend, blends),
-                                         REAL(dra_mixer_config, blend_value, 0, 1),
+                                         {.name = "blend_value",
+                                          .kind = DRA_FIELD_REAL,
+                                          .offset = offsetof(dra_mixer_config, blend_value),
+                                          .max = 1,
+                                          .given = offsetof(dra_mixer_config, blend_given)},
                                          {.name = "b",
                                           .kind = DRA_FIELD_OBJECT,
                                           .offset = offsetof(dra_mixer_config, b),
@@ -171,16 +175,27 @@ static const dra_field model_fields[] = {
 /* The format that model_type names; NULL: none, see the error. */
 static const dra_format *format_of(const char *place, json_t *object, dra_error *err)
 {
-    const char *type = json_string_value(json_object_get(object, "model_type"));
+    const char       *type = json_string_value(json_object_get(object, "model_type"));
+    const dra_format *f = dra_format_named(object);
     if (!json_is_object(object)) {
         dra_fail(err, DRA_ERR_FORMAT, "%.120s: JSON is no object", place);
         return NULL;
     }
-    for (int i = 0; dra_format_at(i); i++)
-        if (type && strcmp(type, dra_format_at(i)->name) == 0) return dra_format_at(i);
+    if (f) return f;
     dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra, gpt2 or rwkv", place,
              type ? type : "missing");
     return NULL;
+}
+
+/* Of dra's own config, what is no field. */
+static dra_status drop_others(const char *place, json_t *object, dra_error *err)
+{
+    const json_t *kept = json_object_get(object, DRA_KEPT_KEYS);
+    if (kept && !json_is_object(kept))
+        return dra_fail(err, DRA_ERR_VALUE, "%.120s: " DRA_KEPT_KEYS " is no object", place);
+    json_object_del(object, DRA_KEPT_KEYS);
+    json_object_del(object, "model_type");
+    return DRA_OK;
 }
 
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
@@ -197,8 +212,8 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
     } else if (f->rules) {
         st = dra_format_read(f, place, object, out, err);
     } else {
-        json_object_del(object, "model_type");
-        st = dra_fields_read(model_fields, place, object, out, err);
+        st = drop_others(place, object, err);
+        if (st == DRA_OK) st = dra_fields_read(model_fields, place, object, out, err);
     }
     json_decref(object);
     return st;
@@ -218,11 +233,23 @@ static void spell_out(const dra_model_config *c, dra_mixer_config *m)
     const dra_memory *memory = dra_memory_find(m->a.memory);
     if (!m->a.retrieval && memory) m->a.retrieval = memory->retrievals[0];
     if (!m->heads) m->heads = c->heads;
+    const bool wkv = strcmp(m->a.memory, "wkv") == 0;
+    if (wkv && !m->key_dim && !c->key_dim && c->dim % m->heads) m->heads = 1;
     if (!m->key_dim) m->key_dim = c->key_dim ? c->key_dim : c->dim / m->heads;
     if (!m->value_dim) m->value_dim = c->value_dim ? c->value_dim : m->key_dim;
-    if (strcmp(m->a.memory, "wkv") != 0) return;
+    if (!wkv) return;
     m->key_dim = m->value_dim = m->key_dim * m->heads;
     m->heads = 1;
+}
+
+/* The config as JSON in dra's own names. That a blend's value was given is said of schedules alone:
+ * any other is 0 by default. */
+static json_t *write_fields(const dra_model_config *c)
+{
+    dra_model_config same = *c;
+    for (int i = 0; i < same.mixers; i++)
+        if (same.mixer[i].blend != DRA_BLEND_INPUT) same.mixer[i].blend_given = false;
+    return dra_fields_write(model_fields, &same);
 }
 
 json_t *dra_model_config_object(const dra_model_config *c)
@@ -231,7 +258,7 @@ json_t *dra_model_config_object(const dra_model_config *c)
     dra_model_config_complete(&full);
     for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
     full.heads = full.key_dim = full.value_dim = 0;
-    return dra_fields_write(model_fields, &full);
+    return write_fields(&full);
 }
 
 char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
@@ -242,7 +269,7 @@ char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t
         st = dra_format_write(place, c, object, err);
         if (st != DRA_OK) return NULL;
     } else if (object) {
-        json_t *fields = dra_fields_write(model_fields, c);
+        json_t *fields = write_fields(c);
         if (json_object_set_new(object, "model_type", json_string("dra")) != 0 ||
             json_object_update(object, fields) != 0)
             st = DRA_ERR_MEMORY;

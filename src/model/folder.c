@@ -62,20 +62,30 @@ dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_erro
     return st;
 }
 
-/* What a config says besides; keys of another format mean nothing here. */
-static json_t *other_keys(const char *path, const dra_model_config *config)
+static json_t *read_object(const char *path)
 {
-    char       *text = NULL;
-    size_t      bytes = 0;
-    json_t     *object = NULL;
-    const char *name = dra_format_of(config)->name;
-    if (dra_format_of(config)->rules &&
-        dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL) == DRA_OK)
+    char   *text = NULL;
+    size_t  bytes = 0;
+    json_t *object = NULL;
+    if (dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL) == DRA_OK)
         dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
     free(text);
-    const char *type = json_string_value(json_object_get(object, "model_type"));
-    if (type && strcmp(type, name) == 0) return object;
+    return object;
+}
+
+/* What a new config.json starts from, by what that in `path` says besides: keys of the same format
+ * stay; in dra's own they are under one key, and come back from there. NULL: no memory. */
+static json_t *other_keys(const char *path, const dra_model_config *config)
+{
+    const dra_format *f = dra_format_of(config);
+    json_t           *object = read_object(path), *kept = NULL;
+    if (dra_format_named(object) == f && f->rules) return object;
+    kept = f->rules ? json_incref(json_object_get(object, DRA_KEPT_KEYS))
+                    : dra_format_others(path, object);
     json_decref(object);
+    if (kept && !f->rules) return json_pack("{s:o}", DRA_KEPT_KEYS, kept);
+    if (kept && dra_format_named(kept) == f) return kept;
+    json_decref(kept);
     return json_object();
 }
 

@@ -15,12 +15,15 @@ static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 
-const dra_format *dra_format_at(int kind)
-{
-    return kind >= 0 && kind < FORMATS ? formats[kind] : NULL;
-}
-
 const dra_format *dra_format_of(const dra_model_config *c) { return formats[c->format]; }
+
+const dra_format *dra_format_named(const json_t *object)
+{
+    const char *type = json_string_value(json_object_get(object, "model_type"));
+    for (int i = 0; i < FORMATS; i++)
+        if (type && strcmp(type, formats[i]->name) == 0) return formats[i];
+    return NULL;
+}
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
@@ -149,6 +152,32 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
         dra_keys_put(&k, "architectures", json_pack("[s]", f->class_name));
     f->write(&k, &full);
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
+}
+
+/* A copy without what writing the same config gives again. torch_dtype follows the weights. */
+static json_t *without_config(const dra_format *f, const char *place, json_t *object)
+{
+    dra_model_config c;
+    json_t          *rest = json_copy(object), *written = json_object(), *v;
+    const char      *key;
+    if (dra_format_read(f, place, object, &c, NULL) == DRA_OK &&
+        dra_format_write(place, &c, written, NULL) == DRA_OK) {
+        json_object_del(written, "model_type");
+        json_object_foreach(written, key, v) if (json_equal(v, json_object_get(rest, key)))
+            json_object_del(rest, key);
+    }
+    json_object_del(rest, "torch_dtype");
+    json_decref(written);
+    if (json_object_size(rest) > 1) return rest;
+    json_decref(rest); /* nothing but model_type */
+    return NULL;
+}
+
+json_t *dra_format_others(const char *place, json_t *object)
+{
+    const dra_format *f = dra_format_named(object);
+    if (f && f->rules) return without_config(f, place, object);
+    return json_incref(json_object_get(object, DRA_KEPT_KEYS));
 }
 
 /* ---- what the file knows --------------------------------------------------------------------- */

@@ -41,7 +41,6 @@ typedef struct dra_format {
 } dra_format;
 
 const dra_format *dra_format_of(const dra_model_config *c);
-const dra_format *dra_format_at(int kind); /* NULL beyond the last */
 
 extern const dra_format dra_format_gpt2, dra_format_rwkv;
 
@@ -62,6 +61,13 @@ dra_status dra_format_read(const dra_format *f, const char *place, json_t *objec
 /* Puts the config into `object`, whose other keys stay. What the format cannot say is refused. */
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
                             dra_error *err);
+/* The format that model_type names; NULL: none. */
+const dra_format *dra_format_named(const json_t *object);
+/* What dra's own config.json keeps under one key, as a new reference: of a foreign config all that
+ * writing the same model would not say again, model_type with it; of an own one what it has kept.
+ * NULL: nothing. */
+#define DRA_KEPT_KEYS "hugging_face"
+json_t *dra_format_others(const char *place, json_t *object);
 /* The config of a file that stands alone, from names and shapes: RWKV-4 of rwkv.cpp, or by the
  * names of its original checkpoints. */
 dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error *err);

@@ -36,18 +36,23 @@ typedef struct activation {
     dra_ff_kind kind;
 } activation;
 
-/* The first of a kind is the one that is written. */
+/* The first of a kind is the one that is written where a config does not name another of it. */
 static const activation activations[] = {
     {"gelu_new", DRA_FF_GELU},  {"gelu_pytorch_tanh", DRA_FF_GELU},
     {"gelu_fast", DRA_FF_GELU}, {"gelu", DRA_FF_ERF},
     {"relu", DRA_FF_RELU},      {"relu2", DRA_FF_RELU2},
     {NULL, DRA_FF_NONE}};
 
-static dra_ff_kind read_activation(dra_keys *k)
+static const activation *find_activation(const char *name)
 {
-    const char       *name = dra_keys_text(k, "activation_function", "gelu_new");
     const activation *a = activations;
     while (a->name && strcmp(a->name, name) != 0) a++;
+    return a;
+}
+
+static dra_ff_kind read_activation(dra_keys *k)
+{
+    const activation *a = find_activation(dra_keys_text(k, "activation_function", "gelu_new"));
     if (!a->name)
         dra_keys_refuse(k, "activation_function",
                         "gelu_new, gelu_pytorch_tanh, gelu_fast, gelu, "
@@ -88,17 +93,24 @@ static void put_ends(dra_keys *k, const dra_model_config *c)
             dra_keys_put(k, names[i], json_null());
 }
 
+static const char *activation_of(const dra_keys *k, dra_ff_kind kind)
+{
+    const char       *said = json_string_value(json_object_get(k->object, "activation_function"));
+    const activation *a = activations;
+    if (said && find_activation(said)->name && find_activation(said)->kind == kind) return said;
+    while (a->name && a->kind != kind) a++;
+    return a->name ? a->name : "none";
+}
+
 static void write(dra_keys *k, const dra_model_config *c)
 {
-    const activation *a = activations;
-    while (a->name && a->kind != c->ff.kind) a++;
     dra_keys_put(k, "vocab_size", json_integer(c->vocab));
     dra_keys_put(k, "n_positions", json_integer(c->context));
     dra_keys_put(k, "n_embd", json_integer(c->dim));
     dra_keys_put(k, "n_layer", json_integer(c->depth));
     dra_keys_put(k, "n_head", json_integer(c->heads));
     dra_keys_put(k, "n_inner", c->ff.dim == 4 * c->dim ? json_null() : json_integer(c->ff.dim));
-    dra_keys_put(k, "activation_function", json_string(a->name ? a->name : "none"));
+    dra_keys_put(k, "activation_function", json_string(activation_of(k, c->ff.kind)));
     dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
     dra_keys_put(k, "resid_pdrop", json_real(c->dropout));
     dra_keys_put(k, "attn_pdrop", json_real(c->attention_dropout));

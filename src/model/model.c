@@ -138,10 +138,11 @@ static int add_blend(dra_model *m)
         const dra_mixer_config *x = &m->config.mixer[i];
         const int               at = dra_specs_count(m->params);
         if (x->blend != DRA_BLEND_INPUT) continue;
-        dra_specs_add(m->params, NULL,
-                      &(dra_spec){"blend", (dra_shape){0},
-                                  .number = x->blend_value > 0 ? x->blend_value : 0.7,
-                                  .frozen = true});
+        dra_specs_add(
+            m->params, NULL,
+            &(dra_spec){"blend", (dra_shape){0},
+                        .number = x->blend_value > 0 || x->blend_given ? x->blend_value : 0.7,
+                        .frozen = true});
         return at;
     }
     return -1;

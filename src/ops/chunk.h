@@ -8,7 +8,8 @@
 
 enum { DRA_CHUNK = 64 };
 
-#define DRA_CHUNK_RESET (-1e4) /* the logarithm of a reset: e^-10000 is 0 in any type */
+#define DRA_CHUNK_RESET (-1e4)  /* the logarithm of a reset: e^-10000 is 0 in any type */
+#define DRA_STRONG_DECAY (-0.7) /* below this logarithm (about 1/2) what is left is a product */
 
 static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
 
@@ -22,10 +23,11 @@ static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
  * A pad has l_t = 0; a reset has e^(l_t) = 0, also on a pad, and acts on what was written before t,
  * never on the write of token t itself. All entries lie in 0..1; what is too small is 0. Row t
  * depends on l_0..l_t alone. The state fades as S + fade S, which keeps what 1 + fade would round
- * away. */
+ * away, and as e^(L_n-1) S where that is small: there S + fade S would cancel. */
 typedef struct dra_decay {
-    int64_t     n;     /* tokens; 0: nothing was made yet */
-    bool        plain; /* nothing fades: D holds 1 and 0, p and last are 1, fade is 0 */
+    int64_t     n;      /* tokens; 0: nothing was made yet */
+    bool        plain;  /* nothing fades: D holds 1 and 0, p and last are 1, fade is 0 */
+    bool        strong; /* L_n-1 is below DRA_STRONG_DECAY */
     real        fade;
     real        p[DRA_CHUNK], D[DRA_CHUNK][DRA_CHUNK];
     const real *last;         /* a row of D */
@@ -36,6 +38,10 @@ typedef struct dra_decay {
  * behind the other. Set d->n = 0 before the first call; chunks of the same decays, one after the
  * other, cost nothing. */
 void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const int32_t *mark);
+
+/* n numbers x of a state, or of its gradient, over the chunk: e^(L_n-1) x; nothing of x where it
+ * has faded entirely, be it NaN. */
+void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x);
 
 /* A[t][s] = (A[t][s] + plus[t]) D[t][s] for s <= t, 0 behind it as far as the products below read;
  * plus may be NULL: 0. */
@@ -104,15 +110,6 @@ static inline bool dra_chunk_pad(const dra_chunk *k, int64_t t)
 static inline bool dra_chunk_starts(const dra_chunk *k)
 {
     return k->mark && k->mark[0] & DRA_MARK_RESET;
-}
-
-/* x + fade x; nothing of x where it has faded entirely, be it NaN. */
-static inline void dra_chunk_fade(const dra_simd *simd, int64_t n, real fade, real *x)
-{
-    if (fade == -1)
-        dra_recur_clear(n, x);
-    else
-        simd->axpy(n, fade, x, x);
 }
 
 /* The chunk's rows of x (B, T, H, W): where they lie, or with zeros for pads in `room` (n, W). */

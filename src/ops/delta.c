@@ -141,7 +141,7 @@ static void remember(walk *w, const dra_chunk *k)
 {
     const dra_block S = {w->S, w->E, 1};
     if (!w->d.plain) {
-        dra_chunk_fade(k->simd, w->F * w->E, w->d.fade, w->S);
+        dra_decay_state(&w->d, k->simd, w->F * w->E, w->S);
         dra_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
     }
     dra_block_multiply(k->simd, w->F, w->E, k->n, dra_block_turned(w->k), w->writes, S, true);

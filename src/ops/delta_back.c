@@ -165,7 +165,7 @@ static void pass_state(walk *w, const dra_chunk *k)
     const dra_block dS = {w->dS, w->E, 1};
     dra_block       dy = w->dy;
     if (!w->d.plain) {
-        dra_chunk_fade(simd, w->F * w->E, w->d.fade, w->dS);
+        dra_decay_state(&w->d, simd, w->F * w->E, w->dS);
         dy = dra_block_scaled(simd, k->n, w->E, w->d.p, dy, room(w, ROOM_DY));
         dra_block_scale(simd, k->n, w->E, w->d.p, w->m);
     }

@@ -97,12 +97,12 @@ static void remember(walk *w, const dra_chunk *k)
     const dra_block S = {w->S, w->E, 1};
     dra_block       v = w->v;
     if (!w->d.plain) {
-        dra_chunk_fade(simd, w->F * w->E, w->d.fade, w->S);
+        dra_decay_state(&w->d, simd, w->F * w->E, w->S);
         v = dra_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
     }
     dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->k), v, S, true);
     if (!w->a->normalise) return;
-    dra_chunk_fade(simd, w->F, w->d.fade, w->z);
+    dra_decay_state(&w->d, simd, w->F, w->z);
     for (int64_t t = 0; t < k->n; t++) simd->axpy(w->F, w->d.last[t], w->k.at + t * w->k.row, w->z);
 }
 

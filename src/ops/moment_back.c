@@ -148,12 +148,12 @@ static void pass_state(walk *w, const dra_chunk *k)
     const dra_block dS = {w->dS, w->E, 1};
     dra_block       dnum = w->dnum;
     if (!w->d.plain) {
-        dra_chunk_fade(simd, w->F * w->E, w->d.fade, w->dS);
+        dra_decay_state(&w->d, simd, w->F * w->E, w->dS);
         dnum = dra_block_scaled(simd, k->n, w->E, w->d.p, dnum, room(w, ROOM_DNUM));
     }
     dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->q), dnum, dS, true);
     if (!w->z0) return;
-    dra_chunk_fade(simd, w->F, w->d.fade, w->dz);
+    dra_decay_state(&w->d, simd, w->F, w->dz);
     for (int64_t t = 0; t < k->n; t++)
         simd->axpy(w->F, w->d.p[t] * w->dden[t], w->q.at + t * w->q.row, w->dz);
 }

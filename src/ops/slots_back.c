@@ -328,13 +328,22 @@ static void walk_chunk(walk *w)
     }
 }
 
+/* x + fade x; nothing of x where it has faded entirely, be it NaN. */
+static void fade_slot(const dra_simd *simd, int64_t n, real fade, real *x)
+{
+    if (fade == -1)
+        dra_recur_clear(n, x);
+    else
+        simd->axpy(n, fade, x, x);
+}
+
 /* dx (S, W) before the first token, by its own fading; to an output. */
 static void store_start(walk *w, const owner *o, int output, real *dx)
 {
     const dra_tensor *to = &w->c->out[output];
     const int64_t     W = dra_last(to);
     for (int64_t i = 0; i < w->z.S; i++)
-        dra_chunk_fade(w->c->simd, W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
+        fade_slot(w->c->simd, W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
     w->k.h = o->h;
     dra_chunk_store(&w->k, to, w->z.S * W, dx);
 }

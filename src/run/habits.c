@@ -142,7 +142,8 @@ dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err)
         st = open_keys(folder, names[i], &object, err);
         if (st != DRA_OK || !object) continue;
         snprintf(place, sizeof place, "%.3000s/%s", folder, names[i]);
-        dra_keys k = {.place = place, .object = object, .err = err};
+        json_t  *kept = i == 0 ? json_object_get(object, DRA_KEPT_KEYS) : NULL;
+        dra_keys k = {.place = place, .object = kept ? kept : object, .err = err};
         if (i == 0)
             read_ends(&k, out);
         else

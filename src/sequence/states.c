@@ -404,7 +404,7 @@ static dra_status difference(const dra_states *a, const dra_states *b, int i, bo
 dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
                               dra_error *err)
 {
-    *out = (dra_states_difference){.same = true};
+    *out = (dra_states_difference){0}; /* what cannot be compared is not the same */
     if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
         return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
                         (long long)a->B, (long long)b->B);
@@ -417,6 +417,7 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
                             (long long)row, (long long)a->tokens[row], (long long)b->tokens[row],
                             (long long)dra_states_items(a, row),
                             (long long)dra_states_items(b, row));
+    out->same = true;
     for (int i = 0; i < count(a); i++) {
         double           d = 0;
         const dra_status st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */

@@ -65,8 +65,8 @@ learns_in_its_format() {
         "$dra" eval --model run --data text >"$out"
 }
 
-# What dra does not know of a config stays in a run, its best model and the next run; by way of
-# dra's own format it is lost.
+# What dra does not know of a config stays in a run, its best model and the next run, also by way of
+# dra's own format.
 keeps_unknown_keys() {
     sed -i 's/^{/{"summary_type": "cls_index",/; s/"eos_token_id": null/"eos_token_id": 7/' \
         bytes-hf/config.json
@@ -82,7 +82,12 @@ keeps_unknown_keys() {
         grep -q '"summary_type"' kept-on/config.json &&
         "$dra" convert --from kept --to kept-own >"$out" 2>"$err" &&
         "$dra" convert --from kept-own --to kept-back --as hf >"$out" 2>"$err" &&
-        ! grep -q '"summary_type"' kept-back/config.json
+        has kept-back/config.json '"summary_type": "cls_index"' '"eos_token_id": 7' &&
+        "$dra" train --model kept-own --data text --out kept-own-run --steps 1 --batch 1 \
+            --context 8 >"$out" 2>"$err" &&
+        grep -q '"summary_type"' kept-own-run/config.json &&
+        "$dra" init --config kept-own/config.json --out kept-fresh >"$out" &&
+        ! grep -q summary_type kept-fresh/config.json
 }
 
 # The blend starts at 1 and training takes it to 0.
@@ -110,6 +115,49 @@ goes_on_from_a_state() {
 resizes() {
     "$dra" convert --from gpt-hf --to big --resize-vocab 50 --check >"$out" 2>"$err" &&
         grep -q '^logits differ by 0 of' "$out"
+}
+
+# config.json alone names the end token: the converted model stops there, and writes it back.
+keeps_the_end_token() {
+    cp -r rwkv-hf ended && rm -f ended/generation_config.json &&
+        "$dra" generate --model ended --prompt-tokens 1,2 --tokens 4 --ignore-end >all || return 1
+    second=$(cut -d ' ' -f 2 all)
+    sed -i "s/^{/{\"eos_token_id\": $second,/" ended/config.json &&
+        "$dra" convert --from ended --to ended-own >"$out" 2>"$err" || return 1
+    for model in ended ended-own; do
+        "$dra" generate --model $model --prompt-tokens 1,2 --tokens 4 >some &&
+            [ "$(wc -w <some)" -lt 4 ] || { cat some; return 1; }
+    done
+    "$dra" convert --from ended-own --to ended-back --as hf >"$out" 2>"$err" &&
+        grep -q "\"eos_token_id\": $second" ended-back/config.json &&
+        "$dra" convert --from gpt-hf --to plain-own >"$out" 2>"$err" &&
+        ! grep -q hugging_face plain-own/config.json
+}
+
+# One function of several names keeps its name, directly and by way of dra's own format.
+keeps_the_activation() {
+    for name in gelu_fast gelu_pytorch_tanh; do
+        rm -rf named* && cp -r gpt-hf named && sed -i "s/gelu_new/$name/" named/config.json &&
+            "$dra" convert --from named --to named-hf --as hf >"$out" 2>"$err" &&
+            "$dra" convert --from named --to named-own >"$out" 2>"$err" &&
+            "$dra" convert --from named-own --to named-back --as hf >"$out" 2>"$err" &&
+            has named-hf/config.json "\"activation_function\": \"$name\"" &&
+            has named-back/config.json "\"activation_function\": \"$name\"" || return 1
+    done
+    "$dra" convert --from named --to named-erf --as hf --set ff.kind=erf >"$out" 2>"$err" &&
+        has named-erf/config.json '"activation_function": "gelu"'
+}
+
+# Heads play no part in wkv, whether they divide the width or not.
+wkv_with_any_heads() {
+    for heads in 1 5; do
+        "$dra" init --preset rwkv4-tiny --set vocab=40 --set dim=24 --set depth=2 \
+            --set heads=$heads --out heads-$heads >"$out" &&
+            "$dra" forward --model heads-$heads --tokens 1,2,3 --out heads-$heads.st &&
+            "$dra" info --model heads-$heads >heads-$heads.txt || return 1
+    done
+    cmp heads-1.st heads-5.st && cmp heads-1/model.safetensors heads-5/model.safetensors &&
+        "$dra" convert --from heads-5 --to heads-hf --as hf --check >"$out" 2>"$err"
 }
 
 # Names as Hugging Face has them; the whole comes back.
@@ -227,6 +275,9 @@ check "through rwkv.cpp" through_rwkv_cpp
 check "from PyTorch" from_pytorch
 check "learns in its format" learns_in_its_format
 check "keeps keys it does not know" keeps_unknown_keys
+check "keeps the end token" keeps_the_end_token
+check "keeps the activation's name" keeps_the_activation
+check "wkv with any number of heads" wkv_with_any_heads
 check "grafts a memory" grafts
 check "goes on from a state, in another process" goes_on_from_a_state
 check "generation_config.json" follows_habits

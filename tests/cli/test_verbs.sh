@@ -69,6 +69,17 @@ info_has_all_numbers() {
     head -n 1 "$out" | grep -q "{\"parameters\": $sum, "
 }
 
+# 10^13 parameters, which nobody could draw; the decays are those that drawn weights have.
+info_draws_nothing() {
+    says '^parameters    [0-9]\{14\},' info --preset dra-ema-tiny --set vocab=1048576 \
+        --set dim=1048576 --set ff.dim=8 --set heads=4 || return 1
+    for preset in dra-ema-tiny dra-slots-tiny rwkv4-tiny retention-tiny dra-gru-tiny; do
+        run 0 init --preset $preset --out drawn --force && answers info --model drawn --json &&
+            cp "$out" drawn.json && answers info --preset $preset --json &&
+            same "$out" drawn.json || return 1
+    done
+}
+
 # ---- forward, grad -------------------------------------------------------------------------------
 
 list=5,6,7,8,9,10,11,12,13,14,15
@@ -181,6 +192,31 @@ eval_in_windows() {
     answers eval --model m --data story.txt --context 100 --chunk 7 --json || return 1
     awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10) }' &&
         answers eval --model p --data story.txt --json
+}
+
+# ---- what is not finite --------------------------------------------------------------------------
+
+# A model whose numbers are all NaN: the bytes of the tensors, after the header, are 255.
+make_broken_numbers() {
+    cp -r m nan && file=m/model.safetensors || return 1
+    head_bytes=$(($(od -An -tu8 -N8 $file) + 8))
+    { head -c "$head_bytes" $file
+      tail -c +$((head_bytes + 1)) $file | tr '\000-\377' '\377'; } >nan/model.safetensors
+    [ "$(wc -c <nan/model.safetensors)" -eq "$(wc -c <$file)" ]
+}
+
+no_result() { # no_result TEXT ARGUMENTS...: fails; as JSON with null and a count
+    failed "$@" && [ -s "$out" ] && failed "$@" --json && is_json "$out" &&
+        has "$out" '"loss": null' '"not_finite": '
+}
+
+null_where_not_finite() {
+    make_broken_numbers || return 1
+    no_result "numbers of gradients are not finite" grad --model nan --tokens $list --out a &&
+        no_result "tokens are not finite" eval --model nan --data story.txt &&
+        answers info --model nan --json && is_json "$out" &&
+        has "$out" '"gamma": null' '"not_finite": ' &&
+        answers info --model m --json && ! grep -q -e '"gamma": null' -e not_finite "$out"
 }
 
 # ---- generate ------------------------------------------------------------------------------------
@@ -316,6 +352,7 @@ check "init: nothing to make" \
     misused "dra init: expected one of --preset and --config, found none" init --out never
 check "info" says '^state  ' info --model m
 check "info --json" info_has_all_numbers
+check "info draws no weights" info_draws_nothing
 check "info of a preset" says '^parameters ' info --preset rwkv4-tiny
 check "info: two models" misused \
     "dra info: expected one of --model, --preset and --config, found several" \
@@ -349,6 +386,7 @@ check "grad: nothing to learn" failed "no token is followed by one that counts" 
     grad --model m --tokens 1 --out a
 check "eval in parts" eval_in_parts
 check "eval in windows" eval_in_windows
+check "what is not finite is null" null_where_not_finite
 check "eval: no file" failed "nothing.txt: cannot open" eval --model m --data nothing.txt
 check "generate goes on" going_on
 check "generate goes on from forward" going_on_from_forward

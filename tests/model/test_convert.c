@@ -5,6 +5,7 @@
 
 #include "fixtures.h"
 #include "model/origin.h"
+#include "shared.h"
 
 /* ---- there and back -------------------------------------------------------------------------- */
 
@@ -159,7 +160,6 @@ static void rwkv_cpp_there_and_back(void **unused)
 static void the_tiny_model(const char *name, double tol)
 {
     static const int32_t ids[] = {34, 105, 110};
-    const char          *data = getenv("DRA_SHARED_DATA");
     char                 path[600];
     float                should[256];
     dra_model           *model;
@@ -167,12 +167,11 @@ static void the_tiny_model(const char *name, double tol)
     dra_reader          *r;
     dra_states          *s;
     dra_error            err = {0};
-    snprintf(path, sizeof path, "%s/expected-logits-4v0-660K.bin", data ? data : "");
-    FILE *f = data ? fopen(path, "rb") : NULL;
+    FILE                *f = shared_file("expected-logits-4v0-660K.bin");
     if (!f) skip();
     assert_int_equal(fread(should, sizeof *should, 256, f), 256);
     fclose(f);
-    snprintf(path, sizeof path, "%s/%s", data, name);
+    snprintf(path, sizeof path, "%s/%s", shared_data(), name);
     expect_ok(dra_folder_load(path, &model, &weights, &err), &err);
     const dra_view   view = {.model = model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&view);

@@ -185,6 +185,7 @@ static void wrong_configs_are_named(void **unused)
          "c.json: mixer.1.gamma.range is [1], expected a list of two numbers"},
         {"{\"model_type\":\"dra\",\"mixer\":[]}",
          "c.json: mixer is [], expected an object or a list of 1 to 16"},
+        {"{\"model_type\":\"dra\",\"hugging_face\":3}", "c.json: hugging_face is no object"},
         {"{\"model_type\":\"dra\",\"bias\":1}", "c.json: bias is 1, expected true or false"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -217,12 +218,51 @@ static void fields_are_set_by_name(void **unused)
     assert_string_equal(err.text, "no preset is called dra-gro; did you mean dra-gru?");
 }
 
+/* What the parameter "blend" of the mixer's keys starts with; NAN: there is none. The config must
+ * say the same again after a way through its text. */
+static double blend_of(const char *keys, bool written)
+{
+    static char      text[8192];
+    dra_model_config c, again;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    expect_ok(dra_preset_config("hybrid-tiny", &c, &err), &err);
+    c.dim = 16, c.depth = 1, c.heads = 2, c.ff.dim = 16, c.mixers = 0;
+    expect_ok(dra_model_config_set(&c, "mixer", keys, &err), &err);
+    const size_t n = dra_model_config_text(&c, text, sizeof text);
+    assert_true((strstr(text, "blend_value") != NULL) == written);
+    expect_ok(dra_model_config_parse("again", text, n, &again, &err), &err);
+    expect_ok(dra_model_create(&again, &m, &err), &err);
+    expect_ok(dra_weights_draw(m, 0, &w, &err), &err);
+    const int    at = dra_specs_find(dra_model_params(m), "blend");
+    const double a = at < 0 ? NAN : (double)dra_weights_at(w, at)[0];
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+    return a;
+}
+
+#define TWO "\"memory\": \"append\", \"b\": {\"memory\": \"gru\"}, \"blend\": "
+
+static void schedules_start_where_it_is_said(void **unused)
+{
+    assert_true(fabs(blend_of("[{" TWO "\"schedule\"}]", false) - 0.7) < 1e-7);
+    assert_true(blend_of("[{" TWO "\"schedule\", \"blend_value\": 0}]", true) == 0);
+    assert_true(blend_of("[{\"blend_value\": 0.0, " TWO "\"schedule\"}]", true) == 0);
+    assert_true(blend_of("[{" TWO "\"schedule\", \"blend_value\": 0.25}]", true) == 0.25);
+    /* A number is 0 by default: its text is what it always was. */
+    assert_true(isnan(blend_of("[{" TWO "\"number\", \"blend_value\": 0}]", false)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(presets_read_in_chunks), cmocka_unit_test(presets_have_their_size),
-        cmocka_unit_test(presets_survive_json),   cmocka_unit_test(wrong_configs_are_named),
+        cmocka_unit_test(presets_read_in_chunks),
+        cmocka_unit_test(presets_have_their_size),
+        cmocka_unit_test(presets_survive_json),
+        cmocka_unit_test(wrong_configs_are_named),
         cmocka_unit_test(fields_are_set_by_name),
+        cmocka_unit_test(schedules_start_where_it_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

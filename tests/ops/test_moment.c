@@ -316,7 +316,26 @@ static void oracle_last(const void *p, const check_tensor *in, check_tensor *out
     free(both[0].at);
 }
 
+/* One token that writes nothing: all of the last state is what is left of the first. */
+static const double nothing[4] = {0}, strong[] = {-0.69, -0.71, -17, -30, -80};
+
+#define FADING(at)                                                                                 \
+    {                                                                                              \
+        "a state under strong decay, " #at, 5,                                                     \
+            {ROWS(1, 1, 1, 4),                                                                     \
+             {{4, {1, 1, 1, 4}}, .values = nothing},                                               \
+             ROWS(1, 1, 1, 3),                                                                     \
+             {{1, {1}}, .values = strong + at},                                                    \
+             MATRIX(1, 1, 4, 3)},                                                                  \
+            &fed                                                                                   \
+    }
+
 static const check_case last_cases[] = {
+    FADING(0),
+    FADING(1),
+    FADING(2),
+    FADING(3),
+    FADING(4),
     {"marks",
      6,
      {ROWS(2, 70, 2, 3), ROWS(2, 70, 2, 3), ROWS(2, 70, 2, 2), DECAYS(2, 70, 2), MATRIX(2, 2, 3, 2),

@@ -27,7 +27,8 @@ Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim
                 blend=c_int, blend_value=c_double, b=Memory, norm=c_int,
                 norm_eps=c_double, rescale=c_double, residual=c_int, memory_residual=c_bool,
                 project=c_bool, key_std=c_double, out_gain=c_double, dropout=c_double,
-                attention_dropout=c_double, watch=c_uint32, maps=c_bool)
+                attention_dropout=c_double, watch=c_uint32, maps=c_bool,
+                blend_given=c_bool)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
               frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
               maximum=c_bool, product=c_bool)

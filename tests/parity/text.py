@@ -4,8 +4,9 @@ text, the same text from random ids, files of one opened by the other, the same 
     text.py LIBRARY
     text.py --fixture FOLDER    writes tests/data/bpe anew: a small tokenizer and ids of texts
 
-Tokenizers are trained here; with DRA_SHARED_DATA, a folder that has encoder.json and vocab.bpe of
-GPT-2 or 20B_tokenizer.json of GPT-NeoX, those are compared as well.
+Tokenizers are trained here; where ../shared/data next to the project, or the folder that
+DRA_SHARED_DATA names, has encoder.json and vocab.bpe of GPT-2 or 20B_tokenizer.json of GPT-NeoX,
+those are compared as well.
 """
 import ctypes
 import json
@@ -147,7 +148,8 @@ def sources(folder):
         path = folder / (name.replace(" ", "-") + ".json")
         t.save(str(path))
         yield name, path, t
-    data = pathlib.Path(os.environ.get("DRA_SHARED_DATA", "/nowhere"))
+    near = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
+    data = pathlib.Path(os.environ.get("DRA_SHARED_DATA", near))
     if (data / "vocab.bpe").exists():
         lines = (data / "vocab.bpe").read_text().split("\n")[1:]
         merges = [tuple(line.split(" ")) for line in lines if line]

@@ -21,6 +21,11 @@ static void greedy_unless_it_says_otherwise(void **unused)
     assert_true(!h.given && h.ends == 0);
     assert_int_equal(read_habits("{\"eos_token_id\": 5}", NULL, &h, &err), DRA_OK);
     assert_true(!h.given && h.ends == 1 && h.end[0] == 5);
+    assert_int_equal(read_habits("{\"model_type\": \"dra\", \"hugging_face\": {\"model_type\": "
+                                 "\"rwkv\", \"eos_token_id\": [5, 6]}}",
+                                 NULL, &h, &err),
+                     DRA_OK);
+    assert_true(!h.given && h.ends == 2 && h.end[1] == 6);
     assert_int_equal(read_habits(NULL, "{\"temperature\": 0.5, \"top_k\": 7}", &h, &err), DRA_OK);
     assert_true(h.given && h.sampler.temperature == 0 && h.sampler.top_k == 0);
     assert_true(h.tokens == 0 && h.length == 0);

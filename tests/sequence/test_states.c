@@ -239,6 +239,7 @@ static void refuses_other_kinds(void **state)
                    "states: of different kinds or batches (2, 2)");
     expect_refused(dra_states_compare(t, one, &d, &err), &err, DRA_ERR_VALUE,
                    "states: of different kinds or batches (2, 1)");
+    assert_false(d.same);
     dra_states_destroy(s);
     dra_states_destroy(t);
     dra_states_destroy(one);
@@ -385,6 +386,7 @@ static void refuses_other_counts(void **state)
     expect_ok(dra_states_place(t, 1, 4, 3, &err), &err);
     expect_refused(dra_states_compare(s, t, &d, &err), &err, DRA_ERR_VALUE,
                    "states: row 1 has read 0 tokens and 4, written 0 items and 3");
+    assert_false(d.same);
     dra_states_destroy(s);
     dra_states_destroy(t);
 }

@@ -1,6 +1,6 @@
 /* Tokenizers for tests: the small one of tests/data/bpe, made by `tests/parity/text.py --fixture`,
  * a part of that of RWKV World in tests/data/world, made by `tests/parity/world.py --fixture`, tiny
- * ones written in a test, and real ones where DRA_SHARED_DATA names a folder that has them. */
+ * ones written in a test, and real ones where there are some (shared.h). */
 #ifndef DRA_TESTS_TEXT_SMALL_H
 #define DRA_TESTS_TEXT_SMALL_H
 
@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "check.h"
+#include "shared.h"
 #include "text/tokenizer.h"
 
 static inline dra_tokenizer *open_tokenizer(const char *path)
@@ -22,19 +23,14 @@ static inline dra_tokenizer *open_tokenizer(const char *path)
 
 static inline dra_tokenizer *small_tokenizer(void) { return open_tokenizer("tests/data/bpe"); }
 
-/* A file of DRA_SHARED_DATA, "" for the folder itself; without it the test is skipped. */
+/* A tokenizer of the shared data, "" for the folder itself; skips the test without its file. */
 static inline dra_tokenizer *real_tokenizer(const char *name, const char *needs)
 {
-    char        path[1024];
-    const char *shared = getenv("DRA_SHARED_DATA");
-    snprintf(path, sizeof path, "%s/%s", shared ? shared : "", needs);
-    FILE *f = shared ? fopen(path, "rb") : NULL;
-    if (!f) {
-        print_message("# no %s: DRA_SHARED_DATA names no folder with it\n", needs);
-        skip();
-    }
+    char  path[1024];
+    FILE *f = shared_file(needs);
+    if (!f) skip();
     fclose(f);
-    snprintf(path, sizeof path, "%s/%s", shared, name);
+    snprintf(path, sizeof path, "%s/%s", shared_data(), name);
     return open_tokenizer(path);
 }
 
