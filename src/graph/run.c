@@ -218,7 +218,6 @@ static void run_kernel(dra_buffers *b, const dra_instr *in)
                       .n_in = in->n_in,
                       .n_out = in->n_out,
                       .scratch = in->scratch >= 0 ? b->base[in->scratch] : NULL,
-                      .simd = d->simd,
                       .fault = &b->fault};
     const double start = b->profile ? now() : 0;
     if (b->p->guard) raise_fences(b, in);

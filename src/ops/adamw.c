@@ -87,9 +87,9 @@ static void tile(const dra_call *c, int64_t i)
     const dra_adamw_step f = factors_of(c, t);
     const int64_t        from = i * TILE;
     const int64_t        n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
-    c->simd->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
-                   part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
-                   part(&c->out[2], from));
+    dra_simd_of(c)->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from),
+                          part(&c->in[1], from), part(&c->in[2], from), part(&c->out[0], from),
+                          part(&c->out[1], from), part(&c->out[2], from));
 }
 
 static dra_cost cost(const dra_call *c)
@@ -99,15 +99,21 @@ static dra_cost cost(const dra_call *c)
     return cost;
 }
 
-const dra_op     dra_op_adamw = {.name = "adamw",
-                                 .n_in = 7,
-                                 .n_out = 3,
-                                 .flags = DRA_OP_PAIRED,
-                                 .layout = DRA_LAYOUT_DENSE,
-                                 .attr_size = sizeof(dra_adamw_config),
-                                 .infer = infer,
-                                 .cost = cost};
-const dra_kernel dra_cpu_adamw = {&dra_op_adamw, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+const dra_op dra_op_adamw = {.name = "adamw",
+                             .n_in = 7,
+                             .n_out = 3,
+                             .attr_size = sizeof(dra_adamw_config),
+                             .infer = infer,
+                             .cost = cost};
+
+const dra_cpu_kernel dra_cpu_adamw = {
+    .base = {.op = "adamw",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE,
+             .paired = true},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 static bool check_config(dra_graph *g, const dra_adamw_config *a)
 {

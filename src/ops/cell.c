@@ -161,7 +161,7 @@ void dra_cell_tile(const dra_call *c, int64_t i)
     walk                 w = open_walk(c, i);
     for (int64_t t = 0; t < w.at.size.T; t++) {
         const dra_cell_step s = open_token(&w, t);
-        kind->forward(c->simd, &s);
+        kind->forward(dra_simd_of(c), &s);
     }
     for (int k = 0; k < kind->states; k++) {
         const dra_tensor *last = &w.at.out[DRA_CELL_LAST + k];

@@ -170,7 +170,6 @@ double dra_cell_product_flops(const dra_call *c, int inputs);
         .name = #cell,                                                                             \
         .n_in = DRA_MANY,                                                                          \
         .n_out = DRA_CELL_MOST * (DRA_CELL_LAST + (states)),                                       \
-        .layout = DRA_LAYOUT_ROWS,                                                                 \
         .attr_size = sizeof(dra_cell_kind),                                                        \
         .infer = dra_cell_infer,                                                                   \
         .gradient = dra_cell_gradient,                                                             \
@@ -180,25 +179,26 @@ double dra_cell_product_flops(const dra_call *c, int inputs);
         .name = #cell "_back",                                                                     \
         .n_in = DRA_MANY,                                                                          \
         .n_out = DRA_CELL_MOST * (DRA_CELL_DSTART + (states)),                                     \
-        .layout = DRA_LAYOUT_ROWS,                                                                 \
         .attr_size = sizeof(dra_cell_kind),                                                        \
         .infer = dra_cell_back_infer,                                                              \
         .cost = dra_cell_back_cost,                                                                \
     };                                                                                             \
-    const dra_kernel dra_cpu_##cell = {                                                            \
-        .op = &dra_op_##cell,                                                                      \
-        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+    const dra_cpu_kernel dra_cpu_##cell = {                                                        \
+        .base = {.op = #cell,                                                                      \
+                 .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                           \
+                 .layout = DRA_LAYOUT_ROWS,                                                        \
+                 .scratch = dra_cell_scratch},                                                     \
         .tiles = dra_cell_tiles,                                                                   \
         .tile = dra_cell_tile,                                                                     \
-        .scratch = dra_cell_scratch,                                                               \
     };                                                                                             \
-    const dra_kernel dra_cpu_##cell##_back = {                                                     \
-        .op = &dra_op_##cell##_back,                                                               \
-        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+    const dra_cpu_kernel dra_cpu_##cell##_back = {                                                 \
+        .base = {.op = #cell "_back",                                                              \
+                 .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                           \
+                 .layout = DRA_LAYOUT_ROWS,                                                        \
+                 .scratch = dra_cell_back_scratch},                                                \
         .tiles = dra_cell_back_tiles,                                                              \
         .tile = dra_cell_back_tile,                                                                \
         .stages = dra_cell_back_stages,                                                            \
-        .scratch = dra_cell_back_scratch,                                                          \
     }
 
 #endif

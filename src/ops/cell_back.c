@@ -94,7 +94,7 @@ static int32_t bits_of(const walk *w, int64_t t, int64_t r)
 static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
 {
     const int64_t D = w->at.size.D, G = w->kind->gates;
-    w->c->simd->add(D, d, dh, d);
+    dra_simd_of(w->c)->add(D, d, dh, d);
     dra_recur_clear(G * D, dx);
     dra_recur_clear(G * D, du);
 }
@@ -112,7 +112,7 @@ static real *slope_of_x(const walk *w, int64_t t, int64_t r, real *other)
 static void slope_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
                          const real *dh)
 {
-    const dra_simd   *simd = w->c->simd;
+    const dra_simd   *simd = dra_simd_of(w->c);
     const dra_tensor *to = &w->at.out[DRA_CELL_DSWING], *kept = &w->at.in[DRA_CELL_BACK_KEPT];
     const int64_t     D = w->at.size.D, b = w->at.b[r], state = w->at.h[r];
     if (!w->kind->slots || !to->data) return;
@@ -170,7 +170,7 @@ static void add_slots(const walk *w, int64_t t)
         const real *from = w->room.dx + r * n;
         real       *to = dra_recur_at(dx, at->b[r], t, at->part[r]);
         if (r > 0 && at->b[r] == at->b[r - 1] && at->part[r] == at->part[r - 1])
-            w->c->simd->add(n, to, from, to);
+            dra_simd_of(w->c)->add(n, to, from, to);
         else
             dra_recur_copy(n, from, to);
     }
@@ -192,7 +192,7 @@ static void close_segment(walk *w)
 {
     const int64_t D = w->at.size.D, G = w->kind->gates;
     if (w->at.out[DRA_CELL_DW].data)
-        w->c->simd->gemm(&(dra_gemm){
+        dra_simd_of(w->c)->gemm(&(dra_gemm){
             .M = G * D,
             .N = D,
             .K = w->filled,
@@ -230,7 +230,7 @@ static void walk_back(const dra_call *c, int64_t i)
     copy_states(&w, &w.at.in[DRA_CELL_BACK_DLAST], true);
     for (int64_t t = w.at.size.T - 1; t >= 0; t--) {
         const dra_cell_back s = open_token(&w, t);
-        w.kind->back(c->simd, &s);
+        w.kind->back(dra_simd_of(c), &s);
         close_token(&w, t);
         if (t == 0 || w.filled + w.at.rows > SEGMENT) close_segment(&w);
     }
@@ -250,10 +250,10 @@ static void add_tile(const dra_call *c, int64_t i, real *dw, real *db, real *swi
     const dra_cell_place at = place_at(c, i);
     const int64_t        D = at.size.D, G = kind->gates;
     const room           m = room_of(c, D, i);
-    if (dw) c->simd->add(G * D * D, dw, m.dw, dw);
-    if (db) c->simd->add(G * D, db, m.db, db);
+    if (dw) dra_simd_of(c)->add(G * D * D, dw, m.dw, dw);
+    if (db) dra_simd_of(c)->add(G * D, db, m.db, db);
     for (int64_t r = 0; r < at.rows && swing; r++)
-        c->simd->add(D, swing + at.h[r] * D, m.swing + r * D, swing + at.h[r] * D);
+        dra_simd_of(c)->add(D, swing + at.h[r] * D, m.swing + r * D, swing + at.h[r] * D);
 }
 
 /* Set `set` of all cells, one cell after the other. */

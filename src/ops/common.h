@@ -2,6 +2,7 @@
 #ifndef DRA_SRC_OPS_COMMON_H
 #define DRA_SRC_OPS_COMMON_H
 
+#include "device/cpu_kernel.h"
 #include "graph/op.h"
 
 typedef dra_real real;

@@ -28,8 +28,12 @@ static void constant_tile(const dra_call *c, int64_t i)
 
 const dra_op dra_op_constant = {
     .name = "constant", .n_out = 1, .attr_size = sizeof(constant_attr), .infer = constant_infer};
-const dra_kernel dra_cpu_constant = {&dra_op_constant, DRA_REALS | DRA_BIT(DRA_I32), one_tile,
-                                     constant_tile};
+
+const dra_cpu_kernel dra_cpu_constant = {
+    .base = {.op = "constant", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
+    .tiles = one_tile,
+    .tile = constant_tile,
+};
 
 dra_value dra_number(dra_graph *g, double x)
 {
@@ -64,7 +68,12 @@ static void arange_tile(const dra_call *c, int64_t i)
 
 const dra_op dra_op_arange = {
     .name = "arange", .n_out = 1, .attr_size = sizeof(arange_attr), .infer = arange_infer};
-const dra_kernel dra_cpu_arange = {&dra_op_arange, DRA_BIT(DRA_I32), one_tile, arange_tile};
+
+const dra_cpu_kernel dra_cpu_arange = {
+    .base = {.op = "arange", .dtypes = DRA_BIT(DRA_I32)},
+    .tiles = one_tile,
+    .tile = arange_tile,
+};
 
 dra_value dra_arange(dra_graph *g, int64_t n)
 {

@@ -95,16 +95,19 @@ static void cumsum_tile(const dra_call *c, int64_t i)
         sum_reals(&r, c->in[0].data, c->out[0].data);
 }
 
-const dra_op     dra_op_cumsum = {.name = "cumsum",
-                                  .n_in = 1,
-                                  .n_out = 1,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(cumulate_attr),
-                                  .infer = cumsum_infer,
-                                  .gradient = cumsum_gradient,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_cumsum = {&dra_op_cumsum, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   cumsum_tile};
+const dra_op dra_op_cumsum = {.name = "cumsum",
+                              .n_in = 1,
+                              .n_out = 1,
+                              .attr_size = sizeof(cumulate_attr),
+                              .infer = cumsum_infer,
+                              .gradient = cumsum_gradient,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_cumsum = {
+    .base = {.op = "cumsum", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = tiles,
+    .tile = cumsum_tile,
+};
 
 dra_value dra_cumsum(dra_graph *g, dra_value x, int axis, bool reverse)
 {
@@ -154,16 +157,19 @@ static void cummax_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_cummax = {.name = "cummax",
-                                  .n_in = 1,
-                                  .n_out = 2,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(cumulate_attr),
-                                  .infer = cummax_infer,
-                                  .gradient = cummax_gradient,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_cummax = {&dra_op_cummax, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   cummax_tile};
+const dra_op dra_op_cummax = {.name = "cummax",
+                              .n_in = 1,
+                              .n_out = 2,
+                              .attr_size = sizeof(cumulate_attr),
+                              .infer = cummax_infer,
+                              .gradient = cummax_gradient,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_cummax = {
+    .base = {.op = "cummax", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = tiles,
+    .tile = cummax_tile,
+};
 
 dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse)
 {

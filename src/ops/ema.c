@@ -62,7 +62,7 @@ static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t 
                 real *m)
 {
     const ema_attr *a = c->attr;
-    c->simd->ema(&(dra_ema_run){
+    dra_simd_of(c)->ema(&(dra_ema_run){
         .n = at->n,
         .T = T,
         .x_row = c->in[X].stride[1],
@@ -133,7 +133,7 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, i
 {
     const ema_attr *a = c->attr;
     const int64_t   t = run * DRA_RUN;
-    c->simd->ema_back(&(dra_ema_back_run){
+    dra_simd_of(c)->ema_back(&(dra_ema_back_run){
         .n = at->n,
         .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
         .x_row = c->in[X].stride[1],
@@ -208,27 +208,39 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == 3 ? 5 : 15), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_ema = {.name = "ema",
-                               .n_in = DRA_MANY,
-                               .n_out = 3,
-                               .layout = DRA_LAYOUT_ROWS,
-                               .attr_size = sizeof(ema_attr),
-                               .infer = infer,
-                               .gradient = gradient,
-                               .cost = cost};
-const dra_kernel dra_cpu_ema = {
-    &dra_op_ema, DRA_REALS | DRA_BIT(DRA_I32), dra_recur_tiles, tile, NULL, scratch};
+const dra_op dra_op_ema = {.name = "ema",
+                           .n_in = DRA_MANY,
+                           .n_out = 3,
+                           .attr_size = sizeof(ema_attr),
+                           .infer = infer,
+                           .gradient = gradient,
+                           .cost = cost};
 
-const dra_op     dra_op_ema_back = {.name = "ema_back",
-                                    .n_in = DRA_MANY,
-                                    .n_out = 4,
-                                    .layout = DRA_LAYOUT_ROWS,
-                                    .attr_size = sizeof(ema_attr),
-                                    .infer = back_infer,
-                                    .cost = cost};
-const dra_kernel dra_cpu_ema_back = {&dra_op_ema_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                     back_tiles,       back_tile,
-                                     back_stages,      back_scratch};
+const dra_cpu_kernel dra_cpu_ema = {
+    .base = {.op = "ema",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = dra_recur_tiles,
+    .tile = tile,
+};
+
+const dra_op dra_op_ema_back = {.name = "ema_back",
+                                .n_in = DRA_MANY,
+                                .n_out = 4,
+                                .attr_size = sizeof(ema_attr),
+                                .infer = back_infer,
+                                .cost = cost};
+
+const dra_cpu_kernel dra_cpu_ema_back = {
+    .base = {.op = "ema_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = back_scratch},
+    .tiles = back_tiles,
+    .tile = back_tile,
+    .stages = back_stages,
+};
 
 static bool fits(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                  dra_value mark)

@@ -84,13 +84,18 @@ static void gather_tile(const dra_call *c, int64_t i)
     dra_pointwise_tile(&k.call, i, gather_row);
 }
 
-const dra_op     dra_op_gather = {.name = "gather",
-                                  .n_in = 2,
-                                  .n_out = 1,
-                                  .attr_size = sizeof(gather_attr),
-                                  .infer = gather_infer,
-                                  .gradient = gather_gradient};
-const dra_kernel dra_cpu_gather = {&dra_op_gather, DRA_ANY_DTYPE, dra_pointwise_tiles, gather_tile};
+const dra_op dra_op_gather = {.name = "gather",
+                              .n_in = 2,
+                              .n_out = 1,
+                              .attr_size = sizeof(gather_attr),
+                              .infer = gather_infer,
+                              .gradient = gather_gradient};
+
+const dra_cpu_kernel dra_cpu_gather = {
+    .base = {.op = "gather", .dtypes = DRA_ANY_DTYPE},
+    .tiles = dra_pointwise_tiles,
+    .tile = gather_tile,
+};
 
 dra_value dra_gather(dra_graph *g, dra_value x, dra_value index, int axis)
 {
@@ -172,15 +177,18 @@ static void scatter_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_scatter_add = {.name = "scatter_add",
-                                       .n_in = 3,
-                                       .n_out = 1,
-                                       .in_place = 1,
-                                       .attr_size = sizeof(gather_attr),
-                                       .infer = scatter_infer,
-                                       .gradient = scatter_gradient};
-const dra_kernel dra_cpu_scatter_add = {&dra_op_scatter_add, DRA_REALS | DRA_BIT(DRA_I32),
-                                        scatter_tiles, scatter_tile};
+const dra_op dra_op_scatter_add = {.name = "scatter_add",
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .attr_size = sizeof(gather_attr),
+                                   .infer = scatter_infer,
+                                   .gradient = scatter_gradient};
+
+const dra_cpu_kernel dra_cpu_scatter_add = {
+    .base = {.op = "scatter_add", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = scatter_tiles,
+    .tile = scatter_tile,
+};
 
 dra_value dra_scatter_add(dra_graph *g, dra_value x, dra_value index, dra_value src, int axis)
 {

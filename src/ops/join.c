@@ -115,13 +115,18 @@ static int64_t concat_tiles(const dra_call *c) { return count_tiles(c, c->n_in, 
 
 static void concat_tile(const dra_call *c, int64_t i) { run_tile(c, c->n_in, concat_part, i); }
 
-const dra_op     dra_op_concat = {.name = "concat",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 1,
-                                  .attr_size = sizeof(join_attr),
-                                  .infer = concat_infer,
-                                  .gradient = concat_gradient};
-const dra_kernel dra_cpu_concat = {&dra_op_concat, DRA_ANY_DTYPE, concat_tiles, concat_tile};
+const dra_op dra_op_concat = {.name = "concat",
+                              .n_in = DRA_MANY,
+                              .n_out = 1,
+                              .attr_size = sizeof(join_attr),
+                              .infer = concat_infer,
+                              .gradient = concat_gradient};
+
+const dra_cpu_kernel dra_cpu_concat = {
+    .base = {.op = "concat", .dtypes = DRA_ANY_DTYPE},
+    .tiles = concat_tiles,
+    .tile = concat_tile,
+};
 
 dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis)
 {
@@ -179,13 +184,18 @@ static int64_t pad_tiles(const dra_call *c) { return count_tiles(c, PAD_PARTS, p
 
 static void pad_tile(const dra_call *c, int64_t i) { run_tile(c, PAD_PARTS, pad_part, i); }
 
-const dra_op     dra_op_pad = {.name = "pad",
-                               .n_in = 1,
-                               .n_out = 1,
-                               .attr_size = sizeof(join_attr),
-                               .infer = pad_infer,
-                               .gradient = pad_gradient};
-const dra_kernel dra_cpu_pad = {&dra_op_pad, DRA_ANY_DTYPE, pad_tiles, pad_tile};
+const dra_op dra_op_pad = {.name = "pad",
+                           .n_in = 1,
+                           .n_out = 1,
+                           .attr_size = sizeof(join_attr),
+                           .infer = pad_infer,
+                           .gradient = pad_gradient};
+
+const dra_cpu_kernel dra_cpu_pad = {
+    .base = {.op = "pad", .dtypes = DRA_ANY_DTYPE},
+    .tiles = pad_tiles,
+    .tile = pad_tile,
+};
 
 dra_value dra_pad(dra_graph *g, dra_value x, int axis, int64_t before, int64_t after, double fill)
 {

@@ -155,7 +155,7 @@ static void run_product(const dra_call *c, dra_gemm m, int64_t columns, int64_t 
         m.b = dra_element(m.b, m.b_type, column * m.b_col);
     }
     m.bf16 = ((const head_attr *)c->attr)->precision == DRA_PRECISION_BF16;
-    c->simd->gemm(&m);
+    dra_simd_of(c)->gemm(&m);
 }
 
 static const real *block_of_x(const dra_call *c, const work *w)
@@ -272,15 +272,22 @@ static dra_cost cost(const dra_call *c)
                       .bytes = x * (1 + dx) + head + elements * dw * sizeof(real)};
 }
 
-const dra_op     dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
-                                                .n_in = 3,
-                                                .n_out = 3,
-                                                .attr_size = sizeof(head_attr),
-                                                .infer = infer,
-                                                .gradient = gradient,
-                                                .cost = cost};
-const dra_kernel dra_cpu_linear_cross_entropy = {
-    &dra_op_linear_cross_entropy, DRA_FACTORS | DRA_BIT(DRA_I32), tiles, tile, stages, scratch};
+const dra_op dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
+                                            .n_in = 3,
+                                            .n_out = 3,
+                                            .attr_size = sizeof(head_attr),
+                                            .infer = infer,
+                                            .gradient = gradient,
+                                            .cost = cost};
+
+const dra_cpu_kernel dra_cpu_linear_cross_entropy = {
+    .base = {.op = "linear_cross_entropy",
+             .dtypes = DRA_FACTORS | DRA_BIT(DRA_I32),
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 

@@ -177,7 +177,7 @@ static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
     for (int64_t i = 0; i < m->M; i++) {
         real *y = m->c + i * m->c_row;
         if (b->stride[0] == 1)
-            c->simd->add(m->N, y, from, y);
+            dra_simd_of(c)->add(m->N, y, from, y);
         else
             for (int64_t j = 0; j < m->N; j++) y[j] += from[j * b->stride[0]];
     }
@@ -220,7 +220,7 @@ static void multiply_chain(const dra_call *c, const sizes *s, int64_t chain, int
     m.a = dra_element(m.a, m.a_type, k * m.a_col);
     m.b = dra_element(m.b, m.b_type, k * m.b_row);
     m.c = (real *)c->scratch + chain * s->M * s->N + column;
-    c->simd->gemm(&m);
+    dra_simd_of(c)->gemm(&m);
 }
 
 static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int64_t column)
@@ -228,9 +228,9 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
     for (int64_t i = 0; i < s->M; i++) {
         const real *sum = (const real *)c->scratch + i * s->N + column;
         real       *y = m->c + i * m->c_row;
-        c->simd->add(m->N, sum, sum + s->M * s->N, y);
+        dra_simd_of(c)->add(m->N, sum, sum + s->M * s->N, y);
         for (int64_t chain = 2; chain < s->chains; chain++)
-            c->simd->add(m->N, y, sum + chain * s->M * s->N, y);
+            dra_simd_of(c)->add(m->N, y, sum + chain * s->M * s->N, y);
     }
 }
 
@@ -249,7 +249,7 @@ static void tile(const dra_call *c, int64_t i)
     if (s.chains)
         add_chains(c, &s, &m, column);
     else
-        c->simd->gemm(&m);
+        dra_simd_of(c)->gemm(&m);
     if (c->n_in == 3) add_bias(c, &m, column);
 }
 
@@ -261,14 +261,20 @@ static dra_cost cost(const dra_call *c)
     return cost;
 }
 
-const dra_op     dra_op_matmul = {.name = "matmul",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 1,
-                                  .attr_size = sizeof(matmul_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile, stages, scratch};
+const dra_op dra_op_matmul = {.name = "matmul",
+                              .n_in = DRA_MANY,
+                              .n_out = 1,
+                              .attr_size = sizeof(matmul_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_matmul = {
+    .base = {.op = "matmul", .dtypes = DRA_FACTORS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 

@@ -96,10 +96,10 @@ static void norm_tile(const dra_call *call, int64_t tile)
     const dra_row_range rows = dra_tile_rows(call, tile);
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real       *x = dra_row(&call->in[0], row);
-        const dra_moments m = dra_norm_moments(call->simd, a, C, x);
+        const dra_moments m = dra_norm_moments(dra_simd_of(call), a, C, x);
         if (call->out[1].data) ((real *)call->out[1].data)[row] = m.r;
         if (!call->out[0].data) continue;
-        call->simd->center(C, x, m.c, m.rest, m.r, (real *)call->out[0].data + row * C);
+        dra_simd_of(call)->center(C, x, m.c, m.rest, m.r, (real *)call->out[0].data + row * C);
     }
 }
 
@@ -123,9 +123,9 @@ static void back_tile(const dra_call *call, int64_t tile)
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real *y = dra_row(&call->in[0], row), *dy = dra_row(&call->in[2], row);
         const real  r = *dra_row(&call->in[1], row);
-        const real  mean = a->kind == NORM_LAYER ? call->simd->sum(C, dy) / (real)C : 0;
-        const real  s = r == clamp ? 0 : k * call->simd->dot(C, dy, y);
-        call->simd->combine(C, r, dy, s, y, mean, (real *)call->out[0].data + row * C);
+        const real  mean = a->kind == NORM_LAYER ? dra_simd_of(call)->sum(C, dy) / (real)C : 0;
+        const real  s = r == clamp ? 0 : k * dra_simd_of(call)->dot(C, dy, y);
+        dra_simd_of(call)->combine(C, r, dy, s, y, mean, (real *)call->out[0].data + row * C);
     }
 }
 
@@ -188,27 +188,36 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
     dx[2] = back(g, y, r, u[0], a);
 }
 
-const dra_op     dra_op_norm = {.name = "norm",
-                                .n_in = 1,
-                                .n_out = 2,
-                                .layout = DRA_LAYOUT_ROWS,
-                                .in_place = 1,
-                                .attr_size = sizeof(norm_attr),
-                                .infer = norm_infer,
-                                .gradient = norm_gradient,
-                                .cost = norm_cost};
-const dra_kernel dra_cpu_norm = {&dra_op_norm, DRA_REALS, dra_row_tiles, norm_tile};
+const dra_op dra_op_norm = {.name = "norm",
+                            .n_in = 1,
+                            .n_out = 2,
+                            .attr_size = sizeof(norm_attr),
+                            .infer = norm_infer,
+                            .gradient = norm_gradient,
+                            .cost = norm_cost};
 
-const dra_op     dra_op_norm_back = {.name = "norm_back",
-                                     .n_in = 3,
-                                     .n_out = 1,
-                                     .layout = DRA_LAYOUT_ROWS,
-                                     .in_place = 1 | 4, /* y, dy */
-                                     .attr_size = sizeof(norm_attr),
-                                     .infer = back_infer,
-                                     .gradient = back_gradient,
-                                     .cost = norm_cost};
-const dra_kernel dra_cpu_norm_back = {&dra_op_norm_back, DRA_REALS, dra_row_tiles, back_tile};
+const dra_cpu_kernel dra_cpu_norm = {
+    .base = {.op = "norm", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},
+    .tiles = dra_row_tiles,
+    .tile = norm_tile,
+};
+
+const dra_op dra_op_norm_back = {.name = "norm_back",
+                                 .n_in = 3,
+                                 .n_out = 1,
+                                 .attr_size = sizeof(norm_attr),
+                                 .infer = back_infer,
+                                 .gradient = back_gradient,
+                                 .cost = norm_cost};
+
+const dra_cpu_kernel dra_cpu_norm_back = {
+    .base = {.op = "norm_back",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1 | 4}, /* y, dy */
+    .tiles = dra_row_tiles,
+    .tile = back_tile,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 

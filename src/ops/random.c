@@ -186,28 +186,36 @@ static dra_cost cost(const dra_call *c)
     return k;
 }
 
-const dra_op     dra_op_random = {.name = "random",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 1,
-                                  .flags = DRA_OP_NO_GRAD,
-                                  .layout = DRA_LAYOUT_DENSE,
-                                  .attr_size = sizeof(random_attr),
-                                  .infer = random_infer,
-                                  .cost = cost};
-const dra_kernel dra_cpu_random = {&dra_op_random, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   random_tile};
+const dra_op dra_op_random = {.name = "random",
+                              .n_in = DRA_MANY,
+                              .n_out = 1,
+                              .flags = DRA_OP_NO_GRAD,
+                              .attr_size = sizeof(random_attr),
+                              .infer = random_infer,
+                              .cost = cost};
 
-const dra_op     dra_op_dropout = {.name = "dropout",
-                                   .n_in = DRA_MANY,
-                                   .n_out = 1,
-                                   .layout = DRA_LAYOUT_DENSE,
-                                   .in_place = 1,
-                                   .attr_size = sizeof(random_attr),
-                                   .infer = dropout_infer,
-                                   .gradient = dropout_gradient,
-                                   .cost = cost};
-const dra_kernel dra_cpu_dropout = {&dra_op_dropout, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                    dropout_tile};
+const dra_cpu_kernel dra_cpu_random = {
+    .base = {.op = "random", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_DENSE},
+    .tiles = tiles,
+    .tile = random_tile,
+};
+
+const dra_op dra_op_dropout = {.name = "dropout",
+                               .n_in = DRA_MANY,
+                               .n_out = 1,
+                               .attr_size = sizeof(random_attr),
+                               .infer = dropout_infer,
+                               .gradient = dropout_gradient,
+                               .cost = cost};
+
+const dra_cpu_kernel dra_cpu_dropout = {
+    .base = {.op = "dropout",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE,
+             .in_place = 1},
+    .tiles = tiles,
+    .tile = dropout_tile,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 

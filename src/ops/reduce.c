@@ -157,14 +157,14 @@ static void fold_sum(const patch *p, const real *shift, void *acc)
     const real *x = p->x;
     real       *sum = acc;
     if (p->across && p->k_step == 1) {
-        p->c->simd->add_rows(p->n, p->width, x, p->e_step, sum);
+        dra_simd_of(p->c)->add_rows(p->n, p->width, x, p->e_step, sum);
     } else if (p->across) {
         for (int64_t e = 0; e < p->n; e++)
             for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k * p->k_step];
     } else if (p->e_step == 1) {
         for (int64_t k = 0; k < p->width; k++)
             for (int64_t e = 0; e < p->n; e += LINE)
-                sum[k] += p->c->simd->sum(dra_imin(LINE, p->n - e), x + k * p->k_step + e);
+                sum[k] += dra_simd_of(p->c)->sum(dra_imin(LINE, p->n - e), x + k * p->k_step + e);
     } else {
         for (int64_t k = 0; k < p->width; k++) {
             double s = 0; /* one long line of additions */
@@ -181,7 +181,7 @@ static void fold_squares(const patch *p, const real *shift, void *acc)
     real       *sum = acc;
     if (p->e_step == 1) {
         for (int64_t e = 0; e < p->n; e += LINE)
-            *sum += p->c->simd->dot(dra_imin(LINE, p->n - e), x + e, x + e);
+            *sum += dra_simd_of(p->c)->dot(dra_imin(LINE, p->n - e), x + e, x + e);
     } else {
         double s = 0;
         for (int64_t e = 0; e < p->n; e++) s += (double)x[e * p->e_step] * x[e * p->e_step];
@@ -218,7 +218,7 @@ static void fold_max(const patch *p, const real *shift, void *acc)
                 m[k] = larger(m[k], x[e * p->e_step + k * p->k_step]);
     } else if (p->e_step == 1) {
         for (int64_t k = 0; k < p->width; k++)
-            m[k] = larger(m[k], p->c->simd->max(p->n, x + k * p->k_step));
+            m[k] = larger(m[k], dra_simd_of(p->c)->max(p->n, x + k * p->k_step));
     } else {
         for (int64_t k = 0; k < p->width; k++)
             for (int64_t e = 0; e < p->n; e++)
@@ -240,7 +240,7 @@ static void fold_exp(const patch *p, const real *shift, void *acc)
     for (int64_t k = 0; k < p->width; k++) {
         const real *row = x + k * p->k_step;
         for (int64_t e = 0; p->e_step == 1 && e < p->n; e += CHUNK)
-            sum[k] += p->c->simd->exp_sum(dra_imin(CHUNK, p->n - e), row + e, shift[k], e_x);
+            sum[k] += dra_simd_of(p->c)->exp_sum(dra_imin(CHUNK, p->n - e), row + e, shift[k], e_x);
         for (int64_t e = 0; p->e_step != 1 && e < p->n; e++)
             sum[k] += exp(row[e * p->e_step] - shift[k]);
     }
@@ -344,7 +344,7 @@ static void sum_join(const area *a, int64_t n, partial first, void *y)
     const real *part = first.value;
     real       *sum = y;
     if (sum != part) memcpy(sum, part, (size_t)a->width * sizeof *sum);
-    a->c->simd->add_rows(n - 1, a->width, part + a->p->outputs, a->p->outputs, sum);
+    dra_simd_of(a->c)->add_rows(n - 1, a->width, part + a->p->outputs, a->p->outputs, sum);
 }
 
 static void count_segment(const area *a, partial to)
@@ -486,29 +486,40 @@ static dra_cost cost(const dra_call *c)
 }
 
 #define ROW(op_name, rule, op_dtypes)                                                              \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = 1,                                                \
-                                         .n_out = 1,                                               \
-                                         .attr_size = sizeof(reduce_attr),                         \
-                                         .infer = rule,                                            \
-                                         .gradient = op_name##_gradient,                           \
-                                         .cost = cost};                                            \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, op_dtypes, tiles,                     \
-                                          op_name##_tile,    stages,    scratch};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = 1,                                                                                 \
+        .n_out = 1,                                                                                \
+        .attr_size = sizeof(reduce_attr),                                                          \
+        .infer = rule,                                                                             \
+        .gradient = op_name##_gradient,                                                            \
+        .cost = cost,                                                                              \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name, .dtypes = op_dtypes, .scratch = scratch},                         \
+        .tiles = tiles,                                                                            \
+        .tile = op_name##_tile,                                                                    \
+        .stages = stages,                                                                          \
+    };
 
 ROW(sum, sum_infer, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL))
 ROW(max, infer, DRA_REALS)
 ROW(logsumexp, infer, DRA_REALS)
 
 /* Has no gradient: it is for norms of gradients. */
-const dra_op     dra_op_sum_squares = {.name = "sum_squares",
-                                       .n_in = 1,
-                                       .n_out = 1,
-                                       .attr_size = sizeof(reduce_attr),
-                                       .infer = squares_infer,
-                                       .cost = cost};
-const dra_kernel dra_cpu_sum_squares = {&dra_op_sum_squares, DRA_REALS, tiles,
-                                        sum_squares_tile,    stages,    scratch};
+const dra_op dra_op_sum_squares = {.name = "sum_squares",
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .attr_size = sizeof(reduce_attr),
+                                   .infer = squares_infer,
+                                   .cost = cost};
+
+const dra_cpu_kernel dra_cpu_sum_squares = {
+    .base = {.op = "sum_squares", .dtypes = DRA_REALS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = sum_squares_tile,
+    .stages = stages,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 

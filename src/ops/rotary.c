@@ -148,16 +148,22 @@ static dra_cost cost(const dra_call *c)
     return k;
 }
 
-const dra_op     dra_op_rotary = {.name = "rotary",
-                                  .n_in = 2,
-                                  .n_out = 1,
-                                  .layout = DRA_LAYOUT_ROWS,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(rotary_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_rotary = {&dra_op_rotary, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+const dra_op dra_op_rotary = {.name = "rotary",
+                              .n_in = 2,
+                              .n_out = 1,
+                              .attr_size = sizeof(rotary_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_rotary = {
+    .base = {.op = "rotary",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 

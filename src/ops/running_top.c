@@ -66,15 +66,20 @@ static void tile(const dra_call *c, int64_t i)
     put(&c->out[LAST], b, h, 0, mu);
 }
 
-const dra_op     dra_op_running_top = {.name = "running_top",
-                                       .n_in = DRA_MANY,
-                                       .n_out = LAST + 1,
-                                       .layout = DRA_LAYOUT_ROWS,
-                                       .attr_size = sizeof(top_attr),
-                                       .infer = infer,
-                                       .gradient = gradient};
-const dra_kernel dra_cpu_running_top = {&dra_op_running_top, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                        tile};
+const dra_op dra_op_running_top = {.name = "running_top",
+                                   .n_in = DRA_MANY,
+                                   .n_out = LAST + 1,
+                                   .attr_size = sizeof(top_attr),
+                                   .infer = infer,
+                                   .gradient = gradient};
+
+const dra_cpu_kernel dra_cpu_running_top = {
+    .base = {.op = "running_top",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value start, dra_value mark,
                           dra_value *shift, dra_value *last)

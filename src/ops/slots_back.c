@@ -171,7 +171,7 @@ static void ask_values(const walk *w, int64_t j)
     if (w->dmean)
         w->part[run.reads++] = dra_slots_rows(&w->k, w->liking + j * w->z.S, w->z.row, w->dmean,
                                               o.h, false);
-    w->c->simd->slots_dots(&run);
+    dra_simd_of(w->c)->slots_dots(&run);
 }
 
 /* The way back through the softmax of reader r: z in the place of da, and grow. */
@@ -186,15 +186,15 @@ static void bend_weights(const walk *w, int64_t r)
         w->dlse_rows[t] = dra_chunk_pad(&w->k, t)
                               ? 0
                               : *dra_recur_at(w->dlse, w->k.b, w->k.t + t, from);
-    w->c->simd->softmax_bend(&(dra_softmax_bend){.rows = w->k.n,
-                                                 .n = z->row,
-                                                 .s = logits,
-                                                 .a = weights_of(w, w->a, r, 0),
-                                                 .dlse = w->dlse ? w->dlse_rows : NULL,
-                                                 .scale = z->scale,
-                                                 .d = weights_of(w, w->d, r, 0),
-                                                 .grow = w->grow,
-                                                 .add = r > 0});
+    dra_simd_of(w->c)->softmax_bend(&(dra_softmax_bend){.rows = w->k.n,
+                                                        .n = z->row,
+                                                        .s = logits,
+                                                        .a = weights_of(w, w->a, r, 0),
+                                                        .dlse = w->dlse ? w->dlse_rows : NULL,
+                                                        .scale = z->scale,
+                                                        .d = weights_of(w, w->d, r, 0),
+                                                        .grow = w->grow,
+                                                        .add = r > 0});
 }
 
 /* dq of all readers, from one owner's slots. */
@@ -210,7 +210,7 @@ static void return_queries(const walk *w, const owner *o, int64_t j)
         w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dq,
                                               dra_slots_query(w->c, w->tile, r, j),
                                               attr->read == DRA_READ_ALL && j > 0);
-    w->c->simd->slots_mix(&run);
+    dra_simd_of(w->c)->slots_mix(&run);
 }
 
 /* Through the slots x, P or Q, with gradients dx, to what was written, x_t = u k or u v: its row
@@ -223,12 +223,12 @@ static void return_writes(const walk *w, const owner *o, int64_t writes, int inp
     dra_slots_part       to_x = with_gates(w, o, x);
     dra_slots_run        run = backwards(w, o, dra_last(x), dx, &to_u);
     run.writes = writes;
-    if (w->c->out[OUT_U].data || w->c->out[OUT_L].data) w->c->simd->slots_dots(&run);
+    if (w->c->out[OUT_U].data || w->c->out[OUT_L].data) dra_simd_of(w->c)->slots_dots(&run);
     run.to = dx;
     run.read = &to_x;
     run.reads = row->data != NULL;
     if (row->data) to_x = with_gates(w, o, row);
-    w->c->simd->slots_mix(&run);
+    dra_simd_of(w->c)->slots_mix(&run);
 }
 
 static void return_keys(const walk *w, const owner *o, int64_t j)
@@ -257,7 +257,7 @@ static void return_values(const walk *w, const owner *o, int64_t j)
 /* sum = P_n.dP_n + Q_n.dQ_n; what is after the chunk fades by the gate of the token behind it. */
 static void open_sum(const walk *w, const owner *o)
 {
-    const dra_simd *simd = w->c->simd;
+    const dra_simd *simd = dra_simd_of(w->c);
     const int64_t   S = w->z.S, D = w->z.D, E = w->z.E;
     const real     *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
     const real     *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
@@ -317,7 +317,7 @@ static void walk_chunk(walk *w)
     open_chunk(w);
     for (int64_t j = 0; j < w->z.owners; j++) ask_values(w, j);
     for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) bend_weights(w, r);
-    if (w->dmean) w->c->simd->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->liking, w->grow);
+    if (w->dmean) dra_simd_of(w->c)->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->liking, w->grow);
     for (int64_t j = 0; j < w->z.owners; j++) {
         const owner o = owner_of(w, j);
         open_sum(w, &o);
@@ -334,7 +334,8 @@ static void store_start(walk *w, const owner *o, int output, real *dx)
     const dra_tensor *to = &w->c->out[output];
     const int64_t     W = dra_last(to);
     for (int64_t i = 0; i < w->z.S; i++)
-        dra_chunk_fade(w->c->simd, W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
+        dra_chunk_fade(dra_simd_of(w->c), W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i],
+                       dx + i * W);
     w->k.h = o->h;
     dra_chunk_store(&w->k, to, w->z.S * W, dx);
 }
@@ -366,15 +367,21 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){6 * slots * (double)(2 + z.readers), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_slots_back = {.name = "slots_back",
-                                      .n_in = DRA_MANY,
-                                      .n_out = DRA_SLOTS_BACK_OUTPUTS,
-                                      .layout = DRA_LAYOUT_ROWS,
-                                      .attr_size = sizeof(dra_slots_attr),
-                                      .infer = infer,
-                                      .cost = cost};
-const dra_kernel dra_cpu_slots_back = {
-    &dra_op_slots_back, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, NULL, scratch};
+const dra_op dra_op_slots_back = {.name = "slots_back",
+                                  .n_in = DRA_MANY,
+                                  .n_out = DRA_SLOTS_BACK_OUTPUTS,
+                                  .attr_size = sizeof(dra_slots_attr),
+                                  .infer = infer,
+                                  .cost = cost};
+
+const dra_cpu_kernel dra_cpu_slots_back = {
+    .base = {.op = "slots_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, dra_value *in,
                                dra_slots_upstream options)

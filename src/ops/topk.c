@@ -66,17 +66,18 @@ static void tile(const dra_call *c, int64_t i)
         y[r] = kth_largest(dra_last(x), dra_row(x, r), x->stride[x->shape.rank - 1], k, heap);
 }
 
-const dra_op     dra_op_topk_threshold = {.name = "topk_threshold",
-                                          .n_in = 1,
-                                          .n_out = 1,
-                                          .flags = DRA_OP_NO_GRAD,
-                                          .attr_size = sizeof(topk_attr),
-                                          .infer = infer};
-const dra_kernel dra_cpu_topk_threshold = {.op = &dra_op_topk_threshold,
-                                           .dtypes = DRA_REALS,
-                                           .tiles = tiles,
-                                           .tile = tile,
-                                           .scratch = scratch};
+const dra_op dra_op_topk_threshold = {.name = "topk_threshold",
+                                      .n_in = 1,
+                                      .n_out = 1,
+                                      .flags = DRA_OP_NO_GRAD,
+                                      .attr_size = sizeof(topk_attr),
+                                      .infer = infer};
+
+const dra_cpu_kernel dra_cpu_topk_threshold = {
+    .base = {.op = "topk_threshold", .dtypes = DRA_REALS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k)
 {

@@ -32,7 +32,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 /* Tokens t..t+T-1 of the tile. */
 static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, real *state)
 {
-    c->simd->wkv(&(dra_wkv_run){
+    dra_simd_of(c)->wkv(&(dra_wkv_run){
         .n = at->n,
         .T = T,
         .k_row = c->in[K].stride[1],
@@ -107,7 +107,7 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run)
 {
     const dra_tensor *borders = &c->in[BACK_BORDERS];
     const int64_t     t = run * DRA_RUN;
-    c->simd->wkv_back(&(dra_wkv_back_run){
+    dra_simd_of(c)->wkv_back(&(dra_wkv_back_run){
         .n = at->n,
         .T = dra_imin(DRA_RUN, c->in[K].shape.dim[1] - t),
         .k_row = c->in[K].stride[1],
@@ -184,24 +184,31 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == BORDERS + 1 ? 17 : 42), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_wkv = {.name = "wkv",
-                               .n_in = DRA_MANY,
-                               .n_out = BORDERS + 1,
-                               .layout = DRA_LAYOUT_ROWS,
-                               .infer = infer,
-                               .gradient = gradient,
-                               .cost = cost};
-const dra_kernel dra_cpu_wkv = {&dra_op_wkv, DRA_REALS | DRA_BIT(DRA_I32), dra_recur_tiles, tile};
+const dra_op dra_op_wkv = {.name = "wkv",
+                           .n_in = DRA_MANY,
+                           .n_out = BORDERS + 1,
+                           .infer = infer,
+                           .gradient = gradient,
+                           .cost = cost};
 
-const dra_op     dra_op_wkv_back = {.name = "wkv_back",
-                                    .n_in = DRA_MANY,
-                                    .n_out = DSTART + 2,
-                                    .layout = DRA_LAYOUT_ROWS,
-                                    .infer = back_infer,
-                                    .cost = cost};
-const dra_kernel dra_cpu_wkv_back = {&dra_op_wkv_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                     back_tiles,       back_tile,
-                                     back_stages,      back_scratch};
+const dra_cpu_kernel dra_cpu_wkv = {
+    .base = {.op = "wkv", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_ROWS},
+    .tiles = dra_recur_tiles,
+    .tile = tile,
+};
+
+const dra_op dra_op_wkv_back = {
+    .name = "wkv_back", .n_in = DRA_MANY, .n_out = DSTART + 2, .infer = back_infer, .cost = cost};
+
+const dra_cpu_kernel dra_cpu_wkv_back = {
+    .base = {.op = "wkv_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = back_scratch},
+    .tiles = back_tiles,
+    .tile = back_tile,
+    .stages = back_stages,
+};
 
 static bool fits(dra_graph *g, const dra_value *in, dra_value mark)
 {

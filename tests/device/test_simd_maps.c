@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "device/simd.h"
 
 #ifdef DRA_REAL_DOUBLE
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "device/simd.h"
 
 #ifdef DRA_REAL_DOUBLE
 #define REAL "f64"
@@ -294,8 +294,8 @@ static void two_exponentials_are_four(void **unused)
     fill(N, k, -40, 40, &seed);
     p[0] = (dra_real)-1e30;
     p[1] = k[1];
-    for (size_t l = 0; dra_device_level_at(l); l++) {
-        const dra_simd *simd = check_device(1, dra_device_level_at(l))->simd;
+    for (size_t l = 0; dra_simd_levels()[l]; l++) {
+        const dra_simd *simd = dra_simd_levels()[l];
         for (int i = 0; i < N; i++) {
             const dra_real zero = 0, one = 1, q = p[i] > k[i] ? p[i] : k[i];
             dra_real       next[] = {1, 0, p[i]}; /* A, B, p */
