@@ -4,6 +4,7 @@
 
 #include "device/cpu_kernel.h"
 #include "graph/op.h"
+#include "ops/attrs.h"
 
 typedef dra_real real;
 

@@ -48,14 +48,10 @@ dra_value dra_copy(dra_graph *g, dra_value x) { return dra_add_op(g, &dra_op_cop
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
-typedef struct cast_attr {
-    dra_dtype dtype;
-} cast_attr;
-
 static dra_status cast_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     *out = *dra_type_of(g, n->in[0]);
-    out->dtype = ((const cast_attr *)n->attr)->dtype;
+    out->dtype = ((const dra_cast_attr *)n->attr)->dtype;
     return DRA_OK;
 }
 
@@ -95,7 +91,7 @@ static void cast_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, c
 const dra_op dra_op_cast = {.name = "cast",
                             .n_in = 1,
                             .n_out = 1,
-                            .attr_size = sizeof(cast_attr),
+                            .attr_size = sizeof(dra_cast_attr),
                             .infer = cast_infer,
                             .gradient = cast_gradient,
                             .cost = dra_pointwise_cost};
@@ -110,5 +106,5 @@ dra_value dra_cast(dra_graph *g, dra_value x, dra_dtype dtype)
 {
     if (!dra_check_values(g, "cast", 1, &x)) return (dra_value){0};
     if (dra_type_of(g, x)->dtype == dtype) return x;
-    return dra_add_op(g, &dra_op_cast, 1, &x, &(cast_attr){dtype});
+    return dra_add_op(g, &dra_op_cast, 1, &x, &(dra_cast_attr){dtype});
 }

@@ -9,13 +9,9 @@
 
 enum { BLOCK = DRA_RECUR_BLOCK };
 
-typedef struct ema_attr {
-    bool weighted, marked; /* w and mark are there, in this order the last inputs */
-} ema_attr;
-
 static const int32_t *mark_of(const dra_call *c, const dra_recur_tile *at, int64_t t)
 {
-    const ema_attr *a = c->attr;
+    const dra_ema_attr *a = c->attr;
     return dra_recur_marks(a->marked ? &c->in[c->n_in - 1] : NULL, at, t);
 }
 
@@ -29,7 +25,7 @@ static real *scale_row(const dra_tensor *x, const dra_recur_tile *at, int64_t i)
 static real *y_row(const dra_call *c, const dra_tensor *y, const dra_recur_tile *at, int64_t t,
                    int64_t i)
 {
-    const ema_attr *a = c->attr;
+    const dra_ema_attr *a = c->attr;
     return a->weighted ? dra_recur_at(y, at->b, t, at->first)
                        : dra_recur_at(y, at->b, t, i) + at->first;
 }
@@ -43,9 +39,9 @@ enum { Y, LAST, BORDERS };
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const ema_attr *a = n->attr;
-    const int64_t  *x = dra_type_of(g, n->in[X])->shape.dim;
-    const int64_t   B = x[0], T = x[1], M = dra_type_of(g, n->in[RATE])->shape.dim[0], N = x[2];
+    const dra_ema_attr *a = n->attr;
+    const int64_t      *x = dra_type_of(g, n->in[X])->shape.dim;
+    const int64_t       B = x[0], T = x[1], M = dra_type_of(g, n->in[RATE])->shape.dim[0], N = x[2];
     out[Y] = (dra_type){DRA_REAL, a->weighted ? DRA_SHAPE(B, T, N) : DRA_SHAPE(B, T, M, N)};
     out[LAST] = (dra_type){DRA_REAL, DRA_SHAPE(B, M, N)};
     out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(B, dra_recur_runs(T), M, N)};
@@ -61,7 +57,7 @@ static size_t scratch(const dra_call *c)
 static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, int64_t i,
                 real *m)
 {
-    const ema_attr *a = c->attr;
+    const dra_ema_attr *a = c->attr;
     dra_simd_of(c)->ema(&(dra_ema_run){
         .n = at->n,
         .T = T,
@@ -131,8 +127,8 @@ static int64_t back_tiles(const dra_call *c) { return c->stage == 0 ? dra_recur_
 /* Run number `run` on timescale i. */
 static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, int64_t i)
 {
-    const ema_attr *a = c->attr;
-    const int64_t   t = run * DRA_RUN;
+    const dra_ema_attr *a = c->attr;
+    const int64_t       t = run * DRA_RUN;
     dra_simd_of(c)->ema_back(&(dra_ema_back_run){
         .n = at->n,
         .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
@@ -190,8 +186,8 @@ extern const dra_op dra_op_ema, dra_op_ema_back;
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const ema_attr *a = n->attr;
-    dra_value       in[7] = {n->in[X], n->in[RATE], n->out[BORDERS]};
+    const dra_ema_attr *a = n->attr;
+    dra_value           in[7] = {n->in[X], n->in[RATE], n->out[BORDERS]};
     in[DY] = dra_recur_upstream(g, dy[Y], n->out[Y]);
     in[DLAST] = dra_recur_upstream(g, dy[LAST], n->out[LAST]);
     for (int i = W; i < n->n_in; i++) in[BACK_W + i - W] = n->in[i];
@@ -211,7 +207,7 @@ static dra_cost cost(const dra_call *c)
 const dra_op dra_op_ema = {.name = "ema",
                            .n_in = DRA_MANY,
                            .n_out = 3,
-                           .attr_size = sizeof(ema_attr),
+                           .attr_size = sizeof(dra_ema_attr),
                            .infer = infer,
                            .gradient = gradient,
                            .cost = cost};
@@ -228,7 +224,7 @@ const dra_cpu_kernel dra_cpu_ema = {
 const dra_op dra_op_ema_back = {.name = "ema_back",
                                 .n_in = DRA_MANY,
                                 .n_out = 4,
-                                .attr_size = sizeof(ema_attr),
+                                .attr_size = sizeof(dra_ema_attr),
                                 .infer = back_infer,
                                 .cost = cost};
 
@@ -265,10 +261,10 @@ static bool fits(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_val
 dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                   dra_value mark, dra_value *last)
 {
-    const ema_attr  a = {w.id != 0, mark.id != 0};
-    const dra_value options[] = {start, w, mark};
-    dra_value       in[5] = {x, beta};
-    int             n = 2;
+    const dra_ema_attr a = {w.id != 0, mark.id != 0};
+    const dra_value    options[] = {start, w, mark};
+    dra_value          in[5] = {x, beta};
+    int                n = 2;
     if (last) *last = (dra_value){0};
     for (int i = 0; i < 3; i++)
         if (options[i].id) in[n++] = options[i];

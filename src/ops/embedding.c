@@ -100,14 +100,10 @@ dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids)
 
 /* ---- embedding_back -------------------------------------------------------------------------- */
 
-typedef struct back_attr {
-    int64_t V;
-} back_attr;
-
 static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const back_attr *a = n->attr;
-    const dra_shape *dy = &dra_type_of(g, n->in[1])->shape;
+    const dra_embedding_back_attr *a = n->attr;
+    const dra_shape               *dy = &dra_type_of(g, n->in[1])->shape;
     *out = (dra_type){DRA_REAL, DRA_SHAPE(a->V, dy->dim[dy->rank - 1])};
     return dra_expect_dtype(g, n, 1, "dy", DRA_REAL);
 }
@@ -141,7 +137,7 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
 const dra_op dra_op_embedding_back = {.name = "embedding_back",
                                       .n_in = 2,
                                       .n_out = 1,
-                                      .attr_size = sizeof(back_attr),
+                                      .attr_size = sizeof(dra_embedding_back_attr),
                                       .infer = back_infer,
                                       .gradient = back_gradient};
 
@@ -156,18 +152,14 @@ const dra_cpu_kernel dra_cpu_embedding_back = {
 static dra_value embedding_back(dra_graph *g, dra_value ids, dra_value dy, int64_t V)
 {
     const dra_value in[] = {ids, dy};
-    return dra_add_op(g, &dra_op_embedding_back, 2, in, &(back_attr){V});
+    return dra_add_op(g, &dra_op_embedding_back, 2, in, &(dra_embedding_back_attr){V});
 }
 
 /* ---- one_hot --------------------------------------------------------------------------------- */
 
-typedef struct one_hot_attr {
-    int64_t n;
-} one_hot_attr;
-
 static dra_status one_hot_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const one_hot_attr *a = n->attr;
+    const dra_one_hot_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, dra_type_of(g, n->in[0])->shape};
     if (a->n < 0)
         return dra_op_fail(g, n, DRA_ERR_VALUE, "n = %lld, expected 0 or more", (long long)a->n);
@@ -192,7 +184,7 @@ const dra_op dra_op_one_hot = {.name = "one_hot",
                                .n_in = 1,
                                .n_out = 1,
                                .flags = DRA_OP_NO_GRAD,
-                               .attr_size = sizeof(one_hot_attr),
+                               .attr_size = sizeof(dra_one_hot_attr),
                                .infer = one_hot_infer};
 
 const dra_cpu_kernel dra_cpu_one_hot = {
@@ -203,5 +195,5 @@ const dra_cpu_kernel dra_cpu_one_hot = {
 
 dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n)
 {
-    return dra_add_op(g, &dra_op_one_hot, 1, &ids, &(one_hot_attr){n});
+    return dra_add_op(g, &dra_op_one_hot, 1, &ids, &(dra_one_hot_attr){n});
 }

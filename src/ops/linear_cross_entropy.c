@@ -17,11 +17,6 @@ enum {
     LOSS_ROWS = 16    /* of a tile of losses */
 };
 
-typedef struct head_attr {
-    dra_cross_entropy_config loss; /* first: what rows of losses are told by */
-    dra_precision            precision;
-} head_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *x = &dra_type_of(g, n->in[0])->shape, *w = &dra_type_of(g, n->in[1])->shape;
@@ -154,7 +149,7 @@ static void run_product(const dra_call *c, dra_gemm m, int64_t columns, int64_t 
         m.a = dra_element(m.a, m.a_type, row * m.a_row);
         m.b = dra_element(m.b, m.b_type, column * m.b_col);
     }
-    m.bf16 = ((const head_attr *)c->attr)->precision == DRA_PRECISION_BF16;
+    m.bf16 = ((const dra_linear_cross_entropy_attr *)c->attr)->precision == DRA_PRECISION_BF16;
     dra_simd_of(c)->gemm(&m);
 }
 
@@ -275,7 +270,7 @@ static dra_cost cost(const dra_call *c)
 const dra_op dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
                                             .n_in = 3,
                                             .n_out = 3,
-                                            .attr_size = sizeof(head_attr),
+                                            .attr_size = sizeof(dra_linear_cross_entropy_attr),
                                             .infer = infer,
                                             .gradient = gradient,
                                             .cost = cost};
@@ -294,9 +289,9 @@ const dra_cpu_kernel dra_cpu_linear_cross_entropy = {
 dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w, dra_value target,
                                    const dra_cross_entropy_config *config)
 {
-    const char *const name = dra_op_linear_cross_entropy.name;
-    const dra_value   given[] = {x, w, target};
-    head_attr         attr = {.precision = dra_graph_precision(g)};
+    const char *const             name = dra_op_linear_cross_entropy.name;
+    const dra_value               given[] = {x, w, target};
+    dra_linear_cross_entropy_attr attr = {.precision = dra_graph_precision(g)};
     if (!dra_check_values(g, name, 3, given) || !dra_loss_config(g, name, config, &attr.loss))
         return (dra_value){0};
     dra_shape  rows = dra_shape_of(g, x);

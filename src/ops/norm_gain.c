@@ -79,7 +79,7 @@ static void back_row(const dra_call *c, int64_t row, real *dw, real *db)
                             .r = *dra_row(&c->in[R], row)};
     real               with_n;
     const real         sum = dra_simd_of(c)->norm_sums(C, &f, dw, db, &with_n);
-    const bool         layer = ((const norm_attr *)c->attr)->kind == NORM_LAYER;
+    const bool         layer = ((const dra_norm_attr *)c->attr)->kind == DRA_ROW_NORM_LAYER;
     if (f.dx) dra_simd_of(c)->norm_back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
 }
 
@@ -141,7 +141,7 @@ static dra_cost cost(const dra_call *c)
 const dra_op dra_op_norm_gain = {.name = "norm_gain",
                                  .n_in = DRA_MANY,
                                  .n_out = 3,
-                                 .attr_size = sizeof(norm_attr),
+                                 .attr_size = sizeof(dra_norm_attr),
                                  .infer = infer,
                                  .gradient = gradient,
                                  .cost = cost};
@@ -155,7 +155,7 @@ const dra_cpu_kernel dra_cpu_norm_gain = {
 const dra_op dra_op_norm_gain_back = {.name = "norm_gain_back",
                                       .n_in = 5,
                                       .n_out = 3,
-                                      .attr_size = sizeof(norm_attr),
+                                      .attr_size = sizeof(dra_norm_attr),
                                       .infer = back_infer,
                                       .gradient = back_gradient,
                                       .cost = cost};
@@ -171,7 +171,7 @@ const dra_cpu_kernel dra_cpu_norm_gain_back = {
     .stages = back_stages,
 };
 
-dra_value dra_norm_gain(dra_graph *g, const norm_attr *a, dra_value x, dra_value w, dra_value b)
+dra_value dra_norm_gain(dra_graph *g, const dra_norm_attr *a, dra_value x, dra_value w, dra_value b)
 {
     const dra_value in[] = {x, w, b};
     return dra_add_op(g, &dra_op_norm_gain, b.id ? 3 : 2, in, a);

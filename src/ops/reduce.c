@@ -21,17 +21,12 @@ enum {
     WORK = 32768   /* elements of x a tile is worth */
 };
 
-typedef struct reduce_attr {
-    uint32_t axes; /* bits */
-    bool     keep;
-} reduce_attr;
-
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
 static dra_status infer_shape(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const reduce_attr *a = n->attr;
-    const dra_type    *x = dra_type_of(g, n->in[0]);
+    const dra_reduce_attr *a = n->attr;
+    const dra_type        *x = dra_type_of(g, n->in[0]);
     *out = (dra_type){x->dtype, {0}};
     for (int32_t i = 0; i < x->shape.rank; i++) {
         const bool reduced = a->axes >> i & 1;
@@ -52,7 +47,7 @@ static dra_status sum_infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static int64_t elements_of(const dra_shape *x, const reduce_attr *a)
+static int64_t elements_of(const dra_shape *x, const dra_reduce_attr *a)
 {
     dra_shape reduced = {0};
     for (int32_t i = 0; i < x->rank; i++)
@@ -113,9 +108,9 @@ static int64_t last_dim(const dra_tensor *t) { return t->shape.dim[t->shape.rank
 
 static plan make_plan(const dra_call *c)
 {
-    const reduce_attr *a = c->attr;
-    const dra_tensor  *x = &c->in[0];
-    plan               p = {0};
+    const dra_reduce_attr *a = c->attr;
+    const dra_tensor      *x = &c->in[0];
+    plan                   p = {0};
     for (int32_t i = 0; i < x->shape.rank; i++)
         push_axis(a->axes >> i & 1 ? &p.reduced : &p.kept, x->shape.dim[i], x->stride[i]);
     p.across = p.kept.shape.rank && p.reduced.shape.rank &&
@@ -382,9 +377,9 @@ static void sum_squares_tile(const dra_call *c, int64_t i)
 /* v, of y's type, with the reduced axes back as size 1, seen with x's shape. */
 static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
 {
-    const reduce_attr *a = n->attr;
-    const dra_shape    x = dra_type_of(g, n->in[0])->shape;
-    dra_shape          kept = x;
+    const dra_reduce_attr *a = n->attr;
+    const dra_shape        x = dra_type_of(g, n->in[0])->shape;
+    dra_shape              kept = x;
     for (int32_t i = 0; i < x.rank; i++)
         if (a->axes >> i & 1) kept.dim[i] = 1;
     return dra_broadcast(g, dra_reshape(g, v, kept), x);
@@ -490,7 +485,7 @@ static dra_cost cost(const dra_call *c)
         .name = #op_name,                                                                          \
         .n_in = 1,                                                                                 \
         .n_out = 1,                                                                                \
-        .attr_size = sizeof(reduce_attr),                                                          \
+        .attr_size = sizeof(dra_reduce_attr),                                                      \
         .infer = rule,                                                                             \
         .gradient = op_name##_gradient,                                                            \
         .cost = cost,                                                                              \
@@ -510,7 +505,7 @@ ROW(logsumexp, infer, DRA_REALS)
 const dra_op dra_op_sum_squares = {.name = "sum_squares",
                                    .n_in = 1,
                                    .n_out = 1,
-                                   .attr_size = sizeof(reduce_attr),
+                                   .attr_size = sizeof(dra_reduce_attr),
                                    .infer = squares_infer,
                                    .cost = cost};
 
@@ -524,11 +519,11 @@ const dra_cpu_kernel dra_cpu_sum_squares = {
 /* ---- builders -------------------------------------------------------------------------------- */
 
 /* Axes as bits; false, with the error set, for an axis outside or named twice. */
-static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, reduce_attr *out)
+static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, dra_reduce_attr *out)
 {
     if (!dra_check_values(g, op, 1, &x)) return false;
     const int32_t rank = dra_type_of(g, x)->shape.rank;
-    *out = (reduce_attr){0, axes.keep};
+    *out = (dra_reduce_attr){0, axes.keep};
     if (axes.n < 0 || axes.n > rank) {
         dra_build_fail(g, op, DRA_ERR_SHAPE, "x %s: %d axes, expected 0 to %d", dra_type_text(g, x),
                        axes.n, (int)rank);
@@ -548,7 +543,7 @@ static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, re
 
 static dra_value build(dra_graph *g, const dra_op *op, dra_value x, dra_axes axes)
 {
-    reduce_attr a;
+    dra_reduce_attr a;
     if (!axes_of(g, op->name, x, axes, &a)) return (dra_value){0};
     return dra_add_op(g, op, 1, &x, &a);
 }
@@ -569,7 +564,7 @@ dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes)
 
 dra_value dra_mean(dra_graph *g, dra_value x, dra_axes axes)
 {
-    reduce_attr a;
+    dra_reduce_attr a;
     if (!axes_of(g, "mean", x, axes, &a)) return (dra_value){0};
     const dra_type *t = dra_type_of(g, x);
     const int64_t   n = elements_of(&t->shape, &a);
@@ -591,7 +586,7 @@ static dra_value over_all(dra_graph *g, const dra_op *op, dra_value x)
 {
     if (!dra_check_values(g, op->name, 1, &x)) return (dra_value){0};
     const int32_t rank = dra_type_of(g, x)->shape.rank;
-    return dra_add_op(g, op, 1, &x, &(reduce_attr){(1u << rank) - 1, false});
+    return dra_add_op(g, op, 1, &x, &(dra_reduce_attr){(1u << rank) - 1, false});
 }
 
 dra_value dra_sum_all(dra_graph *g, dra_value x) { return over_all(g, &dra_op_sum, x); }

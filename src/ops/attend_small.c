@@ -156,13 +156,13 @@ static void back_tile(const dra_call *c, int64_t i) { each_query(c, i, go_back);
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-extern const dra_op dra_op_attend_few_back;
+extern const dra_op dra_op_attend_small_back;
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_value in[DELTA + 1];
     if (!dra_attend_upstream(g, n, dy, in)) return;
-    const dra_node *back = dra_node_add(g, &dra_op_attend_few_back, DELTA + 1, in, n->attr);
+    const dra_node *back = dra_node_add(g, &dra_op_attend_small_back, DELTA + 1, in, n->attr);
     for (int i = DQ; back && i <= DV; i++) dx[i] = back->out[i];
 }
 
@@ -172,16 +172,16 @@ static dra_cost cost(const dra_call *c)
     return dra_attend_cost(c, (c->n_out == 2 ? 2 : 5) * (double)(n.D + n.E));
 }
 
-const dra_op dra_op_attend_few = {.name = "attend_few",
-                                  .n_in = 3,
-                                  .n_out = 2,
-                                  .attr_size = sizeof(dra_attend_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
+const dra_op dra_op_attend_small = {.name = "attend_small",
+                                    .n_in = 3,
+                                    .n_out = 2,
+                                    .attr_size = sizeof(dra_attend_attr),
+                                    .infer = infer,
+                                    .gradient = gradient,
+                                    .cost = cost};
 
-const dra_cpu_kernel dra_cpu_attend_few = {
-    .base = {.op = "attend_few",
+const dra_cpu_kernel dra_cpu_attend_small = {
+    .base = {.op = "attend_small",
              .dtypes = DRA_REALS,
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch},
@@ -189,15 +189,15 @@ const dra_cpu_kernel dra_cpu_attend_few = {
     .tile = tile,
 };
 
-const dra_op dra_op_attend_few_back = {.name = "attend_few_back",
-                                       .n_in = DELTA + 1,
-                                       .n_out = DV + 1,
-                                       .attr_size = sizeof(dra_attend_attr),
-                                       .infer = back_infer,
-                                       .cost = cost};
+const dra_op dra_op_attend_small_back = {.name = "attend_small_back",
+                                         .n_in = DELTA + 1,
+                                         .n_out = DV + 1,
+                                         .attr_size = sizeof(dra_attend_attr),
+                                         .infer = back_infer,
+                                         .cost = cost};
 
-const dra_cpu_kernel dra_cpu_attend_few_back = {
-    .base = {.op = "attend_few_back",
+const dra_cpu_kernel dra_cpu_attend_small_back = {
+    .base = {.op = "attend_small_back",
              .dtypes = DRA_REALS,
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch},
@@ -205,13 +205,13 @@ const dra_cpu_kernel dra_cpu_attend_few_back = {
     .tile = back_tile,
 };
 
-dra_value dra_attend_few(dra_graph *g, dra_value q, dra_value k, dra_value v,
-                         const dra_attend_attr *a, dra_value *lse)
+dra_value dra_attend_small(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                           const dra_attend_attr *a, dra_value *lse)
 {
     const dra_value none[DRA_ATTEND_OPTIONS] = {{0}};
     dra_attend_attr own = *a;
     dra_value       in[DRA_ATTEND_INPUTS] = {q, k, v};
-    const dra_node *node = dra_node_add(g, &dra_op_attend_few,
+    const dra_node *node = dra_node_add(g, &dra_op_attend_small,
                                         dra_attend_append(none, 0, in, 3, &own), in, &own);
     if (lse) *lse = node ? node->out[1] : (dra_value){0};
     return node ? node->out[0] : (dra_value){0};
