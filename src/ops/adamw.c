@@ -4,6 +4,7 @@
  *   p' = p - rate (decay p + (m' / (1-b1^t)) / (sqrt(v' / (1-b2^t)) + eps)) */
 #include <tgmath.h>
 
+#include "ops/adamw_loops.h"
 #include "ops/common.h"
 
 /* ---- norm and clipping ----------------------------------------------------------------------- */
@@ -76,6 +77,12 @@ static int64_t tiles(const dra_call *c)
     return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
 }
 
+const dra_adamw_loops *dra_adamw_loops_of(const dra_simd *simd)
+{
+    static const dra_adamw_loops *const by_level[] = DRA_BY_LEVEL(dra_adamw_loops);
+    return by_level[simd->level];
+}
+
 /* Outputs may be the memory of their inputs: element i is read before it is written. */
 static void tile(const dra_call *c, int64_t i)
 {
@@ -87,9 +94,10 @@ static void tile(const dra_call *c, int64_t i)
     const dra_adamw_step f = factors_of(c, t);
     const int64_t        from = i * TILE;
     const int64_t        n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
-    dra_simd_of(c)->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from),
-                          part(&c->in[1], from), part(&c->in[2], from), part(&c->out[0], from),
-                          part(&c->out[1], from), part(&c->out[2], from));
+    dra_adamw_loops_of(dra_simd_of(c))
+        ->step(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
+               part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
+               part(&c->out[2], from));
 }
 
 static dra_cost cost(const dra_call *c)

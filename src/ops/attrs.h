@@ -143,6 +143,12 @@ typedef struct dra_attend_attr { /* attend, attend_small, their gradients, atten
 
 /* ---- recurrences over time ------------------------------------------------------------------- */
 
+/* Tokens of a run: ema and wkv also give the state before each run, for their gradients. */
+enum { DRA_RUN = 32 };
+
+/* p of an empty state of wkv, and the running maximum of nothing: -infinity would make NaN. */
+#define DRA_WKV_EMPTY ((dra_real)-1e30)
+
 typedef struct dra_ema_attr {
     bool weighted, marked; /* w and mark are there, in this order the last inputs */
 } dra_ema_attr;
@@ -163,6 +169,9 @@ typedef struct dra_cell_attr {
 } dra_cell_attr;
 
 enum { DRA_CELL_MOST = 4, DRA_CELL_STATES = 2 }; /* cells of a call, states of a cell */
+
+/* Rows of a group, which shape the gradient of x; units of a block of packed weights. */
+enum { DRA_CELL_ROWS = 8, DRA_CELL_UNITS = 16 };
 
 /* Inputs: those of each cell, then mark (B, T). Outputs: those of DRA_CELL_MOST cells. What there
  * is of each state is last. */

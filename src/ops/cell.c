@@ -62,6 +62,12 @@ double dra_cell_product_flops(const dra_call *c, int inputs)
     return flops;
 }
 
+const dra_cell_loops *dra_cell_loops_of(const dra_simd *simd)
+{
+    static const dra_cell_loops *const by_level[] = DRA_BY_LEVEL(dra_cell_loops);
+    return by_level[simd->level];
+}
+
 /* ---- forward --------------------------------------------------------------------------------- */
 
 typedef struct walk {
@@ -157,12 +163,12 @@ static walk open_walk(const dra_call *c, int64_t i)
 
 void dra_cell_tile(const dra_call *c, int64_t i)
 {
-    const dra_cell_attr *a = c->attr;
-    const dra_simd      *simd = dra_simd_of(c);
-    walk                 w = open_walk(c, i);
+    const dra_cell_attr  *a = c->attr;
+    const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
+    walk                  w = open_walk(c, i);
     for (int64_t t = 0; t < w.at.size.T; t++) {
         const dra_cell_step s = open_token(&w, t);
-        (a->formula == DRA_CELL_LSTM ? simd->lstm : simd->gru)(&s);
+        (a->formula == DRA_CELL_LSTM ? loops->lstm : loops->gru)(&s);
     }
     for (int k = 0; k < a->states; k++) {
         const dra_tensor *last = &w.at.out[DRA_CELL_LAST + k];

@@ -14,6 +14,7 @@
 #ifndef DRA_SRC_OPS_CELL_H
 #define DRA_SRC_OPS_CELL_H
 
+#include "ops/cell_loops.h"
 #include "ops/recur.h"
 
 typedef struct dra_cell_kind { /* what its builder and its gradient need to know */

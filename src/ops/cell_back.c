@@ -100,7 +100,7 @@ static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
 }
 
 /* Where dx of row r goes; without one to `other`, which the cell fills after it. */
-static real *slope_of_x(const walk *w, int64_t t, int64_t r, real *other)
+static real *dx_of_row(const walk *w, int64_t t, int64_t r, real *other)
 {
     const dra_tensor *dx = &w->at.out[DRA_CELL_DX];
     if (!dx->data) return other;
@@ -115,20 +115,21 @@ static void gru_change(const dra_simd *simd, int64_t D, const real *kept, const 
     simd->mul(D, kept + D, to, to);
 }
 
-/* Slots, which are of a gru: the gradient of the number that mixed row r of token t; none at a pad. */
-static void slope_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
-                         const real *dh)
+/* Slots, which are of a gru: the gradient of the number that mixed row r of token t; none at a pad.
+ * */
+static void grad_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
+                        const real *dh)
 {
     const dra_simd   *simd = dra_simd_of(w->c);
     const dra_tensor *to = &w->at.out[DRA_CELL_DSWING], *kept = &w->at.in[DRA_CELL_BACK_KEPT];
     const int64_t     D = w->at.size.D, b = w->at.b[r], state = w->at.h[r];
     if (!w->a->slots || !to->data) return;
-    real *slope = dra_recur_at(to, b, t, state);
-    *slope = 0;
+    real *grad = dra_recur_at(to, b, t, state);
+    *grad = 0;
     if (pad) return;
     simd->add(D, d_of(&w->room, D, 0, r), dh, w->room.all);
     gru_change(simd, D, dra_recur_at(kept, b, t, state), h, w->room.step);
-    *slope = simd->dot(D, w->room.all, w->room.step);
+    *grad = simd->dot(D, w->room.all, w->room.step);
 }
 
 /* Fills the segment's rows of h; rows of du that are pads, the others are for the cell. */
@@ -146,9 +147,9 @@ static dra_cell_back open_token(const walk *w, int64_t t)
         const real   *h = state_before(w, bits, t, r);
         const real   *dh = dra_recur_at(&in[DRA_CELL_BACK_DH], row, t, state);
         real         *du = w->room.du + (w->filled + r) * G * D;
-        real         *to = slope_of_x(w, t, r, du);
+        real         *to = dx_of_row(w, t, r, du);
         dra_recur_copy(D, h, w->room.h + (w->filled + r) * D);
-        slope_of_mix(w, t, r, bits & DRA_MARK_PAD, h, dh);
+        grad_of_mix(w, t, r, bits & DRA_MARK_PAD, h, dh);
         if (bits & DRA_MARK_PAD) {
             pass_pad(w, dh, d_of(&w->room, D, 0, r), to, du);
             continue;
@@ -230,15 +231,15 @@ static void copy_states(const walk *w, const dra_tensor *x, bool in)
 
 static void walk_back(const dra_call *c, int64_t i)
 {
-    const dra_simd *simd = dra_simd_of(c);
-    walk            w = {.c = c, .a = c->attr, .at = place_at(c, i)};
+    const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
+    walk                  w = {.c = c, .a = c->attr, .at = place_at(c, i)};
     w.room = room_of(c, w.at.size.D, i);
     dra_recur_clear(w.room.d - w.room.dw, w.room.dw); /* dw, db, swing */
     dra_recur_clear(w.at.size.D, w.room.zeros);
     copy_states(&w, &w.at.in[DRA_CELL_BACK_DLAST], true);
     for (int64_t t = w.at.size.T - 1; t >= 0; t--) {
         const dra_cell_back s = open_token(&w, t);
-        (w.a->formula == DRA_CELL_LSTM ? simd->lstm_back : simd->gru_back)(&s);
+        (w.a->formula == DRA_CELL_LSTM ? loops->lstm_back : loops->gru_back)(&s);
         close_token(&w, t);
         if (t == 0 || w.filled + w.at.rows > SEGMENT) close_segment(&w);
     }

@@ -100,8 +100,8 @@ static dra_value add_parts(dra_graph *g, const dra_cell_attr *a, dra_value dx)
 }
 
 /* Of beta, or of u. No tile is there to fill it in where states have no units: none, which is 0. */
-static dra_value mix_slope(dra_graph *g, const dra_cell_attr *a, const dra_value *in,
-                           const dra_value *d)
+static dra_value mix_grad(dra_graph *g, const dra_cell_attr *a, const dra_value *in,
+                          const dra_value *d)
 {
     if (!a->slots) return dra_mul(g, dra_sigmoid(g, in[DRA_CELL_BETA]), d[DRA_CELL_DSWING]);
     return dra_shape_of(g, in[DRA_CELL_X]).dim[3] > 0 ? d[DRA_CELL_DSWING] : (dra_value){0};
@@ -126,7 +126,7 @@ void dra_cell_gradient(dra_graph *g, const dra_cell_kind *kind, const dra_node *
         dx[DRA_CELL_X] = add_parts(g, a, d[DRA_CELL_DX]);
         dx[DRA_CELL_W] = d[DRA_CELL_DW];
         dx[DRA_CELL_B] = dra_unbroadcast(g, d[DRA_CELL_DB], b);
-        dx[DRA_CELL_BETA] = mix_slope(g, a, in, d);
+        dx[DRA_CELL_BETA] = mix_grad(g, a, in, d);
         for (int i = 0; i < a->states; i++) dx[DRA_CELL_START + i] = d[DRA_CELL_DSTART + i];
     }
 }

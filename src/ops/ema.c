@@ -5,6 +5,7 @@
  * Gradient, t = T-1..0, from dm = dlast:
  *   dm += w dy_t,  dw += dy_t m_t,  dr += dm (x_t - m_{t-1}),  dx_t = sum_i r dm,  dm -= r dm
  * and dm = dstart at the end. A pad has only the first two; a reset ends with dm = 0. */
+#include "ops/ema_loops.h"
 #include "ops/recur.h"
 
 enum { BLOCK = DRA_RECUR_BLOCK };
@@ -32,6 +33,12 @@ static real *y_row(const dra_call *c, const dra_tensor *y, const dra_recur_tile 
 
 static int64_t scales(const dra_call *c) { return c->in[1].shape.dim[0]; }
 
+const dra_ema_loops *dra_ema_loops_of(const dra_simd *simd)
+{
+    static const dra_ema_loops *const by_level[] = DRA_BY_LEVEL(dra_ema_loops);
+    return by_level[simd->level];
+}
+
 /* ---- forward: (x, r, start[, w][, mark]) -> y, last, the states before each run -------------- */
 
 enum { X, RATE, START, W };
@@ -58,19 +65,20 @@ static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t 
                 real *m)
 {
     const dra_ema_attr *a = c->attr;
-    dra_simd_of(c)->ema(&(dra_ema_run){
-        .n = at->n,
-        .T = T,
-        .x_row = c->in[X].stride[1],
-        .y_row = c->out[Y].stride[1],
-        .mark = mark_of(c, at, t),
-        .x = dra_recur_at(&c->in[X], at->b, t, at->first),
-        .r = scale_row(&c->in[RATE], at, i),
-        .w = a->weighted ? scale_row(&c->in[W], at, i) : NULL,
-        .m = m,
-        .y = c->out[Y].data ? y_row(c, &c->out[Y], at, t, i) : NULL,
-        .add = a->weighted && i > 0,
-    });
+    dra_ema_loops_of(dra_simd_of(c))
+        ->forward(&(dra_ema_run){
+            .n = at->n,
+            .T = T,
+            .x_row = c->in[X].stride[1],
+            .y_row = c->out[Y].stride[1],
+            .mark = mark_of(c, at, t),
+            .x = dra_recur_at(&c->in[X], at->b, t, at->first),
+            .r = scale_row(&c->in[RATE], at, i),
+            .w = a->weighted ? scale_row(&c->in[W], at, i) : NULL,
+            .m = m,
+            .y = c->out[Y].data ? y_row(c, &c->out[Y], at, t, i) : NULL,
+            .add = a->weighted && i > 0,
+        });
 }
 
 static void tile(const dra_call *c, int64_t number)
@@ -129,24 +137,25 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, i
 {
     const dra_ema_attr *a = c->attr;
     const int64_t       t = run * DRA_RUN;
-    dra_simd_of(c)->ema_back(&(dra_ema_back_run){
-        .n = at->n,
-        .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
-        .x_row = c->in[X].stride[1],
-        .dy_row = c->in[DY].stride[1],
-        .dx_row = c->out[DX].stride[1],
-        .mark = mark_of(c, at, t),
-        .x = dra_recur_at(&c->in[X], at->b, t, at->first),
-        .r = scale_row(&c->in[RATE], at, i),
-        .w = a->weighted ? scale_row(&c->in[BACK_W], at, i) : NULL,
-        .m = dra_recur_at(&c->in[BACK_BORDERS], at->b, run, i) + at->first,
-        .dy = y_row(c, &c->in[DY], at, t, i),
-        .dm = part(c, 0, at, i),
-        .dr = part(c, 1, at, i),
-        .dw = part(c, 2, at, i),
-        .dx = c->out[DX].data ? dra_recur_at(&c->out[DX], at->b, t, at->first) : NULL,
-        .add = i > 0,
-    });
+    dra_ema_loops_of(dra_simd_of(c))
+        ->back(&(dra_ema_back_run){
+            .n = at->n,
+            .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
+            .x_row = c->in[X].stride[1],
+            .dy_row = c->in[DY].stride[1],
+            .dx_row = c->out[DX].stride[1],
+            .mark = mark_of(c, at, t),
+            .x = dra_recur_at(&c->in[X], at->b, t, at->first),
+            .r = scale_row(&c->in[RATE], at, i),
+            .w = a->weighted ? scale_row(&c->in[BACK_W], at, i) : NULL,
+            .m = dra_recur_at(&c->in[BACK_BORDERS], at->b, run, i) + at->first,
+            .dy = y_row(c, &c->in[DY], at, t, i),
+            .dm = part(c, 0, at, i),
+            .dr = part(c, 1, at, i),
+            .dw = part(c, 2, at, i),
+            .dx = c->out[DX].data ? dra_recur_at(&c->out[DX], at->b, t, at->first) : NULL,
+            .add = i > 0,
+        });
 }
 
 /* The rows of the batch are added up in their order. */

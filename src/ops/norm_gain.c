@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/norm.h"
+#include "ops/norm_loops.h"
 
 enum { MEAN = 2 }; /* numbers that say the mean of a row: c and rest */
 
@@ -68,19 +69,20 @@ static size_t back_scratch(const dra_call *c)
 /* dw and db: this tile's sums. */
 static void back_row(const dra_call *c, int64_t row, real *dw, real *db)
 {
-    const int64_t      C = dra_last(&c->in[X]);
-    const real        *mean = dra_row(&c->in[MEANS], row);
-    const dra_norm_row f = {.x = dra_row(&c->in[X], row),
-                            .dy = dra_row(&c->in[DY], row),
-                            .w = c->in[W].data,
-                            .dx = c->out[0].data ? (real *)c->out[0].data + row * C : NULL,
-                            .c = mean[0],
-                            .rest = mean[1],
-                            .r = *dra_row(&c->in[R], row)};
-    real               with_n;
-    const real         sum = dra_simd_of(c)->norm_sums(C, &f, dw, db, &with_n);
-    const bool         layer = ((const dra_norm_attr *)c->attr)->kind == DRA_ROW_NORM_LAYER;
-    if (f.dx) dra_simd_of(c)->norm_back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
+    const int64_t         C = dra_last(&c->in[X]);
+    const real           *mean = dra_row(&c->in[MEANS], row);
+    const dra_norm_row    f = {.x = dra_row(&c->in[X], row),
+                               .dy = dra_row(&c->in[DY], row),
+                               .w = c->in[W].data,
+                               .dx = c->out[0].data ? (real *)c->out[0].data + row * C : NULL,
+                               .c = mean[0],
+                               .rest = mean[1],
+                               .r = *dra_row(&c->in[R], row)};
+    const dra_norm_loops *loops = dra_norm_loops_of(dra_simd_of(c));
+    real                  with_n;
+    const real            sum = loops->sums(C, &f, dw, db, &with_n);
+    const bool            layer = ((const dra_norm_attr *)c->attr)->kind == DRA_ROW_NORM_LAYER;
+    if (f.dx) loops->back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
 }
 
 static void back_tile(const dra_call *c, int64_t i)
@@ -136,6 +138,12 @@ static dra_cost cost(const dra_call *c)
     dra_cost k = dra_pointwise_cost(c); /* for its bytes */
     k.flops *= c->n_in == 5 ? 10 : 8;
     return k;
+}
+
+const dra_norm_loops *dra_norm_loops_of(const dra_simd *simd)
+{
+    static const dra_norm_loops *const by_level[] = DRA_BY_LEVEL(dra_norm_loops);
+    return by_level[simd->level];
 }
 
 const dra_op dra_op_norm_gain = {.name = "norm_gain",

@@ -1,4 +1,5 @@
-/* The table of ops, made from ops.def: what `dra ops` lists, and the CPU device with its kernels. */
+/* The table of ops, made from ops.def: what `dra ops` lists, and the CPU device with its kernels.
+ * */
 #include <string.h>
 
 #include "device/cpu_kernel.h"

@@ -142,7 +142,7 @@ static void ask_keys(const walk *w, int64_t j, bool asked)
         w->part[run.reads++] = dra_slots_rows(&w->k, logits_of(w, r) + j * z->S, z->row,
                                               &w->c->in[DRA_SLOTS_Q],
                                               dra_slots_query(w->c, w->tile, r, j), false);
-    dra_simd_of(w->c)->slots_dots(&run);
+    dra_slots_loops_of(dra_simd_of(w->c))->dots(&run);
 }
 
 static void weigh_slots(const walk *w, int64_t r)
@@ -169,7 +169,7 @@ static void mix_values(const walk *w, int64_t j)
                                               y, dra_slots_target(w->c, w->tile, r), j > 0);
     if (mean->data)
         w->part[run.reads++] = dra_slots_rows(&w->k, w->uniform, 0, mean, head_of(w, j), false);
-    dra_simd_of(w->c)->slots_mix(&run);
+    dra_slots_loops_of(dra_simd_of(w->c))->mix(&run);
 }
 
 /* No owner of slots: a softmax over nothing gives nothing. */

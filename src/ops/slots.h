@@ -17,6 +17,7 @@
 #define DRA_SRC_OPS_SLOTS_H
 
 #include "ops/chunk.h"
+#include "ops/slots_loops.h"
 
 /* Tokens between two borders, where the slots are kept for the way back. */
 enum { DRA_SLOTS_CHUNK = 64 };

@@ -7,7 +7,7 @@
 
 typedef struct unary_attr {
     real (*f)(real);
-    dra_map map;                 /* the same function as one fast pass, where a level has it */
+    dra_pointwise_fn map;        /* the same function as one fast pass, where a level has it */
     int32_t (*integer)(int32_t); /* NULL: reals only */
 } unary_attr;
 
@@ -251,7 +251,8 @@ ROW(gelu_tanh_slope, d_gelu_tanh_slope, 0)
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_map map, dra_value x)
+static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_pointwise_fn map,
+                       dra_value x)
 {
     return dra_add_op(g, op, 1, &x, &(unary_attr){f, map, NULL});
 }

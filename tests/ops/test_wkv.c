@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/simd.h"
+#include "ops/wkv_loops.h"
 
 #ifdef DRA_REAL_DOUBLE
 #define REAL "f64"
@@ -299,13 +299,14 @@ static void two_exponentials_are_four(void **unused)
         for (int i = 0; i < N; i++) {
             const dra_real zero = 0, one = 1, q = p[i] > k[i] ? p[i] : k[i];
             dra_real       next[] = {1, 0, p[i]}; /* A, B, p */
-            simd->wkv(&(dra_wkv_run){.n = 1,
-                                     .T = 1,
-                                     .k = &k[i],
-                                     .v = &zero,
-                                     .w = &zero,
-                                     .u = &one,
-                                     .state = {&next[0], &next[1], &next[2]}});
+            dra_wkv_loops_of(simd)->forward(
+                &(dra_wkv_run){.n = 1,
+                               .T = 1,
+                               .k = &k[i],
+                               .v = &zero,
+                               .w = &zero,
+                               .u = &one,
+                               .state = {&next[0], &next[1], &next[2]}});
             const dra_real old = power(simd, p[i] - q), token = power(simd, k[i] - q);
             assert_memory_equal(&next[0], &old, sizeof old);     /* e1 1 + e2 0 */
             assert_memory_equal(&next[1], &token, sizeof token); /* e1 0 + e2 */
