@@ -91,8 +91,9 @@ check-cppcheck:
 	    -I include -I src -I cli -I tests $(C_DIRS)
 
 check-layers:
+	$(call build,build,,dra_static)
 	@echo "check  layers"
-	@scripts/check_layers.sh
+	@scripts/check_layers.sh build
 
 check-patterns:
 	@echo "check  patterns"

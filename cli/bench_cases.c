@@ -136,7 +136,7 @@ static void slot_read_back(bench_work *w, const int64_t *size)
     bench_gradient(w, y, 3, in);
     w->flops *= 2;
     w->stream.writes = 2;
-    w->forward = "attend_few";
+    w->forward = "attend_small";
 }
 
 /* ---- recurrences: 2 3D D forward for each row and token of a gru, twice that back ------------ */

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Includes point downwards only: a file of src/<layer> may include its own layer and those before
-# it, and public headers; a public header those before it; programs see public headers only.
+# it, and public headers; a public header those before it; programs see public headers only. Links
+# too, where there is a build: check_links.sh.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,7 @@ headers="base file text data device bench graph ops session sequence memory mode
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason beside it.
 exceptions=""
 
+status=0
 folders=
 for folder in include src cli examples; do
     [ ! -d "$folder" ] || folders="$folders $folder"
@@ -82,4 +84,8 @@ function check_program(    folder, top) {
     else check_program()
 }
 END { exit bad }
-'
+' || status=1
+
+# shellcheck disable=SC2086 # a list of layers
+scripts/check_links.sh "${1:-build}" $layers || status=1
+exit $status

@@ -64,6 +64,8 @@ FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cu)$/ }
         check_todo()
         check_c()
         if (FILENAME ~ /^\.\/(src|include)\//) check_library()
+        if (FILENAME ~ /ops\/attrs\.h$/ && code ~ /\*/)
+            wrong("attributes are plain data: another device cannot follow a pointer")
     }
     if (FILENAME !~ /\.(md|sh)$/ && $0 ~ /f(ast-math|unsafe-math)/)
         wrong("it makes NaN checks lie")

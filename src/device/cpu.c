@@ -1,17 +1,20 @@
-/* The CPU device: plain memory, the thread pool, the kernels of src/ops. */
+/* The CPU device: plain memory, the thread pool, and the kernels it was created with. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/memory.h"
+#include "device/cpu_kernel.h"
 #include "device/device.h"
 #include "device/pool.h"
 
 enum { MAX_THREADS = 1024 };
 
 typedef struct cpu_device {
-    dra_device base;
-    dra_pool  *pool;
+    dra_device                   base;
+    dra_pool                    *pool;
+    const dra_simd              *simd;
+    const dra_cpu_kernel *const *kernels; /* NULL after the last */
 } cpu_device;
 
 static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_alloc(bytes); }
@@ -30,16 +33,16 @@ static dra_status cpu_fill(dra_device *d, void *to, dra_real value, size_t count
     return DRA_OK;
 }
 
-static const dra_kernel *cpu_find(const dra_device *d, const struct dra_op *op)
+static const dra_kernel *cpu_find(const dra_device *d, const char *op)
 {
-    for (const dra_kernel *const *k = dra_cpu_kernels; *k; k++)
-        if ((*k)->op == op) return *k;
+    for (const dra_cpu_kernel *const *k = ((const cpu_device *)d)->kernels; *k; k++)
+        if (strcmp((*k)->base.op, op) == 0) return &(*k)->base;
     return NULL;
 }
 
 typedef struct job {
-    const dra_kernel *kernel;
-    const dra_call   *call;
+    const dra_cpu_kernel *kernel;
+    const dra_call       *call;
 } job;
 
 static void run_tile(void *user, int64_t i)
@@ -48,13 +51,15 @@ static void run_tile(void *user, int64_t i)
     j->kernel->tile(j->call, i);
 }
 
-void dra_cpu_run_kernel(dra_device *d, const dra_kernel *k, dra_call *c)
+void dra_cpu_run_kernel(dra_device *d, const dra_kernel *kernel, dra_call *c)
 {
-    c->simd = d->simd;
+    const cpu_device     *cpu = (const cpu_device *)d;
+    const dra_cpu_kernel *k = (const dra_cpu_kernel *)kernel;
+    job                   j = {k, c};
+    c->context = cpu->simd;
     const int64_t stages = k->stages ? k->stages(c) : 1;
-    job           j = {k, c};
     for (c->stage = 0; c->stage < stages && !atomic_load(&c->fault->kind); c->stage++)
-        dra_pool_run(((cpu_device *)d)->pool, k->tiles(c), run_tile, &j);
+        dra_pool_run(cpu->pool, k->tiles(c), run_tile, &j);
 }
 
 static dra_status cpu_run(dra_device *d, const dra_launch *l, int32_t block, dra_error *err)
@@ -95,7 +100,8 @@ const char *dra_device_level_at(size_t i)
     return i < n ? dra_simd_levels()[i]->name : NULL;
 }
 
-dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
+dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *const *kernels,
+                          dra_device **out, dra_error *err)
 {
     *out = NULL;
     const long      processors = sysconf(_SC_NPROCESSORS_ONLN);
@@ -111,9 +117,11 @@ dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out,
                         level, dra_simd_levels()[0]->name);
     cpu_device *d = calloc(1, sizeof *d);
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cpu device: out of memory");
-    d->base = (dra_device){.table = &cpu_table, .simd = simd, .threads = threads};
+    *d = (cpu_device){.base = {.table = &cpu_table, .level = simd->name, .threads = threads},
+                      .pool = dra_pool_create(threads),
+                      .simd = simd,
+                      .kernels = kernels};
     dra_arrays_open(&d->base.arrays);
-    d->pool = dra_pool_create(threads);
     if (!d->pool) {
         free(d);
         return dra_fail(err, DRA_ERR_DEVICE, "cpu device: cannot start %d threads", threads);
@@ -129,4 +137,4 @@ void dra_device_destroy(dra_device *device)
 
 int dra_device_threads(const dra_device *device) { return device->threads; }
 
-const char *dra_device_level(const dra_device *device) { return device->simd->name; }
+const char *dra_device_level(const dra_device *device) { return device->level; }

@@ -16,7 +16,7 @@ typedef struct dra_device_table {
     dra_status (*download)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
     dra_status (*fill)(dra_device *d, void *to, dra_real value, size_t count, dra_error *err);
     dra_status (*copy)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
-    const dra_kernel *(*find)(const dra_device *d, const struct dra_op *op);
+    const dra_kernel *(*find)(const dra_device *d, const char *op); /* by name; NULL: none */
     /* Starts a block, after what was started before. What goes wrong inside is a fault. */
     dra_status (*run)(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
     void (*destroy)(dra_device *d);
@@ -35,7 +35,7 @@ typedef struct dra_arrays { /* all arrays of a device */
 
 struct dra_device {
     const dra_device_table *table;
-    const dra_simd         *simd;
+    const char             *level; /* what it computes with, and on how many: for description */
     int                     threads;
     dra_arrays              arrays;
 };

@@ -1,6 +1,5 @@
-/* What a kernel is and what it is handed. A kernel belongs to one device and one op; it gets a
- * tile number, never a thread number, and every output element has one writer, so results do not
- * depend on the number of threads. */
+/* What a kernel of any device is to planning, and what it is handed. A kernel belongs to one device
+ * and computes one op, which it names: so a table loaded at run time can bring kernels. */
 #ifndef DRA_SRC_KERNEL_H
 #define DRA_SRC_KERNEL_H
 
@@ -8,9 +7,6 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "device/simd.h"
-
-struct dra_op; /* src/graph/op.h; a device only compares the pointer */
 
 typedef struct dra_tensor {
     void     *data;
@@ -50,20 +46,27 @@ typedef struct dra_call {
     int               n_in, n_out;
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
-    const dra_simd   *simd;
-    const char       *op; /* its name, for the fault */
+    const void       *context; /* what the device hands its own kernels, while they run */
+    const char       *op;      /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;
 
-/* A kernel runs stages() stages one after the other (NULL: one); the tiles of one stage run in
- * any order and at the same time. tiles() is asked anew for each stage. */
+typedef enum dra_layout { /* what strides of its inputs a kernel takes */
+                          DRA_LAYOUT_ANY,
+                          DRA_LAYOUT_ROWS, /* last axis contiguous */
+                          DRA_LAYOUT_DENSE
+} dra_layout;
+
+/* A device extends this by how it runs the kernel; the CPU: see device/cpu_kernel.h. */
 typedef struct dra_kernel {
-    const struct dra_op *op;
-    uint32_t             dtypes; /* bits of the dtypes it takes, see DRA_BIT */
-    int64_t (*tiles)(const dra_call *c);
-    void (*tile)(const dra_call *c, int64_t i);
-    int64_t (*stages)(const dra_call *c);
-    size_t (*scratch)(const dra_call *c); /* bytes shared by all tiles of a call */
+    const char *op;     /* the name of the op it computes */
+    uint32_t    dtypes; /* bits of the dtypes it takes, see DRA_BIT */
+    dra_layout  layout;
+    uint32_t    in_place; /* bits of the inputs whose memory output 0 may take over, if it is
+                             dense, as large, and read for the last time by this call */
+    bool        paired;   /* instead: output i may take over the memory of input i */
+    size_t (*scratch)(const dra_call *c); /* bytes shared by all parts of a call; NULL: none. Looks
+                                             at shapes and attributes alone */
 } dra_kernel;
 
 #define DRA_BIT(dtype) (1u << (dtype))
@@ -71,9 +74,6 @@ enum {
     DRA_REALS = 1u << DRA_REAL,
     DRA_ANY_DTYPE = (1u << DRA_DTYPE_COUNT) - 1,
 };
-
-/* All CPU kernels, NULL at the end. Defined by the ops (src/ops/ops.c). */
-extern const dra_kernel *const dra_cpu_kernels[];
 
 /* Reports from inside a tile: e.g. an index outside its range. The run stops after this call.
  * numbers: DRA_FAULT_NUMBERS of them, see dra_fault_kind. */

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/shape.h"
+#include "device/cpu_kernel.h"
 #include "device/device.h"
 #include "device/simd_peak.h"
 #include "dra/bench.h"
@@ -23,12 +24,12 @@ static int ascending(const void *a, const void *b)
 }
 
 /* Seconds of a kernel without an op: `attr` is all it gets. */
-static double run_once(dra_device *d, const dra_kernel *k, const void *attr)
+static double run_once(dra_device *d, const dra_cpu_kernel *k, const void *attr)
 {
     dra_fault    fault = {0};
     dra_call     c = {.attr = attr, .fault = &fault};
     const double start = now();
-    dra_cpu_run_kernel(d, k, &c);
+    dra_cpu_run_kernel(d, &k->base, &c);
     return now() - start;
 }
 
@@ -60,9 +61,9 @@ static const dra_peak *peak_of(const char *level)
 
 static double burst(dra_device *device, const dra_peak *peak)
 {
-    static const dra_kernel kernel = {.tiles = peak_tiles, .tile = peak_tile};
-    const peak_job          job = {peak, (int64_t)dra_device_threads(device) * TILES_A_THREAD};
-    const double            work = (double)job.tiles * ROUNDS * (double)peak->flops;
+    static const dra_cpu_kernel kernel = {.tiles = peak_tiles, .tile = peak_tile};
+    const peak_job              job = {peak, (int64_t)dra_device_threads(device) * TILES_A_THREAD};
+    const double                work = (double)job.tiles * ROUNDS * (double)peak->flops;
     return work / run_once(device, &kernel, &job);
 }
 
@@ -153,7 +154,7 @@ static dra_status check_config(const dra_stream_config *c, dra_error *err)
 dra_status dra_stream_create(dra_device *device, const dra_stream_config *config, dra_stream **out,
                              dra_error *err)
 {
-    static const dra_kernel clear = {.tiles = stream_tiles, .tile = clear_tile};
+    static const dra_cpu_kernel clear = {.tiles = stream_tiles, .tile = clear_tile};
     *out = NULL;
     const dra_status st = check_config(config, err);
     if (st != DRA_OK) return st;
@@ -185,8 +186,8 @@ void dra_stream_destroy(dra_stream *s)
 
 double dra_stream_pass(dra_stream *s, bool streaming)
 {
-    static const dra_kernel kernels[] = {{.tiles = stream_tiles, .tile = plain_tile},
-                                         {.tiles = stream_tiles, .tile = streaming_tile}};
+    static const dra_cpu_kernel kernels[] = {{.tiles = stream_tiles, .tile = plain_tile},
+                                             {.tiles = stream_tiles, .tile = streaming_tile}};
     return run_once(s->device, &kernels[streaming], s);
 }
 

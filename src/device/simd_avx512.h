@@ -49,7 +49,7 @@ static inline vf pair_low(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x44); }
 static inline vf pair_high(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xee); }
 
 /* Quarter i of x[4 j] and quarter j of x[4 i] change places. */
-static inline void turn_quarters(vf *x)
+static inline void transpose_quarters(vf *x)
 {
     const vf a = _mm512_shuffle_f32x4(x[0], x[4], 0x88), b = _mm512_shuffle_f32x4(x[0], x[4], 0xdd);
     const vf c = _mm512_shuffle_f32x4(x[8], x[12], 0x88);

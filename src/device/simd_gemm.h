@@ -1,27 +1,27 @@
-/* The vector gemm: C (+)= A B. Part of simd_vector.h.
+/* The vector gemm: C (+)= A B. Part of simd_kernels.c.
  *
- * Each element of C is its own chain of multiply-adds over the words of k (simd_words.h),
- * ascending, one chain per DEPTH of words, and the chains are added up in order. Tiles only decide
+ * Each element of C is its own chain of multiply-adds over the packed elements of k
+ * (gemm_pack.h), ascending, one chain per DEPTH of them, added up in order. Tiles only decide
  * which elements are computed side by side, so all paths below give the same bits, whatever M, N
  * and the strides are:
  *   - tiles of up to ROWS rows and 2 vectors of columns, held in registers;
- *   - B in panels of 2 vectors, packed when several row groups read them, or their words are not
- *     what lies in memory, or they lie otherwise;
+ *   - B in panels of 2 vectors, packed when several row groups read them, or their elements are
+ *     to be packed, or they have other strides;
  *   - few rows: B is read once, so it is read where it lies. */
 #ifndef DRA_SRC_SIMD_GEMM_H
 #define DRA_SRC_SIMD_GEMM_H
 
-#include "device/simd_words.h"
+#include "device/gemm_pack.h"
 
 enum {
-    DEPTH = DRA_CHAIN, /* words: a panel this deep stays in the first cache */
+    DEPTH = DRA_CHAIN, /* packed elements: a panel this deep stays in the first cache */
     BLOCK = 256,       /* rows of A that share a packed panel of B */
     GROUPS = (BLOCK + ROWS - 1) / ROWS,
     AHEAD = 16 /* rows of B fetched early */
 };
 _Static_assert(ROWS <= 8, "multiply_rows() knows tiles of 1 to 8 rows");
 
-typedef struct product { /* of one tile or several side by side, in words */
+typedef struct product { /* of one tile or several side by side, packed */
     int64_t      depth;
     const float *a;
     int64_t      a_row, a_col;
@@ -104,7 +104,7 @@ static void multiply_rows(const product *t, int64_t rows)
         multiply_some(t, rows, 2, false);
 }
 
-#include "device/simd_few.h"
+#include "device/gemm_small_m.h"
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
@@ -136,7 +136,7 @@ static void multiply_block(const block *b)
     _Alignas(64) float panel[DEPTH * PANEL];
     for (int64_t column = b->column, done; column < b->end; column += done) {
         const operand from = part_of(&b->B, column - b->column, 0);
-        product       t = {.depth = words_of(&from, b->depth),
+        product       t = {.depth = packed_of(&from, b->depth),
                            .a = b->a,
                            .a_row = b->a_row,
                            .a_col = b->a_col,
@@ -166,7 +166,7 @@ static void pack_block(block *b, float *panel)
     if (b->A.k == 1) {
         for (int64_t i = 0; i < b->rows; i++) {
             const operand line = part_of(&b->A, i, 0);
-            words_along(&line, b->depth, panel + i * DEPTH);
+            pack_along(&line, b->depth, panel + i * DEPTH);
         }
         b->a_row = DEPTH;
         b->a_col = 1;
@@ -221,9 +221,9 @@ static void gemm(const dra_gemm *g)
         multiply_streams(g, &A, &B);
         return;
     }
-    if (g->M > 0 && g->M <= FEW && can_turn(&B)) {
+    if (g->M > 0 && g->M <= SMALL_M && can_transpose(&B)) {
         first = g->N / PANEL * PANEL;
-        multiply_few(g, &A, &B, first);
+        multiply_small_m(g, &A, &B, first);
     }
     /* Few rows: B comes from memory once, best in pieces that are large there. */
     const int64_t width = g->M > ROWS ? g->N : g->b_row == 1 ? PANEL : 8 * LANES;

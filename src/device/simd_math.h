@@ -1,9 +1,11 @@
 /* Functions of one vector, by range reduction and polynomials fitted for the smallest largest
- * error; the errors of all of them are measured by tests/device/test_simd.c. Part of
- * simd_vector.h. Where a product must stay a product, or become an FMA, for the result to be
- * right, vfma() says so: contraction by the compiler is welcome elsewhere. */
+ * error; the errors of all of them are measured by tests/device/test_simd.c. Where a product must
+ * stay a product, or become an FMA, for the result to be right, vfma() says so: contraction by the
+ * compiler is welcome elsewhere. */
 #ifndef DRA_SRC_SIMD_MATH_H
 #define DRA_SRC_SIMD_MATH_H
+
+#include "device/simd_vector.h"
 
 static inline vf negative(vf x) { return (vf)((vi)x ^ (vi)vset(-0.0f)); }
 static inline vf absolute(vf x) { return (vf)((vi)x & ~(vi)vset(-0.0f)); }

@@ -1,32 +1,8 @@
-/* Micro-kernels in plain C: the oracle of every faster level. Sums run in LANES partial sums, an
- * order fixed by the length, which the compiler can vectorise without reordering anything. */
+/* Micro-kernels in plain C: the oracle of every faster level. */
 #include "device/simd.h"
 
 #include "base/shape.h"
-
-#include <string.h>
-#include <tgmath.h>
-
-enum { LANES = 16 };
-
-static dra_real fold(const dra_real *lane)
-{
-    dra_real s[LANES];
-    memcpy(s, lane, sizeof s);
-    for (int width = LANES / 2; width > 0; width /= 2)
-        for (int i = 0; i < width; i++) s[i] += s[i + width];
-    return s[0];
-}
-
-static dra_real dot(int64_t n, const dra_real *a, const dra_real *b)
-{
-    dra_real lane[LANES] = {0};
-    int64_t  i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int j = 0; j < LANES; j++) lane[j] += a[i + j] * b[i + j];
-    for (int j = 0; i < n; i++, j++) lane[j] += a[i] * b[i];
-    return fold(lane);
-}
+#include "device/simd_plain.h"
 
 static dra_real sum(int64_t n, const dra_real *x)
 {
@@ -44,15 +20,6 @@ static dra_real max(int64_t n, const dra_real *x)
     for (int64_t i = 0; i < n; i++)
         if (x[i] > m || x[i] != x[i]) m = x[i]; /* a NaN stays: nothing is greater than it */
     return m;
-}
-
-static dra_real exponential(dra_real x)
-{
-#ifdef DRA_REAL_DOUBLE
-    return exp(x);
-#else
-    return expf(x);
-#endif
 }
 
 static dra_real exp_scaled(int64_t n, const dra_real *x, dra_real s, dra_real m, dra_real *y)
@@ -79,11 +46,6 @@ static dra_real log_sum(int64_t n, const dra_real *x, dra_real *m)
 static void scale(int64_t n, dra_real s, dra_real *x)
 {
     for (int64_t i = 0; i < n; i++) x[i] *= s;
-}
-
-static void axpy(int64_t n, dra_real s, const dra_real *x, dra_real *y)
-{
-    for (int64_t i = 0; i < n; i++) y[i] += s * x[i];
 }
 
 /* ---- rows of results ------------------------------------------------------------------------- */
@@ -136,44 +98,12 @@ static dra_real moments(int64_t n, const dra_real *x, dra_real c, dra_real *squa
     return fold(first);
 }
 
-static dra_real norm_sums(int64_t n, const dra_norm_row *row, dra_real *dw, dra_real *db,
-                          dra_real *with_n)
+static void softmax_rows(int64_t rows, int64_t n, const dra_real *s, dra_real *a, dra_real *lse)
 {
-    dra_real first[LANES] = {0}, second[LANES] = {0};
-    for (int64_t i = 0; i < n; i++) {
-        const dra_real dy = row->dy[i], t = dy * row->w[i];
-        const dra_real norm = (row->x[i] - row->c - row->rest) * row->r;
-        dw[i] += dy * norm;
-        db[i] += dy;
-        first[i % LANES] += t;
-        second[i % LANES] += t * norm;
-    }
-    *with_n = fold(second);
-    return fold(first);
-}
-
-static void norm_back(int64_t n, const dra_norm_row *row, dra_real mean, dra_real slope)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const dra_real norm = (row->x[i] - row->c - row->rest) * row->r;
-        row->dx[i] = row->r * (row->dy[i] * row->w[i] - mean - slope * norm);
-    }
-}
-
-static void adamw(int64_t n, const dra_adamw_step *f, const dra_real *dp, const dra_real *p,
-                  const dra_real *m, const dra_real *v, dra_real *p_out, dra_real *m_out,
-                  dra_real *v_out)
-{
-    for (int64_t i = 0; i < n; i++) {
-        const dra_real d = f->s * dp[i];
-        const dra_real m_new = f->b1 * m[i] + f->new1 * d;
-        const dra_real v_new = f->b2 * v[i] + f->new2 * d * d;
-        const dra_real root = sqrt(v_new * f->fix2);
-        const dra_real way = m_new * f->fix1 / (root + f->eps);
-        const dra_real p_new = p[i] - f->rate * (f->decay * p[i] + way);
-        if (p_out) p_out[i] = p_new;
-        if (m_out) m_out[i] = m_new;
-        if (v_out) v_out[i] = v_new;
+    for (int64_t r = 0; r < rows; r++, s += n, a += n) {
+        const dra_real top = max(n, s), total = exp_sum(n, s, top, a);
+        scale(n, 1 / total, a);
+        if (lse) lse[r] = top + (dra_real)log((double)total);
     }
 }
 
@@ -258,11 +188,8 @@ static void gemm(const dra_gemm *g)
     }
 }
 
-#include "device/simd_cell_ref.h"
-#include "device/simd_recur_ref.h"
-#include "device/simd_slots_ref.h"
-
 const dra_simd dra_simd_ref = {.name = "ref",
+                               .level = DRA_LEVEL_REF,
                                .dot = dot,
                                .sum = sum,
                                .max = max,
@@ -279,19 +206,5 @@ const dra_simd dra_simd_ref = {.name = "ref",
                                .combine = combine,
                                .moments = moments,
                                .log_sum = log_sum,
-                               .norm_sums = norm_sums,
-                               .norm_back = norm_back,
-                               .adamw = adamw,
-                               .ema = ema,
-                               .ema_back = ema_back,
-                               .wkv = wkv,
-                               .wkv_back = wkv_back,
-                               .slots_dots = slots_dots,
-                               .slots_mix = slots_mix,
                                .softmax_rows = softmax_rows,
-                               .softmax_bend = softmax_bend,
-                               .gru = gru,
-                               .gru_back = gru_back,
-                               .lstm = lstm,
-                               .lstm_back = lstm_back,
                                .gemm = gemm};

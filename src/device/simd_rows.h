@@ -1,22 +1,7 @@
-/* Whole rows in as few passes as their formulas allow; part of simd_vector.h. */
+/* Micro-kernels for whole rows, in as few passes as their formulas allow; part of simd_kernels.c.
+ * */
 #ifndef DRA_SRC_SIMD_ROWS_H
 #define DRA_SRC_SIMD_ROWS_H
-
-/* ---- back through a norm --------------------------------------------------------------------- */
-
-typedef struct norm_terms { /* n = (x - c - rest) r and t = dy w */
-    vf n, t, dy;
-} norm_terms;
-
-/* Into the second cache, by an address that may lie outside the array or be nonsense. */
-static ALWAYS_INLINE void fetch(const float *p, int64_t elements, int write)
-{
-    const uintptr_t at = (uintptr_t)p + (uintptr_t)elements * sizeof *p;
-    if (write)
-        __builtin_prefetch((const void *)at, 1, 2);
-    else
-        __builtin_prefetch((const void *)at, 0, 2);
-}
 
 /* `together` rows, a constant; those behind them are asked for. Several rows at once are several
  * streams of memory: one row at a time makes 18 GB/s, 8 make 28 (Zen 4). */
@@ -40,44 +25,6 @@ static void add_rows(int64_t rows, int64_t n, const float *x, int64_t row, float
     int64_t r = 0;
     for (; r + TOGETHER <= rows; r += TOGETHER) add_some_rows(TOGETHER, n, x + r * row, row, y);
     for (; r < rows; r++) add_some_rows(1, n, x + r * row, row, y);
-}
-
-/* The same place of the row behind this one is asked for in both passes: the processor drops what
- * it is too busy for. Rows of 4096 bytes are a page each, where its own guesses start anew: 72 % of
- * a loop that only moves these arrays without this, 105 % with it (Zen 4; 768 columns: 96, 112). */
-static ALWAYS_INLINE norm_terms norm_at(const dra_norm_row *row, int64_t i, int64_t n)
-{
-    const vf x = load_some(row->x + i, n - i, vset(0)), dy = load_some(row->dy + i, n - i, vset(0));
-    const vf w = load_some(row->w + i, n - i, vset(0));
-    fetch(row->x, i + n, 0);
-    fetch(row->dy, i + n, 0);
-    fetch(row->dx, i + n, 1);
-    return (norm_terms){(x - vset(row->c) - vset(row->rest)) * vset(row->r), dy * w, dy};
-}
-
-static float norm_sums(int64_t n, const dra_norm_row *row, float *dw, float *db, float *with_n)
-{
-    const dra_norm_row f = *row; /* a copy that no store can change */
-    const vf           zero = vset(0);
-    vf first[SUMS] = {zero, zero, zero, zero}, second[SUMS] = {zero, zero, zero, zero};
-    for (int64_t i = 0; i < n; i += LANES) {
-        const norm_terms e = norm_at(&f, i, n);
-        store_some(dw + i, n - i, vfma(e.dy, e.n, load_some(dw + i, n - i, zero)));
-        store_some(db + i, n - i, e.dy + load_some(db + i, n - i, zero));
-        add_in_turn(first, e.t);
-        add_in_turn(second, vfma(e.t, e.n, zero));
-    }
-    *with_n = fold_sums(second);
-    return fold_sums(first);
-}
-
-static void norm_back(int64_t n, const dra_norm_row *row, float mean, float slope)
-{
-    const dra_norm_row f = *row;
-    for (int64_t i = 0; i < n; i += LANES) {
-        const norm_terms e = norm_at(&f, i, n);
-        store_some(f.dx + i, n - i, vset(f.r) * vfma(vset(-slope), e.n, e.t - vset(mean)));
-    }
 }
 
 /* ---- ln sum e^x ------------------------------------------------------------------------------ */
@@ -154,5 +101,33 @@ static float log_sum(int64_t n, const float *x, float *m)
 
 #undef LOG2E
 #undef WHOLE
+
+/* ---- softmax of short rows ------------------------------------------------------------------- */
+
+/* A row that fills one vector at most stays in it. */
+static ALWAYS_INLINE float softmax_short(int64_t n, const float *s, float *a, float *top)
+{
+    const vf x = load_some(s, n, vset(-INFINITY));
+    *top = fold_max(x); /* forgets NaN, the sum does not */
+    const vf    e = first_of(v_exp(x - vset(*top)), n);
+    const float total = fold_sum(e);
+    store_some(a, n, e * vset(1 / total));
+    return total;
+}
+
+static void softmax_rows(int64_t rows, int64_t n, const float *s, float *a, float *lse)
+{
+    for (int64_t r = 0; r < rows; r++, s += n, a += n) {
+        float top, total;
+        if (n <= LANES) {
+            total = softmax_short(n, s, a, &top);
+        } else {
+            top = max(n, s);
+            total = exp_sum(n, s, top, a);
+            scale(n, 1 / total, a);
+        }
+        if (lse) lse[r] = top + logf(total);
+    }
+}
 
 #endif

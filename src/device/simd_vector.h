@@ -1,6 +1,6 @@
-/* The micro-kernels on vectors of floats: one source for every width. A level's file (simd_avx2.c,
- * ...) gives the width and a handful of helpers - vfma, vmin, vmax, umax, vsqrt, vscale, less,
- * pick, load_part, ... - then includes this and exports VECTOR_TABLE.
+/* Loops on vectors of floats: one source for every width. A level gives the width and a handful of
+ * helpers - vfma, vmin, vmax, umax, vsqrt, vscale, less, pick, load_part, ... - and this what can
+ * be said in terms of them: whole and partial loads, sums, transposition.
  *
  * Ends of rows go through the same code as the rest, with lanes that are not there filled and not
  * stored: a pointwise result depends on its element alone. Sums have an order fixed by length. */
@@ -9,6 +9,18 @@
 
 #include <math.h>
 #include <string.h>
+
+#include "dra/base.h"
+
+#if defined(LEVEL_AVX2)
+#include "device/simd_avx2.h"
+#elif defined(LEVEL_AVX512)
+#include "device/simd_avx512.h"
+#elif defined(LEVEL_AVX512BF16)
+#include "device/simd_avx512bf16.h"
+#elif defined(LEVEL_NEON)
+#include "device/simd_neon.h"
+#endif
 
 /* Loops of constant length over arrays of vectors must disappear, or the arrays live in memory. */
 #define UNROLL _Pragma("GCC unroll 16")
@@ -41,8 +53,21 @@ static inline void store_some(float *p, int64_t n, vf v)
         store_part(p, n, v);
 }
 
-#include "device/simd_gemm.h"
-#include "device/simd_math.h"
+/* to = x, or += x where it is to be added. */
+static inline void add_some(float *to, int64_t left, bool add, vf x)
+{
+    store_some(to, left, add ? load_some(to, left, vset(0)) + x : x);
+}
+
+/* Into the second cache, by an address that may lie outside the array or be nonsense. */
+static ALWAYS_INLINE void fetch(const float *p, int64_t elements, int write)
+{
+    const uintptr_t at = (uintptr_t)p + (uintptr_t)elements * sizeof *p;
+    if (write)
+        __builtin_prefetch((const void *)at, 1, 2);
+    else
+        __builtin_prefetch((const void *)at, 0, 2);
+}
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
@@ -72,9 +97,10 @@ static ALWAYS_INLINE float add_up(int64_t n, const float *a, const float *b,
 static inline vf add_product(vf sum, vf a, vf b) { return vfma(a, b, sum); }
 static inline vf add_first(vf sum, vf a, vf b) { return sum + a; }
 
-static float dot(int64_t n, const float *a, const float *b) { return add_up(n, a, b, add_product); }
-
-static float sum(int64_t n, const float *x) { return add_up(n, x, x, add_first); }
+static inline float dot(int64_t n, const float *a, const float *b)
+{
+    return add_up(n, a, b, add_product);
+}
 
 /* The next of SUMS sums: they take turns. */
 static inline void add_in_turn(vf s[SUMS], vf x)
@@ -89,212 +115,22 @@ static inline vf first_of(vf v, int64_t n)
     return n >= LANES ? v : pick(first_lanes(n), v, vset(0));
 }
 
-static ALWAYS_INLINE float exp_scaled(int64_t n, const float *x, float scaled, float m, float *y)
+/* ---- transposition --------------------------------------------------------------------------- */
+
+/* x[i][j] becomes x[j][i]. */
+static ALWAYS_INLINE void transpose_tile(vf x[LANES])
 {
-    const vf zero = vset(0), shift = vset(-m), times = vset(scaled);
-    vf       s[SUMS] = {zero, zero, zero, zero};
-    for (int64_t i = 0; i < n; i += LANES) {
-        const vf at = vfma(load_some(x + i, n - i, zero), times, shift);
-        const vf e = first_of(v_exp(at), n - i);
-        store_some(y + i, n - i, e);
-        add_in_turn(s, e);
+    UNROLL
+    for (int i = 0; i < LANES; i += 4) { /* quads within each quarter of a vector */
+        const vf low01 = zip_low(x[i], x[i + 1]), low23 = zip_low(x[i + 2], x[i + 3]);
+        const vf high01 = zip_high(x[i], x[i + 1]), high23 = zip_high(x[i + 2], x[i + 3]);
+        x[i] = pair_low(low01, low23);
+        x[i + 1] = pair_high(low01, low23);
+        x[i + 2] = pair_low(high01, high23);
+        x[i + 3] = pair_high(high01, high23);
     }
-    return fold_sums(s);
+    UNROLL
+    for (int i = 0; i < 4; i++) transpose_quarters(x + i); /* those of x[i], x[i + 4], ... */
 }
-
-static float exp_sum(int64_t n, const float *x, float m, float *y)
-{
-    return exp_scaled(n, x, 1, m, y);
-}
-
-static float moments(int64_t n, const float *x, float c, float *squares)
-{
-    const vf zero = vset(0), middle = vset(c);
-    vf       first[SUMS] = {zero, zero, zero, zero}, second[SUMS] = {zero, zero, zero, zero};
-    for (int64_t i = 0; i < n; i += LANES) {
-        const vf d = first_of(load_some(x + i, n - i, middle) - middle, n - i);
-        add_in_turn(first, d);
-        add_in_turn(second, vfma(d, d, zero));
-    }
-    *squares = fold_sums(second);
-    return fold_sums(first);
-}
-
-static float max(int64_t n, const float *x)
-{
-    const vf least = vset(-INFINITY);
-    vf       m[2] = {least, least};
-    vmask    bad = no_lane(); /* comparisons forget NaN, so it is looked for beside them */
-    for (int64_t i = 0; i < n; i += 2 * LANES) {
-        const vf a = load_some(x + i, n - i, least);
-        const vf b = n - i > LANES ? load_some(x + i + LANES, n - i - LANES, least) : least;
-        bad = either(bad, either(not_a_number(a), not_a_number(b)));
-        m[0] = vmax(a, m[0]);
-        m[1] = vmax(b, m[1]);
-    }
-    return any(bad) ? NAN : fold_max(vmax(m[0], m[1]));
-}
-
-/* ---- rows of results ------------------------------------------------------------------------- */
-
-/* y = f(x, z) with a few numbers beside; y may be x or z. */
-static ALWAYS_INLINE void each(int64_t n, const float *x, const float *z, float *y,
-                               const float *with, vf (*f)(vf x, vf z, const float *with))
-{
-    for (int64_t i = 0; i < n; i += LANES) {
-        const vf a = load_some(x + i, n - i, vset(0)), b = load_some(z + i, n - i, vset(0));
-        store_some(y + i, n - i, f(a, b, with));
-    }
-}
-
-static inline vf f_add(vf x, vf z, const float *with) { return x + z; }
-static inline vf f_sub(vf x, vf z, const float *with) { return x - z; }
-static inline vf f_mul(vf x, vf z, const float *with) { return x * z; }
-static inline vf f_scale(vf x, vf z, const float *with) { return x * vset(with[0]); }
-static inline vf f_axpy(vf x, vf z, const float *with) { return vfma(vset(with[0]), x, z); }
-static inline vf f_affine(vf x, vf z, const float *with)
-{
-    return vfma(vset(with[0]), x, vset(with[1]));
-}
-static inline vf f_center(vf x, vf z, const float *with)
-{
-    return (x - vset(with[0]) - vset(with[1])) * vset(with[2]);
-}
-static inline vf f_combine(vf x, vf z, const float *with)
-{
-    return vset(with[0]) * vfma(vset(-with[1]), z, x - vset(with[2]));
-}
-
-static void add(int64_t n, const float *a, const float *b, float *y)
-{
-    each(n, a, b, y, NULL, f_add);
-}
-
-static void sub(int64_t n, const float *a, const float *b, float *y)
-{
-    each(n, a, b, y, NULL, f_sub);
-}
-
-static void mul(int64_t n, const float *a, const float *b, float *y)
-{
-    each(n, a, b, y, NULL, f_mul);
-}
-
-static void scale(int64_t n, float s, float *x) { each(n, x, x, x, &s, f_scale); }
-
-static void axpy(int64_t n, float s, const float *x, float *y) { each(n, x, y, y, &s, f_axpy); }
-
-static void affine(int64_t n, float s, float t, const float *x, float *y)
-{
-    each(n, x, x, y, (const float[]){s, t}, f_affine);
-}
-
-static void center(int64_t n, const float *x, float c, float rest, float r, float *y)
-{
-    each(n, x, x, y, (const float[]){c, rest, r}, f_center);
-}
-
-static void combine(int64_t n, float a, const float *x, float b, const float *z, float c, float *y)
-{
-    each(n, x, z, y, (const float[]){a, b, c}, f_combine);
-}
-
-static void adamw(int64_t n, const dra_adamw_step *step, const float *dp, const float *p,
-                  const float *m, const float *v, float *p_out, float *m_out, float *v_out)
-{
-    const dra_adamw_step f = *step; /* a copy that no store can change */
-    const vf             zero = vset(0);
-    for (int64_t i = 0; i < n; i += LANES) {
-        const int64_t left = n - i;
-        const vf      d = vset(f.s) * load_some(dp + i, left, zero);
-        const vf      old = load_some(p + i, left, zero);
-        const vf      m_new = vfma(vset(f.b1), load_some(m + i, left, zero),
-                                   vfma(vset(f.new1), d, zero));
-        const vf      v_new = vfma(vset(f.b2), load_some(v + i, left, zero),
-                                   vfma(vset(f.new2) * d, d, zero));
-        const vf      root = vsqrt(v_new * vset(f.fix2));
-        const vf      way = m_new * vset(f.fix1) / (root + vset(f.eps));
-        const vf      p_new = vfma(vset(-f.rate), vfma(vset(f.decay), old, way), old);
-        if (p_out) store_some(p_out + i, left, p_new);
-        if (m_out) store_some(m_out + i, left, m_new);
-        if (v_out) store_some(v_out + i, left, v_new);
-    }
-}
-
-#include "device/simd_rows.h"
-#include "device/simd_recur.h"
-#include "device/simd_slots.h"
-
-#include "device/simd_cell.h"
-#include "device/simd_gates.h"
-
-/* ---- maps ------------------------------------------------------------------------------------ */
-
-static ALWAYS_INLINE void map(int64_t n, const float *x, float *y, vf (*f)(vf))
-{
-    for (int64_t i = 0; i < n; i += LANES)
-        store_some(y + i, n - i, f(load_some(x + i, n - i, vset(1))));
-}
-
-static void map_neg(int64_t n, const float *x, float *y) { map(n, x, y, negative); }
-static void map_abs(int64_t n, const float *x, float *y) { map(n, x, y, absolute); }
-static void map_exp(int64_t n, const float *x, float *y) { map(n, x, y, v_exp); }
-static void map_log(int64_t n, const float *x, float *y) { map(n, x, y, v_log); }
-static void map_sqrt(int64_t n, const float *x, float *y) { map(n, x, y, vsqrt); }
-static void map_rsqrt(int64_t n, const float *x, float *y) { map(n, x, y, v_rsqrt); }
-static void map_square(int64_t n, const float *x, float *y) { map(n, x, y, v_square); }
-static void map_reciprocal(int64_t n, const float *x, float *y) { map(n, x, y, v_reciprocal); }
-static void map_tanh(int64_t n, const float *x, float *y) { map(n, x, y, v_tanh); }
-static void map_erf(int64_t n, const float *x, float *y) { map(n, x, y, v_erf); }
-static void map_sigmoid(int64_t n, const float *x, float *y) { map(n, x, y, v_sigmoid); }
-static void map_softplus(int64_t n, const float *x, float *y) { map(n, x, y, v_softplus); }
-static void map_log_sigmoid(int64_t n, const float *x, float *y) { map(n, x, y, v_log_sigmoid); }
-static void map_relu(int64_t n, const float *x, float *y) { map(n, x, y, v_relu); }
-static void map_relu2(int64_t n, const float *x, float *y) { map(n, x, y, v_relu2); }
-static void map_elu(int64_t n, const float *x, float *y) { map(n, x, y, v_elu); }
-static void map_silu(int64_t n, const float *x, float *y) { map(n, x, y, v_silu); }
-static void map_silu_slope(int64_t n, const float *x, float *y) { map(n, x, y, v_silu_slope); }
-static void map_gelu(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu); }
-static void map_gelu_slope(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu_slope); }
-static void map_gelu_tanh(int64_t n, const float *x, float *y) { map(n, x, y, v_gelu_tanh); }
-static void map_gelu_tanh_slope(int64_t n, const float *x, float *y)
-{
-    map(n, x, y, v_gelu_tanh_slope);
-}
-
-/* clang-format off */
-#define VECTOR_TABLE(level)                                                                        \
-    {.name = level, .dot = dot, .sum = sum, .max = max, .exp_sum = exp_sum,                        \
-     .exp_scaled = exp_scaled, .scale = scale,                                                     \
-     .axpy = axpy, .add = add, .sub = sub, .mul = mul, .affine = affine,       \
-     .add_rows = add_rows,                                                                         \
-     .center = center, .log_sum = log_sum, .norm_sums = norm_sums, .norm_back = norm_back,         \
-     .combine = combine, .moments = moments, .adamw = adamw, .ema = ema, .wkv = wkv,               \
-     .ema_back = ema_back, .wkv_back = wkv_back, .gemm = gemm, .slots_dots = slots_dots,           \
-     .slots_mix = slots_mix, .softmax_rows = softmax_rows, .softmax_bend = softmax_bend,           \
-     .gru = gru, .gru_back = gru_back, .lstm = lstm, .lstm_back = lstm_back,                       \
-     .map = {[DRA_MAP_NEG] = map_neg,                                                              \
-             [DRA_MAP_ABS] = map_abs,                                                              \
-             [DRA_MAP_EXP] = map_exp,                                                              \
-             [DRA_MAP_LOG] = map_log,                                                              \
-             [DRA_MAP_SQRT] = map_sqrt,                                                            \
-             [DRA_MAP_RSQRT] = map_rsqrt,                                                          \
-             [DRA_MAP_SQUARE] = map_square,                                                        \
-             [DRA_MAP_RECIPROCAL] = map_reciprocal,                                                \
-             [DRA_MAP_TANH] = map_tanh,                                                            \
-             [DRA_MAP_ERF] = map_erf,                                                              \
-             [DRA_MAP_SIGMOID] = map_sigmoid,                                                      \
-             [DRA_MAP_SOFTPLUS] = map_softplus,                                                    \
-             [DRA_MAP_LOG_SIGMOID] = map_log_sigmoid,                                              \
-             [DRA_MAP_RELU] = map_relu,                                                            \
-             [DRA_MAP_RELU2] = map_relu2,                                                          \
-             [DRA_MAP_ELU] = map_elu,                                                              \
-             [DRA_MAP_SILU] = map_silu,                                                            \
-             [DRA_MAP_SILU_SLOPE] = map_silu_slope,                                                \
-             [DRA_MAP_GELU] = map_gelu,                                                            \
-             [DRA_MAP_GELU_SLOPE] = map_gelu_slope,                                                \
-             [DRA_MAP_GELU_TANH] = map_gelu_tanh,                                                  \
-             [DRA_MAP_GELU_TANH_SLOPE] = map_gelu_tanh_slope}}
-/* clang-format on */
 
 #endif

@@ -108,16 +108,18 @@ static bool all_fixed(const frame *f, const dra_node *n)
 
 static void lower_kernel(frame *f, const dra_node *n)
 {
-    const bool    fixed = all_fixed(f, n);
-    const int32_t block = home(f, fixed);
-    dra_place    *in = calloc((size_t)n->n_in + 1, sizeof *in);
+    const bool        fixed = all_fixed(f, n);
+    const int32_t     block = home(f, fixed);
+    const dra_kernel *kernel = dra_find_kernel(f->p, n->op);
+    if (!kernel) return;
+    dra_place *in = calloc((size_t)n->n_in + 1, sizeof *in);
     if (!in) {
         dra_no_memory(f->p);
         return;
     }
     for (int i = 0; i < n->n_in; i++) { /* copies come before the instruction itself */
         in[i] = place_of(f, n->in[i]);
-        if (!suits(n->op->layout, &in[i].tensor)) in[i] = dense_of(f, n->in[i]);
+        if (!suits(kernel->layout, &in[i].tensor)) in[i] = dense_of(f, n->in[i]);
     }
     dra_instr *instr = dra_instr_new(f->p, block, n->op, n->n_in, n->n_out);
     if (instr) {
@@ -130,7 +132,7 @@ static void lower_kernel(frame *f, const dra_node *n)
             f->fixed[v] = fixed;
         }
         instr->attr = dra_arena_copy(&f->p->arena, n->attr, n->op->attr_size);
-        dra_find_kernel(f->p, instr);
+        dra_set_kernel(f->p, instr, kernel);
         dra_add_scratch(f->p, block, instr);
     }
     free(in);

@@ -1,8 +1,9 @@
-/* What an op is to the graph: a row of functions. The graph knows ops only through this struct;
- * a node holds a pointer to its row, there is no list of ops to switch over.
+/* What an op is to the graph: its mathematics, as a row of functions. The graph knows ops only
+ * through this struct; a node holds a pointer to its row, there is no list of ops to switch over.
+ * How an op is computed belongs to the kernels of a device, see device/kernel.h.
  *
- * To add an op: src/ops/<op>.c (formula, shape rule, gradient rule, kernel, builder), one line in
- * src/ops/ops.def, one prototype in include/dra/ops.h, tests/ops/test_<op>.c. */
+ * To add an op: src/ops/<op>.c (formula, shape rule, gradient rule, CPU kernel, builder), one line
+ * in src/ops/ops.def, one prototype in include/dra/ops.h, tests/ops/test_<op>.c. */
 #ifndef DRA_SRC_OP_H
 #define DRA_SRC_OP_H
 
@@ -30,28 +31,18 @@ typedef struct dra_cost {
     double flops, bytes;
 } dra_cost;
 
-typedef enum dra_layout { /* what strides of its inputs an op's kernels take */
-                          DRA_LAYOUT_ANY,
-                          DRA_LAYOUT_ROWS, /* last axis contiguous */
-                          DRA_LAYOUT_DENSE
-} dra_layout;
-
 enum {                    /* flags */
        DRA_OP_VIEW = 1,   /* the output is the memory of input 0, seen through view()          */
-       DRA_OP_PAIRED = 2, /* output i may take over the memory of input i                       */
-       DRA_OP_REGION = 4, /* run by the executor: scan, guard, recompute                        */
-       DRA_OP_NO_GRAD = 8 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
+       DRA_OP_REGION = 2, /* run by the executor: scan, guard, recompute                        */
+       DRA_OP_NO_GRAD = 4 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
 };
 
 enum { DRA_MANY = -1 }; /* n_in, n_out: as many as the node has */
 
 struct dra_op {
-    const char *name;
+    const char *name; /* no other op has it: kernels are found by it */
     int8_t      n_in, n_out;
     uint16_t    flags;
-    dra_layout  layout;
-    uint32_t    in_place; /* bits of the inputs whose memory output 0 may take over, if it is
-                             dense, as large, and read for the last time by this node            */
     size_t      attr_size;
 
     /* Types of the outputs from the types of the inputs and the attributes. Null inputs are

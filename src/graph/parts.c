@@ -105,15 +105,17 @@ dra_place dra_moving_place(dra_program *p, int32_t block, const dra_type *t)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-void dra_find_kernel(dra_program *p, dra_instr *in)
+const dra_kernel *dra_find_kernel(dra_program *p, const dra_op *op)
 {
-    in->kernel = p->device->table->find(p->device, in->op);
-    if (!in->kernel) {
-        if (!dra_program_failed(p))
-            dra_fail(&p->error, DRA_ERR_DEVICE, "compile: the device has no kernel for '%s'",
-                     in->op->name);
-        return;
-    }
+    const dra_kernel *kernel = p->device->table->find(p->device, op->name);
+    if (!kernel && !dra_program_failed(p))
+        dra_fail(&p->error, DRA_ERR_DEVICE, "compile: the device has no kernel for '%s'", op->name);
+    return kernel;
+}
+
+void dra_set_kernel(dra_program *p, dra_instr *in, const dra_kernel *kernel)
+{
+    in->kernel = kernel;
     for (int i = 0; i < in->n_in + in->n_out && !dra_program_failed(p); i++) {
         const dra_place *place = i < in->n_in ? &in->in[i] : &in->out[i - in->n_in];
         if (!(in->kernel->dtypes & DRA_BIT(place->tensor.dtype)))
@@ -133,13 +135,9 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
     }
     for (int i = 0; i < in->n_in; i++) t[i] = in->in[i].tensor;
     for (int i = 0; i < in->n_out; i++) t[in->n_in + i] = in->out[i].tensor;
-    const dra_call c = {.attr = in->attr,
-                        .in = t,
-                        .out = t + in->n_in,
-                        .n_in = in->n_in,
-                        .n_out = in->n_out,
-                        .simd = p->device->simd};
-    const size_t   bytes = in->kernel->scratch(&c);
+    const dra_call c = {
+        .attr = in->attr, .in = t, .out = t + in->n_in, .n_in = in->n_in, .n_out = in->n_out};
+    const size_t bytes = in->kernel->scratch(&c);
     free(t);
     if (bytes)
         in->scratch = dra_storage_new(
@@ -148,9 +146,10 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
 
 void dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to)
 {
-    dra_instr *in = dra_instr_new(p, block, &dra_op_copy, 1, 1);
+    const dra_kernel *kernel = dra_find_kernel(p, &dra_op_copy);
+    dra_instr        *in = kernel ? dra_instr_new(p, block, &dra_op_copy, 1, 1) : NULL;
     if (!in) return;
     in->in[0] = *from;
     in->out[0] = *to;
-    dra_find_kernel(p, in);
+    dra_set_kernel(p, in, kernel);
 }

@@ -123,7 +123,7 @@ static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, i
     if (donor && sy->kept && !donated_to(p, ry, rx)) return false;
     if (!covers(p, x) || !covers(p, y)) return false;
     for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
-        const bool in_step = in->op->flags & DRA_OP_PAIRED || (i < 32 && in->op->in_place >> i & 1);
+        const bool in_step = in->kernel->paired || (i < 32 && in->kernel->in_place >> i & 1);
         if (i != from && dra_root(p, in->in[i].storage) == rx &&
             !(in_step && same_place(&in->in[i], x)))
             return false;
@@ -144,10 +144,12 @@ static void share_in_place(dra_program *p, int32_t block)
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++) {
         const dra_instr *in = b->instr[i];
-        const bool       paired = in->op->flags & DRA_OP_PAIRED;
+        if (!in->kernel) continue; /* a region */
+        const bool paired = in->kernel->paired;
         for (int to = 0; to < (paired ? in->n_out : in->n_out > 0); to++) {
             for (int from = 0; from < in->n_in; from++) {
-                const bool wanted = paired ? from == to : from < 32 && in->op->in_place >> from & 1;
+                const bool wanted = paired ? from == to
+                                           : from < 32 && in->kernel->in_place >> from & 1;
                 if (!wanted || !may_take(p, block, in, (int32_t)i, from, to)) continue;
                 take(p, in->in[from].storage, in->out[to].storage);
                 break;

@@ -93,9 +93,11 @@ dra_place dra_dense_place(int32_t storage, const dra_type *t);
 dra_place dra_local_place(dra_program *p, int32_t block, const dra_type *t); /* memory of its own */
 dra_place dra_moving_place(dra_program *p, int32_t block, const dra_type *t); /* set by a scan */
 
-/* The device's kernel for an instruction whose places are set, and the scratch memory it wants. */
-void dra_find_kernel(dra_program *p, dra_instr *in);
-void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in);
+/* The device's kernel for an op; NULL, with the error set, if it has none. Then, for an instruction
+ * whose places are set: gives it the kernel, if that takes its dtypes, and the scratch memory. */
+const dra_kernel *dra_find_kernel(dra_program *p, const dra_op *op);
+void              dra_set_kernel(dra_program *p, dra_instr *in, const dra_kernel *kernel);
+void              dra_add_scratch(dra_program *p, int32_t block, dra_instr *in);
 void dra_emit_copy(dra_program *p, int32_t block, const dra_place *from, const dra_place *to);
 
 #endif

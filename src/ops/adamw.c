@@ -5,6 +5,7 @@
 #include <string.h>
 #include <tgmath.h>
 
+#include "ops/adamw_loops.h"
 #include "ops/common.h"
 
 /* ---- norm and clipping ----------------------------------------------------------------------- */
@@ -85,6 +86,12 @@ static int64_t tiles(const dra_call *c)
     return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
 }
 
+const dra_adamw_loops *dra_adamw_loops_of(const dra_simd *simd)
+{
+    static const dra_adamw_loops *const by_level[] = DRA_BY_LEVEL(dra_adamw_loops);
+    return by_level[simd->level];
+}
+
 /* Outputs may be the memory of their inputs: element i is read before it is written. */
 static void tile(const dra_call *c, int64_t i)
 {
@@ -100,9 +107,10 @@ static void tile(const dra_call *c, int64_t i)
         keep(c, from, n);
         return;
     }
-    c->simd->adamw(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
-                   part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
-                   part(&c->out[2], from));
+    dra_adamw_loops_of(dra_simd_of(c))
+        ->step(n, &f, part(&c->in[3], from), part(&c->in[0], from), part(&c->in[1], from),
+               part(&c->in[2], from), part(&c->out[0], from), part(&c->out[1], from),
+               part(&c->out[2], from));
 }
 
 static dra_cost cost(const dra_call *c)
@@ -112,15 +120,21 @@ static dra_cost cost(const dra_call *c)
     return cost;
 }
 
-const dra_op     dra_op_adamw = {.name = "adamw",
-                                 .n_in = 7,
-                                 .n_out = 3,
-                                 .flags = DRA_OP_PAIRED,
-                                 .layout = DRA_LAYOUT_DENSE,
-                                 .attr_size = sizeof(dra_adamw_config),
-                                 .infer = infer,
-                                 .cost = cost};
-const dra_kernel dra_cpu_adamw = {&dra_op_adamw, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+const dra_op dra_op_adamw = {.name = "adamw",
+                             .n_in = 7,
+                             .n_out = 3,
+                             .attr_size = sizeof(dra_adamw_config),
+                             .infer = infer,
+                             .cost = cost};
+
+const dra_cpu_kernel dra_cpu_adamw = {
+    .base = {.op = "adamw",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE,
+             .paired = true},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 static bool check_config(dra_graph *g, const dra_adamw_config *a)
 {

@@ -48,7 +48,12 @@ static void tile(const dra_call *c, int64_t i)
 
 const dra_op dra_op_argmax = {
     .name = "argmax", .n_in = 1, .n_out = 1, .flags = DRA_OP_NO_GRAD, .infer = infer};
-const dra_kernel dra_cpu_argmax = {&dra_op_argmax, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+
+const dra_cpu_kernel dra_cpu_argmax = {
+    .base = {.op = "argmax", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_argmax(dra_graph *g, dra_value x)
 {

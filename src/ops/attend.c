@@ -291,7 +291,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;
     if (plain) return attend_plain(g, &x);
-    if (f->path == DRA_ATTEND_FEW) return dra_attend_few(g, q, k, v, &x.a, f->lse);
+    if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
         if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);

@@ -1,35 +1,11 @@
 /* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
  * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
- * that never hold the score matrix), attend_one.c (the first of them for one query), attend_few.c
+ * that never hold the score matrix), attend_one.c (the first of them for one query), attend_small.c
  * (few keys). */
 #ifndef DRA_SRC_OPS_ATTEND_H
 #define DRA_SRC_OPS_ATTEND_H
 
 #include "ops/common.h"
-
-/* Inputs an attention node may have behind q, k and v. */
-typedef enum dra_attend_input {
-    DRA_ATTEND_LO,
-    DRA_ATTEND_HI,
-    DRA_ATTEND_MASK, /* (B, H, T, J), as bias */
-    DRA_ATTEND_BIAS,
-    DRA_ATTEND_SLOPES, /* (H) */
-    DRA_ATTEND_Q_POS,  /* (B, T) */
-    DRA_ATTEND_K_POS,  /* (B, J) */
-    DRA_ATTEND_KEY,    /* (4) */
-    DRA_ATTEND_ROW,    /* (B) */
-    DRA_ATTEND_OPTIONS
-} dra_attend_input;
-
-enum { DRA_ATTEND_INPUTS = 3 + DRA_ATTEND_OPTIONS };
-
-typedef struct dra_attend_attr {
-    int64_t      B, H, T, J;
-    double       scale, softcap, dropout;
-    uint64_t     path; /* of the random numbers */
-    dra_head_map heads;
-    int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
-} dra_attend_attr;
 
 /* The option as a tensor of the call, or NULL. */
 static inline const dra_tensor *dra_attend_option(const dra_call *c, dra_attend_input which)
@@ -47,8 +23,8 @@ dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
                            const dra_value *option, const dra_attend_attr *a, dra_value *lse);
 
 /* The same over few keys, without options. */
-dra_value dra_attend_few(dra_graph *g, dra_value q, dra_value k, dra_value v,
-                         const dra_attend_attr *a, dra_value *lse);
+dra_value dra_attend_small(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                           const dra_attend_attr *a, dra_value *lse);
 
 /* The inputs of the gradient of such a node: its own, then dy, lse (B, H, T) and delta (B, H, T, 1)
  * = dy.y - dlse. False where nothing comes back. */

@@ -38,7 +38,7 @@ static void weight_gradients(const dra_attend_block *t, int64_t j0, work *w)
     const dra_tensor     *dy = upstream(t->c), *v = &t->c->in[2];
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         key = j0 + k.first;
-    t->c->simd->gemm(&(dra_gemm){
+    dra_simd_of(t->c)->gemm(&(dra_gemm){
         .M = t->rows,
         .N = k.n,
         .K = t->size.E,
@@ -68,7 +68,7 @@ static void open_block(const dra_attend_block *t, int64_t j0, work *w)
     for (int64_t r = 0; r < t->rows; r++) {
         real      *p = w->s + r * KEYS, *ds = w->ds + r * KEYS;
         const real sum = per_query(t, delta, r);
-        t->c->simd->exp_scaled(KEYS, p, t->factor, per_query(t, lse, r), p);
+        dra_simd_of(t->c)->exp_scaled(KEYS, p, t->factor, per_query(t, lse, r), p);
         if (t->a->dropout > 0) dra_attend_drop_row(&t->drop, t->q_pos[r], n, k_pos, factor);
         for (int64_t j = 0; j < KEYS; j++) {
             ds[j] = p[j] == 0 ? 0 : p[j] * (factor[j] * ds[j] - sum);
@@ -84,7 +84,7 @@ static void undo_scale(const dra_attend_block *t, work *w)
     if (t->a->softcap > 0)
         for (int64_t i = 0; i < n; i++)
             if (w->ds[i] != 0) w->ds[i] *= w->bend[i]; /* bend is set only where it is seen */
-    t->c->simd->scale(n, (real)t->a->scale, w->ds);
+    dra_simd_of(t->c)->scale(n, (real)t->a->scale, w->ds);
 }
 
 /* ---- outputs: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias, dk, dv -------------- */
@@ -128,7 +128,7 @@ static void gather(const dra_attend_block *t, int64_t j0, const real *p, const d
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         W = x->shape.dim[3];
-    t->c->simd->gemm(&(dra_gemm){
+    dra_simd_of(t->c)->gemm(&(dra_gemm){
         .M = k.n,
         .N = W,
         .K = t->rows,
@@ -221,11 +221,15 @@ static dra_cost cost(const dra_call *c)
     return dra_attend_cost(c, 2 * (double)(d * n.D + e * n.E));
 }
 
-const dra_op     dra_op_attend_back = {.name = "attend_back",
-                                       .n_in = DRA_MANY,
-                                       .n_out = OUTPUTS,
-                                       .attr_size = sizeof(dra_attend_attr),
-                                       .infer = infer,
-                                       .cost = cost};
-const dra_kernel dra_cpu_attend_back = {
-    &dra_op_attend_back, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), tiles, tile};
+const dra_op dra_op_attend_back = {.name = "attend_back",
+                                   .n_in = DRA_MANY,
+                                   .n_out = OUTPUTS,
+                                   .attr_size = sizeof(dra_attend_attr),
+                                   .infer = infer,
+                                   .cost = cost};
+
+const dra_cpu_kernel dra_cpu_attend_back = {
+    .base = {.op = "attend_back", .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL)},
+    .tiles = tiles,
+    .tile = tile,
+};

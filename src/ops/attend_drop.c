@@ -85,14 +85,18 @@ static void tile(const dra_call *c, int64_t i) /* one row of keys */
     }
 }
 
-const dra_op     dra_op_attend_factors = {.name = "attend_factors",
-                                          .n_in = DRA_MANY,
-                                          .n_out = 1,
-                                          .flags = DRA_OP_NO_GRAD,
-                                          .attr_size = sizeof(dra_attend_attr),
-                                          .infer = infer};
-const dra_kernel dra_cpu_attend_factors = {&dra_op_attend_factors, DRA_REALS | DRA_BIT(DRA_I32),
-                                           tiles, tile};
+const dra_op dra_op_attend_factors = {.name = "attend_factors",
+                                      .n_in = DRA_MANY,
+                                      .n_out = 1,
+                                      .flags = DRA_OP_NO_GRAD,
+                                      .attr_size = sizeof(dra_attend_attr),
+                                      .infer = infer};
+
+const dra_cpu_kernel dra_cpu_attend_factors = {
+    .base = {.op = "attend_factors", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_attend_factors(dra_graph *g, const dra_value *option, const dra_attend_attr *a)
 {

@@ -119,10 +119,10 @@ static void add_up(const dra_call *c, const room *r, int64_t row)
     for (int64_t i = t.first / KEYS; i * KEYS < t.end; i++) {
         const int64_t at = row * r->blocks + i;
         if (!dra_attend_sees(&t, i * KEYS)) continue;
-        if (r->fade[at] != 1) c->simd->scale(E, r->fade[at], y);
-        c->simd->add(E, y, r->part + at * E, y);
+        if (r->fade[at] != 1) dra_simd_of(c)->scale(E, r->fade[at], y);
+        dra_simd_of(c)->add(E, y, r->part + at * E, y);
     }
-    if (r->sum[row] != 0) c->simd->scale(E, 1 / r->sum[row], y); /* else saw nothing */
+    if (r->sum[row] != 0) dra_simd_of(c)->scale(E, 1 / r->sum[row], y); /* else saw nothing */
 }
 
 void dra_attend_one_tile(const dra_call *c, int64_t i)

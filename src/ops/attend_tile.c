@@ -136,7 +136,7 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     for (int64_t j = to; j < KEYS; j++) s[j] = (real)DRA_MASKED;
     if (n == 0) return;
     s += from;
-    if (t->factor == 1) t->c->simd->scale(n, (real)t->a->scale, s);
+    if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
     if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, bend ? bend + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
@@ -150,7 +150,7 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *ben
     const int64_t         n = dra_imin(KEYS, t->size.J - j0);
     const dra_attend_keys seen = dra_attend_seen(t, j0);
     int32_t               k_pos[KEYS];
-    t->c->simd->gemm(&(dra_gemm){
+    dra_simd_of(t->c)->gemm(&(dra_gemm){
         .M = t->rows,
         .N = seen.n,
         .K = t->size.D,
@@ -177,7 +177,7 @@ void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         W = x->shape.dim[3];
-    t->c->simd->gemm(&(dra_gemm){
+    dra_simd_of(t->c)->gemm(&(dra_gemm){
         .M = t->rows,
         .N = W,
         .K = k.n,

@@ -54,7 +54,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 void dra_attend_absorb(const dra_attend_block *t, int64_t j0, real *s, real *m, real *l, real *fade)
 {
-    const dra_simd *simd = t->c->simd;
+    const dra_simd *simd = dra_simd_of(t->c);
     const int64_t   n = dra_imin(KEYS, t->size.J - j0);
     int32_t         k_pos[KEYS];
     real            factor[KEYS];
@@ -83,7 +83,7 @@ static void read_values(const dra_attend_block *t, int64_t j0, const real *s, co
 {
     const int64_t E = t->size.E;
     for (int64_t r = 0; r < t->rows; r++)
-        if (fade[r] != 1) t->c->simd->scale(E, fade[r], y + r * E);
+        if (fade[r] != 1) dra_simd_of(t->c)->scale(E, fade[r], y + r * E);
     dra_attend_times(t, s, &t->c->in[2], j0, true, y);
 }
 
@@ -104,7 +104,7 @@ static void walk(const dra_call *c, int64_t i)
         if (y) read_values(&t, j0, s, fade, y);
     }
     for (int64_t r = 0; r < t.rows; r++) { /* l = 0: saw nothing, y is 0 */
-        if (y && l[r] != 0) c->simd->scale(n.E, 1 / l[r], y + r * n.E);
+        if (y && l[r] != 0) dra_simd_of(c)->scale(n.E, 1 / l[r], y + r * n.E);
         if (lse) lse[row * n.T + t0 + r] = l[r] != 0 ? m[r] + log(l[r]) : 0;
     }
 }
@@ -139,15 +139,22 @@ static dra_cost cost(const dra_call *c)
     return dra_attend_cost(c, 2 * (double)(n.D + n.E));
 }
 
-const dra_op     dra_op_attend = {.name = "attend",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 2,
-                                  .attr_size = sizeof(dra_attend_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_attend = {
-    &dra_op_attend, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL), tiles, tile, stages, scratch};
+const dra_op dra_op_attend = {.name = "attend",
+                              .n_in = DRA_MANY,
+                              .n_out = 2,
+                              .attr_size = sizeof(dra_attend_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_attend = {
+    .base = {.op = "attend",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 dra_value dra_attend_tiled(dra_graph *g, dra_value q, dra_value k, dra_value v,
                            const dra_value *option, const dra_attend_attr *a, dra_value *lse)

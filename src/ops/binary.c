@@ -28,7 +28,7 @@ static void add_row(const dra_call *c, int64_t n, void *const *ptr, const int64_
     const real *a = ptr[1], *b = ptr[2];
     real       *y = ptr[0];
     if (step[1] == 1 && step[2] == 1)
-        c->simd->add(n, a, b, y);
+        dra_simd_of(c)->add(n, a, b, y);
     else
         for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] + b[i * step[2]];
 }
@@ -38,7 +38,7 @@ static void sub_row(const dra_call *c, int64_t n, void *const *ptr, const int64_
     const real *a = ptr[1], *b = ptr[2];
     real       *y = ptr[0];
     if (step[1] == 1 && step[2] == 1)
-        c->simd->sub(n, a, b, y);
+        dra_simd_of(c)->sub(n, a, b, y);
     else
         for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] - b[i * step[2]];
 }
@@ -48,7 +48,7 @@ static void mul_row(const dra_call *c, int64_t n, void *const *ptr, const int64_
     const real *a = ptr[1], *b = ptr[2];
     real       *y = ptr[0];
     if (step[1] == 1 && step[2] == 1)
-        c->simd->mul(n, a, b, y);
+        dra_simd_of(c)->mul(n, a, b, y);
     else
         for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] * b[i * step[2]];
 }
@@ -158,16 +158,20 @@ GRADIENT(d_maximum) { to_winner(g, dra_greater_equal(g, A, B), dy, dx); }
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define ROW(op_name, tile_function)                                                                \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = 2,                                                \
-                                         .n_out = 1,                                               \
-                                         .in_place = 3,                                            \
-                                         .attr_size = sizeof(binary_attr),                         \
-                                         .infer = infer,                                           \
-                                         .gradient = d_##op_name,                                  \
-                                         .cost = dra_pointwise_cost};                              \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, DRA_REALS | DRA_BIT(DRA_I32),         \
-                                          dra_pointwise_tiles, tile_function};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = 2,                                                                                 \
+        .n_out = 1,                                                                                \
+        .attr_size = sizeof(binary_attr),                                                          \
+        .infer = infer,                                                                            \
+        .gradient = d_##op_name,                                                                   \
+        .cost = dra_pointwise_cost,                                                                \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name, .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 3},           \
+        .tiles = dra_pointwise_tiles,                                                              \
+        .tile = tile_function,                                                                     \
+    };
 
 ROW(add, add_tile)
 ROW(sub, sub_tile)
@@ -233,24 +237,28 @@ static void affine_row(const dra_call *c, int64_t n, void *const *ptr, const int
     const real         s = (real)a->s, t = (real)a->t, *x = ptr[1];
     real              *y = ptr[0];
     if (step[1] == 1)
-        c->simd->affine(n, s, t, x, y);
+        dra_simd_of(c)->affine(n, s, t, x, y);
     else
-        for (int64_t i = 0; i < n; i++) c->simd->affine(1, s, t, x + i * step[1], y + i);
+        for (int64_t i = 0; i < n; i++) dra_simd_of(c)->affine(1, s, t, x + i * step[1], y + i);
 }
 
 static void affine_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, affine_row); }
 
 GRADIENT(d_affine) { dx[0] = dra_affine(g, dy[0], ((const affine_attr *)n->attr)->s, 0); }
 
-const dra_op     dra_op_affine = {.name = "affine",
-                                  .n_in = 1,
-                                  .n_out = 1,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(affine_attr),
-                                  .infer = dra_infer_same,
-                                  .gradient = d_affine,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_affine = {&dra_op_affine, DRA_REALS, dra_pointwise_tiles, affine_tile};
+const dra_op dra_op_affine = {.name = "affine",
+                              .n_in = 1,
+                              .n_out = 1,
+                              .attr_size = sizeof(affine_attr),
+                              .infer = dra_infer_same,
+                              .gradient = d_affine,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_affine = {
+    .base = {.op = "affine", .dtypes = DRA_REALS, .in_place = 1},
+    .tiles = dra_pointwise_tiles,
+    .tile = affine_tile,
+};
 
 dra_value dra_affine(dra_graph *g, dra_value x, double s, double t)
 {

@@ -85,16 +85,23 @@ static void tile(const dra_call *c, int64_t i)
         y[k] = bounded(x[k], (real)a->limit);
 }
 
-const dra_op     dra_op_bounded = {.name = "bounded",
-                                   .n_in = 1,
-                                   .n_out = 2,
-                                   .layout = DRA_LAYOUT_DENSE,
-                                   .in_place = 1,
-                                   .attr_size = sizeof(bounded_attr),
-                                   .infer = infer,
-                                   .gradient = gradient};
-const dra_kernel dra_cpu_bounded = {
-    &dra_op_bounded, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, stages, scratch};
+const dra_op dra_op_bounded = {.name = "bounded",
+                               .n_in = 1,
+                               .n_out = 2,
+                               .attr_size = sizeof(bounded_attr),
+                               .infer = infer,
+                               .gradient = gradient};
+
+const dra_cpu_kernel dra_cpu_bounded = {
+    .base = {.op = "bounded",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE,
+             .in_place = 1,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count)
 {

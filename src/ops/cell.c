@@ -53,13 +53,19 @@ int64_t dra_cell_widest(const dra_call *c, int inputs)
 
 double dra_cell_product_flops(const dra_call *c, int inputs)
 {
-    const dra_cell_kind *kind = c->attr;
+    const dra_cell_attr *a = c->attr;
     double               flops = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++) {
         const dra_cell_sizes n = dra_cell_sizes_of(c->attr, c->in + k * inputs);
-        flops += 2.0 * kind->gates * (double)n.D * (double)n.D * (double)(n.B * n.T * n.H * n.S);
+        flops += 2.0 * a->gates * (double)n.D * (double)n.D * (double)(n.B * n.T * n.H * n.S);
     }
     return flops;
+}
+
+const dra_cell_loops *dra_cell_loops_of(const dra_simd *simd)
+{
+    static const dra_cell_loops *const by_level[] = DRA_BY_LEVEL(dra_cell_loops);
+    return by_level[simd->level];
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
@@ -77,9 +83,9 @@ typedef struct walk {
 /* A tile's scratch: zeros, the spare rows, those of c or of what slots mix in. */
 static int64_t room_size(const dra_call *c)
 {
-    const dra_cell_kind *kind = c->attr;
-    const int64_t        rows = (1 + kind->states + (kind->slots > 0)) * DRA_CELL_ROWS;
-    return (1 + rows) * dra_cell_widest(c, dra_cell_inputs(kind));
+    const dra_cell_attr *a = c->attr;
+    const int64_t        rows = (1 + a->states + (a->slots > 0)) * DRA_CELL_ROWS;
+    return (1 + rows) * dra_cell_widest(c, dra_cell_inputs(a));
 }
 
 int64_t dra_cell_tiles(const dra_call *c)
@@ -135,20 +141,20 @@ static dra_cell_step open_token(walk *w, int64_t t)
 /* Where tile i stands before its first token. */
 static walk open_walk(const dra_call *c, int64_t i)
 {
-    const dra_cell_kind *kind = c->attr;
+    const dra_cell_attr *a = c->attr;
     walk                 w = {.c = c};
-    w.at = dra_cell_place_at(c, dra_cell_inputs(kind), dra_cell_outputs(kind), i);
+    w.at = dra_cell_place_at(c, dra_cell_inputs(a), dra_cell_outputs(a), i);
     const int64_t     D = w.at.size.D;
     const dra_tensor *start = &w.at.in[DRA_CELL_START];
     real             *zeros = (real *)c->scratch + i * room_size(c);
     dra_recur_clear(D, zeros);
     w.zeros = zeros;
     w.spare = zeros + D;
-    w.mix = w.spare + (1 + kind->states) * DRA_CELL_ROWS * D;
+    w.mix = w.spare + (1 + a->states) * DRA_CELL_ROWS * D;
     for (int64_t r = 0; r < w.at.rows; r++) {
         const int64_t b = w.at.b[r], h = w.at.h[r];
         w.h[r] = dra_recur_at(&start[0], b, h, 0);
-        if (kind->states < 2) continue;
+        if (a->states < 2) continue;
         w.second[r] = w.spare + (2 * w.at.rows + r) * D;
         dra_recur_copy(D, dra_recur_at(&start[1], b, h, 0), w.second[r]);
     }
@@ -157,13 +163,14 @@ static walk open_walk(const dra_call *c, int64_t i)
 
 void dra_cell_tile(const dra_call *c, int64_t i)
 {
-    const dra_cell_kind *kind = c->attr;
-    walk                 w = open_walk(c, i);
+    const dra_cell_attr  *a = c->attr;
+    const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
+    walk                  w = open_walk(c, i);
     for (int64_t t = 0; t < w.at.size.T; t++) {
         const dra_cell_step s = open_token(&w, t);
-        kind->forward(c->simd, &s);
+        (a->formula == DRA_CELL_LSTM ? loops->lstm : loops->gru)(&s);
     }
-    for (int k = 0; k < kind->states; k++) {
+    for (int k = 0; k < a->states; k++) {
         const dra_tensor *last = &w.at.out[DRA_CELL_LAST + k];
         for (int64_t r = 0; r < w.at.rows && last->data; r++)
             dra_recur_copy(w.at.size.D, k == 0 ? w.h[r] : w.second[r],

@@ -1,6 +1,7 @@
 /* Recurrent cells over time: a new state that depends on all units of the old one, through gates.
  * What the cells share: the walk over time, the products with the weights, the sums of gradients,
- * the node and its gradient. A cell is a dra_cell_kind, the attribute of its two ops.
+ * the node and its gradient. A cell is a dra_cell_kind, whose dra_cell_attr is the attribute of its
+ * two ops.
  *
  * The rows (b, h) of a batch do not know of each other, so a tile takes a few of them through all
  * time. Rows of all heads share weights, or every head has its own: a set of weights, its rows and
@@ -13,40 +14,15 @@
 #ifndef DRA_SRC_OPS_CELL_H
 #define DRA_SRC_OPS_CELL_H
 
+#include "ops/cell_loops.h"
 #include "ops/recur.h"
 
-enum { DRA_CELL_MOST = 4, DRA_CELL_STATES = 2 }; /* cells of a call, states of a cell */
-
-typedef struct dra_cell_kind {
+typedef struct dra_cell_kind { /* what its builder and its gradient need to know */
     const char   *name;
     const dra_op *op, *back_op;
-    int           gates;  /* parts of D of x, w h and b */
-    int           kept;   /* parts of D that the way back wants of each token */
-    int           states; /* h, which all units of a row see, and c, which only its own unit sees */
-    int64_t       slots;  /* S, each mixed by a number for each token; 0: one state, by (H, D) */
-    const char   *start[DRA_CELL_STATES]; /* what the builder calls the first ones */
-    void (*forward)(const dra_simd *simd, const dra_cell_step *s);
-    void (*back)(const dra_simd *simd, const dra_cell_back *s);
-    /* With slots: c - h of a row, what its number mixes in, D of them. */
-    void (*step)(const dra_simd *simd, int64_t D, const real *kept, const real *h, real *to);
+    const char   *start[DRA_CELL_STATES]; /* what the builder calls the first states */
+    dra_cell_attr attr;
 } dra_cell_kind;
-
-/* Inputs: those of each cell, then mark (B, T). Outputs: those of DRA_CELL_MOST cells. What there
- * is of each state is last. */
-enum {
-    DRA_CELL_X,      /* (B, T, H, gates D) */
-    DRA_CELL_W,      /* (gates D, D) or (H, gates D, D); only the gradient reads it */
-    DRA_CELL_MIX,    /* (H, D): 1 - g = sigmoid(-beta); of slots (B, T, H S): u */
-    DRA_CELL_PACKED, /* the same as the micro-kernels read it: (sets, blocks, D, gates, UNITS) */
-    DRA_CELL_B,      /* (gates D) or (H, gates D) */
-    DRA_CELL_BETA,   /* (H, D), or u again; only the gradient reads it */
-    DRA_CELL_START   /* (B, H S, D), each state; S = 1 without slots */
-};
-enum {
-    DRA_CELL_H,    /* (B, T, H S, D) */
-    DRA_CELL_KEPT, /* (B, T, H S, kept D) */
-    DRA_CELL_LAST  /* (B, H S, D), each state */
-};
 
 int64_t  dra_cell_tiles(const dra_call *c);
 size_t   dra_cell_scratch(const dra_call *c);
@@ -54,23 +30,6 @@ void     dra_cell_tile(const dra_call *c, int64_t i);
 dra_cost dra_cell_cost(const dra_call *c);
 
 /* The same for the way back: first tiles that walk, then tiles that add up, one for each set. */
-enum {
-    DRA_CELL_BACK_H, /* (B, T, H S, D) */
-    DRA_CELL_BACK_W, /* with columns of zeros up to a whole block of units */
-    DRA_CELL_BACK_MIX,
-    DRA_CELL_BACK_START, /* of h; a cell keeps what it needs of c */
-    DRA_CELL_BACK_KEPT,
-    DRA_CELL_BACK_DH,
-    DRA_CELL_BACK_DLAST /* each state */
-};
-enum {
-    DRA_CELL_DX, /* (B, T, H parts, gates D) */
-    DRA_CELL_DW,
-    DRA_CELL_DB,     /* (sets, gates D) */
-    DRA_CELL_DSWING, /* (H, D): dbeta / g; of slots (B, T, H S): du */
-    DRA_CELL_DSTART  /* each state */
-};
-
 int64_t  dra_cell_back_stages(const dra_call *c);
 int64_t  dra_cell_back_tiles(const dra_call *c);
 size_t   dra_cell_back_scratch(const dra_call *c);
@@ -87,7 +46,8 @@ typedef struct dra_cell_parts { /* what a builder is given; b, beta and start ma
 
 dra_status dra_cell_infer(dra_graph *g, const dra_node *n, dra_type *out);
 dra_status dra_cell_back_infer(dra_graph *g, const dra_node *n, dra_type *out);
-void       dra_cell_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx);
+void       dra_cell_gradient(dra_graph *g, const dra_cell_kind *kind, const dra_node *n,
+                             const dra_value *dy, dra_value *dx);
 
 /* part: min(cells, DRA_CELL_MOST) of them. h[k] of cell k, and last[i][k] of each state; last[i]
  * may be NULL. All are the null value on a mistake. */
@@ -109,33 +69,33 @@ typedef struct dra_cell_place {
     int64_t b[DRA_CELL_ROWS], h[DRA_CELL_ROWS], part[DRA_CELL_ROWS];
 } dra_cell_place;
 
-static inline int64_t dra_cell_slots(const dra_cell_kind *k) { return k->slots ? k->slots : 1; }
-static inline int64_t dra_cell_slot_parts(const dra_cell_kind *k)
+static inline int64_t dra_cell_slots(const dra_cell_attr *a) { return a->slots ? a->slots : 1; }
+static inline int64_t dra_cell_slot_parts(const dra_cell_attr *a)
 {
-    return dra_div_up(dra_cell_slots(k), DRA_CELL_ROWS);
+    return dra_div_up(dra_cell_slots(a), DRA_CELL_ROWS);
 }
 
-static inline int dra_cell_inputs(const dra_cell_kind *k) { return DRA_CELL_START + k->states; }
-static inline int dra_cell_outputs(const dra_cell_kind *k) { return DRA_CELL_LAST + k->states; }
-static inline int dra_cell_back_inputs(const dra_cell_kind *k)
+static inline int dra_cell_inputs(const dra_cell_attr *a) { return DRA_CELL_START + a->states; }
+static inline int dra_cell_outputs(const dra_cell_attr *a) { return DRA_CELL_LAST + a->states; }
+static inline int dra_cell_back_inputs(const dra_cell_attr *a)
 {
-    return DRA_CELL_BACK_DLAST + k->states;
+    return DRA_CELL_BACK_DLAST + a->states;
 }
-static inline int dra_cell_back_outputs(const dra_cell_kind *k)
+static inline int dra_cell_back_outputs(const dra_cell_attr *a)
 {
-    return DRA_CELL_DSTART + k->states;
+    return DRA_CELL_DSTART + a->states;
 }
 
 static inline int dra_cell_count(const dra_call *c, int inputs) { return (c->n_in - 1) / inputs; }
 
 /* Of one cell; its first inputs are something (B, T, ...), the weights, and mix. */
-static inline dra_cell_sizes dra_cell_sizes_of(const dra_cell_kind *k, const dra_tensor *in)
+static inline dra_cell_sizes dra_cell_sizes_of(const dra_cell_attr *a, const dra_tensor *in)
 {
     const dra_shape *w = &in[1].shape, *mix = &in[2].shape;
-    const int64_t    S = dra_cell_slots(k), parts = dra_cell_slot_parts(k);
+    const int64_t    S = dra_cell_slots(a), parts = dra_cell_slot_parts(a);
     dra_cell_sizes   n = {.B = in[0].shape.dim[0], .T = in[0].shape.dim[1], .S = S, .parts = parts};
-    n.H = k->slots ? mix->dim[2] / S : mix->dim[0];
-    n.D = w->dim[w->rank - 2] / k->gates;
+    n.H = a->slots ? mix->dim[2] / S : mix->dim[0];
+    n.D = w->dim[w->rank - 2] / a->gates;
     n.sets = w->rank == 3 ? n.H : 1;
     const int64_t all = n.sets > 0 ? n.B * (n.H / n.sets) * parts : 0;
     const int64_t most = DRA_CELL_ROWS / dra_div_up(S, parts); /* parts of a group */
@@ -164,41 +124,41 @@ int64_t dra_cell_widest(const dra_call *c, int inputs);
 /* 2 gates D^2 for each row and token. */
 double dra_cell_product_flops(const dra_call *c, int inputs);
 
-/* The op of a kind of cell and that of its gradient, with their kernels. */
-#define DRA_CELL_OPS(cell, states)                                                                 \
+/* The op of a kind of cell and that of its gradient, `rule`, with their kernels. */
+#define DRA_CELL_OPS(cell, states, rule)                                                           \
     const dra_op dra_op_##cell = {                                                                 \
         .name = #cell,                                                                             \
         .n_in = DRA_MANY,                                                                          \
         .n_out = DRA_CELL_MOST * (DRA_CELL_LAST + (states)),                                       \
-        .layout = DRA_LAYOUT_ROWS,                                                                 \
-        .attr_size = sizeof(dra_cell_kind),                                                        \
+        .attr_size = sizeof(dra_cell_attr),                                                        \
         .infer = dra_cell_infer,                                                                   \
-        .gradient = dra_cell_gradient,                                                             \
+        .gradient = rule,                                                                          \
         .cost = dra_cell_cost,                                                                     \
     };                                                                                             \
     const dra_op dra_op_##cell##_back = {                                                          \
         .name = #cell "_back",                                                                     \
         .n_in = DRA_MANY,                                                                          \
         .n_out = DRA_CELL_MOST * (DRA_CELL_DSTART + (states)),                                     \
-        .layout = DRA_LAYOUT_ROWS,                                                                 \
-        .attr_size = sizeof(dra_cell_kind),                                                        \
+        .attr_size = sizeof(dra_cell_attr),                                                        \
         .infer = dra_cell_back_infer,                                                              \
         .cost = dra_cell_back_cost,                                                                \
     };                                                                                             \
-    const dra_kernel dra_cpu_##cell = {                                                            \
-        .op = &dra_op_##cell,                                                                      \
-        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+    const dra_cpu_kernel dra_cpu_##cell = {                                                        \
+        .base = {.op = #cell,                                                                      \
+                 .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                           \
+                 .layout = DRA_LAYOUT_ROWS,                                                        \
+                 .scratch = dra_cell_scratch},                                                     \
         .tiles = dra_cell_tiles,                                                                   \
         .tile = dra_cell_tile,                                                                     \
-        .scratch = dra_cell_scratch,                                                               \
     };                                                                                             \
-    const dra_kernel dra_cpu_##cell##_back = {                                                     \
-        .op = &dra_op_##cell##_back,                                                               \
-        .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                                    \
+    const dra_cpu_kernel dra_cpu_##cell##_back = {                                                 \
+        .base = {.op = #cell "_back",                                                              \
+                 .dtypes = DRA_REALS | DRA_BIT(DRA_I32),                                           \
+                 .layout = DRA_LAYOUT_ROWS,                                                        \
+                 .scratch = dra_cell_back_scratch},                                                \
         .tiles = dra_cell_back_tiles,                                                              \
         .tile = dra_cell_back_tile,                                                                \
         .stages = dra_cell_back_stages,                                                            \
-        .scratch = dra_cell_back_scratch,                                                          \
     }
 
 #endif

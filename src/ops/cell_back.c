@@ -22,7 +22,7 @@ typedef struct room { /* a tile's scratch, G the gates */
 
 typedef struct walk {
     const dra_call      *c;
-    const dra_cell_kind *kind;
+    const dra_cell_attr *a;
     dra_cell_place       at;
     room                 room;
     int64_t              filled; /* rows of the segment */
@@ -30,26 +30,26 @@ typedef struct walk {
 
 static int64_t room_size(const dra_call *c)
 {
-    const dra_cell_kind *kind = c->attr;
-    const int64_t        D = dra_cell_widest(c, dra_cell_back_inputs(kind)), G = kind->gates;
-    const int64_t        slots = kind->slots ? DRA_CELL_ROWS * (G + 1) + 2 : 0;
-    return D * (G * D + G + (1 + kind->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1) + slots);
+    const dra_cell_attr *a = c->attr;
+    const int64_t        D = dra_cell_widest(c, dra_cell_back_inputs(a)), G = a->gates;
+    const int64_t        slots = a->slots ? DRA_CELL_ROWS * (G + 1) + 2 : 0;
+    return D * (G * D + G + (1 + a->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1) + slots);
 }
 
 static room room_of(const dra_call *c, int64_t D, int64_t i)
 {
-    const dra_cell_kind *kind = c->attr;
-    const int64_t        G = kind->gates;
+    const dra_cell_attr *a = c->attr;
+    const int64_t        G = a->gates;
     room                 m;
     m.dw = (real *)c->scratch + i * room_size(c);
     m.db = m.dw + G * D * D;
     m.swing = m.db + G * D;
     m.d = m.swing + DRA_CELL_ROWS * D;
-    m.zeros = m.d + kind->states * DRA_CELL_ROWS * D;
+    m.zeros = m.d + a->states * DRA_CELL_ROWS * D;
     m.du = m.zeros + D;
     m.h = m.du + SEGMENT * G * D;
     m.dx = m.mix = m.all = m.step = NULL;
-    if (!kind->slots) return m;
+    if (!a->slots) return m;
     m.dx = m.h + SEGMENT * D;
     m.mix = m.dx + DRA_CELL_ROWS * G * D;
     m.all = m.mix + DRA_CELL_ROWS * D;
@@ -93,42 +93,50 @@ static int32_t bits_of(const walk *w, int64_t t, int64_t r)
 /* A pad: what comes to its states goes to those before, which are the same. */
 static void pass_pad(const walk *w, const real *dh, real *d, real *dx, real *du)
 {
-    const int64_t D = w->at.size.D, G = w->kind->gates;
-    w->c->simd->add(D, d, dh, d);
+    const int64_t D = w->at.size.D, G = w->a->gates;
+    dra_simd_of(w->c)->add(D, d, dh, d);
     dra_recur_clear(G * D, dx);
     dra_recur_clear(G * D, du);
 }
 
 /* Where dx of row r goes; without one to `other`, which the cell fills after it. */
-static real *slope_of_x(const walk *w, int64_t t, int64_t r, real *other)
+static real *dx_of_row(const walk *w, int64_t t, int64_t r, real *other)
 {
     const dra_tensor *dx = &w->at.out[DRA_CELL_DX];
     if (!dx->data) return other;
     if (w->at.size.S == 1) return dra_recur_at(dx, w->at.b[r], t, w->at.h[r]);
-    return w->room.dx + r * w->kind->gates * w->at.size.D; /* see add_slots() */
+    return w->room.dx + r * w->a->gates * w->at.size.D; /* see add_slots() */
 }
 
-/* Slots: the gradient of the number that mixed row r of token t; none at a pad. */
-static void slope_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
-                         const real *dh)
+/* c - h = (1-z) (n - h), from r, 1-z, n and m as gru keeps them. */
+static void gru_change(const dra_simd *simd, int64_t D, const real *kept, const real *h, real *to)
 {
-    const dra_simd   *simd = w->c->simd;
+    simd->sub(D, kept + 2 * D, h, to);
+    simd->mul(D, kept + D, to, to);
+}
+
+/* Slots, which are of a gru: the gradient of the number that mixed row r of token t; none at a pad.
+ * */
+static void grad_of_mix(const walk *w, int64_t t, int64_t r, bool pad, const real *h,
+                        const real *dh)
+{
+    const dra_simd   *simd = dra_simd_of(w->c);
     const dra_tensor *to = &w->at.out[DRA_CELL_DSWING], *kept = &w->at.in[DRA_CELL_BACK_KEPT];
     const int64_t     D = w->at.size.D, b = w->at.b[r], state = w->at.h[r];
-    if (!w->kind->slots || !to->data) return;
-    real *slope = dra_recur_at(to, b, t, state);
-    *slope = 0;
+    if (!w->a->slots || !to->data) return;
+    real *grad = dra_recur_at(to, b, t, state);
+    *grad = 0;
     if (pad) return;
     simd->add(D, d_of(&w->room, D, 0, r), dh, w->room.all);
-    w->kind->step(simd, D, dra_recur_at(kept, b, t, state), h, w->room.step);
-    *slope = simd->dot(D, w->room.all, w->room.step);
+    gru_change(simd, D, dra_recur_at(kept, b, t, state), h, w->room.step);
+    *grad = simd->dot(D, w->room.all, w->room.step);
 }
 
 /* Fills the segment's rows of h; rows of du that are pads, the others are for the cell. */
 static dra_cell_back open_token(const walk *w, int64_t t)
 {
     const dra_tensor *in = w->at.in;
-    const int64_t     D = w->at.size.D, G = w->kind->gates;
+    const int64_t     D = w->at.size.D, G = w->a->gates;
     dra_cell_back     s = {.D = D, .ahead = -w->at.size.H * w->at.size.S, .db = w->room.db};
     s.w_row = in[DRA_CELL_BACK_W].stride[in[DRA_CELL_BACK_W].shape.rank - 2];
     s.w = (const real *)in[DRA_CELL_BACK_W].data;
@@ -139,9 +147,9 @@ static dra_cell_back open_token(const walk *w, int64_t t)
         const real   *h = state_before(w, bits, t, r);
         const real   *dh = dra_recur_at(&in[DRA_CELL_BACK_DH], row, t, state);
         real         *du = w->room.du + (w->filled + r) * G * D;
-        real         *to = slope_of_x(w, t, r, du);
+        real         *to = dx_of_row(w, t, r, du);
         dra_recur_copy(D, h, w->room.h + (w->filled + r) * D);
-        slope_of_mix(w, t, r, bits & DRA_MARK_PAD, h, dh);
+        grad_of_mix(w, t, r, bits & DRA_MARK_PAD, h, dh);
         if (bits & DRA_MARK_PAD) {
             pass_pad(w, dh, d_of(&w->room, D, 0, r), to, du);
             continue;
@@ -151,7 +159,7 @@ static dra_cell_back open_token(const walk *w, int64_t t)
         s.mix[s.rows] = dra_cell_mix_of(&w->at, &in[DRA_CELL_BACK_MIX], t, r, w->room.mix);
         s.dy[s.rows] = dh;
         s.d[s.rows] = d_of(&w->room, D, 0, r);
-        s.dc[s.rows] = w->kind->states > 1 ? d_of(&w->room, D, 1, r) : NULL;
+        s.dc[s.rows] = w->a->states > 1 ? d_of(&w->room, D, 1, r) : NULL;
         s.dx[s.rows] = to;
         s.du[s.rows] = du;
         s.swing[s.rows] = w->room.swing + r * D;
@@ -165,12 +173,12 @@ static void add_slots(const walk *w, int64_t t)
 {
     const dra_cell_place *at = &w->at;
     const dra_tensor     *dx = &at->out[DRA_CELL_DX];
-    const int64_t         n = w->kind->gates * at->size.D;
+    const int64_t         n = w->a->gates * at->size.D;
     for (int64_t r = 0; r < at->rows; r++) {
         const real *from = w->room.dx + r * n;
         real       *to = dra_recur_at(dx, at->b[r], t, at->part[r]);
         if (r > 0 && at->b[r] == at->b[r - 1] && at->part[r] == at->part[r - 1])
-            w->c->simd->add(n, to, from, to);
+            dra_simd_of(w->c)->add(n, to, from, to);
         else
             dra_recur_copy(n, from, to);
     }
@@ -182,7 +190,7 @@ static void close_token(walk *w, int64_t t)
     const int64_t D = w->at.size.D;
     if (w->at.size.S > 1 && w->at.out[DRA_CELL_DX].data) add_slots(w, t);
     for (int64_t r = 0; r < w->at.rows; r++)
-        for (int k = 0; k < w->kind->states && bits_of(w, t, r) & DRA_MARK_RESET; k++)
+        for (int k = 0; k < w->a->states && bits_of(w, t, r) & DRA_MARK_RESET; k++)
             dra_recur_clear(D, d_of(&w->room, D, k, r));
     w->filled += w->at.rows;
 }
@@ -190,9 +198,9 @@ static void close_token(walk *w, int64_t t)
 /* dw += du^T h over the segment, which is empty then. */
 static void close_segment(walk *w)
 {
-    const int64_t D = w->at.size.D, G = w->kind->gates;
+    const int64_t D = w->at.size.D, G = w->a->gates;
     if (w->at.out[DRA_CELL_DW].data)
-        w->c->simd->gemm(&(dra_gemm){
+        dra_simd_of(w->c)->gemm(&(dra_gemm){
             .M = G * D,
             .N = D,
             .K = w->filled,
@@ -213,7 +221,7 @@ static void close_segment(walk *w)
 static void copy_states(const walk *w, const dra_tensor *x, bool in)
 {
     const int64_t D = w->at.size.D;
-    for (int k = 0; k < w->kind->states; k++)
+    for (int k = 0; k < w->a->states; k++)
         for (int64_t r = 0; r < w->at.rows && x[k].data; r++) {
             real *d = d_of(&w->room, D, k, r);
             real *there = dra_recur_at(&x[k], w->at.b[r], w->at.h[r], 0);
@@ -223,14 +231,15 @@ static void copy_states(const walk *w, const dra_tensor *x, bool in)
 
 static void walk_back(const dra_call *c, int64_t i)
 {
-    walk w = {.c = c, .kind = c->attr, .at = place_at(c, i)};
+    const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
+    walk                  w = {.c = c, .a = c->attr, .at = place_at(c, i)};
     w.room = room_of(c, w.at.size.D, i);
     dra_recur_clear(w.room.d - w.room.dw, w.room.dw); /* dw, db, swing */
     dra_recur_clear(w.at.size.D, w.room.zeros);
     copy_states(&w, &w.at.in[DRA_CELL_BACK_DLAST], true);
     for (int64_t t = w.at.size.T - 1; t >= 0; t--) {
         const dra_cell_back s = open_token(&w, t);
-        w.kind->back(c->simd, &s);
+        (w.a->formula == DRA_CELL_LSTM ? loops->lstm_back : loops->gru_back)(&s);
         close_token(&w, t);
         if (t == 0 || w.filled + w.at.rows > SEGMENT) close_segment(&w);
     }
@@ -246,33 +255,33 @@ static real *set_of(const dra_tensor *x, int64_t set, int64_t size)
 
 static void add_tile(const dra_call *c, int64_t i, real *dw, real *db, real *swing)
 {
-    const dra_cell_kind *kind = c->attr;
+    const dra_cell_attr *a = c->attr;
     const dra_cell_place at = place_at(c, i);
-    const int64_t        D = at.size.D, G = kind->gates;
+    const int64_t        D = at.size.D, G = a->gates;
     const room           m = room_of(c, D, i);
-    if (dw) c->simd->add(G * D * D, dw, m.dw, dw);
-    if (db) c->simd->add(G * D, db, m.db, db);
+    if (dw) dra_simd_of(c)->add(G * D * D, dw, m.dw, dw);
+    if (db) dra_simd_of(c)->add(G * D, db, m.db, db);
     for (int64_t r = 0; r < at.rows && swing; r++)
-        c->simd->add(D, swing + at.h[r] * D, m.swing + r * D, swing + at.h[r] * D);
+        dra_simd_of(c)->add(D, swing + at.h[r] * D, m.swing + r * D, swing + at.h[r] * D);
 }
 
 /* Set `set` of all cells, one cell after the other. */
 static void add_set(const dra_call *c, int64_t set)
 {
-    const dra_cell_kind *kind = c->attr;
+    const dra_cell_attr *a = c->attr;
     const dra_tensor    *in = c->in, *out = c->out;
-    dra_cell_sizes       n = dra_cell_sizes_of(kind, in);
+    dra_cell_sizes       n = dra_cell_sizes_of(a, in);
     int64_t              tile = 0;
-    for (; set >= n.sets; n = dra_cell_sizes_of(kind, in)) {
+    for (; set >= n.sets; n = dra_cell_sizes_of(a, in)) {
         set -= n.sets;
         tile += n.sets * n.groups;
-        in += dra_cell_back_inputs(kind);
-        out += dra_cell_back_outputs(kind);
+        in += dra_cell_back_inputs(a);
+        out += dra_cell_back_outputs(a);
     }
-    const int64_t D = n.D, G = kind->gates, heads = n.H / n.sets;
+    const int64_t D = n.D, G = a->gates, heads = n.H / n.sets;
     real         *dw = set_of(&out[DRA_CELL_DW], set, G * D * D);
     real         *db = set_of(&out[DRA_CELL_DB], set, G * D);
-    real         *swing = kind->slots ? NULL : out[DRA_CELL_DSWING].data;
+    real         *swing = a->slots ? NULL : out[DRA_CELL_DSWING].data;
     if (dw) dra_recur_clear(G * D * D, dw);
     if (db) dra_recur_clear(G * D, db);
     if (swing) dra_recur_clear(heads * D, swing + set * heads * D);

@@ -9,19 +9,19 @@ static int cells_of(const dra_node *n, int inputs) { return (n->n_in - 1) / inpu
 
 dra_status dra_cell_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_cell_kind *kind = n->attr;
-    const int            inputs = dra_cell_inputs(kind), cells = cells_of(n, inputs);
+    const dra_cell_attr *a = n->attr;
+    const int            inputs = dra_cell_inputs(a), cells = cells_of(n, inputs);
     for (int i = 0; i < n->n_out; i++) out[i] = (dra_type){DRA_REAL, DRA_SHAPE(0)};
-    for (int k = 0; k < cells; k++, out += dra_cell_outputs(kind)) {
+    for (int k = 0; k < cells; k++, out += dra_cell_outputs(a)) {
         const dra_value *in = n->in + k * inputs;
         dra_shape        rows = dra_type_of(g, in[DRA_CELL_X])->shape;
-        const int64_t    D = rows.dim[3] / kind->gates;
-        rows.dim[2] *= dra_cell_slots(kind);
+        const int64_t    D = rows.dim[3] / a->gates;
+        rows.dim[2] *= dra_cell_slots(a);
         rows.dim[3] = D;
         out[DRA_CELL_H].shape = rows;
-        rows.dim[3] = kind->kept * D;
+        rows.dim[3] = a->kept * D;
         out[DRA_CELL_KEPT].shape = rows;
-        for (int i = 0; i < kind->states; i++)
+        for (int i = 0; i < a->states; i++)
             out[DRA_CELL_LAST + i].shape = dra_type_of(g, in[DRA_CELL_START + i])->shape;
     }
     return DRA_OK;
@@ -29,22 +29,22 @@ dra_status dra_cell_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 dra_status dra_cell_back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_cell_kind *kind = n->attr;
-    const int            inputs = dra_cell_back_inputs(kind), cells = cells_of(n, inputs);
+    const dra_cell_attr *a = n->attr;
+    const int            inputs = dra_cell_back_inputs(a), cells = cells_of(n, inputs);
     for (int i = 0; i < n->n_out; i++) out[i] = (dra_type){DRA_REAL, DRA_SHAPE(0)};
-    for (int k = 0; k < cells; k++, out += dra_cell_back_outputs(kind)) {
+    for (int k = 0; k < cells; k++, out += dra_cell_back_outputs(a)) {
         const dra_value *in = n->in + k * inputs;
         dra_shape        w = dra_type_of(g, in[DRA_CELL_BACK_W])->shape;
         dra_shape        rows = dra_type_of(g, in[DRA_CELL_BACK_H])->shape;
         w.dim[w.rank - 1] = rows.dim[3];
-        rows.dim[2] = rows.dim[2] / dra_cell_slots(kind) * dra_cell_slot_parts(kind);
-        rows.dim[3] *= kind->gates;
+        rows.dim[2] = rows.dim[2] / dra_cell_slots(a) * dra_cell_slot_parts(a);
+        rows.dim[3] *= a->gates;
         out[DRA_CELL_DX].shape = rows;
         out[DRA_CELL_DW].shape = w;
         out[DRA_CELL_DB].shape = w;
         out[DRA_CELL_DB].shape.rank--;
         out[DRA_CELL_DSWING].shape = dra_type_of(g, in[DRA_CELL_BACK_MIX])->shape;
-        for (int i = 0; i < kind->states; i++)
+        for (int i = 0; i < a->states; i++)
             out[DRA_CELL_DSTART + i].shape = dra_type_of(g, in[DRA_CELL_BACK_START])->shape;
     }
     return DRA_OK;
@@ -76,7 +76,7 @@ static dra_value whole_blocks(dra_graph *g, dra_value w)
 
 /* Inputs of the gradient's node for one cell, from those of the cell, its outputs and what came
  * back to these. */
-static void back_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_value *in,
+static void back_inputs(dra_graph *g, const dra_cell_attr *a, const dra_value *in,
                         const dra_value *out, const dra_value *dy, dra_value *to)
 {
     to[DRA_CELL_BACK_H] = out[DRA_CELL_H];
@@ -85,14 +85,14 @@ static void back_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_value
     to[DRA_CELL_BACK_START] = in[DRA_CELL_START];
     to[DRA_CELL_BACK_KEPT] = out[DRA_CELL_KEPT];
     to[DRA_CELL_BACK_DH] = upstream(g, dy[DRA_CELL_H], out[DRA_CELL_H]);
-    for (int i = 0; i < kind->states; i++)
+    for (int i = 0; i < a->states; i++)
         to[DRA_CELL_BACK_DLAST + i] = upstream(g, dy[DRA_CELL_LAST + i], out[DRA_CELL_LAST + i]);
 }
 
 /* (B, T, H parts, gates D) to (B, T, H, gates D). */
-static dra_value add_parts(dra_graph *g, const dra_cell_kind *kind, dra_value dx)
+static dra_value add_parts(dra_graph *g, const dra_cell_attr *a, dra_value dx)
 {
-    const int64_t   parts = dra_cell_slot_parts(kind);
+    const int64_t   parts = dra_cell_slot_parts(a);
     const dra_shape s = dra_shape_of(g, dx);
     if (parts == 1) return dx;
     dx = dra_reshape(g, dx, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] / parts, parts, s.dim[3]));
@@ -100,33 +100,34 @@ static dra_value add_parts(dra_graph *g, const dra_cell_kind *kind, dra_value dx
 }
 
 /* Of beta, or of u. No tile is there to fill it in where states have no units: none, which is 0. */
-static dra_value mix_slope(dra_graph *g, const dra_cell_kind *kind, const dra_value *in,
-                           const dra_value *d)
+static dra_value mix_grad(dra_graph *g, const dra_cell_attr *a, const dra_value *in,
+                          const dra_value *d)
 {
-    if (!kind->slots) return dra_mul(g, dra_sigmoid(g, in[DRA_CELL_BETA]), d[DRA_CELL_DSWING]);
+    if (!a->slots) return dra_mul(g, dra_sigmoid(g, in[DRA_CELL_BETA]), d[DRA_CELL_DSWING]);
     return dra_shape_of(g, in[DRA_CELL_X]).dim[3] > 0 ? d[DRA_CELL_DSWING] : (dra_value){0};
 }
 
-void dra_cell_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+void dra_cell_gradient(dra_graph *g, const dra_cell_kind *kind, const dra_node *n,
+                       const dra_value *dy, dra_value *dx)
 {
-    const dra_cell_kind *kind = n->attr;
-    const int            inputs = dra_cell_inputs(kind), cells = cells_of(n, inputs);
-    const int            outputs = dra_cell_outputs(kind), back = dra_cell_back_inputs(kind);
+    const dra_cell_attr *a = n->attr;
+    const int            inputs = dra_cell_inputs(a), cells = cells_of(n, inputs);
+    const int            outputs = dra_cell_outputs(a), back = dra_cell_back_inputs(a);
     dra_value            given[DRA_CELL_MOST * (DRA_CELL_BACK_DLAST + DRA_CELL_STATES) + 1];
     for (int k = 0; k < cells; k++)
-        back_inputs(g, kind, n->in + k * inputs, n->out + k * outputs, dy + k * outputs,
+        back_inputs(g, a, n->in + k * inputs, n->out + k * outputs, dy + k * outputs,
                     given + k * back);
     given[cells * back] = n->in[n->n_in - 1];
-    const dra_node *made = dra_node_add(g, kind->back_op, cells * back + 1, given, kind);
+    const dra_node *made = dra_node_add(g, kind->back_op, cells * back + 1, given, a);
     for (int k = 0; made && k < cells; k++, dx += inputs) {
-        const dra_value *d = made->out + k * dra_cell_back_outputs(kind);
+        const dra_value *d = made->out + k * dra_cell_back_outputs(a);
         const dra_value *in = n->in + k * inputs;
         const dra_shape  b = dra_shape_of(g, in[DRA_CELL_B]);
-        dx[DRA_CELL_X] = add_parts(g, kind, d[DRA_CELL_DX]);
+        dx[DRA_CELL_X] = add_parts(g, a, d[DRA_CELL_DX]);
         dx[DRA_CELL_W] = d[DRA_CELL_DW];
         dx[DRA_CELL_B] = dra_unbroadcast(g, d[DRA_CELL_DB], b);
-        dx[DRA_CELL_BETA] = mix_slope(g, kind, in, d);
-        for (int i = 0; i < kind->states; i++) dx[DRA_CELL_START + i] = d[DRA_CELL_DSTART + i];
+        dx[DRA_CELL_BETA] = mix_grad(g, a, in, d);
+        for (int i = 0; i < a->states; i++) dx[DRA_CELL_START + i] = d[DRA_CELL_DSTART + i];
     }
 }
 
@@ -169,10 +170,10 @@ static bool check_x(dra_graph *g, const dra_cell_kind *kind, int k, dra_value x,
 {
     const dra_type *t = dra_type_of(g, x);
     const int64_t  *dim = t->shape.dim;
-    if (t->dtype != DRA_REAL || t->shape.rank != 4 || dim[3] % kind->gates != 0)
+    if (t->dtype != DRA_REAL || t->shape.rank != 4 || dim[3] % kind->attr.gates != 0)
         dra_build_fail(g, kind->name, t->dtype == DRA_REAL ? DRA_ERR_SHAPE : DRA_ERR_DTYPE,
                        "cell %d: x is %s, expected %s (B, T, H, %dD)", k, dra_type_text(g, x),
-                       dra_dtype_get(DRA_REAL)->name, kind->gates);
+                       dra_dtype_get(DRA_REAL)->name, kind->attr.gates);
     else if (dim[0] != first->dim[0] || dim[1] != first->dim[1] || dim[2] != first->dim[2])
         dra_build_fail(g, kind->name, DRA_ERR_SHAPE,
                        "cell %d: x is %s, expected the B, T and H of cell 0: %lld, %lld, %lld", k,
@@ -186,11 +187,11 @@ static bool check_states(dra_graph *g, const dra_cell_kind *kind, int k, const d
                          const int64_t *x)
 {
     const dra_shape none = {.rank = -1};
-    const int64_t   B = x[0], T = x[1], H = x[2], S = kind->slots, D = x[3] / kind->gates;
+    const int64_t   B = x[0], T = x[1], H = x[2], S = kind->attr.slots, D = x[3] / kind->attr.gates;
     const dra_shape state = S ? DRA_SHAPE(B, H, S, D) : DRA_SHAPE(B, H, D);
     bool fits = S ? check_part(g, kind, k, "u", p->beta, DRA_SHAPE(H, S), DRA_SHAPE(B, T, H, S))
                   : check_part(g, kind, k, "beta", p->beta, DRA_SHAPE(H, D), none);
-    for (int i = 0; fits && i < kind->states; i++)
+    for (int i = 0; fits && i < kind->attr.states; i++)
         fits = check_part(g, kind, k, kind->start[i], p->start[i], state, none);
     return fits;
 }
@@ -201,13 +202,13 @@ static bool check_cell(dra_graph *g, const dra_cell_kind *kind, int k, const dra
     dra_value given[4 + DRA_CELL_STATES] = {p->x, p->w};
     int       n = 2;
     if (p->b.id) given[n++] = p->b;
-    if (p->beta.id || kind->slots) given[n++] = p->beta;
-    for (int i = 0; i < kind->states; i++)
+    if (p->beta.id || kind->attr.slots) given[n++] = p->beta;
+    for (int i = 0; i < kind->attr.states; i++)
         if (p->start[i].id) given[n++] = p->start[i];
     if (!dra_check_values(g, kind->name, n, given) || !check_x(g, kind, k, p->x, first))
         return false;
     const int64_t *dim = dra_type_of(g, p->x)->shape.dim;
-    const int64_t  H = dim[2], D = dim[3] / kind->gates, G = dim[3];
+    const int64_t  H = dim[2], D = dim[3] / kind->attr.gates, G = dim[3];
     return check_part(g, kind, k, "w", p->w, DRA_SHAPE(G, D), DRA_SHAPE(H, G, D)) &&
            check_part(g, kind, k, "b", p->b, DRA_SHAPE(G), DRA_SHAPE(H, G)) &&
            check_states(g, kind, k, p, dim);
@@ -217,7 +218,7 @@ static bool check_cell(dra_graph *g, const dra_cell_kind *kind, int k, const dra
 static void mix_inputs(dra_graph *g, const dra_cell_kind *kind, dra_value beta, const int64_t *x,
                        dra_value *in)
 {
-    const int64_t B = x[0], T = x[1], H = x[2], S = kind->slots, D = x[3] / kind->gates;
+    const int64_t B = x[0], T = x[1], H = x[2], S = kind->attr.slots, D = x[3] / kind->attr.gates;
     if (!S) {
         in[DRA_CELL_BETA] = beta.id ? beta : rows_of(g, -INFINITY, DRA_SHAPE(H, D));
         in[DRA_CELL_MIX] = dra_sigmoid(g, dra_neg(g, in[DRA_CELL_BETA]));
@@ -233,18 +234,18 @@ static void cell_inputs(dra_graph *g, const dra_cell_kind *kind, const dra_cell_
                         dra_value *in)
 {
     const dra_shape x = dra_shape_of(g, p->x);
-    const int64_t   B = x.dim[0], H = x.dim[2], G = x.dim[3], D = G / kind->gates;
+    const int64_t   B = x.dim[0], H = x.dim[2], G = x.dim[3], D = G / kind->attr.gates;
     const bool      own_b = p->b.id && dra_type_of(g, p->b)->shape.rank == 2;
     in[DRA_CELL_X] = p->x;
     in[DRA_CELL_W] = own_b ? dra_broadcast(g, p->w, DRA_SHAPE(H, G, D)) : p->w;
-    in[DRA_CELL_PACKED] = pack(g, in[DRA_CELL_W], kind->gates, D);
+    in[DRA_CELL_PACKED] = pack(g, in[DRA_CELL_W], kind->attr.gates, D);
     in[DRA_CELL_B] = p->b.id ? p->b : rows_of(g, 0, DRA_SHAPE(G));
     mix_inputs(g, kind, p->beta, x.dim, in);
-    for (int i = 0; i < kind->states; i++) {
-        const dra_shape state = DRA_SHAPE(B, H * dra_cell_slots(kind), D);
+    for (int i = 0; i < kind->attr.states; i++) {
+        const dra_shape state = DRA_SHAPE(B, H * dra_cell_slots(&kind->attr), D);
         const dra_value start = p->start[i];
         in[DRA_CELL_START + i] = start.id ? start : rows_of(g, 0, state);
-        if (kind->slots && start.id) in[DRA_CELL_START + i] = dra_reshape(g, start, state);
+        if (kind->attr.slots && start.id) in[DRA_CELL_START + i] = dra_reshape(g, start, state);
     }
 }
 
@@ -257,7 +258,7 @@ static bool all_inputs(dra_graph *g, const dra_cell_kind *kind, int cells,
                        DRA_CELL_MOST);
     if (dra_graph_failed(g) || !dra_check_values(g, kind->name, 1, &part[0].x)) return false;
     const dra_shape x = dra_shape_of(g, part[0].x), tokens = DRA_SHAPE(x.dim[0], x.dim[1]);
-    for (int k = 0; k < cells; k++, in += dra_cell_inputs(kind)) {
+    for (int k = 0; k < cells; k++, in += dra_cell_inputs(&kind->attr)) {
         if (!check_cell(g, kind, k, &part[k], &x)) return false;
         cell_inputs(g, kind, &part[k], in);
     }
@@ -270,11 +271,11 @@ static bool all_inputs(dra_graph *g, const dra_cell_kind *kind, int cells,
 /* States (..., H S, D) as (..., H, S, D). */
 static dra_value show(dra_graph *g, const dra_cell_kind *kind, dra_value x)
 {
-    if (!kind->slots) return x;
+    if (!kind->attr.slots) return x;
     dra_shape s = dra_shape_of(g, x);
     s.dim[s.rank] = s.dim[s.rank - 1];
-    s.dim[s.rank - 1] = kind->slots;
-    s.dim[s.rank - 2] /= kind->slots;
+    s.dim[s.rank - 1] = kind->attr.slots;
+    s.dim[s.rank - 2] /= kind->attr.slots;
     s.rank++;
     return dra_reshape(g, x, s);
 }
@@ -282,15 +283,15 @@ static dra_value show(dra_graph *g, const dra_cell_kind *kind, dra_value x)
 void dra_cell_build(dra_graph *g, const dra_cell_kind *kind, int cells, const dra_cell_parts *part,
                     dra_value mark, dra_value *h, dra_value *const *last)
 {
-    const int       inputs = dra_cell_inputs(kind);
+    const int       inputs = dra_cell_inputs(&kind->attr);
     dra_value       in[DRA_CELL_MOST * (DRA_CELL_START + DRA_CELL_STATES) + 1];
     const dra_node *n = NULL;
     if (all_inputs(g, kind, cells, part, mark, in))
-        n = dra_node_add(g, kind->op, cells * inputs + 1, in, kind);
+        n = dra_node_add(g, kind->op, cells * inputs + 1, in, &kind->attr);
     for (int k = 0; k < cells; k++) {
-        const dra_value *out = n ? n->out + k * dra_cell_outputs(kind) : NULL;
+        const dra_value *out = n ? n->out + k * dra_cell_outputs(&kind->attr) : NULL;
         h[k] = n ? show(g, kind, out[DRA_CELL_H]) : (dra_value){0};
-        for (int i = 0; i < kind->states; i++)
+        for (int i = 0; i < kind->attr.states; i++)
             if (last[i]) last[i][k] = n ? show(g, kind, out[DRA_CELL_LAST + i]) : (dra_value){0};
     }
 }

@@ -152,7 +152,7 @@ double dra_chunk_pair_count(const dra_call *c)
 dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
                         int64_t t, int64_t most)
 {
-    dra_chunk k = {c->simd, b, h, t, dra_imin(most, T - t)};
+    dra_chunk k = {dra_simd_of(c), b, h, t, dra_imin(most, T - t)};
     k.mark = mark ? (const int32_t *)mark->data + b * mark->stride[0] + t : NULL;
     for (int64_t j = 0; j < k.n; j++) k.padded = k.padded || dra_chunk_pad(&k, j);
     return k;

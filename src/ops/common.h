@@ -2,7 +2,9 @@
 #ifndef DRA_SRC_OPS_COMMON_H
 #define DRA_SRC_OPS_COMMON_H
 
+#include "device/cpu_kernel.h"
 #include "graph/op.h"
+#include "ops/attrs.h"
 
 typedef dra_real real;
 

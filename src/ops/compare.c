@@ -52,15 +52,21 @@ static bool i_greater(int32_t a, int32_t b) { return a > b; }
 static bool i_greater_equal(int32_t a, int32_t b) { return a >= b; }
 
 #define ROW(op_name)                                                                               \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = 2,                                                \
-                                         .n_out = 1,                                               \
-                                         .attr_size = sizeof(compare_attr),                        \
-                                         .infer = infer,                                           \
-                                         .cost = dra_pointwise_cost};                              \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name,                                       \
-                                          DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),        \
-                                          dra_pointwise_tiles, tile};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = 2,                                                                                 \
+        .n_out = 1,                                                                                \
+        .attr_size = sizeof(compare_attr),                                                         \
+        .infer = infer,                                                                            \
+        .cost = dra_pointwise_cost,                                                                \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name,                                                                   \
+                 .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),                       \
+                 .in_place = 1},                                                                   \
+        .tiles = dra_pointwise_tiles,                                                              \
+        .tile = tile,                                                                              \
+    };
 
 ROW(equal)
 ROW(not_equal)
@@ -139,14 +145,18 @@ static void or_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, or_
 static void not_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, not_row); }
 
 #define LOGIC(op_name, inputs)                                                                     \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = inputs,                                           \
-                                         .n_out = 1,                                               \
-                                         .in_place = 1,                                            \
-                                         .infer = logic_infer,                                     \
-                                         .cost = dra_pointwise_cost};                              \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, DRA_BIT(DRA_BOOL),                    \
-                                          dra_pointwise_tiles, op_name##_tile};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = inputs,                                                                            \
+        .n_out = 1,                                                                                \
+        .infer = logic_infer,                                                                      \
+        .cost = dra_pointwise_cost,                                                                \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name, .dtypes = DRA_BIT(DRA_BOOL), .in_place = 1},                      \
+        .tiles = dra_pointwise_tiles,                                                              \
+        .tile = op_name##_tile,                                                                    \
+    };
 
 LOGIC(and, 2)
 LOGIC(or, 2)

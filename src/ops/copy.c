@@ -37,20 +37,21 @@ static void copy_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, d
 
 const dra_op dra_op_copy = {
     .name = "copy", .n_in = 1, .n_out = 1, .infer = copy_infer, .gradient = copy_gradient};
-const dra_kernel dra_cpu_copy = {&dra_op_copy, DRA_ANY_DTYPE, dra_pointwise_tiles, copy_tile};
+
+const dra_cpu_kernel dra_cpu_copy = {
+    .base = {.op = "copy", .dtypes = DRA_ANY_DTYPE},
+    .tiles = dra_pointwise_tiles,
+    .tile = copy_tile,
+};
 
 dra_value dra_copy(dra_graph *g, dra_value x) { return dra_add_op(g, &dra_op_copy, 1, &x, NULL); }
 
 /* ---- cast ------------------------------------------------------------------------------------ */
 
-typedef struct cast_attr {
-    dra_dtype dtype;
-} cast_attr;
-
 static dra_status cast_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     *out = *dra_type_of(g, n->in[0]);
-    out->dtype = ((const cast_attr *)n->attr)->dtype;
+    out->dtype = ((const dra_cast_attr *)n->attr)->dtype;
     return DRA_OK;
 }
 
@@ -87,18 +88,23 @@ static void cast_row(const dra_call *c, int64_t n, void *const *ptr, const int64
 
 static void cast_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, cast_row); }
 
-const dra_op     dra_op_cast = {.name = "cast",
-                                .n_in = 1,
-                                .n_out = 1,
-                                .attr_size = sizeof(cast_attr),
-                                .infer = cast_infer,
-                                .gradient = cast_gradient,
-                                .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_cast = {&dra_op_cast, DRA_ANY_DTYPE, dra_pointwise_tiles, cast_tile};
+const dra_op dra_op_cast = {.name = "cast",
+                            .n_in = 1,
+                            .n_out = 1,
+                            .attr_size = sizeof(dra_cast_attr),
+                            .infer = cast_infer,
+                            .gradient = cast_gradient,
+                            .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_cast = {
+    .base = {.op = "cast", .dtypes = DRA_ANY_DTYPE},
+    .tiles = dra_pointwise_tiles,
+    .tile = cast_tile,
+};
 
 dra_value dra_cast(dra_graph *g, dra_value x, dra_dtype dtype)
 {
     if (!dra_check_values(g, "cast", 1, &x)) return (dra_value){0};
     if (dra_type_of(g, x)->dtype == dtype) return x;
-    return dra_add_op(g, &dra_op_cast, 1, &x, &(cast_attr){dtype});
+    return dra_add_op(g, &dra_op_cast, 1, &x, &(dra_cast_attr){dtype});
 }

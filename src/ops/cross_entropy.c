@@ -24,9 +24,9 @@ real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, r
 {
     const real s = (real)((const dra_cross_entropy_config *)c->attr)->smoothing;
     real       m;
-    const real log_sum = c->simd->log_sum(V, x, &m);
+    const real log_sum = dra_simd_of(c)->log_sum(V, x, &m);
     real       expected = x[target] - m;
-    if (s != 0) expected = (1 - s) * expected + s * (c->simd->sum(V, x) / (real)V - m);
+    if (s != 0) expected = (1 - s) * expected + s * (dra_simd_of(c)->sum(V, x) / (real)V - m);
     *lse = m + log_sum;
     return log_sum - expected;
 }
@@ -46,8 +46,8 @@ void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t targ
     const real                      s = (real)a->smoothing;
     const int64_t                   top = a->pull > 0 ? largest(V, x) : 0;
     const real                      pulled = a->pull > 0 ? (real)a->pull * x[top] : 0;
-    c->simd->exp_sum(V, x, lse, dx);
-    c->simd->scale(V, dy, dx);
+    dra_simd_of(c)->exp_sum(V, x, lse, dx);
+    dra_simd_of(c)->scale(V, dy, dx);
     if (s != 0)
         for (int64_t v = 0; v < V; v++) dx[v] -= dy * s / (real)V;
     dx[target] -= dy * (1 - s);
@@ -183,28 +183,38 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
     dx[3] = sum_columns(g, dra_mul(g, u[0], back(g, n, lse, target, one)));
 }
 
-const dra_op     dra_op_token_losses = {.name = "token_losses",
-                                        .n_in = 2,
-                                        .n_out = 2,
-                                        .layout = DRA_LAYOUT_ROWS,
-                                        .attr_size = sizeof(dra_cross_entropy_config),
-                                        .infer = losses_infer,
-                                        .gradient = losses_gradient,
-                                        .cost = losses_cost};
-const dra_kernel dra_cpu_token_losses = {&dra_op_token_losses, DRA_REALS | DRA_BIT(DRA_I32),
-                                         losses_tiles, losses_tile};
+const dra_op dra_op_token_losses = {.name = "token_losses",
+                                    .n_in = 2,
+                                    .n_out = 2,
+                                    .attr_size = sizeof(dra_cross_entropy_config),
+                                    .infer = losses_infer,
+                                    .gradient = losses_gradient,
+                                    .cost = losses_cost};
 
-const dra_op     dra_op_token_losses_back = {.name = "token_losses_back",
-                                             .n_in = 4,
-                                             .n_out = 1,
-                                             .layout = DRA_LAYOUT_ROWS,
-                                             .in_place = 1,
-                                             .attr_size = sizeof(dra_cross_entropy_config),
-                                             .infer = back_infer,
-                                             .gradient = back_gradient,
-                                             .cost = losses_cost};
-const dra_kernel dra_cpu_token_losses_back = {
-    &dra_op_token_losses_back, DRA_REALS | DRA_BIT(DRA_I32), losses_tiles, back_tile};
+const dra_cpu_kernel dra_cpu_token_losses = {
+    .base = {.op = "token_losses",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS},
+    .tiles = losses_tiles,
+    .tile = losses_tile,
+};
+
+const dra_op dra_op_token_losses_back = {.name = "token_losses_back",
+                                         .n_in = 4,
+                                         .n_out = 1,
+                                         .attr_size = sizeof(dra_cross_entropy_config),
+                                         .infer = back_infer,
+                                         .gradient = back_gradient,
+                                         .cost = losses_cost};
+
+const dra_cpu_kernel dra_cpu_token_losses_back = {
+    .base = {.op = "token_losses_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1},
+    .tiles = losses_tiles,
+    .tile = back_tile,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 

@@ -7,11 +7,6 @@
 
 #include "ops/lines.h"
 
-typedef struct cumulate_attr {
-    int32_t axis;
-    bool    reverse;
-} cumulate_attr;
-
 /* What one tile works on: elements at[k] + t * step of each tensor, t running as asked for. */
 typedef struct course {
     int64_t T, n;
@@ -21,16 +16,16 @@ typedef struct course {
 
 static course make_course(const dra_call *c, int64_t tile)
 {
-    const cumulate_attr *a = c->attr;
-    const dra_tensor    *x = &c->in[0], *y = &c->out[0];
-    const dra_lines      lines = dra_lines_of(&x->shape, a->axis, tile);
-    course               r = {.T = x->shape.dim[a->axis],
-                              .n = lines.n,
-                              .x_step = x->stride[a->axis],
-                              .y_step = y->stride[a->axis],
-                              .reverse = a->reverse};
-    const bool           x_adjacent = dra_line_starts(x, a->axis, lines, r.x_at);
-    const bool           y_adjacent = dra_line_starts(y, a->axis, lines, r.y_at);
+    const dra_cumulate_attr *a = c->attr;
+    const dra_tensor        *x = &c->in[0], *y = &c->out[0];
+    const dra_lines          lines = dra_lines_of(&x->shape, a->axis, tile);
+    course                   r = {.T = x->shape.dim[a->axis],
+                                  .n = lines.n,
+                                  .x_step = x->stride[a->axis],
+                                  .y_step = y->stride[a->axis],
+                                  .reverse = a->reverse};
+    const bool               x_adjacent = dra_line_starts(x, a->axis, lines, r.x_at);
+    const bool               y_adjacent = dra_line_starts(y, a->axis, lines, r.y_at);
     r.adjacent = x_adjacent && y_adjacent;
     return r;
 }
@@ -42,7 +37,7 @@ static int64_t time_of(const course *r, int64_t step)
 
 static int64_t tiles(const dra_call *c)
 {
-    return dra_line_tiles(&c->in[0].shape, ((const cumulate_attr *)c->attr)->axis);
+    return dra_line_tiles(&c->in[0].shape, ((const dra_cumulate_attr *)c->attr)->axis);
 }
 
 /* ---- cumsum ---------------------------------------------------------------------------------- */
@@ -55,7 +50,7 @@ static dra_status cumsum_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void cumsum_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const cumulate_attr *a = n->attr;
+    const dra_cumulate_attr *a = n->attr;
     dx[0] = dra_cumsum(g, dy[0], a->axis, !a->reverse);
 }
 
@@ -95,29 +90,32 @@ static void cumsum_tile(const dra_call *c, int64_t i)
         sum_reals(&r, c->in[0].data, c->out[0].data);
 }
 
-const dra_op     dra_op_cumsum = {.name = "cumsum",
-                                  .n_in = 1,
-                                  .n_out = 1,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(cumulate_attr),
-                                  .infer = cumsum_infer,
-                                  .gradient = cumsum_gradient,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_cumsum = {&dra_op_cumsum, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   cumsum_tile};
+const dra_op dra_op_cumsum = {.name = "cumsum",
+                              .n_in = 1,
+                              .n_out = 1,
+                              .attr_size = sizeof(dra_cumulate_attr),
+                              .infer = cumsum_infer,
+                              .gradient = cumsum_gradient,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_cumsum = {
+    .base = {.op = "cumsum", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = tiles,
+    .tile = cumsum_tile,
+};
 
 dra_value dra_cumsum(dra_graph *g, dra_value x, int axis, bool reverse)
 {
     const int at = dra_axis_find(g, "cumsum", x, axis);
     if (at < 0) return (dra_value){0};
-    return dra_add_op(g, &dra_op_cumsum, 1, &x, &(cumulate_attr){at, reverse});
+    return dra_add_op(g, &dra_op_cumsum, 1, &x, &(dra_cumulate_attr){at, reverse});
 }
 
 /* ---- cummax ---------------------------------------------------------------------------------- */
 
 static dra_status cummax_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const cumulate_attr *a = n->attr;
+    const dra_cumulate_attr *a = n->attr;
     out[0] = out[1] = *dra_type_of(g, n->in[0]);
     out[1].dtype = DRA_I32;
     if (out->shape.dim[a->axis] > INT32_MAX)
@@ -128,8 +126,8 @@ static dra_status cummax_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void cummax_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const cumulate_attr *a = n->attr;
-    const dra_value      zeros = dra_zeros(g, dra_type_of(g, n->in[0])->shape);
+    const dra_cumulate_attr *a = n->attr;
+    const dra_value          zeros = dra_zeros(g, dra_type_of(g, n->in[0])->shape);
     dx[0] = dra_scatter_add(g, zeros, n->out[1], dy[0], a->axis);
 }
 
@@ -154,20 +152,23 @@ static void cummax_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_cummax = {.name = "cummax",
-                                  .n_in = 1,
-                                  .n_out = 2,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(cumulate_attr),
-                                  .infer = cummax_infer,
-                                  .gradient = cummax_gradient,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_cummax = {&dra_op_cummax, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   cummax_tile};
+const dra_op dra_op_cummax = {.name = "cummax",
+                              .n_in = 1,
+                              .n_out = 2,
+                              .attr_size = sizeof(dra_cumulate_attr),
+                              .infer = cummax_infer,
+                              .gradient = cummax_gradient,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_cummax = {
+    .base = {.op = "cummax", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = tiles,
+    .tile = cummax_tile,
+};
 
 dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse)
 {
     const int at = dra_axis_find(g, "cummax", x, axis);
     if (at < 0) return (dra_value){0};
-    return dra_add_op(g, &dra_op_cummax, 1, &x, &(cumulate_attr){at, reverse});
+    return dra_add_op(g, &dra_op_cummax, 1, &x, &(dra_cumulate_attr){at, reverse});
 }

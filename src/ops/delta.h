@@ -4,32 +4,6 @@
 
 #include "ops/chunk.h"
 
-typedef struct dra_delta_attr { /* places among the inputs; 0: it is not there */
-    int l, mark;
-    int S; /* the first state; backward: the gradient of the last one */
-} dra_delta_attr;
-
-/* Inputs of the backward op before its options. */
-enum {
-    DRA_DELTA_BACK_Q,
-    DRA_DELTA_BACK_K,
-    DRA_DELTA_BACK_B,
-    DRA_DELTA_BACK_MISS,
-    DRA_DELTA_BACK_BORDERS,
-    DRA_DELTA_BACK_DY,
-    DRA_DELTA_BACK_OPTIONS
-};
-/* And its outputs. */
-enum {
-    DRA_DELTA_DQ,
-    DRA_DELTA_DK,
-    DRA_DELTA_DV,
-    DRA_DELTA_DB,
-    DRA_DELTA_DL,
-    DRA_DELTA_DS,
-    DRA_DELTA_BACK_OUTPUTS
-};
-
 /* The strengths of the chunk's writes from b (B, T, H), 0 at pads. */
 void dra_delta_strengths(const dra_chunk *k, const dra_tensor *b, real *to);
 

@@ -206,7 +206,7 @@ static void tile(const dra_call *c, int64_t number)
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[MISS]), w.d.n = 0;
     w.decay = a->l && c->out[DL].data;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
-    dra_chunk k = {.simd = c->simd, .b = number / H, .h = number % H};
+    dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
     w.dS = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[DS], w.F * w.E, room(&w, ROOMS));
     for (int64_t i = dra_chunks(T) - 1; i >= 0; i--) {
         k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
@@ -223,12 +223,18 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * (6 * F + 4 * E) + tokens * 6 * F * E), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_delta_back = {.name = "delta_back",
-                                      .n_in = DRA_MANY,
-                                      .n_out = DRA_DELTA_BACK_OUTPUTS,
-                                      .layout = DRA_LAYOUT_ROWS,
-                                      .attr_size = sizeof(dra_delta_attr),
-                                      .infer = infer,
-                                      .cost = cost};
-const dra_kernel dra_cpu_delta_back = {
-    &dra_op_delta_back, DRA_REALS | DRA_BIT(DRA_I32), dra_chunk_tiles, tile, NULL, scratch};
+const dra_op dra_op_delta_back = {.name = "delta_back",
+                                  .n_in = DRA_MANY,
+                                  .n_out = DRA_DELTA_BACK_OUTPUTS,
+                                  .attr_size = sizeof(dra_delta_attr),
+                                  .infer = infer,
+                                  .cost = cost};
+
+const dra_cpu_kernel dra_cpu_delta_back = {
+    .base = {.op = "delta_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = dra_chunk_tiles,
+    .tile = tile,
+};

@@ -5,17 +5,14 @@
  * Gradient, t = T-1..0, from dm = dlast:
  *   dm += w dy_t,  dw += dy_t m_t,  dr += dm (x_t - m_{t-1}),  dx_t = sum_i r dm,  dm -= r dm
  * and dm = dstart at the end. A pad has only the first two; a reset ends with dm = 0. */
+#include "ops/ema_loops.h"
 #include "ops/recur.h"
 
 enum { BLOCK = DRA_RECUR_BLOCK };
 
-typedef struct ema_attr {
-    bool weighted, marked; /* w and mark are there, in this order the last inputs */
-} ema_attr;
-
 static const int32_t *mark_of(const dra_call *c, const dra_recur_tile *at, int64_t t)
 {
-    const ema_attr *a = c->attr;
+    const dra_ema_attr *a = c->attr;
     return dra_recur_marks(a->marked ? &c->in[c->n_in - 1] : NULL, at, t);
 }
 
@@ -29,12 +26,18 @@ static real *scale_row(const dra_tensor *x, const dra_recur_tile *at, int64_t i)
 static real *y_row(const dra_call *c, const dra_tensor *y, const dra_recur_tile *at, int64_t t,
                    int64_t i)
 {
-    const ema_attr *a = c->attr;
+    const dra_ema_attr *a = c->attr;
     return a->weighted ? dra_recur_at(y, at->b, t, at->first)
                        : dra_recur_at(y, at->b, t, i) + at->first;
 }
 
 static int64_t scales(const dra_call *c) { return c->in[1].shape.dim[0]; }
+
+const dra_ema_loops *dra_ema_loops_of(const dra_simd *simd)
+{
+    static const dra_ema_loops *const by_level[] = DRA_BY_LEVEL(dra_ema_loops);
+    return by_level[simd->level];
+}
 
 /* ---- forward: (x, r, start[, w][, mark]) -> y, last, the states before each run -------------- */
 
@@ -43,9 +46,9 @@ enum { Y, LAST, BORDERS };
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const ema_attr *a = n->attr;
-    const int64_t  *x = dra_type_of(g, n->in[X])->shape.dim;
-    const int64_t   B = x[0], T = x[1], M = dra_type_of(g, n->in[RATE])->shape.dim[0], N = x[2];
+    const dra_ema_attr *a = n->attr;
+    const int64_t      *x = dra_type_of(g, n->in[X])->shape.dim;
+    const int64_t       B = x[0], T = x[1], M = dra_type_of(g, n->in[RATE])->shape.dim[0], N = x[2];
     out[Y] = (dra_type){DRA_REAL, a->weighted ? DRA_SHAPE(B, T, N) : DRA_SHAPE(B, T, M, N)};
     out[LAST] = (dra_type){DRA_REAL, DRA_SHAPE(B, M, N)};
     out[BORDERS] = (dra_type){DRA_REAL, DRA_SHAPE(B, dra_recur_runs(T), M, N)};
@@ -61,20 +64,21 @@ static size_t scratch(const dra_call *c)
 static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, int64_t i,
                 real *m)
 {
-    const ema_attr *a = c->attr;
-    c->simd->ema(&(dra_ema_run){
-        .n = at->n,
-        .T = T,
-        .x_row = c->in[X].stride[1],
-        .y_row = c->out[Y].stride[1],
-        .mark = mark_of(c, at, t),
-        .x = dra_recur_at(&c->in[X], at->b, t, at->first),
-        .r = scale_row(&c->in[RATE], at, i),
-        .w = a->weighted ? scale_row(&c->in[W], at, i) : NULL,
-        .m = m,
-        .y = c->out[Y].data ? y_row(c, &c->out[Y], at, t, i) : NULL,
-        .add = a->weighted && i > 0,
-    });
+    const dra_ema_attr *a = c->attr;
+    dra_ema_loops_of(dra_simd_of(c))
+        ->forward(&(dra_ema_run){
+            .n = at->n,
+            .T = T,
+            .x_row = c->in[X].stride[1],
+            .y_row = c->out[Y].stride[1],
+            .mark = mark_of(c, at, t),
+            .x = dra_recur_at(&c->in[X], at->b, t, at->first),
+            .r = scale_row(&c->in[RATE], at, i),
+            .w = a->weighted ? scale_row(&c->in[W], at, i) : NULL,
+            .m = m,
+            .y = c->out[Y].data ? y_row(c, &c->out[Y], at, t, i) : NULL,
+            .add = a->weighted && i > 0,
+        });
 }
 
 static void tile(const dra_call *c, int64_t number)
@@ -131,26 +135,27 @@ static int64_t back_tiles(const dra_call *c) { return c->stage == 0 ? dra_recur_
 /* Run number `run` on timescale i. */
 static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run, int64_t i)
 {
-    const ema_attr *a = c->attr;
-    const int64_t   t = run * DRA_RUN;
-    c->simd->ema_back(&(dra_ema_back_run){
-        .n = at->n,
-        .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
-        .x_row = c->in[X].stride[1],
-        .dy_row = c->in[DY].stride[1],
-        .dx_row = c->out[DX].stride[1],
-        .mark = mark_of(c, at, t),
-        .x = dra_recur_at(&c->in[X], at->b, t, at->first),
-        .r = scale_row(&c->in[RATE], at, i),
-        .w = a->weighted ? scale_row(&c->in[BACK_W], at, i) : NULL,
-        .m = dra_recur_at(&c->in[BACK_BORDERS], at->b, run, i) + at->first,
-        .dy = y_row(c, &c->in[DY], at, t, i),
-        .dm = part(c, 0, at, i),
-        .dr = part(c, 1, at, i),
-        .dw = part(c, 2, at, i),
-        .dx = c->out[DX].data ? dra_recur_at(&c->out[DX], at->b, t, at->first) : NULL,
-        .add = i > 0,
-    });
+    const dra_ema_attr *a = c->attr;
+    const int64_t       t = run * DRA_RUN;
+    dra_ema_loops_of(dra_simd_of(c))
+        ->back(&(dra_ema_back_run){
+            .n = at->n,
+            .T = dra_imin(DRA_RUN, c->in[X].shape.dim[1] - t),
+            .x_row = c->in[X].stride[1],
+            .dy_row = c->in[DY].stride[1],
+            .dx_row = c->out[DX].stride[1],
+            .mark = mark_of(c, at, t),
+            .x = dra_recur_at(&c->in[X], at->b, t, at->first),
+            .r = scale_row(&c->in[RATE], at, i),
+            .w = a->weighted ? scale_row(&c->in[BACK_W], at, i) : NULL,
+            .m = dra_recur_at(&c->in[BACK_BORDERS], at->b, run, i) + at->first,
+            .dy = y_row(c, &c->in[DY], at, t, i),
+            .dm = part(c, 0, at, i),
+            .dr = part(c, 1, at, i),
+            .dw = part(c, 2, at, i),
+            .dx = c->out[DX].data ? dra_recur_at(&c->out[DX], at->b, t, at->first) : NULL,
+            .add = i > 0,
+        });
 }
 
 /* The rows of the batch are added up in their order. */
@@ -190,8 +195,8 @@ extern const dra_op dra_op_ema, dra_op_ema_back;
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const ema_attr *a = n->attr;
-    dra_value       in[7] = {n->in[X], n->in[RATE], n->out[BORDERS]};
+    const dra_ema_attr *a = n->attr;
+    dra_value           in[7] = {n->in[X], n->in[RATE], n->out[BORDERS]};
     in[DY] = dra_recur_upstream(g, dy[Y], n->out[Y]);
     in[DLAST] = dra_recur_upstream(g, dy[LAST], n->out[LAST]);
     for (int i = W; i < n->n_in; i++) in[BACK_W + i - W] = n->in[i];
@@ -208,27 +213,39 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == 3 ? 5 : 15), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_ema = {.name = "ema",
-                               .n_in = DRA_MANY,
-                               .n_out = 3,
-                               .layout = DRA_LAYOUT_ROWS,
-                               .attr_size = sizeof(ema_attr),
-                               .infer = infer,
-                               .gradient = gradient,
-                               .cost = cost};
-const dra_kernel dra_cpu_ema = {
-    &dra_op_ema, DRA_REALS | DRA_BIT(DRA_I32), dra_recur_tiles, tile, NULL, scratch};
+const dra_op dra_op_ema = {.name = "ema",
+                           .n_in = DRA_MANY,
+                           .n_out = 3,
+                           .attr_size = sizeof(dra_ema_attr),
+                           .infer = infer,
+                           .gradient = gradient,
+                           .cost = cost};
 
-const dra_op     dra_op_ema_back = {.name = "ema_back",
-                                    .n_in = DRA_MANY,
-                                    .n_out = 4,
-                                    .layout = DRA_LAYOUT_ROWS,
-                                    .attr_size = sizeof(ema_attr),
-                                    .infer = back_infer,
-                                    .cost = cost};
-const dra_kernel dra_cpu_ema_back = {&dra_op_ema_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                     back_tiles,       back_tile,
-                                     back_stages,      back_scratch};
+const dra_cpu_kernel dra_cpu_ema = {
+    .base = {.op = "ema",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = dra_recur_tiles,
+    .tile = tile,
+};
+
+const dra_op dra_op_ema_back = {.name = "ema_back",
+                                .n_in = DRA_MANY,
+                                .n_out = 4,
+                                .attr_size = sizeof(dra_ema_attr),
+                                .infer = back_infer,
+                                .cost = cost};
+
+const dra_cpu_kernel dra_cpu_ema_back = {
+    .base = {.op = "ema_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = back_scratch},
+    .tiles = back_tiles,
+    .tile = back_tile,
+    .stages = back_stages,
+};
 
 static bool fits(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                  dra_value mark)
@@ -253,10 +270,10 @@ static bool fits(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_val
 dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                   dra_value mark, dra_value *last)
 {
-    const ema_attr  a = {w.id != 0, mark.id != 0};
-    const dra_value options[] = {start, w, mark};
-    dra_value       in[5] = {x, beta};
-    int             n = 2;
+    const dra_ema_attr a = {w.id != 0, mark.id != 0};
+    const dra_value    options[] = {start, w, mark};
+    dra_value          in[5] = {x, beta};
+    int                n = 2;
     if (last) *last = (dra_value){0};
     for (int i = 0; i < 3; i++)
         if (options[i].id) in[n++] = options[i];

@@ -83,9 +83,13 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 const dra_op dra_op_embedding = {
     .name = "embedding", .n_in = 2, .n_out = 1, .infer = infer, .gradient = gradient};
-const dra_kernel dra_cpu_embedding = {
-    &dra_op_embedding, DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_BIT(DRA_I32),
-    row_tiles, tile};
+
+const dra_cpu_kernel dra_cpu_embedding = {
+    .base = {.op = "embedding",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_BF16) | DRA_BIT(DRA_F16) | DRA_BIT(DRA_I32)},
+    .tiles = row_tiles,
+    .tile = tile,
+};
 
 dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids)
 {
@@ -95,14 +99,10 @@ dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids)
 
 /* ---- embedding_back -------------------------------------------------------------------------- */
 
-typedef struct back_attr {
-    int64_t V;
-} back_attr;
-
 static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const back_attr *a = n->attr;
-    const dra_shape *dy = &dra_type_of(g, n->in[1])->shape;
+    const dra_embedding_back_attr *a = n->attr;
+    const dra_shape               *dy = &dra_type_of(g, n->in[1])->shape;
     *out = (dra_type){DRA_REAL, DRA_SHAPE(a->V, dy->dim[dy->rank - 1])};
     return dra_expect_dtype(g, n, 1, "dy", DRA_REAL);
 }
@@ -124,7 +124,8 @@ static void back_tile(const dra_call *c, int64_t i)
     real          *dtable = c->out[0].data;
     for (int64_t k = from * C; k < to * C; k++) dtable[k] = 0;
     for (int64_t r = 0; r < N; r++)
-        if (ids[r] >= from && ids[r] < to) c->simd->axpy(C, 1, dy + r * C, dtable + ids[r] * C);
+        if (ids[r] >= from && ids[r] < to)
+            dra_simd_of(c)->axpy(C, 1, dy + r * C, dtable + ids[r] * C);
 }
 
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
@@ -132,31 +133,32 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
     dx[1] = dra_embedding(g, dy[0], n->in[0]);
 }
 
-const dra_op     dra_op_embedding_back = {.name = "embedding_back",
-                                          .n_in = 2,
-                                          .n_out = 1,
-                                          .layout = DRA_LAYOUT_DENSE,
-                                          .attr_size = sizeof(back_attr),
-                                          .infer = back_infer,
-                                          .gradient = back_gradient};
-const dra_kernel dra_cpu_embedding_back = {&dra_op_embedding_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                           back_tiles, back_tile};
+const dra_op dra_op_embedding_back = {.name = "embedding_back",
+                                      .n_in = 2,
+                                      .n_out = 1,
+                                      .attr_size = sizeof(dra_embedding_back_attr),
+                                      .infer = back_infer,
+                                      .gradient = back_gradient};
+
+const dra_cpu_kernel dra_cpu_embedding_back = {
+    .base = {.op = "embedding_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE},
+    .tiles = back_tiles,
+    .tile = back_tile,
+};
 
 static dra_value embedding_back(dra_graph *g, dra_value ids, dra_value dy, int64_t V)
 {
     const dra_value in[] = {ids, dy};
-    return dra_add_op(g, &dra_op_embedding_back, 2, in, &(back_attr){V});
+    return dra_add_op(g, &dra_op_embedding_back, 2, in, &(dra_embedding_back_attr){V});
 }
 
 /* ---- one_hot --------------------------------------------------------------------------------- */
 
-typedef struct one_hot_attr {
-    int64_t n;
-} one_hot_attr;
-
 static dra_status one_hot_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const one_hot_attr *a = n->attr;
+    const dra_one_hot_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, dra_type_of(g, n->in[0])->shape};
     if (a->n < 0)
         return dra_op_fail(g, n, DRA_ERR_VALUE, "n = %lld, expected 0 or more", (long long)a->n);
@@ -177,16 +179,20 @@ static void one_hot_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_one_hot = {.name = "one_hot",
-                                   .n_in = 1,
-                                   .n_out = 1,
-                                   .flags = DRA_OP_NO_GRAD,
-                                   .attr_size = sizeof(one_hot_attr),
-                                   .infer = one_hot_infer};
-const dra_kernel dra_cpu_one_hot = {&dra_op_one_hot, DRA_REALS | DRA_BIT(DRA_I32), row_tiles,
-                                    one_hot_tile};
+const dra_op dra_op_one_hot = {.name = "one_hot",
+                               .n_in = 1,
+                               .n_out = 1,
+                               .flags = DRA_OP_NO_GRAD,
+                               .attr_size = sizeof(dra_one_hot_attr),
+                               .infer = one_hot_infer};
+
+const dra_cpu_kernel dra_cpu_one_hot = {
+    .base = {.op = "one_hot", .dtypes = DRA_REALS | DRA_BIT(DRA_I32)},
+    .tiles = row_tiles,
+    .tile = one_hot_tile,
+};
 
 dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n)
 {
-    return dra_add_op(g, &dra_op_one_hot, 1, &ids, &(one_hot_attr){n});
+    return dra_add_op(g, &dra_op_one_hot, 1, &ids, &(dra_one_hot_attr){n});
 }

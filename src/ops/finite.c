@@ -21,8 +21,12 @@ static void tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, row); 
 
 const dra_op dra_op_is_finite = {
     .name = "is_finite", .n_in = 1, .n_out = 1, .infer = infer, .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_is_finite = {&dra_op_is_finite, DRA_REALS | DRA_BIT(DRA_BOOL),
-                                      dra_pointwise_tiles, tile};
+
+const dra_cpu_kernel dra_cpu_is_finite = {
+    .base = {.op = "is_finite", .dtypes = DRA_REALS | DRA_BIT(DRA_BOOL)},
+    .tiles = dra_pointwise_tiles,
+    .tile = tile,
+};
 
 dra_value dra_is_finite(dra_graph *g, dra_value x)
 {

@@ -7,16 +7,12 @@
 
 #include "ops/lines.h"
 
-typedef struct gather_attr {
-    int32_t axis;
-} gather_attr;
-
 /* Index is i32, of x's rank, its axes beside `axis` of x's sizes. */
 static dra_status check_index(dra_graph *g, const dra_node *n)
 {
-    const gather_attr *a = n->attr;
-    const dra_shape   *x = &dra_type_of(g, n->in[0])->shape, *i = &dra_type_of(g, n->in[1])->shape;
-    bool               fits = x->rank == i->rank;
+    const dra_gather_attr *a = n->attr;
+    const dra_shape *x = &dra_type_of(g, n->in[0])->shape, *i = &dra_type_of(g, n->in[1])->shape;
+    bool             fits = x->rank == i->rank;
     for (int32_t d = 0; fits && d < x->rank; d++) fits = d == a->axis || x->dim[d] == i->dim[d];
     if (!fits)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s and index %s differ beside axis %d",
@@ -26,7 +22,7 @@ static dra_status check_index(dra_graph *g, const dra_node *n)
 
 static void fault(const dra_call *c, int64_t tile, int32_t index, int64_t size)
 {
-    DRA_FAULT(c, tile, DRA_FAULT_INDEX, index, ((const gather_attr *)c->attr)->axis, size);
+    DRA_FAULT(c, tile, DRA_FAULT_INDEX, index, ((const dra_gather_attr *)c->attr)->axis, size);
 }
 
 /* ---- gather ---------------------------------------------------------------------------------- */
@@ -39,8 +35,8 @@ static dra_status gather_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void gather_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const gather_attr *a = n->attr;
-    const dra_value    zeros = dra_zeros(g, dra_type_of(g, n->in[0])->shape);
+    const dra_gather_attr *a = n->attr;
+    const dra_value        zeros = dra_zeros(g, dra_type_of(g, n->in[0])->shape);
     dx[0] = dra_scatter_add(g, zeros, n->in[1], dy[0], a->axis);
 }
 
@@ -74,7 +70,7 @@ static void gather_row(const dra_call *c, int64_t n, void *const *ptr, const int
 
 static void gather_tile(const dra_call *c, int64_t i)
 {
-    const int   axis = ((const gather_attr *)c->attr)->axis;
+    const int   axis = ((const dra_gather_attr *)c->attr)->axis;
     dra_tensor  in[] = {c->in[0], c->in[1]};
     gather_call k = {*c, i, in[0].shape.dim[axis], in[0].stride[axis]};
     in[0].shape = in[1].shape;
@@ -83,20 +79,25 @@ static void gather_tile(const dra_call *c, int64_t i)
     dra_pointwise_tile(&k.call, i, gather_row);
 }
 
-const dra_op     dra_op_gather = {.name = "gather",
-                                  .n_in = 2,
-                                  .n_out = 1,
-                                  .attr_size = sizeof(gather_attr),
-                                  .infer = gather_infer,
-                                  .gradient = gather_gradient};
-const dra_kernel dra_cpu_gather = {&dra_op_gather, DRA_ANY_DTYPE, dra_pointwise_tiles, gather_tile};
+const dra_op dra_op_gather = {.name = "gather",
+                              .n_in = 2,
+                              .n_out = 1,
+                              .attr_size = sizeof(dra_gather_attr),
+                              .infer = gather_infer,
+                              .gradient = gather_gradient};
+
+const dra_cpu_kernel dra_cpu_gather = {
+    .base = {.op = "gather", .dtypes = DRA_ANY_DTYPE},
+    .tiles = dra_pointwise_tiles,
+    .tile = gather_tile,
+};
 
 dra_value dra_gather(dra_graph *g, dra_value x, dra_value index, int axis)
 {
     const dra_value in[] = {x, index};
     const int       at = dra_axis_find(g, "gather", x, axis);
     if (at < 0) return (dra_value){0};
-    return dra_add_op(g, &dra_op_gather, 2, in, &(gather_attr){at});
+    return dra_add_op(g, &dra_op_gather, 2, in, &(dra_gather_attr){at});
 }
 
 /* ---- scatter_add ----------------------------------------------------------------------------- */
@@ -117,7 +118,7 @@ static dra_status scatter_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void scatter_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const gather_attr *a = n->attr;
+    const dra_gather_attr *a = n->attr;
     dx[0] = dy[0];
     dx[2] = dra_gather(g, dy[0], n->in[1], a->axis);
 }
@@ -125,7 +126,7 @@ static void scatter_gradient(dra_graph *g, const dra_node *n, const dra_value *d
 /* Lines have one writer, which adds in the order of index: the same bits however many threads. */
 static int64_t scatter_tiles(const dra_call *c)
 {
-    return dra_line_tiles(&c->out[0].shape, ((const gather_attr *)c->attr)->axis);
+    return dra_line_tiles(&c->out[0].shape, ((const dra_gather_attr *)c->attr)->axis);
 }
 
 static void copy_lines(const dra_tensor *y, const int64_t *y_at, const dra_tensor *x,
@@ -145,7 +146,7 @@ static void copy_lines(const dra_tensor *y, const int64_t *y_at, const dra_tenso
 
 static void scatter_tile(const dra_call *c, int64_t i)
 {
-    const int         axis = ((const gather_attr *)c->attr)->axis;
+    const int         axis = ((const dra_gather_attr *)c->attr)->axis;
     const dra_tensor *y = &c->out[0], *index = &c->in[1], *src = &c->in[2];
     const dra_lines   lines = dra_lines_of(&y->shape, axis, i);
     int64_t           y_at[DRA_LINES], at[DRA_LINES], src_at[DRA_LINES];
@@ -171,20 +172,23 @@ static void scatter_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_scatter_add = {.name = "scatter_add",
-                                       .n_in = 3,
-                                       .n_out = 1,
-                                       .in_place = 1,
-                                       .attr_size = sizeof(gather_attr),
-                                       .infer = scatter_infer,
-                                       .gradient = scatter_gradient};
-const dra_kernel dra_cpu_scatter_add = {&dra_op_scatter_add, DRA_REALS | DRA_BIT(DRA_I32),
-                                        scatter_tiles, scatter_tile};
+const dra_op dra_op_scatter_add = {.name = "scatter_add",
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .attr_size = sizeof(dra_gather_attr),
+                                   .infer = scatter_infer,
+                                   .gradient = scatter_gradient};
+
+const dra_cpu_kernel dra_cpu_scatter_add = {
+    .base = {.op = "scatter_add", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},
+    .tiles = scatter_tiles,
+    .tile = scatter_tile,
+};
 
 dra_value dra_scatter_add(dra_graph *g, dra_value x, dra_value index, dra_value src, int axis)
 {
     const dra_value in[] = {x, index, src};
     const int       at = dra_axis_find(g, "scatter_add", x, axis);
     if (at < 0) return (dra_value){0};
-    return dra_add_op(g, &dra_op_scatter_add, 3, in, &(gather_attr){at});
+    return dra_add_op(g, &dra_op_scatter_add, 3, in, &(dra_gather_attr){at});
 }

@@ -18,22 +18,22 @@
 
 extern const dra_op dra_op_gru, dra_op_gru_back;
 
-static void forward(const dra_simd *simd, const dra_cell_step *s) { simd->gru(s); }
-static void back(const dra_simd *simd, const dra_cell_back *s) { simd->gru_back(s); }
-
 enum { GATES = 3, KEPT = 4, STATES = 1 };
 
-static const dra_cell_kind kind = {.name = "gru",
-                                   .op = &dra_op_gru,
-                                   .back_op = &dra_op_gru_back,
-                                   .gates = GATES,
-                                   .kept = KEPT,
-                                   .states = STATES,
-                                   .start = {"start"},
-                                   .forward = forward,
-                                   .back = back};
+static const dra_cell_kind kind = {
+    .name = "gru",
+    .op = &dra_op_gru,
+    .back_op = &dra_op_gru_back,
+    .start = {"start"},
+    .attr = {.formula = DRA_CELL_GRU, .gates = GATES, .kept = KEPT, .states = STATES},
+};
 
-DRA_CELL_OPS(gru, STATES);
+static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    dra_cell_gradient(g, &kind, n, dy, dx);
+}
+
+DRA_CELL_OPS(gru, STATES, gradient);
 
 void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark, dra_value *h,
              dra_value *last)

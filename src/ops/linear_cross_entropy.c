@@ -17,11 +17,6 @@ enum {
     LOSS_ROWS = 16    /* of a tile of losses */
 };
 
-typedef struct head_attr {
-    dra_cross_entropy_config loss; /* first: what rows of losses are told by */
-    dra_precision            precision;
-} head_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_shape *x = &dra_type_of(g, n->in[0])->shape, *w = &dra_type_of(g, n->in[1])->shape;
@@ -154,8 +149,8 @@ static void run_product(const dra_call *c, dra_gemm m, int64_t columns, int64_t 
         m.a = dra_element(m.a, m.a_type, row * m.a_row);
         m.b = dra_element(m.b, m.b_type, column * m.b_col);
     }
-    m.bf16 = ((const head_attr *)c->attr)->precision == DRA_PRECISION_BF16;
-    c->simd->gemm(&m);
+    m.bf16 = ((const dra_linear_cross_entropy_attr *)c->attr)->precision == DRA_PRECISION_BF16;
+    dra_simd_of(c)->gemm(&m);
 }
 
 static const real *block_of_x(const dra_call *c, const work *w)
@@ -272,24 +267,31 @@ static dra_cost cost(const dra_call *c)
                       .bytes = x * (1 + dx) + head + elements * dw * sizeof(real)};
 }
 
-const dra_op     dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
-                                                .n_in = 3,
-                                                .n_out = 3,
-                                                .attr_size = sizeof(head_attr),
-                                                .infer = infer,
-                                                .gradient = gradient,
-                                                .cost = cost};
-const dra_kernel dra_cpu_linear_cross_entropy = {
-    &dra_op_linear_cross_entropy, DRA_FACTORS | DRA_BIT(DRA_I32), tiles, tile, stages, scratch};
+const dra_op dra_op_linear_cross_entropy = {.name = "linear_cross_entropy",
+                                            .n_in = 3,
+                                            .n_out = 3,
+                                            .attr_size = sizeof(dra_linear_cross_entropy_attr),
+                                            .infer = infer,
+                                            .gradient = gradient,
+                                            .cost = cost};
+
+const dra_cpu_kernel dra_cpu_linear_cross_entropy = {
+    .base = {.op = "linear_cross_entropy",
+             .dtypes = DRA_FACTORS | DRA_BIT(DRA_I32),
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
 dra_value dra_linear_cross_entropy(dra_graph *g, dra_value x, dra_value w, dra_value target,
                                    const dra_cross_entropy_config *config)
 {
-    const char *const name = dra_op_linear_cross_entropy.name;
-    const dra_value   given[] = {x, w, target};
-    head_attr         attr = {.precision = dra_graph_precision(g)};
+    const char *const             name = dra_op_linear_cross_entropy.name;
+    const dra_value               given[] = {x, w, target};
+    dra_linear_cross_entropy_attr attr = {.precision = dra_graph_precision(g)};
     if (!dra_check_values(g, name, 3, given) || !dra_loss_config(g, name, config, &attr.loss))
         return (dra_value){0};
     dra_shape  rows = dra_shape_of(g, x);

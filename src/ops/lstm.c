@@ -17,22 +17,22 @@
 
 extern const dra_op dra_op_lstm, dra_op_lstm_back;
 
-static void forward(const dra_simd *simd, const dra_cell_step *s) { simd->lstm(s); }
-static void back(const dra_simd *simd, const dra_cell_back *s) { simd->lstm_back(s); }
-
 enum { GATES = 4, KEPT = 6, STATES = 2 };
 
-static const dra_cell_kind kind = {.name = "lstm",
-                                   .op = &dra_op_lstm,
-                                   .back_op = &dra_op_lstm_back,
-                                   .gates = GATES,
-                                   .kept = KEPT,
-                                   .states = STATES,
-                                   .start = {"start_h", "start_c"},
-                                   .forward = forward,
-                                   .back = back};
+static const dra_cell_kind kind = {
+    .name = "lstm",
+    .op = &dra_op_lstm,
+    .back_op = &dra_op_lstm_back,
+    .start = {"start_h", "start_c"},
+    .attr = {.formula = DRA_CELL_LSTM, .gates = GATES, .kept = KEPT, .states = STATES},
+};
 
-DRA_CELL_OPS(lstm, STATES);
+static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    dra_cell_gradient(g, &kind, n, dy, dx);
+}
+
+DRA_CELL_OPS(lstm, STATES, gradient);
 
 void dra_lstm(dra_graph *g, int cells, const dra_lstm_cell *cell, dra_value mark, dra_value *h,
               dra_value *last_h, dra_value *last_c)

@@ -22,11 +22,6 @@ enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile
 
 extern const dra_op dra_op_matmul;
 
-typedef struct matmul_attr {
-    bool db_as_turned; /* b is a transposed view: lay db out in the order of what b looks at */
-    dra_precision precision; /* of the product and its gradients */
-} matmul_attr;
-
 /* ---- types ----------------------------------------------------------------------------------- */
 
 /* The leading axes of a shape as a shape of their own. */
@@ -82,7 +77,7 @@ static dra_value fold_rows(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(rows, s.dim[s.rank - 1]));
 }
 
-static dra_value product(dra_graph *g, dra_value a, dra_value b, matmul_attr attr)
+static dra_value product(dra_graph *g, dra_value a, dra_value b, dra_matmul_attr attr)
 {
     const dra_value in[] = {a, b};
     return dra_add_op(g, &dra_op_matmul, 2, in, &attr);
@@ -90,19 +85,19 @@ static dra_value product(dra_graph *g, dra_value a, dra_value b, matmul_attr att
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const matmul_attr *attr = n->attr;
-    const matmul_attr  plain = {false, attr->precision};
-    const dra_shape    a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
-    const dra_shape    b_lead = leading(&b_shape);
-    dra_value          a = n->in[0], up = dy[0];
+    const dra_matmul_attr *attr = n->attr;
+    const dra_matmul_attr  plain = {false, attr->precision};
+    const dra_shape        a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
+    const dra_shape        b_lead = leading(&b_shape);
+    dra_value              a = n->in[0], up = dy[0];
     dx[0] = dra_unbroadcast(g, product(g, up, turn(g, n->in[1]), plain), a_shape);
     /* One b for all of a: the sum over leading axes is part of one product over all rows. */
     if (dra_shape_count(&b_lead) == 1) {
         a = fold_rows(g, a);
         up = fold_rows(g, up);
     }
-    const dra_value db = attr->db_as_turned ? turn(g, product(g, turn(g, up), a, plain))
-                                            : product(g, turn(g, a), up, plain);
+    const dra_value db = attr->db_transposed ? turn(g, product(g, turn(g, up), a, plain))
+                                             : product(g, turn(g, a), up, plain);
     dx[1] = dra_unbroadcast(g, db, b_shape);
     if (n->n_in == 3) dx[2] = dra_unbroadcast(g, dy[0], dra_shape_of(g, n->in[2]));
 }
@@ -116,8 +111,8 @@ typedef struct sizes {
 
 static bool by_chains(const dra_call *c, const sizes *s)
 {
-    const matmul_attr *attr = c->attr;
-    const dra_tensor  *b = &c->in[1];
+    const dra_matmul_attr *attr = c->attr;
+    const dra_tensor      *b = &c->in[1];
     return s->M <= FEW && s->batch == 1 && s->K > DRA_CHAIN && s->K * s->N >= LARGE &&
            b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16;
 }
@@ -177,7 +172,7 @@ static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
     for (int64_t i = 0; i < m->M; i++) {
         real *y = m->c + i * m->c_row;
         if (b->stride[0] == 1)
-            c->simd->add(m->N, y, from, y);
+            dra_simd_of(c)->add(m->N, y, from, y);
         else
             for (int64_t j = 0; j < m->N; j++) y[j] += from[j * b->stride[0]];
     }
@@ -187,8 +182,8 @@ static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
 static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_t row,
                         int64_t column)
 {
-    const matmul_attr *attr = c->attr;
-    const dra_tensor  *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    const dra_matmul_attr *attr = c->attr;
+    const dra_tensor      *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     const int64_t *a_step = a->stride + a->shape.rank - 2, *b_step = b->stride + b->shape.rank - 2;
     dra_gemm       m = {.M = dra_imin(ROWS, s->M - row),
                         .N = dra_imin(s->columns, s->N - column),
@@ -220,7 +215,7 @@ static void multiply_chain(const dra_call *c, const sizes *s, int64_t chain, int
     m.a = dra_element(m.a, m.a_type, k * m.a_col);
     m.b = dra_element(m.b, m.b_type, k * m.b_row);
     m.c = (real *)c->scratch + chain * s->M * s->N + column;
-    c->simd->gemm(&m);
+    dra_simd_of(c)->gemm(&m);
 }
 
 static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int64_t column)
@@ -228,9 +223,9 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
     for (int64_t i = 0; i < s->M; i++) {
         const real *sum = (const real *)c->scratch + i * s->N + column;
         real       *y = m->c + i * m->c_row;
-        c->simd->add(m->N, sum, sum + s->M * s->N, y);
+        dra_simd_of(c)->add(m->N, sum, sum + s->M * s->N, y);
         for (int64_t chain = 2; chain < s->chains; chain++)
-            c->simd->add(m->N, y, sum + chain * s->M * s->N, y);
+            dra_simd_of(c)->add(m->N, y, sum + chain * s->M * s->N, y);
     }
 }
 
@@ -249,7 +244,7 @@ static void tile(const dra_call *c, int64_t i)
     if (s.chains)
         add_chains(c, &s, &m, column);
     else
-        c->simd->gemm(&m);
+        dra_simd_of(c)->gemm(&m);
     if (c->n_in == 3) add_bias(c, &m, column);
 }
 
@@ -261,20 +256,26 @@ static dra_cost cost(const dra_call *c)
     return cost;
 }
 
-const dra_op     dra_op_matmul = {.name = "matmul",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 1,
-                                  .attr_size = sizeof(matmul_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile, stages, scratch};
+const dra_op dra_op_matmul = {.name = "matmul",
+                              .n_in = DRA_MANY,
+                              .n_out = 1,
+                              .attr_size = sizeof(dra_matmul_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_matmul = {
+    .base = {.op = "matmul", .dtypes = DRA_FACTORS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+    .stages = stages,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
 dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b)
 {
-    return product(g, a, b, (matmul_attr){false, dra_graph_precision(g)});
+    return product(g, a, b, (dra_matmul_attr){false, dra_graph_precision(g)});
 }
 
 static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
@@ -309,7 +310,7 @@ dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     if (!check_linear(g, x, w, b)) return (dra_value){0};
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
-    const matmul_attr attr = {true, dra_graph_precision(g)};
-    const dra_value   in[] = {fold_rows(g, x), turn(g, w), b};
+    const dra_matmul_attr attr = {true, dra_graph_precision(g)};
+    const dra_value       in[] = {fold_rows(g, x), turn(g, w), b};
     return dra_reshape(g, dra_add_op(g, &dra_op_matmul, b.id ? 3 : 2, in, &attr), shape);
 }

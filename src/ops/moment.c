@@ -122,7 +122,7 @@ static void tile(const dra_call *c, int64_t number)
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     real     *spare = w.room + DRA_CHUNK * 2 * (w.F + w.E);
-    dra_chunk k = {.simd = c->simd, .b = number / H, .h = number % H};
+    dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
     w.S = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[S_LAST], w.F * w.E, spare);
     w.z = dra_chunk_state(&k, dra_chunk_option(c, a->z), &c->out[Z_LAST], w.F, spare + w.F * w.E);
     const bool last = c->out[S_LAST].data || c->out[Z_LAST].data;
@@ -170,16 +170,22 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * (F + E) + tokens * 2 * F * E), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_moment = {.name = "moment",
-                                  .n_in = DRA_MANY,
-                                  .n_out = OUTPUTS,
-                                  .layout = DRA_LAYOUT_ROWS,
-                                  .attr_size = sizeof(dra_moment_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_moment = {
-    &dra_op_moment, DRA_REALS | DRA_BIT(DRA_I32), dra_chunk_tiles, tile, NULL, scratch};
+const dra_op dra_op_moment = {.name = "moment",
+                              .n_in = DRA_MANY,
+                              .n_out = OUTPUTS,
+                              .attr_size = sizeof(dra_moment_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_moment = {
+    .base = {.op = "moment",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = dra_chunk_tiles,
+    .tile = tile,
+};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 

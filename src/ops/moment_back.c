@@ -193,7 +193,7 @@ static void tile(const dra_call *c, int64_t number)
     w.decay = a->l && c->out[DL].data;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     real     *spare = w.room + DRA_CHUNK * 3 * (w.F + w.E);
-    dra_chunk k = {.simd = c->simd, .b = number / H, .h = number % H};
+    dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
     w.dS = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[DS], w.F * w.E, spare);
     w.dz = dra_chunk_state(&k, dra_chunk_option(c, a->z), &c->out[DZ], w.F, spare + w.F * w.E);
     for (int64_t i = dra_chunks(T) - 1; i >= 0; i--) {
@@ -211,12 +211,18 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * (3 * F + 2 * E) + tokens * 4 * F * E), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_moment_back = {.name = "moment_back",
-                                       .n_in = DRA_MANY,
-                                       .n_out = DRA_MOMENT_BACK_OUTPUTS,
-                                       .layout = DRA_LAYOUT_ROWS,
-                                       .attr_size = sizeof(dra_moment_attr),
-                                       .infer = infer,
-                                       .cost = cost};
-const dra_kernel dra_cpu_moment_back = {
-    &dra_op_moment_back, DRA_REALS | DRA_BIT(DRA_I32), dra_chunk_tiles, tile, NULL, scratch};
+const dra_op dra_op_moment_back = {.name = "moment_back",
+                                   .n_in = DRA_MANY,
+                                   .n_out = DRA_MOMENT_BACK_OUTPUTS,
+                                   .attr_size = sizeof(dra_moment_attr),
+                                   .infer = infer,
+                                   .cost = cost};
+
+const dra_cpu_kernel dra_cpu_moment_back = {
+    .base = {.op = "moment_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = dra_chunk_tiles,
+    .tile = tile,
+};

@@ -65,23 +65,23 @@ static dra_moments layer_moments(const dra_simd *simd, int64_t C, const real *x)
     return m;
 }
 
-static real norm_factor(const norm_attr *a, int64_t C, real squares)
+static real norm_factor(const dra_norm_attr *a, int64_t C, real squares)
 {
     const real eps = (real)a->eps;
     switch (a->kind) {
-    case NORM_LAYER:
-    case NORM_RMS: return 1 / sqrt(squares / (real)C + eps);
-    case NORM_UNIT: return 1 / sqrt(squares + eps);
-    case NORM_UNIT_CLAMPED: break;
+    case DRA_ROW_NORM_LAYER:
+    case DRA_ROW_NORM_RMS: return 1 / sqrt(squares / (real)C + eps);
+    case DRA_ROW_NORM_UNIT: return 1 / sqrt(squares + eps);
+    case DRA_ROW_NORM_UNIT_CLAMPED: break;
     }
     const real length = sqrt(squares);
     return 1 / (length <= eps ? eps : length); /* NaN stays */
 }
 
-dra_moments dra_norm_moments(const dra_simd *simd, const norm_attr *a, int64_t C, const real *x)
+dra_moments dra_norm_moments(const dra_simd *simd, const dra_norm_attr *a, int64_t C, const real *x)
 {
     dra_moments m = {0};
-    if (a->kind == NORM_LAYER)
+    if (a->kind == DRA_ROW_NORM_LAYER)
         m = layer_moments(simd, C, x);
     else
         m.squares = simd->dot(C, x, x);
@@ -91,41 +91,42 @@ dra_moments dra_norm_moments(const dra_simd *simd, const norm_attr *a, int64_t C
 
 static void norm_tile(const dra_call *call, int64_t tile)
 {
-    const norm_attr    *a = call->attr;
-    const int64_t       C = dra_last(&call->in[0]);
-    const dra_row_range rows = dra_tile_rows(call, tile);
+    const dra_norm_attr *a = call->attr;
+    const int64_t        C = dra_last(&call->in[0]);
+    const dra_row_range  rows = dra_tile_rows(call, tile);
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real       *x = dra_row(&call->in[0], row);
-        const dra_moments m = dra_norm_moments(call->simd, a, C, x);
+        const dra_moments m = dra_norm_moments(dra_simd_of(call), a, C, x);
         if (call->out[1].data) ((real *)call->out[1].data)[row] = m.r;
         if (!call->out[0].data) continue;
-        call->simd->center(C, x, m.c, m.rest, m.r, (real *)call->out[0].data + row * C);
+        dra_simd_of(call)->center(C, x, m.c, m.rest, m.r, (real *)call->out[0].data + row * C);
     }
 }
 
 /* The factor r of rows in which the clamp holds. */
-static real clamp_of(const norm_attr *a)
+static real clamp_of(const dra_norm_attr *a)
 {
-    return a->kind == NORM_UNIT_CLAMPED ? 1 / (real)a->eps : (real)INFINITY;
+    return a->kind == DRA_ROW_NORM_UNIT_CLAMPED ? 1 / (real)a->eps : (real)INFINITY;
 }
 
-static real back_weight(const norm_attr *a, int64_t C)
+static real back_weight(const dra_norm_attr *a, int64_t C)
 {
-    return a->kind == NORM_LAYER || a->kind == NORM_RMS ? 1 / (real)C : 1;
+    return a->kind == DRA_ROW_NORM_LAYER || a->kind == DRA_ROW_NORM_RMS ? 1 / (real)C : 1;
 }
 
 static void back_tile(const dra_call *call, int64_t tile)
 {
-    const norm_attr    *a = call->attr;
-    const int64_t       C = dra_last(&call->in[0]);
-    const real          clamp = clamp_of(a), k = back_weight(a, C);
-    const dra_row_range rows = dra_tile_rows(call, tile);
+    const dra_norm_attr *a = call->attr;
+    const int64_t        C = dra_last(&call->in[0]);
+    const real           clamp = clamp_of(a), k = back_weight(a, C);
+    const dra_row_range  rows = dra_tile_rows(call, tile);
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real *y = dra_row(&call->in[0], row), *dy = dra_row(&call->in[2], row);
         const real  r = *dra_row(&call->in[1], row);
-        const real  mean = a->kind == NORM_LAYER ? call->simd->sum(C, dy) / (real)C : 0;
-        const real  s = r == clamp ? 0 : k * call->simd->dot(C, dy, y);
-        call->simd->combine(C, r, dy, s, y, mean, (real *)call->out[0].data + row * C);
+        const real  mean = a->kind == DRA_ROW_NORM_LAYER ? dra_simd_of(call)->sum(C, dy) / (real)C
+                                                         : 0;
+        const real  s = r == clamp ? 0 : k * dra_simd_of(call)->dot(C, dy, y);
+        dra_simd_of(call)->combine(C, r, dy, s, y, mean, (real *)call->out[0].data + row * C);
     }
 }
 
@@ -140,18 +141,18 @@ static dra_cost norm_cost(const dra_call *c)
 
 extern const dra_op dra_op_norm_back;
 
-static dra_value back(dra_graph *g, dra_value y, dra_value r, dra_value dy, const norm_attr *a)
+static dra_value back(dra_graph *g, dra_value y, dra_value r, dra_value dy, const dra_norm_attr *a)
 {
     const dra_value in[] = {y, r, dy};
     return dra_add_op(g, &dra_op_norm_back, 3, in, a);
 }
 
 /* -k v, where rows that are clamped have k = 0. v (..., 1) or like y. */
-static dra_value times_minus_k(dra_graph *g, const norm_attr *a, int64_t C, dra_value r,
+static dra_value times_minus_k(dra_graph *g, const dra_norm_attr *a, int64_t C, dra_value r,
                                dra_value v)
 {
     const dra_value scaled = dra_affine(g, v, -(double)back_weight(a, C), 0);
-    if (a->kind != NORM_UNIT_CLAMPED) return scaled;
+    if (a->kind != DRA_ROW_NORM_UNIT_CLAMPED) return scaled;
     const dra_value clamp = dra_number(g, (double)clamp_of(a)), zero = dra_number(g, 0);
     return dra_select(g, dra_equal(g, r, clamp), zero, scaled);
 }
@@ -165,8 +166,8 @@ static int64_t width_of(const dra_graph *g, dra_value x)
 /* dr/dx = -k r^2 y comes in only where the gradient itself is differentiated. */
 static void norm_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const norm_attr *a = n->attr;
-    const dra_value  y = n->out[0], r = n->out[1];
+    const dra_norm_attr *a = n->attr;
+    const dra_value      y = n->out[0], r = n->out[1];
     if (dy[0].id) dx[0] = back(g, y, r, dy[0], a);
     if (!dy[1].id) return;
     const dra_value slope = dra_mul(g, dy[1], dra_square(g, r));
@@ -178,37 +179,46 @@ static void norm_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, 
  * d_r = sum(u dx) / r. */
 static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, dra_value *dx)
 {
-    const norm_attr *a = n->attr;
-    const dra_value  y = n->in[0], r = n->in[1], dy = n->in[2];
-    const dra_value  dy_y = dra_sum_last(g, dra_mul(g, dy, y));
-    const dra_value  u_y = dra_sum_last(g, dra_mul(g, u[0], y));
-    const dra_value  both = dra_add(g, dra_mul(g, u[0], dy_y), dra_mul(g, dy, u_y));
+    const dra_norm_attr *a = n->attr;
+    const dra_value      y = n->in[0], r = n->in[1], dy = n->in[2];
+    const dra_value      dy_y = dra_sum_last(g, dra_mul(g, dy, y));
+    const dra_value      u_y = dra_sum_last(g, dra_mul(g, u[0], y));
+    const dra_value      both = dra_add(g, dra_mul(g, u[0], dy_y), dra_mul(g, dy, u_y));
     dx[0] = dra_mul(g, both, times_minus_k(g, a, width_of(g, y), r, r));
     dx[1] = dra_div(g, dra_sum_last(g, dra_mul(g, u[0], n->out[0])), r);
     dx[2] = back(g, y, r, u[0], a);
 }
 
-const dra_op     dra_op_norm = {.name = "norm",
-                                .n_in = 1,
-                                .n_out = 2,
-                                .layout = DRA_LAYOUT_ROWS,
-                                .in_place = 1,
-                                .attr_size = sizeof(norm_attr),
-                                .infer = norm_infer,
-                                .gradient = norm_gradient,
-                                .cost = norm_cost};
-const dra_kernel dra_cpu_norm = {&dra_op_norm, DRA_REALS, dra_row_tiles, norm_tile};
+const dra_op dra_op_norm = {.name = "norm",
+                            .n_in = 1,
+                            .n_out = 2,
+                            .attr_size = sizeof(dra_norm_attr),
+                            .infer = norm_infer,
+                            .gradient = norm_gradient,
+                            .cost = norm_cost};
 
-const dra_op     dra_op_norm_back = {.name = "norm_back",
-                                     .n_in = 3,
-                                     .n_out = 1,
-                                     .layout = DRA_LAYOUT_ROWS,
-                                     .in_place = 1 | 4, /* y, dy */
-                                     .attr_size = sizeof(norm_attr),
-                                     .infer = back_infer,
-                                     .gradient = back_gradient,
-                                     .cost = norm_cost};
-const dra_kernel dra_cpu_norm_back = {&dra_op_norm_back, DRA_REALS, dra_row_tiles, back_tile};
+const dra_cpu_kernel dra_cpu_norm = {
+    .base = {.op = "norm", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},
+    .tiles = dra_row_tiles,
+    .tile = norm_tile,
+};
+
+const dra_op dra_op_norm_back = {.name = "norm_back",
+                                 .n_in = 3,
+                                 .n_out = 1,
+                                 .attr_size = sizeof(dra_norm_attr),
+                                 .infer = back_infer,
+                                 .gradient = back_gradient,
+                                 .cost = norm_cost};
+
+const dra_cpu_kernel dra_cpu_norm_back = {
+    .base = {.op = "norm_back",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1 | 4}, /* y, dy */
+    .tiles = dra_row_tiles,
+    .tile = back_tile,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
@@ -235,14 +245,14 @@ static bool fits_vector(dra_graph *g, const char *name, const char *what, dra_va
     return false;
 }
 
-dra_value dra_norm(dra_graph *g, const norm_attr *a, dra_value x)
+dra_value dra_norm(dra_graph *g, const dra_norm_attr *a, dra_value x)
 {
     return dra_add_op(g, &dra_op_norm, 1, &x, a);
 }
 
-static dra_value norm(dra_graph *g, norm_kind kind, dra_value x, double eps)
+static dra_value norm(dra_graph *g, dra_row_norm kind, dra_value x, double eps)
 {
-    return dra_add_op(g, &dra_op_norm, 1, &x, &(norm_attr){kind, eps});
+    return dra_add_op(g, &dra_op_norm, 1, &x, &(dra_norm_attr){kind, eps});
 }
 
 static dra_value gain_and_bias(dra_graph *g, dra_value y, dra_value w, dra_value b)
@@ -258,26 +268,28 @@ dra_value dra_layer_norm(dra_graph *g, dra_value x, dra_value w, dra_value b, do
     if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w) ||
         !fits_vector(g, name, "b", x, b))
         return (dra_value){0};
-    if (w.id) return dra_norm_gain(g, &(norm_attr){NORM_LAYER, eps}, x, w, b);
-    return gain_and_bias(g, norm(g, NORM_LAYER, x, eps), w, b);
+    if (w.id) return dra_norm_gain(g, &(dra_norm_attr){DRA_ROW_NORM_LAYER, eps}, x, w, b);
+    return gain_and_bias(g, norm(g, DRA_ROW_NORM_LAYER, x, eps), w, b);
 }
 
 dra_value dra_rms_norm(dra_graph *g, dra_value x, dra_value w, double eps)
 {
     const char *name = "rms_norm";
     if (!fits(g, name, x, eps) || !fits_vector(g, name, "w", x, w)) return (dra_value){0};
-    if (w.id) return dra_norm_gain(g, &(norm_attr){NORM_RMS, eps}, x, w, (dra_value){0});
-    return norm(g, NORM_RMS, x, eps);
+    if (w.id)
+        return dra_norm_gain(g, &(dra_norm_attr){DRA_ROW_NORM_RMS, eps}, x, w, (dra_value){0});
+    return norm(g, DRA_ROW_NORM_RMS, x, eps);
 }
 
 dra_value dra_unit(dra_graph *g, dra_value x, double eps)
 {
-    return fits(g, "unit", x, eps) ? norm(g, NORM_UNIT, x, eps) : (dra_value){0};
+    return fits(g, "unit", x, eps) ? norm(g, DRA_ROW_NORM_UNIT, x, eps) : (dra_value){0};
 }
 
 dra_value dra_unit_clamped(dra_graph *g, dra_value x, double eps)
 {
-    return fits(g, "unit_clamped", x, eps) ? norm(g, NORM_UNIT_CLAMPED, x, eps) : (dra_value){0};
+    return fits(g, "unit_clamped", x, eps) ? norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps)
+                                           : (dra_value){0};
 }
 
 dra_value dra_scale_norm(dra_graph *g, dra_value x, dra_value w, double eps)
@@ -289,7 +301,7 @@ dra_value dra_scale_norm(dra_graph *g, dra_value x, dra_value w, double eps)
     if (!scalar && !fits_vector(g, name, "w", x, w)) return (dra_value){0};
     const dra_value root = dra_number(g, sqrt((double)width_of(g, x)));
     const dra_value gain = w.id ? dra_mul(g, w, root) : root;
-    return dra_mul(g, norm(g, NORM_UNIT_CLAMPED, x, eps), gain);
+    return dra_mul(g, norm(g, DRA_ROW_NORM_UNIT_CLAMPED, x, eps), gain);
 }
 
 dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w, dra_value b,
@@ -309,6 +321,6 @@ dra_value dra_group_norm(dra_graph *g, dra_value x, int64_t groups, dra_value w,
     int64_t rows = 1;
     for (int32_t i = 0; i + 1 < shape.rank; i++) rows *= shape.dim[i];
     const dra_value parts = dra_reshape(g, x, DRA_SHAPE(rows, groups, C / groups));
-    const dra_value y = dra_reshape(g, norm(g, NORM_LAYER, parts, eps), shape);
+    const dra_value y = dra_reshape(g, norm(g, DRA_ROW_NORM_LAYER, parts, eps), shape);
     return gain_and_bias(g, y, w, b);
 }

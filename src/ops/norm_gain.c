@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ops/norm.h"
+#include "ops/norm_loops.h"
 
 enum { MEAN = 2 }; /* numbers that say the mean of a row: c and rest */
 
@@ -27,13 +28,13 @@ static void tile(const dra_call *c, int64_t i)
     real               *y = c->out[0].data, *r = c->out[1].data, *mean = c->out[2].data;
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real       *x = dra_row(&c->in[0], row);
-        const dra_moments m = dra_norm_moments(c->simd, c->attr, C, x);
+        const dra_moments m = dra_norm_moments(dra_simd_of(c), c->attr, C, x);
         if (r) r[row] = m.r;
         if (mean) mean[row * MEAN] = m.c, mean[row * MEAN + 1] = m.rest;
         if (!y) continue;
-        c->simd->center(C, x, m.c, m.rest, m.r, y + row * C);
-        c->simd->mul(C, y + row * C, w, y + row * C);
-        if (b) c->simd->add(C, y + row * C, b, y + row * C);
+        dra_simd_of(c)->center(C, x, m.c, m.rest, m.r, y + row * C);
+        dra_simd_of(c)->mul(C, y + row * C, w, y + row * C);
+        if (b) dra_simd_of(c)->add(C, y + row * C, b, y + row * C);
     }
 }
 
@@ -68,19 +69,20 @@ static size_t back_scratch(const dra_call *c)
 /* dw and db: this tile's sums. */
 static void back_row(const dra_call *c, int64_t row, real *dw, real *db)
 {
-    const int64_t      C = dra_last(&c->in[X]);
-    const real        *mean = dra_row(&c->in[MEANS], row);
-    const dra_norm_row f = {.x = dra_row(&c->in[X], row),
-                            .dy = dra_row(&c->in[DY], row),
-                            .w = c->in[W].data,
-                            .dx = c->out[0].data ? (real *)c->out[0].data + row * C : NULL,
-                            .c = mean[0],
-                            .rest = mean[1],
-                            .r = *dra_row(&c->in[R], row)};
-    real               with_n;
-    const real         sum = c->simd->norm_sums(C, &f, dw, db, &with_n);
-    const bool         layer = ((const norm_attr *)c->attr)->kind == NORM_LAYER;
-    if (f.dx) c->simd->norm_back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
+    const int64_t         C = dra_last(&c->in[X]);
+    const real           *mean = dra_row(&c->in[MEANS], row);
+    const dra_norm_row    f = {.x = dra_row(&c->in[X], row),
+                               .dy = dra_row(&c->in[DY], row),
+                               .w = c->in[W].data,
+                               .dx = c->out[0].data ? (real *)c->out[0].data + row * C : NULL,
+                               .c = mean[0],
+                               .rest = mean[1],
+                               .r = *dra_row(&c->in[R], row)};
+    const dra_norm_loops *loops = dra_norm_loops_of(dra_simd_of(c));
+    real                  with_n;
+    const real            sum = loops->sums(C, &f, dw, db, &with_n);
+    const bool            layer = ((const dra_norm_attr *)c->attr)->kind == DRA_ROW_NORM_LAYER;
+    if (f.dx) loops->back(C, &f, layer ? sum / (real)C : 0, with_n / (real)C);
 }
 
 static void back_tile(const dra_call *c, int64_t i)
@@ -98,7 +100,8 @@ static void back_tile(const dra_call *c, int64_t i)
         real *sum = c->out[1 + k].data;
         if (!sum) continue;
         memset(sum, 0, (size_t)C * sizeof *sum);
-        for (int64_t t = 0; t < tiles; t++) c->simd->add(C, sum, scratch + (2 * t + k) * C, sum);
+        for (int64_t t = 0; t < tiles; t++)
+            dra_simd_of(c)->add(C, sum, scratch + (2 * t + k) * C, sum);
     }
 }
 
@@ -137,29 +140,46 @@ static dra_cost cost(const dra_call *c)
     return k;
 }
 
-const dra_op     dra_op_norm_gain = {.name = "norm_gain",
-                                     .n_in = DRA_MANY,
-                                     .n_out = 3,
-                                     .layout = DRA_LAYOUT_ROWS,
-                                     .attr_size = sizeof(norm_attr),
-                                     .infer = infer,
-                                     .gradient = gradient,
-                                     .cost = cost};
-const dra_kernel dra_cpu_norm_gain = {&dra_op_norm_gain, DRA_REALS, dra_row_tiles, tile};
+const dra_norm_loops *dra_norm_loops_of(const dra_simd *simd)
+{
+    static const dra_norm_loops *const by_level[] = DRA_BY_LEVEL(dra_norm_loops);
+    return by_level[simd->level];
+}
 
-const dra_op     dra_op_norm_gain_back = {.name = "norm_gain_back",
-                                          .n_in = 5,
-                                          .n_out = 3,
-                                          .layout = DRA_LAYOUT_ROWS,
-                                          .in_place = 1u << DY,
-                                          .attr_size = sizeof(norm_attr),
-                                          .infer = back_infer,
-                                          .gradient = back_gradient,
-                                          .cost = cost};
-const dra_kernel dra_cpu_norm_gain_back = {
-    &dra_op_norm_gain_back, DRA_REALS, back_tiles, back_tile, back_stages, back_scratch};
+const dra_op dra_op_norm_gain = {.name = "norm_gain",
+                                 .n_in = DRA_MANY,
+                                 .n_out = 3,
+                                 .attr_size = sizeof(dra_norm_attr),
+                                 .infer = infer,
+                                 .gradient = gradient,
+                                 .cost = cost};
 
-dra_value dra_norm_gain(dra_graph *g, const norm_attr *a, dra_value x, dra_value w, dra_value b)
+const dra_cpu_kernel dra_cpu_norm_gain = {
+    .base = {.op = "norm_gain", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS},
+    .tiles = dra_row_tiles,
+    .tile = tile,
+};
+
+const dra_op dra_op_norm_gain_back = {.name = "norm_gain_back",
+                                      .n_in = 5,
+                                      .n_out = 3,
+                                      .attr_size = sizeof(dra_norm_attr),
+                                      .infer = back_infer,
+                                      .gradient = back_gradient,
+                                      .cost = cost};
+
+const dra_cpu_kernel dra_cpu_norm_gain_back = {
+    .base = {.op = "norm_gain_back",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1u << DY,
+             .scratch = back_scratch},
+    .tiles = back_tiles,
+    .tile = back_tile,
+    .stages = back_stages,
+};
+
+dra_value dra_norm_gain(dra_graph *g, const dra_norm_attr *a, dra_value x, dra_value w, dra_value b)
 {
     const dra_value in[] = {x, w, b};
     return dra_add_op(g, &dra_op_norm_gain, b.id ? 3 : 2, in, a);

@@ -1,9 +1,13 @@
-/* The table of ops, made from ops.def: the CPU device's kernels and what `dra ops` lists. */
+/* The table of ops, made from ops.def: what `dra ops` lists, and the CPU device with its kernels.
+ * */
+#include <string.h>
+
+#include "device/cpu_kernel.h"
 #include "graph/op.h"
 
 #define DRA_OP(name)                                                                               \
-    extern const dra_op     dra_op_##name;                                                         \
-    extern const dra_kernel dra_cpu_##name;
+    extern const dra_op         dra_op_##name;                                                     \
+    extern const dra_cpu_kernel dra_cpu_##name;
 #define DRA_OP_ONLY(name) extern const dra_op dra_op_##name;
 #include "ops/ops.def"
 #undef DRA_OP
@@ -11,7 +15,7 @@
 
 #define DRA_OP(name) &dra_cpu_##name,
 #define DRA_OP_ONLY(name)
-const dra_kernel *const dra_cpu_kernels[] = {
+static const dra_cpu_kernel *const kernels[] = {
 #include "ops/ops.def"
     NULL};
 #undef DRA_OP
@@ -31,6 +35,11 @@ dra_op_info dra_op_at(size_t i)
 {
     const dra_op *op = ops[i];
     bool          cpu = (op->flags & (DRA_OP_VIEW | DRA_OP_REGION)) != 0; /* need no kernel */
-    for (const dra_kernel *const *k = dra_cpu_kernels; *k; k++) cpu = cpu || (*k)->op == op;
+    for (size_t k = 0; kernels[k]; k++) cpu = cpu || strcmp(kernels[k]->base.op, op->name) == 0;
     return (dra_op_info){op->name, op->n_in, op->n_out, op->gradient != NULL, cpu};
+}
+
+dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
+{
+    return dra_cpu_create(config, kernels, out, err);
 }

@@ -17,14 +17,6 @@ enum {
     BLOCK = 4 * sizeof(uint32_t) / sizeof(real) /* numbers from one call of Philox: 4, or 2 */
 };
 
-typedef struct random_attr {
-    dra_shape shape; /* of random; dropout has the shape of x */
-    uint64_t  path;
-    double    p; /* of dropout */
-    bool      normal;
-    bool      has_pos, has_row; /* inputs after the key */
-} random_attr;
-
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
 /* Input i is i32 (size). */
@@ -43,9 +35,9 @@ static int64_t batch(const dra_shape *s) { return s->rank > 1 ? s->dim[0] : 1; }
 /* The inputs from `first` on: key (4), pos (B), row (B). */
 static dra_status check_keys(dra_graph *g, const dra_node *n, int first, const dra_shape *s)
 {
-    const random_attr *a = n->attr;
-    int                i = first;
-    dra_status         st = check_i32(g, n, i++, "key", 4);
+    const dra_random_attr *a = n->attr;
+    int                    i = first;
+    dra_status             st = check_i32(g, n, i++, "key", 4);
     if (st == DRA_OK && a->has_pos) st = check_i32(g, n, i++, "pos", batch(s));
     if (st == DRA_OK && a->has_row) st = check_i32(g, n, i++, "row", batch(s));
     return st;
@@ -53,7 +45,7 @@ static dra_status check_keys(dra_graph *g, const dra_node *n, int first, const d
 
 static dra_status random_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const random_attr *a = n->attr;
+    const dra_random_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, a->shape};
     return check_keys(g, n, 0, &a->shape);
 }
@@ -124,9 +116,9 @@ static int64_t tiles(const dra_call *c)
 
 static inputs inputs_of(const dra_call *c, int first)
 {
-    const random_attr *a = c->attr;
-    const dra_shape   *s = &c->out[0].shape;
-    inputs             in = {.key = dra_philox_key(c->in[first++].data, a->path), .inner = 1};
+    const dra_random_attr *a = c->attr;
+    const dra_shape       *s = &c->out[0].shape;
+    inputs                 in = {.key = dra_philox_key(c->in[first++].data, a->path), .inner = 1};
     if (a->has_pos) in.pos = c->in[first++].data;
     if (a->has_row) in.row = c->in[first++].data;
     in.times = s->dim[s->rank > 1 ? 1 : 0];
@@ -134,7 +126,7 @@ static inputs inputs_of(const dra_call *c, int first)
     return in;
 }
 
-static source source_at(const random_attr *a, const inputs *in, int64_t cell)
+static source source_at(const dra_random_attr *a, const inputs *in, int64_t cell)
 {
     const int64_t  b = cell / in->times, t = cell % in->times;
     const uint32_t start = in->pos ? (uint32_t)in->pos[b] : 0;
@@ -158,11 +150,11 @@ static void random_tile(const dra_call *c, int64_t tile)
 static void dropout_tile(const dra_call *c, int64_t tile)
 {
     enum { CHUNK = 256 };
-    const random_attr *a = c->attr;
-    const inputs       in = inputs_of(c, 1);
-    const int64_t      end = dra_imin(dra_shape_count(&c->out[0].shape), (tile + 1) * TILE);
-    const real         p = (real)a->p, scale = (real)(1 / (1 - a->p)), *x = c->in[0].data;
-    real              *y = c->out[0].data, u[CHUNK];
+    const dra_random_attr *a = c->attr;
+    const inputs           in = inputs_of(c, 1);
+    const int64_t          end = dra_imin(dra_shape_count(&c->out[0].shape), (tile + 1) * TILE);
+    const real             p = (real)a->p, scale = (real)(1 / (1 - a->p)), *x = c->in[0].data;
+    real                  *y = c->out[0].data, u[CHUNK];
     for (int64_t at = tile * TILE, n; at < end; at += n) {
         const source  s = source_at(a, &in, at / in.inner);
         const int64_t first = at % in.inner;
@@ -186,35 +178,43 @@ static dra_cost cost(const dra_call *c)
     return k;
 }
 
-const dra_op     dra_op_random = {.name = "random",
-                                  .n_in = DRA_MANY,
-                                  .n_out = 1,
-                                  .flags = DRA_OP_NO_GRAD,
-                                  .layout = DRA_LAYOUT_DENSE,
-                                  .attr_size = sizeof(random_attr),
-                                  .infer = random_infer,
-                                  .cost = cost};
-const dra_kernel dra_cpu_random = {&dra_op_random, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                   random_tile};
+const dra_op dra_op_random = {.name = "random",
+                              .n_in = DRA_MANY,
+                              .n_out = 1,
+                              .flags = DRA_OP_NO_GRAD,
+                              .attr_size = sizeof(dra_random_attr),
+                              .infer = random_infer,
+                              .cost = cost};
 
-const dra_op     dra_op_dropout = {.name = "dropout",
-                                   .n_in = DRA_MANY,
-                                   .n_out = 1,
-                                   .layout = DRA_LAYOUT_DENSE,
-                                   .in_place = 1,
-                                   .attr_size = sizeof(random_attr),
-                                   .infer = dropout_infer,
-                                   .gradient = dropout_gradient,
-                                   .cost = cost};
-const dra_kernel dra_cpu_dropout = {&dra_op_dropout, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                    dropout_tile};
+const dra_cpu_kernel dra_cpu_random = {
+    .base = {.op = "random", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_DENSE},
+    .tiles = tiles,
+    .tile = random_tile,
+};
+
+const dra_op dra_op_dropout = {.name = "dropout",
+                               .n_in = DRA_MANY,
+                               .n_out = 1,
+                               .attr_size = sizeof(dra_random_attr),
+                               .infer = dropout_infer,
+                               .gradient = dropout_gradient,
+                               .cost = cost};
+
+const dra_cpu_kernel dra_cpu_dropout = {
+    .base = {.op = "dropout",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_DENSE,
+             .in_place = 1},
+    .tiles = tiles,
+    .tile = dropout_tile,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
 /* Writes the inputs after in[0..n) and what the attributes say about them; how many there are now,
  * or 0 with the error set. */
 static int add_keys(dra_graph *g, const char *op, const dra_random_config *c, int n, dra_value *in,
-                    random_attr *a)
+                    dra_random_attr *a)
 {
     if (dra_graph_failed(g)) return 0;
     if (!c || !c->name || !*c->name || strchr(c->name, '/')) { /* '/' divides scopes */
@@ -237,9 +237,9 @@ static int add_keys(dra_graph *g, const char *op, const dra_random_config *c, in
 static dra_value build(dra_graph *g, const char *name, bool normal, dra_shape shape,
                        const dra_random_config *c)
 {
-    random_attr a = {.shape = shape, .normal = normal};
-    dra_value   in[3];
-    const int   n = add_keys(g, name, c, 0, in, &a);
+    dra_random_attr a = {.shape = shape, .normal = normal};
+    dra_value       in[3];
+    const int       n = add_keys(g, name, c, 0, in, &a);
     if (n == 0) return (dra_value){0};
     if (shape.rank < 1 || shape.rank > DRA_MAX_RANK) {
         dra_build_fail(g, name, DRA_ERR_SHAPE, "rank %d, expected 1 to %d", (int)shape.rank,
@@ -261,8 +261,8 @@ dra_value dra_random_normal(dra_graph *g, dra_shape shape, const dra_random_conf
 
 dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_random_config *c)
 {
-    random_attr a = {.p = p};
-    dra_value   in[4] = {x};
+    dra_random_attr a = {.p = p};
+    dra_value       in[4] = {x};
     if (!dra_check_values(g, "dropout", 1, &x)) return (dra_value){0};
     if (!(p >= 0 && p < 1)) {
         dra_build_fail(g, "dropout", DRA_ERR_VALUE, "p %g, expected 0 <= p < 1", p);

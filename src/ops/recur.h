@@ -70,7 +70,7 @@ static inline void dra_recur_sum(const dra_call *c, int64_t rows, int64_t n, con
 {
     if (!out) return;
     dra_recur_clear(n, out);
-    for (int64_t r = 0; r < rows; r++) c->simd->add(n, out, x + r * n, out);
+    for (int64_t r = 0; r < rows; r++) dra_simd_of(c)->add(n, out, x + r * n, out);
 }
 
 /* Refuses a value (called `name`) that is not of this type. */

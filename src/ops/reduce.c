@@ -21,17 +21,12 @@ enum {
     WORK = 32768   /* elements of x a tile is worth */
 };
 
-typedef struct reduce_attr {
-    uint32_t axes; /* bits */
-    bool     keep;
-} reduce_attr;
-
 /* ---- shape rules ----------------------------------------------------------------------------- */
 
 static dra_status infer_shape(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const reduce_attr *a = n->attr;
-    const dra_type    *x = dra_type_of(g, n->in[0]);
+    const dra_reduce_attr *a = n->attr;
+    const dra_type        *x = dra_type_of(g, n->in[0]);
     *out = (dra_type){x->dtype, {0}};
     for (int32_t i = 0; i < x->shape.rank; i++) {
         const bool reduced = a->axes >> i & 1;
@@ -52,7 +47,7 @@ static dra_status sum_infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
-static int64_t elements_of(const dra_shape *x, const reduce_attr *a)
+static int64_t elements_of(const dra_shape *x, const dra_reduce_attr *a)
 {
     dra_shape reduced = {0};
     for (int32_t i = 0; i < x->rank; i++)
@@ -113,9 +108,9 @@ static int64_t last_dim(const dra_tensor *t) { return t->shape.dim[t->shape.rank
 
 static plan make_plan(const dra_call *c)
 {
-    const reduce_attr *a = c->attr;
-    const dra_tensor  *x = &c->in[0];
-    plan               p = {0};
+    const dra_reduce_attr *a = c->attr;
+    const dra_tensor      *x = &c->in[0];
+    plan                   p = {0};
     for (int32_t i = 0; i < x->shape.rank; i++)
         push_axis(a->axes >> i & 1 ? &p.reduced : &p.kept, x->shape.dim[i], x->stride[i]);
     p.across = p.kept.shape.rank && p.reduced.shape.rank &&
@@ -157,14 +152,14 @@ static void fold_sum(const patch *p, const real *shift, void *acc)
     const real *x = p->x;
     real       *sum = acc;
     if (p->across && p->k_step == 1) {
-        p->c->simd->add_rows(p->n, p->width, x, p->e_step, sum);
+        dra_simd_of(p->c)->add_rows(p->n, p->width, x, p->e_step, sum);
     } else if (p->across) {
         for (int64_t e = 0; e < p->n; e++)
             for (int64_t k = 0; k < p->width; k++) sum[k] += x[e * p->e_step + k * p->k_step];
     } else if (p->e_step == 1) {
         for (int64_t k = 0; k < p->width; k++)
             for (int64_t e = 0; e < p->n; e += LINE)
-                sum[k] += p->c->simd->sum(dra_imin(LINE, p->n - e), x + k * p->k_step + e);
+                sum[k] += dra_simd_of(p->c)->sum(dra_imin(LINE, p->n - e), x + k * p->k_step + e);
     } else {
         for (int64_t k = 0; k < p->width; k++) {
             double s = 0; /* one long line of additions */
@@ -181,7 +176,7 @@ static void fold_squares(const patch *p, const real *shift, void *acc)
     real       *sum = acc;
     if (p->e_step == 1) {
         for (int64_t e = 0; e < p->n; e += LINE)
-            *sum += p->c->simd->dot(dra_imin(LINE, p->n - e), x + e, x + e);
+            *sum += dra_simd_of(p->c)->dot(dra_imin(LINE, p->n - e), x + e, x + e);
     } else {
         double s = 0;
         for (int64_t e = 0; e < p->n; e++) s += (double)x[e * p->e_step] * x[e * p->e_step];
@@ -218,7 +213,7 @@ static void fold_max(const patch *p, const real *shift, void *acc)
                 m[k] = larger(m[k], x[e * p->e_step + k * p->k_step]);
     } else if (p->e_step == 1) {
         for (int64_t k = 0; k < p->width; k++)
-            m[k] = larger(m[k], p->c->simd->max(p->n, x + k * p->k_step));
+            m[k] = larger(m[k], dra_simd_of(p->c)->max(p->n, x + k * p->k_step));
     } else {
         for (int64_t k = 0; k < p->width; k++)
             for (int64_t e = 0; e < p->n; e++)
@@ -240,7 +235,7 @@ static void fold_exp(const patch *p, const real *shift, void *acc)
     for (int64_t k = 0; k < p->width; k++) {
         const real *row = x + k * p->k_step;
         for (int64_t e = 0; p->e_step == 1 && e < p->n; e += CHUNK)
-            sum[k] += p->c->simd->exp_sum(dra_imin(CHUNK, p->n - e), row + e, shift[k], e_x);
+            sum[k] += dra_simd_of(p->c)->exp_sum(dra_imin(CHUNK, p->n - e), row + e, shift[k], e_x);
         for (int64_t e = 0; p->e_step != 1 && e < p->n; e++)
             sum[k] += exp(row[e * p->e_step] - shift[k]);
     }
@@ -344,7 +339,7 @@ static void sum_join(const area *a, int64_t n, partial first, void *y)
     const real *part = first.value;
     real       *sum = y;
     if (sum != part) memcpy(sum, part, (size_t)a->width * sizeof *sum);
-    a->c->simd->add_rows(n - 1, a->width, part + a->p->outputs, a->p->outputs, sum);
+    dra_simd_of(a->c)->add_rows(n - 1, a->width, part + a->p->outputs, a->p->outputs, sum);
 }
 
 static void count_segment(const area *a, partial to)
@@ -382,9 +377,9 @@ static void sum_squares_tile(const dra_call *c, int64_t i)
 /* v, of y's type, with the reduced axes back as size 1, seen with x's shape. */
 static dra_value spread(dra_graph *g, const dra_node *n, dra_value v)
 {
-    const reduce_attr *a = n->attr;
-    const dra_shape    x = dra_type_of(g, n->in[0])->shape;
-    dra_shape          kept = x;
+    const dra_reduce_attr *a = n->attr;
+    const dra_shape        x = dra_type_of(g, n->in[0])->shape;
+    dra_shape              kept = x;
     for (int32_t i = 0; i < x.rank; i++)
         if (a->axes >> i & 1) kept.dim[i] = 1;
     return dra_broadcast(g, dra_reshape(g, v, kept), x);
@@ -486,38 +481,49 @@ static dra_cost cost(const dra_call *c)
 }
 
 #define ROW(op_name, rule, op_dtypes)                                                              \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = 1,                                                \
-                                         .n_out = 1,                                               \
-                                         .attr_size = sizeof(reduce_attr),                         \
-                                         .infer = rule,                                            \
-                                         .gradient = op_name##_gradient,                           \
-                                         .cost = cost};                                            \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, op_dtypes, tiles,                     \
-                                          op_name##_tile,    stages,    scratch};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = 1,                                                                                 \
+        .n_out = 1,                                                                                \
+        .attr_size = sizeof(dra_reduce_attr),                                                      \
+        .infer = rule,                                                                             \
+        .gradient = op_name##_gradient,                                                            \
+        .cost = cost,                                                                              \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name, .dtypes = op_dtypes, .scratch = scratch},                         \
+        .tiles = tiles,                                                                            \
+        .tile = op_name##_tile,                                                                    \
+        .stages = stages,                                                                          \
+    };
 
 ROW(sum, sum_infer, DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL))
 ROW(max, infer, DRA_REALS)
 ROW(logsumexp, infer, DRA_REALS)
 
 /* Has no gradient: it is for norms of gradients. */
-const dra_op     dra_op_sum_squares = {.name = "sum_squares",
-                                       .n_in = 1,
-                                       .n_out = 1,
-                                       .attr_size = sizeof(reduce_attr),
-                                       .infer = squares_infer,
-                                       .cost = cost};
-const dra_kernel dra_cpu_sum_squares = {&dra_op_sum_squares, DRA_REALS, tiles,
-                                        sum_squares_tile,    stages,    scratch};
+const dra_op dra_op_sum_squares = {.name = "sum_squares",
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .attr_size = sizeof(dra_reduce_attr),
+                                   .infer = squares_infer,
+                                   .cost = cost};
+
+const dra_cpu_kernel dra_cpu_sum_squares = {
+    .base = {.op = "sum_squares", .dtypes = DRA_REALS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = sum_squares_tile,
+    .stages = stages,
+};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
 /* Axes as bits; false, with the error set, for an axis outside or named twice. */
-static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, reduce_attr *out)
+static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, dra_reduce_attr *out)
 {
     if (!dra_check_values(g, op, 1, &x)) return false;
     const int32_t rank = dra_type_of(g, x)->shape.rank;
-    *out = (reduce_attr){0, axes.keep};
+    *out = (dra_reduce_attr){0, axes.keep};
     if (axes.n < 0 || axes.n > rank) {
         dra_build_fail(g, op, DRA_ERR_SHAPE, "x %s: %d axes, expected 0 to %d", dra_type_text(g, x),
                        axes.n, (int)rank);
@@ -537,7 +543,7 @@ static bool axes_of(dra_graph *g, const char *op, dra_value x, dra_axes axes, re
 
 static dra_value build(dra_graph *g, const dra_op *op, dra_value x, dra_axes axes)
 {
-    reduce_attr a;
+    dra_reduce_attr a;
     if (!axes_of(g, op->name, x, axes, &a)) return (dra_value){0};
     return dra_add_op(g, op, 1, &x, &a);
 }
@@ -558,7 +564,7 @@ dra_value dra_logsumexp(dra_graph *g, dra_value x, dra_axes axes)
 
 dra_value dra_mean(dra_graph *g, dra_value x, dra_axes axes)
 {
-    reduce_attr a;
+    dra_reduce_attr a;
     if (!axes_of(g, "mean", x, axes, &a)) return (dra_value){0};
     const dra_type *t = dra_type_of(g, x);
     const int64_t   n = elements_of(&t->shape, &a);
@@ -580,7 +586,7 @@ static dra_value over_all(dra_graph *g, const dra_op *op, dra_value x)
 {
     if (!dra_check_values(g, op->name, 1, &x)) return (dra_value){0};
     const int32_t rank = dra_type_of(g, x)->shape.rank;
-    return dra_add_op(g, op, 1, &x, &(reduce_attr){(1u << rank) - 1, false});
+    return dra_add_op(g, op, 1, &x, &(dra_reduce_attr){(1u << rank) - 1, false});
 }
 
 dra_value dra_sum_all(dra_graph *g, dra_value x) { return over_all(g, &dra_op_sum, x); }

@@ -10,11 +10,6 @@
 
 #include "ops/common.h"
 
-typedef struct rotary_attr {
-    dra_rotary_config k;    /* defaults filled in */
-    double            sign; /* of the angles: 1, or -1 in the gradient */
-} rotary_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_type *x = dra_type_of(g, n->in[0]), *pos = dra_type_of(g, n->in[1]);
@@ -30,7 +25,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s, pos %s: expected pos (%lld, %lld)",
                            dra_type_text(g, n->in[0]), dra_type_text(g, n->in[1]),
                            (long long)dim[0], (long long)dim[2]);
-    const int64_t width = ((const rotary_attr *)n->attr)->k.width;
+    const int64_t width = ((const dra_rotary_attr *)n->attr)->k.width;
     if (width < 0 || width % 2 != 0 || width > dim[3])
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "width %lld, expected an even one up to %lld",
                            (long long)width, (long long)dim[3]);
@@ -40,7 +35,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_value in[] = {dy[0], n->in[1]};
-    rotary_attr     back = *(const rotary_attr *)n->attr;
+    dra_rotary_attr back = *(const dra_rotary_attr *)n->attr;
     back.sign = -back.sign;
     dx[0] = dra_add_op(g, n->op, 2, in, &back);
 }
@@ -56,7 +51,7 @@ typedef struct turn { /* pairs first .. first+n-1 */
     real    cosine[PAIRS], sine[PAIRS]; /* at one position, times f */
 } turn;
 
-static void start_turn(turn *u, const rotary_attr *a, int64_t first)
+static void start_turn(turn *u, const dra_rotary_attr *a, int64_t first)
 {
     const double width = (double)a->k.width;
     u->first = first;
@@ -69,7 +64,7 @@ static void start_turn(turn *u, const rotary_attr *a, int64_t first)
     }
 }
 
-static void turn_to(turn *u, const rotary_attr *a, int32_t pos)
+static void turn_to(turn *u, const dra_rotary_attr *a, int32_t pos)
 {
     const double from_center = (double)pos - a->k.xpos_center;
     for (int64_t i = 0; i < u->n; i++) {
@@ -80,7 +75,7 @@ static void turn_to(turn *u, const rotary_attr *a, int32_t pos)
     }
 }
 
-static void turn_row(const turn *u, const rotary_attr *a, const real *x, real *y)
+static void turn_row(const turn *u, const dra_rotary_attr *a, const real *x, real *y)
 {
     const int64_t apart = a->k.halves ? a->k.width / 2 : 1, step = a->k.halves ? 1 : 2;
     for (int64_t i = 0; i < u->n; i++) {
@@ -112,8 +107,8 @@ static real *row_at(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
 
 static void turn_place(const dra_call *c, turn *u, int64_t b, int64_t t)
 {
-    const rotary_attr *a = c->attr;
-    const dra_tensor  *x = &c->in[0], *pos = &c->in[1];
+    const dra_rotary_attr *a = c->attr;
+    const dra_tensor      *x = &c->in[0], *pos = &c->in[1];
     turn_to(u, a, ((const int32_t *)pos->data)[b * pos->stride[0] + t * pos->stride[1]]);
     for (int64_t h = 0; h < x->shape.dim[1]; h++)
         turn_row(u, a, row_at(x, b, h, t), row_at(&c->out[0], b, h, t));
@@ -122,7 +117,7 @@ static void turn_place(const dra_call *c, turn *u, int64_t b, int64_t t)
 static void pass_rest(const dra_call *c, int64_t b, int64_t t)
 {
     const dra_tensor *x = &c->in[0], *y = &c->out[0];
-    const int64_t     width = ((const rotary_attr *)c->attr)->k.width, rest = dra_last(x) - width;
+    const int64_t width = ((const dra_rotary_attr *)c->attr)->k.width, rest = dra_last(x) - width;
     for (int64_t h = 0; rest > 0 && h < x->shape.dim[1]; h++)
         memmove(row_at(y, b, h, t) + width, row_at(x, b, h, t) + width,
                 (size_t)rest * sizeof(real)); /* y may be x */
@@ -130,10 +125,10 @@ static void pass_rest(const dra_call *c, int64_t b, int64_t t)
 
 static void tile(const dra_call *c, int64_t i)
 {
-    const rotary_attr *a = c->attr;
-    const int64_t      T = c->in[0].shape.dim[2], begin = i * places_a_tile(c);
-    const int64_t      end = dra_imin(place_count(c), begin + places_a_tile(c));
-    turn               u;
+    const dra_rotary_attr *a = c->attr;
+    const int64_t          T = c->in[0].shape.dim[2], begin = i * places_a_tile(c);
+    const int64_t          end = dra_imin(place_count(c), begin + places_a_tile(c));
+    turn                   u;
     for (int64_t first = 0; first < a->k.width / 2; first += PAIRS) {
         start_turn(&u, a, first);
         for (int64_t p = begin; p < end; p++) turn_place(c, &u, p / T, p % T);
@@ -148,16 +143,22 @@ static dra_cost cost(const dra_call *c)
     return k;
 }
 
-const dra_op     dra_op_rotary = {.name = "rotary",
-                                  .n_in = 2,
-                                  .n_out = 1,
-                                  .layout = DRA_LAYOUT_ROWS,
-                                  .in_place = 1,
-                                  .attr_size = sizeof(rotary_attr),
-                                  .infer = infer,
-                                  .gradient = gradient,
-                                  .cost = cost};
-const dra_kernel dra_cpu_rotary = {&dra_op_rotary, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile};
+const dra_op dra_op_rotary = {.name = "rotary",
+                              .n_in = 2,
+                              .n_out = 1,
+                              .attr_size = sizeof(dra_rotary_attr),
+                              .infer = infer,
+                              .gradient = gradient,
+                              .cost = cost};
+
+const dra_cpu_kernel dra_cpu_rotary = {
+    .base = {.op = "rotary",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 
@@ -171,7 +172,7 @@ static bool is_positive(dra_graph *g, const char *what, double x)
 dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos, const dra_rotary_config *config)
 {
     const dra_value in[] = {x, pos};
-    rotary_attr     a = {.sign = 1};
+    dra_rotary_attr a = {.sign = 1};
     if (!dra_check_values(g, "rotary", 2, in)) return (dra_value){0};
     if (config) a.k = *config;
     if (a.k.base == 0) a.k.base = 10000;

@@ -9,10 +9,6 @@
 enum { TOP, START, OPTIONS };
 enum { MU, SHIFT, LAST };
 
-typedef struct top_attr { /* places among the inputs; 0: it is not there */
-    int l, mark;
-} top_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     out[MU] = out[SHIFT] = *dra_type_of(g, n->in[TOP]);
@@ -23,7 +19,7 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 /* dl where the token is none of the pads. */
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const top_attr *a = n->attr;
+    const dra_running_top_attr *a = n->attr;
     if (!a->l || !dy[SHIFT].id) return;
     dx[a->l] = dy[SHIFT];
     if (!a->mark) return;
@@ -47,11 +43,11 @@ static void put(const dra_tensor *to, int64_t b, int64_t t, int64_t h, real x)
 /* One head of one row of the batch. */
 static void tile(const dra_call *c, int64_t i)
 {
-    const top_attr   *a = c->attr;
-    const dra_tensor *l = dra_chunk_option(c, a->l), *mark = dra_chunk_option(c, a->mark);
-    const int64_t     T = c->in[TOP].shape.dim[1], H = c->in[TOP].shape.dim[2];
-    const int64_t     b = i / H, h = i % H;
-    real              mu = *dra_recur_at(&c->in[START], b, h, 0);
+    const dra_running_top_attr *a = c->attr;
+    const dra_tensor           *l = dra_chunk_option(c, a->l), *mark = dra_chunk_option(c, a->mark);
+    const int64_t               T = c->in[TOP].shape.dim[1], H = c->in[TOP].shape.dim[2];
+    const int64_t               b = i / H, h = i % H;
+    real                        mu = *dra_recur_at(&c->in[START], b, h, 0);
     for (int64_t t = 0; t < T; t++) {
         const int32_t bits = dra_recur_mark(mark, b, t);
         const real    top = *dra_recur_at(&c->in[TOP], b, t, h);
@@ -66,15 +62,20 @@ static void tile(const dra_call *c, int64_t i)
     put(&c->out[LAST], b, h, 0, mu);
 }
 
-const dra_op     dra_op_running_top = {.name = "running_top",
-                                       .n_in = DRA_MANY,
-                                       .n_out = LAST + 1,
-                                       .layout = DRA_LAYOUT_ROWS,
-                                       .attr_size = sizeof(top_attr),
-                                       .infer = infer,
-                                       .gradient = gradient};
-const dra_kernel dra_cpu_running_top = {&dra_op_running_top, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                        tile};
+const dra_op dra_op_running_top = {.name = "running_top",
+                                   .n_in = DRA_MANY,
+                                   .n_out = LAST + 1,
+                                   .attr_size = sizeof(dra_running_top_attr),
+                                   .infer = infer,
+                                   .gradient = gradient};
+
+const dra_cpu_kernel dra_cpu_running_top = {
+    .base = {.op = "running_top",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value start, dra_value mark,
                           dra_value *shift, dra_value *last)
@@ -98,7 +99,7 @@ dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value st
         (mark.id && !dra_recur_expect(g, op, "mark", mark, DRA_I32, DRA_SHAPE(s.dim[0], s.dim[1]))))
         return (dra_value){0};
     if (!start.id) start = dra_broadcast(g, dra_number(g, (double)DRA_WKV_EMPTY), heads);
-    top_attr a;
+    dra_running_top_attr a;
     in[START] = start, n = OPTIONS;
     a.l = dra_chunk_append(l, in, &n);
     a.mark = dra_chunk_append(mark, in, &n);

@@ -42,14 +42,18 @@ static void select_row(const dra_call *c, int64_t n, void *const *ptr, const int
 
 static void select_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, select_row); }
 
-const dra_op     dra_op_select = {.name = "select",
-                                  .n_in = 3,
-                                  .n_out = 1,
-                                  .in_place = 2 | 4,
-                                  .infer = select_infer,
-                                  .gradient = select_gradient,
-                                  .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_select = {&dra_op_select, DRA_ANY_DTYPE, dra_pointwise_tiles, select_tile};
+const dra_op dra_op_select = {.name = "select",
+                              .n_in = 3,
+                              .n_out = 1,
+                              .infer = select_infer,
+                              .gradient = select_gradient,
+                              .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_select = {
+    .base = {.op = "select", .dtypes = DRA_ANY_DTYPE, .in_place = 2 | 4},
+    .tiles = dra_pointwise_tiles,
+    .tile = select_tile,
+};
 
 dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b)
 {
@@ -100,15 +104,19 @@ static void clamp_row(const dra_call *c, int64_t n, void *const *ptr, const int6
 
 static void clamp_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, clamp_row); }
 
-const dra_op     dra_op_clamp = {.name = "clamp",
-                                 .n_in = 1,
-                                 .n_out = 1,
-                                 .in_place = 1,
-                                 .attr_size = sizeof(clamp_attr),
-                                 .infer = clamp_infer,
-                                 .gradient = clamp_gradient,
-                                 .cost = dra_pointwise_cost};
-const dra_kernel dra_cpu_clamp = {&dra_op_clamp, DRA_REALS, dra_pointwise_tiles, clamp_tile};
+const dra_op dra_op_clamp = {.name = "clamp",
+                             .n_in = 1,
+                             .n_out = 1,
+                             .attr_size = sizeof(clamp_attr),
+                             .infer = clamp_infer,
+                             .gradient = clamp_gradient,
+                             .cost = dra_pointwise_cost};
+
+const dra_cpu_kernel dra_cpu_clamp = {
+    .base = {.op = "clamp", .dtypes = DRA_REALS, .in_place = 1},
+    .tiles = dra_pointwise_tiles,
+    .tile = clamp_tile,
+};
 
 dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi)
 {

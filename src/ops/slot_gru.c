@@ -11,31 +11,22 @@
 
 extern const dra_op dra_op_slot_gru, dra_op_slot_gru_back;
 
-static void forward(const dra_simd *simd, const dra_cell_step *s) { simd->gru(s); }
-static void back(const dra_simd *simd, const dra_cell_back *s) { simd->gru_back(s); }
-
-/* (1-z) (n - h), from r, 1-z, n and m as gru keeps them. */
-static void step(const dra_simd *simd, int64_t D, const real *kept, const real *h, real *to)
-{
-    simd->sub(D, kept + 2 * D, h, to);
-    simd->mul(D, kept + D, to, to);
-}
-
 enum { GATES = 3, KEPT = 4, STATES = 1 };
 
-static const dra_cell_kind kind = {.name = "slot_gru",
-                                   .op = &dra_op_slot_gru,
-                                   .back_op = &dra_op_slot_gru_back,
-                                   .gates = GATES,
-                                   .kept = KEPT,
-                                   .states = STATES,
-                                   .slots = 1,
-                                   .start = {"start"},
-                                   .forward = forward,
-                                   .back = back,
-                                   .step = step};
+static const dra_cell_kind kind = {
+    .name = "slot_gru",
+    .op = &dra_op_slot_gru,
+    .back_op = &dra_op_slot_gru_back,
+    .start = {"start"},
+    .attr = {.formula = DRA_CELL_GRU, .gates = GATES, .kept = KEPT, .states = STATES, .slots = 1},
+};
 
-DRA_CELL_OPS(slot_gru, STATES);
+static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
+{
+    dra_cell_gradient(g, &kind, n, dy, dx);
+}
+
+DRA_CELL_OPS(slot_gru, STATES, gradient);
 
 /* S, the last axis of u; 0 on a mistake. */
 static int64_t slots_of(dra_graph *g, dra_value u)
@@ -56,6 +47,6 @@ void dra_slot_gru(dra_graph *g, int cells, const dra_slot_gru_cell *cell, dra_va
     dra_cell_parts part[DRA_CELL_MOST];
     for (int k = 0; k < cells && k < DRA_CELL_MOST; k++)
         part[k] = (dra_cell_parts){cell[k].x, cell[k].w, cell[k].b, cell[k].u, {cell[k].start}};
-    if (cells > 0 && cells <= DRA_CELL_MOST) slots.slots = slots_of(g, cell[0].u);
+    if (cells > 0 && cells <= DRA_CELL_MOST) slots.attr.slots = slots_of(g, cell[0].u);
     dra_cell_build(g, &slots, cells, part, mark, h, &last);
 }

@@ -142,7 +142,7 @@ static void ask_keys(const walk *w, int64_t j, bool asked)
         w->part[run.reads++] = dra_slots_rows(&w->k, logits_of(w, r) + j * z->S, z->row,
                                               &w->c->in[DRA_SLOTS_Q],
                                               dra_slots_query(w->c, w->tile, r, j), false);
-    w->c->simd->slots_dots(&run);
+    dra_slots_loops_of(dra_simd_of(w->c))->dots(&run);
 }
 
 static void weigh_slots(const walk *w, int64_t r)
@@ -151,7 +151,7 @@ static void weigh_slots(const walk *w, int64_t r)
     const dra_tensor      *lse = &w->c->out[LSE];
     real                  *logits = logits_of(w, r);
     const int64_t          to = dra_slots_target(w->c, w->tile, r);
-    w->c->simd->scale(w->k.n * z->row, z->scale, logits);
+    dra_simd_of(w->c)->scale(w->k.n * z->row, z->scale, logits);
     dra_slots_softmax(z, &w->k, logits, w->a + r * z->most * z->row, lse->data ? w->lse : NULL);
     for (int64_t t = 0; t < w->k.n && lse->data; t++)
         *dra_recur_at(lse, w->k.b, w->k.t + t, to) = w->lse[t];
@@ -169,7 +169,7 @@ static void mix_values(const walk *w, int64_t j)
                                               y, dra_slots_target(w->c, w->tile, r), j > 0);
     if (mean->data)
         w->part[run.reads++] = dra_slots_rows(&w->k, w->uniform, 0, mean, head_of(w, j), false);
-    w->c->simd->slots_mix(&run);
+    dra_slots_loops_of(dra_simd_of(w->c))->mix(&run);
 }
 
 /* No owner of slots: a softmax over nothing gives nothing. */
@@ -244,16 +244,22 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * slots * (double)(2 + z.readers), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_slots = {.name = "slots",
-                                 .n_in = DRA_MANY,
-                                 .n_out = OUTPUTS,
-                                 .layout = DRA_LAYOUT_ROWS,
-                                 .attr_size = sizeof(dra_slots_attr),
-                                 .infer = infer,
-                                 .gradient = gradient,
-                                 .cost = cost};
-const dra_kernel dra_cpu_slots = {&dra_op_slots, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, NULL,
-                                  scratch};
+const dra_op dra_op_slots = {.name = "slots",
+                             .n_in = DRA_MANY,
+                             .n_out = OUTPUTS,
+                             .attr_size = sizeof(dra_slots_attr),
+                             .infer = infer,
+                             .gradient = gradient,
+                             .cost = cost};
+
+const dra_cpu_kernel dra_cpu_slots = {
+    .base = {.op = "slots",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 

@@ -17,35 +17,10 @@
 #define DRA_SRC_OPS_SLOTS_H
 
 #include "ops/chunk.h"
+#include "ops/slots_loops.h"
 
 /* Tokens between two borders, where the slots are kept for the way back. */
 enum { DRA_SLOTS_CHUNK = 64 };
-
-typedef struct dra_slots_attr {
-    dra_slots_read read;
-    int            keys, values, mark; /* which inputs they are; 0: none */
-    int            dlse, dmean;        /* the same, of the way back */
-} dra_slots_attr;
-
-/* Inputs, forward and backward; the way back then has those of the second list, and options. */
-enum {
-    DRA_SLOTS_Q, /* (B, T, H, D) */
-    DRA_SLOTS_K,
-    DRA_SLOTS_V, /* (B, T, H, E) */
-    DRA_SLOTS_L, /* (B, T, H, S) */
-    DRA_SLOTS_U,
-    DRA_SLOTS_INPUTS
-};
-enum {
-    DRA_SLOTS_P_BORDERS = DRA_SLOTS_INPUTS, /* (B, H, chunks + 1, S, D): before each, at the end */
-    DRA_SLOTS_Q_BORDERS,
-    DRA_SLOTS_LOGITS, /* (B, readers, T, slots that each reads) */
-    DRA_SLOTS_DY,
-    DRA_SLOTS_DP, /* of the last slots */
-    DRA_SLOTS_DQ,
-    DRA_SLOTS_BACK_INPUTS
-};
-enum { DRA_SLOTS_BACK_OUTPUTS = DRA_SLOTS_INPUTS + 2 }; /* of the inputs, then dP and dQ */
 
 typedef struct dra_slots_upstream { /* what the way back may have beside; id 0: none */
     dra_value mark, dlse, dmean;

@@ -32,7 +32,8 @@ typedef struct walk {
     const dra_tensor *dlse, *dmean;    /* or NULL */
     dra_slots_part   *part;            /* (readers + 1) */
     real             *a, *d;           /* (readers, n, row): the weights; da, then z */
-    real             *grow, *liking;   /* (n, row): what adds up to dl, but u du; dmean.Q */
+    real             *dlog_scale;      /* (n, row): what adds up to dl, but u du */
+    real             *dmean_dots;      /* (n, row): dmean.Q */
     real             *owners;          /* the memory of each */
     real             *du;              /* (n, S): of one owner, where nobody reads it */
     real             *uniform, *sum;   /* (S): 1 / S; dl from the end on */
@@ -73,9 +74,9 @@ static walk walk_of(const dra_call *c, int64_t i)
     w.part = (dra_slots_part *)memory;
     w.a = (real *)(void *)(memory + dra_slots_bytes(z, 0));
     w.d = w.a + z->readers * z->most * z->row;
-    w.grow = w.d + z->readers * z->most * z->row;
-    w.liking = w.grow + z->most * z->row;
-    w.owners = w.liking + z->most * z->row;
+    w.dlog_scale = w.d + z->readers * z->most * z->row;
+    w.dmean_dots = w.dlog_scale + z->most * z->row;
+    w.owners = w.dmean_dots + z->most * z->row;
     w.du = w.owners + z->owners * owner_size(z);
     w.uniform = w.du + z->most * z->S;
     w.sum = w.uniform + z->S;
@@ -100,6 +101,11 @@ static const real *border(const walk *w, int input, int64_t h, int64_t number)
 }
 
 /* ---- runs over the chunk --------------------------------------------------------------------- */
+
+static const dra_slots_loops *loops_of(const walk *w)
+{
+    return dra_slots_loops_of(dra_simd_of(w->c));
+}
 
 /* From the border forwards: slots as the tokens see them. */
 static dra_slots_run forwards(const walk *w, const owner *o, int64_t W, const real *from,
@@ -158,7 +164,7 @@ static real *weights_of(const walk *w, real *x, int64_t r, int64_t j)
 }
 
 /* da = dy.Q of all readers, and dmean.Q */
-static void ask_values(const walk *w, int64_t j)
+static void weight_grads(const walk *w, int64_t j)
 {
     const dra_tensor    *dy = &w->c->in[DRA_SLOTS_DY];
     const owner          o = owner_of(w, j);
@@ -169,13 +175,13 @@ static void ask_values(const walk *w, int64_t j)
         w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dy,
                                               dra_slots_target(w->c, w->tile, r), false);
     if (w->dmean)
-        w->part[run.reads++] = dra_slots_rows(&w->k, w->liking + j * w->z.S, w->z.row, w->dmean,
+        w->part[run.reads++] = dra_slots_rows(&w->k, w->dmean_dots + j * w->z.S, w->z.row, w->dmean,
                                               o.h, false);
-    w->c->simd->slots_dots(&run);
+    loops_of(w)->dots(&run);
 }
 
-/* The way back through the softmax of reader r: z in the place of da, and grow. */
-static void bend_weights(const walk *w, int64_t r)
+/* Back through the softmax of reader r: z in the place of da, and dlog_scale. */
+static void logit_grads(const walk *w, int64_t r)
 {
     const dra_slots_sizes *z = &w->z;
     const real            *logits = w->c->in[DRA_SLOTS_LOGITS].data;
@@ -186,15 +192,15 @@ static void bend_weights(const walk *w, int64_t r)
         w->dlse_rows[t] = dra_chunk_pad(&w->k, t)
                               ? 0
                               : *dra_recur_at(w->dlse, w->k.b, w->k.t + t, from);
-    w->c->simd->softmax_bend(&(dra_softmax_bend){.rows = w->k.n,
-                                                 .n = z->row,
-                                                 .s = logits,
-                                                 .a = weights_of(w, w->a, r, 0),
-                                                 .dlse = w->dlse ? w->dlse_rows : NULL,
-                                                 .scale = z->scale,
-                                                 .d = weights_of(w, w->d, r, 0),
-                                                 .grow = w->grow,
-                                                 .add = r > 0});
+    loops_of(w)->softmax_backward(&(dra_softmax_backward){.rows = w->k.n,
+                                                          .n = z->row,
+                                                          .s = logits,
+                                                          .a = weights_of(w, w->a, r, 0),
+                                                          .dlse = w->dlse ? w->dlse_rows : NULL,
+                                                          .scale = z->scale,
+                                                          .d = weights_of(w, w->d, r, 0),
+                                                          .dlog_scale = w->dlog_scale,
+                                                          .add = r > 0});
 }
 
 /* dq of all readers, from one owner's slots. */
@@ -210,7 +216,7 @@ static void return_queries(const walk *w, const owner *o, int64_t j)
         w->part[run.reads++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row, dq,
                                               dra_slots_query(w->c, w->tile, r, j),
                                               attr->read == DRA_READ_ALL && j > 0);
-    w->c->simd->slots_mix(&run);
+    loops_of(w)->mix(&run);
 }
 
 /* Through the slots x, P or Q, with gradients dx, to what was written, x_t = u k or u v: its row
@@ -223,12 +229,12 @@ static void return_writes(const walk *w, const owner *o, int64_t writes, int inp
     dra_slots_part       to_x = with_gates(w, o, x);
     dra_slots_run        run = backwards(w, o, dra_last(x), dx, &to_u);
     run.writes = writes;
-    if (w->c->out[OUT_U].data || w->c->out[OUT_L].data) w->c->simd->slots_dots(&run);
+    if (w->c->out[OUT_U].data || w->c->out[OUT_L].data) loops_of(w)->dots(&run);
     run.to = dx;
     run.read = &to_x;
     run.reads = row->data != NULL;
     if (row->data) to_x = with_gates(w, o, row);
-    w->c->simd->slots_mix(&run);
+    loops_of(w)->mix(&run);
 }
 
 static void return_keys(const walk *w, const owner *o, int64_t j)
@@ -257,7 +263,7 @@ static void return_values(const walk *w, const owner *o, int64_t j)
 /* sum = P_n.dP_n + Q_n.dQ_n; what is after the chunk fades by the gate of the token behind it. */
 static void open_sum(const walk *w, const owner *o)
 {
-    const dra_simd *simd = w->c->simd;
+    const dra_simd *simd = dra_simd_of(w->c);
     const int64_t   S = w->z.S, D = w->z.D, E = w->z.E;
     const real     *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
     const real     *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
@@ -271,15 +277,15 @@ static void open_sum(const walk *w, const owner *o)
 }
 
 /* Row t of dl. The sum ends where nothing came through. */
-static void close_token(const walk *w, const owner *o, int64_t t, const real *grow, const real *du,
-                        real *dl)
+static void close_token(const walk *w, const owner *o, int64_t t, const real *dlog_scale,
+                        const real *du, real *dl)
 {
     const int64_t S = w->z.S;
     const real   *fade = o->fade + t * S;
     const real   *u = dra_recur_at(&w->c->in[DRA_SLOTS_U], w->k.b, w->k.t + t, o->h);
     const bool    pad = w->mark[t] & DRA_MARK_PAD, reset = w->mark[t] & DRA_MARK_RESET;
     for (int64_t i = 0; i < S && !pad; i++)
-        w->sum[i] = fade[i] == -1 ? 0 : w->sum[i] + (grow[i] - u[i] * du[i]);
+        w->sum[i] = fade[i] == -1 ? 0 : w->sum[i] + (dlog_scale[i] - u[i] * du[i]);
     if (reset) dra_recur_clear(S, w->sum);
     if (pad)
         dra_recur_clear(S, dl);
@@ -292,7 +298,7 @@ static void close_owner(const walk *w, const owner *o, int64_t j)
     const dra_tensor    *dl = &w->c->out[OUT_L];
     const dra_slots_part du = gate_rows(w, o, &w->c->in[DRA_SLOTS_V], false);
     for (int64_t t = w->k.n - 1; t >= 0 && dl->data; t--)
-        close_token(w, o, t, w->grow + t * w->z.row + j * w->z.S, du.w + t * du.w_row,
+        close_token(w, o, t, w->dlog_scale + t * w->z.row + j * w->z.S, du.w + t * du.w_row,
                     dra_recur_at(dl, w->k.b, w->k.t + t, o->h));
 }
 
@@ -315,9 +321,10 @@ static void open_chunk(walk *w)
 static void walk_chunk(walk *w)
 {
     open_chunk(w);
-    for (int64_t j = 0; j < w->z.owners; j++) ask_values(w, j);
-    for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) bend_weights(w, r);
-    if (w->dmean) w->c->simd->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->liking, w->grow);
+    for (int64_t j = 0; j < w->z.owners; j++) weight_grads(w, j);
+    for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) logit_grads(w, r);
+    if (w->dmean)
+        dra_simd_of(w->c)->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->dmean_dots, w->dlog_scale);
     for (int64_t j = 0; j < w->z.owners; j++) {
         const owner o = owner_of(w, j);
         open_sum(w, &o);
@@ -343,7 +350,7 @@ static void store_start(walk *w, const owner *o, int output, real *dx)
     const dra_tensor *to = &w->c->out[output];
     const int64_t     W = dra_last(to);
     for (int64_t i = 0; i < w->z.S; i++)
-        fade_slot(w->c->simd, W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
+        fade_slot(dra_simd_of(w->c), W, w->mark[0] & DRA_MARK_RESET ? -1 : o->fade[i], dx + i * W);
     w->k.h = o->h;
     dra_chunk_store(&w->k, to, w->z.S * W, dx);
 }
@@ -375,15 +382,21 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){6 * slots * (double)(2 + z.readers), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_slots_back = {.name = "slots_back",
-                                      .n_in = DRA_MANY,
-                                      .n_out = DRA_SLOTS_BACK_OUTPUTS,
-                                      .layout = DRA_LAYOUT_ROWS,
-                                      .attr_size = sizeof(dra_slots_attr),
-                                      .infer = infer,
-                                      .cost = cost};
-const dra_kernel dra_cpu_slots_back = {
-    &dra_op_slots_back, DRA_REALS | DRA_BIT(DRA_I32), tiles, tile, NULL, scratch};
+const dra_op dra_op_slots_back = {.name = "slots_back",
+                                  .n_in = DRA_MANY,
+                                  .n_out = DRA_SLOTS_BACK_OUTPUTS,
+                                  .attr_size = sizeof(dra_slots_attr),
+                                  .infer = infer,
+                                  .cost = cost};
+
+const dra_cpu_kernel dra_cpu_slots_back = {
+    .base = {.op = "slots_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, dra_value *in,
                                dra_slots_upstream options)

@@ -60,3 +60,9 @@ void dra_slots_softmax(const dra_slots_sizes *z, const dra_chunk *k, const real 
     dra_chunk_clear_pads(k, z->row, (dra_block){a, z->row, 1});
     if (lse) dra_chunk_clear_pads(k, 1, (dra_block){lse, 1, 1});
 }
+
+const dra_slots_loops *dra_slots_loops_of(const dra_simd *simd)
+{
+    static const dra_slots_loops *const by_level[] = DRA_BY_LEVEL(dra_slots_loops);
+    return by_level[simd->level];
+}

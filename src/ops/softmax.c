@@ -35,12 +35,12 @@ static void softmax_tile(const dra_call *c, int64_t tile)
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real *x = dra_row(&c->in[0], row);
         real       *y = (real *)c->out[0].data + row * C;
-        const real  m = c->simd->max(C, x);
+        const real  m = dra_simd_of(c)->max(C, x);
         if (m <= LIMIT) {
             for (int64_t i = 0; i < C; i++) y[i] = 0;
         } else {
-            const real sum = c->simd->exp_sum(C, x, m, y);
-            c->simd->scale(C, 1 / sum, y);
+            const real sum = dra_simd_of(c)->exp_sum(C, x, m, y);
+            dra_simd_of(c)->scale(C, 1 / sum, y);
         }
     }
 }
@@ -53,7 +53,7 @@ static void back_tile(const dra_call *c, int64_t tile)
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real *y = dra_row(&c->in[0], row), *dy = dra_row(&c->in[1], row);
         real       *dx = (real *)c->out[0].data + row * C;
-        const real  mean = c->simd->dot(C, dy, y);
+        const real  mean = dra_simd_of(c)->dot(C, dy, y);
         for (int64_t i = 0; i < C; i++) dx[i] = y[i] * (dy[i] - mean);
     }
 }
@@ -75,15 +75,21 @@ static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
                                                 : st;
 }
 
-const dra_op     dra_op_softmax_back = {.name = "softmax_back",
-                                        .n_in = 2,
-                                        .n_out = 1,
-                                        .layout = DRA_LAYOUT_ROWS,
-                                        .in_place = 1 | 2,
-                                        .infer = back_infer,
-                                        .gradient = back_gradient,
-                                        .cost = cost};
-const dra_kernel dra_cpu_softmax_back = {&dra_op_softmax_back, DRA_REALS, dra_row_tiles, back_tile};
+const dra_op dra_op_softmax_back = {.name = "softmax_back",
+                                    .n_in = 2,
+                                    .n_out = 1,
+                                    .infer = back_infer,
+                                    .gradient = back_gradient,
+                                    .cost = cost};
+
+const dra_cpu_kernel dra_cpu_softmax_back = {
+    .base = {.op = "softmax_back",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .in_place = 1 | 2},
+    .tiles = dra_row_tiles,
+    .tile = back_tile,
+};
 
 static void softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
@@ -91,15 +97,18 @@ static void softmax_gradient(dra_graph *g, const dra_node *n, const dra_value *d
     dx[0] = dra_add_op(g, &dra_op_softmax_back, 2, in, NULL);
 }
 
-const dra_op     dra_op_softmax = {.name = "softmax",
-                                   .n_in = 1,
-                                   .n_out = 1,
-                                   .layout = DRA_LAYOUT_ROWS,
-                                   .in_place = 1,
-                                   .infer = infer,
-                                   .gradient = softmax_gradient,
-                                   .cost = cost};
-const dra_kernel dra_cpu_softmax = {&dra_op_softmax, DRA_REALS, dra_row_tiles, softmax_tile};
+const dra_op dra_op_softmax = {.name = "softmax",
+                               .n_in = 1,
+                               .n_out = 1,
+                               .infer = infer,
+                               .gradient = softmax_gradient,
+                               .cost = cost};
+
+const dra_cpu_kernel dra_cpu_softmax = {
+    .base = {.op = "softmax", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},
+    .tiles = dra_row_tiles,
+    .tile = softmax_tile,
+};
 
 dra_value dra_softmax(dra_graph *g, dra_value x)
 {
@@ -125,8 +134,8 @@ static void log_softmax_tile(const dra_call *c, int64_t tile)
     for (int64_t row = rows.begin; row < rows.end; row++) {
         const real *x = dra_row(&c->in[0], row);
         real       *y = (real *)c->out[0].data + row * C;
-        const real  m = c->simd->max(C, x);
-        const real  rest = m <= LIMIT ? 0 : log_sum(c->simd, C, x, m);
+        const real  m = dra_simd_of(c)->max(C, x);
+        const real  rest = m <= LIMIT ? 0 : log_sum(dra_simd_of(c), C, x, m);
         for (int64_t i = 0; i < C; i++) y[i] = x[i] <= LIMIT ? (real)DRA_MASKED : x[i] - m - rest;
     }
 }
@@ -141,16 +150,18 @@ static void log_softmax_gradient(dra_graph *g, const dra_node *n, const dra_valu
     dx[0] = dra_sub(g, up, dra_mul(g, dra_exp(g, y), dra_sum_last(g, up)));
 }
 
-const dra_op     dra_op_log_softmax = {.name = "log_softmax",
-                                       .n_in = 1,
-                                       .n_out = 1,
-                                       .layout = DRA_LAYOUT_ROWS,
-                                       .in_place = 1,
-                                       .infer = infer,
-                                       .gradient = log_softmax_gradient,
-                                       .cost = cost};
-const dra_kernel dra_cpu_log_softmax = {&dra_op_log_softmax, DRA_REALS, dra_row_tiles,
-                                        log_softmax_tile};
+const dra_op dra_op_log_softmax = {.name = "log_softmax",
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .infer = infer,
+                                   .gradient = log_softmax_gradient,
+                                   .cost = cost};
+
+const dra_cpu_kernel dra_cpu_log_softmax = {
+    .base = {.op = "log_softmax", .dtypes = DRA_REALS, .layout = DRA_LAYOUT_ROWS, .in_place = 1},
+    .tiles = dra_row_tiles,
+    .tile = log_softmax_tile,
+};
 
 dra_value dra_log_softmax(dra_graph *g, dra_value x)
 {

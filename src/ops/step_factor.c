@@ -5,13 +5,9 @@
 
 #include "ops/common.h"
 
-typedef struct step_factor_attr {
-    double clip;
-} step_factor_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const step_factor_attr *a = n->attr;
+    const dra_step_factor_attr *a = n->attr;
     *out = (dra_type){DRA_REAL, {0}};
     if (!(a->clip >= 0))
         return dra_op_fail(g, n, DRA_ERR_VALUE, "clip %g, expected 0 or more", a->clip);
@@ -27,7 +23,7 @@ static int64_t tiles(const dra_call *c) { return 1; }
 
 static void tile(const dra_call *c, int64_t i)
 {
-    const step_factor_attr *a = c->attr;
+    const dra_step_factor_attr *a = c->attr;
     const real             *loss = c->in[1].data;
     const double            norm = (double)*(const real *)c->in[0].data;
     bool                    ok = isfinite(norm) && *(const int32_t *)c->in[2].data == 0;
@@ -36,19 +32,21 @@ static void tile(const dra_call *c, int64_t i)
     *(real *)c->out[0].data = (real)(ok ? factor : NAN);
 }
 
-const dra_op     dra_op_step_factor = {.name = "step_factor",
-                                       .n_in = 3,
-                                       .n_out = 1,
-                                       .flags = DRA_OP_NO_GRAD,
-                                       .layout = DRA_LAYOUT_DENSE,
-                                       .attr_size = sizeof(step_factor_attr),
-                                       .infer = infer};
-const dra_kernel dra_cpu_step_factor = {&dra_op_step_factor, DRA_REALS | DRA_BIT(DRA_I32), tiles,
-                                        tile};
+const dra_op dra_op_step_factor = {.name = "step_factor",
+                                   .n_in = 3,
+                                   .n_out = 1,
+                                   .flags = DRA_OP_NO_GRAD,
+                                   .attr_size = sizeof(dra_step_factor_attr),
+                                   .infer = infer};
+const dra_cpu_kernel dra_cpu_step_factor = {.base = {.op = "step_factor",
+                                                     .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+                                                     .layout = DRA_LAYOUT_DENSE},
+                                            .tiles = tiles,
+                                            .tile = tile};
 
 dra_value dra_step_factor(dra_graph *g, dra_value norm, dra_value losses, dra_value fault,
                           double clip)
 {
     const dra_value in[] = {norm, losses, fault};
-    return dra_add_op(g, &dra_op_step_factor, 3, in, &(step_factor_attr){clip});
+    return dra_add_op(g, &dra_op_step_factor, 3, in, &(dra_step_factor_attr){clip});
 }

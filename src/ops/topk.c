@@ -9,13 +9,9 @@
 
 enum { TILES = 64 }; /* at most: each has a heap of its own */
 
-typedef struct topk_attr {
-    int64_t k;
-} topk_attr;
-
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const topk_attr *a = n->attr;
+    const dra_topk_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
     if (out->shape.rank == 0)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no axis", dra_type_text(g, n->in[0]));
@@ -31,7 +27,7 @@ static int64_t tiles(const dra_call *c) { return dra_imin(TILES, dra_rows(&c->in
 
 static size_t scratch(const dra_call *c)
 {
-    return (size_t)(tiles(c) * ((const topk_attr *)c->attr)->k) * sizeof(real);
+    return (size_t)(tiles(c) * ((const dra_topk_attr *)c->attr)->k) * sizeof(real);
 }
 
 static bool below(real a, real b) { return a < b || (isnan(b) && !isnan(a)); }
@@ -58,7 +54,7 @@ static real kth_largest(int64_t n, const real *x, int64_t step, int64_t k, real 
 
 static void tile(const dra_call *c, int64_t i)
 {
-    const int64_t     k = ((const topk_attr *)c->attr)->k, n = tiles(c);
+    const int64_t     k = ((const dra_topk_attr *)c->attr)->k, n = tiles(c);
     const dra_tensor *x = &c->in[0];
     const int64_t     rows = dra_rows(x), each = dra_div_up(rows, n);
     real             *y = c->out[0].data, *heap = (real *)c->scratch + i * k;
@@ -66,19 +62,20 @@ static void tile(const dra_call *c, int64_t i)
         y[r] = kth_largest(dra_last(x), dra_row(x, r), x->stride[x->shape.rank - 1], k, heap);
 }
 
-const dra_op     dra_op_topk_threshold = {.name = "topk_threshold",
-                                          .n_in = 1,
-                                          .n_out = 1,
-                                          .flags = DRA_OP_NO_GRAD,
-                                          .attr_size = sizeof(topk_attr),
-                                          .infer = infer};
-const dra_kernel dra_cpu_topk_threshold = {.op = &dra_op_topk_threshold,
-                                           .dtypes = DRA_REALS,
-                                           .tiles = tiles,
-                                           .tile = tile,
-                                           .scratch = scratch};
+const dra_op dra_op_topk_threshold = {.name = "topk_threshold",
+                                      .n_in = 1,
+                                      .n_out = 1,
+                                      .flags = DRA_OP_NO_GRAD,
+                                      .attr_size = sizeof(dra_topk_attr),
+                                      .infer = infer};
+
+const dra_cpu_kernel dra_cpu_topk_threshold = {
+    .base = {.op = "topk_threshold", .dtypes = DRA_REALS, .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
 dra_value dra_topk_threshold(dra_graph *g, dra_value x, int64_t k)
 {
-    return dra_add_op(g, &dra_op_topk_threshold, 1, &x, &(topk_attr){k});
+    return dra_add_op(g, &dra_op_topk_threshold, 1, &x, &(dra_topk_attr){k});
 }

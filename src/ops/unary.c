@@ -7,7 +7,7 @@
 
 typedef struct unary_attr {
     real (*f)(real);
-    dra_map map;                 /* the same function as one fast pass, where a level has it */
+    dra_pointwise_fn map;        /* the same function as one fast pass, where a level has it */
     int32_t (*integer)(int32_t); /* NULL: reals only */
 } unary_attr;
 
@@ -27,13 +27,13 @@ static void map_row(const dra_call *c, int64_t n, const real *x, int64_t step, r
     const unary_attr *a = c->attr;
     real              part[CHUNK];
     if (step == 1) {
-        c->simd->map[a->map](n, x, y);
+        dra_simd_of(c)->map[a->map](n, x, y);
         return;
     }
     for (int64_t i = 0; i < n; i += CHUNK) {
         const int64_t m = dra_imin(CHUNK, n - i);
         for (int64_t j = 0; j < m; j++) part[j] = x[(i + j) * step];
-        c->simd->map[a->map](m, part, y + i);
+        dra_simd_of(c)->map[a->map](m, part, y + i);
     }
 }
 
@@ -42,7 +42,7 @@ static void real_row(const dra_call *c, int64_t n, void *const *ptr, const int64
     const unary_attr *a = c->attr;
     const real       *x = ptr[1];
     real             *y = ptr[0];
-    if (c->simd->map[a->map]) {
+    if (dra_simd_of(c)->map[a->map]) {
         map_row(c, n, x, step[1], y);
         return;
     }
@@ -205,17 +205,21 @@ GRADIENT(d_gelu_tanh_slope) /* (1 - t^2) (u' + x/2 (u'' - 2 t u'^2)), t = tanh u
 /* ---- the table ------------------------------------------------------------------------------- */
 
 #define ROW(op_name, rule, op_flags)                                                               \
-    const dra_op     dra_op_##op_name = {.name = #op_name,                                         \
-                                         .n_in = 1,                                                \
-                                         .n_out = 1,                                               \
-                                         .flags = op_flags,                                        \
-                                         .in_place = 1,                                            \
-                                         .attr_size = sizeof(unary_attr),                          \
-                                         .infer = infer,                                           \
-                                         .gradient = rule,                                         \
-                                         .cost = dra_pointwise_cost};                              \
-    const dra_kernel dra_cpu_##op_name = {&dra_op_##op_name, DRA_REALS | DRA_BIT(DRA_I32),         \
-                                          dra_pointwise_tiles, tile};
+    const dra_op dra_op_##op_name = {                                                              \
+        .name = #op_name,                                                                          \
+        .n_in = 1,                                                                                 \
+        .n_out = 1,                                                                                \
+        .flags = op_flags,                                                                         \
+        .attr_size = sizeof(unary_attr),                                                           \
+        .infer = infer,                                                                            \
+        .gradient = rule,                                                                          \
+        .cost = dra_pointwise_cost,                                                                \
+    };                                                                                             \
+    const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
+        .base = {.op = #op_name, .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 1},           \
+        .tiles = dra_pointwise_tiles,                                                              \
+        .tile = tile,                                                                              \
+    };
 
 ROW(neg, d_neg, 0)
 ROW(abs, d_abs, 0)
@@ -247,7 +251,8 @@ ROW(gelu_tanh_slope, d_gelu_tanh_slope, 0)
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_map map, dra_value x)
+static dra_value build(dra_graph *g, const dra_op *op, real (*f)(real), dra_pointwise_fn map,
+                       dra_value x)
 {
     return dra_add_op(g, op, 1, &x, &(unary_attr){f, map, NULL});
 }

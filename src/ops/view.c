@@ -4,14 +4,10 @@
 
 /* ---- reshape --------------------------------------------------------------------------------- */
 
-typedef struct reshape_attr {
-    dra_shape shape;
-} reshape_attr;
-
 static dra_status reshape_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const reshape_attr *a = n->attr;
-    const dra_type     *x = dra_type_of(g, n->in[0]);
+    const dra_reshape_attr *a = n->attr;
+    const dra_type         *x = dra_type_of(g, n->in[0]);
     *out = (dra_type){x->dtype, a->shape};
     if (dra_shape_count(&out->shape) != dra_shape_count(&x->shape)) {
         char text[160];
@@ -64,7 +60,7 @@ const dra_op dra_op_reshape = {.name = "reshape",
                                .n_in = 1,
                                .n_out = 1,
                                .flags = DRA_OP_VIEW,
-                               .attr_size = sizeof(reshape_attr),
+                               .attr_size = sizeof(dra_reshape_attr),
                                .infer = reshape_infer,
                                .gradient = reshape_gradient,
                                .view = reshape_view};
@@ -98,20 +94,16 @@ dra_value dra_reshape(dra_graph *g, dra_value x, dra_shape shape)
         return (dra_value){0};
     }
     if (dra_shape_equal(&shape, &dra_type_of(g, x)->shape)) return x;
-    return dra_add_op(g, &dra_op_reshape, 1, &x, &(reshape_attr){shape});
+    return dra_add_op(g, &dra_op_reshape, 1, &x, &(dra_reshape_attr){shape});
 }
 
 /* ---- permute --------------------------------------------------------------------------------- */
 
-typedef struct permute_attr {
-    int32_t axis[DRA_MAX_RANK]; /* axis i of y is axis[i] of x */
-} permute_attr;
-
 static dra_status permute_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const permute_attr *a = n->attr;
-    const dra_type     *x = dra_type_of(g, n->in[0]);
-    unsigned            seen = 0;
+    const dra_permute_attr *a = n->attr;
+    const dra_type         *x = dra_type_of(g, n->in[0]);
+    unsigned                seen = 0;
     *out = *x;
     for (int32_t i = 0; i < x->shape.rank; i++) {
         if (a->axis[i] < 0 || a->axis[i] >= x->shape.rank || seen >> a->axis[i] & 1)
@@ -125,15 +117,15 @@ static dra_status permute_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void permute_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const permute_attr *a = n->attr;
-    int                 back[DRA_MAX_RANK] = {0};
+    const dra_permute_attr *a = n->attr;
+    int                     back[DRA_MAX_RANK] = {0};
     for (int32_t i = 0; i < dra_type_of(g, n->in[0])->shape.rank; i++) back[a->axis[i]] = i;
     dx[0] = dra_permute(g, dy[0], back);
 }
 
 static bool permute_view(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start)
 {
-    const permute_attr *a = n->attr;
+    const dra_permute_attr *a = n->attr;
     *start = 0;
     for (int32_t i = 0; i < out->shape.rank; i++) out->stride[i] = in->stride[a->axis[i]];
     return true;
@@ -143,7 +135,7 @@ const dra_op dra_op_permute = {.name = "permute",
                                .n_in = 1,
                                .n_out = 1,
                                .flags = DRA_OP_VIEW,
-                               .attr_size = sizeof(permute_attr),
+                               .attr_size = sizeof(dra_permute_attr),
                                .infer = permute_infer,
                                .gradient = permute_gradient,
                                .view = permute_view};
@@ -151,8 +143,8 @@ const dra_op dra_op_permute = {.name = "permute",
 dra_value dra_permute(dra_graph *g, dra_value x, const int *axes)
 {
     if (!dra_check_values(g, "permute", 1, &x)) return (dra_value){0};
-    const int32_t rank = dra_type_of(g, x)->shape.rank;
-    permute_attr  a = {{0}};
+    const int32_t    rank = dra_type_of(g, x)->shape.rank;
+    dra_permute_attr a = {{0}};
     for (int32_t i = 0; i < rank; i++) a.axis[i] = axes[i] < 0 ? axes[i] + rank : axes[i];
     return dra_add_op(g, &dra_op_permute, 1, &x, &a);
 }
@@ -176,14 +168,9 @@ dra_value dra_transpose(dra_graph *g, dra_value x, int a, int b)
 
 /* ---- slice ----------------------------------------------------------------------------------- */
 
-typedef struct slice_attr {
-    int32_t axis;
-    int64_t start, n;
-} slice_attr;
-
 static dra_status slice_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const slice_attr *a = n->attr;
+    const dra_slice_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
     if (a->axis < 0 || a->axis >= out->shape.rank)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no such axis",
@@ -199,14 +186,14 @@ static dra_status slice_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void slice_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const slice_attr *a = n->attr;
-    const int64_t     size = dra_type_of(g, n->in[0])->shape.dim[a->axis];
+    const dra_slice_attr *a = n->attr;
+    const int64_t         size = dra_type_of(g, n->in[0])->shape.dim[a->axis];
     dx[0] = dra_pad(g, dy[0], a->axis, a->start, size - a->start - a->n, 0);
 }
 
 static bool slice_view(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start)
 {
-    const slice_attr *a = n->attr;
+    const dra_slice_attr *a = n->attr;
     for (int32_t i = 0; i < out->shape.rank; i++) out->stride[i] = in->stride[i];
     *start = a->start * in->stride[a->axis];
     return true;
@@ -216,7 +203,7 @@ const dra_op dra_op_slice = {.name = "slice",
                              .n_in = 1,
                              .n_out = 1,
                              .flags = DRA_OP_VIEW,
-                             .attr_size = sizeof(slice_attr),
+                             .attr_size = sizeof(dra_slice_attr),
                              .infer = slice_infer,
                              .gradient = slice_gradient,
                              .view = slice_view};
@@ -227,20 +214,16 @@ dra_value dra_slice(dra_graph *g, dra_value x, int axis, int64_t start, int64_t 
     const dra_shape *s = &dra_type_of(g, x)->shape;
     const int        at = dra_axis_of(axis, s->rank);
     if (at >= 0 && start == 0 && n == s->dim[at]) return x;
-    return dra_add_op(g, &dra_op_slice, 1, &x, &(slice_attr){at, start, n});
+    return dra_add_op(g, &dra_op_slice, 1, &x, &(dra_slice_attr){at, start, n});
 }
 
 /* ---- broadcast ------------------------------------------------------------------------------- */
 
-typedef struct broadcast_attr {
-    dra_shape shape;
-} broadcast_attr;
-
 static dra_status broadcast_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const broadcast_attr *a = n->attr;
-    const dra_type       *x = dra_type_of(g, n->in[0]);
-    dra_shape             both;
+    const dra_broadcast_attr *a = n->attr;
+    const dra_type           *x = dra_type_of(g, n->in[0]);
+    dra_shape                 both;
     *out = (dra_type){x->dtype, a->shape};
     if (!dra_broadcast_shapes(&x->shape, &a->shape, &both) || !dra_shape_equal(&both, &a->shape)) {
         char text[160];
@@ -271,7 +254,7 @@ const dra_op dra_op_broadcast = {.name = "broadcast",
                                  .n_in = 1,
                                  .n_out = 1,
                                  .flags = DRA_OP_VIEW,
-                                 .attr_size = sizeof(broadcast_attr),
+                                 .attr_size = sizeof(dra_broadcast_attr),
                                  .infer = broadcast_infer,
                                  .gradient = broadcast_gradient,
                                  .view = broadcast_view};
@@ -285,7 +268,7 @@ dra_value dra_broadcast(dra_graph *g, dra_value x, dra_shape shape)
         return (dra_value){0};
     }
     if (dra_shape_equal(&shape, &dra_type_of(g, x)->shape)) return x;
-    return dra_add_op(g, &dra_op_broadcast, 1, &x, &(broadcast_attr){shape});
+    return dra_add_op(g, &dra_op_broadcast, 1, &x, &(dra_broadcast_attr){shape});
 }
 
 /* ---- what changes only the gradient ---------------------------------------------------------- */

@@ -10,9 +10,16 @@
  *   du += c e2 (v-y)                         dw += f1 (A dA + B dB)
  *   dA = f1 dA + c e1                        dB = f1 dB - c e1 y
  * A pad has y = 0 and leaves the state; a reset before t gives the state 0, 0, -1e30. */
+#include "ops/wkv_loops.h"
 #include "ops/recur.h"
 
 enum { BLOCK = DRA_RECUR_BLOCK, STATE = 3 }; /* A, B, p */
+
+const dra_wkv_loops *dra_wkv_loops_of(const dra_simd *simd)
+{
+    static const dra_wkv_loops *const by_level[] = DRA_BY_LEVEL(dra_wkv_loops);
+    return by_level[simd->level];
+}
 
 /* ---- forward: (k, v, w, u, A, B, p[, mark]) -> y, A, B, p, the states before each run -------- */
 
@@ -32,20 +39,21 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 /* Tokens t..t+T-1 of the tile. */
 static void run(const dra_call *c, const dra_recur_tile *at, int64_t t, int64_t T, real *state)
 {
-    c->simd->wkv(&(dra_wkv_run){
-        .n = at->n,
-        .T = T,
-        .k_row = c->in[K].stride[1],
-        .v_row = c->in[V].stride[1],
-        .y_row = c->out[Y].stride[1],
-        .mark = dra_recur_marks(c->n_in > MARK ? &c->in[MARK] : NULL, at, t),
-        .k = dra_recur_at(&c->in[K], at->b, t, at->first),
-        .v = dra_recur_at(&c->in[V], at->b, t, at->first),
-        .w = dra_recur_at(&c->in[W], at->first, 0, 0),
-        .u = dra_recur_at(&c->in[U], at->first, 0, 0),
-        .state = {state, state + BLOCK, state + 2 * BLOCK},
-        .y = c->out[Y].data ? dra_recur_at(&c->out[Y], at->b, t, at->first) : NULL,
-    });
+    dra_wkv_loops_of(dra_simd_of(c))
+        ->forward(&(dra_wkv_run){
+            .n = at->n,
+            .T = T,
+            .k_row = c->in[K].stride[1],
+            .v_row = c->in[V].stride[1],
+            .y_row = c->out[Y].stride[1],
+            .mark = dra_recur_marks(c->n_in > MARK ? &c->in[MARK] : NULL, at, t),
+            .k = dra_recur_at(&c->in[K], at->b, t, at->first),
+            .v = dra_recur_at(&c->in[V], at->b, t, at->first),
+            .w = dra_recur_at(&c->in[W], at->first, 0, 0),
+            .u = dra_recur_at(&c->in[U], at->first, 0, 0),
+            .state = {state, state + BLOCK, state + 2 * BLOCK},
+            .y = c->out[Y].data ? dra_recur_at(&c->out[Y], at->b, t, at->first) : NULL,
+        });
 }
 
 static void tile(const dra_call *c, int64_t number)
@@ -107,29 +115,30 @@ static void back_run(const dra_call *c, const dra_recur_tile *at, int64_t run)
 {
     const dra_tensor *borders = &c->in[BACK_BORDERS];
     const int64_t     t = run * DRA_RUN;
-    c->simd->wkv_back(&(dra_wkv_back_run){
-        .n = at->n,
-        .T = dra_imin(DRA_RUN, c->in[K].shape.dim[1] - t),
-        .k_row = c->in[K].stride[1],
-        .v_row = c->in[V].stride[1],
-        .dy_row = c->in[DY].stride[1],
-        .d_row = c->out[DK].stride[1],
-        .mark = dra_recur_marks(c->n_in > BACK_MARK ? &c->in[BACK_MARK] : NULL, at, t),
-        .k = dra_recur_at(&c->in[K], at->b, t, at->first),
-        .v = dra_recur_at(&c->in[V], at->b, t, at->first),
-        .w = dra_recur_at(&c->in[W], at->first, 0, 0),
-        .u = dra_recur_at(&c->in[U], at->first, 0, 0),
-        .state = {dra_recur_at(borders, at->b, run, 0) + at->first,
-                  dra_recur_at(borders, at->b, run, 1) + at->first,
-                  dra_recur_at(borders, at->b, run, 2) + at->first},
-        .dy = dra_recur_at(&c->in[DY], at->b, t, at->first),
-        .dk = row_of(c, DK, at, t),
-        .dv = row_of(c, DV, at, t),
-        .dw = part(c, 0, at),
-        .du = part(c, 1, at),
-        .dA = part(c, 2, at),
-        .dB = part(c, 3, at),
-    });
+    dra_wkv_loops_of(dra_simd_of(c))
+        ->back(&(dra_wkv_back_run){
+            .n = at->n,
+            .T = dra_imin(DRA_RUN, c->in[K].shape.dim[1] - t),
+            .k_row = c->in[K].stride[1],
+            .v_row = c->in[V].stride[1],
+            .dy_row = c->in[DY].stride[1],
+            .d_row = c->out[DK].stride[1],
+            .mark = dra_recur_marks(c->n_in > BACK_MARK ? &c->in[BACK_MARK] : NULL, at, t),
+            .k = dra_recur_at(&c->in[K], at->b, t, at->first),
+            .v = dra_recur_at(&c->in[V], at->b, t, at->first),
+            .w = dra_recur_at(&c->in[W], at->first, 0, 0),
+            .u = dra_recur_at(&c->in[U], at->first, 0, 0),
+            .state = {dra_recur_at(borders, at->b, run, 0) + at->first,
+                      dra_recur_at(borders, at->b, run, 1) + at->first,
+                      dra_recur_at(borders, at->b, run, 2) + at->first},
+            .dy = dra_recur_at(&c->in[DY], at->b, t, at->first),
+            .dk = row_of(c, DK, at, t),
+            .dv = row_of(c, DV, at, t),
+            .dw = part(c, 0, at),
+            .du = part(c, 1, at),
+            .dA = part(c, 2, at),
+            .dB = part(c, 3, at),
+        });
 }
 
 static void back_row(const dra_call *c, int64_t number)
@@ -184,24 +193,31 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == BORDERS + 1 ? 17 : 42), dra_call_bytes(c)};
 }
 
-const dra_op     dra_op_wkv = {.name = "wkv",
-                               .n_in = DRA_MANY,
-                               .n_out = BORDERS + 1,
-                               .layout = DRA_LAYOUT_ROWS,
-                               .infer = infer,
-                               .gradient = gradient,
-                               .cost = cost};
-const dra_kernel dra_cpu_wkv = {&dra_op_wkv, DRA_REALS | DRA_BIT(DRA_I32), dra_recur_tiles, tile};
+const dra_op dra_op_wkv = {.name = "wkv",
+                           .n_in = DRA_MANY,
+                           .n_out = BORDERS + 1,
+                           .infer = infer,
+                           .gradient = gradient,
+                           .cost = cost};
 
-const dra_op     dra_op_wkv_back = {.name = "wkv_back",
-                                    .n_in = DRA_MANY,
-                                    .n_out = DSTART + 2,
-                                    .layout = DRA_LAYOUT_ROWS,
-                                    .infer = back_infer,
-                                    .cost = cost};
-const dra_kernel dra_cpu_wkv_back = {&dra_op_wkv_back, DRA_REALS | DRA_BIT(DRA_I32),
-                                     back_tiles,       back_tile,
-                                     back_stages,      back_scratch};
+const dra_cpu_kernel dra_cpu_wkv = {
+    .base = {.op = "wkv", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_ROWS},
+    .tiles = dra_recur_tiles,
+    .tile = tile,
+};
+
+const dra_op dra_op_wkv_back = {
+    .name = "wkv_back", .n_in = DRA_MANY, .n_out = DSTART + 2, .infer = back_infer, .cost = cost};
+
+const dra_cpu_kernel dra_cpu_wkv_back = {
+    .base = {.op = "wkv_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = back_scratch},
+    .tiles = back_tiles,
+    .tile = back_tile,
+    .stages = back_stages,
+};
 
 static bool fits(dra_graph *g, const dra_value *in, dra_value mark)
 {

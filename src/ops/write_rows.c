@@ -11,7 +11,7 @@
 
 enum { WORK = 16384 }; /* elements a tile is worth */
 
-extern const dra_kernel dra_cpu_copy; /* copies x as any tensor */
+extern const dra_cpu_kernel dra_cpu_copy; /* copies x as any tensor */
 
 /* ---- what both ops share --------------------------------------------------------------------- */
 
@@ -180,14 +180,15 @@ static void write_tile(const dra_call *c, int64_t i)
     }
 }
 
-const dra_op     dra_op_write_rows = {.name = "write_rows",
-                                      .n_in = 3,
-                                      .n_out = 1,
-                                      .in_place = 1,
-                                      .infer = write_infer,
-                                      .gradient = write_gradient};
-const dra_kernel dra_cpu_write_rows = {&dra_op_write_rows, DRA_ANY_DTYPE, write_tiles,
-                                       write_tile,         write_stages,  write_scratch};
+const dra_op dra_op_write_rows = {
+    .name = "write_rows", .n_in = 3, .n_out = 1, .infer = write_infer, .gradient = write_gradient};
+
+const dra_cpu_kernel dra_cpu_write_rows = {
+    .base = {.op = "write_rows", .dtypes = DRA_ANY_DTYPE, .in_place = 1, .scratch = write_scratch},
+    .tiles = write_tiles,
+    .tile = write_tile,
+    .stages = write_stages,
+};
 
 dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at)
 {
@@ -241,7 +242,12 @@ static void read_tile(const dra_call *c, int64_t i)
 
 const dra_op dra_op_read_rows = {
     .name = "read_rows", .n_in = 2, .n_out = 1, .infer = read_infer, .gradient = read_gradient};
-const dra_kernel dra_cpu_read_rows = {&dra_op_read_rows, DRA_ANY_DTYPE, read_tiles, read_tile};
+
+const dra_cpu_kernel dra_cpu_read_rows = {
+    .base = {.op = "read_rows", .dtypes = DRA_ANY_DTYPE},
+    .tiles = read_tiles,
+    .tile = read_tile,
+};
 
 dra_value dra_read_rows(dra_graph *g, dra_value x, dra_value at)
 {

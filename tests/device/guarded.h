@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "device/simd.h"
 
 enum { LONGEST = 67, OFFSETS = 4, GUARD = 8, ROOM = GUARD + OFFSETS + 4099 + GUARD };
 
@@ -21,8 +21,7 @@ typedef void (*level_test)(const dra_simd *simd);
 
 static inline void for_each_level(level_test test)
 {
-    for (size_t l = 0; dra_device_level_at(l); l++)
-        test(check_device(1, dra_device_level_at(l))->simd);
+    for (size_t l = 0; dra_simd_levels()[l]; l++) test(dra_simd_levels()[l]);
 }
 
 /* ---- rows in guarded memory ------------------------------------------------------------------ */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "device/simd.h"
 
 #ifdef DRA_REAL_DOUBLE
 
@@ -71,8 +71,8 @@ static exact e_gelu_tanh_slope(double x)
 }
 
 typedef struct function {
-    const char *name;
-    dra_map     map;
+    const char      *name;
+    dra_pointwise_fn map;
     exact (*f)(double);
     double limit; /* promised, in units of the last place; 0.5: correctly rounded */
     double range; /* half of the points lie evenly within it, half anywhere */
@@ -209,7 +209,7 @@ static void keeps_promised_errors(void **state)
 
 /* ---- values that must be exact --------------------------------------------------------------- */
 
-static float at(const dra_simd *simd, dra_map map, float x)
+static float at(const dra_simd *simd, dra_pointwise_fn map, float x)
 {
     float y = 0;
     simd->map[map](1, &x, &y);
@@ -218,7 +218,8 @@ static float at(const dra_simd *simd, dra_map map, float x)
 
 static void check_exact(const dra_simd *simd)
 {
-    const dra_map odd[] = {DRA_MAP_NEG, DRA_MAP_TANH, DRA_MAP_ERF}; /* keep or turn the sign of 0 */
+    const dra_pointwise_fn odd[] = {DRA_MAP_NEG, DRA_MAP_TANH,
+                                    DRA_MAP_ERF}; /* keep or turn the sign of 0 */
     for (size_t i = 0; i < COUNT(odd); i++) {
         assert_true(!signbit(at(simd, odd[i], -0.0f)) == (i == 0));
         assert_true(!signbit(at(simd, odd[i], 0.0f)) == (i != 0));
@@ -242,7 +243,7 @@ static void check_exact(const dra_simd *simd)
     assert_true(at(simd, DRA_MAP_ELU, -INFINITY) == -1);
     assert_true(at(simd, DRA_MAP_RELU, -INFINITY) == 0);
     for (int map = DRA_MAP_NONE + 1; map < DRA_MAP_COUNT; map++)
-        assert_true(isnan(at(simd, (dra_map)map, NAN)));
+        assert_true(isnan(at(simd, (dra_pointwise_fn)map, NAN)));
 }
 
 static void has_exact_values(void **state)
@@ -256,7 +257,7 @@ static void has_exact_values(void **state)
 enum { LONGEST = 67, OFFSETS = 4, GUARD = 8, ROOM = LONGEST + OFFSETS + 2 * GUARD };
 
 /* All lengths and offsets, in place too, against one element at a time; nothing else written. */
-static void check_places(const dra_simd *simd, dra_map map, uint64_t *seed)
+static void check_places(const dra_simd *simd, dra_pointwise_fn map, uint64_t *seed)
 {
     float x[ROOM], want[ROOM], y[ROOM];
     for (int i = 0; i < ROOM; i++) {
@@ -280,7 +281,7 @@ static void depends_on_the_element_alone(void **state)
     for (size_t l = 0; dra_simd_levels()[l]; l++)
         for (int map = DRA_MAP_NONE + 1; map < DRA_MAP_COUNT; map++)
             if (dra_simd_levels()[l]->map[map])
-                check_places(dra_simd_levels()[l], (dra_map)map, &seed);
+                check_places(dra_simd_levels()[l], (dra_pointwise_fn)map, &seed);
 }
 
 static void fast_levels_have_all_maps(void **state)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
+#include "ops/wkv_loops.h"
 
 #ifdef DRA_REAL_DOUBLE
 #define REAL "f64"
@@ -294,18 +294,19 @@ static void two_exponentials_are_four(void **unused)
     fill(N, k, -40, 40, &seed);
     p[0] = (dra_real)-1e30;
     p[1] = k[1];
-    for (size_t l = 0; dra_device_level_at(l); l++) {
-        const dra_simd *simd = check_device(1, dra_device_level_at(l))->simd;
+    for (size_t l = 0; dra_simd_levels()[l]; l++) {
+        const dra_simd *simd = dra_simd_levels()[l];
         for (int i = 0; i < N; i++) {
             const dra_real zero = 0, one = 1, q = p[i] > k[i] ? p[i] : k[i];
             dra_real       next[] = {1, 0, p[i]}; /* A, B, p */
-            simd->wkv(&(dra_wkv_run){.n = 1,
-                                     .T = 1,
-                                     .k = &k[i],
-                                     .v = &zero,
-                                     .w = &zero,
-                                     .u = &one,
-                                     .state = {&next[0], &next[1], &next[2]}});
+            dra_wkv_loops_of(simd)->forward(
+                &(dra_wkv_run){.n = 1,
+                               .T = 1,
+                               .k = &k[i],
+                               .v = &zero,
+                               .w = &zero,
+                               .u = &one,
+                               .state = {&next[0], &next[1], &next[2]}});
             const dra_real old = power(simd, p[i] - q), token = power(simd, k[i] - q);
             assert_memory_equal(&next[0], &old, sizeof old);     /* e1 1 + e2 0 */
             assert_memory_equal(&next[1], &token, sizeof token); /* e1 0 + e2 */

@@ -1,7 +1,6 @@
-/* The vector level of 64-bit ARM processors; the code is simd_vector.h. */
-#include "device/simd.h"
-
-#if defined(__aarch64__) && !defined(DRA_REAL_DOUBLE)
+/* Vectors of 64-bit ARM processors: what simd_vector.h is written on. */
+#ifndef DRA_SRC_SIMD_NEON_H
+#define DRA_SRC_SIMD_NEON_H
 
 #include <arm_neon.h>
 #include <string.h>
@@ -58,12 +57,8 @@ static inline vf zip_high(vf a, vf b) { return vzip2q_f32(a, b); }
 static inline vf pair_low(vf a, vf b) { return (vf){a[0], a[1], b[0], b[1]}; }
 static inline vf pair_high(vf a, vf b) { return (vf){a[2], a[3], b[2], b[3]}; }
 
-static inline void turn_quarters(vf *x) {} /* there is one */
+static inline void transpose_quarters(vf *x) {} /* there is one */
 
 static inline vf from_f16(vh x) { return vcvt_f32_f16((float16x4_t)x); }
-
-#include "device/simd_vector.h"
-
-const dra_simd dra_simd_neon = VECTOR_TABLE("neon");
 
 #endif

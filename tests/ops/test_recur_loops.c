@@ -1,7 +1,9 @@
 /* Recurrences over time on every level: against the plain ones, guard elements around what may be
- * written, and that a channel does not depend on those beside it. The formulas themselves are
- * tested by tests/ops/test_ema.c and test_wkv.c. */
-#include "guarded.h"
+ * written, and that a channel does not depend on those around it. The formulas themselves are
+ * tested by test_ema.c and test_wkv.c. */
+#include "device/guarded.h"
+#include "ops/ema_loops.h"
+#include "ops/wkv_loops.h"
 
 enum { T = 7, GAP = 3, WIDEST = 70 }; /* rows lie GAP elements further apart than they are long */
 
@@ -31,75 +33,77 @@ typedef void (*user)(const dra_simd *simd, arrays *a, int64_t step, int64_t firs
 
 static void use_ema(const dra_simd *simd, arrays *a, int64_t step, int64_t first, int64_t n)
 {
-    simd->ema(&(dra_ema_run){.n = n,
-                             .T = T,
-                             .x_row = step,
-                             .y_row = step,
-                             .mark = marks,
-                             .x = a->x.at + first,
-                             .r = a->r.at + first,
-                             .w = a->w.at + first,
-                             .m = a->m.at + first,
-                             .y = a->y.at + first,
-                             .add = true});
+    dra_ema_loops_of(simd)->forward(&(dra_ema_run){.n = n,
+                                                   .T = T,
+                                                   .x_row = step,
+                                                   .y_row = step,
+                                                   .mark = marks,
+                                                   .x = a->x.at + first,
+                                                   .r = a->r.at + first,
+                                                   .w = a->w.at + first,
+                                                   .m = a->m.at + first,
+                                                   .y = a->y.at + first,
+                                                   .add = true});
 }
 
 static void use_ema_back(const dra_simd *simd, arrays *a, int64_t step, int64_t first, int64_t n)
 {
-    simd->ema_back(&(dra_ema_back_run){.n = n,
-                                       .T = T,
-                                       .x_row = step,
-                                       .dy_row = step,
-                                       .dx_row = step,
-                                       .mark = marks,
-                                       .x = a->x.at + first,
-                                       .r = a->r.at + first,
-                                       .w = a->w.at + first,
-                                       .m = a->m.at + first,
-                                       .dy = a->dy.at + first,
-                                       .dm = a->dm.at + first,
-                                       .dr = a->dr.at + first,
-                                       .dw = a->dw.at + first,
-                                       .dx = a->dx.at + first});
+    dra_ema_loops_of(simd)->back(&(dra_ema_back_run){.n = n,
+                                                     .T = T,
+                                                     .x_row = step,
+                                                     .dy_row = step,
+                                                     .dx_row = step,
+                                                     .mark = marks,
+                                                     .x = a->x.at + first,
+                                                     .r = a->r.at + first,
+                                                     .w = a->w.at + first,
+                                                     .m = a->m.at + first,
+                                                     .dy = a->dy.at + first,
+                                                     .dm = a->dm.at + first,
+                                                     .dr = a->dr.at + first,
+                                                     .dw = a->dw.at + first,
+                                                     .dx = a->dx.at + first});
 }
 
 static void use_wkv(const dra_simd *simd, arrays *a, int64_t step, int64_t first, int64_t n)
 {
-    simd->wkv(&(dra_wkv_run){.n = n,
-                             .T = T,
-                             .k_row = step,
-                             .v_row = step,
-                             .y_row = step,
-                             .mark = marks,
-                             .k = a->x.at + first,
-                             .v = a->v.at + first,
-                             .w = a->w.at + first,
-                             .u = a->u.at + first,
-                             .state = {a->m.at + first, a->B.at + first, a->p.at + first},
-                             .y = a->y.at + first});
+    dra_wkv_loops_of(simd)->forward(
+        &(dra_wkv_run){.n = n,
+                       .T = T,
+                       .k_row = step,
+                       .v_row = step,
+                       .y_row = step,
+                       .mark = marks,
+                       .k = a->x.at + first,
+                       .v = a->v.at + first,
+                       .w = a->w.at + first,
+                       .u = a->u.at + first,
+                       .state = {a->m.at + first, a->B.at + first, a->p.at + first},
+                       .y = a->y.at + first});
 }
 
 static void use_wkv_back(const dra_simd *simd, arrays *a, int64_t step, int64_t first, int64_t n)
 {
-    simd->wkv_back(&(dra_wkv_back_run){.n = n,
-                                       .T = T,
-                                       .k_row = step,
-                                       .v_row = step,
-                                       .dy_row = step,
-                                       .d_row = step,
-                                       .mark = marks,
-                                       .k = a->x.at + first,
-                                       .v = a->v.at + first,
-                                       .w = a->w.at + first,
-                                       .u = a->u.at + first,
-                                       .state = {a->m.at + first, a->B.at + first, a->p.at + first},
-                                       .dy = a->dy.at + first,
-                                       .dk = a->dx.at + first,
-                                       .dv = a->dv.at + first,
-                                       .dA = a->dm.at + first,
-                                       .dB = a->dB.at + first,
-                                       .dw = a->dw.at + first,
-                                       .du = a->dr.at + first});
+    dra_wkv_loops_of(simd)->back(
+        &(dra_wkv_back_run){.n = n,
+                            .T = T,
+                            .k_row = step,
+                            .v_row = step,
+                            .dy_row = step,
+                            .d_row = step,
+                            .mark = marks,
+                            .k = a->x.at + first,
+                            .v = a->v.at + first,
+                            .w = a->w.at + first,
+                            .u = a->u.at + first,
+                            .state = {a->m.at + first, a->B.at + first, a->p.at + first},
+                            .dy = a->dy.at + first,
+                            .dk = a->dx.at + first,
+                            .dv = a->dv.at + first,
+                            .dA = a->dm.at + first,
+                            .dB = a->dB.at + first,
+                            .dw = a->dw.at + first,
+                            .du = a->dr.at + first});
 }
 
 /* All elements near each other; those between the rows and around them untouched. */
@@ -155,5 +159,5 @@ static void recurrences(void **state) { for_each_level(walks); }
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(recurrences)};
-    return check_main("simd_recur", NULL, 0, tests, COUNT(tests));
+    return check_main("recur_loops", NULL, 0, tests, COUNT(tests));
 }

@@ -1,12 +1,13 @@
-/* Operands of the vector gemm as words, what it multiplies. A word is a float, or a pair of bf16,
- * elements k and k + 1, on levels that multiply pairs. Words are made where operands are packed:
+/* Packing operands of the vector gemm. It multiplies packed elements: floats, or pairs of bf16,
+ * elements k and k + 1, on levels that multiply pairs. They are made where operands are packed:
  * numbers stored in 16 bits widened, floats rounded to bf16 where the product asks for it.
  *
  * Both operands are lines along k: the rows of A, the columns of B. */
-#ifndef DRA_SRC_SIMD_WORDS_H
-#define DRA_SRC_SIMD_WORDS_H
+#ifndef DRA_SRC_GEMM_PACK_H
+#define DRA_SRC_GEMM_PACK_H
 
 #include "base/shape.h"
+#include "device/simd_vector.h"
 
 #ifndef LEVEL_PAIRS /* vdot(), narrow() and join() of the level; never called without */
 enum { LEVEL_PAIRS = false };
@@ -23,12 +24,12 @@ typedef struct operand {
     const void *at;
     int64_t     line, k; /* steps from line to line and along it, in elements */
     dra_dtype   dtype;   /* bf16, f16, or else float */
-    form        form;    /* of the words to make */
+    form        form;    /* of the packed elements to make */
 } operand;
 
 static inline bool is_half(dra_dtype t) { return t == DRA_BF16 || t == DRA_F16; }
 
-static inline bool is_plain(const operand *o) /* its words are its elements */
+static inline bool is_plain(const operand *o) /* its elements need no packing */
 {
     return o->form == FLOATS && !is_half(o->dtype);
 }
@@ -41,7 +42,7 @@ static inline operand part_of(const operand *o, int64_t line, int64_t k)
     return p;
 }
 
-static inline int64_t words_of(const operand *o, int64_t elements)
+static inline int64_t packed_of(const operand *o, int64_t elements)
 {
     return o->form == PAIRS ? (elements + 1) / 2 : elements;
 }
@@ -85,8 +86,8 @@ static inline vf gather(const operand *o, int64_t n) /* one element of n lines *
 
 /* ---- along a line: elements k lie side by side ----------------------------------------------- */
 
-/* LANES words of n elements, zeros from there on. */
-static ALWAYS_INLINE vf words_at(dra_dtype t, form f, const void *p, int64_t n)
+/* LANES packed elements from n elements, zeros from there on. */
+static ALWAYS_INLINE vf packed_at(dra_dtype t, form f, const void *p, int64_t n)
 {
     const vf x = read_some(t, p, n);
     if (f == ROUNDED) return round_to_bf16(x);
@@ -106,14 +107,14 @@ static ALWAYS_INLINE void along(dra_dtype t, form f, const char *p, int64_t n, f
     const int64_t size = is_half(t) ? 2 : 4, each = f == PAIRS ? 2 * LANES : LANES;
     const int64_t all = n * size;
     for (; n >= each; n -= each, p += each * size, to += LANES) {
-        store(to, words_at(t, f, p, each));
+        store(to, packed_at(t, f, p, each));
         fetch_next(p, all, each * size);
     }
-    if (n > 0) store_some(to, f == PAIRS ? (n + 1) / 2 : n, words_at(t, f, p, n));
+    if (n > 0) store_some(to, f == PAIRS ? (n + 1) / 2 : n, packed_at(t, f, p, n));
 }
 
-/* The words of n elements of the first line. */
-static void words_along(const operand *o, int64_t n, float *to)
+/* The n first elements of the first line, packed. */
+static void pack_along(const operand *o, int64_t n, float *to)
 {
     if (is_half(o->dtype))
         along(o->dtype, o->form, o->at, n, to);
@@ -125,7 +126,7 @@ static void words_along(const operand *o, int64_t n, float *to)
 
 /* ---- across lines ---------------------------------------------------------------------------- */
 
-/* The first word of up to LANES lines; `two`: it has a second element. */
+/* The first packed element of up to LANES lines; `two`: there is a second element for a pair. */
 static ALWAYS_INLINE vf across(const operand *o, dra_dtype t, form f, bool side_by_side,
                                int64_t lines, bool two)
 {
@@ -151,7 +152,8 @@ static ALWAYS_INLINE void pack_across(const operand *o, dra_dtype t, form f, boo
     }
 }
 
-/* to[w step + i] = word w of line i for i < width <= LANES, zeros for lines that are not there. */
+/* to[w step + i] = packed element w of line i for i < width <= LANES, zeros for lines that are not
+ * there. */
 static void pack_lines(const operand *o, int64_t lines, int64_t depth, float *to, int64_t step,
                        int64_t width)
 {
@@ -165,37 +167,21 @@ static void pack_lines(const operand *o, int64_t lines, int64_t depth, float *to
         pack_across(o, o->dtype, o->form, true, lines, depth, to, step, width);
 }
 
-/* All words of the first line, wherever its elements lie. */
-static void words_of_line(const operand *o, int64_t n, float *to)
+/* The first line packed, wherever its elements are. */
+static void pack_line(const operand *o, int64_t n, float *to)
 {
     if (o->k == 1)
-        words_along(o, n, to);
+        pack_along(o, n, to);
     else
         pack_lines(o, 1, n, to, 1, 1);
 }
 
-/* ---- turning: lines whose elements lie side by side ------------------------------------------ */
+/* ---- transposing: lines whose elements are contiguous ---------------------------------------- */
 
-/* x[i][j] becomes x[j][i]. */
-static ALWAYS_INLINE void turn_square(vf x[LANES])
-{
-    UNROLL
-    for (int i = 0; i < LANES; i += 4) { /* quads within each quarter of a vector */
-        const vf low01 = zip_low(x[i], x[i + 1]), low23 = zip_low(x[i + 2], x[i + 3]);
-        const vf high01 = zip_high(x[i], x[i + 1]), high23 = zip_high(x[i + 2], x[i + 3]);
-        x[i] = pair_low(low01, low23);
-        x[i + 1] = pair_high(low01, low23);
-        x[i + 2] = pair_low(high01, high23);
-        x[i + 3] = pair_high(high01, high23);
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) turn_quarters(x + i); /* those of x[i], x[i + 4], ... */
-}
-
-/* to[w step + i] = word w of line i, for LANES lines: all that fill whole squares. Returns how many
- * elements of each line that were. */
-static ALWAYS_INLINE int64_t turn_squares(const operand *o, dra_dtype t, form f, int64_t depth,
-                                          float *to, int64_t step)
+/* to[w step + i] = packed element w of line i, for LANES lines: all that fill whole transpose
+ * tiles. Returns how many elements of each line that were. */
+static ALWAYS_INLINE int64_t transpose_tiles(const operand *o, dra_dtype t, form f, int64_t depth,
+                                             float *to, int64_t step)
 {
     const int64_t each = f == PAIRS ? 2 * LANES : LANES, size = is_half(t) ? 2 : 4;
     int64_t       k = 0;
@@ -204,23 +190,23 @@ static ALWAYS_INLINE int64_t turn_squares(const operand *o, dra_dtype t, form f,
         UNROLL
         for (int j = 0; j < LANES; j++) {
             const char *p = (const char *)o->at + (j * o->line + k) * size;
-            x[j] = words_at(t, f, p, each);
+            x[j] = packed_at(t, f, p, each);
             fetch_next(p, depth * size, each * size);
         }
-        turn_square(x);
+        transpose_tile(x);
         UNROLL
         for (int j = 0; j < LANES; j++) store(to + j * step, x[j]);
     }
     return k;
 }
 
-static int64_t turn_lines(const operand *o, int64_t depth, float *to, int64_t step)
+static int64_t transpose_lines(const operand *o, int64_t depth, float *to, int64_t step)
 {
-    if (is_plain(o)) return turn_squares(o, DRA_F32, FLOATS, depth, to, step);
+    if (is_plain(o)) return transpose_tiles(o, DRA_F32, FLOATS, depth, to, step);
     if (LEVEL_PAIRS && o->form == PAIRS && !is_half(o->dtype))
-        return turn_squares(o, DRA_F32, PAIRS, depth, to, step);
-    if (is_half(o->dtype)) return turn_squares(o, o->dtype, o->form, depth, to, step);
-    return turn_squares(o, DRA_F32, o->form, depth, to, step);
+        return transpose_tiles(o, DRA_F32, PAIRS, depth, to, step);
+    if (is_half(o->dtype)) return transpose_tiles(o, o->dtype, o->form, depth, to, step);
+    return transpose_tiles(o, DRA_F32, o->form, depth, to, step);
 }
 
 /* `columns` lines of B side by side: panel[w PANEL + i], up to the next multiple of LANES. */
@@ -228,10 +214,10 @@ static void pack_panel(const operand *o, int64_t columns, int64_t depth, float *
 {
     for (int64_t j = 0; j < columns; j += LANES) {
         const operand part = part_of(o, j, 0);
-        const bool    turns = o->k == 1 && columns - j >= LANES;
-        const int64_t done = turns ? turn_lines(&part, depth, panel + j, PANEL) : 0;
+        const bool    whole = o->k == 1 && columns - j >= LANES;
+        const int64_t done = whole ? transpose_lines(&part, depth, panel + j, PANEL) : 0;
         const operand rest = part_of(&part, 0, done);
-        pack_lines(&rest, columns - j, depth - done, panel + words_of(o, done) * PANEL + j, PANEL,
+        pack_lines(&rest, columns - j, depth - done, panel + packed_of(o, done) * PANEL + j, PANEL,
                    LANES);
     }
 }

@@ -1,7 +1,8 @@
-/* Steps of recurrent cells on every level against the formulas of src/ops/gru.c and lstm.c in
+/* Steps of recurrent cells on every level against the formulas of gru.c and lstm.c in
  * double: all numbers of rows, odd widths, guard elements around what may be written, and that a
- * row's results do not depend on the rows beside it. */
-#include "guarded.h"
+ * row's results do not depend on the rows computed with it. */
+#include "device/guarded.h"
+#include "ops/cell_loops.h"
 
 enum { ROWS = DRA_CELL_ROWS, UNITS = DRA_CELL_UNITS, WIDEST = 49, BLOCKS = 4 };
 enum { MOST_GATES = 4, MOST_KEPT = 6 };
@@ -21,24 +22,24 @@ typedef struct ahead { /* what a unit gives */
     double to, c, kept[MOST_KEPT];
 } ahead;
 
-typedef struct slopes { /* what it gives on the way back; d less w^T du */
+typedef struct grads { /* what it gives on the way back; d less w^T du */
     double dx[MOST_GATES], du[MOST_GATES], d, dc, swing;
-} slopes;
+} grads;
 
 typedef struct cell {
     int gates, kept;
-    void (*forward)(const dra_simd *simd, const dra_cell_step *s);
-    void (*back)(const dra_simd *simd, const dra_cell_back *s);
+    void (*forward)(const dra_cell_loops *loops, const dra_cell_step *s);
+    void (*back)(const dra_cell_loops *loops, const dra_cell_back *s);
     /* x and u = w h + b of each gate */
     ahead (*unit)(const double *x, const double *u, double h, double c, double mix);
     /* all: of the new h; dc: of the new c */
-    slopes (*unit_back)(const double *kept, double h, double mix, double all, double dc);
+    grads (*unit_back)(const double *kept, double h, double mix, double all, double dc);
 } cell;
 
 static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
 
-static void gru(const dra_simd *simd, const dra_cell_step *s) { simd->gru(s); }
-static void gru_back(const dra_simd *simd, const dra_cell_back *s) { simd->gru_back(s); }
+static void gru(const dra_cell_loops *loops, const dra_cell_step *s) { loops->gru(s); }
+static void gru_back(const dra_cell_loops *loops, const dra_cell_back *s) { loops->gru_back(s); }
 
 static ahead gru_unit(const double *v, const double *u, double old, double same, double share)
 {
@@ -47,15 +48,15 @@ static ahead gru_unit(const double *v, const double *u, double old, double same,
     return (ahead){old + share * fresh * (n - old), same, {r, fresh, n, u[2]}};
 }
 
-static slopes gru_unit_back(const double *k, double old, double share, double all, double same)
+static grads gru_unit_back(const double *k, double old, double share, double all, double same)
 {
     const double r = k[0], fresh = k[1], n = k[2], e = share * fresh * all, q = e * (old - n);
     const double a_n = e * (1 - n * n), a_z = q * (1 - fresh), a_r = a_n * k[3] * r * (1 - r);
-    return (slopes){{a_r, a_z, a_n}, {a_r, a_z, r * a_n}, all - e, same, q};
+    return (grads){{a_r, a_z, a_n}, {a_r, a_z, r * a_n}, all - e, same, q};
 }
 
-static void lstm(const dra_simd *simd, const dra_cell_step *s) { simd->lstm(s); }
-static void lstm_back(const dra_simd *simd, const dra_cell_back *s) { simd->lstm_back(s); }
+static void lstm(const dra_cell_loops *loops, const dra_cell_step *s) { loops->lstm(s); }
+static void lstm_back(const dra_cell_loops *loops, const dra_cell_back *s) { loops->lstm_back(s); }
 
 static ahead lstm_unit(const double *v, const double *u, double old, double old_c, double share)
 {
@@ -64,14 +65,13 @@ static ahead lstm_unit(const double *v, const double *u, double old, double old_
     return (ahead){old + share * (o * y - old), new_c, {i, f, n, o, y, old_c}};
 }
 
-static slopes lstm_unit_back(const double *k, double old, double share, double all, double of_c)
+static grads lstm_unit_back(const double *k, double old, double share, double all, double of_c)
 {
     const double i = k[0], f = k[1], n = k[2], o = k[3], y = k[4], e = share * all;
     const double sum = of_c + e * o * (1 - y * y);
     const double a_i = sum * n * i * (1 - i), a_f = sum * k[5] * f * (1 - f);
     const double a_n = sum * i * (1 - n * n), a_o = e * y * o * (1 - o);
-    return (slopes){
-        {a_i, a_f, a_n, a_o}, {a_i, a_f, a_n, a_o}, all - e, sum * f, e * (old - o * y)};
+    return (grads){{a_i, a_f, a_n, a_o}, {a_i, a_f, a_n, a_o}, all - e, sum * f, e * (old - o * y)};
 }
 
 static const cell cells[] = {{3, 4, gru, gru_back, gru_unit, gru_unit_back},
@@ -167,7 +167,7 @@ static void forward_once(const dra_simd *simd, const cell *of, int64_t D, int64_
 {
     fill_all(of, D, seed);
     const dra_cell_step s = step_of(D, 0, rows, keep);
-    of->forward(simd, &s);
+    of->forward(dra_cell_loops_of(simd), &s);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < D; j++) check_unit(of, D, i, j, keep);
     check_all(to, rows, false);
@@ -209,7 +209,7 @@ static dra_cell_back back_of(int64_t D, int64_t first, int64_t rows)
     return s;
 }
 
-static slopes slopes_of(const cell *of, int64_t D, int64_t i, int64_t j)
+static grads slopes_of(const cell *of, int64_t D, int64_t i, int64_t j)
 {
     const double all = (double)was(&d[i], j) + (double)dy[i].at[j];
     double       k[MOST_KEPT];
@@ -221,8 +221,8 @@ static void check_back_row(const cell *of, int64_t D, int64_t i, double *sum)
 {
     const double allowed = tiny * (double)(8 + D);
     for (int64_t j = 0; j < D; j++) {
-        const slopes s = slopes_of(of, D, i, j);
-        double       pass = s.d;
+        const grads s = slopes_of(of, D, i, j);
+        double      pass = s.d;
         for (int gate = 0; gate < of->gates; gate++) {
             near("dx", D, (double)dx[i].at[gate * D + j], s.dx[gate], allowed);
             near("du", D, (double)du[i].at[gate * D + j], s.du[gate], allowed);
@@ -242,7 +242,7 @@ static void back_once(const dra_simd *simd, const cell *of, int64_t D, int64_t r
     fill_all(of, D, seed);
     for (int64_t k = 0; k < n; k++) sum[k] = (double)db.at[k];
     const dra_cell_back s = back_of(D, 0, rows);
-    of->back(simd, &s);
+    of->back(dra_cell_loops_of(simd), &s);
     for (int64_t i = 0; i < rows; i++) check_back_row(of, D, i, sum);
     for (int64_t k = 0; k < n; k++) near("db", D, (double)db.at[k], sum[k], tiny * (double)(8 + D));
     row *const written[] = {d, dc, dx, du, swing}, *const read[] = {kept, h, mix, dy};
@@ -287,15 +287,15 @@ static void rows_once(const dra_simd *simd, const cell *of, int64_t D, int64_t f
     fill_all(of, D, &seed);
     const dra_cell_step s = step_of(D, 0, ROWS, false);
     const dra_cell_back t = back_of(D, 0, ROWS);
-    of->forward(simd, &s);
-    of->back(simd, &t);
+    of->forward(dra_cell_loops_of(simd), &s);
+    of->back(dra_cell_loops_of(simd), &t);
     for (size_t k = 0; k < COUNT(results); k++) keep_rows(results[k], together[k]);
     seed = 5 + (uint64_t)D;
     fill_all(of, D, &seed);
     const dra_cell_step some = step_of(D, first, rows, true);
     const dra_cell_back back_some = back_of(D, first, rows);
-    of->back(simd, &back_some);
-    of->forward(simd, &some);
+    of->back(dra_cell_loops_of(simd), &back_some);
+    of->forward(dra_cell_loops_of(simd), &some);
     for (size_t k = 0; k < COUNT(results); k++)
         for (int64_t i = first; i < first + rows; i++) same(results[k], together[k], i);
 }
@@ -318,5 +318,5 @@ int main(void)
         cmocka_unit_test(back),
         cmocka_unit_test(depends_on_its_row_alone),
     };
-    return check_main("simd cell", NULL, 0, tests, COUNT(tests));
+    return check_main("cell_loops", NULL, 0, tests, COUNT(tests));
 }

@@ -1,6 +1,7 @@
-/* Slots over a run of tokens and the softmax of short rows, on every level: against loops in
+/* Slots over a run of tokens and back through their softmax, on every level: against loops in
  * double, guard elements around what may be written; runs cut anywhere give the same bits. */
-#include "guarded.h"
+#include "device/guarded.h"
+#include "ops/slots_loops.h"
 
 /* Tokens, slots, columns and parts at most; rows of weights and of tokens lie GAP further apart
  * than they are long. Gates keep the sums small, so that errors count in roundings of 1. */
@@ -42,20 +43,21 @@ static void take(const dra_simd *simd, const subject *s, int64_t first, int64_t 
         part[i].w += first * w_row(s);
         part[i].x += first * x_row(s);
     }
-    const dra_slots_run run = {.n = n,
-                               .S = s->S,
-                               .W = s->W,
-                               .ahead = n,
-                               .back = s->back,
-                               .mark = s->marked ? marks + first : NULL,
-                               .fade = s->fade.at + first * s->S,
-                               .from = from,
-                               .to = s->to.at,
-                               .write = part,
-                               .writes = s->writes,
-                               .read = part + PARTS,
-                               .reads = s->reads};
-    (s->dots ? simd->slots_dots : simd->slots_mix)(&run);
+    const dra_slots_run    run = {.n = n,
+                                  .S = s->S,
+                                  .W = s->W,
+                                  .ahead = n,
+                                  .back = s->back,
+                                  .mark = s->marked ? marks + first : NULL,
+                                  .fade = s->fade.at + first * s->S,
+                                  .from = from,
+                                  .to = s->to.at,
+                                  .write = part,
+                                  .writes = s->writes,
+                                  .read = part + PARTS,
+                                  .reads = s->reads};
+    const dra_slots_loops *loops = dra_slots_loops_of(simd);
+    (s->dots ? loops->dots : loops->mix)(&run);
 }
 
 /* ---- the formula in double ------------------------------------------------------------------- */
@@ -162,73 +164,54 @@ static void walks(const dra_simd *simd)
             }
 }
 
-/* ---- softmax of short rows ------------------------------------------------------------------- */
+/* ---- back through a softmax ------------------------------------------------------------------ */
 
 enum { ROWS = 5, LONG = 67 };
 
-static void softmax_row(int64_t n, const dra_real *s, double *a, double *lse)
-{
-    double top = -INFINITY, sum = 0;
-    for (int64_t i = 0; i < n; i++) top = fmax(top, (double)s[i]);
-    for (int64_t i = 0; i < n; i++) sum += a[i] = exp((double)s[i] - top);
-    for (int64_t i = 0; i < n; i++) a[i] /= sum;
-    *lse = top + log(sum);
-}
-
 static void try_softmax(const dra_simd *simd, int64_t n, bool add)
 {
-    static row s, a, lse, d, grow, dlse;
+    static row s, a, d, dlog_scale, dlse;
     uint64_t   seed = 9 + (uint64_t)n;
     fill(&s, ROWS * n, 1, -5, 5, &seed);
     fill(&a, ROWS * n, 2, 0, 1, &seed);
     fill(&d, ROWS * n, 3, -1, 1, &seed);
-    fill(&grow, ROWS * n, 0, -1, 1, &seed);
-    fill(&lse, ROWS, 1, 0, 1, &seed);
+    fill(&dlog_scale, ROWS * n, 0, -1, 1, &seed);
     fill(&dlse, ROWS, 2, -1, 1, &seed);
-    simd->softmax_rows(ROWS, n, s.at, a.at, lse.at);
-    simd->softmax_bend(&(dra_softmax_bend){ROWS, n, s.at, a.at, add ? dlse.at : NULL, (dra_real)0.5,
-                                           d.at, grow.at, add});
+    simd->softmax_rows(ROWS, n, s.at, a.at, NULL);
+    const dra_softmax_backward terms = {
+        ROWS, n, s.at, a.at, add ? dlse.at : NULL, (dra_real)0.5, d.at, dlog_scale.at, add};
+    dra_slots_loops_of(simd)->softmax_backward(&terms);
     for (int64_t r = 0; r < ROWS; r++) {
-        double w[LONG], l, mean = 0;
-        softmax_row(n, s.at + r * n, w, &l);
-        near("lse", n, (double)lse.at[r], l, 8 * tiny);
-        for (int64_t i = 0; i < n; i++) mean += w[i] * (double)was(&d, r * n + i);
-        if (add) mean -= (double)dlse.at[r];
-        for (int64_t i = 0, k = r * n; i < n; i++, k++) {
-            const double dw = (double)was(&d, k), ds = w[i] * (dw - mean);
-            const double want = ds * (double)s.at[k] + w[i] * dw;
-            near("softmax", n, (double)a.at[k], w[i], 4 * tiny);
+        double mean = add ? -(double)dlse.at[r] : 0;
+        for (int64_t k = r * n; k < (r + 1) * n; k++) mean += (double)a.at[k] * (double)was(&d, k);
+        for (int64_t k = r * n; k < (r + 1) * n; k++) {
+            const double w = (double)a.at[k], dw = (double)was(&d, k), ds = w * (dw - mean);
+            const double want = ds * (double)s.at[k] + w * dw;
             near("ds", n, (double)d.at[k], ds / 2, 8 * tiny);
-            near("grow", n, (double)grow.at[k], want + (add ? (double)was(&grow, k) : 0),
+            near("dlog_scale", n, (double)dlog_scale.at[k],
+                 want + (add ? (double)was(&dlog_scale, k) : 0),
                  30 * tiny); /* ds times a logit of up to 5 */
         }
     }
     check_untouched(&s, true);
     check_untouched(&dlse, true);
-    check_untouched(&a, false);
     check_untouched(&d, false);
-    check_untouched(&grow, false);
-    check_untouched(&lse, false);
+    check_untouched(&dlog_scale, false);
 }
 
 static void softmax_of(const dra_simd *simd)
 {
-    dra_real far[3] = {-3000, 0, 3000}, bad[3] = {0, NAN, 1}, a[3], lse;
     for (int64_t n = 1; n <= LONG; n++) {
         try_softmax(simd, n, false);
         try_softmax(simd, n, true);
     }
-    simd->softmax_rows(1, 3, far, a, &lse);
-    assert_true(a[0] == 0 && a[1] == 0 && a[2] == 1 && lse == 3000);
-    simd->softmax_rows(1, 3, bad, bad, &lse);
-    assert_true(isnan(bad[0]) && isnan(bad[1]) && isnan(bad[2]) && isnan(lse));
 }
 
 static void slots(void **state) { for_each_level(walks); }
-static void softmax(void **state) { for_each_level(softmax_of); }
+static void softmax_backward(void **state) { for_each_level(softmax_of); }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slots), cmocka_unit_test(softmax)};
-    return check_main("simd_slots", NULL, 0, tests, COUNT(tests));
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slots), cmocka_unit_test(softmax_backward)};
+    return check_main("slots_loops", NULL, 0, tests, COUNT(tests));
 }

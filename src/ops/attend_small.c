@@ -74,9 +74,9 @@ static real *own_row(const dra_tensor *x, query at) { return row_of(x, at.b, at.
 static void put(const dra_call *c, bool first, int64_t W, real a, const real *x, real *y)
 {
     if (first)
-        c->simd->affine(W, a, 0, x, y);
+        dra_simd_of(c)->affine(W, a, 0, x, y);
     else
-        c->simd->axpy(W, a, x, y);
+        dra_simd_of(c)->axpy(W, a, x, y);
 }
 
 /* y (W) = the sum of the query's rows of x (B, K, J, W), p_j of each. */
@@ -93,7 +93,7 @@ static void products(const dra_call *c, const real *x, const dra_tensor *y, quer
 {
     const real *row = row_of(y, at.b, at.kv, 0);
     for (int64_t j = 0; j < y->shape.dim[2]; j++)
-        s[j] = scale * c->simd->dot(y->shape.dim[3], x, row + j * y->stride[2]);
+        s[j] = scale * dra_simd_of(c)->dot(y->shape.dim[3], x, row + j * y->stride[2]);
 }
 
 /* ---- forward: (q, k, v) -> y, lse ------------------------------------------------------------ */
@@ -113,7 +113,7 @@ static void read_keys(const dra_call *c, const few *f, query at)
 {
     real *y = own_row(&c->out[0], at), *lse = own_row(&c->out[1], at);
     products(c, own_row(&c->in[Q], at), &c->in[K], at, f->scale, f->p);
-    c->simd->softmax_rows(1, f->n.J, f->p, f->p, lse);
+    dra_simd_of(c)->softmax_rows(1, f->n.J, f->p, f->p, lse);
     if (y) mix(c, &c->in[V], at, f->p, y);
 }
 
@@ -144,7 +144,7 @@ static void go_back(const dra_call *c, const few *f, query at)
     const real  delta = *own_row(&c->in[DELTA], at);
     real       *dq = own_row(&c->out[DQ], at);
     products(c, q, &c->in[K], at, f->scale, f->p);
-    c->simd->exp_sum(f->n.J, f->p, *own_row(&c->in[LSE], at), f->p);
+    dra_simd_of(c)->exp_sum(f->n.J, f->p, *own_row(&c->in[LSE], at), f->p);
     products(c, dy, &c->in[V], at, 1, f->ds);
     for (int64_t j = 0; j < f->n.J; j++) f->ds[j] = f->scale * (f->p[j] * (f->ds[j] - delta));
     if (dq) mix(c, &c->in[K], at, f->ds, dq);
@@ -156,13 +156,13 @@ static void back_tile(const dra_call *c, int64_t i) { each_query(c, i, go_back);
 
 /* ---- the ops --------------------------------------------------------------------------------- */
 
-extern const dra_op dra_op_attend_few_back;
+extern const dra_op dra_op_attend_small_back;
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     dra_value in[DELTA + 1];
     if (!dra_attend_upstream(g, n, dy, in)) return;
-    const dra_node *back = dra_node_add(g, &dra_op_attend_few_back, DELTA + 1, in, n->attr);
+    const dra_node *back = dra_node_add(g, &dra_op_attend_small_back, DELTA + 1, in, n->attr);
     for (int i = DQ; back && i <= DV; i++) dx[i] = back->out[i];
 }
 
@@ -172,33 +172,46 @@ static dra_cost cost(const dra_call *c)
     return dra_attend_cost(c, (c->n_out == 2 ? 2 : 5) * (double)(n.D + n.E));
 }
 
-const dra_op     dra_op_attend_few = {.name = "attend_few",
-                                      .n_in = 3,
-                                      .n_out = 2,
-                                      .layout = DRA_LAYOUT_ROWS,
-                                      .attr_size = sizeof(dra_attend_attr),
-                                      .infer = infer,
-                                      .gradient = gradient,
-                                      .cost = cost};
-const dra_kernel dra_cpu_attend_few = {&dra_op_attend_few, DRA_REALS, tiles, tile, NULL, scratch};
+const dra_op dra_op_attend_small = {.name = "attend_small",
+                                    .n_in = 3,
+                                    .n_out = 2,
+                                    .attr_size = sizeof(dra_attend_attr),
+                                    .infer = infer,
+                                    .gradient = gradient,
+                                    .cost = cost};
 
-const dra_op     dra_op_attend_few_back = {.name = "attend_few_back",
-                                           .n_in = DELTA + 1,
-                                           .n_out = DV + 1,
-                                           .layout = DRA_LAYOUT_ROWS,
-                                           .attr_size = sizeof(dra_attend_attr),
-                                           .infer = back_infer,
-                                           .cost = cost};
-const dra_kernel dra_cpu_attend_few_back = {
-    &dra_op_attend_few_back, DRA_REALS, tiles, back_tile, NULL, scratch};
+const dra_cpu_kernel dra_cpu_attend_small = {
+    .base = {.op = "attend_small",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = tile,
+};
 
-dra_value dra_attend_few(dra_graph *g, dra_value q, dra_value k, dra_value v,
-                         const dra_attend_attr *a, dra_value *lse)
+const dra_op dra_op_attend_small_back = {.name = "attend_small_back",
+                                         .n_in = DELTA + 1,
+                                         .n_out = DV + 1,
+                                         .attr_size = sizeof(dra_attend_attr),
+                                         .infer = back_infer,
+                                         .cost = cost};
+
+const dra_cpu_kernel dra_cpu_attend_small_back = {
+    .base = {.op = "attend_small_back",
+             .dtypes = DRA_REALS,
+             .layout = DRA_LAYOUT_ROWS,
+             .scratch = scratch},
+    .tiles = tiles,
+    .tile = back_tile,
+};
+
+dra_value dra_attend_small(dra_graph *g, dra_value q, dra_value k, dra_value v,
+                           const dra_attend_attr *a, dra_value *lse)
 {
     const dra_value none[DRA_ATTEND_OPTIONS] = {{0}};
     dra_attend_attr own = *a;
     dra_value       in[DRA_ATTEND_INPUTS] = {q, k, v};
-    const dra_node *node = dra_node_add(g, &dra_op_attend_few,
+    const dra_node *node = dra_node_add(g, &dra_op_attend_small,
                                         dra_attend_append(none, 0, in, 3, &own), in, &own);
     if (lse) *lse = node ? node->out[1] : (dra_value){0};
     return node ? node->out[0] : (dra_value){0};

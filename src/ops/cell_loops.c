@@ -1,7 +1,15 @@
-/* The gates of recurrent cells, forward and back. Part of simd_vector.h; the formulas are in
- * src/ops/gru.c and lstm.c, what is around them in simd_cell.h. */
-#ifndef DRA_SRC_SIMD_GATES_H
-#define DRA_SRC_SIMD_GATES_H
+/* Steps of recurrent cells, forward and back: their gates, see gru.c and lstm.c; what is around
+ * them is in cell_products.h. The plain forms are in cell_plain.h. */
+#include "ops/cell_loops.h"
+
+#include "device/simd_level.h"
+
+#ifdef LEVEL_REF
+#include "ops/cell_plain.h"
+#else
+
+#include "device/simd_math.h"
+#include "ops/cell_products.h"
 
 /* 1 / (1 + e^-x), right to 2.5 units of the last place; 0 where e^-x overflows. */
 static inline vf gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
@@ -153,6 +161,7 @@ static ALWAYS_INLINE void lstm_gates_back(const dra_cell_back *s, int64_t unit, 
 
 static void lstm_back(const dra_cell_back *s) { each_unit_back(s, 4, 6, lstm_gates_back); }
 
-#undef NEVER_INLINE
-
 #endif
+
+const dra_cell_loops LEVEL_NAMED(dra_cell_loops) = {
+    .gru = gru, .gru_back = gru_back, .lstm = lstm, .lstm_back = lstm_back};

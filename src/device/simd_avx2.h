@@ -1,7 +1,6 @@
-/* The vector level of x86 processors with AVX2, FMA and F16C; the code is simd_vector.h. */
-#include "device/simd.h"
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(DRA_REAL_DOUBLE)
+/* Vectors of x86 processors with AVX2, FMA and F16C: what simd_vector.h is written on. */
+#ifndef DRA_SRC_SIMD_AVX2_H
+#define DRA_SRC_SIMD_AVX2_H
 
 #include <immintrin.h>
 
@@ -75,7 +74,7 @@ static inline vf pair_low(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x44); }
 static inline vf pair_high(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xee); }
 
 /* The upper half of x[0] and the lower half of x[4] change places. */
-static inline void turn_quarters(vf *x)
+static inline void transpose_quarters(vf *x)
 {
     const vf a = x[0], b = x[4];
     x[0] = _mm256_permute2f128_ps(a, b, 0x20);
@@ -83,9 +82,5 @@ static inline void turn_quarters(vf *x)
 }
 
 static inline vf from_f16(vh x) { return _mm256_cvtph_ps((__m128i)x); }
-
-#include "device/simd_vector.h"
-
-const dra_simd dra_simd_avx2 = VECTOR_TABLE("avx2");
 
 #endif

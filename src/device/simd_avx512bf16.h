@@ -1,8 +1,7 @@
-/* The same level with instructions that multiply pairs of bf16 and add them to floats. Such a sum
- * takes subnormal numbers for zero. */
-#include "device/simd.h"
-
-#if defined(__AVX512BF16__) && !defined(DRA_REAL_DOUBLE)
+/* AVX-512 with instructions that multiply pairs of bf16 and add them to floats. Such a sum takes
+ * subnormal numbers for zero. */
+#ifndef DRA_SRC_SIMD_AVX512BF16_H
+#define DRA_SRC_SIMD_AVX512BF16_H
 
 #include "device/simd_avx512.h"
 
@@ -25,9 +24,5 @@ static inline vf join(vf low, vf high)
                                            16, 0);
     return (vf)_mm512_permutexvar_epi16(order, both);
 }
-
-#include "device/simd_vector.h"
-
-const dra_simd dra_simd_avx512bf16 = VECTOR_TABLE("avx512bf16");
 
 #endif

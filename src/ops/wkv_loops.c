@@ -1,117 +1,12 @@
-/* Recurrences over time: part of simd_vector.h. One vector of channels after the other walks over
- * all tokens of a run with its state in registers; a run is short enough for the rows it passes to
- * stay in the cache until the last vector has come. Products and sums are put together by vfma()
- * alone, so that a result depends on its channel alone, however a row is cut. */
-#ifndef DRA_SRC_SIMD_RECUR_H
-#define DRA_SRC_SIMD_RECUR_H
+/* wkv over a run of tokens, see wkv.c. */
+#include "ops/wkv_loops.h"
 
-static inline int32_t mark_at(const int32_t *mark, int64_t t) { return mark ? mark[t] : 0; }
+#include "device/simd_level.h"
 
-/* n lanes of p as vector, zeros where there are none, or all `otherwise` without p. */
-static inline vf load_or(const float *p, int64_t i, int64_t left, vf otherwise)
-{
-    return p ? load_some(p + i, left, vset(0)) : otherwise;
-}
+#ifndef LEVEL_REF
 
-/* Where the walk comes COLUMNS_AHEAD vectors later, seen from channel i: in this run, or in the one
- * that lies `step` elements further. The processor does not foresee a walk down columns: without
- * this the way back through an ema takes 14 ms, with it 8 (8 x 4096 x 384, Zen 4). */
-enum { COLUMNS_AHEAD = 2 };
-
-static inline int64_t way_on(int64_t i, int64_t n, int64_t step)
-{
-    const int64_t later = i + COLUMNS_AHEAD * LANES, end = (n + LANES - 1) / LANES * LANES;
-    return later < end ? later - i : step + later - end - i;
-}
-
-/* The results of a run, one vector of each row. On the way back they wait until all is read, and
- * nothing is read twice: rows a page apart share one place of the first cache, where those of
- * several arrays drive each other out (ema of 1024 channels: 40 ms, so 27; Zen 4). */
-static inline void store_column(int64_t T, const vf *x, float *to, int64_t row, int64_t left,
-                                bool add, int64_t next)
-{
-    for (int64_t t = T - 1; t >= 0; t--) {
-        float *y = to + t * row;
-        fetch(y, next, 1);
-        store_some(y, left, add ? load_some(y, left, vset(0)) + x[t] : x[t]);
-    }
-}
-
-static inline void add_to(float *sum, int64_t left, vf x)
-{
-    store_some(sum, left, load_some(sum, left, vset(0)) + x);
-}
-
-/* ---- ema: see src/ops/ema.c ------------------------------------------------------------------ */
-
-static inline vf toward(vf m, vf r, vf x) { return vfma(r, x - m, m); }
-
-static void ema(const dra_ema_run *run)
-{
-    const dra_ema_run s = *run; /* a copy that no store can change */
-    const vf          zero = vset(0);
-    for (int64_t i = 0; i < s.n; i += LANES) {
-        const int64_t left = s.n - i;
-        const vf      r = load_some(s.r + i, left, zero), w = load_or(s.w, i, left, vset(1));
-        vf            m = load_some(s.m + i, left, zero);
-        for (int64_t t = 0; t < s.T; t++) {
-            const int32_t mark = mark_at(s.mark, t);
-            float        *y = s.y ? s.y + t * s.y_row + i : NULL;
-            fetch(s.x + t * s.x_row + i, way_on(i, s.n, s.T * s.x_row), 0);
-            if (y) fetch(y, way_on(i, s.n, s.T * s.y_row), 1);
-            if (mark & DRA_MARK_RESET) m = zero;
-            if (!(mark & DRA_MARK_PAD))
-                m = toward(m, r, load_some(s.x + t * s.x_row + i, left, zero));
-            if (y) store_some(y, left, vfma(w, m, s.add ? load_some(y, left, zero) : zero));
-        }
-        store_some(s.m + i, left, m);
-    }
-}
-
-static void ema_back(const dra_ema_back_run *run)
-{
-    const dra_ema_back_run s = *run;
-    const vf               zero = vset(0);
-    for (int64_t i = 0; i < s.n; i += LANES) {
-        const int64_t left = s.n - i;
-        const vf      r = load_some(s.r + i, left, zero), w = load_or(s.w, i, left, vset(1));
-        vf            dm = load_some(s.dm + i, left, zero), dr = zero, dw = zero;
-        vf            m[DRA_RUN + 1]; /* before each token, and after the last */
-        vf            way[DRA_RUN];   /* x less the state before it, then what becomes of x */
-        m[0] = load_some(s.m + i, left, zero);
-        for (int64_t t = 0; t < s.T; t++) {
-            const int32_t mark = mark_at(s.mark, t);
-            const vf      old = mark & DRA_MARK_RESET ? zero : m[t];
-            const bool    pad = mark & DRA_MARK_PAD;
-            fetch(s.x + t * s.x_row + i, way_on(i, s.n, -DRA_RUN * s.x_row), 0);
-            way[t] = load_some(s.x + t * s.x_row + i, left, zero) - old;
-            m[t + 1] = pad ? old : vfma(r, way[t], old);
-        }
-        for (int64_t t = s.T - 1; t >= 0; t--) {
-            const int32_t mark = mark_at(s.mark, t);
-            const vf      dy = load_some(s.dy + t * s.dy_row + i, left, zero);
-            vf            own = zero; /* of x */
-            fetch(s.dy + t * s.dy_row + i, way_on(i, s.n, -DRA_RUN * s.dy_row), 0);
-            dm = vfma(w, dy, dm);
-            dw = vfma(dy, m[t + 1], dw);
-            if (!(mark & DRA_MARK_PAD)) {
-                own = vfma(r, dm, zero);
-                dr = vfma(dm, way[t], dr);
-                dm = dm - own;
-            }
-            way[t] = own;
-            if (mark & DRA_MARK_RESET) dm = zero;
-        }
-        if (s.dx)
-            store_column(s.T, way, s.dx + i, s.dx_row, left, s.add,
-                         way_on(i, s.n, -DRA_RUN * s.dx_row));
-        store_some(s.dm + i, left, dm);
-        add_to(s.dr + i, left, dr);
-        add_to(s.dw + i, left, dw);
-    }
-}
-
-/* ---- wkv: see src/ops/wkv.c ------------------------------------------------------------------ */
+#include "device/simd_math.h"
+#include "ops/recur_vector.h"
 
 typedef struct weights {
     vf old, token;
@@ -152,7 +47,7 @@ static inline wkv_state wkv_next(wkv_state s, vf k, vf v, vf w, vf d, vf fade)
     return (wkv_state){blend(f, s.A, v), blend(f, s.B, vset(1)), vmax(s.p + w, k)};
 }
 
-static void wkv(const dra_wkv_run *run)
+static void forward(const dra_wkv_run *run)
 {
     const dra_wkv_run s = *run;
     const vf          zero = vset(0);
@@ -210,7 +105,7 @@ static inline void wkv_again(const dra_wkv_back_run *s, int64_t i, int64_t left,
     }
 }
 
-static void wkv_back(const dra_wkv_back_run *run)
+static void back(const dra_wkv_back_run *run)
 {
     const dra_wkv_back_run s = *run;
     const vf               zero = vset(0);
@@ -256,4 +151,99 @@ static void wkv_back(const dra_wkv_back_run *run)
     }
 }
 
+#else
+
+static int32_t mark_at(const int32_t *mark, int64_t t) { return mark ? mark[t] : 0; }
+
+typedef struct weights {
+    dra_real old, token;
+} weights;
+
+/* e^(a - q) and e^(b - q), q = max(a, b): one of the two is 1, the other e^-|a - b|. */
+static weights weigh(dra_real d) /* a - b */
+{
+    const dra_real e = exponential(d < 0 ? d : -d);
+    return d < 0 ? (weights){e, 1} : (weights){1, e};
+}
+
+typedef struct wkv_state {
+    dra_real A, B, p;
+} wkv_state;
+
+static const wkv_state wkv_empty = {0, 0, DRA_WKV_EMPTY};
+
+static wkv_state wkv_next(wkv_state s, dra_real k, dra_real v, dra_real w)
+{
+    const dra_real faded = s.p + w;
+    const weights  f = weigh(faded - k);
+    return (wkv_state){f.old * s.A + f.token * v, f.old * s.B + f.token, faded > k ? faded : k};
+}
+
+static void forward(const dra_wkv_run *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        wkv_state now = {s->state[0][i], s->state[1][i], s->state[2][i]};
+        for (int64_t t = 0; t < s->T; t++) {
+            const int32_t mark = mark_at(s->mark, t);
+            dra_real      y = 0;
+            if (mark & DRA_MARK_RESET) now = wkv_empty;
+            if (!(mark & DRA_MARK_PAD)) {
+                const dra_real k = s->k[t * s->k_row + i], v = s->v[t * s->v_row + i];
+                const weights  e = weigh(now.p - (s->u[i] + k));
+                y = (e.old * now.A + e.token * v) / (e.old * now.B + e.token);
+                now = wkv_next(now, k, v, s->w[i]);
+            }
+            if (s->y) s->y[t * s->y_row + i] = y;
+        }
+        s->state[0][i] = now.A, s->state[1][i] = now.B, s->state[2][i] = now.p;
+    }
+}
+
+static void wkv_again(const dra_wkv_back_run *s, int64_t i, wkv_state *before)
+{
+    wkv_state now = {s->state[0][i], s->state[1][i], s->state[2][i]};
+    for (int64_t t = 0; t < s->T; t++) {
+        const int32_t mark = mark_at(s->mark, t);
+        if (mark & DRA_MARK_RESET) now = wkv_empty;
+        before[t] = now;
+        if (!(mark & DRA_MARK_PAD))
+            now = wkv_next(now, s->k[t * s->k_row + i], s->v[t * s->v_row + i], s->w[i]);
+    }
+}
+
+static void back(const dra_wkv_back_run *s)
+{
+    for (int64_t i = 0; i < s->n; i++) {
+        wkv_state before[DRA_RUN];
+        dra_real  dA = s->dA[i], dB = s->dB[i], dw = 0, du = 0;
+        wkv_again(s, i, before);
+        for (int64_t t = s->T - 1; t >= 0; t--) {
+            const int32_t mark = mark_at(s->mark, t);
+            dra_real      dk = 0, dv = 0;
+            if (!(mark & DRA_MARK_PAD)) {
+                const dra_real  k = s->k[t * s->k_row + i], v = s->v[t * s->v_row + i];
+                const wkv_state now = before[t];
+                const weights   e = weigh(now.p - (s->u[i] + k)), f = weigh(now.p + s->w[i] - k);
+                const dra_real  share = 1 / (e.old * now.B + e.token);
+                const dra_real  c = s->dy[t * s->dy_row + i] * share;
+                const dra_real  far = v - (e.old * now.A + e.token * v) * share;
+                const dra_real  own = c * e.token, kept = c * e.old;
+                dv = own + f.token * dA;
+                dk = own * far + f.token * (dA * v + dB);
+                du += own * far;
+                dw += f.old * (now.A * dA + now.B * dB);
+                dA = f.old * dA + kept;
+                dB = f.old * dB - kept * (v - far);
+            }
+            if (s->dk) s->dk[t * s->d_row + i] = dk;
+            if (s->dv) s->dv[t * s->d_row + i] = dv;
+            if (mark & DRA_MARK_RESET) dA = dB = 0;
+        }
+        s->dA[i] = dA, s->dB[i] = dB;
+        s->dw[i] += dw, s->du[i] += du;
+    }
+}
+
 #endif
+
+const dra_wkv_loops LEVEL_NAMED(dra_wkv_loops) = {.forward = forward, .back = back};

@@ -1,9 +1,10 @@
-/* Steps of recurrent cells in plain C. Part of simd_ref.c; formulas are in src/ops/gru.c
- * and lstm.c. */
-#ifndef DRA_SRC_SIMD_CELL_REF_H
-#define DRA_SRC_SIMD_CELL_REF_H
+/* Steps of recurrent cells in plain C; formulas are in gru.c and lstm.c. Part of cell_loops.c. */
+#ifndef DRA_SRC_OPS_CELL_PLAIN_H
+#define DRA_SRC_OPS_CELL_PLAIN_H
 
 #include <tgmath.h>
+
+#include "ops/cell_loops.h"
 
 static dra_real sigmoid(dra_real x)
 {

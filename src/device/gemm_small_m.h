@@ -1,29 +1,31 @@
-/* Few rows of A: B is read once, so it is read where it lies. Part of simd_gemm.h.
+/* Products with few rows of A: B is read once, so it is read in place. Part of simd_gemm.h.
  *
- * Lines of B along k in memory are turned in registers, LANES words of LANES lines at a time: each
+ * Lines of B along k in memory are transposed in registers, in tiles of LANES packed elements of
+ * LANES lines: each
  * cache line is read whole and at once, also where lines lie a multiple of 4096 bytes apart and
- * would drive each other out of the first cache. Numbers of 16 bits are turned as they lie, two in
- * a word, and widened afterwards. */
-#ifndef DRA_SRC_SIMD_FEW_H
-#define DRA_SRC_SIMD_FEW_H
+ * would drive each other out of the first cache. Numbers of 16 bits are transposed as
+ * they are, two in a lane, and widened afterwards. */
+#ifndef DRA_SRC_GEMM_SMALL_M_H
+#define DRA_SRC_GEMM_SMALL_M_H
 
-/* Rows, whose sums stay in registers beside a square; words of them at a time. */
-enum { FEW = LANES < 16 ? 4 : 8, CHUNK = 64 * DEPTH / FEW };
+/* Rows, whose sums stay in registers together with a transpose tile; packed elements of them at a
+ * time. */
+enum { SMALL_M = LANES < 16 ? 4 : 8, CHUNK = 64 * DEPTH / SMALL_M };
 
-/* Makes the compiler load again: broadcasts kept for the second square would be spilled. */
-#define FORGET __asm__ volatile("" ::: "memory")
+/* Makes the compiler load again: broadcasts kept for the second tile would be spilled. */
+#define COMPILER_BARRIER __asm__ volatile("" ::: "memory")
 
-static ALWAYS_INLINE bool two_a_word(dra_dtype t, form f) { return is_half(t) || f == PAIRS; }
+static ALWAYS_INLINE bool two_in_one(dra_dtype t, form f) { return is_half(t) || f == PAIRS; }
 
-static ALWAYS_INLINE vf half_of(dra_dtype t, vf word, bool odd)
+static ALWAYS_INLINE vf half_of(dra_dtype t, vf both, bool odd)
 {
-    const vu bits = (vu)word;
+    const vu bits = (vu)both;
     if (t == DRA_BF16) return (vf)(odd ? bits & 0xffff0000u : bits << 16);
     return from_f16(__builtin_convertvector(odd ? bits >> 16 : bits & 0xffffu, vh));
 }
 
-/* What is fetched into the second cache while a square is turned: as many bytes from `at` on, every
- * `step` bytes. Twice, at a distance: the processor drops what it has no room to remember. */
+/* What is fetched into the second cache while a tile is transposed: as many bytes from `at` on,
+ * every `step` bytes. Twice, at a distance: the processor drops what it has no room to remember. */
 typedef struct upcoming {
     const char *at;
     int64_t     step, again;
@@ -38,25 +40,25 @@ static ALWAYS_INLINE void fetch_twice(upcoming next, int64_t bytes)
     }
 }
 
-/* Elements of a line in a square. */
-static ALWAYS_INLINE int64_t square_side(dra_dtype type, form f)
+/* Elements of a line in a transpose tile. */
+static ALWAYS_INLINE int64_t tile_side(dra_dtype type, form f)
 {
-    return two_a_word(type, f) ? 2 * LANES : LANES;
+    return two_in_one(type, f) ? 2 * LANES : LANES;
 }
 
-/* sum[i] += row i of A times LANES words of LANES lines of B. */
-static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t line, upcoming next,
-                                     dra_dtype type, form f, int rows, vf *sum)
+/* sum[i] += row i of A times LANES packed elements of LANES lines of B. */
+static ALWAYS_INLINE void add_tile(const product *t, const char *b, int64_t line, upcoming next,
+                                   dra_dtype type, form f, int rows, vf *sum)
 {
     vf            x[LANES];
     const float  *a = t->a;
-    const int64_t bytes = square_side(type, f) * (is_half(type) ? 2 : 4);
+    const int64_t bytes = tile_side(type, f) * (is_half(type) ? 2 : 4);
     UNROLL
     for (int j = 0; j < LANES; j++, b += line, next.at += next.step) {
-        x[j] = is_half(type) ? load((const void *)b) : words_at(type, f, b, 2 * LANES);
+        x[j] = is_half(type) ? load((const void *)b) : packed_at(type, f, b, 2 * LANES);
         fetch_twice(next, bytes);
     }
-    turn_square(x);
+    transpose_tile(x);
     UNROLL
     for (int w = 0; w < LANES; w++, a += t->a_col) {
         const bool widen = is_half(type) && f != PAIRS;
@@ -72,29 +74,30 @@ static ALWAYS_INLINE void add_square(const product *t, const char *b, int64_t li
     }
 }
 
-/* Squares side by side. Two have twice the chains at work, which a row alone needs if vectors are
- * narrow or numbers are widened. With one, half as many lines are read at a time, which the
+/* Transpose tiles at once. Two have twice the chains at work, which a row alone needs if vectors
+ * are narrow or numbers are widened. With one, half as many lines are read at a time, which the
  * processor sees coming: 10 % faster from memory. */
-static ALWAYS_INLINE int squares(dra_dtype type, int64_t rows)
+static ALWAYS_INLINE int tiles_at_once(dra_dtype type, int64_t rows)
 {
     return LANES < 16 || (is_half(type) && rows == 1) ? 2 : 1;
 }
 
-/* Some squares of columns, t->depth elements: one chain per DEPTH of words, as everywhere. The next
- * lines are fetched in the order they are used or, where they lie close, in that of memory, which
- * the processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
-static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, form f, int rows)
+/* Some tiles of columns, t->depth elements: one chain per DEPTH packed elements, as everywhere. The
+ * next lines are fetched in the order they are used or, where they lie close, in that of memory,
+ * which the processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
+static ALWAYS_INLINE void multiply_transposed(product t, operand b, dra_dtype type, form f,
+                                              int rows)
 {
     _Alignas(64) float panel[2 * LANES * PANEL];
-    const int          side_by_side = squares(type, rows);
-    const int64_t      each = square_side(type, f), size = is_half(type) ? 2 : 4;
+    const int          side_by_side = tiles_at_once(type, rows);
+    const int64_t      each = tile_side(type, f), size = is_half(type) ? 2 : 4;
     const int64_t      chain = f == PAIRS ? 2 * DEPTH : DEPTH;
-    const int64_t      line = b.line * size, square = LANES * each * size;
+    const int64_t      line = b.line * size, tile = LANES * each * size;
     const bool         close = line == t.depth * size;
     upcoming           next = {(const char *)b.at + side_by_side * LANES * line, line, 0};
-    if (close) next = (upcoming){next.at, each * size, 8 * square};
+    if (close) next = (upcoming){next.at, each * size, 8 * tile};
     for (int64_t left = t.depth, end; left > 0; left = end, t.add = true) {
-        vf sum[2][FEW];
+        vf sum[2][SMALL_M];
         end = left > chain ? left - chain : 0;
         UNROLL
         for (int i = 0; i < rows; i++) sum[0][i] = sum[1][i] = vset(0);
@@ -103,16 +106,16 @@ static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, 
             for (int s = 0; s < side_by_side; s++) {
                 upcoming then = next;
                 then.at += s * LANES * next.step;
-                add_square(&t, (const char *)b.at + s * LANES * line, line, then, type, f, rows,
-                           sum[s]);
-                FORGET;
+                add_tile(&t, (const char *)b.at + s * LANES * line, line, then, type, f, rows,
+                         sum[s]);
+                COMPILER_BARRIER;
             }
-            next.at += close ? side_by_side * square : each * size;
+            next.at += close ? side_by_side * tile : each * size;
             t.a += (f == PAIRS ? each / 2 : each) * t.a_col;
             b = part_of(&b, 0, each);
         }
         if (left > end) pack_panel(&b, side_by_side * LANES, left - end, panel);
-        for (int64_t w = 0; w < words_of(&b, left - end); w++, t.a += t.a_col) {
+        for (int64_t w = 0; w < packed_of(&b, left - end); w++, t.a += t.a_col) {
             UNROLL
             for (int i = 0; i < side_by_side * rows; i++) {
                 const int s = i / rows, r = i % rows;
@@ -126,47 +129,49 @@ static ALWAYS_INLINE void multiply_turned(product t, operand b, dra_dtype type, 
     }
 }
 
-static ALWAYS_INLINE void multiply_turned_rows(const product *t, const operand *b, dra_dtype type,
-                                               form f, int64_t rows)
+static ALWAYS_INLINE void multiply_transposed_rows(const product *t, const operand *b,
+                                                   dra_dtype type, form f, int64_t rows)
 {
     switch (rows) {
-    case 1: multiply_turned(*t, *b, type, f, 1); break;
-    case 2: multiply_turned(*t, *b, type, f, 2); break;
-    case 3: multiply_turned(*t, *b, type, f, 3); break;
-    case 4: multiply_turned(*t, *b, type, f, 4); break;
-    case 5: multiply_turned(*t, *b, type, f, FEW < 5 ? 1 : 5); break; /* not where FEW is 4 */
-    case 6: multiply_turned(*t, *b, type, f, FEW < 6 ? 1 : 6); break;
-    case 7: multiply_turned(*t, *b, type, f, FEW < 7 ? 1 : 7); break;
-    default: multiply_turned(*t, *b, type, f, FEW < 8 ? 1 : 8); break;
+    case 1: multiply_transposed(*t, *b, type, f, 1); break;
+    case 2: multiply_transposed(*t, *b, type, f, 2); break;
+    case 3: multiply_transposed(*t, *b, type, f, 3); break;
+    case 4: multiply_transposed(*t, *b, type, f, 4); break;
+    case 5:
+        multiply_transposed(*t, *b, type, f, SMALL_M < 5 ? 1 : 5);
+        break; /* not where SMALL_M is 4 */
+    case 6: multiply_transposed(*t, *b, type, f, SMALL_M < 6 ? 1 : 6); break;
+    case 7: multiply_transposed(*t, *b, type, f, SMALL_M < 7 ? 1 : 7); break;
+    default: multiply_transposed(*t, *b, type, f, SMALL_M < 8 ? 1 : 8); break;
     }
 }
 
 static void multiply_lines(const product *t, const operand *b, int64_t rows)
 {
     if (LEVEL_PAIRS && b->form == PAIRS && b->dtype == DRA_BF16)
-        multiply_turned_rows(t, b, DRA_BF16, PAIRS, rows);
+        multiply_transposed_rows(t, b, DRA_BF16, PAIRS, rows);
     else if (LEVEL_PAIRS && b->form == PAIRS)
-        multiply_turned_rows(t, b, DRA_F32, PAIRS, rows);
+        multiply_transposed_rows(t, b, DRA_F32, PAIRS, rows);
     else if (b->dtype == DRA_BF16) /* rounding changes nothing here */
-        multiply_turned_rows(t, b, DRA_BF16, FLOATS, rows);
+        multiply_transposed_rows(t, b, DRA_BF16, FLOATS, rows);
     else if (b->dtype == DRA_F16)
-        multiply_turned_rows(t, b, DRA_F16, FLOATS, rows);
+        multiply_transposed_rows(t, b, DRA_F16, FLOATS, rows);
     else
-        multiply_turned_rows(t, b, DRA_F32, FLOATS, rows);
+        multiply_transposed_rows(t, b, DRA_F32, FLOATS, rows);
 }
 
 /* Is there a way above for these lines? Else they are packed. */
-static bool can_turn(const operand *b)
+static bool can_transpose(const operand *b)
 {
     if (b->k != 1) return false;
     return b->dtype == DRA_BF16 || (is_half(b->dtype) ? b->form == FLOATS : b->form != ROUNDED);
 }
 
 /* Few rows, some PANELs of columns. */
-static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
+static void multiply_small_m(const dra_gemm *g, const operand *A, const operand *B, int64_t columns)
 {
-    const int64_t      width = squares(B->dtype, g->M) * LANES;
-    _Alignas(64) float rows[FEW * CHUNK];
+    const int64_t      width = tiles_at_once(B->dtype, g->M) * LANES;
+    _Alignas(64) float rows[SMALL_M * CHUNK];
     const int64_t      deep = is_plain(A) ? g->K : A->form == PAIRS ? 2 * CHUNK : CHUNK;
     for (int64_t k = 0; k < g->K; k += deep) {
         product       t = {.depth = g->K - k < deep ? g->K - k : deep,
@@ -183,7 +188,7 @@ static void multiply_few(const dra_gemm *g, const operand *A, const operand *B, 
             t.a_col = 1;
             for (int64_t i = 0; i < g->M; i++) {
                 const operand row = part_of(&a, i, 0);
-                words_of_line(&row, t.depth, rows + i * CHUNK);
+                pack_line(&row, t.depth, rows + i * CHUNK);
             }
         }
         for (int64_t j = 0; j < columns; j += width) {
@@ -313,7 +318,7 @@ static void multiply_streams(const dra_gemm *g, const operand *A, const operand 
                                .add = g->accumulate || k > 0};
             for (int64_t i = 0; i < g->M; i++) {
                 const operand row = part_of(&a, i, 0);
-                words_of_line(&row, t.depth, rows + i * DEPTH);
+                pack_line(&row, t.depth, rows + i * DEPTH);
             }
             multiply_chain(&t, &b, g->M, sums, width);
         }

@@ -1,10 +1,13 @@
-/* Slots over a run of tokens, see src/ops/slots.h: part of simd_vector.h. A block of slots and
- * columns stays in registers while the tokens pass, so that a slot is neither loaded nor stored for
- * a token. Which way it lies there is set by what is read: sums over columns want slots side by
- * side in a vector, sums over slots want columns. Sums go by blocks of LANES columns or HELD slots,
- * so their order is fixed by W or S. */
-#ifndef DRA_SRC_SIMD_SLOTS_H
-#define DRA_SRC_SIMD_SLOTS_H
+/* Slots over a run of tokens, see slots.h. A block of slots and columns stays in registers while
+ * the tokens pass, so that a slot is neither loaded nor stored for a token. Which way it is laid
+ * out there is set by what is read: sums over columns want slots next to each other in a vector,
+ * sums over slots want columns. Sums go by blocks of LANES columns or HELD slots, so their order is
+ * fixed by W or S. */
+#include "ops/slots_loops.h"
+
+#include "device/simd_level.h"
+
+#ifndef LEVEL_REF
 
 enum { HELD = LANES == 8 ? 8 : 16 }; /* slots in registers; level avx2 has 16 of these */
 
@@ -27,11 +30,6 @@ static ALWAYS_INLINE void fetch_rows(const dra_slots_run *s, const float *x, int
     fetch(x, s->ahead * row, made);
 }
 
-static inline void add_some(float *to, int64_t left, bool add, vf x)
-{
-    store_some(to, left, add ? load_some(to, left, vset(0)) + x : x);
-}
-
 /* ---- sums over columns ----------------------------------------------------------------------- */
 
 typedef struct slots_block {
@@ -48,18 +46,18 @@ static ALWAYS_INLINE const float *numbers_of(const float *x, int64_t width, floa
 }
 
 /* Vector c holds column c of LANES slots. */
-static ALWAYS_INLINE void load_turned(const dra_slots_run *s, slots_block b, vf x[LANES])
+static ALWAYS_INLINE void load_transposed(const dra_slots_run *s, slots_block b, vf x[LANES])
 {
     UNROLL
     for (int j = 0; j < LANES; j++)
         x[j] = j < b.slots ? load_some(s->from + (b.i + j) * s->W + b.d, b.width, vset(0))
                            : vset(0);
-    turn_square(x);
+    transpose_tile(x);
 }
 
-static ALWAYS_INLINE void store_turned(const dra_slots_run *s, slots_block b, vf x[LANES])
+static ALWAYS_INLINE void store_transposed(const dra_slots_run *s, slots_block b, vf x[LANES])
 {
-    turn_square(x);
+    transpose_tile(x);
     UNROLL
     for (int j = 0; j < LANES; j++)
         if (j < b.slots) store_some(s->to + (b.i + j) * s->W + b.d, b.width, x[j]);
@@ -73,11 +71,11 @@ static ALWAYS_INLINE vf dot_columns(const float *q, const vf x[LANES])
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-static void slots_dots_block(const dra_slots_run *s, slots_block b)
+static void dots_block(const dra_slots_run *s, slots_block b)
 {
     _Alignas(64) float room[LANES];
     vf                 x[LANES];
-    load_turned(s, b, x);
+    load_transposed(s, b, x);
     for (int64_t k = 0; k < s->n; k++) {
         const slots_token at = token_at(s, k);
         const vf          f = load_some(s->fade + at.fades * s->S + b.i, b.slots, vset(0));
@@ -97,15 +95,15 @@ static void slots_dots_block(const dra_slots_run *s, slots_block b)
             add_some(p->w + at.t * p->w_row + b.i, b.slots, p->add || b.d > 0, sum);
         }
     }
-    if (s->to) store_turned(s, b, x);
+    if (s->to) store_transposed(s, b, x);
 }
 
-static void slots_dots(const dra_slots_run *run)
+static void dots(const dra_slots_run *run)
 {
     const dra_slots_run s = *run; /* a copy that no store can change */
     for (int64_t i = 0; i < s.S; i += LANES)
         for (int64_t d = 0; d < s.W || d == 0; d += LANES)
-            slots_dots_block(&s, (slots_block){i, d, s.S - i, s.W - d});
+            dots_block(&s, (slots_block){i, d, s.S - i, s.W - d});
 }
 
 /* ---- sums over slots ------------------------------------------------------------------------- */
@@ -150,7 +148,7 @@ static ALWAYS_INLINE void mix_block(const dra_slots_run *s, slots_block b, int s
 }
 
 /* As many slots as fit; returns how many. */
-static int64_t slots_mix_block(const dra_slots_run *s, slots_block b)
+static int64_t mix_blocks(const dra_slots_run *s, slots_block b)
 {
     if (b.slots >= HELD) return mix_block(s, b, HELD), HELD;
     if (b.slots >= 8) return mix_block(s, b, 8), 8;
@@ -158,58 +156,108 @@ static int64_t slots_mix_block(const dra_slots_run *s, slots_block b)
     return mix_block(s, b, 1), 1;
 }
 
-static void slots_mix(const dra_slots_run *run)
+static void mix(const dra_slots_run *run)
 {
     const dra_slots_run s = *run;
     for (int64_t d = 0; d < s.W; d += LANES)
-        for (int64_t i = 0; i < s.S;)
-            i += slots_mix_block(&s, (slots_block){i, d, s.S - i, s.W - d});
+        for (int64_t i = 0; i < s.S;) i += mix_blocks(&s, (slots_block){i, d, s.S - i, s.W - d});
 }
 
-/* ---- softmax of short rows ------------------------------------------------------------------- */
+/* ---- softmax --------------------------------------------------------------------------------- */
 
-/* A row that fills one vector at most stays in it. */
-static ALWAYS_INLINE float softmax_short(int64_t n, const float *s, float *a, float *top)
+static void softmax_backward(const dra_softmax_backward *terms)
 {
-    const vf x = load_some(s, n, vset(-INFINITY));
-    *top = fold_max(x); /* forgets NaN, the sum does not */
-    const vf    e = first_of(v_exp(x - vset(*top)), n);
-    const float total = fold_sum(e);
-    store_some(a, n, e * vset(1 / total));
-    return total;
-}
-
-static void softmax_rows(int64_t rows, int64_t n, const float *s, float *a, float *lse)
-{
-    for (int64_t r = 0; r < rows; r++, s += n, a += n) {
-        float top, total;
-        if (n <= LANES) {
-            total = softmax_short(n, s, a, &top);
-        } else {
-            top = max(n, s);
-            total = exp_sum(n, s, top, a);
-            scale(n, 1 / total, a);
-        }
-        if (lse) lse[r] = top + logf(total);
-    }
-}
-
-static void softmax_bend(const dra_softmax_bend *bend)
-{
-    const dra_softmax_bend f = *bend;
-    const vf               zero = vset(0), times = vset(f.scale);
+    const dra_softmax_backward f = *terms;
+    const vf                   zero = vset(0), times = vset(f.scale);
     for (int64_t r = 0; r < f.rows; r++) {
         const float *s = f.s + r * f.n, *a = f.a + r * f.n;
-        float       *d = f.d + r * f.n, *grow = f.grow + r * f.n;
+        float       *d = f.d + r * f.n, *dlog_scale = f.dlog_scale + r * f.n;
         const vf     mean = vset(dot(f.n, a, d) - (f.dlse ? f.dlse[r] : 0));
         for (int64_t i = 0; i < f.n; i += LANES) {
             const int64_t left = f.n - i;
             const vf      w = load_some(a + i, left, zero), dw = load_some(d + i, left, zero);
             const vf ds = w * (dw - mean), own = vfma(ds, load_some(s + i, left, zero), w * dw);
-            add_some(grow + i, left, f.add, own);
+            add_some(dlog_scale + i, left, f.add, own);
             store_some(d + i, left, ds * times);
         }
     }
 }
 
+#else /* plain: some columns of one slot after the other */
+
+enum { COLUMNS = 64 };
+
+typedef struct slot { /* columns d..d+width-1 of slot i */
+    int64_t  i, d, width;
+    dra_real m[COLUMNS];
+} slot;
+
+static void take_token(const dra_slots_run *s, slot *o, int64_t t, bool pad)
+{
+    const int64_t  before = t + s->back;
+    const bool     reset = s->mark && s->mark[before] & DRA_MARK_RESET;
+    const dra_real fade = s->fade[before * s->S + o->i];
+    for (int64_t d = 0; d < o->width; d++) o->m[d] = reset ? 0 : o->m[d] + fade * o->m[d];
+    for (const dra_slots_part *p = s->write; p < s->write + s->writes && !pad; p++)
+        axpy(o->width, p->w[t * p->w_row + o->i], p->x + t * p->x_row + o->d, o->m);
+}
+
+static void read_dot(const dra_slots_part *p, const slot *o, int64_t t, bool pad)
+{
+    dra_real      *w = p->w + t * p->w_row + o->i;
+    const dra_real found = pad ? 0 : dot(o->width, o->m, p->x + t * p->x_row + o->d);
+    *w = p->add || o->d > 0 ? *w + found : found;
+}
+
+static void read_mix(const dra_slots_part *p, const slot *o, int64_t t, bool pad)
+{
+    dra_real *x = p->x + t * p->x_row + o->d;
+    for (int64_t d = 0; d < o->width && !p->add && o->i == 0; d++) x[d] = 0;
+    if (!pad) axpy(o->width, p->w[t * p->w_row + o->i], o->m, x);
+}
+
+static void take_run(const dra_slots_run *s, slot *o,
+                     void (*read)(const dra_slots_part *, const slot *, int64_t t, bool pad))
+{
+    const int64_t at = o->i * s->W + o->d;
+    for (int64_t d = 0; d < o->width; d++) o->m[d] = s->from[at + d];
+    for (int64_t k = 0; k < s->n; k++) {
+        const int64_t t = s->back ? s->n - 1 - k : k;
+        const bool    pad = s->mark && s->mark[t] & DRA_MARK_PAD;
+        take_token(s, o, t, pad);
+        for (int64_t r = 0; r < s->reads; r++) read(&s->read[r], o, t, pad);
+    }
+    for (int64_t d = 0; d < o->width && s->to; d++) s->to[at + d] = o->m[d];
+}
+
+static void take_all(const dra_slots_run *s,
+                     void (*read)(const dra_slots_part *, const slot *, int64_t t, bool pad))
+{
+    for (int64_t i = 0; i < s->S; i++)
+        for (int64_t d = 0; d < s->W || d == 0; d += COLUMNS) {
+            slot o = {.i = i, .d = d, .width = s->W - d < COLUMNS ? s->W - d : COLUMNS};
+            take_run(s, &o, read);
+        }
+}
+
+static void dots(const dra_slots_run *s) { take_all(s, read_dot); }
+static void mix(const dra_slots_run *s) { take_all(s, read_mix); }
+
+static void softmax_backward(const dra_softmax_backward *f)
+{
+    for (int64_t r = 0; r < f->rows; r++) {
+        const dra_real *s = f->s + r * f->n, *a = f->a + r * f->n;
+        dra_real       *d = f->d + r * f->n, *dlog_scale = f->dlog_scale + r * f->n;
+        const dra_real  mean = dot(f->n, a, d) - (f->dlse ? f->dlse[r] : 0);
+        for (int64_t i = 0; i < f->n; i++) {
+            const dra_real ds = a[i] * (d[i] - mean), own = ds * s[i] + a[i] * d[i];
+            dlog_scale[i] = f->add ? dlog_scale[i] + own : own;
+            d[i] = f->scale * ds;
+        }
+    }
+}
+
 #endif
+
+const dra_slots_loops LEVEL_NAMED(dra_slots_loops) = {
+    .dots = dots, .mix = mix, .softmax_backward = softmax_backward};

@@ -1,11 +1,14 @@
-/* Steps of recurrent cells: products with the weights, and the walk over units and rows. Part of
- * simd_vector.h; the gates are in simd_gates.h.
+/* Vector loops of recurrent cells: products with the weights, and the walk over units and rows. The
+ * gates are in cell_loops.c.
  *
  * Every sum of a product is a chain of FMAs over k, ascending, so a row's bits do not depend on the
- * rows beside it. A step fetches early what the next token reads and writes: with the gates,
+ * rows computed with it. A step fetches early what the next token reads and writes: with the gates,
  * between products, or on the way back, where the gates come in one go, all through the product. */
-#ifndef DRA_SRC_SIMD_CELL_H
-#define DRA_SRC_SIMD_CELL_H
+#ifndef DRA_SRC_OPS_CELL_PRODUCTS_H
+#define DRA_SRC_OPS_CELL_PRODUCTS_H
+
+#include "device/simd_vector.h"
+#include "ops/cell_loops.h"
 
 /* Rows at once: 3 sums of each and the weights fill the 16 or 32 registers. With 4 sums
  * of each, 3 rows fill 16; of 32, two halves of 8 rows do better than 6 and 2 (Zen 4, D 64: 64 and
@@ -188,10 +191,10 @@ static NEVER_INLINE void pass_back(const dra_cell_back *s, int gates, spans *nex
 
 /* ---- the way back ---------------------------------------------------------------------------- */
 
-/* `slopes` makes du and the rest of row i, LANES units of it, and adds du to db. */
+/* `gates_back` makes du and the rest of row i, LANES units of it, and adds du to db. */
 static ALWAYS_INLINE void each_unit_back(const dra_cell_back *step, int gates, int kept,
-                                         void (*slopes)(const dra_cell_back *s, int64_t unit,
-                                                        int64_t i, vf *db))
+                                         void (*gates_back)(const dra_cell_back *s, int64_t unit,
+                                                            int64_t i, vf *db))
 {
     const dra_cell_back s = *step; /* a copy that no store can change */
     spans               next = {.n = 0};
@@ -200,7 +203,7 @@ static ALWAYS_INLINE void each_unit_back(const dra_cell_back *step, int gates, i
         vf            db[MOST_SUMS];
         UNROLL
         for (int i = 0; i < gates; i++) db[i] = load_some(s.db + i * s.D + unit, left, vset(0));
-        for (int64_t i = 0; i < s.rows; i++) slopes(&s, unit, i, db);
+        for (int64_t i = 0; i < s.rows; i++) gates_back(&s, unit, i, db);
         UNROLL
         for (int i = 0; i < gates; i++) store_some(s.db + i * s.D + unit, left, db[i]);
     }

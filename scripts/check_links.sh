@@ -1,0 +1,46 @@
+#!/bin/sh
+# Links point downwards only, as includes do: no object of src/<layer> needs a symbol of ours that
+# only objects of later layers define. Includes do not show this: the declaration may stand in the
+# lower layer's own header.
+# usage: check_links.sh BUILD_FOLDER LAYER...   (each layer may use the ones before it)
+set -eu
+cd "$(dirname "$0")/.."
+folder=$1/CMakeFiles
+shift
+
+# Exceptions, "layer>symbol". The gradient of a graph and the regions are built from these few ops:
+# sums of what comes back, zeros, parts of arrays; and the planner puts copies in between.
+exceptions="graph>dra_add graph>dra_broadcast graph>dra_number graph>dra_concat graph>dra_reshape\
+ graph>dra_slice graph>dra_op_copy"
+
+if ! ls "$folder"/dra_*.dir/src/*/*.o >/dev/null 2>&1; then
+    echo "check  links skipped: no objects in $folder"
+    exit 0
+fi
+
+# Lines of "layer source kind symbol"; kind U: needed, else defined. Objects of sources that are
+# gone stay in the folder.
+for layer in "$@"; do
+    for object in "$folder"/dra_*.dir/src/"$layer"/*.o; do
+        source=src/$layer/$(basename "$object" .o)
+        [ ! -f "$object" ] || [ ! -f "$source" ] ||
+            nm -gP "$object" | sed "s|^\([^ ]*\) \(.\).*|$layer $source \2 \1|"
+    done
+done | awk -v layers="$*" -v exceptions="$exceptions" '
+BEGIN {
+    n = split(layers, name, " "); for (i = 1; i <= n; i++) rank[name[i]] = i
+    n = split(exceptions, name, " "); for (i = 1; i <= n; i++) allowed[name[i]] = 1
+}
+$4 !~ /^dra_/ { next }
+$3 == "U" { needs[++count] = $0; next }
+!($4 in lowest) || rank[$1] < rank[lowest[$4]] { lowest[$4] = $1 }
+END {
+    for (i = 1; i <= count; i++) {
+        split(needs[i], part, " ")
+        to = lowest[part[4]]
+        if (to == "" || rank[to] <= rank[part[1]] || (part[1] ">" part[4]) in allowed) continue
+        printf "%s: needs %s, which only layer %s defines\n", part[2], part[4], to
+        bad = 1
+    }
+    exit bad
+}'
