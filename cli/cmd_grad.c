@@ -83,13 +83,13 @@ static dra_status write_all(const cli_model *m, dra_learner *l, double loss, con
 }
 
 /* How many numbers of the gradients are not finite. */
-static int64_t count_bad(const cli_model *m, const dra_learner *l)
+static int64_t count_bad(const cli_model *m, dra_learner *l)
 {
     const dra_specs *params = dra_model_params(m->model);
     int64_t          bad = 0;
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_real *d = dra_learner_gradient(l, i);
-        for (int64_t k = 0; k < dra_shape_count(&dra_specs_at(params, i)->shape); k++)
+        for (int64_t k = 0; d && k < dra_shape_count(&dra_specs_at(params, i)->shape); k++)
             bad += !isfinite(d[k]);
     }
     return bad;

@@ -405,6 +405,7 @@ typedef struct dra_moment_config {
     dra_value mark;       /* or none */
     bool      normalise;  /* without it there is no z */
     double    eps, least; /* 0 or more */
+    bool      jumps;      /* e^l may be tiny and what is left of S still count, see running_top */
 } dra_moment_config;
 
 /* y (B, T, H, E), 0 at pads. *S_last, *z_last: the state after the last token; each may be NULL.

@@ -44,7 +44,11 @@ dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_val
 
 dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m)
 {
-    if (!l.id) return m;
+    return l.id ? dra_add(g, m, dra_mul(g, dra_expm1(g, l), m)) : m;
+}
+
+dra_value dra_lambda_apply_jump(dra_graph *g, dra_value l, dra_value m)
+{
     const dra_value strong = dra_less(g, l, dra_number(g, DRA_STRONG_DECAY));
     const dra_value factor = dra_select(g, strong, dra_exp(g, l), dra_expm1(g, l));
     return dra_add(g, dra_select(g, strong, dra_number(g, 0), m), dra_mul(g, factor, m));

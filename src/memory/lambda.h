@@ -14,7 +14,9 @@ dra_value dra_lambda_code(dra_graph *g, const dra_memory_sizes *s, const dra_val
  * token, (B, H), for data decay. */
 dra_value dra_lambda_step(dra_graph *g, const dra_memory_sizes *s, const dra_value *param,
                           dra_value code);
-/* e^l m, as m + expm1(l) m unless that would cancel; m where l is null. */
+/* m + expm1(l) m = e^l m; m where l is null. */
 dra_value dra_lambda_apply(dra_graph *g, dra_value l, dra_value m);
+/* The same where m is relative to a maximum that may jump: a product where the sum would cancel. */
+dra_value dra_lambda_apply_jump(dra_graph *g, dra_value l, dra_value m);
 
 #endif

@@ -109,6 +109,11 @@ static dra_value row(dra_graph *g, const dra_memory_sizes *s, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(-1, s->H, 1, dra_shape_of(g, x).dim[2]));
 }
 
+static dra_value fade(dra_graph *g, const dra_memory_sizes *s, dra_value l, dra_value m)
+{
+    return exponential(s) ? dra_lambda_apply_jump(g, l, m) : dra_lambda_apply(g, l, m);
+}
+
 static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
 {
     const dra_memory_sizes *s = c->sizes;
@@ -132,11 +137,11 @@ static void step(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
         r->state[2] = dra_reshape(g, dra_memory_keep(g, c, mu, now), DRA_SHAPE(-1, s->H));
     }
     const dra_value write = dra_mul(g, column(g, s, k), row(g, s, c->x[1]));
-    const dra_value S = dra_add(g, dra_lambda_apply(g, l, c->state[0]), write);
+    const dra_value S = dra_add(g, fade(g, s, l, c->state[0]), write);
     r->state[0] = dra_memory_keep(g, c, c->state[0], S);
     dra_value y = dra_matmul(g, row(g, s, q), r->state[0]); /* (B, H, 1, E) */
     if (normalised(s)) {
-        const dra_value z = dra_lambda_apply(g, l, column(g, s, c->state[1]));
+        const dra_value z = fade(g, s, l, column(g, s, c->state[1]));
         const dra_value sum = dra_memory_keep(g, c, column(g, s, c->state[1]),
                                               dra_add(g, z, column(g, s, k)));
         const dra_value den = dra_matmul(g, row(g, s, q), sum);
@@ -183,6 +188,7 @@ static void chunk(dra_graph *g, const dra_memory_call *c, dra_memory_result *r)
                                       .z = normalised(s) ? c->state[1] : (dra_value){0},
                                       .mark = c->reads,
                                       .normalise = normalised(s),
+                                      .jumps = exponential(s),
                                       .eps = exponential(s) ? 0 : SMALL,
                                       .least = exponential(s) ? LEAST : 0};
     r->item[0] = c->x[0];

@@ -223,7 +223,7 @@ enum {
 
 typedef struct dra_moment_attr { /* places among the inputs; 0: it is not there */
     double eps, least;
-    bool   normalise;
+    bool   normalise, jumps;
     int    l, mark;
     int    S, z;                      /* the first state; backward: gradients of the last one */
     int    dy, y, borders, z_borders; /* backward only */

@@ -29,7 +29,7 @@ static void make_rows(dra_decay *d)
         for (int64_t s = 0; s <= t; s++) d->D[t][s] = (real)row[s + 1];
         dra_recur_clear(DRA_CHUNK - 1 - t, d->D[t] + t + 1);
     }
-    d->strong = sum < DRA_STRONG_DECAY;
+    d->strong = d->jumps && sum < DRA_STRONG_DECAY;
     d->fade = (real)expm1(sum);
     d->last = d->D[d->n - 1];
 }
@@ -49,7 +49,7 @@ void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const 
 void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x)
 {
     const real kept = d->p[d->n - 1];
-    if (kept == 0)
+    if (d->strong ? kept == 0 : d->fade == -1)
         dra_recur_clear(n, x);
     else if (d->strong)
         simd->scale(n, kept, x);

@@ -23,11 +23,13 @@ static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
  * A pad has l_t = 0; a reset has e^(l_t) = 0, also on a pad, and acts on what was written before t,
  * never on the write of token t itself. All entries lie in 0..1; what is too small is 0. Row t
  * depends on l_0..l_t alone. The state fades as S + fade S, which keeps what 1 + fade would round
- * away, and as e^(L_n-1) S where that is small: there S + fade S would cancel. */
+ * away; where `jumps` is set and e^(L_n-1) is small, as e^(L_n-1) S: there S + fade S cancels, and
+ * what is left may count, because all is relative to a maximum that has jumped. */
 typedef struct dra_decay {
     int64_t     n;      /* tokens; 0: nothing was made yet */
     bool        plain;  /* nothing fades: D holds 1 and 0, p and last are 1, fade is 0 */
-    bool        strong; /* L_n-1 is below DRA_STRONG_DECAY */
+    bool        jumps;  /* set before it is made */
+    bool        strong; /* jumps, and L_n-1 is below DRA_STRONG_DECAY */
     real        fade;
     real        p[DRA_CHUNK], D[DRA_CHUNK][DRA_CHUNK];
     const real *last;         /* a row of D */

@@ -162,6 +162,7 @@ static void tile(const dra_call *c, int64_t number)
     const dra_tensor     *borders = &c->out[BORDERS];
     walk                  w;
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
+    w.d.jumps = false;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     real     *spare = w.room + DRA_CHUNK * (2 * w.F + 3 * w.E);
     dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};

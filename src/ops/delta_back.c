@@ -204,6 +204,7 @@ static void tile(const dra_call *c, int64_t number)
     const int64_t        *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
     walk                  w;
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[MISS]), w.d.n = 0;
+    w.d.jumps = false;
     w.decay = a->l && c->out[DL].data;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};

@@ -120,6 +120,7 @@ static void tile(const dra_call *c, int64_t number)
     const int64_t         *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
     walk                   w;
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
+    w.d.jumps = a->jumps;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     real     *spare = w.room + DRA_CHUNK * 2 * (w.F + w.E);
     dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
@@ -142,9 +143,10 @@ static void tile(const dra_call *c, int64_t number)
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_moment_attr *a = n->attr;
-    dra_moment_attr        b = {.eps = a->eps, .least = a->least, .normalise = a->normalise};
-    dra_value              in[DRA_MOMENT_OPTIONS + 8] = {n->in[Q], n->in[K], n->in[V]}, none = {0};
-    int                    m = DRA_MOMENT_OPTIONS;
+    dra_moment_attr        b = {
+               .eps = a->eps, .least = a->least, .normalise = a->normalise, .jumps = a->jumps};
+    dra_value in[DRA_MOMENT_OPTIONS + 8] = {n->in[Q], n->in[K], n->in[V]}, none = {0};
+    int       m = DRA_MOMENT_OPTIONS;
     b.dy = dra_chunk_append(dra_recur_upstream(g, dy[Y], n->out[Y]), in, &m);
     b.borders = dra_chunk_append(n->out[BORDERS], in, &m);
     b.z_borders = dra_chunk_append(a->normalise ? n->out[Z_BORDERS] : none, in, &m);
@@ -207,9 +209,10 @@ static bool fits(dra_graph *g, const dra_moment_config *m, dra_chunk_inputs *x)
 dra_value dra_moment(dra_graph *g, const dra_moment_config *m, dra_value *S_last, dra_value *z_last)
 {
     dra_chunk_inputs x = {m->q, m->k, m->v, m->l, m->S, m->mark};
-    dra_moment_attr  a = {.eps = m->eps, .least = m->least, .normalise = m->normalise};
-    dra_value        in[DRA_MOMENT_OPTIONS + 4] = {m->q, m->k, m->v};
-    int              n = DRA_MOMENT_OPTIONS;
+    dra_moment_attr  a = {
+         .eps = m->eps, .least = m->least, .normalise = m->normalise, .jumps = m->jumps};
+    dra_value in[DRA_MOMENT_OPTIONS + 4] = {m->q, m->k, m->v};
+    int       n = DRA_MOMENT_OPTIONS;
     if (S_last) *S_last = (dra_value){0};
     if (z_last) *z_last = (dra_value){0};
     if (!fits(g, m, &x)) return (dra_value){0};

@@ -190,6 +190,7 @@ static void tile(const dra_call *c, int64_t number)
     const int64_t         *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
     walk                   w;
     w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
+    w.d.jumps = a->jumps;
     w.decay = a->l && c->out[DL].data;
     w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
     real     *spare = w.room + DRA_CHUNK * 3 * (w.F + w.E);

@@ -51,9 +51,10 @@ static void run_negations(dra_kernel base, bool transposed, struct seen *last)
     if (dra_cpu_create(&(dra_cpu_config){.threads = 1}, kernels, &device, &err) != DRA_OK ||
         dra_compile(g, device, &program, &err) != DRA_OK ||
         dra_buffers_create(program, &buffers, &err) != DRA_OK ||
-        dra_bind(buffers, "x", x, sizeof x, &err) != DRA_OK || dra_run(buffers, &err) != DRA_OK)
+        dra_put(buffers, "x", x, sizeof x, &err) != DRA_OK || dra_run(buffers, &err) != DRA_OK)
         fail_msg("%s", err.text);
-    const dra_real *found = dra_result(buffers, "y");
+    dra_real found[ROWS * COLUMNS];
+    assert_int_equal(dra_get(buffers, "y", found, sizeof found, &err), DRA_OK);
     for (int i = 0; i < ROWS * COLUMNS; i++)
         assert_true(found[i] == x[transposed ? i % ROWS * COLUMNS + i / ROWS : i]);
     *last = seen;

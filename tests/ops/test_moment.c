@@ -21,6 +21,7 @@ typedef struct args {
     const char *has;
     bool        normalise;
     double      eps, least;
+    bool        jumps;
 } args;
 
 static int place(const char *has, char letter) /* 0: none */
@@ -48,7 +49,8 @@ static void build(dra_graph *g, const void *p, const dra_value *in, dra_value *o
                                  .mark = option(a, in, 'm'),
                                  .normalise = a->normalise,
                                  .eps = a->eps,
-                                 .least = a->least};
+                                 .least = a->least,
+                                 .jumps = a->jumps};
     out[0] = dra_moment(g, &m, &out[1], &z);
     if (a->normalise)
         out[2] = z;
@@ -317,6 +319,7 @@ static void oracle_last(const void *p, const check_tensor *in, check_tensor *out
 }
 
 /* One token that writes nothing: all of the last state is what is left of the first. */
+static const args   jumping = {"lS", .jumps = true};
 static const double nothing[4] = {0}, strong[] = {-0.69, -0.71, -17, -30, -80};
 
 #define FADING(at)                                                                                 \
@@ -327,7 +330,7 @@ static const double nothing[4] = {0}, strong[] = {-0.69, -0.71, -17, -30, -80};
              ROWS(1, 1, 1, 3),                                                                     \
              {{1, {1}}, .values = strong + at},                                                    \
              MATRIX(1, 1, 4, 3)},                                                                  \
-            &fed                                                                                   \
+            &jumping                                                                               \
     }
 
 static const check_case last_cases[] = {
