@@ -72,7 +72,7 @@ static void *alloc(dra_device *d, size_t bytes)
     return p->data;
 }
 
-static void release(dra_device *d, void *data)
+static void release(dra_device *d, void *data, size_t bytes)
 {
     pthread_mutex_lock(&lock);
     for (pages **at = &all; *at; at = &(*at)->next) {

@@ -11,7 +11,7 @@ void dra_arrays_open(dra_arrays *a)
 
 static void release(dra_array *a)
 {
-    if (!a->borrowed) a->device->table->free(a->device, a->data);
+    if (!a->borrowed) a->device->table->free(a->device, a->data, a->bytes);
     a->data = NULL;
     a->device = NULL;
     a->bytes = 0;

@@ -17,8 +17,8 @@ typedef struct cpu_device {
     const dra_cpu_kernel *const *kernels; /* NULL after the last */
 } cpu_device;
 
-static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_alloc(bytes); }
-static void  cpu_free(dra_device *d, void *data) { free(data); }
+static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_pages_alloc(bytes); }
+static void  cpu_free(dra_device *d, void *data, size_t bytes) { dra_pages_free(data, bytes); }
 
 static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
 {

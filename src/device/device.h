@@ -10,7 +10,7 @@
 
 typedef struct dra_device_table {
     void *(*alloc)(dra_device *d, size_t bytes); /* aligned to 64 bytes; NULL when out of memory */
-    void (*free)(dra_device *d, void *data);
+    void (*free)(dra_device *d, void *data, size_t bytes);
     /* Each waits for its turn after what was started; host memory is free again on return. */
     dra_status (*upload)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
     dra_status (*download)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);

@@ -91,7 +91,7 @@ struct dra_stream {
     dra_stream_config config;
     const dra_peak   *peak;
     size_t            bytes; /* of an array, in whole blocks */
-    unsigned char    *memory;
+    dra_array        *memory;
     unsigned char    *array[DRA_STREAM_ARRAYS]; /* reads, then updates, then writes */
 };
 
@@ -161,8 +161,7 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
     const int    arrays = config->reads + config->writes + config->updates;
     const size_t bytes = (config->bytes + BLOCK - 1) / BLOCK * BLOCK;
     dra_stream  *s = calloc(1, sizeof *s);
-    if (s) s->memory = device->table->alloc(device, (bytes + SKEW) * (size_t)arrays);
-    if (!s || !s->memory) {
+    if (!s || dra_array_create(device, (bytes + SKEW) * (size_t)arrays, &s->memory, NULL)) {
         free(s);
         return dra_fail(err, DRA_ERR_MEMORY, "stream: cannot have %d arrays of %zu bytes", arrays,
                         config->bytes);
@@ -171,7 +170,7 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
     s->config = *config;
     s->peak = peak_of(dra_device_level(device));
     s->bytes = bytes;
-    for (int k = 0; k < arrays; k++) s->array[k] = s->memory + (size_t)k * (bytes + SKEW);
+    for (int k = 0; k < arrays; k++) s->array[k] = s->memory->data + (size_t)k * (bytes + SKEW);
     run_once(device, &clear, s);
     *out = s;
     return DRA_OK;
@@ -180,7 +179,7 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
 void dra_stream_destroy(dra_stream *s)
 {
     if (!s) return;
-    s->device->table->free(s->device, s->memory);
+    dra_array_destroy(s->memory);
     free(s);
 }
 

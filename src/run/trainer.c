@@ -235,12 +235,22 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
     return dra_learner_bytes(t->learner, &q, c->carry, bytes, err);
 }
 
+/* What an evaluation holds beyond the workspace, which it shares. */
+static dra_status measure_eval(dra_trainer *t, size_t *bytes, dra_error *err)
+{
+    const dra_status st = dra_reader_measure(t->reader, t->rows, dra_trainer_context(t), true,
+                                             bytes, err);
+    *bytes += dra_session_bytes(dra_reader_session(t->reader));
+    return st;
+}
+
 static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           guarded = c->guard ? c->steps : dra_imin(c->guard_steps, c->steps);
     const bool              guards = (c->carry || c->chunk) && guarded > 0;
-    dra_status              st = DRA_OK;
+    size_t                  evaluation = 0;
+    dra_status              st = t->eval ? measure_eval(t, &evaluation, err) : DRA_OK;
     for (int i = 0; i < c->stages && st == DRA_OK; i++) {
         const int64_t steps = steps_of(c, i), from = c->stage[i].from;
         if (steps == 0) continue;
@@ -249,6 +259,7 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
             st = measure_stage(t, i, false, &p->activations, err);
         p->run_tokens = add_tokens(p->run_tokens, c->batch, c->stage[i].context, steps);
     }
+    p->activations += evaluation;
     return st;
 }
 
@@ -310,8 +321,8 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = open_data(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
-    if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = open_eval(t, err);
+    if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = load(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);

@@ -17,6 +17,10 @@ bool      dra_form_equal(const dra_form *a, const dra_form *b);
 
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
+/* Compiles the program that reads T tokens of B fresh sequences, so that the session knows its size.
+ * *states: bytes of their states. */
+dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
+                              dra_error *err);
 
 /* Adds what the state guard of a module counted, if anything, to an i32 state of this name. */
 void dra_module_count_guarded(dra_graph *g, const char *name);

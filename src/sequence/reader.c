@@ -266,15 +266,34 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return DRA_OK;
 }
 
+/* The key of the program that reads T tokens after s; returns its length. */
+static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
+{
+    const int n = dra_specs_count(s->specs);
+    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unguarded ? 0 : GUARD));
+    for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
+    return 1 + (size_t)n;
+}
+
 static dra_status select_program(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
                                  dra_error *err)
 {
     const bool skips = dra_marks_any_skip(mark, s->B * T);
-    const int  n = dra_specs_count(s->specs);
-    r->key[0] = DRA_SHAPE(s->B, T,
-                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD));
-    for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
-    return dra_session_select(r->session, r->key, 1 + (size_t)n, err);
+    const int  marks = (mark ? MARKED : 0) | (skips ? SKIPS : 0);
+    return dra_session_select(r->session, r->key, make_key(r, s, T, marks), err);
+}
+
+dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
+                              dra_error *err)
+{
+    dra_states *s = NULL;
+    dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
+    if (st == DRA_OK) st = dra_states_reserve(s, T, err);
+    if (st == DRA_OK)
+        st = dra_session_measure(r->session, r->key, make_key(r, s, T, marked ? MARKED : 0), err);
+    *states = st == DRA_OK ? dra_states_held(s) : 0;
+    dra_states_destroy(s);
+    return st;
 }
 
 static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark, int n,
