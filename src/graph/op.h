@@ -36,11 +36,12 @@ typedef enum dra_layout { /* what strides of its inputs an op's kernels take */
                           DRA_LAYOUT_DENSE
 } dra_layout;
 
-enum {                    /* flags */
-       DRA_OP_VIEW = 1,   /* the output is the memory of input 0, seen through view()          */
-       DRA_OP_PAIRED = 2, /* output i may take over the memory of input i                       */
-       DRA_OP_REGION = 4, /* run by the executor: scan, guard, recompute                        */
-       DRA_OP_NO_GRAD = 8 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
+enum {                       /* flags */
+       DRA_OP_VIEW = 1,      /* the output is the memory of input 0, seen through view()      */
+       DRA_OP_PAIRED = 2,    /* output i may take over the memory of input i                  */
+       DRA_OP_REGION = 4,    /* run by the executor: scan, guard, recompute                   */
+       DRA_OP_NO_GRAD = 8,   /* the gradient is zero by definition (stop-gradient, sign, ..)  */
+       DRA_OP_POINTWISE = 16 /* one function of elements, its attribute a dra_function_attr   */
 };
 
 enum { DRA_MANY = -1 }; /* n_in, n_out: as many as the node has */
