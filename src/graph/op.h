@@ -77,6 +77,10 @@ struct dra_op {
 const dra_node *dra_node_add(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
                              const void *attr);
 
+/* The same for an op that has as many outputs as its node asks for. */
+const dra_node *dra_node_add_many(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
+                                  int n_out, const void *attr);
+
 /* The same for the common case of one output; the null value on error. */
 dra_value dra_add_op(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
                      const void *attr);

@@ -1,5 +1,6 @@
 /* Running a module over the next tokens of its states: a program for each shape met, compiled
  * once; states are updated in place. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,10 +30,11 @@ struct dra_reader {
     dra_extents   extents;
     dra_arena     arena;
     bool          unguarded;
+    double        limit;   /* of the guard, see dra_reader_limit() */
     int64_t       guarded; /* numbers of states changed so far */
 };
 
-/* ---- programs: keyed by (B, T, options) and the rows of each state --------------------------- */
+/* ---- programs: keyed by (B, T, options, limit of the guard) and the rows of each state ------- */
 
 enum { MARKED = 1, SKIPS = 2, GUARD = 4 }; /* options */
 
@@ -52,7 +54,8 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                         .skips = key[0].dim[2] & SKIPS,
                                         .guard = key[0].dim[2] & GUARD,
                                         .rows = rows,
-                                        .forms = r->forms};
+                                        .forms = r->forms,
+                                        .limit = r->limit};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
@@ -298,6 +301,14 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return DRA_OK;
 }
 
+/* A number as a part of a key. */
+static int64_t bits_of(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
                            const dra_named *inputs, dra_error *err)
 {
@@ -307,7 +318,8 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     if (st != DRA_OK) return st;
     const bool skips = dra_marks_any_skip(mark, states->B * T);
     r->key[0] = DRA_SHAPE(states->B, T,
-                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD));
+                          (mark ? MARKED : 0) | (skips ? SKIPS : 0) | (r->unguarded ? 0 : GUARD),
+                          r->unguarded ? 0 : bits_of(r->limit));
     for (int i = 0; i < dra_specs_count(states->specs); i++)
         r->key[i + 1] = DRA_SHAPE(states->at[i].rows);
     st = find_buffers(r, err);
@@ -325,6 +337,7 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
 }
 
 void    dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
+void    dra_reader_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 int64_t dra_reader_guarded(const dra_reader *r) { return r->guarded; }
 
 const void *dra_reader_result(const dra_reader *r, const char *name)
