@@ -48,6 +48,9 @@ typedef struct dra_kernel {
     void (*tile)(const dra_call *c, int64_t i);
     int64_t (*stages)(const dra_call *c);
     size_t (*scratch)(const dra_call *c); /* bytes shared by all tiles of a call */
+    /* Bits of the inputs whose memory output `out` may take over, where that is not a matter of
+     * the op alone; NULL: see dra_op. */
+    uint32_t (*takes)(const void *attr, int out);
 } dra_kernel;
 
 #define DRA_BIT(dtype) (1u << (dtype))

@@ -141,6 +141,12 @@ typedef struct dra_scan_attr {
     bool    reverse;
 } dra_scan_attr;
 
+typedef struct dra_join_attr { /* of concat and pad */
+    int32_t axis;
+    int64_t before, after; /* pad */
+    double  fill;
+} dra_join_attr;
+
 static inline bool dra_is_float(const dra_graph *g, dra_value v)
 {
     return dra_dtype_get(dra_type_of(g, v)->dtype)->is_float;

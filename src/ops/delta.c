@@ -210,6 +210,13 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * 2 * (F + E) + tokens * 3 * F * E), dra_call_bytes(c)};
 }
 
+/* A tile reads its part of the first state into the last one before all else. */
+static uint32_t takes(const void *attr, int out)
+{
+    const dra_delta_attr *a = attr;
+    return out == LAST && a->S ? 1u << a->S : 0;
+}
+
 const dra_op     dra_op_delta = {.name = "delta",
                                  .n_in = DRA_MANY,
                                  .n_out = OUTPUTS,
@@ -218,8 +225,12 @@ const dra_op     dra_op_delta = {.name = "delta",
                                  .infer = infer,
                                  .gradient = gradient,
                                  .cost = cost};
-const dra_kernel dra_cpu_delta = {
-    &dra_op_delta, DRA_REALS | DRA_BIT(DRA_I32), dra_chunk_tiles, tile, NULL, scratch};
+const dra_kernel dra_cpu_delta = {.op = &dra_op_delta,
+                                  .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+                                  .tiles = dra_chunk_tiles,
+                                  .tile = tile,
+                                  .scratch = scratch,
+                                  .takes = takes};
 
 /* ---- builder --------------------------------------------------------------------------------- */
 

@@ -3,12 +3,6 @@
  * strides 0, into a slice of the output. Their gradients are slices. */
 #include "ops/common.h"
 
-typedef struct join_attr {
-    int32_t axis;
-    int64_t before, after; /* pad */
-    double  fill;
-} join_attr;
-
 /* ---- parts ----------------------------------------------------------------------------------- */
 
 typedef struct part {
@@ -68,7 +62,7 @@ static void run_tile(const dra_call *c, int parts, part_at at, int64_t i)
 
 static dra_status concat_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const join_attr *a = n->attr;
+    const dra_join_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
     if (a->axis < 0 || a->axis >= out->shape.rank)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no such axis",
@@ -94,8 +88,8 @@ static dra_status concat_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void concat_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const join_attr *a = n->attr;
-    int64_t          start = 0;
+    const dra_join_attr *a = n->attr;
+    int64_t              start = 0;
     for (int i = 0; i < n->n_in; i++) {
         const int64_t size = dra_type_of(g, n->in[i])->shape.dim[a->axis];
         dx[i] = dra_slice(g, dy[0], a->axis, start, size);
@@ -105,8 +99,8 @@ static void concat_gradient(dra_graph *g, const dra_node *n, const dra_value *dy
 
 static part concat_part(const dra_call *c, int k, void *number)
 {
-    const join_attr *a = c->attr;
-    int64_t          start = 0;
+    const dra_join_attr *a = c->attr;
+    int64_t              start = 0;
     for (int i = 0; i < k; i++) start += c->in[i].shape.dim[a->axis];
     return (part){rows_of(&c->out[0], a->axis, start, c->in[k].shape.dim[a->axis]), c->in[k]};
 }
@@ -118,7 +112,7 @@ static void concat_tile(const dra_call *c, int64_t i) { run_tile(c, c->n_in, con
 const dra_op     dra_op_concat = {.name = "concat",
                                   .n_in = DRA_MANY,
                                   .n_out = 1,
-                                  .attr_size = sizeof(join_attr),
+                                  .attr_size = sizeof(dra_join_attr),
                                   .infer = concat_infer,
                                   .gradient = concat_gradient};
 const dra_kernel dra_cpu_concat = {&dra_op_concat, DRA_ANY_DTYPE, concat_tiles, concat_tile};
@@ -132,14 +126,14 @@ dra_value dra_concat(dra_graph *g, int n, const dra_value *x, int axis)
     if (!dra_check_values(g, "concat", n, x)) return (dra_value){0};
     const int at = dra_axis_of(axis, dra_type_of(g, x[0])->shape.rank);
     if (n == 1 && at >= 0) return x[0];
-    return dra_add_op(g, &dra_op_concat, n, x, &(join_attr){.axis = at});
+    return dra_add_op(g, &dra_op_concat, n, x, &(dra_join_attr){.axis = at});
 }
 
 /* ---- pad ------------------------------------------------------------------------------------- */
 
 static dra_status pad_infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const join_attr *a = n->attr;
+    const dra_join_attr *a = n->attr;
     *out = *dra_type_of(g, n->in[0]);
     if (a->axis < 0 || a->axis >= out->shape.rank)
         return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s has no such axis",
@@ -154,7 +148,7 @@ static dra_status pad_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 static void pad_gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const join_attr *a = n->attr;
+    const dra_join_attr *a = n->attr;
     dx[0] = dra_slice(g, dy[0], a->axis, a->before, dra_type_of(g, n->in[0])->shape.dim[a->axis]);
 }
 
@@ -163,8 +157,8 @@ enum { PAD_PARTS = 3 };
 
 static part pad_part(const dra_call *c, int k, void *number)
 {
-    const join_attr *a = c->attr;
-    const int64_t    n = c->in[0].shape.dim[a->axis];
+    const dra_join_attr *a = c->attr;
+    const int64_t        n = c->in[0].shape.dim[a->axis];
     if (k == 0) return (part){rows_of(&c->out[0], a->axis, a->before, n), c->in[0]};
     part p = {.to = rows_of(&c->out[0], a->axis, k == 1 ? 0 : a->before + n,
                             k == 1 ? a->before : a->after)};
@@ -182,7 +176,7 @@ static void pad_tile(const dra_call *c, int64_t i) { run_tile(c, PAD_PARTS, pad_
 const dra_op     dra_op_pad = {.name = "pad",
                                .n_in = 1,
                                .n_out = 1,
-                               .attr_size = sizeof(join_attr),
+                               .attr_size = sizeof(dra_join_attr),
                                .infer = pad_infer,
                                .gradient = pad_gradient};
 const dra_kernel dra_cpu_pad = {&dra_op_pad, DRA_ANY_DTYPE, pad_tiles, pad_tile};
@@ -192,5 +186,5 @@ dra_value dra_pad(dra_graph *g, dra_value x, int axis, int64_t before, int64_t a
     if (!dra_check_values(g, "pad", 1, &x)) return (dra_value){0};
     const int at = dra_axis_of(axis, dra_type_of(g, x)->shape.rank);
     if (at >= 0 && before == 0 && after == 0) return x;
-    return dra_add_op(g, &dra_op_pad, 1, &x, &(join_attr){at, before, after, fill});
+    return dra_add_op(g, &dra_op_pad, 1, &x, &(dra_join_attr){at, before, after, fill});
 }

@@ -151,3 +151,51 @@ void dra_function_tile(const dra_call *c, int64_t i)
                                      .b = a->b};
     run_tile(c, i, 1, &step);
 }
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_pointwise_attr *a = c->attr;
+    run_tile(c, i, a->steps, a->step);
+}
+
+/* An output may take over an input that no later step reads: the same step reads an element before
+ * it writes it. */
+static uint32_t takes(const void *attr, int out)
+{
+    const dra_pointwise_attr *a = attr;
+    uint32_t                  bits = 0;
+    int                       at = 0;
+    while (at < a->steps && a->step[at].output != out) at++;
+    for (int k = 0; k <= at && k < a->steps; k++)
+        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
+            if (a->step[k].x[i] < a->inputs) bits |= 1u << a->step[k].x[i];
+    for (int k = at + 1; k < a->steps; k++)
+        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
+            if (a->step[k].x[i] < a->inputs) bits &= ~(1u << a->step[k].x[i]);
+    return bits;
+}
+
+/* Never built, so never asked for. */
+static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    return dra_op_fail(g, n, DRA_ERR_VALUE, "made when compiling only");
+}
+
+static dra_cost cost(const dra_call *c)
+{
+    const dra_pointwise_attr *a = c->attr;
+    const double              elements = (double)dra_shape_count(&c->out[0].shape);
+    return (dra_cost){a->steps * elements, dra_call_bytes(c)};
+}
+
+const dra_op     dra_op_pointwise = {.name = "pointwise",
+                                     .n_in = DRA_MANY,
+                                     .n_out = DRA_MANY,
+                                     .attr_size = sizeof(dra_pointwise_attr),
+                                     .infer = infer,
+                                     .cost = cost};
+const dra_kernel dra_cpu_pointwise = {.op = &dra_op_pointwise,
+                                      .dtypes = DRA_ANY_DTYPE,
+                                      .tiles = dra_pointwise_tiles,
+                                      .tile = tile,
+                                      .takes = takes};

@@ -184,6 +184,12 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == BORDERS + 1 ? 17 : 42), dra_call_bytes(c)};
 }
 
+/* A tile copies its part of the state first and writes it back last. */
+static uint32_t takes(const void *attr, int out)
+{
+    return out >= LAST && out < BORDERS ? 1u << (START + out - LAST) : 0;
+}
+
 const dra_op     dra_op_wkv = {.name = "wkv",
                                .n_in = DRA_MANY,
                                .n_out = BORDERS + 1,
@@ -191,7 +197,11 @@ const dra_op     dra_op_wkv = {.name = "wkv",
                                .infer = infer,
                                .gradient = gradient,
                                .cost = cost};
-const dra_kernel dra_cpu_wkv = {&dra_op_wkv, DRA_REALS | DRA_BIT(DRA_I32), dra_recur_tiles, tile};
+const dra_kernel dra_cpu_wkv = {.op = &dra_op_wkv,
+                                .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+                                .tiles = dra_recur_tiles,
+                                .tile = tile,
+                                .takes = takes};
 
 const dra_op     dra_op_wkv_back = {.name = "wkv_back",
                                     .n_in = DRA_MANY,
