@@ -70,6 +70,27 @@ void dra_uses_close(dra_uses *u)
     free(u->at);
 }
 
+/* ---- places ---------------------------------------------------------------------------------- */
+
+bool dra_in_order(const dra_program *p, const dra_place *x)
+{
+    return x->offset == 0 && dra_tensor_is_dense(&x->tensor) &&
+           (size_t)dra_shape_count(&x->tensor.shape) * dra_dtype_bytes(x->tensor.dtype) ==
+               p->storage[dra_root(p, x->storage)].bytes;
+}
+
+bool dra_same_elements(const dra_program *p, const dra_place *a, const dra_place *b)
+{
+    if (dra_root(p, a->storage) != dra_root(p, b->storage) || a->offset != b->offset ||
+        a->tensor.dtype != b->tensor.dtype ||
+        dra_shape_count(&a->tensor.shape) != dra_shape_count(&b->tensor.shape))
+        return false;
+    if (dra_tensor_is_dense(&a->tensor) && dra_tensor_is_dense(&b->tensor)) return true;
+    return dra_shape_equal(&a->tensor.shape, &b->tensor.shape) &&
+           memcmp(a->tensor.stride, b->tensor.stride,
+                  (size_t)a->tensor.shape.rank * sizeof *a->tensor.stride) == 0;
+}
+
 /* ---- instructions ---------------------------------------------------------------------------- */
 
 dra_instr *dra_instr_apart(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out)
@@ -95,6 +116,8 @@ dra_status dra_fuse(dra_program *p)
     for (size_t b = 0; b < p->n_block; b++) {
         if (!dra_program_failed(p)) dra_fuse_joins(p, (int32_t)b);
         if (!dra_program_failed(p) && pointwise) dra_fuse_pointwise(p, (int32_t)b);
+        if (!dra_program_failed(p)) dra_fuse_then(p, (int32_t)b);
+        if (!dra_program_failed(p)) dra_fuse_several(p, (int32_t)b);
     }
     return p->error.code;
 }

@@ -50,25 +50,6 @@ static bool holds(const group *g, int32_t i)
 
 static int32_t last_of(const group *g) { return g->at[g->n - 1]; }
 
-/* Its elements in order, as they were written. */
-static bool in_order(const fuse *f, const dra_place *x)
-{
-    return x->offset == 0 && dra_tensor_is_dense(&x->tensor) &&
-           (size_t)dra_shape_count(&x->tensor.shape) * dra_dtype_bytes(x->tensor.dtype) ==
-               f->p->storage[root_of(f, x)].bytes;
-}
-
-static bool same_input(const fuse *f, const dra_place *a, const dra_place *b)
-{
-    if (root_of(f, a) != root_of(f, b) || a->offset != b->offset ||
-        a->tensor.dtype != b->tensor.dtype)
-        return false;
-    if (dra_tensor_is_dense(&a->tensor) && dra_tensor_is_dense(&b->tensor)) return true;
-    return dra_shape_equal(&a->tensor.shape, &b->tensor.shape) &&
-           memcmp(a->tensor.stride, b->tensor.stride,
-                  (size_t)a->tensor.shape.rank * sizeof *a->tensor.stride) == 0;
-}
-
 /* The member that makes x, as its number in the group, or -1: x comes from outside. */
 static int made_inside(const fuse *f, const group *g, const dra_place *x)
 {
@@ -80,7 +61,7 @@ static int made_inside(const fuse *f, const group *g, const dra_place *x)
 static int find_input(const fuse *f, int n, const dra_place *list, const dra_place *x)
 {
     for (int k = 0; k < n; k++)
-        if (same_input(f, &list[k], x)) return k;
+        if (dra_same_elements(f->p, &list[k], x)) return k;
     return -1;
 }
 
@@ -159,7 +140,7 @@ static bool unite(const group *a, const group *b, group *out)
 static bool reads_in_order(const fuse *f, const group *g, const dra_instr *in)
 {
     for (int i = 0; i < in->n_in; i++)
-        if (made_inside(f, g, &in->in[i]) >= 0 && !in_order(f, &in->in[i])) return false;
+        if (made_inside(f, g, &in->in[i]) >= 0 && !dra_in_order(f->p, &in->in[i])) return false;
     return true;
 }
 

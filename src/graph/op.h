@@ -69,6 +69,10 @@ struct dra_op {
     /* For views: strides of `out` (its shape is set) and, in elements, where it starts. False
      * when the layout of `in` has no such view; a dense copy of it then serves. */
     bool (*view)(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start);
+
+    /* What the passes of fuse.c make of it, or NULL: this op with a pointwise program after it;
+     * several nodes of it with one first input. See graph/pointwise.h. */
+    const dra_op *then, *several;
 };
 
 /* ---- for builders ---------------------------------------------------------------------------- */

@@ -96,6 +96,29 @@ static inline size_t dra_pointwise_bytes(const dra_pointwise_attr *p)
     return offsetof(dra_pointwise_attr, step) + (size_t)p->steps * sizeof *p->step;
 }
 
+/* An op followed by a program over the elements of its one output, while a tile of it is in the
+ * cache: see `then` of dra_op. Its attribute is that of the op, then this. Its inputs are those of
+ * the op, then those of the program without input 0, which is what the op makes. */
+typedef struct dra_then_attr {
+    int32_t            inputs; /* of the op */
+    int32_t            home;   /* the output in whose memory the op writes before the program */
+    dra_shape          shape;  /* of what the op makes */
+    dra_pointwise_attr program;
+} dra_then_attr;
+
+/* Several nodes of an op that share their first input as one: see `several` of dra_op. Its attribute
+ * is that of the op, the same for all, then this. Its inputs are the first one, then the others of
+ * each node; its outputs one of each. */
+enum { DRA_SEVERAL = 8, DRA_SEVERAL_INPUTS = 4 }; /* nodes; inputs of each: as many as ops have */
+
+typedef struct dra_several_attr {
+    int32_t n;
+    int32_t inputs[DRA_SEVERAL]; /* of each node, with the first one */
+} dra_several_attr;
+
+/* Where the second part of such an attribute begins. */
+static inline size_t dra_attr_end(size_t bytes) { return (bytes + 7) / 8 * 8; }
+
 /* How many operands a function has. */
 static inline int dra_function_operands(dra_function f)
 {

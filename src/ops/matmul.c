@@ -7,7 +7,7 @@
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
 
-#include "ops/common.h"
+#include "ops/pointwise.h"
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
@@ -20,7 +20,7 @@
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
-extern const dra_op dra_op_matmul;
+extern const dra_op dra_op_matmul, dra_op_matmul_then, dra_op_matmuls;
 
 typedef struct matmul_attr {
     bool db_as_turned; /* b is a transposed view: lay db out in the order of what b looks at */
@@ -235,22 +235,29 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
 }
 
 /* Neighbouring tiles share columns of b, usually the larger operand; of chains, they follow each
- * other in memory. */
-static void tile(const dra_call *c, int64_t i)
+ * other in memory. True: a tile of y is done, *m says which. */
+static bool run_tile(const dra_call *c, int64_t i, dra_gemm *m)
 {
     const sizes s = sizes_of(c);
     if (s.chains && !c->stage) {
         multiply_chain(c, &s, i % s.chains, i / s.chains * s.columns);
-        return;
+        return false;
     }
-    const int64_t  row = i % s.row_blocks * ROWS;
-    const int64_t  column = i / s.row_blocks % s.column_blocks * s.columns;
-    const dra_gemm m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
+    const int64_t row = i % s.row_blocks * ROWS;
+    const int64_t column = i / s.row_blocks % s.column_blocks * s.columns;
+    *m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
     if (s.chains)
-        add_chains(c, &s, &m, column);
+        add_chains(c, &s, m, column);
     else
-        c->simd->gemm(&m);
-    if (c->n_in == 3) add_bias(c, &m, column);
+        c->simd->gemm(m);
+    if (c->n_in == 3) add_bias(c, m, column);
+    return true;
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    dra_gemm m;
+    run_tile(c, i, &m);
 }
 
 static dra_cost cost(const dra_call *c)
@@ -267,8 +274,193 @@ const dra_op     dra_op_matmul = {.name = "matmul",
                                   .attr_size = sizeof(matmul_attr),
                                   .infer = infer,
                                   .gradient = gradient,
-                                  .cost = cost};
+                                  .cost = cost,
+                                  .then = &dra_op_matmul_then,
+                                  .several = &dra_op_matmuls};
 const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile, stages, scratch};
+
+/* ---- a product, then a pointwise program on its tiles ---------------------------------------- */
+
+typedef struct then_attr {
+    matmul_attr   product;
+    dra_then_attr then;
+} then_attr;
+
+/* The product alone, into *y, the memory of one of the outputs. */
+static dra_call product_of(const dra_call *c, dra_tensor *y)
+{
+    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
+    dra_call             product = *c;
+    *y = (dra_tensor){.data = c->out[a->home].data, .dtype = DRA_REAL, .shape = a->shape};
+    dra_tensor_make_dense(y);
+    product.n_in = a->inputs;
+    product.out = y;
+    product.n_out = 1;
+    return product;
+}
+
+static int64_t then_tiles(const dra_call *c)
+{
+    dra_tensor     y;
+    const dra_call product = product_of(c, &y);
+    return tiles(&product);
+}
+
+static int64_t then_stages(const dra_call *c)
+{
+    dra_tensor     y;
+    const dra_call product = product_of(c, &y);
+    return stages(&product);
+}
+
+static size_t then_scratch(const dra_call *c)
+{
+    dra_tensor     y;
+    const dra_call product = product_of(c, &y);
+    return scratch(&product);
+}
+
+static void then_tile(const dra_call *c, int64_t i)
+{
+    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
+    dra_tensor           y;
+    const dra_call       product = product_of(c, &y);
+    dra_gemm             m;
+    dra_strips           s;
+    if (!run_tile(&product, i, &m)) return;
+    dra_strips_open(&s, c->simd, a->program.steps, a->program.step, c->out);
+    dra_strips_input(&s, &y);
+    for (int k = a->inputs; k < c->n_in; k++) dra_strips_input(&s, &c->in[k]);
+    const int64_t first = m.c - (const real *)y.data;
+    for (int64_t row = 0; row < m.M; row++)
+        dra_strips_run(&s, first + row * m.c_row, first + row * m.c_row + m.N);
+}
+
+static dra_cost then_cost(const dra_call *c)
+{
+    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
+    dra_tensor           y;
+    const dra_call       product = product_of(c, &y);
+    dra_cost             of = cost(&product);
+    of.flops += a->program.steps * (double)dra_shape_count(&y.shape);
+    of.bytes = dra_call_bytes(c);
+    return of;
+}
+
+/* Never built, so never asked for. */
+static dra_status no_infer(dra_graph *g, const dra_node *n, dra_type *out)
+{
+    return dra_op_fail(g, n, DRA_ERR_VALUE, "made when compiling only");
+}
+
+const dra_op     dra_op_matmul_then = {.name = "matmul_then",
+                                       .n_in = DRA_MANY,
+                                       .n_out = DRA_MANY,
+                                       .attr_size = sizeof(then_attr),
+                                       .infer = no_infer,
+                                       .cost = then_cost};
+const dra_kernel dra_cpu_matmul_then = {&dra_op_matmul_then, DRA_ANY_DTYPE, then_tiles,
+                                        then_tile,           then_stages,   then_scratch};
+
+/* ---- several products of one a --------------------------------------------------------------- */
+
+typedef struct several_attr {
+    matmul_attr      product;
+    dra_several_attr several;
+} several_attr;
+
+typedef struct one { /* product k of several */
+    dra_tensor in[DRA_SEVERAL_INPUTS];
+    dra_call   call;
+} one;
+
+static int several_of(const dra_call *c) { return ((const several_attr *)c->attr)->several.n; }
+
+/* *at: where its inputs begin, moved on to the next one's. */
+static void take_one(const dra_call *c, int k, int *at, one *p)
+{
+    p->call = *c;
+    p->call.n_in = ((const several_attr *)c->attr)->several.inputs[k];
+    p->in[0] = c->in[0];
+    for (int i = 1; i < p->call.n_in; i++) p->in[i] = c->in[(*at)++];
+    p->call.in = p->in;
+    p->call.out = &c->out[k];
+    p->call.n_out = 1;
+}
+
+static size_t scratch_lines(const dra_call *c) { return (scratch(c) + 63) / 64 * 64; }
+
+static int64_t several_stages(const dra_call *c)
+{
+    int64_t most = 1;
+    one     p;
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        take_one(c, k, &at, &p);
+        most = dra_imax(most, stages(&p.call));
+    }
+    return most;
+}
+
+static size_t several_scratch(const dra_call *c)
+{
+    size_t bytes = 0;
+    one    p;
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        take_one(c, k, &at, &p);
+        bytes += scratch_lines(&p.call);
+    }
+    return bytes;
+}
+
+static int64_t tiles_now(const dra_call *c) { return c->stage < stages(c) ? tiles(c) : 0; }
+
+static int64_t several_tiles(const dra_call *c)
+{
+    int64_t all = 0;
+    one     p;
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        take_one(c, k, &at, &p);
+        all += tiles_now(&p.call);
+    }
+    return all;
+}
+
+static void several_tile(const dra_call *c, int64_t i)
+{
+    unsigned char *room = c->scratch;
+    one            p;
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        take_one(c, k, &at, &p);
+        p.call.scratch = room;
+        const int64_t n = tiles_now(&p.call);
+        if (i < n) {
+            tile(&p.call, i);
+            return;
+        }
+        i -= n;
+        if (room) room += scratch_lines(&p.call);
+    }
+}
+
+static dra_cost several_cost(const dra_call *c)
+{
+    dra_cost all = {.bytes = dra_call_bytes(c)};
+    one      p;
+    for (int k = 0, at = 1; k < several_of(c); k++) {
+        take_one(c, k, &at, &p);
+        all.flops += cost(&p.call).flops;
+    }
+    return all;
+}
+
+const dra_op     dra_op_matmuls = {.name = "matmuls",
+                                   .n_in = DRA_MANY,
+                                   .n_out = DRA_MANY,
+                                   .attr_size = sizeof(several_attr),
+                                   .infer = no_infer,
+                                   .cost = several_cost};
+const dra_kernel dra_cpu_matmuls = {&dra_op_matmuls, DRA_FACTORS,    several_tiles,
+                                    several_tile,    several_stages, several_scratch};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
