@@ -115,11 +115,22 @@ static bool may_wait(const fuse *f, const group *g)
     return true;
 }
 
+/* What a member makes, others must read in the order in which it is written. */
+static bool reads_in_order(const fuse *f, const group *g)
+{
+    for (int k = 0; k < g->n; k++) {
+        const dra_instr *in = instr_at(f, g->at[k]);
+        for (int i = 0; i < in->n_in; i++)
+            if (made_inside(f, g, &in->in[i]) >= 0 && !dra_in_order(f->p, &in->in[i])) return false;
+    }
+    return true;
+}
+
 static bool is_possible(const fuse *f, const group *g)
 {
     dra_place list[DRA_POINTWISE_INPUTS];
     int       outputs = 0;
-    if (!may_wait(f, g) || list_inputs(f, g, list) < 0) return false;
+    if (!may_wait(f, g) || !reads_in_order(f, g) || list_inputs(f, g, list) < 0) return false;
     for (int k = 0; k < g->n; k++) outputs += is_output(f, g, k);
     return outputs <= DRA_POINTWISE_OUTPUTS;
 }
@@ -136,21 +147,11 @@ static bool unite(const group *a, const group *b, group *out)
     return true;
 }
 
-/* An operand that a group makes must be read in the order in which it is written. */
-static bool reads_in_order(const fuse *f, const group *g, const dra_instr *in)
-{
-    for (int i = 0; i < in->n_in; i++)
-        if (made_inside(f, g, &in->in[i]) >= 0 && !dra_in_order(f->p, &in->in[i])) return false;
-    return true;
-}
-
-static void join(fuse *f, group *g, int32_t number, const dra_instr *in)
+static void join(fuse *f, group *g, int32_t number)
 {
     group both;
     if (number < 0 || f->groups[number].n == 0 || holds(g, f->groups[number].at[0])) return;
-    if (!reads_in_order(f, &f->groups[number], in) || !unite(g, &f->groups[number], &both) ||
-        !is_possible(f, &both))
-        return;
+    if (!unite(g, &f->groups[number], &both) || !is_possible(f, &both)) return;
     f->groups[number].n = 0;
     *g = both;
 }
@@ -163,12 +164,11 @@ static void place_instr(fuse *f, int32_t i)
     group            g = {dra_shape_count(&in->out[0].tensor.shape), 1, {i}};
     for (int k = 0; k < in->n_in; k++) {
         const int32_t maker = f->maker[root_of(f, &in->in[k])];
-        if (maker >= 0) join(f, &g, f->member[maker], in);
+        if (maker >= 0) join(f, &g, f->member[maker]);
     }
     for (int k = 0; k < in->n_in; k++) {
         const int32_t reader = f->reader[root_of(f, &in->in[k])];
-        if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor))
-            join(f, &g, f->member[reader], in);
+        if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor)) join(f, &g, f->member[reader]);
     }
     f->groups[f->n_groups] = g;
     for (int k = 0; k < g.n; k++) f->member[g.at[k]] = (int32_t)f->n_groups;
