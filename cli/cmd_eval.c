@@ -14,7 +14,7 @@ struct args {
     bool        json;
 };
 
-static const struct args defaults = {.chunk = 256};
+static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -29,6 +29,7 @@ static const cli_option options[] = {
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
      "start anew every so many tokens; 0: only with a document, or where learned positions end"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
+    CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -95,6 +96,7 @@ static dra_status open_reader(work *w, dra_error *err)
     w->view = (dra_view){.model = w->m.model, .losses = true};
     const dra_module module = dra_view_module(&w->view);
     dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) cli_guard_set(&w->a->from, w->reader);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
     if (st == DRA_OK) st = dra_states_create(module.state, w->B, &w->states, err);
     int32_t **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
@@ -195,9 +197,9 @@ static void print(const work *w)
     snprintf(room[0], NUMBER, w->bytes ? "%.9g" : "-", bits);
     if (w->a->json)
         printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
-               "\"tokens_per_second\": %.6g}\n",
+               "\"tokens_per_second\": %.6g, \"guarded\": %lld}\n",
                (long long)w->count, number(loss, room[0]), number(exp(loss), room[1]),
-               number(bits, room[2]), rate);
+               number(bits, room[2]), rate, (long long)dra_reader_guarded(w->reader));
     else
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
@@ -216,6 +218,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = open_reader(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) print(&w);
+    if (w.reader) cli_guard_report("eval", &w.a->from, dra_reader_guarded(w.reader));
     free(w.ids);
     free(w.targets);
     free(w.mark);
