@@ -106,9 +106,9 @@ typedef struct dra_then_attr {
     dra_pointwise_attr program;
 } dra_then_attr;
 
-/* Several nodes of an op that share their first input as one: see `several` of dra_op. Its attribute
- * is that of the op, the same for all, then this. Its inputs are the first one, then the others of
- * each node; its outputs one of each. */
+/* Several nodes of an op that share their first input as one: see `several` of dra_op. Its
+ * attribute is that of the op, the same for all, then this. Its inputs are the first one, then the
+ * others of each node; its outputs one of each. */
 enum { DRA_SEVERAL = 8, DRA_SEVERAL_INPUTS = 4 }; /* nodes; inputs of each: as many as ops have */
 
 typedef struct dra_several_attr {

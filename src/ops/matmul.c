@@ -7,7 +7,7 @@
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
 
-#include "ops/pointwise.h"
+#include "ops/matmul.h"
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
@@ -19,13 +19,6 @@
  * of k does: the bits are the same. */
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
-
-extern const dra_op dra_op_matmul, dra_op_matmul_then, dra_op_matmuls;
-
-typedef struct matmul_attr {
-    bool db_as_turned; /* b is a transposed view: lay db out in the order of what b looks at */
-    dra_precision precision; /* of the product and its gradients */
-} matmul_attr;
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
@@ -82,7 +75,7 @@ static dra_value fold_rows(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(rows, s.dim[s.rank - 1]));
 }
 
-static dra_value product(dra_graph *g, dra_value a, dra_value b, matmul_attr attr)
+static dra_value product(dra_graph *g, dra_value a, dra_value b, dra_matmul_attr attr)
 {
     const dra_value in[] = {a, b};
     return dra_add_op(g, &dra_op_matmul, 2, in, &attr);
@@ -90,11 +83,11 @@ static dra_value product(dra_graph *g, dra_value a, dra_value b, matmul_attr att
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    const matmul_attr *attr = n->attr;
-    const matmul_attr  plain = {false, attr->precision};
-    const dra_shape    a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
-    const dra_shape    b_lead = leading(&b_shape);
-    dra_value          a = n->in[0], up = dy[0];
+    const dra_matmul_attr *attr = n->attr;
+    const dra_matmul_attr  plain = {false, attr->precision};
+    const dra_shape        a_shape = dra_shape_of(g, n->in[0]), b_shape = dra_shape_of(g, n->in[1]);
+    const dra_shape        b_lead = leading(&b_shape);
+    dra_value              a = n->in[0], up = dy[0];
     dx[0] = dra_unbroadcast(g, product(g, up, turn(g, n->in[1]), plain), a_shape);
     /* One b for all of a: the sum over leading axes is part of one product over all rows. */
     if (dra_shape_count(&b_lead) == 1) {
@@ -116,8 +109,8 @@ typedef struct sizes {
 
 static bool by_chains(const dra_call *c, const sizes *s)
 {
-    const matmul_attr *attr = c->attr;
-    const dra_tensor  *b = &c->in[1];
+    const dra_matmul_attr *attr = c->attr;
+    const dra_tensor      *b = &c->in[1];
     return s->M <= FEW && s->batch == 1 && s->K > DRA_CHAIN && s->K * s->N >= LARGE &&
            b->stride[b->shape.rank - 1] == 1 && attr->precision != DRA_PRECISION_BF16;
 }
@@ -142,15 +135,15 @@ static sizes sizes_of(const dra_call *c)
     return s;
 }
 
-static int64_t tiles(const dra_call *c)
+int64_t dra_matmul_tiles(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     return s.batch * s.row_blocks * s.column_blocks * (s.chains && !c->stage ? s.chains : 1);
 }
 
-static int64_t stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
+int64_t dra_matmul_stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
 
-static size_t scratch(const dra_call *c)
+size_t dra_matmul_scratch(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     return (size_t)(s.chains * s.M * s.N) * sizeof(real);
@@ -187,8 +180,8 @@ static void add_bias(const dra_call *c, const dra_gemm *m, int64_t column)
 static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_t row,
                         int64_t column)
 {
-    const matmul_attr *attr = c->attr;
-    const dra_tensor  *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
+    const dra_matmul_attr *attr = c->attr;
+    const dra_tensor      *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     const int64_t *a_step = a->stride + a->shape.rank - 2, *b_step = b->stride + b->shape.rank - 2;
     dra_gemm       m = {.M = dra_imin(ROWS, s->M - row),
                         .N = dra_imin(s->columns, s->N - column),
@@ -235,8 +228,8 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
 }
 
 /* Neighbouring tiles share columns of b, usually the larger operand; of chains, they follow each
- * other in memory. True: a tile of y is done, *m says which. */
-static bool run_tile(const dra_call *c, int64_t i, dra_gemm *m)
+ * other in memory. */
+bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
 {
     const sizes s = sizes_of(c);
     if (s.chains && !c->stage) {
@@ -257,10 +250,10 @@ static bool run_tile(const dra_call *c, int64_t i, dra_gemm *m)
 static void tile(const dra_call *c, int64_t i)
 {
     dra_gemm m;
-    run_tile(c, i, &m);
+    dra_matmul_tile(c, i, &m);
 }
 
-static dra_cost cost(const dra_call *c)
+dra_cost dra_matmul_cost(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     dra_cost    cost = dra_pointwise_cost(c); /* for its bytes: every tensor moved once */
@@ -271,202 +264,20 @@ static dra_cost cost(const dra_call *c)
 const dra_op     dra_op_matmul = {.name = "matmul",
                                   .n_in = DRA_MANY,
                                   .n_out = 1,
-                                  .attr_size = sizeof(matmul_attr),
+                                  .attr_size = sizeof(dra_matmul_attr),
                                   .infer = infer,
                                   .gradient = gradient,
-                                  .cost = cost,
+                                  .cost = dra_matmul_cost,
                                   .then = &dra_op_matmul_then,
                                   .several = &dra_op_matmuls};
-const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS, tiles, tile, stages, scratch};
-
-/* ---- a product, then a pointwise program on its tiles ---------------------------------------- */
-
-typedef struct then_attr {
-    matmul_attr   product;
-    dra_then_attr then;
-} then_attr;
-
-/* The product alone, into *y, the memory of one of the outputs. */
-static dra_call product_of(const dra_call *c, dra_tensor *y)
-{
-    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
-    dra_call             product = *c;
-    *y = (dra_tensor){.data = c->out[a->home].data, .dtype = DRA_REAL, .shape = a->shape};
-    dra_tensor_make_dense(y);
-    product.n_in = a->inputs;
-    product.out = y;
-    product.n_out = 1;
-    return product;
-}
-
-static int64_t then_tiles(const dra_call *c)
-{
-    dra_tensor     y;
-    const dra_call product = product_of(c, &y);
-    return tiles(&product);
-}
-
-static int64_t then_stages(const dra_call *c)
-{
-    dra_tensor     y;
-    const dra_call product = product_of(c, &y);
-    return stages(&product);
-}
-
-static size_t then_scratch(const dra_call *c)
-{
-    dra_tensor     y;
-    const dra_call product = product_of(c, &y);
-    return scratch(&product);
-}
-
-static void then_tile(const dra_call *c, int64_t i)
-{
-    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
-    dra_tensor           y;
-    const dra_call       product = product_of(c, &y);
-    dra_gemm             m;
-    dra_strips           s;
-    if (!run_tile(&product, i, &m)) return;
-    dra_strips_open(&s, c->simd, a->program.steps, a->program.step, c->out);
-    dra_strips_input(&s, &y);
-    for (int k = a->inputs; k < c->n_in; k++) dra_strips_input(&s, &c->in[k]);
-    const int64_t first = m.c - (const real *)y.data;
-    for (int64_t row = 0; row < m.M; row++)
-        dra_strips_run(&s, first + row * m.c_row, first + row * m.c_row + m.N);
-}
-
-static dra_cost then_cost(const dra_call *c)
-{
-    const dra_then_attr *a = &((const then_attr *)c->attr)->then;
-    dra_tensor           y;
-    const dra_call       product = product_of(c, &y);
-    dra_cost             of = cost(&product);
-    of.flops += a->program.steps * (double)dra_shape_count(&y.shape);
-    of.bytes = dra_call_bytes(c);
-    return of;
-}
-
-/* Never built, so never asked for. */
-static dra_status no_infer(dra_graph *g, const dra_node *n, dra_type *out)
-{
-    return dra_op_fail(g, n, DRA_ERR_VALUE, "made when compiling only");
-}
-
-const dra_op     dra_op_matmul_then = {.name = "matmul_then",
-                                       .n_in = DRA_MANY,
-                                       .n_out = DRA_MANY,
-                                       .attr_size = sizeof(then_attr),
-                                       .infer = no_infer,
-                                       .cost = then_cost};
-const dra_kernel dra_cpu_matmul_then = {&dra_op_matmul_then, DRA_ANY_DTYPE, then_tiles,
-                                        then_tile,           then_stages,   then_scratch};
-
-/* ---- several products of one a --------------------------------------------------------------- */
-
-typedef struct several_attr {
-    matmul_attr      product;
-    dra_several_attr several;
-} several_attr;
-
-typedef struct one { /* product k of several */
-    dra_tensor in[DRA_SEVERAL_INPUTS];
-    dra_call   call;
-} one;
-
-static int several_of(const dra_call *c) { return ((const several_attr *)c->attr)->several.n; }
-
-/* *at: where its inputs begin, moved on to the next one's. */
-static void take_one(const dra_call *c, int k, int *at, one *p)
-{
-    p->call = *c;
-    p->call.n_in = ((const several_attr *)c->attr)->several.inputs[k];
-    p->in[0] = c->in[0];
-    for (int i = 1; i < p->call.n_in; i++) p->in[i] = c->in[(*at)++];
-    p->call.in = p->in;
-    p->call.out = &c->out[k];
-    p->call.n_out = 1;
-}
-
-static size_t scratch_lines(const dra_call *c) { return (scratch(c) + 63) / 64 * 64; }
-
-static int64_t several_stages(const dra_call *c)
-{
-    int64_t most = 1;
-    one     p;
-    for (int k = 0, at = 1; k < several_of(c); k++) {
-        take_one(c, k, &at, &p);
-        most = dra_imax(most, stages(&p.call));
-    }
-    return most;
-}
-
-static size_t several_scratch(const dra_call *c)
-{
-    size_t bytes = 0;
-    one    p;
-    for (int k = 0, at = 1; k < several_of(c); k++) {
-        take_one(c, k, &at, &p);
-        bytes += scratch_lines(&p.call);
-    }
-    return bytes;
-}
-
-static int64_t tiles_now(const dra_call *c) { return c->stage < stages(c) ? tiles(c) : 0; }
-
-static int64_t several_tiles(const dra_call *c)
-{
-    int64_t all = 0;
-    one     p;
-    for (int k = 0, at = 1; k < several_of(c); k++) {
-        take_one(c, k, &at, &p);
-        all += tiles_now(&p.call);
-    }
-    return all;
-}
-
-static void several_tile(const dra_call *c, int64_t i)
-{
-    unsigned char *room = c->scratch;
-    one            p;
-    for (int k = 0, at = 1; k < several_of(c); k++) {
-        take_one(c, k, &at, &p);
-        p.call.scratch = room;
-        const int64_t n = tiles_now(&p.call);
-        if (i < n) {
-            tile(&p.call, i);
-            return;
-        }
-        i -= n;
-        if (room) room += scratch_lines(&p.call);
-    }
-}
-
-static dra_cost several_cost(const dra_call *c)
-{
-    dra_cost all = {.bytes = dra_call_bytes(c)};
-    one      p;
-    for (int k = 0, at = 1; k < several_of(c); k++) {
-        take_one(c, k, &at, &p);
-        all.flops += cost(&p.call).flops;
-    }
-    return all;
-}
-
-const dra_op     dra_op_matmuls = {.name = "matmuls",
-                                   .n_in = DRA_MANY,
-                                   .n_out = DRA_MANY,
-                                   .attr_size = sizeof(several_attr),
-                                   .infer = no_infer,
-                                   .cost = several_cost};
-const dra_kernel dra_cpu_matmuls = {&dra_op_matmuls, DRA_FACTORS,    several_tiles,
-                                    several_tile,    several_stages, several_scratch};
+const dra_kernel dra_cpu_matmul = {&dra_op_matmul, DRA_FACTORS,       dra_matmul_tiles,
+                                   tile,           dra_matmul_stages, dra_matmul_scratch};
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
 dra_value dra_matmul(dra_graph *g, dra_value a, dra_value b)
 {
-    return product(g, a, b, (matmul_attr){false, dra_graph_precision(g)});
+    return product(g, a, b, (dra_matmul_attr){false, dra_graph_precision(g)});
 }
 
 static bool check_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
@@ -501,7 +312,7 @@ dra_value dra_linear(dra_graph *g, dra_value x, dra_value w, dra_value b)
     if (!check_linear(g, x, w, b)) return (dra_value){0};
     dra_shape shape = dra_shape_of(g, x); /* of y */
     shape.dim[shape.rank - 1] = dra_shape_of(g, w).dim[0];
-    const matmul_attr attr = {true, dra_graph_precision(g)};
-    const dra_value   in[] = {fold_rows(g, x), turn(g, w), b};
+    const dra_matmul_attr attr = {true, dra_graph_precision(g)};
+    const dra_value       in[] = {fold_rows(g, x), turn(g, w), b};
     return dra_reshape(g, dra_add_op(g, &dra_op_matmul, b.id ? 3 : 2, in, &attr), shape);
 }

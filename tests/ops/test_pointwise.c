@@ -24,7 +24,7 @@ static double seen(const check_tensor *x, const dra_shape *s, int64_t i)
     return x->at[at];
 }
 
-/* ---- a mix, gated: y = sigmoid(a w + b (1 - w)), z = y a, one more output of the middle --------- */
+/* ---- a gated mix: m = a w + b (1 - w), y = sigmoid(m), z = y a ------------------------------- */
 
 static void mix(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
 {
@@ -57,7 +57,7 @@ static const check_case mix_cases[] = {
     {"several tiles", 3, {{{2, {130, 257}}}, {{1, {257}}}, {{2, {130, 1}}}}, .no_grad = true},
 };
 
-/* ---- tests and choices: y = a < b ? a : max(b, -a), z = where a was smaller --------------------- */
+/* ---- tests and choices: y = a < b ? a : max(b, -a), z = a < b -------------------------------- */
 
 static void choose(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
 {
