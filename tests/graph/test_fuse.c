@@ -149,7 +149,7 @@ static dra_graph *build(const draw *d)
                : kind < 4                ? one_function(g, &seed, a)
                : kind < 9                ? two_function(g, &seed, a, b)
                                          : other(g, &seed, a, b, d->shape, w);
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "y%d", i);
         if (pick(&seed, 8) == 0 || i == NODES + INPUTS - 1) dra_output(g, name, v[i]);
     }
