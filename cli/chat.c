@@ -76,7 +76,8 @@ dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state,
                                          .weights = c->m.weights,
                                          .device = c->m.device,
                                          .tokenizer = c->m.tokenizer,
-                                         .sampler = cli_sampler_config(&c->how)};
+                                         .sampler = cli_sampler_config(&c->how),
+                                         .state_limit = cli_guard_limit(from)};
     st = dra_generator_create(&config, &c->generator, err);
     return st == DRA_OK && state ? dra_generator_load(c->generator, state, err) : st;
 }

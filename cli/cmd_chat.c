@@ -14,7 +14,8 @@ struct args {
     bool          no_history;
 };
 
-static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 256},
+static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
+                                     .how = {CLI_SAMPLING, .tokens = 256},
                                      .form = {.user = "User: ", .bot = "Bot:"}};
 
 static const cli_option options[] = {
@@ -132,6 +133,7 @@ static int run(const void *args)
         if (a->state_out) st = cli_chat_save(&c, a->state_out, &err);
     }
     const bool stopped = cli_chat_stopped(&c);
+    if (c.generator) cli_guard_report("chat", &a->from, dra_generator_guarded(c.generator));
     cli_lines_close(lines);
     cli_chat_close(&c);
     if (st != DRA_OK) return cli_fail(&err);

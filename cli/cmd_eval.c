@@ -14,7 +14,7 @@ struct args {
     bool        json;
 };
 
-static const struct args defaults = {.chunk = 256};
+static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -32,6 +32,7 @@ static const cli_option options[] = {
      "reset the state every N tokens; 0: only at the start of a document, or where learned "
      "positions end"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
+    CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -99,6 +100,7 @@ static dra_status open_reader(work *w, dra_error *err)
     w->view = (dra_view){.model = w->m.model, .losses = true};
     const dra_module module = dra_view_module(&w->view);
     dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) cli_guard_set(&w->a->from, w->reader);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
     if (st == DRA_OK) st = dra_states_create(w->m.device, module.state, w->B, &w->states, err);
     int32_t **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
@@ -192,6 +194,7 @@ static void print_json(const work *w, double loss, double bits, double rate)
            (long long)w->count, cli_json_number(loss, 9, room[0]),
            cli_json_number(exp(loss), 9, room[1]), cli_json_number(bits, 9, room[2]),
            cli_json_number(rate, 6, room[3]));
+    printf(", \"guarded\": %lld", (long long)dra_reader_guarded(w->reader));
     if (w->bad) printf(", \"not_finite\": %lld", (long long)w->bad);
     puts("}");
 }
@@ -226,6 +229,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = open_reader(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = print(&w, &err);
+    if (w.reader) cli_guard_report("eval", &w.a->from, dra_reader_guarded(w.reader));
     free(w.ids);
     free(w.targets);
     free(w.mark);

@@ -11,7 +11,7 @@ struct args {
     int64_t     keep;
 };
 
-static const struct args defaults = {.outputs = "logits"};
+static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .outputs = "logits"};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -23,6 +23,7 @@ static const cli_option options[] = {
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"state-in", CLI_TEXT, offsetof(struct args, state_in), 0, 0, "continue from a state file",
      "FILE"},
+    CLI_STATE_LIMIT_OPTION(struct args),
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(struct args, outputs), 0, 0,
@@ -206,6 +207,7 @@ static dra_status open_all(work *w, dra_error *err)
     choose_view(w);
     const dra_module module = dra_view_module(&w->view);
     st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) cli_guard_set(&a->from, w->reader);
     if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
     return st == DRA_OK ? make_room(w, err) : st;
 }
@@ -417,6 +419,7 @@ static int run(const void *args)
     dra_status st = open_all(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = write_all(&w, &err);
+    if (w.reader) cli_guard_report("forward", &w.a->from, dra_reader_guarded(w.reader));
     free(w.out_logits);
     free(w.out_hidden);
     for (int i = 0; i < STACKS; i++) free(w.stack[i].data);

@@ -15,7 +15,8 @@ struct args {
     bool         echo, json;
 };
 
-static const struct args defaults = {.how = {CLI_SAMPLING, .tokens = 128}, .count = 1};
+static const struct args defaults = {
+    .from = {.state_limit = DRA_STATE_LIMIT}, .how = {CLI_SAMPLING, .tokens = 128}, .count = 1};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -154,7 +155,8 @@ static dra_status open_all(work *w, dra_error *err)
                                     .tokenizer = w->m.tokenizer,
                                     .sampler = cli_sampler_config(&a->how),
                                     .rows = w->rows,
-                                    .samples = a->count};
+                                    .samples = a->count,
+                                    .state_limit = cli_guard_limit(&a->from)};
     return dra_generator_create(&c, &w->generator, err);
 }
 
@@ -283,10 +285,11 @@ static void print_json(const work *w)
         putchar('}');
     }
     printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %s, "
-           "\"tokens_per_second\": %s}\n",
+           "\"tokens_per_second\": %s, \"guarded\": %lld}\n",
            w->rows > 1 ? "]" : "", (long long)read,
            cli_json_number((double)read / w->reading, 6, room[0]),
-           cli_json_number((double)written / w->writing, 6, room[1]));
+           cli_json_number((double)written / w->writing, 6, room[1]),
+           (long long)dra_generator_guarded(w->generator));
 }
 
 static void print(const work *w)
@@ -319,6 +322,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = feed_prompts(&w, &err);
     if (st == DRA_OK) st = write_text(&w, &err);
     if (st == DRA_OK) print(&w);
+    if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_guarded(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows; b++) free(w.pages[b].text);
     free(w.prompt);

@@ -157,6 +157,22 @@ dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err
     return cli_tokenizer_open(s, dra_model_config_of(m->model)->vocab, &m->tokenizer, err);
 }
 
+double cli_guard_limit(const cli_source *s) { return s->state_limit > 0 ? s->state_limit : -1; }
+
+void cli_guard_set(const cli_source *s, dra_reader *r)
+{
+    dra_reader_guard(r, s->state_limit > 0);
+    dra_reader_limit(r, s->state_limit > 0 ? s->state_limit : 0);
+}
+
+void cli_guard_report(const char *verb, const cli_source *s, int64_t changed)
+{
+    if (changed > 0)
+        fprintf(stderr,
+                "dra %s: the state guard changed %lld numbers that were not finite or beyond %g\n",
+                verb, (long long)changed, s->state_limit);
+}
+
 void cli_model_close(cli_model *m)
 {
     dra_tokenizer_destroy(m->tokenizer);

@@ -11,8 +11,9 @@ typedef struct cli_source {
     const char *model, *preset, *config, *tokenizer;
     cli_list    set;
     int64_t     threads;
-    int         dtype; /* of cli_dtypes */
-    bool        maps;  /* layers shall show what they attend to */
+    int         dtype;       /* of cli_dtypes */
+    bool        maps;        /* layers shall show what they attend to */
+    double      state_limit; /* of the state guard; 0 or less: off */
 } cli_source;
 
 extern const char *const cli_dtypes[];
@@ -63,6 +64,13 @@ extern const char *const cli_dtypes[];
                                                                            .group = "General"      \
     }
 
+/* Its default is DRA_STATE_LIMIT. */
+#define CLI_STATE_LIMIT_OPTION(type)                                                               \
+    {                                                                                              \
+        "state-limit", CLI_REAL, offsetof(type, from.state_limit), -1, 3e38,                       \
+            "clamp numbers of the state to +-X, and to 0 if not finite; 0 or less: do not"         \
+    }
+
 typedef struct cli_model {
     dra_model     *model;
     dra_weights   *weights;
@@ -92,6 +100,11 @@ dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **ou
 /* The same of an open model. */
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
+/* The state guard of a reader as --state-limit says; the same for a dra_generator_config. */
+void   cli_guard_set(const cli_source *s, dra_reader *r);
+double cli_guard_limit(const cli_source *s);
+/* Says on stderr how many numbers the guard has changed, if any. */
+void cli_guard_report(const char *verb, const cli_source *s, int64_t changed);
 /* Whether a model with learned positions has some for n more tokens. */
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 

@@ -68,6 +68,7 @@ typedef struct dra_generator_config {
     int64_t              rows;    /* sequences at a time; 0: 1 */
     int64_t              samples; /* of one prompt, row by row: row b draws with seed + b % samples;
                                      0: all rows are of one */
+    double               state_limit; /* of the state guard; 0: DRA_STATE_LIMIT; below 0: off */
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -96,6 +97,8 @@ DRA_API dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler
                                              dra_error *err);
 /* Tokens a row has read or written since it started. */
 DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
+/* Numbers of states the guard has changed so far, see dra_reader_guarded(). */
+DRA_API int64_t dra_generator_guarded(const dra_generator *g);
 /* Bytes of the live state of all rows. */
 DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
 /* Logits (vocab) for the next token of a row that has read something. Reads what is picked

@@ -140,11 +140,12 @@ typedef struct dra_module_shape {
     bool            skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool            guard; /* states are guarded as they come in and go out, see below */
     const dra_form *forms; /* of the parameters; NULL: all are real and lie as they are */
+    double          limit; /* of the guard; 0: DRA_STATE_LIMIT */
 } dra_module_shape;
 
-/* The state guard: what comes in and goes out of a call is held within +-DRA_STATE_LIMIT, and 0
- * where it is not finite; items and maxima are left alone. An output "guarded" counts what it
- * changed, an i32 scalar, where there is anything to guard. */
+/* The state guard: what comes in and goes out of a call is held within +-limit, and 0 where it is
+ * not finite; items and maxima are left alone. An output "guarded" counts what it changed, an i32
+ * scalar, where there is anything to guard. */
 #define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
@@ -260,7 +261,9 @@ DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dr
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
 /* The state guard, on unless turned off; and how many numbers it has changed so far. Where it has
  * acted, reading in other parts may give something else. */
-DRA_API void    dra_reader_guard(dra_reader *r, bool on);
+DRA_API void dra_reader_guard(dra_reader *r, bool on);
+/* Its bound from the next read on; 0: DRA_STATE_LIMIT. A program is compiled for every one met. */
+DRA_API void    dra_reader_limit(dra_reader *r, double limit);
 DRA_API int64_t dra_reader_guarded(dra_reader *r);
 
 DRA_END_C

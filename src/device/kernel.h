@@ -67,6 +67,9 @@ typedef struct dra_kernel {
     bool        paired;   /* instead: output i may take over the memory of input i */
     size_t (*scratch)(const dra_call *c); /* bytes shared by all parts of a call; NULL: none. Looks
                                              at shapes and attributes alone */
+    /* Bits of the inputs whose memory output `out` may take over, where that follows from the
+     * attribute; NULL: see in_place and paired. */
+    uint32_t (*takes)(const void *attr, int out);
 } dra_kernel;
 
 #define DRA_BIT(dtype) (1u << (dtype))

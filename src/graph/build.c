@@ -383,6 +383,12 @@ const dra_node *dra_node_add(dra_graph *g, const dra_op *op, int n_in, const dra
     return node_add(g, op, n_in, in, op->n_out, attr, NULL);
 }
 
+const dra_node *dra_node_add_many(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
+                                  int n_out, const void *attr)
+{
+    return node_add(g, op, n_in, in, n_out, attr, NULL);
+}
+
 dra_value dra_add_op(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
                      const void *attr)
 {

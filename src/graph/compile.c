@@ -1,4 +1,4 @@
-/* dra_compile: verify, lower, plan; and what a program tells about itself. */
+/* dra_compile: verify, lower, fuse, plan; and what a program tells about itself. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,13 +6,8 @@
 #include "graph/graph.h"
 #include "graph/program.h"
 
-dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out, dra_error *err)
-{
-    return dra_compile_fenced(g, device, 0, out, err);
-}
-
-dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fence,
-                              dra_program **out, dra_error *err)
+static dra_status compile(const dra_graph *g, dra_device *device, size_t fence, bool fuse,
+                          dra_program **out, dra_error *err)
 {
     *out = NULL;
     if (!g || !device) return dra_fail(err, DRA_ERR_VALUE, "compile: no graph or no device");
@@ -28,6 +23,7 @@ dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fen
     p->device = device;
     p->fence = fence;
     st = dra_lower(g, p);
+    if (st == DRA_OK && fuse) st = dra_fuse(p);
     if (st == DRA_OK) st = dra_plan(p);
     if (st != DRA_OK) {
         if (err) *err = p->error;
@@ -36,6 +32,23 @@ dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fen
     }
     *out = p;
     return DRA_OK;
+}
+
+dra_status dra_compile(const dra_graph *g, dra_device *device, dra_program **out, dra_error *err)
+{
+    return compile(g, device, 0, true, out, err);
+}
+
+dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fence,
+                              dra_program **out, dra_error *err)
+{
+    return compile(g, device, fence, true, out, err);
+}
+
+dra_status dra_compile_plain(const dra_graph *g, dra_device *device, size_t fence,
+                             dra_program **out, dra_error *err)
+{
+    return compile(g, device, fence, false, out, err);
 }
 
 void dra_program_destroy(dra_program *p)

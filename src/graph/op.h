@@ -31,10 +31,11 @@ typedef struct dra_cost {
     double flops, bytes;
 } dra_cost;
 
-enum {                    /* flags */
-       DRA_OP_VIEW = 1,   /* the output is the memory of input 0, seen through view()          */
-       DRA_OP_REGION = 2, /* run by the executor: scan, guard, recompute                        */
-       DRA_OP_NO_GRAD = 4 /* the gradient is zero by definition (stop-gradient, sign, thresholds) */
+enum {                      /* flags */
+       DRA_OP_VIEW = 1,     /* the output is the memory of input 0, seen through view()         */
+       DRA_OP_REGION = 2,   /* run by the executor: scan, guard, recompute                      */
+       DRA_OP_NO_GRAD = 4,  /* the gradient is zero by definition (stop-gradient, sign, ..)     */
+       DRA_OP_POINTWISE = 8 /* one function of elements, its attribute a dra_function_attr      */
 };
 
 enum { DRA_MANY = -1 }; /* n_in, n_out: as many as the node has */
@@ -59,6 +60,10 @@ struct dra_op {
     /* For views: strides of `out` (its shape is set) and, in elements, where it starts. False
      * when the layout of `in` has no such view; a dense copy of it then serves. */
     bool (*view)(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start);
+
+    /* What the passes of fuse.c make of it, or NULL: this op with a pointwise program after it;
+     * several nodes of it with one first input. See graph/pointwise.h. */
+    const dra_op *then, *several;
 };
 
 /* ---- for builders ---------------------------------------------------------------------------- */
@@ -66,6 +71,10 @@ struct dra_op {
 /* Adds a node; attr is copied. Returns NULL, with the graph's error set, on any mistake. */
 const dra_node *dra_node_add(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
                              const void *attr);
+
+/* The same for an op that has as many outputs as its node asks for. */
+const dra_node *dra_node_add_many(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
+                                  int n_out, const void *attr);
 
 /* The same for the common case of one output; the null value on error. */
 dra_value dra_add_op(dra_graph *g, const dra_op *op, int n_in, const dra_value *in,
@@ -126,6 +135,12 @@ typedef struct dra_scan_attr {
     int32_t carries, xs, constants, ys;
     bool    reverse;
 } dra_scan_attr;
+
+typedef struct dra_join_attr { /* of concat and pad */
+    int32_t axis;
+    int64_t before, after; /* pad */
+    double  fill;
+} dra_join_attr;
 
 static inline bool dra_is_float(const dra_graph *g, dra_value v)
 {

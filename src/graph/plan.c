@@ -21,10 +21,7 @@ static size_t taken(const dra_program *p, size_t bytes)
 
 /* ---- liveness -------------------------------------------------------------------------------- */
 
-typedef void (*visit)(dra_program *p, int32_t storage, void *user);
-
-/* Calls `see` for every storage an instruction touches, inside its region too. */
-static void each_storage(dra_program *p, const dra_instr *in, visit see, void *user)
+void dra_each_storage(dra_program *p, const dra_instr *in, dra_see_storage see, void *user)
 {
     for (int i = 0; i < in->n_in; i++) see(p, in->in[i].storage, user);
     for (int i = 0; i < in->n_out; i++) see(p, in->out[i].storage, user);
@@ -34,7 +31,7 @@ static void each_storage(dra_program *p, const dra_instr *in, visit see, void *u
     const int32_t inner[] = {in->region->block, in->region->otherwise};
     for (int k = 0; k < 2; k++)
         for (size_t i = 0; inner[k] >= 0 && i < p->block[inner[k]].n; i++)
-            each_storage(p, p->block[inner[k]].instr[i], see, user);
+            dra_each_storage(p, p->block[inner[k]].instr[i], see, user);
 }
 
 typedef struct moment {
@@ -57,7 +54,7 @@ static void find_lives(dra_program *p, int32_t block)
         if (p->storage[i].block == block) p->storage[i].first = p->storage[i].last = -1;
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++)
-        each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
+        dra_each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
     for (size_t i = 0; i < p->n_storage; i++) {
         dra_storage *s = &p->storage[i];
         if (s->block == block && s->alias < 0 && s->kept) s->last = (int32_t)b->n;
@@ -75,7 +72,7 @@ static void mark_kept(dra_program *p)
 {
     for (size_t b = DRA_BLOCK_STEP; b < p->n_block; b++)
         for (size_t i = 0; i < p->block[b].n; i++)
-            each_storage(p, p->block[b].instr[i], keep, NULL);
+            dra_each_storage(p, p->block[b].instr[i], keep, NULL);
     for (size_t i = 0; i < p->n_result; i++)
         p->storage[dra_root(p, p->result[i].place.storage)].kept = true;
 }
@@ -108,6 +105,29 @@ static bool donated_to(const dra_program *p, int32_t out, int32_t donor)
     return false;
 }
 
+/* Will `out`, written by instruction `at`, become a donated state whose old value is dead by then?
+ * It is written there directly, see donate(); another memory would cost a copy. */
+static bool has_donor(const dra_program *p, int32_t out, int32_t at)
+{
+    for (size_t i = 0; i < p->n_result; i++) {
+        const dra_result_slot *r = &p->result[i];
+        if (r->donor >= 0 && dra_root(p, r->place.storage) == out && covers(p, &r->place) &&
+            p->storage[r->donor].last < at)
+            return true;
+    }
+    return false;
+}
+
+/* Does the kernel read this input no later than it writes this output? */
+static bool in_step(const dra_instr *in, int from, int to)
+{
+    const dra_kernel *k = in->kernel;
+    if (k->paired) return from == to;
+    if (from >= 32) return false;
+    const uint32_t bits = k->takes ? k->takes(in->attr, to) : to == 0 ? k->in_place : 0;
+    return bits >> from & 1;
+}
+
 static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, int32_t at, int from,
                      int to)
 {
@@ -121,13 +141,16 @@ static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, i
     if (sx->kind != DRA_STORAGE_LOCAL && !donor) return false;
     if ((!donor && sx->kept) || sx->last != at || sx->bytes != sy->bytes) return false;
     if (donor && sy->kept && !donated_to(p, ry, rx)) return false;
+    if (!donor && sy->kept && block == DRA_BLOCK_STEP && has_donor(p, ry, at)) return false;
     if (!covers(p, x) || !covers(p, y)) return false;
     for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
-        const bool in_step = in->kernel->paired || (i < 32 && in->kernel->in_place >> i & 1);
+        const bool reads = in->kernel->paired || in_step(in, i, to);
         if (i != from && dra_root(p, in->in[i].storage) == rx &&
-            !(in_step && same_place(&in->in[i], x)))
+            !(reads && same_place(&in->in[i], x)))
             return false;
     }
+    for (int i = 0; i < in->n_out; i++) /* taken over already? */
+        if (dra_root(p, in->out[i].storage) == rx) return false;
     return true;
 }
 
@@ -145,12 +168,10 @@ static void share_in_place(dra_program *p, int32_t block)
     for (size_t i = 0; i < b->n; i++) {
         const dra_instr *in = b->instr[i];
         if (!in->kernel) continue; /* a region */
-        const bool paired = in->kernel->paired;
-        for (int to = 0; to < (paired ? in->n_out : in->n_out > 0); to++) {
+        for (int to = 0; to < in->n_out; to++) {
             for (int from = 0; from < in->n_in; from++) {
-                const bool wanted = paired ? from == to
-                                           : from < 32 && in->kernel->in_place >> from & 1;
-                if (!wanted || !may_take(p, block, in, (int32_t)i, from, to)) continue;
+                if (!in_step(in, from, to) || !may_take(p, block, in, (int32_t)i, from, to))
+                    continue;
                 take(p, in->in[from].storage, in->out[to].storage);
                 break;
             }

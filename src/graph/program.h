@@ -56,14 +56,23 @@ static inline int32_t dra_root(const dra_program *p, int32_t s)
     return s;
 }
 
-/* lower.c: fills the blocks from the graph. plan.c: memory for all blocks. */
+/* lower.c: fills the blocks from the graph. fuse.c: joins pointwise instructions. plan.c: memory
+ * for all blocks. */
 dra_status dra_lower(const dra_graph *g, dra_program *p);
+dra_status dra_fuse(dra_program *p);
 dra_status dra_plan(dra_program *p);
 
 /* dra_compile() for tests: with fence > 0 (a multiple of 64) every kernel call finds its outputs
- * filled with NaN (0xFF bytes) and fenced by that many bytes, which are checked after it. */
+ * filled with NaN (0xFF bytes) and fenced by that many bytes, which are checked after it. Plain:
+ * without fusing. */
 dra_status dra_compile_fenced(const dra_graph *g, dra_device *device, size_t fence,
                               dra_program **out, dra_error *err);
+dra_status dra_compile_plain(const dra_graph *g, dra_device *device, size_t fence,
+                             dra_program **out, dra_error *err);
+
+/* Calls `see` for every storage an instruction touches, inside its region too. */
+typedef void (*dra_see_storage)(dra_program *p, int32_t storage, void *user);
+void dra_each_storage(dra_program *p, const dra_instr *in, dra_see_storage see, void *user);
 
 /* ---- run.c: what a session does with buffers ------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* The attributes of ops: plain data that a kernel of any device can read, and the numbers of the
  * inputs and outputs of those ops that have many. Ops without a struct here have no attributes, or
- * a config of include/dra/ops.h: adamw, token_losses and its gradient. */
+ * a config of include/dra/ops.h (adamw, token_losses and its gradient), or what compiling looks at:
+ * dra_join_attr of concat and pad (graph/op.h), functions of elements (graph/pointwise.h). */
 #ifndef DRA_SRC_OPS_ATTRS_H
 #define DRA_SRC_OPS_ATTRS_H
 
@@ -43,12 +44,6 @@ typedef struct dra_broadcast_attr {
 typedef struct dra_cast_attr {
     dra_dtype dtype;
 } dra_cast_attr;
-
-typedef struct dra_join_attr { /* concat, pad */
-    int32_t axis;
-    int64_t before, after; /* pad */
-    double  fill;
-} dra_join_attr;
 
 typedef struct dra_gather_attr { /* gather, scatter_add */
     int32_t axis;

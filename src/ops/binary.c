@@ -1,116 +1,19 @@
 /* Pointwise ops of two inputs. Builders broadcast the inputs to one shape first (a view, no copy),
  * so the sum over broadcast axes in the gradient is the view's own rule. */
-#include <tgmath.h>
-
-#include "ops/common.h"
-
-typedef struct binary_attr {
-    real (*f)(real, real);
-    int32_t (*integer)(int32_t, int32_t); /* NULL: reals only */
-} binary_attr;
+#include "ops/pointwise.h"
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const binary_attr *a = n->attr;
-    const dra_type    *x = dra_type_of(g, n->in[0]), *y = dra_type_of(g, n->in[1]);
+    const dra_function_attr *a = n->attr;
+    const dra_type          *x = dra_type_of(g, n->in[0]), *y = dra_type_of(g, n->in[1]);
     *out = *x;
     if (x->dtype != y->dtype || !dra_shape_equal(&x->shape, &y->shape))
         return dra_op_fail(g, n, x->dtype != y->dtype ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
                            "a %s and b %s do not fit", dra_type_text(g, n->in[0]),
                            dra_type_text(g, n->in[1]));
-    if (x->dtype == DRA_I32 && a->integer) return DRA_OK;
+    if (x->dtype == DRA_I32 && dra_function_takes_i32(a->function)) return DRA_OK;
     return dra_expect_dtype(g, n, 0, "a", DRA_REAL);
 }
-
-/* The three that carry most of the work have loops of their own. */
-static void add_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const real *a = ptr[1], *b = ptr[2];
-    real       *y = ptr[0];
-    if (step[1] == 1 && step[2] == 1)
-        dra_simd_of(c)->add(n, a, b, y);
-    else
-        for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] + b[i * step[2]];
-}
-
-static void sub_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const real *a = ptr[1], *b = ptr[2];
-    real       *y = ptr[0];
-    if (step[1] == 1 && step[2] == 1)
-        dra_simd_of(c)->sub(n, a, b, y);
-    else
-        for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] - b[i * step[2]];
-}
-
-static void mul_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const real *a = ptr[1], *b = ptr[2];
-    real       *y = ptr[0];
-    if (step[1] == 1 && step[2] == 1)
-        dra_simd_of(c)->mul(n, a, b, y);
-    else
-        for (int64_t i = 0; i < n; i++) y[i] = a[i * step[1]] * b[i * step[2]];
-}
-
-static void real_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const binary_attr *k = c->attr;
-    const real        *a = ptr[1], *b = ptr[2];
-    real              *y = ptr[0];
-    for (int64_t i = 0; i < n; i++) y[i] = k->f(a[i * step[1]], b[i * step[2]]);
-}
-
-static void integer_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const binary_attr *k = c->attr;
-    const int32_t     *a = ptr[1], *b = ptr[2];
-    int32_t           *y = ptr[0];
-    for (int64_t i = 0; i < n; i++) y[i] = k->integer(a[i * step[1]], b[i * step[2]]);
-}
-
-static void run(const dra_call *c, int64_t i, dra_pointwise_row row)
-{
-    dra_pointwise_tile(c, i, c->out[0].dtype == DRA_I32 ? integer_row : row);
-}
-
-static void tile(const dra_call *c, int64_t i) { run(c, i, real_row); }
-static void add_tile(const dra_call *c, int64_t i) { run(c, i, add_row); }
-static void sub_tile(const dra_call *c, int64_t i) { run(c, i, sub_row); }
-static void mul_tile(const dra_call *c, int64_t i) { run(c, i, mul_row); }
-
-/* ---- formulas: reals, then i32 (which wraps) ------------------------------------------------- */
-
-static real f_add(real a, real b) { return a + b; }
-static real f_sub(real a, real b) { return a - b; }
-static real f_mul(real a, real b) { return a * b; }
-static real f_div(real a, real b) { return a / b; }
-static real f_mod(real a, real b) /* exact, where a - b floor(a / b) rounds for large quotients */
-{
-    const real r = fmod(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-static real f_pow(real a, real b) { return pow(a, b); }
-static real f_minimum(real a, real b) { return a <= b || isnan(a) ? a : b; }
-static real f_maximum(real a, real b) { return a >= b || isnan(a) ? a : b; }
-
-static int32_t i_add(int32_t a, int32_t b) { return (int32_t)((uint32_t)a + (uint32_t)b); }
-static int32_t i_sub(int32_t a, int32_t b) { return (int32_t)((uint32_t)a - (uint32_t)b); }
-static int32_t i_mul(int32_t a, int32_t b) { return (int32_t)((uint32_t)a * (uint32_t)b); }
-static int32_t i_div(int32_t a, int32_t b) /* floor; 0 for b = 0 */
-{
-    if (b == 0) return 0;
-    if (b == -1) return i_sub(0, a);
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-static int32_t i_mod(int32_t a, int32_t b)
-{
-    if (b == 0 || b == -1) return 0;
-    const int32_t r = a % b;
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
-static int32_t i_minimum(int32_t a, int32_t b) { return a < b ? a : b; }
-static int32_t i_maximum(int32_t a, int32_t b) { return a > b ? a : b; }
 
 /* ---- gradient rules -------------------------------------------------------------------------- */
 
@@ -157,99 +60,81 @@ GRADIENT(d_maximum) { to_winner(g, dra_greater_equal(g, A, B), dy, dx); }
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-#define ROW(op_name, tile_function)                                                                \
-    const dra_op dra_op_##op_name = {                                                              \
-        .name = #op_name,                                                                          \
-        .n_in = 2,                                                                                 \
-        .n_out = 1,                                                                                \
-        .attr_size = sizeof(binary_attr),                                                          \
-        .infer = infer,                                                                            \
-        .gradient = d_##op_name,                                                                   \
-        .cost = dra_pointwise_cost,                                                                \
-    };                                                                                             \
+#define ROW(op_name)                                                                               \
+    const dra_op         dra_op_##op_name = {.name = #op_name,                                     \
+                                             .n_in = 2,                                            \
+                                             .n_out = 1,                                           \
+                                             .flags = DRA_OP_POINTWISE,                            \
+                                             .attr_size = sizeof(dra_function_attr),               \
+                                             .infer = infer,                                       \
+                                             .gradient = d_##op_name,                              \
+                                             .cost = dra_pointwise_cost};                          \
     const dra_cpu_kernel dra_cpu_##op_name = {                                                     \
         .base = {.op = #op_name, .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .in_place = 3},           \
         .tiles = dra_pointwise_tiles,                                                              \
-        .tile = tile_function,                                                                     \
+        .tile = dra_function_tile,                                                                 \
     };
 
-ROW(add, add_tile)
-ROW(sub, sub_tile)
-ROW(mul, mul_tile)
-ROW(div, tile)
-ROW(mod, tile)
-ROW(pow, tile)
-ROW(minimum, tile)
-ROW(maximum, tile)
+ROW(add)
+ROW(sub)
+ROW(mul)
+ROW(div)
+ROW(mod)
+ROW(pow)
+ROW(minimum)
+ROW(maximum)
 
 /* ---- builders -------------------------------------------------------------------------------- */
 
-static dra_value build(dra_graph *g, const dra_op *op, binary_attr f, dra_value a, dra_value b)
+static dra_value build(dra_graph *g, const dra_op *op, dra_function f, dra_value a, dra_value b)
 {
     dra_value in[] = {a, b};
     if (!dra_broadcast_pair(g, op->name, in)) return (dra_value){0};
-    return dra_add_op(g, op, 2, in, &f);
+    return dra_add_op(g, op, 2, in, &(dra_function_attr){f});
 }
 
 dra_value dra_add(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_add, (binary_attr){f_add, i_add}, a, b);
+    return build(g, &dra_op_add, DRA_FUNCTION_ADD, a, b);
 }
 dra_value dra_sub(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_sub, (binary_attr){f_sub, i_sub}, a, b);
+    return build(g, &dra_op_sub, DRA_FUNCTION_SUB, a, b);
 }
 dra_value dra_mul(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_mul, (binary_attr){f_mul, i_mul}, a, b);
+    return build(g, &dra_op_mul, DRA_FUNCTION_MUL, a, b);
 }
 dra_value dra_div(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_div, (binary_attr){f_div, i_div}, a, b);
+    return build(g, &dra_op_div, DRA_FUNCTION_DIV, a, b);
 }
 dra_value dra_mod(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_mod, (binary_attr){f_mod, i_mod}, a, b);
+    return build(g, &dra_op_mod, DRA_FUNCTION_MOD, a, b);
 }
 dra_value dra_pow(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_pow, (binary_attr){f_pow, NULL}, a, b);
+    return build(g, &dra_op_pow, DRA_FUNCTION_POW, a, b);
 }
 dra_value dra_minimum(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_minimum, (binary_attr){f_minimum, i_minimum}, a, b);
+    return build(g, &dra_op_minimum, DRA_FUNCTION_MINIMUM, a, b);
 }
 dra_value dra_maximum(dra_graph *g, dra_value a, dra_value b)
 {
-    return build(g, &dra_op_maximum, (binary_attr){f_maximum, i_maximum}, a, b);
+    return build(g, &dra_op_maximum, DRA_FUNCTION_MAXIMUM, a, b);
 }
 
 /* ---- affine: y = s x + t with numbers -------------------------------------------------------- */
 
-typedef struct affine_attr {
-    double s, t;
-} affine_attr;
-
-/* One call an element where x is strided: a fused multiply-add must not depend on the layout. */
-static void affine_row(const dra_call *c, int64_t n, void *const *ptr, const int64_t *step)
-{
-    const affine_attr *a = c->attr;
-    const real         s = (real)a->s, t = (real)a->t, *x = ptr[1];
-    real              *y = ptr[0];
-    if (step[1] == 1)
-        dra_simd_of(c)->affine(n, s, t, x, y);
-    else
-        for (int64_t i = 0; i < n; i++) dra_simd_of(c)->affine(1, s, t, x + i * step[1], y + i);
-}
-
-static void affine_tile(const dra_call *c, int64_t i) { dra_pointwise_tile(c, i, affine_row); }
-
-GRADIENT(d_affine) { dx[0] = dra_affine(g, dy[0], ((const affine_attr *)n->attr)->s, 0); }
+GRADIENT(d_affine) { dx[0] = dra_affine(g, dy[0], ((const dra_function_attr *)n->attr)->a, 0); }
 
 const dra_op dra_op_affine = {.name = "affine",
                               .n_in = 1,
                               .n_out = 1,
-                              .attr_size = sizeof(affine_attr),
+                              .flags = DRA_OP_POINTWISE,
+                              .attr_size = sizeof(dra_function_attr),
                               .infer = dra_infer_same,
                               .gradient = d_affine,
                               .cost = dra_pointwise_cost};
@@ -257,10 +142,10 @@ const dra_op dra_op_affine = {.name = "affine",
 const dra_cpu_kernel dra_cpu_affine = {
     .base = {.op = "affine", .dtypes = DRA_REALS, .in_place = 1},
     .tiles = dra_pointwise_tiles,
-    .tile = affine_tile,
+    .tile = dra_function_tile,
 };
 
 dra_value dra_affine(dra_graph *g, dra_value x, double s, double t)
 {
-    return dra_add_op(g, &dra_op_affine, 1, &x, &(affine_attr){s, t});
+    return dra_add_op(g, &dra_op_affine, 1, &x, &(dra_function_attr){DRA_FUNCTION_AFFINE, s, t});
 }

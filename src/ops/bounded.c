@@ -1,5 +1,6 @@
-/* bounded: y = x within +-limit, 0 where x is not finite, and a count of what was changed. Where it
- * takes over the memory of x, which is the rule, a pass that changes nothing writes nothing.
+/* bounded: y_i = x_i within +-limit, 0 where x_i is not finite, for any number of tensors, and a
+ * count of what was changed in all of them. Where y_i takes over the memory of x_i, which is the
+ * rule, a pass that changes nothing writes nothing.
  * Gradient: dx = dy where y = x, else 0; NaN equals nothing. */
 #include <math.h>
 #include <string.h>
@@ -15,22 +16,30 @@ enum { TILE = 16384 };
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const bounded_attr *a = n->attr;
-    out[0] = *dra_type_of(g, n->in[0]);
-    out[1] = (dra_type){DRA_I32, (dra_shape){0}};
+    dra_status          st = DRA_OK;
     if (!(a->limit > 0) || isinf(a->limit))
         return dra_op_fail(g, n, DRA_ERR_VALUE, "limit is %g, expected more than 0", a->limit);
-    return dra_expect_dtype(g, n, 0, "x", DRA_REAL);
+    for (int i = 0; i < n->n_in && st == DRA_OK; i++) {
+        out[i] = *dra_type_of(g, n->in[i]);
+        st = dra_expect_dtype(g, n, i, "x", DRA_REAL);
+    }
+    out[n->n_in] = (dra_type){DRA_I32, (dra_shape){0}};
+    return st;
 }
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
-    if (!dy[0].id) return;
-    dx[0] = dra_select(g, dra_equal(g, n->in[0], n->out[0]), dy[0], dra_number(g, 0));
+    for (int i = 0; i < n->n_in; i++)
+        if (dy[i].id)
+            dx[i] = dra_select(g, dra_equal(g, n->in[i], n->out[i]), dy[i], dra_number(g, 0));
 }
 
+/* Tiles run on over all tensors as if they were one, so that many small ones are few tiles. */
 static int64_t parts(const dra_call *c)
 {
-    return dra_div_up(dra_shape_count(&c->in[0].shape), TILE);
+    int64_t all = 0;
+    for (int i = 0; i < c->n_in; i++) all += dra_shape_count(&c->in[i].shape);
+    return dra_div_up(all, TILE);
 }
 
 /* First the tiles, each with a count of its own, then their sum. */
@@ -67,27 +76,46 @@ static int32_t outside(int64_t n, const real *x, real limit)
     return (int32_t)count;
 }
 
-static void tile(const dra_call *c, int64_t i)
+/* Elements from..end-1 of tensor i. */
+static int32_t bound_part(const dra_call *c, int i, int64_t from, int64_t end)
 {
-    int32_t            *count = c->scratch;
-    const bounded_attr *a = c->attr;
+    const real    limit = (real)((const bounded_attr *)c->attr)->limit;
+    const real   *x = c->in[i].data;
+    real         *y = c->out[i].data;
+    const int32_t changed = outside(end - from, x + from, limit);
+    for (int64_t k = from; y && (changed || y != x) && k < end; k++) y[k] = bounded(x[k], limit);
+    return changed;
+}
+
+static void add_counts(const dra_call *c)
+{
+    const int32_t *count = c->scratch;
+    int32_t       *to = c->out[c->n_in].data;
+    int64_t        sum = 0;
+    for (int64_t k = 0; k < parts(c); k++) sum += count[k];
+    if (to) *to = (int32_t)dra_imin(sum, INT32_MAX);
+}
+
+static void tile(const dra_call *c, int64_t number)
+{
+    int64_t from = number * TILE, end = from + TILE; /* counted from the start of tensor i */
+    int32_t count = 0;
     if (c->stage == 1) {
-        int64_t sum = 0;
-        for (int64_t k = 0; k < parts(c); k++) sum += count[k];
-        if (c->out[1].data) *(int32_t *)c->out[1].data = (int32_t)dra_imin(sum, INT32_MAX);
+        add_counts(c);
         return;
     }
-    const int64_t from = i * TILE, n = dra_imin(dra_shape_count(&c->in[0].shape) - from, TILE);
-    const real   *x = (const real *)c->in[0].data + from;
-    real         *y = c->out[0].data ? (real *)c->out[0].data + from : NULL;
-    count[i] = outside(n, x, (real)a->limit);
-    for (int64_t k = 0; y && (count[i] || y != x) && k < n; k++)
-        y[k] = bounded(x[k], (real)a->limit);
+    for (int i = 0; i < c->n_in && end > 0; i++) {
+        const int64_t n = dra_shape_count(&c->in[i].shape);
+        if (from < n) count += bound_part(c, i, dra_imax(from, 0), dra_imin(end, n));
+        from -= n;
+        end -= n;
+    }
+    ((int32_t *)c->scratch)[number] = count;
 }
 
 const dra_op dra_op_bounded = {.name = "bounded",
-                               .n_in = 1,
-                               .n_out = 2,
+                               .n_in = DRA_MANY,
+                               .n_out = DRA_MANY,
                                .attr_size = sizeof(bounded_attr),
                                .infer = infer,
                                .gradient = gradient};
@@ -96,16 +124,23 @@ const dra_cpu_kernel dra_cpu_bounded = {
     .base = {.op = "bounded",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_DENSE,
-             .in_place = 1,
+             .paired = true,
              .scratch = scratch},
     .tiles = tiles,
     .tile = tile,
     .stages = stages,
 };
 
+dra_value dra_bounded_all(dra_graph *g, int n, dra_value *x, double limit)
+{
+    const dra_node *node = dra_node_add_many(g, &dra_op_bounded, n, x, n + 1,
+                                             &(bounded_attr){limit});
+    for (int i = 0; i < n; i++) x[i] = node ? node->out[i] : (dra_value){0};
+    return node ? node->out[n] : (dra_value){0};
+}
+
 dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count)
 {
-    const dra_node *n = dra_node_add(g, &dra_op_bounded, 1, &x, &(bounded_attr){limit});
-    *count = n ? n->out[1] : (dra_value){0};
-    return n ? n->out[0] : (dra_value){0};
+    *count = dra_bounded_all(g, 1, &x, limit);
+    return x;
 }

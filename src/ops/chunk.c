@@ -221,7 +221,8 @@ void dra_chunk_load(const dra_chunk *k, const dra_tensor *x, int64_t count, real
         dra_recur_clear(count, to);
         return;
     }
-    const real   *from = dra_recur_at(x, k->b, k->h, 0);
+    const real *from = dra_recur_at(x, k->b, k->h, 0);
+    if (from == to) return; /* the last state took over the memory of the first */
     const int64_t rows = x->shape.rank == 4 ? x->shape.dim[2] : 1, W = dra_last(x);
     if (rows == 1 || x->stride[2] == W)
         dra_recur_copy(count, from, to);

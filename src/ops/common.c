@@ -4,8 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE = 16384 }; /* elements of a pointwise tile: fixed by shape, never by threads */
-
 /* ---- pointwise ------------------------------------------------------------------------------- */
 
 typedef struct walk { /* all tensors of a call with axes merged where every tensor allows it */
@@ -50,17 +48,17 @@ static walk make_walk(const dra_call *c)
 
 int64_t dra_pointwise_tiles(const dra_call *c)
 {
-    return dra_div_up(dra_shape_count(&c->out[0].shape), TILE);
+    return dra_div_up(dra_shape_count(&c->out[0].shape), DRA_POINTWISE_TILE);
 }
 
 void dra_pointwise_tile(const dra_call *c, int64_t i, dra_pointwise_row row)
 {
     const walk    w = make_walk(c);
     const int64_t total = dra_shape_count(&c->out[0].shape);
-    const int64_t end = dra_imin(total, (i + 1) * TILE);
+    const int64_t end = dra_imin(total, (i + 1) * DRA_POINTWISE_TILE);
     int64_t       step[DRA_POINTWISE_MAX];
     for (int k = 0; k < w.tensors; k++) step[k] = w.stride[k][0];
-    for (int64_t at = i * TILE; at < end;) {
+    for (int64_t at = i * DRA_POINTWISE_TILE; at < end;) {
         int64_t       rest = at / w.dim[0];
         const int64_t inner = at % w.dim[0], n = dra_imin(w.dim[0] - inner, end - at);
         int64_t       offset[DRA_POINTWISE_MAX];

@@ -11,6 +11,7 @@ typedef dra_real real;
 /* ---- pointwise: any number of tensors of one shape, output 0 dense --------------------------- */
 
 enum { DRA_POINTWISE_MAX = 8 };
+enum { DRA_POINTWISE_TILE = 16384 }; /* elements: fixed by shape, never by threads */
 
 /* n elements of each tensor: ptr[k] moves by step[k] elements. Outputs come first, then inputs. */
 typedef void (*dra_pointwise_row)(const dra_call *c, int64_t n, void *const *ptr,

@@ -211,6 +211,13 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * 2 * (F + E) + tokens * 3 * F * E), dra_call_bytes(c)};
 }
 
+/* A tile reads its part of the first state into the last one before all else. */
+static uint32_t takes(const void *attr, int out)
+{
+    const dra_delta_attr *a = attr;
+    return out == LAST && a->S ? 1u << a->S : 0;
+}
+
 const dra_op dra_op_delta = {.name = "delta",
                              .n_in = DRA_MANY,
                              .n_out = OUTPUTS,
@@ -223,7 +230,8 @@ const dra_cpu_kernel dra_cpu_delta = {
     .base = {.op = "delta",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
+             .scratch = scratch,
+             .takes = takes},
     .tiles = dra_chunk_tiles,
     .tile = tile,
 };

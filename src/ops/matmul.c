@@ -7,7 +7,7 @@
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
 
-#include "ops/common.h"
+#include "ops/matmul.h"
 
 /* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
@@ -19,8 +19,6 @@
  * of k does: the bits are the same. */
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
-
-extern const dra_op dra_op_matmul;
 
 /* ---- types ----------------------------------------------------------------------------------- */
 
@@ -137,15 +135,15 @@ static sizes sizes_of(const dra_call *c)
     return s;
 }
 
-static int64_t tiles(const dra_call *c)
+int64_t dra_matmul_tiles(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     return s.batch * s.row_blocks * s.column_blocks * (s.chains && !c->stage ? s.chains : 1);
 }
 
-static int64_t stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
+int64_t dra_matmul_stages(const dra_call *c) { return sizes_of(c).chains ? 2 : 1; }
 
-static size_t scratch(const dra_call *c)
+size_t dra_matmul_scratch(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     return (size_t)(s.chains * s.M * s.N) * sizeof(real);
@@ -231,24 +229,31 @@ static void add_chains(const dra_call *c, const sizes *s, const dra_gemm *m, int
 
 /* Neighbouring tiles share columns of b, usually the larger operand; of chains, they follow each
  * other in memory. */
-static void tile(const dra_call *c, int64_t i)
+bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
 {
     const sizes s = sizes_of(c);
     if (s.chains && !c->stage) {
         multiply_chain(c, &s, i % s.chains, i / s.chains * s.columns);
-        return;
+        return false;
     }
-    const int64_t  row = i % s.row_blocks * ROWS;
-    const int64_t  column = i / s.row_blocks % s.column_blocks * s.columns;
-    const dra_gemm m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
+    const int64_t row = i % s.row_blocks * ROWS;
+    const int64_t column = i / s.row_blocks % s.column_blocks * s.columns;
+    *m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
     if (s.chains)
-        add_chains(c, &s, &m, column);
+        add_chains(c, &s, m, column);
     else
-        dra_simd_of(c)->gemm(&m);
-    if (c->n_in == 3) add_bias(c, &m, column);
+        dra_simd_of(c)->gemm(m);
+    if (c->n_in == 3) add_bias(c, m, column);
+    return true;
 }
 
-static dra_cost cost(const dra_call *c)
+static void tile(const dra_call *c, int64_t i)
+{
+    dra_gemm m;
+    dra_matmul_tile(c, i, &m);
+}
+
+dra_cost dra_matmul_cost(const dra_call *c)
 {
     const sizes s = sizes_of(c);
     dra_cost    cost = dra_pointwise_cost(c); /* for its bytes: every tensor moved once */
@@ -262,13 +267,15 @@ const dra_op dra_op_matmul = {.name = "matmul",
                               .attr_size = sizeof(dra_matmul_attr),
                               .infer = infer,
                               .gradient = gradient,
-                              .cost = cost};
+                              .cost = dra_matmul_cost,
+                              .then = &dra_op_matmul_then,
+                              .several = &dra_op_matmuls};
 
 const dra_cpu_kernel dra_cpu_matmul = {
-    .base = {.op = "matmul", .dtypes = DRA_FACTORS, .scratch = scratch},
-    .tiles = tiles,
+    .base = {.op = "matmul", .dtypes = DRA_FACTORS, .scratch = dra_matmul_scratch},
+    .tiles = dra_matmul_tiles,
     .tile = tile,
-    .stages = stages,
+    .stages = dra_matmul_stages,
 };
 
 /* ---- builders -------------------------------------------------------------------------------- */

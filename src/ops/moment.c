@@ -172,6 +172,14 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){2 * (pairs * (F + E) + tokens * 2 * F * E), dra_call_bytes(c)};
 }
 
+/* A tile reads its part of the first state into the last one before all else. */
+static uint32_t takes(const void *attr, int out)
+{
+    const dra_moment_attr *a = attr;
+    const int              from = out == S_LAST ? a->S : out == Z_LAST ? a->z : 0;
+    return from ? 1u << from : 0;
+}
+
 const dra_op dra_op_moment = {.name = "moment",
                               .n_in = DRA_MANY,
                               .n_out = OUTPUTS,
@@ -184,7 +192,8 @@ const dra_cpu_kernel dra_cpu_moment = {
     .base = {.op = "moment",
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
-             .scratch = scratch},
+             .scratch = scratch,
+             .takes = takes},
     .tiles = dra_chunk_tiles,
     .tile = tile,
 };

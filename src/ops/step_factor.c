@@ -24,20 +24,20 @@ static int64_t tiles(const dra_call *c) { return 1; }
 static void tile(const dra_call *c, int64_t i)
 {
     const dra_step_factor_attr *a = c->attr;
-    const real             *loss = c->in[1].data;
-    const double            norm = (double)*(const real *)c->in[0].data;
-    bool                    ok = isfinite(norm) && *(const int32_t *)c->in[2].data == 0;
+    const real                 *loss = c->in[1].data;
+    const double                norm = (double)*(const real *)c->in[0].data;
+    bool                        ok = isfinite(norm) && *(const int32_t *)c->in[2].data == 0;
     for (int64_t k = 0; k < dra_shape_count(&c->in[1].shape); k++) ok = ok && isfinite(loss[k]);
     const double factor = a->clip > 0 ? fmin(1, a->clip / (norm + 1e-6)) : 1;
     *(real *)c->out[0].data = (real)(ok ? factor : NAN);
 }
 
-const dra_op dra_op_step_factor = {.name = "step_factor",
-                                   .n_in = 3,
-                                   .n_out = 1,
-                                   .flags = DRA_OP_NO_GRAD,
-                                   .attr_size = sizeof(dra_step_factor_attr),
-                                   .infer = infer};
+const dra_op         dra_op_step_factor = {.name = "step_factor",
+                                           .n_in = 3,
+                                           .n_out = 1,
+                                           .flags = DRA_OP_NO_GRAD,
+                                           .attr_size = sizeof(dra_step_factor_attr),
+                                           .infer = infer};
 const dra_cpu_kernel dra_cpu_step_factor = {.base = {.op = "step_factor",
                                                      .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
                                                      .layout = DRA_LAYOUT_DENSE},

@@ -193,6 +193,12 @@ static dra_cost cost(const dra_call *c)
     return (dra_cost){steps * (c->n_out == BORDERS + 1 ? 17 : 42), dra_call_bytes(c)};
 }
 
+/* A tile copies its part of the state first and writes it back last. */
+static uint32_t takes(const void *attr, int out)
+{
+    return out >= LAST && out < BORDERS ? 1u << (START + out - LAST) : 0;
+}
+
 const dra_op dra_op_wkv = {.name = "wkv",
                            .n_in = DRA_MANY,
                            .n_out = BORDERS + 1,
@@ -201,7 +207,10 @@ const dra_op dra_op_wkv = {.name = "wkv",
                            .cost = cost};
 
 const dra_cpu_kernel dra_cpu_wkv = {
-    .base = {.op = "wkv", .dtypes = DRA_REALS | DRA_BIT(DRA_I32), .layout = DRA_LAYOUT_ROWS},
+    .base = {.op = "wkv",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
+             .layout = DRA_LAYOUT_ROWS,
+             .takes = takes},
     .tiles = dra_recur_tiles,
     .tile = tile,
 };

@@ -28,6 +28,8 @@ static dra_status open_reader(dra_generator *g, dra_error *err)
     g->view = (dra_view){.model = c->model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&g->view);
     dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
+    if (st == DRA_OK) dra_reader_guard(g->reader, c->state_limit >= 0);
+    if (st == DRA_OK) dra_reader_limit(g->reader, c->state_limit);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
     if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->rows, &g->states, err);
     if (st == DRA_OK && c->rows > 1)
@@ -112,6 +114,8 @@ static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
     return dra_fail(err, DRA_ERR_INDEX, "generator: row %lld, expected 0 to %lld", (long long)row,
                     (long long)g->config.rows - 1);
 }
+
+int64_t dra_generator_guarded(const dra_generator *g) { return dra_reader_guarded(g->reader); }
 
 int64_t dra_generator_tokens(const dra_generator *g, int64_t row)
 {

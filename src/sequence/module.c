@@ -77,17 +77,27 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
     }
 }
 
-/* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,
- * and a maximum is no size. */
-static void guard(dra_graph *g, const dra_module *m, dra_value *state, dra_value *guarded)
+static bool guarded_state(const dra_module *m, int i)
 {
-    for (int i = 0; i < dra_specs_count(m->state); i++) {
-        const dra_spec *p = dra_specs_at(m->state, i);
-        dra_value       count;
-        if (p->items || p->maximum || !state[i].id) continue;
-        state[i] = dra_bounded(g, state[i], DRA_STATE_LIMIT, &count);
-        *guarded = guarded->id ? dra_add(g, *guarded, count) : count;
-    }
+    const dra_spec *p = dra_specs_at(m->state, i);
+    return !p->items && !p->maximum;
+}
+
+/* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,
+ * and a maximum is no size. `some` has room for all states. */
+static void guard(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                  dra_value *state, dra_value *some, dra_value *guarded)
+{
+    const double limit = shape->limit > 0 ? shape->limit : DRA_STATE_LIMIT;
+    const int    all = dra_specs_count(m->state);
+    int          n = 0;
+    for (int i = 0; i < all; i++)
+        if (guarded_state(m, i) && state[i].id) some[n++] = state[i];
+    if (!n) return;
+    const dra_value count = dra_bounded_all(g, n, some, limit);
+    *guarded = guarded->id ? dra_add(g, *guarded, count) : count;
+    for (int i = 0, k = 0; i < all; i++)
+        if (guarded_state(m, i) && state[i].id) state[i] = some[k++];
 }
 
 void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
@@ -95,9 +105,10 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
 {
     const int       n_param = dra_specs_count(module->params);
     const int       n_state = dra_specs_count(module->state);
-    dra_value      *all = calloc((size_t)(n_param + 3 * n_state) + 1, sizeof *all);
+    dra_value      *all = calloc((size_t)(n_param + 4 * n_state) + 1, sizeof *all);
     dra_value      *in = all ? all + n_param : NULL, *used = in ? in + n_state : NULL;
     dra_value      *next = used ? used + n_state : NULL, guarded = {0};
+    dra_value      *some = next ? next + n_state : NULL;
     dra_module_call call = {.param = all, .state = used};
     if (!all) {
         dra_build_fail(g, "module", DRA_ERR_MEMORY, "out of memory");
@@ -105,10 +116,10 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     }
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
-    if (shape->guard) guard(g, module, used, &guarded);
+    if (shape->guard) guard(g, module, shape, used, some, &guarded);
     dra_tokens_declare(g, module->state, shape, &call.tokens);
     module->build(g, module->self, &call, next);
-    if (shape->guard) guard(g, module, next, &guarded);
+    if (shape->guard) guard(g, module, shape, next, some, &guarded);
     if (guarded.id) dra_output(g, "guarded", guarded);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];
     for (int i = 0; state && i < n_state; i++) state[i] = in[i];

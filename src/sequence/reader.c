@@ -1,5 +1,6 @@
 /* Running a module over the next tokens of its states: a session's program for each shape met;
  * states are updated in place. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ struct dra_reader {
     dra_shape      *key;
     dra_extents     extents;
     bool            unguarded;
+    double          limit;   /* of the guard, see dra_reader_limit() */
     dra_array      *guarded; /* i32: numbers of states changed so far */
     int64_t         reads;
     bool            valid; /* the last one went well */
@@ -35,7 +37,7 @@ struct dra_reader {
     size_t          n_results;
 };
 
-/* ---- programs: keyed by (B, T, options) and the rows of each state --------------------------- */
+/* ---- programs: keyed by (B, T, options, limit of the guard) and the rows of each state ------- */
 
 enum { MARKED = 1, SKIPS = 2, GUARD = 4 }; /* options */
 
@@ -57,7 +59,8 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                         .skips = key[0].dim[2] & SKIPS,
                                         .guard = key[0].dim[2] & GUARD,
                                         .rows = rows,
-                                        .forms = r->forms};
+                                        .forms = r->forms,
+                                        .limit = r->limit};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
@@ -266,11 +269,19 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return DRA_OK;
 }
 
+/* A number as a part of a key. */
+static int64_t bits_of(double x)
+{
+    int64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
 /* The key of the program that reads T tokens after s; returns its length. */
 static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
 {
     const int n = dra_specs_count(s->specs);
-    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unguarded ? 0 : GUARD));
+    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unguarded ? 0 : GUARD), r->unguarded ? 0 : bits_of(r->limit));
     for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
     return 1 + (size_t)n;
 }
@@ -327,6 +338,7 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
 }
 
 void dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
+void dra_reader_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
 int64_t dra_reader_guarded(dra_reader *r)
 {

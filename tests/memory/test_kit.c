@@ -389,6 +389,33 @@ static void the_guard_mends_states(void **state)
     close_reading(&r);
 }
 
+static void the_guard_has_a_bound_to_set(void **state)
+{
+    const dra_mixer_config config = {SIZES,
+                                     .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}};
+    reading                r = open_reading(&config);
+    dra_states            *s = new_states(r.module->state, 1);
+    const dra_real         x[C] = {1, 0, -1, 0.5};
+    read_tokens(&r, s, 1, NULL, x, NULL);
+    write_number(s, r.module->state, "S", 3, 3e4);
+    dra_reader_limit(r.reader, 1e5);
+    read_tokens(&r, s, 1, NULL, x, NULL);
+    assert_int_equal(dra_reader_guarded(r.reader), 0);
+    assert_true(largest(s, r.module->state, "S") > DRA_STATE_LIMIT);
+    dra_reader_limit(r.reader, 50);
+    read_tokens(&r, s, 1, NULL, x, NULL);
+    assert_true(dra_reader_guarded(r.reader) > 0);
+    assert_true(largest(s, r.module->state, "S") <= 50);
+    const int64_t before = dra_reader_guarded(r.reader);
+    write_number(s, r.module->state, "S", 3, 3e4);
+    dra_reader_limit(r.reader, 0); /* the usual one again */
+    read_tokens(&r, s, 1, NULL, x, NULL);
+    assert_true(dra_reader_guarded(r.reader) > before);
+    assert_true(largest(s, r.module->state, "S") <= DRA_STATE_LIMIT);
+    dra_states_destroy(s);
+    close_reading(&r);
+}
+
 static void the_guard_changes_no_bit(void **state)
 {
     static const dra_memory_config memories[] = {
@@ -461,6 +488,7 @@ int main(void)
         cmocka_unit_test(weight_norm_sets_lengths),
         cmocka_unit_test(skips_depend_on_place_alone),
         cmocka_unit_test(the_guard_mends_states),
+        cmocka_unit_test(the_guard_has_a_bound_to_set),
         cmocka_unit_test(the_guard_changes_no_bit),
         cmocka_unit_test(the_guard_stops_gradients),
     };

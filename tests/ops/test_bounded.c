@@ -34,6 +34,39 @@ static const check_case cases[] = {
     {"several tiles", 1, {{{2, {130, 257}}, .lo = -2, .hi = 2}}, &one, .no_grad = true},
 };
 
+/* ---- several at once ------------------------------------------------------------------------- */
+
+enum { SEVERAL = 4 };
+
+static void build_all(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
+{
+    for (int i = 0; i < SEVERAL; i++) out[i] = in[i];
+    out[SEVERAL] = dra_bounded_all(g, SEVERAL, out, ((const args *)a)->limit);
+}
+
+static void oracle_all(const void *a, const check_tensor *in, check_tensor *out)
+{
+    for (int i = 0; i < SEVERAL; i++) {
+        check_tensor each[2] = {out[i], out[SEVERAL]};
+        oracle(a, &in[i], each);
+    }
+}
+
+static const check_case all_cases[] = {
+    {"small ones",
+     SEVERAL,
+     {{{2, {5, 7}}, .lo = -3, .hi = 3}, {{0}, .lo = 2, .hi = 3}, {{2, {0, 8}}}, {{1, {9}}}},
+     &one},
+    {"across tiles",
+     SEVERAL,
+     {{{1, {16383}}, .lo = -2, .hi = 2},
+      {{1, {COUNT(odd)}}, .values = odd},
+      {{2, {130, 257}}, .lo = -2, .hi = 2},
+      {{1, {3}}, .lo = -9, .hi = 9}},
+     &one,
+     .no_grad = true},
+};
+
 static void refuses_a_limit_that_is_none(void **state)
 {
     dra_value  count;
@@ -75,7 +108,10 @@ static void takes_over_a_state(void **state)
 
 int main(void)
 {
-    const check_spec        specs[] = {{"bounded", 2, build, oracle, cases, COUNT(cases)}};
+    const check_spec specs[] = {
+        {"bounded", 2, build, oracle, cases, COUNT(cases)},
+        {"bounded_all", SEVERAL + 1, build_all, oracle_all, all_cases, COUNT(all_cases)},
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_a_limit_that_is_none),
         cmocka_unit_test(takes_over_a_state),

@@ -235,6 +235,35 @@ static void file(const subject *s, const char *name)
 
 static void files_go_on(void **unused) { for_presets(file); }
 
+/* A file with numbers that no memory should hold: the guard mends them, and says so. */
+static void mended_states_are_counted(void **unused)
+{
+    subject       s;
+    dra_context   c = {0};
+    dra_error     err = {0};
+    dra_generated out;
+    page          p = {0};
+    open_subject(&s, "dra-delta-tiny", 256, 5);
+    dra_generator *a = open_generator(&s, 1, 11);
+    feed(a, 0, PROMPT, 1);
+    assert_int_equal(dra_generator_guarded(a), 0);
+    expect_ok(dra_generator_keep(a, 0, &c, &err), &err);
+    const size_t n = dra_states_size(c.states, 1, 0);
+    dra_real    *x = calloc(n, sizeof *x);
+    expect_ok(dra_states_read(c.states, 1, 0, x, n, &err), &err);
+    x[3] = (dra_real)NAN, x[5] = (dra_real)1e9;
+    expect_ok(dra_states_write(c.states, 1, 0, x, n, &err), &err);
+    expect_ok(dra_context_save(s.model, s.weights, &c, path, &err), &err);
+    expect_ok(dra_generator_load(a, path, &err), &err);
+    run(a, 3, NULL, &p, &out);
+    assert_int_equal(dra_generator_guarded(a), 2);
+    dra_context_free(&c);
+    dra_generator_destroy(a);
+    close_subject(&s);
+    free(x);
+    unlink(path);
+}
+
 /* Kept in the middle and at the very beginning, gone back to from further on. */
 static void kept(const subject *s, const char *name)
 {
@@ -541,6 +570,7 @@ int main(void)
         cmocka_unit_test(prompts_and_calls_in_parts),
         cmocka_unit_test(rows_equal_single_runs),
         cmocka_unit_test(files_go_on),
+        cmocka_unit_test(mended_states_are_counted),
         cmocka_unit_test(kept_rows_go_back),
         cmocka_unit_test(samplers_change),
         cmocka_unit_test(stop_strings_are_taken_back),

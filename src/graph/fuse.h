@@ -1,0 +1,36 @@
+/* Passes over lowered blocks that make fewer instructions, see fuse.c. */
+#ifndef DRA_SRC_FUSE_H
+#define DRA_SRC_FUSE_H
+
+#include "graph/program.h"
+
+/* Who touches the storages of a block, by root: instructions first[root]..first[root + 1] - 1 of
+ * `at`, in order, some perhaps twice; those of bodies as their region. */
+typedef struct dra_uses {
+    bool    *shared; /* regions, other blocks or the caller know it: it must have its memory */
+    size_t  *first;
+    int32_t *at;
+} dra_uses;
+
+bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block); /* false: out of memory */
+void dra_uses_close(dra_uses *u);
+
+/* An instruction that is in no block yet. */
+dra_instr *dra_instr_apart(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
+void       dra_close_gaps(dra_code_block *b); /* removes instructions that became NULL */
+
+/* Do two places name the same elements in the same order? */
+bool dra_same_elements(const dra_program *p, const dra_place *a, const dra_place *b);
+/* All elements of a storage, in the order in which they were written. */
+bool dra_in_order(const dra_program *p, const dra_place *x);
+
+/* The passes. */
+void dra_fuse_joins(dra_program *p, int32_t block);
+void dra_fuse_pointwise(dra_program *p, int32_t block);
+void dra_fuse_then(dra_program *p, int32_t block);
+void dra_fuse_several(dra_program *p, int32_t block);
+
+/* Ops that they look for and make. */
+extern const dra_op dra_op_concat, dra_op_pointwise;
+
+#endif

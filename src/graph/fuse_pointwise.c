@@ -1,0 +1,268 @@
+/* Pointwise instructions of a block that work on the same elements become one `pointwise`
+ * instruction with a program of their functions (graph/pointwise.h). A value that nobody outside
+ * reads then needs no memory.
+ *
+ * Instructions are taken in their order. One joins the groups that make its operands or read the
+ * same ones, as far as limits allow. A group runs where its last member stood; nothing is moved
+ * forwards, so a value that is recomputed late stays late. Hence the rule for joining: whoever
+ * reads a result and is no member comes after the last member. Then no way leads out of a group
+ * and back into it either. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "graph/fuse.h"
+#include "graph/pointwise.h"
+
+typedef struct group {
+    int64_t elements;
+    int     n;
+    int32_t at[DRA_POINTWISE_STEPS]; /* its members, in order */
+} group;
+
+typedef struct fuse { /* one block */
+    dra_program *p;
+    int32_t      block;
+    dra_uses     uses;
+    int32_t     *maker;  /* by storage: the member of a group that writes it, or -1 */
+    int32_t     *reader; /* by storage: the last pointwise instruction that read it, or -1 */
+    int32_t     *member; /* by instruction: its group, or -1 */
+    group       *groups;
+    size_t       n_groups;
+} fuse;
+
+static dra_instr *instr_at(const fuse *f, int32_t i) { return f->p->block[f->block].instr[i]; }
+
+static int32_t root_of(const fuse *f, const dra_place *x) { return dra_root(f->p, x->storage); }
+
+static bool is_pointwise(const dra_instr *in)
+{
+    return in->op->flags & DRA_OP_POINTWISE && in->kernel && in->out[0].storage >= 0;
+}
+
+/* ---- groups ---------------------------------------------------------------------------------- */
+
+static bool holds(const group *g, int32_t i)
+{
+    for (int k = 0; k < g->n; k++)
+        if (g->at[k] == i) return true;
+    return false;
+}
+
+static int32_t last_of(const group *g) { return g->at[g->n - 1]; }
+
+/* The member that makes x, as its number in the group, or -1: x comes from outside. */
+static int made_inside(const fuse *f, const group *g, const dra_place *x)
+{
+    for (int k = 0; k < g->n; k++)
+        if (root_of(f, &instr_at(f, g->at[k])->out[0]) == root_of(f, x)) return k;
+    return -1;
+}
+
+static int find_input(const fuse *f, int n, const dra_place *list, const dra_place *x)
+{
+    for (int k = 0; k < n; k++)
+        if (dra_same_elements(f->p, &list[k], x)) return k;
+    return -1;
+}
+
+/* What a group reads from outside, each once; -1: more than a program takes. */
+static int list_inputs(const fuse *f, const group *g, dra_place *list)
+{
+    int n = 0;
+    for (int k = 0; k < g->n; k++) {
+        const dra_instr *in = instr_at(f, g->at[k]);
+        for (int i = 0; i < in->n_in; i++) {
+            if (made_inside(f, g, &in->in[i]) >= 0 || find_input(f, n, list, &in->in[i]) >= 0)
+                continue;
+            if (n == DRA_POINTWISE_INPUTS) return -1;
+            list[n++] = in->in[i];
+        }
+    }
+    return n;
+}
+
+/* Does somebody outside read what a member makes? */
+static bool is_output(const fuse *f, const group *g, int k)
+{
+    const int32_t root = root_of(f, &instr_at(f, g->at[k])->out[0]);
+    if (f->uses.shared[root]) return true;
+    for (size_t i = f->uses.first[root]; i < f->uses.first[root + 1]; i++)
+        if (!holds(g, f->uses.at[i])) return true;
+    return false;
+}
+
+/* Is a storage touched by others between two instructions? */
+static bool touched_between(const fuse *f, const group *g, int32_t root, int32_t from, int32_t to)
+{
+    for (size_t i = f->uses.first[root]; i < f->uses.first[root + 1]; i++)
+        if (f->uses.at[i] > from && f->uses.at[i] < to && !holds(g, f->uses.at[i])) return true;
+    return false;
+}
+
+/* May all members run where the last one stands? Nobody waits for their results before; and of a
+ * donated state nobody else is a reader meanwhile, who might otherwise write in its place. */
+static bool may_wait(const fuse *f, const group *g)
+{
+    for (int k = 0; k < g->n - 1; k++) {
+        const dra_instr *in = instr_at(f, g->at[k]);
+        if (touched_between(f, g, root_of(f, &in->out[0]), g->at[k], last_of(g))) return false;
+        for (int i = 0; i < in->n_in; i++) {
+            const int32_t root = root_of(f, &in->in[i]);
+            if (f->p->storage[root].donor && touched_between(f, g, root, g->at[k], last_of(g)))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* What a member makes, others must read in the order in which it is written. */
+static bool reads_in_order(const fuse *f, const group *g)
+{
+    for (int k = 0; k < g->n; k++) {
+        const dra_instr *in = instr_at(f, g->at[k]);
+        for (int i = 0; i < in->n_in; i++)
+            if (made_inside(f, g, &in->in[i]) >= 0 && !dra_in_order(f->p, &in->in[i])) return false;
+    }
+    return true;
+}
+
+static bool is_possible(const fuse *f, const group *g)
+{
+    dra_place list[DRA_POINTWISE_INPUTS];
+    int       outputs = 0;
+    if (!may_wait(f, g) || !reads_in_order(f, g) || list_inputs(f, g, list) < 0) return false;
+    for (int k = 0; k < g->n; k++) outputs += is_output(f, g, k);
+    return outputs <= DRA_POINTWISE_OUTPUTS;
+}
+
+/* Both, in order; false: too many. */
+static bool unite(const group *a, const group *b, group *out)
+{
+    if (a->n + b->n > DRA_POINTWISE_STEPS || a->elements != b->elements) return false;
+    out->elements = a->elements;
+    out->n = 0;
+    for (int i = 0, k = 0; i < a->n || k < b->n;)
+        out->at[out->n++] = k == b->n || (i < a->n && a->at[i] < b->at[k]) ? a->at[i++]
+                                                                           : b->at[k++];
+    return true;
+}
+
+static void join(fuse *f, group *g, int32_t number)
+{
+    group both;
+    if (number < 0 || f->groups[number].n == 0 || holds(g, f->groups[number].at[0])) return;
+    if (!unite(g, &f->groups[number], &both) || !is_possible(f, &both)) return;
+    f->groups[number].n = 0;
+    *g = both;
+}
+
+/* Groups that make its operands come first, then those that read the same ones; not those that
+ * read but the same few numbers, such as a constant. */
+static void place_instr(fuse *f, int32_t i)
+{
+    const dra_instr *in = instr_at(f, i);
+    group            g = {dra_shape_count(&in->out[0].tensor.shape), 1, {i}};
+    for (int k = 0; k < in->n_in; k++) {
+        const int32_t maker = f->maker[root_of(f, &in->in[k])];
+        if (maker >= 0) join(f, &g, f->member[maker]);
+    }
+    for (int k = 0; k < in->n_in; k++) {
+        const int32_t reader = f->reader[root_of(f, &in->in[k])];
+        if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor)) join(f, &g, f->member[reader]);
+    }
+    f->groups[f->n_groups] = g;
+    for (int k = 0; k < g.n; k++) f->member[g.at[k]] = (int32_t)f->n_groups;
+    f->n_groups++;
+    f->maker[root_of(f, &in->out[0])] = i;
+    for (int k = 0; k < in->n_in; k++) f->reader[root_of(f, &in->in[k])] = i;
+}
+
+/* ---- programs -------------------------------------------------------------------------------- */
+
+static int value_of(const fuse *f, const group *g, int inputs, const dra_place *list,
+                    const dra_place *x)
+{
+    const int inside = made_inside(f, g, x);
+    return inside >= 0 ? inputs + inside : find_input(f, inputs, list, x);
+}
+
+static int write_program(const fuse *f, const group *g, int inputs, const dra_place *list,
+                         dra_pointwise_attr *program)
+{
+    int outputs = 0;
+    *program = (dra_pointwise_attr){.inputs = inputs, .steps = g->n};
+    for (int k = 0; k < g->n; k++) {
+        const dra_instr         *in = instr_at(f, g->at[k]);
+        const dra_function_attr *a = in->attr;
+        dra_pointwise_step      *step = &program->step[k];
+        step->function = a->function;
+        step->dtype = in->in[in->n_in - 1].tensor.dtype;
+        step->output = is_output(f, g, k) ? (int16_t)outputs++ : -1;
+        step->a = a->a;
+        step->b = a->b;
+        for (int i = 0; i < in->n_in; i++)
+            step->x[i] = (int16_t)value_of(f, g, inputs, list, &in->in[i]);
+    }
+    return outputs;
+}
+
+/* Puts the group's instruction in the place of its last member. */
+static void emit_group(fuse *f, const group *g)
+{
+    dra_program       *p = f->p;
+    dra_place          list[DRA_POINTWISE_INPUTS];
+    dra_pointwise_attr program;
+    const int          inputs = list_inputs(f, g, list);
+    const int          outputs = write_program(f, g, inputs, list, &program);
+    dra_instr         *made = dra_instr_new(p, f->block, &dra_op_pointwise, inputs, outputs);
+    if (!made) return;
+    p->block[f->block].n--;
+    for (int i = 0; i < inputs; i++) made->in[i] = list[i];
+    for (int k = 0; k < g->n; k++) {
+        const dra_place *out = &instr_at(f, g->at[k])->out[0];
+        const int        to = program.step[k].output;
+        if (to >= 0) made->out[to] = *out;
+    }
+    made->attr = dra_arena_copy(&p->arena, &program, dra_pointwise_bytes(&program));
+    if (!made->attr) dra_no_memory(p);
+    dra_set_kernel(p, made, dra_find_kernel(p, made->op));
+    for (int k = 0; k < g->n; k++) p->block[f->block].instr[g->at[k]] = NULL;
+    p->block[f->block].instr[last_of(g)] = made;
+}
+
+/* ---- a block --------------------------------------------------------------------------------- */
+
+static bool open_block(fuse *f)
+{
+    const size_t n = f->p->n_storage + 1, m = f->p->block[f->block].n + 1;
+    f->maker = calloc(n, sizeof *f->maker);
+    f->reader = calloc(n, sizeof *f->reader);
+    f->member = calloc(m, sizeof *f->member);
+    f->groups = calloc(m, sizeof *f->groups);
+    if (!f->maker || !f->reader || !f->member || !f->groups) return false;
+    memset(f->maker, 0xFF, n * sizeof *f->maker); /* -1 */
+    memset(f->reader, 0xFF, n * sizeof *f->reader);
+    return dra_uses_open(&f->uses, f->p, f->block);
+}
+
+static void close_block(fuse *f)
+{
+    dra_uses_close(&f->uses);
+    free(f->maker);
+    free(f->reader);
+    free(f->member);
+    free(f->groups);
+}
+
+void dra_fuse_pointwise(dra_program *p, int32_t block)
+{
+    fuse         f = {.p = p, .block = block};
+    const size_t n = p->block[block].n;
+    if (!open_block(&f)) dra_no_memory(p);
+    for (size_t i = 0; i < n && !dra_program_failed(p); i++)
+        if (is_pointwise(p->block[block].instr[i])) place_instr(&f, (int32_t)i);
+    for (size_t k = 0; k < f.n_groups && !dra_program_failed(p); k++)
+        if (f.groups[k].n > 1) emit_group(&f, &f.groups[k]);
+    dra_close_gaps(&p->block[block]);
+    close_block(&f);
+}

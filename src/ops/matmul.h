@@ -1,0 +1,16 @@
+/* Products, as matmul.c and matmul_fused.c see them. */
+#ifndef DRA_SRC_MATMUL_H
+#define DRA_SRC_MATMUL_H
+
+#include "ops/pointwise.h"
+
+extern const dra_op dra_op_matmul, dra_op_matmul_then, dra_op_matmuls;
+
+/* The kernel of one product. dra_matmul_tile(): true when a tile of y is done, *m says which. */
+int64_t  dra_matmul_tiles(const dra_call *c);
+int64_t  dra_matmul_stages(const dra_call *c);
+size_t   dra_matmul_scratch(const dra_call *c);
+bool     dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m);
+dra_cost dra_matmul_cost(const dra_call *c);
+
+#endif
