@@ -20,13 +20,13 @@ static void tokens(bench_work *w, int64_t T, int64_t V, double before)
 
 /* How parameter p is stored: matrices in a dtype and, if as in GPT-2's files, transposed, (in,
  * out), with those of queries, keys and values side by side. Tables are never transposed. */
-static dra_form form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
+static dra_param_layout form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
 {
     static const char *const thirds[] = {".W_q", ".W_k", ".W_v"};
     const char              *end = strrchr(p->name, '.');
-    dra_form                 f = {p->product ? dtype : DRA_REAL};
+    dra_param_layout         f = {p->product ? dtype : DRA_REAL};
     if (!as_in_files || !p->product || !end) return f;
-    f.turned = true;
+    f.transposed = true;
     for (int i = 0; i < 3; i++)
         if (strcmp(end, thirds[i]) == 0) {
             f.part = i;
@@ -36,7 +36,8 @@ static dra_form form_of(const dra_spec *p, dra_dtype dtype, bool as_in_files)
 }
 
 /* Returns the numbers that products read: of tables one row for each token is. */
-static double parameters(bench_work *w, const dra_specs *params, const dra_form *forms, bool tied)
+static double parameters(bench_work *w, const dra_specs *params, const dra_param_layout *forms,
+                         bool tied)
 {
     double count = 0;
     size_t first = 0; /* 1 + number of the tensor with the first of three parts */
@@ -76,14 +77,14 @@ static void read_tokens(bench_work *w, const char *preset, int64_t T, dra_dtype 
 {
     dra_model_config c;
     dra_model       *m = NULL;
-    dra_form         forms[PARAMETERS];
+    dra_param_layout forms[PARAMETERS];
     dra_value        in[STATES], out[STATES];
     int64_t          rows[STATES];
     if (dra_preset_config(preset, &c, NULL) != DRA_OK) return;
     if (dra_model_create(&c, &m, NULL) != DRA_OK) return;
     const dra_view         view = {.model = m, .logits = true, .keep = 1};
     const dra_module       module = dra_view_module(&view);
-    const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .forms = forms};
+    const dra_module_shape shape = {.B = 1, .T = T, .fresh = T > 1, .rows = rows, .layouts = forms};
     const int              n = dra_specs_count(module.params), s = dra_specs_count(module.state);
     const double           before = T > 1 ? (double)T / 2 : READ;
     if (n <= PARAMETERS && s <= STATES) { /* else a graph without outputs, which is refused */

@@ -1,6 +1,6 @@
 /* dra convert: a model from one format to another, and surgery on the way. */
 #include "model.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "value.h"
 
 #include <math.h>
@@ -227,7 +227,7 @@ static int misused(const struct args *a, size_t *shard)
 static bool stop(void *user)
 {
     (void)user;
-    return cli_watch_stopped();
+    return cli_progress_stopped();
 }
 
 static dra_status convert(job *j, size_t shard, dra_error *err)
@@ -265,7 +265,7 @@ static int run(const void *args)
     size_t             shard;
     const int          wrong = misused(a, &shard);
     if (wrong) return wrong;
-    cli_watch_signals();
+    cli_progress_signals();
     if (a->json) printf("{\"tensors\": [");
     const dra_status st = convert(&j, shard, &err);
     if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
@@ -274,7 +274,7 @@ static int run(const void *args)
     if (a->json) puts("}");
     if (st != DRA_OK) {
         const int failed = cli_fail(&err);
-        return cli_watch_stopped() ? cli_watch_status() : failed;
+        return cli_progress_stopped() ? cli_progress_status() : failed;
     }
     if (!a->json)
         fprintf(stderr, "%s: %lld tensors, %lld of them drawn%s\n", a->to, (long long)j.rows,

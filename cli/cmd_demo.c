@@ -1,7 +1,7 @@
 /* dra demo: two models learn made-up stories and show what their memories hold and cost. */
 #include "demo.h"
 #include "page.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 
 #include <dirent.h>
@@ -143,9 +143,9 @@ static dra_status all_parts(demo *d, dra_error *err)
     static dra_status (*const parts[])(demo *, dra_error *) = {
         demo_text, demo_train, demo_samples, demo_facts, demo_stream, demo_exact};
     dra_status st = open_folder(d, err);
-    for (size_t i = 0; i < COUNT(parts) && st == DRA_OK && !cli_watch_stopped(); i++)
+    for (size_t i = 0; i < COUNT(parts) && st == DRA_OK && !cli_progress_stopped(); i++)
         st = parts[i](d, err);
-    if (st != DRA_OK || cli_watch_stopped()) return st;
+    if (st != DRA_OK || cli_progress_stopped()) return st;
     demo_heading(d, "What next");
     st = write_report(d, err);
     if (st == DRA_OK) write_next(d);
@@ -179,12 +179,12 @@ static int run(const void *args)
                               .stream = a->stream,
                               .stories = a->quick ? 1 : 24,
                               .screen = {.out = stdout, .terminal = cli_moves(stdout)}};
-    cli_watch_signals();
+    cli_progress_signals();
     dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);
     if (st == DRA_OK) st = all_parts(&d, &err);
     close_all(&d);
     if (st != DRA_OK) return cli_fail(&err);
-    if (cli_watch_stopped()) {
+    if (cli_progress_stopped()) {
         if (d.screen.terminal) putchar('\n');
         fflush(stdout);
         fputs("dra: stopped; the demo is not complete\n", stderr);

@@ -194,7 +194,7 @@ static void print_json(const work *w, double loss, double bits, double rate)
            (long long)w->count, cli_json_number(loss, 9, room[0]),
            cli_json_number(exp(loss), 9, room[1]), cli_json_number(bits, 9, room[2]),
            cli_json_number(rate, 6, room[3]));
-    printf(", \"guarded\": %lld", (long long)dra_reader_guarded(w->reader));
+    printf(", \"guarded\": %lld", (long long)dra_reader_clamped(w->reader));
     if (w->bad) printf(", \"not_finite\": %lld", (long long)w->bad);
     puts("}");
 }
@@ -229,7 +229,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = open_reader(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = print(&w, &err);
-    if (w.reader) cli_guard_report("eval", &w.a->from, dra_reader_guarded(w.reader));
+    if (w.reader) cli_guard_report("eval", &w.a->from, dra_reader_clamped(w.reader));
     free(w.ids);
     free(w.targets);
     free(w.mark);

@@ -419,7 +419,7 @@ static int run(const void *args)
     dra_status st = open_all(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = write_all(&w, &err);
-    if (w.reader) cli_guard_report("forward", &w.a->from, dra_reader_guarded(w.reader));
+    if (w.reader) cli_guard_report("forward", &w.a->from, dra_reader_clamped(w.reader));
     free(w.out_logits);
     free(w.out_hidden);
     for (int i = 0; i < STACKS; i++) free(w.stack[i].data);

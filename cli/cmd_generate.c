@@ -289,7 +289,7 @@ static void print_json(const work *w)
            w->rows > 1 ? "]" : "", (long long)read,
            cli_json_number((double)read / w->reading, 6, room[0]),
            cli_json_number((double)written / w->writing, 6, room[1]),
-           (long long)dra_generator_guarded(w->generator));
+           (long long)dra_generator_clamped(w->generator));
 }
 
 static void print(const work *w)
@@ -322,7 +322,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = feed_prompts(&w, &err);
     if (st == DRA_OK) st = write_text(&w, &err);
     if (st == DRA_OK) print(&w);
-    if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_guarded(w.generator));
+    if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_clamped(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows; b++) free(w.pages[b].text);
     free(w.prompt);

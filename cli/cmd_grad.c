@@ -64,7 +64,7 @@ static dra_status check_targets(cli_inputs *in, int64_t V, dra_error *err)
                                "nothing to learn from: no token is followed by one that counts");
 }
 
-static dra_status write_all(const cli_model *m, dra_learner *l, double loss, const char *path,
+static dra_status write_all(const cli_model *m, dra_gradients *l, double loss, const char *path,
                             dra_error *err)
 {
     const int             n = dra_specs_count(dra_model_params(m->model));
@@ -74,7 +74,7 @@ static dra_status write_all(const cli_model *m, dra_learner *l, double loss, con
     if (!values) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     dra_status st = DRA_OK;
     for (int i = 0; i < n && st == DRA_OK; i++) {
-        values[i] = dra_learner_gradient(l, i);
+        values[i] = dra_gradients_of(l, i);
         if (!values[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     }
     if (st == DRA_OK) st = dra_weights_save_like(m->model, values, 1, &beside, path, err);
@@ -83,12 +83,12 @@ static dra_status write_all(const cli_model *m, dra_learner *l, double loss, con
 }
 
 /* How many numbers of the gradients are not finite. */
-static int64_t count_bad(const cli_model *m, dra_learner *l)
+static int64_t count_bad(const cli_model *m, dra_gradients *l)
 {
     const dra_specs *params = dra_model_params(m->model);
     int64_t          bad = 0;
     for (int i = 0; i < dra_specs_count(params); i++) {
-        const dra_real *d = dra_learner_gradient(l, i);
+        const dra_real *d = dra_gradients_of(l, i);
         for (int64_t k = 0; d && k < dra_shape_count(&dra_specs_at(params, i)->shape); k++)
             bad += !isfinite(d[k]);
     }
@@ -96,41 +96,41 @@ static int64_t count_bad(const cli_model *m, dra_learner *l)
 }
 
 static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in,
-                        dra_lesson_result *result, int64_t *bad, dra_error *err)
+                        dra_microbatch_result *result, int64_t *bad, dra_error *err)
 {
-    const int64_t            V = dra_model_config_of(m->model)->vocab;
-    const dra_learner_config config = {.model = m->model, .device = m->device};
-    dra_learner             *l = NULL;
-    int64_t                 *chunk = NULL;
-    int                      chunks = 0;
-    dra_status               st = cli_inputs_read(a->tokens, a->inputs, V, in, err);
+    const int64_t              V = dra_model_config_of(m->model)->vocab;
+    const dra_gradients_config config = {.model = m->model, .device = m->device};
+    dra_gradients             *l = NULL;
+    int64_t                   *chunk = NULL;
+    int                        chunks = 0;
+    dra_status                 st = cli_inputs_read(a->tokens, a->inputs, V, in, err);
     if (st == DRA_OK) st = cli_positions_check(m->model, 0, in->T, err);
     if (st == DRA_OK) st = make_targets(in, err);
     if (st == DRA_OK) st = check_targets(in, V, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, in->T, &chunks, &chunk, err);
-    if (st == DRA_OK) st = dra_learner_create(&config, &l, err);
-    if (st == DRA_OK) st = dra_learner_bind(l, m->weights, err);
+    if (st == DRA_OK) st = dra_gradients_create(&config, &l, err);
+    if (st == DRA_OK) st = dra_gradients_bind(l, m->weights, err);
     if (st == DRA_OK) {
-        const dra_lesson lesson = {.B = in->B,
-                                   .T = in->T,
-                                   .ids = in->ids,
-                                   .targets = in->targets,
-                                   .mark = in->mark,
-                                   .chunks = a->chunks ? chunks : 0,
-                                   .chunk = chunk,
-                                   .still = true}; /* no dropout: the same every time */
-        st = dra_learner_run(l, &lesson, result, err);
+        const dra_microbatch lesson = {.B = in->B,
+                                       .T = in->T,
+                                       .ids = in->ids,
+                                       .targets = in->targets,
+                                       .mark = in->mark,
+                                       .chunks = a->chunks ? chunks : 0,
+                                       .chunk = chunk,
+                                       .no_dropout = true}; /* no dropout: the same every time */
+        st = dra_gradients_run(l, &lesson, result, err);
     }
     if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
     if (st == DRA_OK) *bad = count_bad(m, l);
-    dra_learner_destroy(l);
+    dra_gradients_destroy(l);
     free(chunk);
     return st;
 }
 
 /* What was computed is written and printed in any case, to show where it went wrong; but it is no
  * result. */
-static dra_status print(const struct args *a, const dra_lesson_result *r, int64_t bad,
+static dra_status print(const struct args *a, const dra_microbatch_result *r, int64_t bad,
                         dra_error *err)
 {
     char room[CLI_NUMBER];
@@ -150,13 +150,13 @@ static dra_status print(const struct args *a, const dra_lesson_result *r, int64_
 
 static int run(const void *args)
 {
-    const struct args *a = args;
-    cli_model          m = {0};
-    cli_inputs         in = {0};
-    dra_lesson_result  result = {0};
-    int64_t            bad = 0;
-    dra_error          err = {0};
-    const int          status = cli_source_check("grad", &a->from);
+    const struct args    *a = args;
+    cli_model             m = {0};
+    cli_inputs            in = {0};
+    dra_microbatch_result result = {0};
+    int64_t               bad = 0;
+    dra_error             err = {0};
+    const int             status = cli_source_check("grad", &a->from);
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
         return cli_misused("grad", "expected one of --tokens and --inputs");

@@ -2,7 +2,7 @@
 #include "model.h"
 #include "probe_show.h"
 #include "probe_suite.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "value.h"
 
 #include "dra/probe.h"
@@ -299,7 +299,7 @@ static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *
     dra_status st = check_runs(a, s, err);
     if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &device, err);
     if (st == DRA_OK && !a->json) cli_probe_head(s, stdout);
-    for (int64_t run = 0; run < p.runs && st == DRA_OK && !cli_watch_stopped(); run++) {
+    for (int64_t run = 0; run < p.runs && st == DRA_OK && !cli_progress_stopped(); run++) {
         cli_progress_start(&p, run);
         st = one_run(a, &p, device, err);
     }
@@ -315,10 +315,10 @@ static int run(const void *args)
     char               keys[1024];
     int                status = add_axes(a, &s, keys, sizeof keys);
     if (status == CLI_OK) {
-        cli_watch_signals();
+        cli_progress_signals();
         if (all_runs(a, &s, &err) != DRA_OK) status = cli_fail(&err);
     }
-    if (status == CLI_OK && cli_watch_stopped()) {
+    if (status == CLI_OK && cli_progress_stopped()) {
         fputs("dra: stopped; the last row is of a run that was cut short\n", stderr);
         status = CLI_INTERRUPTED;
     }

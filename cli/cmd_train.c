@@ -1,6 +1,6 @@
 /* dra train: a model from texts. */
 #include "model.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "value.h"
 
 #include "dra/generate.h"
@@ -156,8 +156,8 @@ static int read_addition(const char *text, dra_train_config *c)
     const size_t n = strcspn(text, "=");
     dra_guess    guess = {.typed = name};
     snprintf(name, sizeof name, "%.*s", (int)n, text);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        const char *known = dra_watch_name((dra_watch_kind)k);
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
+        const char *known = dra_aux_name((dra_aux_kind)k);
         if (strcmp(name, known) == 0 && text[n] && cli_read_real(text + n + 1, &c->add[k]))
             return CLI_OK;
         dra_guess_try(&guess, known);
@@ -272,7 +272,7 @@ static dra_status watched(const struct args *a, const dra_train_config *train, u
         st = dra_file_read(path, 1 << 20, &text, &bytes, err);
     if (st == DRA_OK && text) st = dra_train_config_parse(path, text, bytes, &before, err);
     free(text);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (train->add[k] != 0 || before.add[k] != 0) *bits |= 1u << k;
     return st;
 }
@@ -342,7 +342,7 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     dra_model_config c;
     dra_status       st = asked_config(a, &c, err);
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
-    if (st == DRA_OK) st = watched(a, train, &c.watch, err);
+    if (st == DRA_OK) st = watched(a, train, &c.aux, err);
     if (st == DRA_OK) st = dra_model_create(&c, out, err);
     return st == DRA_OK && goes_on(a) && !a->force ? check_run(a, *out, err) : st;
 }
@@ -431,7 +431,7 @@ static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
         memcpy(s->text + s->used, text, bytes);
         s->used += bytes;
     }
-    return !cli_watch_stopped();
+    return !cli_progress_stopped();
 }
 
 /* Where there is no prompt, a text begins after the end of another, or on a new line. */
@@ -503,7 +503,8 @@ static void write_command(const struct args *a, FILE *out)
     fputc('\n', out);
 }
 
-static void write_end(const struct args *a, const cli_watch *w, const dra_trainer_plan *plan)
+static void write_end(const struct args *a, const cli_train_progress *w,
+                      const dra_trainer_plan *plan)
 {
     const int64_t steps = plan->train.steps;
     if (plan->first >= steps) {
@@ -524,17 +525,17 @@ static int run(const void *args)
     dra_error          err = {0};
     dra_trainer_plan   plan;
     sampling           samples = {.a = a, .p = &p};
-    cli_watch          w = {stderr, isatty(STDERR_FILENO), .sample = show_sample, .user = &samples};
+    cli_train_progress w = {stderr, isatty(STDERR_FILENO), .sample = show_sample, .user = &samples};
     const int          status = check(a, &p.train);
     if (status != CLI_OK) return status;
-    cli_watch_signals();
+    cli_progress_signals();
     dra_status st = open_parts(a, &p, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
     if (st == DRA_OK) {
-        cli_watch_plan(&plan, stderr);
+        cli_progress_plan(&plan, stderr);
         w.log_every = plan.train.log_every;
-        st = dra_trainer_run(p.trainer, cli_watch_event, &w, &err);
-        cli_watch_break(&w);
+        st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
+        cli_progress_break(&w);
         if (st == DRA_OK) write_end(a, &w, &plan);
     }
     close_parts(&p);

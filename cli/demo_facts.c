@@ -1,7 +1,7 @@
 /* Facts told recently and long ago: unseen stories are read from their start, and where a
  * fact returns, the most likely tokens are compared with those that stand there. */
 #include "demo.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 
 #include <math.h>
@@ -125,7 +125,7 @@ static dra_status read_all(reading *r, dra_error *err)
     dra_status  st = DRA_OK;
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
         st = demo_reader_open(d, &d->model[i], 0, &reader[i], err);
-    for (int n = 0; n < all && st == DRA_OK && !cli_watch_stopped(); n++) {
+    for (int n = 0; n < all && st == DRA_OK && !cli_progress_stopped(); n++) {
         const story_config c = {.seed = demo_seed(d, DEMO_HELD_OUT, 1 + (uint64_t)n),
                                 .facts = 3,
                                 .gap = gaps[n % (int)COUNT(gaps)],
@@ -220,7 +220,7 @@ dra_status demo_facts(demo *d, dra_error *err)
     reading      r = {.d = d};
     demo_heading(d, "Facts told recently and long ago, in stories that neither has seen");
     const dra_status st = read_all(&r, err);
-    if (st == DRA_OK && !cli_watch_stopped()) {
+    if (st == DRA_OK && !cli_progress_stopped()) {
         write_table(d, &r.f);
         write_lines(d, &r.f);
         write_meaning(d, &r.f);

@@ -1,6 +1,6 @@
 /* Both models continue a story that neither has seen. */
 #include "demo.h"
-#include "train_watch.h"
+#include "train_progress.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@ static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
     page *p = user;
     demo_wrap_text(&p->wrap, text, bytes);
     cli_json_part(text, bytes, p->line);
-    return !cli_watch_stopped();
+    return !cli_progress_stopped();
 }
 
 static dra_status write_sample(const demo *d, const demo_model *m, const char *prompt,

@@ -1,7 +1,7 @@
 /* A long text through both models, chunk by chunk: what a token costs and what is kept, as the text
  * grows. And a text whole against the same in pieces. */
 #include "demo.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 
 #include <math.h>
@@ -184,7 +184,7 @@ dra_status demo_stream(demo *d, dra_error *err)
     demo_heading(d, "A long text, read chunk by chunk");
     dra_status st = open_streaming(&s, err);
     if (st == DRA_OK) write_head(&s);
-    while (st == DRA_OK && s.done < s.chunks && !cli_watch_stopped()) {
+    while (st == DRA_OK && s.done < s.chunks && !cli_progress_stopped()) {
         st = read_chunk(&s, err);
         if (st != DRA_OK) break;
         write_points(&s);

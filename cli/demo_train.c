@@ -1,6 +1,6 @@
 /* Both models learn the same batches, step by step in turns. */
 #include "demo.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 
 #include <stdlib.h>
@@ -58,7 +58,7 @@ static bool on_event(void *user, const dra_event *e)
         l->last[l->turn] = *e;
         l->losses[l->turn][e->step - 1] = e->loss;
     }
-    return !cli_watch_stopped();
+    return !cli_progress_stopped();
 }
 
 static dra_status open_trainers(learning *l, dra_error *err)

@@ -161,8 +161,8 @@ double cli_guard_limit(const cli_source *s) { return s->state_limit > 0 ? s->sta
 
 void cli_guard_set(const cli_source *s, dra_reader *r)
 {
-    dra_reader_guard(r, s->state_limit > 0);
-    dra_reader_limit(r, s->state_limit > 0 ? s->state_limit : 0);
+    dra_reader_clamp(r, s->state_limit > 0);
+    dra_reader_clamp_limit(r, s->state_limit > 0 ? s->state_limit : 0);
 }
 
 void cli_guard_report(const char *verb, const cli_source *s, int64_t changed)

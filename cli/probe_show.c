@@ -1,7 +1,7 @@
 /* What probes show. */
 #include "probe_show.h"
 #include "term.h"
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 #include "value.h"
 
@@ -150,7 +150,7 @@ static void write_left(const cli_progress *p, const dra_probe_result *r)
 bool cli_progress_step(void *progress, const dra_probe_result *r)
 {
     const cli_progress *p = progress;
-    if (!p->terminal && !r->tested) return !cli_watch_stopped();
+    if (!p->terminal && !r->tested) return !cli_progress_stopped();
     fprintf(p->out, "%s%lld/%lld ", p->terminal ? "\r" : "", (long long)p->run + 1,
             (long long)p->runs);
     for (int i = 0; i < p->sweep->n; i++)
@@ -161,5 +161,5 @@ bool cli_progress_step(void *progress, const dra_probe_result *r)
     write_left(p, r);
     fputs(p->terminal ? "\033[K" : "\n", p->out);
     fflush(p->out);
-    return !cli_watch_stopped();
+    return !cli_progress_stopped();
 }

@@ -5,10 +5,10 @@ const char *const cli_samplers[] = {"hf", "x", NULL};
 
 int cli_sampling_habits(const char *folder, cli_sampling *to)
 {
-    dra_habits *h = &to->habits;
-    dra_error   err = {0};
+    dra_generation_config *h = &to->habits;
+    dra_error              err = {0};
     if (!folder) return CLI_OK;
-    if (dra_habits_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
+    if (dra_generation_config_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
     if (!h->given) return CLI_OK;
     if (h->other[0])
         fprintf(stderr, "dra: %.200s/generation_config.json: passed over, as dra has none: %s\n",

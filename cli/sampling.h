@@ -5,12 +5,12 @@
 #include "model.h"
 
 typedef struct cli_sampling {
-    int64_t    tokens, top_k, seed;
-    double     temperature, top_p, min_p, penalty;
-    int        sampler; /* of cli_samplers */
-    bool       ignore_end;
-    cli_list   stop;
-    dra_habits habits;
+    int64_t               tokens, top_k, seed;
+    double                temperature, top_p, min_p, penalty;
+    int                   sampler; /* of cli_samplers */
+    bool                  ignore_end;
+    cli_list              stop;
+    dra_generation_config habits;
 } cli_sampling;
 
 extern const char *const cli_samplers[];

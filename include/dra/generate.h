@@ -68,7 +68,7 @@ typedef struct dra_generator_config {
     int64_t              rows;    /* sequences at a time; 0: 1 */
     int64_t              samples; /* of one prompt, row by row: row b draws with seed + b % samples;
                                      0: all rows are of one */
-    double               state_limit; /* of the state guard; 0: DRA_STATE_LIMIT; below 0: off */
+    double               state_limit; /* of the clamp of states; 0: DRA_STATE_LIMIT; below 0: off */
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -97,8 +97,8 @@ DRA_API dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler
                                              dra_error *err);
 /* Tokens a row has read or written since it started. */
 DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
-/* Numbers of states the guard has changed so far, see dra_reader_guarded(). */
-DRA_API int64_t dra_generator_guarded(const dra_generator *g);
+/* Numbers of states that were clamped so far, see dra_reader_clamped(). */
+DRA_API int64_t dra_generator_clamped(const dra_generator *g);
 /* Bytes of the live state of all rows. */
 DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
 /* Logits (vocab) for the next token of a row that has read something. Reads what is picked
@@ -153,21 +153,22 @@ DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_er
 
 /* ---- how a model likes to write -------------------------------------------------------------- */
 
-enum { DRA_HABITS_ENDS = 8 };
+enum { DRA_GENERATION_ENDS = 8 };
 
-typedef struct dra_habits {
+typedef struct dra_generation_config {
     bool               given; /* there is a generation_config.json                     */
     dra_sampler_config sampler;
     int64_t            tokens; /* new ones; 0: not said                                 */
     int64_t            length; /* of prompt and new tokens; 0: not said                 */
     int                ends;   /* tokens that end a text, from there or from config.json */
-    int32_t            end[DRA_HABITS_ENDS];
+    int32_t            end[DRA_GENERATION_ENDS];
     char               other[512]; /* keys that ask for what dra does not do: "num_beams, ..." */
-} dra_habits;
+} dra_generation_config;
 
 /* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from
  * the 50 most likely. */
-DRA_API dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err);
+DRA_API dra_status dra_generation_config_read(const char *folder, dra_generation_config *out,
+                                              dra_error *err);
 
 /* ---- state files ----------------------------------------------------------------------------- */
 

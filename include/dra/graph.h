@@ -101,8 +101,8 @@ DRA_API void dra_recompute(dra_graph *g, dra_region_body body, void *user, int n
 
 /* out = flag != 0 ? body(in) : otherwise. flag: an i32 scalar read at run time; otherwise: n_out
  * values of the types body returns. The body costs nothing when it does not run. */
-DRA_API void dra_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
-                       const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out);
+DRA_API void dra_cond(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
+                      const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out);
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 

@@ -141,7 +141,7 @@ typedef struct dra_mixer_config {
     double   out_gain;          /* W_o starts normal with this over sqrt(its inputs); 0: 1 */
     double   dropout;           /* of y, when learning */
     double   attention_dropout; /* of weights over items, when learning */
-    uint32_t watch;             /* bits 1 << dra_watch_kind: what to measure for the loss */
+    uint32_t aux;               /* bits 1 << dra_aux_kind: what to measure for the loss */
     bool     maps;              /* puts out what was attended to and written              */
     bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
 } dra_mixer_config;
@@ -150,17 +150,17 @@ typedef struct dra_mixer_config {
  * the state of the memory after each token, without running maxima; a matrix or slots are looked
  * at where a call begins and ends only. Means are over numbers of the state, real tokens and the
  * batch, or gammas, pairs of them, heads, matrices; in a blend over the memories that have it. */
-typedef enum dra_watch_kind {
-    DRA_WATCH_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
-    DRA_WATCH_BUDGET,    /* "budget":    gamma                                                */
-    DRA_WATCH_DIVERSITY, /* "diversity": -(gamma_i - gamma_j)^2, i < j                        */
-    DRA_WATCH_SIZE,      /* "size":      m_t^2                                                */
-    DRA_WATCH_ENTROPY,   /* "entropy":   ln S - the entropy of the mean write weight of slots */
-    DRA_WATCH_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
-    DRA_WATCH_COUNT
-} dra_watch_kind;
+typedef enum dra_aux_kind {
+    DRA_AUX_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
+    DRA_AUX_BUDGET,    /* "budget":    gamma                                                */
+    DRA_AUX_DIVERSITY, /* "diversity": -(gamma_i - gamma_j)^2, i < j                        */
+    DRA_AUX_SIZE,      /* "size":      m_t^2                                                */
+    DRA_AUX_ENTROPY,   /* "entropy":   ln S - the entropy of the mean write weight of slots */
+    DRA_AUX_SPECTRAL,  /* "spectral":  max(0, s - 1)^2, s the largest singular value of W_h */
+    DRA_AUX_COUNT
+} dra_aux_kind;
 
-DRA_API const char *dra_watch_name(dra_watch_kind kind);
+DRA_API const char *dra_aux_name(dra_aux_kind kind);
 
 /* What a mixer can show, 0 at pads. Rows are the items of the state and of the call; with joint
  * those come first, then the slots. */
@@ -186,8 +186,8 @@ DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
  * "a." and "b.". Borrowed from m. */
 DRA_API const dra_module       *dra_mixer_module(const dra_mixer *m);
 DRA_API const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m);
-/* Bits of dra_watch_kind that its memories have; whether there are maps. */
-DRA_API uint32_t    dra_mixer_watchable(const dra_mixer *m);
+/* Bits of dra_aux_kind that its memories have; whether there are maps. */
+DRA_API uint32_t    dra_mixer_aux_losses(const dra_mixer *m);
 DRA_API bool        dra_mixer_mappable(const dra_mixer *m);
 DRA_API const char *dra_show_name(dra_show_kind kind);
 
@@ -195,7 +195,7 @@ typedef struct dra_mixer_result {
     dra_value y;      /* (B, T, C) */
     dra_value branch; /* (B, T, C): what it adds to x, 0 at pads */
     dra_value memory; /* (B, T, H, E): values after each token, with memory_residual; else none */
-    dra_value watch[DRA_WATCH_COUNT]; /* scalars; none where not asked for      */
+    dra_value aux[DRA_AUX_COUNT];     /* scalars; none where not asked for      */
     dra_value map[2][DRA_SHOW_COUNT]; /* of each memory; none where it has none */
 } dra_mixer_result;
 

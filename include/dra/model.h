@@ -69,8 +69,8 @@ typedef struct dra_model_config {
     /* When training: of what mixers and ff add, of attention's weights over items of the past, of
      * what is embedded. */
     double           dropout, attention_dropout, embed_dropout;
-    uint32_t         watch; /* bits 1 << dra_watch_kind, of layers that have it; not in files */
-    bool             maps;  /* of layers that have any, for dra_view.maps; not in files       */
+    uint32_t         aux;  /* bits 1 << dra_aux_kind, of layers that have it; not in files */
+    bool             maps; /* of layers that have any, for dra_view.maps; not in files       */
     dra_block_config block;
     dra_ff_config    ff;
     /* Layer l has mixer l mod `mixers`: one for all, or a pattern. What the model knows (dim, bias,
@@ -139,9 +139,9 @@ typedef struct dra_view {
 DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowed */
 
 typedef struct dra_model_result {
-    dra_value hidden;                 /* (B, T, C), ready for the head */
-    dra_value head;                   /* (V, C) */
-    dra_value watch[DRA_WATCH_COUNT]; /* the mean over the layers that have it; else none */
+    dra_value hidden;             /* (B, T, C), ready for the head */
+    dra_value head;               /* (V, C) */
+    dra_value aux[DRA_AUX_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;
 
 /* The model as part of a larger graph; ids i32 (B, T), or real (B, T, C) in place of rows of the
@@ -182,7 +182,7 @@ DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
  * bytes, for reading and generating. Tensors that are bf16 in the file are used where they lie. */
 DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
 /* What weight i lies in, and how. */
-DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_form *form);
+DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *form);
 /* The same as dra_weights_at to write to: a mapped tensor is copied first. NULL: out of memory. */
 DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
 /* Binds all to a reader of a view of the model; they must outlive it. */

@@ -105,7 +105,7 @@ DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
  * *count: how many were changed, an i32 scalar. For states, which are then safe to go on with. */
 DRA_API dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count);
 /* The same of n > 0 values at once, which become the bounded ones; returns their common count. */
-DRA_API dra_value dra_bounded_all(dra_graph *g, int n, dra_value *x, double limit);
+DRA_API dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit);
 /* s x + t, with numbers. */
 DRA_API dra_value dra_affine(dra_graph *g, dra_value x, double s, double t);
 

@@ -43,11 +43,11 @@ typedef struct dra_spec {
 } dra_spec;
 
 /* How the numbers of a parameter lie in memory. Products take any of it as it is. */
-typedef struct dra_form {
+typedef struct dra_param_layout {
     dra_dtype dtype;
-    bool      turned; /* a matrix (out, in) lies (in, out)                                   */
-    int part, parts;  /* beside others: part `part` of `parts` along its first axis; 0: alone */
-} dra_form;
+    bool      transposed; /* a matrix (out, in) lies (in, out)                                   */
+    int part, parts;      /* beside others: part `part` of `parts` along its first axis; 0: alone */
+} dra_param_layout;
 
 typedef struct dra_specs dra_specs; /* opaque: a list of specs, keeps its first error */
 
@@ -97,7 +97,7 @@ DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_v
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
 /* y (B, T, ...) with 0 at pads. */
-DRA_API dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y);
+DRA_API dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y);
 
 /* State dropout: sets DRA_MARK_SKIP with probability p in mark (B, T), but not on pads. Row b is
  * number row + b of the data and starts at position pos[b] (NULL: 0): what is drawn depends on
@@ -133,19 +133,19 @@ typedef struct dra_module {
 } dra_module;
 
 typedef struct dra_module_shape {
-    int64_t         B, T;
-    bool            marked; /* tokens carry marks */
-    bool            fresh;
-    const int64_t  *rows;  /* one for each state, read where it holds items; NULL when fresh */
-    bool            skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
-    bool            guard; /* states are guarded as they come in and go out, see below */
-    const dra_form *forms; /* of the parameters; NULL: all are real and lie as they are */
-    double          limit; /* of the guard; 0: DRA_STATE_LIMIT */
+    int64_t        B, T;
+    bool           marked; /* tokens carry marks */
+    bool           fresh;
+    const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
+    bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
+    bool           clamp; /* states are clamped as they come in and go out, see below */
+    const dra_param_layout *layouts; /* of the parameters; NULL: all are real and lie as they are */
+    double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
 } dra_module_shape;
 
-/* The state guard: what comes in and goes out of a call is held within +-limit, and 0 where it is
- * not finite; items and maxima are left alone. An output "guarded" counts what it changed, an i32
- * scalar, where there is anything to guard. */
+/* The clamp of states: what comes in and goes out of a call is held within +-limit, and 0 where it is
+ * not finite; items and maxima are left alone. An output "clamped" counts what it changed, an i32
+ * scalar, where there is anything to clamp. */
 #define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
@@ -236,10 +236,10 @@ DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *
 /* The same in another layout; only where its spec says `product`. data, bytes: all of what it is
  * stored in, also where that holds others. If it was read in another layout, programs are compiled
  * again and the results of the last read are gone. */
-DRA_API dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_form form,
+DRA_API dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_layout form,
                                      const void *data, size_t bytes, dra_error *err);
 /* The same for memory of the reader's device. */
-DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form,
+DRA_API dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_param_layout form,
                                       dra_span memory, dra_error *err);
 /* Gives every parameter that is not bound its first value, drawn from `seed`, in memory of the
  * reader. */
@@ -259,12 +259,12 @@ DRA_API const void *dra_reader_result(dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
 DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
-/* The state guard, on unless turned off; and how many numbers it has changed so far. Where it has
+/* The clamp of states, on unless switched off; and how many numbers it has changed so far. Where it has
  * acted, reading in other parts may give something else. */
-DRA_API void dra_reader_guard(dra_reader *r, bool on);
+DRA_API void dra_reader_clamp(dra_reader *r, bool on);
 /* Its bound from the next read on; 0: DRA_STATE_LIMIT. A program is compiled for every one met. */
-DRA_API void    dra_reader_limit(dra_reader *r, double limit);
-DRA_API int64_t dra_reader_guarded(dra_reader *r);
+DRA_API void    dra_reader_clamp_limit(dra_reader *r, double limit);
+DRA_API int64_t dra_reader_clamped(dra_reader *r);
 
 DRA_END_C
 #endif

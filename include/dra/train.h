@@ -1,6 +1,6 @@
 /* dra/train.h - learning: the loss of a model on a batch, its gradients, the optimizer.
  *
- * Flow:    a dra_learner runs lessons: tokens with targets go in, the loss comes out, gradients are
+ * Flow:    a dra_gradients runs lessons: tokens with targets go in, the loss comes out, gradients are
  *          added up in its own memory. A dra_optimizer takes them and changes the weights.
  * State:   rows start anew, or go on from a dra_states. A lesson may be read in chunks: the
  *          gradient then runs back through the borders of the chunks and equals that of the whole,
@@ -15,9 +15,9 @@ DRA_BEGIN_C
 
 /* ---- lessons --------------------------------------------------------------------------------- */
 
-typedef struct dra_learner dra_learner; /* opaque: programs by shape, and the gradients */
+typedef struct dra_gradients dra_gradients; /* opaque: programs by shape, and the gradients */
 
-typedef struct dra_learner_config {
+typedef struct dra_gradients_config {
     const dra_model *model; /* borrowed, as is the device */
     dra_device      *device;
     dra_precision    precision;  /* of products */
@@ -25,17 +25,17 @@ typedef struct dra_learner_config {
     double           smoothing;  /* of targets */
     double           logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
     /* What is added to the loss: weight times what the model was made to watch (its config's
-     * `watch`), by dra_watch_kind. */
-    double add[DRA_WATCH_COUNT];
-} dra_learner_config;
+     * `watch`), by dra_aux_kind. */
+    double add[DRA_AUX_COUNT];
+} dra_gradients_config;
 
-DRA_API dra_status dra_learner_create(const dra_learner_config *config, dra_learner **out,
-                                      dra_error *err);
-DRA_API void       dra_learner_destroy(dra_learner *l); /* NULL is allowed */
+DRA_API dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
+                                        dra_error *err);
+DRA_API void       dra_gradients_destroy(dra_gradients *l); /* NULL is allowed */
 /* Weights must outlive the learner or be bound anew. Call it also after changing them in place. */
-DRA_API dra_status dra_learner_bind(dra_learner *l, const dra_weights *w, dra_error *err);
+DRA_API dra_status dra_gradients_bind(dra_gradients *l, const dra_weights *w, dra_error *err);
 
-typedef struct dra_lesson {
+typedef struct dra_microbatch {
     int64_t        B, T;
     const int32_t *ids, *targets; /* (B, T); target -1: does not count */
     const int32_t *mark;          /* (B, T) or NULL */
@@ -47,28 +47,28 @@ typedef struct dra_lesson {
     double   share;
     bool     add;        /* to the gradients that are there; else they start anew */
     uint64_t seed, step; /* of dropout */
-    bool     still;      /* no dropout */
-    bool     guard;      /* holds states within bounds, see DRA_STATE_LIMIT */
-} dra_lesson;
+    bool     no_dropout; /* no dropout */
+    bool     clamp;      /* holds states within bounds, see DRA_STATE_LIMIT */
+} dra_microbatch;
 
-typedef struct dra_lesson_result {
-    double  loss;                   /* mean over the targets that count; 0 if none does */
-    int64_t count;                  /* of these */
-    double  watch[DRA_WATCH_COUNT]; /* what was watched; NaN: was not */
-    int64_t guarded;                /* numbers of states the guard changed */
-} dra_lesson_result;
+typedef struct dra_microbatch_result {
+    double  loss;               /* mean over the targets that count; 0 if none does */
+    int64_t count;              /* of these */
+    double  aux[DRA_AUX_COUNT]; /* what was watched; NaN: was not */
+    int64_t clamped;            /* numbers of states that were clamped */
+} dra_microbatch_result;
 
-DRA_API dra_status dra_learner_run(dra_learner *l, const dra_lesson *lesson, dra_lesson_result *out,
-                                   dra_error *err);
+DRA_API dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *lesson,
+                                     dra_microbatch_result *out, dra_error *err);
 /* The gradient of parameter i as the host sees it, dense, valid until the next run; zeros for what
  * is not trained. NULL: out of memory. */
-DRA_API const dra_real *dra_learner_gradient(dra_learner *l, int i);
+DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
 
 /* Bytes of the device that lessons of this shape, and of those asked about before, need besides
- * weights and gradients; compiles their programs. Only B, T, chunks, guard and still are looked at,
+ * weights and gradients; compiles their programs. Only B, T, chunks, clamp and no_dropout are looked at,
  * and mark, of which the first token of each row. */
-DRA_API dra_status dra_learner_bytes(dra_learner *l, const dra_lesson *lesson, bool carried,
-                                     size_t *bytes, dra_error *err);
+DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *lesson, bool carried,
+                                       size_t *bytes, dra_error *err);
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
@@ -89,8 +89,8 @@ DRA_API void       dra_optimizer_destroy(dra_optimizer *o); /* NULL is allowed *
 /* One step with the gradients of the learner; step counts from 1. *norm: of the gradients before
  * clipping. Where it is not finite, weights and moments stay as they are. The learner sees the new
  * weights. */
-DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
-                                      int64_t step, double *norm, dra_error *err);
+DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l,
+                                      double rate, int64_t step, double *norm, dra_error *err);
 /* Moments m (which = 0) and v (1) of parameter i, to save and to load; the null span: it is not
  * trained. */
 DRA_API dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which);
@@ -130,10 +130,10 @@ typedef struct dra_train_config {
     bool              rwkv_rates;        /* as in dra_optimizer_config */
     int64_t           rwkv_stage;        /* the same; 0: 1 */
     double            smoothing;         /* of targets */
-    double            logit_pull;        /* as in dra_learner_config */
-    /* Weights of what is added to the loss, by dra_watch_kind; the model must have been made to
+    double            logit_pull;        /* as in dra_gradients_config */
+    /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
-    double          add[DRA_WATCH_COUNT];
+    double          add[DRA_AUX_COUNT];
     bool            guard;       /* holds carried states within bounds in all steps */
     int64_t         guard_steps; /* in the first so many; 0: 2000; below 0: in none */
     double          skip;        /* state dropout: this share of tokens is read, but not written */
@@ -222,15 +222,15 @@ typedef enum dra_event_kind {
 typedef struct dra_event {
     dra_event_kind kind;
     int64_t        step, steps;
-    double         loss, rate, norm;       /* of the step; norm NaN: of a loss that is not finite */
-    double         blend;                  /* NaN: the model has none */
-    double         eval_loss, best_loss;   /* of the last evaluation and of all; NaN: none */
-    int64_t        tokens;                 /* of all steps so far */
-    double         seconds;                /* likewise, of work */
-    double         tokens_per_second;      /* of this step */
-    int64_t        skipped;                /* steps so far with a loss or gradient not finite */
-    double         watch[DRA_WATCH_COUNT]; /* of the step: what is added to the loss, unweighted */
-    int64_t        guarded;                /* numbers of states the guard changed in the step */
+    double         loss, rate, norm;     /* of the step; norm NaN: of a loss that is not finite */
+    double         blend;                /* NaN: the model has none */
+    double         eval_loss, best_loss; /* of the last evaluation and of all; NaN: none */
+    int64_t        tokens;               /* of all steps so far */
+    double         seconds;              /* likewise, of work */
+    double         tokens_per_second;    /* of this step */
+    int64_t        skipped;              /* steps so far with a loss or gradient not finite */
+    double         aux[DRA_AUX_COUNT];   /* of the step: what is added to the loss, unweighted */
+    int64_t        clamped;              /* numbers of states that were clamped in the step */
 } dra_event;
 
 /* false: stop here. The run is saved. */

@@ -11,19 +11,19 @@
 #include "file/fail.h"
 
 struct dra_corpus {
-    dra_piece *piece;
-    size_t     n;
-    int64_t    tokens, documents, bytes;
-    int32_t    largest;
-    uint64_t   fingerprint;
+    dra_token_file *piece;
+    size_t          n;
+    int64_t         tokens, documents, bytes;
+    int32_t         largest;
+    uint64_t        fingerprint;
 };
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-static void add_piece(dra_corpus *c, dra_piece *p)
+static void add_piece(dra_corpus *c, dra_token_file *p)
 {
     if (p->tokens == 0) {
-        dra_piece_close(p);
+        dra_token_file_close(p);
         return;
     }
     p->first_token = c->tokens;
@@ -50,7 +50,7 @@ static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_co
     c->piece = calloc(s->n, sizeof *c->piece);
     if (!c->piece) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory");
     for (size_t i = 0; i < s->n; i++) {
-        dra_piece        p;
+        dra_token_file   p;
         const dra_status status = dra_source_open(&s->at[i], config, &meter, &p, err);
         if (status != DRA_OK) return status;
         add_piece(c, &p);
@@ -97,7 +97,7 @@ dra_status dra_corpus_open(const dra_corpus_config *config, dra_progress fn, voi
 void dra_corpus_close(dra_corpus *c)
 {
     if (!c) return;
-    for (size_t i = 0; i < c->n; i++) dra_piece_close(&c->piece[i]);
+    for (size_t i = 0; i < c->n; i++) dra_token_file_close(&c->piece[i]);
     free(c->piece);
     free(c);
 }
@@ -110,12 +110,12 @@ int64_t  dra_corpus_bytes(const dra_corpus *c) { return c->bytes; }
 int32_t  dra_corpus_largest(const dra_corpus *c) { return c->largest; }
 uint64_t dra_corpus_fingerprint(const dra_corpus *c) { return c->fingerprint; }
 
-static int64_t first_token(const dra_piece *p) { return p->first_token; }
-static int64_t first_document(const dra_piece *p) { return p->first_document; }
+static int64_t first_token(const dra_token_file *p) { return p->first_token; }
+static int64_t first_document(const dra_token_file *p) { return p->first_document; }
 
 /* The last piece that starts at or before token or document i. */
-static const dra_piece *piece_of(const dra_corpus *c, int64_t (*first)(const dra_piece *),
-                                 int64_t           i)
+static const dra_token_file *piece_of(const dra_corpus *c, int64_t (*first)(const dra_token_file *),
+                                      int64_t           i)
 {
     size_t low = 0, high = c->n;
     while (high - low > 1) {
@@ -129,17 +129,17 @@ int64_t dra_corpus_document(const dra_corpus *c, int64_t i)
 {
     assert(i >= 0 && i <= c->documents);
     if (i == c->documents) return c->tokens;
-    const dra_piece *p = piece_of(c, first_document, i);
-    return p->first_token + dra_piece_start(p, i - p->first_document);
+    const dra_token_file *p = piece_of(c, first_document, i);
+    return p->first_token + dra_token_file_start(p, i - p->first_document);
 }
 
 int64_t dra_corpus_find(const dra_corpus *c, int64_t token)
 {
-    const dra_piece *p = piece_of(c, first_token, token);
-    int64_t          low = 0, high = p->documents;
+    const dra_token_file *p = piece_of(c, first_token, token);
+    int64_t               low = 0, high = p->documents;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
-        *(p->first_token + dra_piece_start(p, middle) <= token ? &low : &high) = middle;
+        *(p->first_token + dra_token_file_start(p, middle) <= token ? &low : &high) = middle;
     }
     return p->first_document + low;
 }
@@ -148,8 +148,8 @@ void dra_corpus_read(const dra_corpus *c, int64_t from, int64_t n, int32_t *ids)
 {
     assert(from >= 0 && n >= 0 && n <= c->tokens - from);
     while (n > 0) {
-        const dra_piece *p = piece_of(c, first_token, from);
-        const int64_t    at = from - p->first_token, some = dra_imin(n, p->tokens - at);
+        const dra_token_file *p = piece_of(c, first_token, from);
+        const int64_t         at = from - p->first_token, some = dra_imin(n, p->tokens - at);
         dra_integers_copy(p->ids, at, some, ids);
         from += some, ids += some, n -= some;
     }

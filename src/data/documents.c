@@ -31,7 +31,7 @@ static bool separates(const char *line, size_t n, const char *separator, size_t 
     return n == length && memcmp(line, separator, n) == 0;
 }
 
-static dra_status read_text(const dra_documents *d, const dra_map *text, dra_error *err)
+static dra_status read_text(const dra_documents *d, const dra_file_map *text, dra_error *err)
 {
     const char  *at = (const char *)text->data, *separator = d->separator;
     const size_t length = separator ? strlen(separator) : 0;
@@ -105,7 +105,7 @@ static dra_status put_line(const dra_documents *d, const char *line, size_t n, s
     return status;
 }
 
-static dra_status read_lines(const dra_documents *d, const dra_map *text, const char *path,
+static dra_status read_lines(const dra_documents *d, const dra_file_map *text, const char *path,
                              dra_error *err)
 {
     const char *at = (const char *)text->data;
@@ -122,11 +122,11 @@ static dra_status read_lines(const dra_documents *d, const dra_map *text, const 
 
 dra_status dra_documents_read(const dra_documents *d, const dra_source *s, dra_error *err)
 {
-    dra_map    text;
-    dra_status status = dra_map_open(s->path, &text, err);
+    dra_file_map text;
+    dra_status   status = dra_file_map_open(s->path, &text, err);
     if (status != DRA_OK) return status;
     status = s->kind == DRA_SOURCE_LINES ? read_lines(d, &text, s->path, err)
                                          : read_text(d, &text, err);
-    dra_map_close(&text);
+    dra_file_map_close(&text);
     return status;
 }

@@ -3,12 +3,12 @@
 #define DRA_SRC_DATA_ENCODE_H
 
 #include "data/sources.h"
-#include "data/store.h"
+#include "data/token_cache.h"
 
 typedef struct dra_encoder {
     const dra_tokenizer *tokenizer;
     int32_t              end; /* id behind each document; -1: none */
-    dra_store           *store;
+    dra_token_cache     *store;
     const dra_meter     *meter;
     dra_ids              ids; /* of the last piece */
 } dra_encoder;

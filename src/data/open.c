@@ -21,10 +21,10 @@ static bool is_its_own_tokens(const dra_source *s, const dra_corpus_config *c)
            end_of(c) < 0;
 }
 
-static dra_status open_bytes(const dra_source *s, dra_piece *out, dra_error *err)
+static dra_status open_bytes(const dra_source *s, dra_token_file *out, dra_error *err)
 {
-    *out = (dra_piece){0};
-    const dra_status status = dra_map_open(s->path, &out->map, err);
+    *out = (dra_token_file){0};
+    const dra_status status = dra_file_map_open(s->path, &out->map, err);
     if (status != DRA_OK) return status;
     out->ids = (dra_integers){out->map.data, 1};
     out->tokens = out->bytes = (int64_t)out->map.bytes;
@@ -55,37 +55,37 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
 
 /* `path` of the store, or NULL. *out is its map. */
 static dra_status make_store(const dra_source *s, const dra_corpus_config *c,
-                             const dra_meter *meter, const char *path, uint64_t key, dra_map *out,
-                             dra_error *err)
+                             const dra_meter *meter, const char *path, uint64_t key,
+                             dra_file_map *out, dra_error *err)
 {
-    dra_store           store;
+    dra_token_cache     store;
     dra_encoder         e = {c->tokenizer, end_of(c), &store, meter, {0}};
     const dra_documents d = {c->text_key, c->separator, meter, dra_encode_document, &e};
-    dra_status          status = dra_store_begin(&store, s->path, path, key,
-                                                 dra_tokenizer_size(c->tokenizer), err);
+    dra_status          status = dra_token_cache_begin(&store, s->path, path, key,
+                                                       dra_tokenizer_size(c->tokenizer), err);
     if (status == DRA_OK) status = dra_documents_read(&d, s, err);
     dra_ids_free(&e.ids);
-    if (status == DRA_OK) status = dra_store_end(&store, out, err);
-    if (status == DRA_OK) return path ? dra_map_open(path, out, err) : DRA_OK;
-    dra_store_abort(&store);
+    if (status == DRA_OK) status = dra_token_cache_end(&store, out, err);
+    if (status == DRA_OK) return path ? dra_file_map_open(path, out, err) : DRA_OK;
+    dra_token_cache_abort(&store);
     return status;
 }
 
 static dra_status open_store(const dra_source *s, const dra_corpus_config *c,
-                             const dra_meter *meter, dra_piece *out, dra_error *err)
+                             const dra_meter *meter, dra_token_file *out, dra_error *err)
 {
     const uint64_t key = key_of(s, c);
     const int64_t  size = dra_tokenizer_size(c->tokenizer);
     const size_t   room = c->cache ? strlen(c->cache) + 32 : 0;
     char          *path = room ? malloc(room) : NULL;
-    dra_map        map = {0};
+    dra_file_map   map = {0};
     dra_status     status = DRA_OK;
     if (room && !path) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "no memory to open it");
     if (path) snprintf(path, room, "%s/%016llx.tokens", c->cache, (unsigned long long)key);
-    const bool kept = path && dra_map_open(path, &map, NULL) == DRA_OK &&
-                      dra_store_read(&map, key, size, out);
+    const bool kept = path && dra_file_map_open(path, &map, NULL) == DRA_OK &&
+                      dra_token_cache_read(&map, key, size, out);
     if (!kept) status = make_store(s, c, meter, path, key, &map, err);
-    if (!kept && status == DRA_OK && !dra_store_read(&map, key, size, out))
+    if (!kept && status == DRA_OK && !dra_token_cache_read(&map, key, size, out))
         status = dra_fail_at(err, DRA_ERR_FILE, path ? path : s->path,
                              "its tokens are not what was just written");
     free(path);
@@ -95,27 +95,27 @@ static dra_status open_store(const dra_source *s, const dra_corpus_config *c,
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static dra_status open_any(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_piece *out, dra_error *err)
+                           dra_token_file *out, dra_error *err)
 {
     const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
     dra_status    status;
     if (s->kind != DRA_SOURCE_IDS && !c->tokenizer)
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "is text, which needs a tokenizer");
     if (s->kind == DRA_SOURCE_IDS)
-        status = dra_piece_tensors(s->path, out, err);
+        status = dra_token_file_tensors(s->path, out, err);
     else if (is_its_own_tokens(s, c))
         status = open_bytes(s, out, err);
     else
         return open_store(s, c, meter, out, err); /* which checks it */
-    return status == DRA_OK ? dra_piece_check(out, s->path, limit, err) : status;
+    return status == DRA_OK ? dra_token_file_check(out, s->path, limit, err) : status;
 }
 
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_piece *out, dra_error *err)
+                           dra_token_file *out, dra_error *err)
 {
-    *out = (dra_piece){0};
+    *out = (dra_token_file){0};
     const dra_status status = open_any(s, c, meter, out, err);
-    if (status != DRA_OK) dra_piece_close(out);
+    if (status != DRA_OK) dra_token_file_close(out);
     if (status == DRA_OK) dra_meter_tell(meter, s->bytes);
     return status;
 }

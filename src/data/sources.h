@@ -3,7 +3,7 @@
 #define DRA_SRC_DATA_SOURCES_H
 
 #include "base/arena.h"
-#include "data/piece.h"
+#include "data/token_file.h"
 #include "dra/data.h"
 
 typedef enum dra_source_kind { DRA_SOURCE_TEXT, DRA_SOURCE_LINES, DRA_SOURCE_IDS } dra_source_kind;
@@ -37,6 +37,6 @@ void dra_meter_tell(const dra_meter *m, int64_t done); /* of the present source 
 
 /* A source as a checked piece; its text may have to be encoded first. On failure *out is empty. */
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_piece *out, dra_error *err);
+                           dra_token_file *out, dra_error *err);
 
 #endif

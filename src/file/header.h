@@ -27,6 +27,6 @@ void dra_header_free(dra_header *h);
 /* As dra_tensors_open, but the file may also be a checkpoint of PyTorch (pth.h): its tensors may
  * overlap. */
 dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *err);
-void       dra_tensors_rest(const dra_tensors *t); /* as dra_map_rest */
+void       dra_tensors_rest(const dra_tensors *t); /* as dra_file_map_rest */
 
 #endif

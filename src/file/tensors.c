@@ -6,18 +6,18 @@
 #include "file/fail.h"
 #include "file/format.h"
 #include "file/header.h"
-#include "file/map.h"
+#include "file/file_map.h"
 #include "file/pth.h"
 
 struct dra_tensors {
-    char      *path;
-    dra_map    map;
-    dra_header header;
+    char        *path;
+    dra_file_map map;
+    dra_header   header;
 };
 
 static dra_status read_tensors(dra_tensors *t, bool any, dra_error *err)
 {
-    const dra_map *m = &t->map;
+    const dra_file_map *m = &t->map;
     return any && dra_pth_is(m->data, m->bytes)
                ? dra_pth_read(t->path, m->data, m->bytes, &t->header, err)
                : dra_header_read(t->path, m->data, m->bytes, &t->header, err);
@@ -29,7 +29,7 @@ static dra_status open_tensors(const char *path, bool any, dra_tensors **out, dr
     if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "tensors_open: no path or no out");
     dra_tensors *t = calloc(1, sizeof *t);
     if (t) t->path = strdup(path);
-    dra_status status = t && t->path ? dra_map_open(path, &t->map, err)
+    dra_status status = t && t->path ? dra_file_map_open(path, &t->map, err)
                                      : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory");
     if (status == DRA_OK) status = read_tensors(t, any, err);
     if (status == DRA_OK)
@@ -49,13 +49,13 @@ dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *
     return open_tensors(path, true, out, err);
 }
 
-void dra_tensors_rest(const dra_tensors *t) { dra_map_rest(&t->map); }
+void dra_tensors_rest(const dra_tensors *t) { dra_file_map_rest(&t->map); }
 
 void dra_tensors_close(dra_tensors *t)
 {
     if (!t) return;
     dra_header_free(&t->header);
-    dra_map_close(&t->map);
+    dra_file_map_close(&t->map);
     free(t->path);
     free(t);
 }

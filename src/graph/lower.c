@@ -292,7 +292,7 @@ static void lower_scan(frame *f, const dra_node *n)
                       .xs = a->xs,
                       .ys = a->ys,
                       .otherwise = -1};
-    r->block = dra_block_new(f->p);
+    r->block = dra_code_block_new(f->p);
     r->flag.storage = -1;
     if (r->block >= 0 && scan_arrays(f->p, r) && frame_open(&body, f->p, n->body, r->block)) {
         for (int i = 0; i < a->carries + a->ys; i++)
@@ -344,8 +344,8 @@ static void lower_guard(frame *f, const dra_node *n)
         return;
     }
     *r = (dra_region){.kind = DRA_REGION_COND, .flag = place_of(f, n->in[0])};
-    r->block = dra_block_new(f->p);
-    r->otherwise = dra_block_new(f->p);
+    r->block = dra_code_block_new(f->p);
+    r->otherwise = dra_code_block_new(f->p);
     const bool    fixed = all_fixed(f, n);
     const int32_t block = home(f, fixed);
     for (int i = 0; i < n->n_out; i++) {
@@ -372,7 +372,7 @@ static void lower_node(frame *f, const dra_node *n)
         lower_recompute(f, n);
     else if (n->op == &dra_op_scan)
         lower_scan(f, n);
-    else if (n->op == &dra_op_guard)
+    else if (n->op == &dra_op_cond)
         lower_guard(f, n);
     else if (n->op->flags & DRA_OP_VIEW)
         lower_view(f, n);
@@ -435,7 +435,7 @@ static void lower_outputs(frame *f)
 dra_status dra_lower(const dra_graph *g, dra_program *p)
 {
     frame f = {0};
-    if (dra_block_new(p) == DRA_BLOCK_PREPARE && dra_block_new(p) == DRA_BLOCK_STEP &&
+    if (dra_code_block_new(p) == DRA_BLOCK_PREPARE && dra_code_block_new(p) == DRA_BLOCK_STEP &&
         frame_open(&f, p, g, DRA_BLOCK_STEP)) {
         lower_inputs(&f);
         for (size_t i = 0; i < g->outputs.n; i++)

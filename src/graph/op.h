@@ -127,7 +127,7 @@ size_t dra_node_count(const dra_graph *g);
 /* Ops the graph itself has to know by name. */
 extern const dra_op dra_op_copy;      /* out = in, any strides to dense: layouts, donations      */
 extern const dra_op dra_op_scan;      /* src/graph/scan.c                                        */
-extern const dra_op dra_op_guard;     /* src/graph/guard.c                                       */
+extern const dra_op dra_op_cond;      /* src/graph/guard.c                                       */
 extern const dra_op dra_op_recompute; /* src/graph/recompute.c                                   */
 
 typedef struct dra_scan_attr {

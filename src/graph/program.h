@@ -94,7 +94,7 @@ static inline bool dra_program_failed(const dra_program *p) { return p->error.co
 dra_status         dra_no_memory(dra_program *p); /* keeps the error */
 
 int32_t    dra_storage_new(dra_program *p, dra_storage s); /* -1: out of memory */
-int32_t    dra_block_new(dra_program *p);
+int32_t    dra_code_block_new(dra_program *p);
 dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
 
 size_t    dra_bytes_of(const dra_type *t);

@@ -173,7 +173,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                            const dra_memory_config *config, dra_error *err)
 {
     b->config = *config;
-    b->watch = mixer->watch;
+    b->aux = mixer->aux;
     b->maps = mixer->maps;
     b->score_scale = mixer->score_scale;
     b->attention_dropout = mixer->attention_dropout;

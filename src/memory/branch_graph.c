@@ -162,7 +162,7 @@ static bool fuses(const building *u)
     const dra_memory *m = u->b->memory;
     if (!m->chunk || u->b->config.steps || (m->fuses && !m->fuses(&u->b->sizes))) return false;
     if (u->call->tokens.skip.id && !(m->options & DRA_CHUNK_SKIPS)) return false;
-    return !dra_watches_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
+    return !dra_aux_needs_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
 }
 
 /* A call with a key drops weights out; two memories of a blend not the same ones. */
@@ -207,23 +207,23 @@ static void observe(const building *u, const dra_memory_call *c, const dra_memor
 {
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
-    dra_watched       w = {.b = u->b,
+    dra_aux_losses    w = {.b = u->b,
                            .tokens = tokens,
                            .param = u->call->param + u->b->params,
                            .used = c->param,
                            .state = c->state,
                            .state_out = r->state,
                            .trail = r->trail};
-    if (!u->b->watch && !u->b->maps) return;
+    if (!u->b->aux && !u->b->maps) return;
     if (u->b->memory->writes) {
         w.write = u->b->memory->writes(g, &u->b->sizes, c->param, c->code);
         if (dra_graph_failed(g)) return;
         const dra_shape s = dra_shape_of(g, w.write);
         w.write = dra_broadcast(
             g, w.write, DRA_SHAPE(tokens->B, tokens->T, s.dim[s.rank - 2], s.dim[s.rank - 1]));
-        w.write = dra_tokens_silence(g, tokens, dra_memory_written(g, c, w.write, 4));
+        w.write = dra_tokens_zero_pads(g, tokens, dra_memory_written(g, c, w.write, 4));
     }
-    dra_watch_branch(g, &w, out->watch);
+    dra_aux_branch(g, &w, out->aux);
     if (!u->b->maps || !w.write.id) return;
     out->map[DRA_SHOW_WRITE] = w.write;
     out->map[DRA_SHOW_OCCUPANCY] = dra_map_occupancy(g, tokens, w.write);
@@ -237,7 +237,7 @@ static void remember(const building *u, dra_value x, bool rotary, dra_value *roo
     dra_graph        *g = u->g;
     const dra_tokens *tokens = &u->call->tokens;
     dra_memory_result r = {.state = state_out + b->states,
-                           .trail = dra_watches_trail(b) ? room + b->n_params : NULL};
+                           .trail = dra_aux_needs_trail(b) ? room + b->n_params : NULL};
     dra_memory_call   c = {.sizes = &b->sizes,
                            .q = u->qkv[0],
                            .param = room,

@@ -27,7 +27,7 @@ static dra_value slot_scores(dra_graph *g, const dra_read_call *c, bool all)
 /* As (B, H, T, ...), 0 at pads. */
 static dra_value show(dra_graph *g, const dra_read_call *c, dra_value a)
 {
-    return dra_transpose(g, dra_tokens_silence(g, c->tokens, a), 1, 2);
+    return dra_transpose(g, dra_tokens_zero_pads(g, c->tokens, a), 1, 2);
 }
 
 dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c)
@@ -80,5 +80,5 @@ dra_value dra_map_occupancy(dra_graph *g, const dra_tokens *tokens, dra_value wr
                                 .body = fill,
                                 .user = &marked},
              &last, &y);
-    return dra_tokens_silence(g, tokens, dra_transpose(g, y, 0, 1));
+    return dra_tokens_zero_pads(g, tokens, dra_transpose(g, y, 0, 1));
 }

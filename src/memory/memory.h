@@ -60,7 +60,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     int                  n_params, n_states;
     const dra_specs     *specs; /* of all states of the mixer */
     const dra_specs     *own;   /* of all its parameters      */
-    uint32_t             watch;
+    uint32_t             aux;
     bool                 maps;
     double               score_scale, attention_dropout; /* as of the mixer */
 } dra_branch;
@@ -73,7 +73,7 @@ void       dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state
 typedef struct dra_branch_result {
     dra_value y;      /* (B, T, H, E), pooled (B, T, 1, E) */
     dra_value memory; /* the value side of the memory after each token, (B, T, H, E) */
-    dra_value watch[DRA_WATCH_COUNT];
+    dra_value aux[DRA_AUX_COUNT];
     dra_value map[DRA_SHOW_COUNT];
 } dra_branch_result;
 
@@ -122,22 +122,22 @@ void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *par
 
 /* ---- what a mixer shows (watch.c, maps.c) ---------------------------------------------------- */
 
-bool dra_watch_has(const dra_branch *b, dra_watch_kind kind);
-bool dra_watches_trail(const dra_branch *b); /* it wants the states after each token */
+bool dra_aux_has(const dra_branch *b, dra_aux_kind kind);
+bool dra_aux_needs_trail(const dra_branch *b); /* it wants the states after each token */
 
-typedef struct dra_watched { /* one memory in a call */
+typedef struct dra_aux_losses { /* one memory in a call */
     const dra_branch *b;
     const dra_tokens *tokens;
     const dra_value  *param, *used; /* as declared, and as its step sees them */
     const dra_value  *state, *state_out, *trail;
     dra_value         write; /* (B, T, H, S), 0 where nothing is written */
-} dra_watched;
+} dra_aux_losses;
 
 /* What can be had of one memory, then of all. */
-void dra_watch_branch(dra_graph *g, const dra_watched *w, dra_value out[DRA_WATCH_COUNT]);
-void dra_watch_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
-                     const dra_branch_result *r, const dra_value *param,
-                     dra_value out[DRA_WATCH_COUNT]);
+void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT]);
+void dra_aux_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
+                   const dra_branch_result *r, const dra_value *param,
+                   dra_value out[DRA_AUX_COUNT]);
 
 bool      dra_map_has(const dra_branch *b);
 dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c);

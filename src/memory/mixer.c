@@ -132,15 +132,14 @@ static dra_status check_shows(const dra_mixer *m, dra_error *err)
     const dra_mixer_config *c = &m->config;
     const dra_branch       *a = &m->branch[0], *b = &m->branch[m->branches - 1];
     const bool              two = m->branches == 2;
-    if (c->watch >> DRA_WATCH_COUNT)
+    if (c->aux >> DRA_AUX_COUNT)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: watch is %#x, expected bits below %#x",
-                        (unsigned)c->watch, 1u << DRA_WATCH_COUNT);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (c->watch >> k & 1 && !dra_watch_has(a, k) && !dra_watch_has(b, k))
+                        (unsigned)c->aux, 1u << DRA_AUX_COUNT);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (c->aux >> k & 1 && !dra_aux_has(a, k) && !dra_aux_has(b, k))
             return dra_fail(err, DRA_ERR_VALUE,
-                            "mixer: watch asks for %s, which %s%s%s does not have",
-                            dra_watch_name(k), a->memory->name, two ? " with " : "",
-                            two ? b->memory->name : "");
+                            "mixer: watch asks for %s, which %s%s%s does not have", dra_aux_name(k),
+                            a->memory->name, two ? " with " : "", two ? b->memory->name : "");
     if (c->maps && !dra_map_has(a) && !dra_map_has(b))
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: maps are of attention and slots, but retrieval is %s",
@@ -323,7 +322,7 @@ static dra_value residual(const building *b, dra_value x, dra_value y, dra_value
     if (c->memory_residual) {
         dra_value h = join_heads(g, memory);
         if (c->project) h = dra_linear(g, h, param(b, "P"), (dra_value){0});
-        y = dra_add(g, y, dra_tokens_silence(g, &b->call->tokens, h));
+        y = dra_add(g, y, dra_tokens_zero_pads(g, &b->call->tokens, h));
     }
     return c->residual == DRA_RESIDUAL_POST ? normed(b, y) : y;
 }
@@ -343,11 +342,11 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
         r.memory = part[i].memory; /* that of a blend is of its second */
         memcpy(r.map[i], part[i].map, sizeof r.map[i]);
     }
-    dra_watch_mixer(g, m->config.watch, m->branches, m->branch, part, call->param, r.watch);
+    dra_aux_mixer(g, m->config.aux, m->branches, m->branch, part, call->param, r.aux);
     if (m->branches == 2) y[0] = blend(&b, a, y);
     r.y = dra_linear(g, join_heads(g, y[0]), param(&b, "W_o"), param(&b, "b_o"));
     r.y = dra_module_dropout(g, call, "dropout", m->config.dropout, r.y);
-    r.branch = dra_tokens_silence(g, &call->tokens, r.y);
+    r.branch = dra_tokens_zero_pads(g, &call->tokens, r.y);
     r.y = residual(&b, x, r.branch, r.memory);
     if (!m->config.memory_residual) r.memory = (dra_value){0};
     return r;
@@ -364,8 +363,8 @@ const char *dra_show_name(dra_show_kind kind)
 static void put_out_shown(dra_graph *g, const dra_mixer *m, const dra_mixer_result *r)
 {
     char name[16];
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (r->watch[k].id) dra_output(g, dra_watch_name(k), r->watch[k]);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (r->aux[k].id) dra_output(g, dra_aux_name(k), r->aux[k]);
     for (int i = 0; i < m->branches; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
             if (!r->map[i][k].id) continue;
@@ -385,7 +384,7 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     const dra_mixer_result r = dra_mixer_build(g, m, call, x, a, state_out);
     dra_output(g, "y", r.y);
     if (m->config.memory_residual)
-        dra_output(g, "memory", dra_tokens_silence(g, &call->tokens, join_heads(g, r.memory)));
+        dra_output(g, "memory", dra_tokens_zero_pads(g, &call->tokens, join_heads(g, r.memory)));
     put_out_shown(g, m, &r);
 }
 
@@ -433,11 +432,11 @@ bool dra_mixer_mappable(const dra_mixer *m)
     return dra_map_has(&m->branch[0]) || dra_map_has(&m->branch[m->branches - 1]);
 }
 
-uint32_t dra_mixer_watchable(const dra_mixer *m)
+uint32_t dra_mixer_aux_losses(const dra_mixer *m)
 {
     uint32_t bits = 0;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
         for (int i = 0; i < m->branches; i++)
-            if (dra_watch_has(&m->branch[i], k)) bits |= 1u << k;
+            if (dra_aux_has(&m->branch[i], k)) bits |= 1u << k;
     return bits;
 }

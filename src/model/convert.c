@@ -43,10 +43,10 @@ static const dra_spec *old_one(const dra_conversion *c, const dra_spec *p)
 static dra_status read_old(const dra_conversion *c, const dra_spec *old, dra_real *to,
                            dra_error *err)
 {
-    const dra_format       *f = dra_format_of(dra_model_config_of(c->source));
-    const dra_rule         *rule;
-    const dra_origin_entry *e = dra_format_find(f, c->from, old, &rule);
-    return dra_rule_read(c->from, e, rule, old, to, err);
+    const dra_format              *f = dra_format_of(dra_model_config_of(c->source));
+    const dra_name_rule           *rule;
+    const dra_tensor_source_entry *e = dra_format_find(f, c->from, old, &rule);
+    return dra_name_rule_read(c->from, e, rule, old, to, err);
 }
 
 /* Tables of tokens may differ in rows. */
@@ -76,7 +76,7 @@ static const dra_real *get(void *user, int i, dra_error *err)
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t)
+dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t)
 {
     const dra_shape *s = &dra_specs_at(dra_model_params(c->target), t->param[0])->shape;
     const dra_dtype  full = c->how->cpp ? DRA_F32 : DRA_REAL;
@@ -100,7 +100,8 @@ static bool put(dra_real x, dra_dtype dtype, size_t i, void *to)
     return isfinite(is) || !isfinite(x);
 }
 
-static const void *narrow(dra_conversion *c, const dra_stored *t, const dra_real *x, dra_error *err)
+static const void *narrow(dra_conversion *c, const dra_file_tensor *t, const dra_real *x,
+                          dra_error *err)
 {
     const dra_dtype dtype = dra_conversion_dtype(c, t);
     const size_t    n = (size_t)dra_shape_count(&t->shape);
@@ -122,12 +123,12 @@ static bool stopped(const dra_conversion *c, dra_error *err)
     return stop;
 }
 
-const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_error *err)
+const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err)
 {
     if (stopped(c, err)) return NULL;
     dra_real       *room = room_for(&c->tensor, bytes_of(&t->shape), err);
-    const dra_real *x = room ? dra_stored_fill(t, dra_model_params(c->target), get, c, c->how->cpp,
-                                               room, err)
+    const dra_real *x = room ? dra_file_tensor_fill(t, dra_model_params(c->target), get, c,
+                                                    c->how->cpp, room, err)
                              : NULL;
     return x ? narrow(c, t, x, err) : NULL;
 }
@@ -158,10 +159,10 @@ static dra_status check(dra_conversion *c, dra_error *err)
     char              is[80], should[80];
     dra_status        st = dra_format_compare(c->source, c->from, err);
     for (int i = 0; i < dra_specs_count(params) && st == DRA_OK; i++) {
-        const dra_spec *p = dra_specs_at(params, i), *old = old_one(c, p);
-        const dra_rule *rule;
+        const dra_spec      *p = dra_specs_at(params, i), *old = old_one(c, p);
+        const dra_name_rule *rule;
         if (!old) continue;
-        const dra_origin_entry *e = dra_format_find(f, c->from, old, &rule);
+        const dra_tensor_source_entry *e = dra_format_find(f, c->from, old, &rule);
         st = dra_format_check(f, e, rule, old, err);
         if (st == DRA_OK && !dra_shape_equal(&p->shape, &old->shape) &&
             !same_but_for_rows(&p->shape, &old->shape))
@@ -176,14 +177,14 @@ static void tell(const dra_conversion *c)
 {
     const dra_format *f = dra_format_of(dra_model_config_of(c->source));
     for (int i = 0; i < c->n && c->how->row; i++) {
-        const dra_stored       *t = &c->list[i];
-        const dra_spec         *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
-        const dra_spec         *old = old_one(c, p);
-        const dra_rule         *rule;
-        const dra_origin_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
-        dra_convert_row         row = {.to = t->name,
-                                       .dtype = dra_dtype_get(dra_conversion_dtype(c, t))->name,
-                                       .shape = t->shape};
+        const dra_file_tensor         *t = &c->list[i];
+        const dra_spec                *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
+        const dra_spec                *old = old_one(c, p);
+        const dra_name_rule           *rule;
+        const dra_tensor_source_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
+        dra_convert_row                row = {.to = t->name,
+                                              .dtype = dra_dtype_get(dra_conversion_dtype(c, t))->name,
+                                              .shape = t->shape};
         if (e) {
             row.from = e->info->name;
             row.from_dtype = e->info->dtype_name;
@@ -212,9 +213,9 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     c->format = dra_format_of(&c->config);
     st = dra_model_create(&old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
-    if (st == DRA_OK) st = dra_origin_open(how->from, &c->from, err);
+    if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
     if (st == DRA_OK) st = check(c, err);
-    if (st == DRA_OK) c->n = dra_stored_list(c->format, dra_model_params(c->target), &c->list);
+    if (st == DRA_OK) c->n = dra_file_tensor_list(c->format, dra_model_params(c->target), &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
     return st == DRA_OK ? check_tokenizer(c, err) : st;
 }
@@ -267,7 +268,7 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     free(c.param.data);
     free(c.tensor.data);
     free(c.narrow.data);
-    dra_origin_close(c.from);
+    dra_tensor_source_close(c.from);
     dra_model_destroy(c.source);
     dra_model_destroy(c.target);
     return st;

@@ -13,16 +13,16 @@ typedef struct dra_conversion {
     const dra_convert_config *how;
     dra_model_config          config; /* of what is written */
     const dra_format         *format;
-    dra_origin               *from;
+    dra_tensor_source        *from;
     dra_model                *source, *target;
-    dra_stored               *list; /* tensors to write */
+    dra_file_tensor          *list; /* tensors to write */
     int                       n;
     dra_room                  read, param, tensor, narrow;
 } dra_conversion;
 
-dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_stored *t);
+dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t);
 /* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
-const void *dra_conversion_make(dra_conversion *c, const dra_stored *t, dra_error *err);
+const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err);
 
 /* Weights into a folder, in shards where they are asked for. */
 dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);

@@ -12,8 +12,8 @@
 enum { PATH_TEXT = 4096, SHARD_NAME = 48 };
 
 typedef struct making {
-    dra_conversion   *c;
-    const dra_stored *t;
+    dra_conversion        *c;
+    const dra_file_tensor *t;
 } making;
 
 typedef struct shards { /* all tensors, shard by shard */
@@ -61,7 +61,7 @@ static dra_status open_shards(shards *s, dra_error *err)
     if (!s->first || !s->items || !s->make)
         return dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
     for (size_t i = 0; i < s->n; i++) {
-        const dra_stored *t = &s->c->list[i];
+        const dra_file_tensor *t = &s->c->list[i];
         s->make[i] = (making){s->c, t};
         s->items[i] = (dra_tensor_item){t->name, dra_conversion_dtype(s->c, t), t->shape,
                                         .make = make, .user = &s->make[i]};

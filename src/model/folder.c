@@ -38,27 +38,28 @@ static dra_status read_config(const char *path, dra_model_config *out, dra_error
 /* A file of RWKV-4 needs no config beside it. */
 static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
 {
-    dra_origin *s;
-    dra_status  st = dra_origin_open(path, &s, err);
+    dra_tensor_source *s;
+    dra_status         st = dra_tensor_source_open(path, &s, err);
     if (st != DRA_OK) return st;
     *out = (dra_model_config){0};
     st = dra_format_infer(s, out, err);
-    dra_origin_close(s);
+    dra_tensor_source_close(s);
     return st;
 }
 
 dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err)
 {
-    char        path[PATH_TEXT];
-    dra_origin *s;
+    char               path[PATH_TEXT];
+    dra_tensor_source *s;
     if (is_file(folder)) return config_of_file(folder, out, err);
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK) st = read_config(path, out, err);
     /* Weights that are not there, or damaged, are named by who loads them. */
-    if (st != DRA_OK || !dra_format_of(out)->rules || dra_origin_open(folder, &s, NULL) != DRA_OK)
+    if (st != DRA_OK || !dra_format_of(out)->rules ||
+        dra_tensor_source_open(folder, &s, NULL) != DRA_OK)
         return st;
     st = dra_format_settle(s, out, err);
-    dra_origin_close(s);
+    dra_tensor_source_close(s);
     return st;
 }
 

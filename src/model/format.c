@@ -184,12 +184,12 @@ json_t *dra_format_others(const char *place, json_t *object)
 
 /* A tied head that is there beside its embedding, and is not the same: it is not tied. No head at
  * all: a bare model, which here reads its embedding. */
-static void settle_head(const dra_format *f, const dra_origin *s, dra_model_config *c)
+static void settle_head(const dra_format *f, const dra_tensor_source *s, dra_model_config *c)
 {
-    const dra_rule         *rule;
-    const dra_spec          embedding = {.name = "embedding"};
-    const dra_origin_entry *e = dra_format_find(f, s, &embedding, &rule);
-    const dra_origin_entry *head = dra_origin_find(s, f->head);
+    const dra_name_rule           *rule;
+    const dra_spec                 embedding = {.name = "embedding"};
+    const dra_tensor_source_entry *e = dra_format_find(f, s, &embedding, &rule);
+    const dra_tensor_source_entry *head = dra_tensor_source_find(s, f->head);
     if (!head) c->tied = DRA_ON;
     if (!head || !e || c->tied == DRA_OFF) return;
     if (head->info->bytes != e->info->bytes ||
@@ -197,23 +197,23 @@ static void settle_head(const dra_format *f, const dra_origin *s, dra_model_conf
         c->tied = DRA_OFF;
 }
 
-static int64_t rows_of(const dra_origin *s, const char *name)
+static int64_t rows_of(const dra_tensor_source *s, const char *name)
 {
-    const dra_origin_entry *e = dra_origin_find(s, name);
+    const dra_tensor_source_entry *e = dra_tensor_source_find(s, name);
     return e && e->info->shape.rank == 2 ? e->info->shape.dim[0] : 0;
 }
 
-static int64_t columns_of(const dra_origin *s, const char *name)
+static int64_t columns_of(const dra_tensor_source *s, const char *name)
 {
-    const dra_origin_entry *e = dra_origin_find(s, name);
+    const dra_tensor_source_entry *e = dra_tensor_source_find(s, name);
     return e && e->info->shape.rank == 2 ? e->info->shape.dim[1] : 0;
 }
 
 /* One more than the last that any tensor names: others may be missing, and are to be named then. */
-static int64_t count_layers(const dra_format *f, const dra_origin *s)
+static int64_t count_layers(const dra_format *f, const dra_tensor_source *s)
 {
     int64_t n = 0;
-    for (const dra_rule *r = f->rules; r->ours; r++)
+    for (const dra_name_rule *r = f->rules; r->ours; r++)
         for (size_t i = 0; i < s->count; i++) {
             const char *pattern = r->instead ? r->instead : r->theirs;
             int64_t     l = 0;
@@ -224,13 +224,14 @@ static int64_t count_layers(const dra_format *f, const dra_origin *s)
 }
 
 /* The architecture is in no header; names tell. */
-dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error *err)
+dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
-    if (!dra_origin_find(s, "emb.weight") && !s->dim)
+    if (!dra_tensor_source_find(s, "emb.weight") && !s->dim)
         return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
                            "expected a model's folder, a file of rwkv.cpp or a checkpoint with the "
                            "names of RWKV-4");
-    if (dra_origin_find(s, "blocks.0.att.ln_x.weight") || dra_origin_find(s, "blocks.0.att.r_k"))
+    if (dra_tensor_source_find(s, "blocks.0.att.ln_x.weight") ||
+        dra_tensor_source_find(s, "blocks.0.att.r_k"))
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
     json_t    *nothing = json_object();
     dra_status st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
@@ -248,7 +249,7 @@ dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error 
     return st == DRA_OK ? dra_format_settle(s, c, err) : st;
 }
 
-dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err)
+dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err)
 {
     dra_status        st = DRA_OK;
     const dra_format *f = dra_format_of(c);

@@ -6,19 +6,19 @@
 
 #include "dra/model.h"
 #include "file/json.h"
-#include "model/origin.h"
+#include "model/tensor_source.h"
 
 enum { DRA_TENSOR_NAME = 160 };
 
 /* One parameter, and what of a file it is. "*" stands for the number of a layer. */
-typedef struct dra_rule {
+typedef struct dra_name_rule {
     const char *ours, *theirs;
     const char *instead; /* another name of the tensor, where there is none of the first; or NULL */
-    bool        turned;  /* stored (in, out), not (out, in)                                       */
-    int         part, parts; /* stored beside others: part `part` of `parts` along the outputs    */
-    int         ones;        /* axes of size 1 in front                                           */
-    bool        decay;       /* in rwkv.cpp files stored as -exp of it                            */
-} dra_rule;
+    bool transposed;     /* stored (in, out), not (out, in)                                       */
+    int  part, parts;    /* stored beside others: part `part` of `parts` along the outputs    */
+    int  ones;           /* axes of size 1 in front                                           */
+    bool decay;          /* in rwkv.cpp files stored as -exp of it                            */
+} dra_name_rule;
 
 /* Reading and writing config.json as Hugging Face does: null is the default, 1.0 is 1, and keys
  * that are not known stay. */
@@ -30,12 +30,12 @@ typedef struct dra_keys {
 } dra_keys;
 
 typedef struct dra_format {
-    const char        *name;    /* the model_type */
-    const char        *prefix;  /* that names of tensors may have, and have when written, but for */
-    const char        *head;    /* this one */
-    const dra_rule    *rules;   /* the last has no name; NULL: dra's own */
-    const char *const *ignored; /* endings of tensors that hold no weights; NULL at the end */
-    const char        *class_name; /* of the model in Hugging Face's library */
+    const char *name;           /* the model_type */
+    const char *prefix;         /* that names of tensors may have, and have when written, but for */
+    const char *head;           /* this one */
+    const dra_name_rule *rules; /* the last has no name; NULL: dra's own */
+    const char *const   *ignored;    /* endings of tensors that hold no weights; NULL at the end */
+    const char          *class_name; /* of the model in Hugging Face's library */
     void (*read)(dra_keys *k, dra_model_config *c);
     void (*write)(dra_keys *k, const dra_model_config *c);
 } dra_format;
@@ -70,9 +70,9 @@ const dra_format *dra_format_named(const json_t *object);
 json_t *dra_format_others(const char *place, json_t *object);
 /* The config of a file that stands alone, from names and shapes: RWKV-4 of rwkv.cpp, or by the
  * names of its original checkpoints. */
-dra_status dra_format_infer(const dra_origin *s, dra_model_config *c, dra_error *err);
+dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 /* What only the file knows: whether there is a head of its own. */
-dra_status dra_format_settle(const dra_origin *s, dra_model_config *c, dra_error *err);
+dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
 json_t *dra_model_config_object(const dra_model_config *c);
@@ -88,70 +88,72 @@ dra_status dra_folder_write_config(const char *folder, const dra_model_config *c
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* The rule for a parameter, or NULL: it is stored under its own name. *l: its layer. */
-const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l);
+const dra_name_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l);
 /* Whether a name fits a pattern; *l: what stands for its "*". */
 bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l);
 /* A pattern with the number of a layer for its "*". */
 void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
                       char name[DRA_TENSOR_NAME]);
 /* The name of its tensor when written, and its shape there. Returns name. */
-const char *dra_rule_name(const dra_format *f, const dra_rule *r, int64_t l,
-                          char name[DRA_TENSOR_NAME]);
-dra_shape   dra_rule_shape(const dra_rule *r, const dra_shape *ours);
+const char *dra_name_rule_name(const dra_format *f, const dra_name_rule *r, int64_t l,
+                               char name[DRA_TENSOR_NAME]);
+dra_shape   dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours);
 /* How the parameter lies in its tensor t. */
-dra_form dra_rule_form(const dra_rule *r, const dra_tensor_info *t);
+dra_param_layout dra_name_rule_layout(const dra_name_rule *r, const dra_tensor_info *t);
 /* Whether its numbers are others there, not only elsewhere. */
-bool dra_rule_changes(const dra_origin *s, const dra_rule *r);
+bool dra_name_rule_changes(const dra_tensor_source *s, const dra_name_rule *r);
 
 /* The tensor that holds parameter `p`; NULL: missing. *rule as above. */
-const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s, const dra_spec *p,
-                                        const dra_rule **rule);
+const dra_tensor_source_entry *dra_format_find(const dra_format *f, const dra_tensor_source *s,
+                                               const dra_spec *p, const dra_name_rule **rule);
 /* The shape of what was found is right. */
-dra_status dra_format_check(const dra_format *f, const dra_origin_entry *e, const dra_rule *r,
-                            const dra_spec *p, dra_error *err);
+dra_status dra_format_check(const dra_format *f, const dra_tensor_source_entry *e,
+                            const dra_name_rule *r, const dra_spec *p, dra_error *err);
 /* Its numbers; `to` has room for them. */
-dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const dra_rule *r,
-                         const dra_spec *p, dra_real *to, dra_error *err);
+dra_status dra_name_rule_read(const dra_tensor_source *s, const dra_tensor_source_entry *e,
+                              const dra_name_rule *r, const dra_spec *p, dra_real *to,
+                              dra_error *err);
 /* Backwards: puts the numbers of a parameter in their place in the tensor `to`. cpp: as rwkv.cpp
  * stores it. */
-void dra_rule_write(const dra_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
-                    dra_real *to);
+void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
+                         dra_real *to);
 
 /* ---- files that are written ------------------------------------------------------------------ */
 
 enum { DRA_PARTS_MOST = 3 };
 
-typedef struct dra_stored { /* a tensor of a file, and the parameters in it */
-    char            name[DRA_TENSOR_NAME];
-    dra_shape       shape;
-    const dra_rule *rule; /* of the first; those of the others follow it in the table */
-    int             param[DRA_PARTS_MOST];
-} dra_stored;
+typedef struct dra_file_tensor { /* a tensor of a file, and the parameters in it */
+    char                 name[DRA_TENSOR_NAME];
+    dra_shape            shape;
+    const dra_name_rule *rule; /* of the first; those of the others follow it in the table */
+    int                  param[DRA_PARTS_MOST];
+} dra_file_tensor;
 
 /* All tensors that a format makes of parameters; *out is to be freed. -1: no memory. */
-int dra_stored_list(const dra_format *f, const dra_specs *params, dra_stored **out);
+int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_tensor **out);
 
 /* The numbers of parameter i, good until the next call. NULL: err says why not. */
 typedef const dra_real *(*dra_get_param)(void *user, int i, dra_error *err);
 
 /* The numbers of a tensor: those of a parameter, or put together in `room`. */
-const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dra_get_param get,
-                                void *user, bool cpp, dra_real *room, dra_error *err);
+const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *params,
+                                     dra_get_param get, void *user, bool cpp, dra_real *room,
+                                     dra_error *err);
 
-typedef struct dra_store { /* a file to write */
+typedef struct dra_weights_writer { /* a file to write */
     const dra_format *format;
     const dra_specs  *params;
     dra_get_param     get;
     /* Or what parameter i lies in already, and how; may be NULL: as get says. */
-    const void *(*lies)(void *user, int i, dra_form *form);
+    const void *(*lies)(void *user, int i, dra_param_layout *form);
     void                  *user;
     size_t                 n_beside; /* further tensors */
     const dra_tensor_item *beside;
-} dra_store;
+} dra_weights_writer;
 
-dra_status dra_store_write(const dra_store *s, const char *path, dra_error *err);
+dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err);
 
 /* All tensors of the model are there, and no others: both are listed. */
-dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error *err);
+dra_status dra_format_compare(const dra_model *m, const dra_tensor_source *s, dra_error *err);
 
 #endif

@@ -4,24 +4,24 @@
 
 #include "model/format.h"
 
-static const dra_rule rules[] = {
+static const dra_name_rule rules[] = {
     {"embedding", "wte.weight", .instead = "lm_head.weight"},
     {"positions", "wpe.weight"},
     {"layers.*.mixer.norm_g", "h.*.ln_1.weight"},
     {"layers.*.mixer.norm_b", "h.*.ln_1.bias"},
-    {"layers.*.mixer.W_q", "h.*.attn.c_attn.weight", .turned = true, .part = 0, .parts = 3},
-    {"layers.*.mixer.W_k", "h.*.attn.c_attn.weight", .turned = true, .part = 1, .parts = 3},
-    {"layers.*.mixer.W_v", "h.*.attn.c_attn.weight", .turned = true, .part = 2, .parts = 3},
+    {"layers.*.mixer.W_q", "h.*.attn.c_attn.weight", .transposed = true, .part = 0, .parts = 3},
+    {"layers.*.mixer.W_k", "h.*.attn.c_attn.weight", .transposed = true, .part = 1, .parts = 3},
+    {"layers.*.mixer.W_v", "h.*.attn.c_attn.weight", .transposed = true, .part = 2, .parts = 3},
     {"layers.*.mixer.b_q", "h.*.attn.c_attn.bias", .part = 0, .parts = 3},
     {"layers.*.mixer.b_k", "h.*.attn.c_attn.bias", .part = 1, .parts = 3},
     {"layers.*.mixer.b_v", "h.*.attn.c_attn.bias", .part = 2, .parts = 3},
-    {"layers.*.mixer.W_o", "h.*.attn.c_proj.weight", .turned = true},
+    {"layers.*.mixer.W_o", "h.*.attn.c_proj.weight", .transposed = true},
     {"layers.*.mixer.b_o", "h.*.attn.c_proj.bias"},
     {"layers.*.ff.norm_g", "h.*.ln_2.weight"},
     {"layers.*.ff.norm_b", "h.*.ln_2.bias"},
-    {"layers.*.ff.W_up", "h.*.mlp.c_fc.weight", .turned = true},
+    {"layers.*.ff.W_up", "h.*.mlp.c_fc.weight", .transposed = true},
     {"layers.*.ff.b_up", "h.*.mlp.c_fc.bias"},
-    {"layers.*.ff.W_down", "h.*.mlp.c_proj.weight", .turned = true},
+    {"layers.*.ff.W_down", "h.*.mlp.c_proj.weight", .transposed = true},
     {"layers.*.ff.b_down", "h.*.mlp.c_proj.bias"},
     {"norm_g", "ln_f.weight"},
     {"norm_b", "ln_f.bias"},

@@ -5,7 +5,7 @@
 
 #include "model/format.h"
 
-static const dra_rule rules[] = {
+static const dra_name_rule rules[] = {
     {"embedding", "embeddings.weight", "emb.weight"},
     {"embed_norm_g", "blocks.0.pre_ln.weight", "blocks.0.ln0.weight"},
     {"embed_norm_b", "blocks.0.pre_ln.bias", "blocks.0.ln0.bias"},

@@ -81,7 +81,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     m.project = c->block.project;
     m.dropout = c->dropout;
     m.attention_dropout = c->attention_dropout;
-    m.watch = c->watch;
+    m.aux = c->aux;
     m.maps = c->maps;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */ m.out_gain =
         1 / sqrt(2.0 * (double)c->depth);
@@ -170,14 +170,14 @@ static dra_status open_mixer(const dra_mixer_config *c, dra_mixer **out, uint32_
                              dra_error *err)
 {
     dra_mixer_config plain = *c;
-    plain.watch = 0;
+    plain.aux = 0;
     plain.maps = false;
     dra_status st = dra_mixer_create(&plain, out, err);
     if (st != DRA_OK) return st;
-    plain.watch = c->watch & dra_mixer_watchable(*out);
+    plain.aux = c->aux & dra_mixer_aux_losses(*out);
     plain.maps = c->maps && dra_mixer_mappable(*out);
-    *seen |= plain.watch;
-    if (!plain.watch && !plain.maps) return DRA_OK;
+    *seen |= plain.aux;
+    if (!plain.aux && !plain.maps) return DRA_OK;
     dra_mixer_destroy(*out);
     return dra_mixer_create(&plain, out, err);
 }
@@ -193,9 +193,9 @@ static dra_status open_mixers(dra_model *m, dra_error *err)
         const dra_status       st = open_mixer(&c, &m->layer[l].mixer, &seen, &why);
         if (st != DRA_OK) return dra_fail(err, st, "layer %lld: %.400s", (long long)l, why.text);
     }
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (m->config.watch >> k & 1 && !(seen >> k & 1))
-            return dra_fail(err, DRA_ERR_VALUE, "model: no layer has %s", dra_watch_name(k));
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (m->config.aux >> k & 1 && !(seen >> k & 1))
+            return dra_fail(err, DRA_ERR_VALUE, "model: no layer has %s", dra_aux_name(k));
     return DRA_OK;
 }
 
@@ -314,9 +314,9 @@ static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer
 {
     const bool two = dra_mixer_config_of(m->layer[l].mixer)->blend != DRA_BLEND_NONE;
     char       name[64];
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        if (!r->watch[k].id) continue;
-        sum[k] = count[k]++ ? dra_add(g, sum[k], r->watch[k]) : r->watch[k];
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
+        if (!r->aux[k].id) continue;
+        sum[k] = count[k]++ ? dra_add(g, sum[k], r->aux[k]) : r->aux[k];
     }
     for (int i = 0; m->config.maps && i < 2; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
@@ -346,14 +346,14 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     char             name[32];
     dra_value        x = embed(g, m, call, ids);
     dra_model_result all = {0};
-    int              count[DRA_WATCH_COUNT] = {0};
+    int              count[DRA_AUX_COUNT] = {0};
     if (show->streams) put_out(g, m, "stream", 0, x);
     for (int64_t l = 0; l < m->config.depth; l++) {
         snprintf(name, sizeof name, "layers.%lld", (long long)l);
         dra_scope_push(g, name);
         const dra_mixer_result r = (recompute ? dra_layer_recompute
                                               : dra_layer_build)(g, m, call, l, x, state_out);
-        collect(g, m, l, &r, all.watch, count);
+        collect(g, m, l, &r, all.aux, count);
         x = r.y;
         dra_scope_pop(g);
         if (show->branches) put_out(g, m, "branch", l, r.branch);
@@ -363,8 +363,8 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
     if (m->norm >= 0)
         x = dra_model_norm_build(g, c, call->param + m->norm, x, c->final_eps * scale * scale);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (count[k] > 1) all.watch[k] = dra_affine(g, all.watch[k], 1.0 / count[k], 0);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (count[k] > 1) all.aux[k] = dra_affine(g, all.aux[k], 1.0 / count[k], 0);
     all.hidden = x;
     all.head = call->param[m->head];
     return all;

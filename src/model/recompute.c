@@ -59,7 +59,7 @@ static void hand_all(handing *h, inside *in)
 
 static bool watches(const dra_layer *l, int k)
 {
-    return dra_mixer_config_of(l->mixer)->watch >> k & 1;
+    return dra_mixer_config_of(l->mixer)->aux >> k & 1;
 }
 
 static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out)
@@ -72,8 +72,8 @@ static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out
     *out++ = r.y;
     for (int i = l->mix.states; i < l->end.states && !in.call.tokens.fresh; i++)
         *out++ = in.state_out[i];
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (watches(l, k)) *out++ = r.watch[k];
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (watches(l, k)) *out++ = r.aux[k];
 }
 
 static dra_value *copy(dra_value *to, const dra_value *from, int n)
@@ -88,12 +88,12 @@ dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     const dra_layer *layer = &m->layer[l];
     const int        P = dra_specs_count(m->params), S = dra_specs_count(m->state);
     const int        n_state = call->tokens.fresh ? 0 : layer->end.states - layer->mix.states;
-    dra_value       *room = calloc((size_t)(P + 3 * S + DRA_WATCH_COUNT) + 2, sizeof *room);
+    dra_value       *room = calloc((size_t)(P + 3 * S + DRA_AUX_COUNT) + 2, sizeof *room);
     inside           in = {.model = m, .layer = l, .call = *call, .x = x};
     handing          h = {0};
     dra_mixer_result r = {0};
     int              n_watch = 0;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) n_watch += watches(layer, k);
+    for (int k = 0; k < DRA_AUX_COUNT; k++) n_watch += watches(layer, k);
     if (room) {
         in.call.param = in.param = copy(room, call->param, P);
         in.call.state = in.state = copy(room + P, call->state, S);
@@ -109,8 +109,8 @@ dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
         r.y = *out++;
         copy(state_out + layer->mix.states, out, n_state);
         out += n_state;
-        for (int k = 0; k < DRA_WATCH_COUNT; k++)
-            if (watches(layer, k)) r.watch[k] = *out++;
+        for (int k = 0; k < DRA_AUX_COUNT; k++)
+            if (watches(layer, k)) r.aux[k] = *out++;
     } else {
         dra_build_fail(g, "layer", DRA_ERR_MEMORY, "out of memory");
     }

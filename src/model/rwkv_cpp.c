@@ -8,7 +8,7 @@
 
 #include "file/fail.h"
 #include "file/format.h"
-#include "model/origin.h"
+#include "model/tensor_source.h"
 
 enum {
     MAGIC = 0x67676d66,
@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct cutting {
-    dra_origin          *s;
+    dra_tensor_source   *s;
     const unsigned char *at;
     size_t               left, room; /* room: tensors the table has room for */
     dra_error           *err;
@@ -50,7 +50,7 @@ static dra_status fail(const cutting *c, const char *what, unsigned long long fo
 
 static dra_status read_header(cutting *c)
 {
-    dra_origin *s = c->s;
+    dra_tensor_source *s = c->s;
     if (c->left < HEADER) return fail(c, "what is left", c->left, "a header of 24 bytes");
     const uint32_t version = number(c->at, 1), dtype = number(c->at, 5);
     if (version != OLD && version != NEW) return fail(c, "the version", version, "100 or 101");
@@ -129,7 +129,7 @@ static dra_status read_record(cutting *c)
     return add(c, name, dtype, &shape);
 }
 
-dra_status dra_rwkv_cpp_read(dra_origin *s, dra_error *err)
+dra_status dra_rwkv_cpp_read(dra_tensor_source *s, dra_error *err)
 {
     cutting    c = {.s = s, .at = s->map.data, .left = s->map.bytes, .err = err};
     dra_status st = read_header(&c);

@@ -13,7 +13,7 @@ static dra_status put(dra_file_writer *w, int n, const uint32_t *numbers, dra_er
 }
 
 /* Names of the original checkpoints, without a prefix; vectors have one axis. */
-static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_stored *t,
+static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_file_tensor *t,
                                const char *as, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(dra_model_params(c->target), t->param[0]);

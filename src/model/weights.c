@@ -15,23 +15,23 @@
 
 /* Dense real numbers, or what products take as it lies, in the file or in memory of ours. */
 typedef struct weight {
-    _Atomic(const dra_real *) data; /* dense; NULL: nobody has asked yet */
-    dra_real                 *own;  /* the same, where the memory is ours */
-    size_t                    bytes;
-    const void               *lies; /* what it lies in otherwise; NULL: it is dense only */
-    dra_form                  form;
-    uint16_t                 *half;  /* the same, where it is bf16 of our own */
-    dra_array                *array; /* dense, where a device trains it: the newest there is */
-    const dra_origin_entry   *from;  /* the tensor whose numbers it still has; or NULL */
-    const dra_rule           *rule;  /* of it */
+    _Atomic(const dra_real *)      data; /* dense; NULL: nobody has asked yet */
+    dra_real                      *own;  /* the same, where the memory is ours */
+    size_t                         bytes;
+    const void                    *lies; /* what it lies in otherwise; NULL: it is dense only */
+    dra_param_layout               form;
+    uint16_t                      *half;  /* the same, where it is bf16 of our own */
+    dra_array                     *array; /* dense, where a device trains it: the newest there is */
+    const dra_tensor_source_entry *from;  /* the tensor whose numbers it still has; or NULL */
+    const dra_name_rule           *rule;  /* of it */
 } weight;
 
 struct dra_weights {
-    const dra_specs  *specs;
-    const dra_format *format; /* of files */
-    int               n;
-    weight           *at;
-    dra_origin       *file; /* what is mapped */
+    const dra_specs   *specs;
+    const dra_format  *format; /* of files */
+    int                n;
+    weight            *at;
+    dra_tensor_source *file; /* what is mapped */
 };
 
 static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
@@ -58,7 +58,7 @@ void dra_weights_destroy(dra_weights *w)
         dra_array_destroy(w->at[i].array);
     }
     free(w->at);
-    dra_origin_close(w->file);
+    dra_tensor_source_close(w->file);
     free(w);
 }
 
@@ -101,11 +101,11 @@ dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weights **out
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* All ops take real numbers in their order; products and lookups more. */
-static bool is_usable(const dra_spec *p, const dra_form *f, const void *data)
+static bool is_usable(const dra_spec *p, const dra_param_layout *f, const void *data)
 {
     const bool real = f->dtype == DRA_REAL;
     const bool factor = p->product && (real || f->dtype == DRA_BF16 || f->dtype == DRA_F16);
-    return (factor || (real && !f->turned)) && (uintptr_t)data % dra_dtype_bytes(f->dtype) == 0;
+    return (factor || (real && !f->transposed)) && (uintptr_t)data % dra_dtype_bytes(f->dtype) == 0;
 }
 
 /* Where it lies, if it can be used there; else read. */
@@ -117,10 +117,10 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
     dra_status st = dra_format_check(w->format, at->from, at->rule, p, err);
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
-    const bool             changes = dra_rule_changes(w->file, at->rule);
-    at->form = dra_rule_form(at->rule, t);
+    const bool             changes = dra_name_rule_changes(w->file, at->rule);
+    at->form = dra_name_rule_layout(at->rule, t);
     if (!changes && is_usable(p, &at->form, t->data)) {
-        if (at->form.dtype == DRA_REAL && !at->form.turned)
+        if (at->form.dtype == DRA_REAL && !at->form.transposed)
             at->data = (const dra_real *)t->data +
                        (size_t)at->form.part * (at->bytes / sizeof(dra_real));
         else
@@ -128,8 +128,8 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
         return DRA_OK;
     }
     st = own(w, i, err);
-    if (st == DRA_OK) st = dra_rule_read(w->file, at->from, at->rule, p, at->own, err);
-    dra_origin_rest(w->file); /* what was read is not needed twice */
+    if (st == DRA_OK) st = dra_name_rule_read(w->file, at->from, at->rule, p, at->own, err);
+    dra_tensor_source_rest(w->file); /* what was read is not needed twice */
     if (changes) at->from = NULL;
     return st;
 }
@@ -138,7 +138,7 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
 {
     dra_weights *w;
     dra_status   st = create(m, &w, err);
-    if (st == DRA_OK) st = dra_origin_open(path, &w->file, err);
+    if (st == DRA_OK) st = dra_tensor_source_open(path, &w->file, err);
     if (st == DRA_OK) st = dra_format_compare(m, w->file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
@@ -158,9 +158,9 @@ static dra_status read_dense(const dra_weights *w, int i, dra_real *to, dra_erro
         dra_tensor_copy(&half, 0, at->bytes / sizeof(dra_real), DRA_REAL, to);
         return DRA_OK;
     }
-    const dra_status st = dra_rule_read(w->file, at->from, at->rule, dra_specs_at(w->specs, i), to,
-                                        err);
-    dra_origin_rest(w->file);
+    const dra_status st = dra_name_rule_read(w->file, at->from, at->rule, dra_specs_at(w->specs, i),
+                                             to, err);
+    dra_tensor_source_rest(w->file);
     return st;
 }
 
@@ -195,22 +195,22 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
     return at->own;
 }
 
-const void *dra_weights_stored(const dra_weights *w, int i, dra_form *form)
+const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *form)
 {
     const weight   *at = &w->at[i];
     const dra_real *data = at->array ? dra_weights_at(w, i) : atomic_load(&at->data);
-    *form = data ? (dra_form){DRA_REAL} : at->form;
+    *form = data ? (dra_param_layout){DRA_REAL} : at->form;
     return data ? (const void *)data : at->lies;
 }
 
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
 {
     const dra_shape *s = &dra_specs_at(w->specs, i)->shape;
-    dra_form         f;
+    dra_param_layout f;
     dra_tensor_info  t = {.data = dra_weights_stored(w, i, &f)};
     dra_real         x = 0;
     t.dtype = f.dtype;
-    dra_tensor_copy(&t, dra_form_place(&f, s, k), 1, DRA_REAL, &x);
+    dra_tensor_copy(&t, dra_param_layout_place(&f, s, k), 1, DRA_REAL, &x);
     return x;
 }
 
@@ -227,7 +227,7 @@ static dra_status shorten(dra_weights *w, int i, dra_error *err)
         for (size_t k = 0; k < n; k++) half[k] = dra_f32_to_bf16(dra_round_to_odd((double)data[k]));
         free(at->half);
         at->lies = at->half = half;
-        at->form = (dra_form){DRA_BF16};
+        at->form = (dra_param_layout){DRA_BF16};
         at->from = NULL;
     }
     free(at->own);
@@ -262,21 +262,21 @@ static const dra_real *get(void *user, int i, dra_error *err)
 }
 
 /* What has not changed is written as it was read. */
-static const void *lies(void *user, int i, dra_form *form)
+static const void *lies(void *user, int i, dra_param_layout *form)
 {
     const saving *s = user;
     const weight *at = &s->w->at[i];
     if (!at->from) return dra_weights_stored(s->w, i, form);
-    *form = dra_rule_form(at->rule, at->from->info);
+    *form = dra_name_rule_layout(at->rule, at->from->info);
     return at->from->info->data;
 }
 
 dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err)
 {
-    saving          s = {.w = w};
-    const dra_store store = {
+    saving                   s = {.w = w};
+    const dra_weights_writer store = {
         .format = w->format, .params = w->specs, .get = get, .lies = lies, .user = &s};
-    const dra_status st = dra_store_write(&store, path, err);
+    const dra_status st = dra_weights_write(&store, path, err);
     free(s.dense);
     return st;
 }
@@ -290,13 +290,13 @@ static const dra_real *get_value(void *user, int i, dra_error *err)
 dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_beside,
                                  const dra_tensor_item *beside, const char *path, dra_error *err)
 {
-    const dra_store store = {.format = dra_format_of(dra_model_config_of(m)),
-                             .params = dra_model_params(m),
-                             .get = get_value,
-                             .user = (void *)(uintptr_t)values,
-                             .n_beside = n_beside,
-                             .beside = beside};
-    return dra_store_write(&store, path, err);
+    const dra_weights_writer store = {.format = dra_format_of(dra_model_config_of(m)),
+                                      .params = dra_model_params(m),
+                                      .get = get_value,
+                                      .user = (void *)(uintptr_t)values,
+                                      .n_beside = n_beside,
+                                      .beside = beside};
+    return dra_weights_write(&store, path, err);
 }
 
 /* ---- use ------------------------------------------------------------------------------------- */
@@ -355,15 +355,16 @@ dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
-        const dra_spec *p = dra_specs_at(w->specs, i);
-        dra_form        form;
-        const dra_span  trained = dra_weights_span(w, i, dra_reader_device(r));
+        const dra_spec  *p = dra_specs_at(w->specs, i);
+        dra_param_layout form;
+        const dra_span   trained = dra_weights_span(w, i, dra_reader_device(r));
         if (trained.array) {
-            st = dra_reader_bind_as(r, p->name, (dra_form){DRA_REAL}, trained, err);
+            st = dra_reader_bind_as(r, p->name, (dra_param_layout){DRA_REAL}, trained, err);
             continue;
         }
         const void *data = dra_weights_stored(w, i, &form);
-        st = dra_reader_borrow(r, p->name, form, data, dra_form_bytes(&form, &p->shape), err);
+        st = dra_reader_borrow(r, p->name, form, data, dra_param_layout_bytes(&form, &p->shape),
+                               err);
     }
     return st;
 }

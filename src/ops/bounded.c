@@ -131,7 +131,7 @@ const dra_cpu_kernel dra_cpu_bounded = {
     .stages = stages,
 };
 
-dra_value dra_bounded_all(dra_graph *g, int n, dra_value *x, double limit)
+dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit)
 {
     const dra_node *node = dra_node_add_many(g, &dra_op_bounded, n, x, n + 1,
                                              &(bounded_attr){limit});
@@ -141,6 +141,6 @@ dra_value dra_bounded_all(dra_graph *g, int n, dra_value *x, double limit)
 
 dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count)
 {
-    *count = dra_bounded_all(g, 1, &x, limit);
+    *count = dra_clamp_states(g, 1, &x, limit);
     return x;
 }

@@ -63,9 +63,9 @@ enum { STEP = 16 }; /* rows of a lower half at once: 5/8 of the whole square is 
 
 static int64_t step_end(int64_t first, int64_t n) { return dra_imin(first + STEP, n); }
 
-static dra_block from_row(dra_block m, int64_t i)
+static dra_matrix_block from_row(dra_matrix_block m, int64_t i)
 {
-    return (dra_block){m.at + i * m.row, m.row, m.col};
+    return (dra_matrix_block){m.at + i * m.row, m.row, m.col};
 }
 
 void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus, real *A)
@@ -78,8 +78,8 @@ void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus,
     }
 }
 
-void dra_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K, dra_block a,
-                        dra_block b, dra_block c, bool add)
+void dra_matrix_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K,
+                               dra_matrix_block a, dra_matrix_block b, dra_matrix_block c, bool add)
 {
     simd->gemm(&(dra_gemm){.M = M,
                            .N = N,
@@ -95,46 +95,50 @@ void dra_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K, d
                            .accumulate = add});
 }
 
-void dra_block_scale(const dra_simd *simd, int64_t n, int64_t W, const real *s, dra_block m)
+void dra_matrix_block_scale(const dra_simd *simd, int64_t n, int64_t W, const real *s,
+                            dra_matrix_block m)
 {
     for (int64_t t = 0; t < n; t++) simd->scale(W, s[t], m.at + t * m.row);
 }
 
-dra_block dra_block_scaled(const dra_simd *simd, int64_t n, int64_t W, const real *s, dra_block m,
-                           real *room)
+dra_matrix_block dra_matrix_block_scaled(const dra_simd *simd, int64_t n, int64_t W, const real *s,
+                                         dra_matrix_block m, real *room)
 {
     for (int64_t t = 0; t < n; t++) simd->affine(W, s[t], 0, m.at + t * m.row, room + t * W);
-    return (dra_block){room, W, 1};
+    return (dra_matrix_block){room, W, 1};
 }
 
-void dra_chunk_pairs(const dra_simd *simd, int64_t n, int64_t W, dra_block a, dra_block b, real *A)
+void dra_chunk_pairs(const dra_simd *simd, int64_t n, int64_t W, dra_matrix_block a,
+                     dra_matrix_block b, real *A)
 {
-    const dra_block to = {A, DRA_CHUNK, 1};
+    const dra_matrix_block to = {A, DRA_CHUNK, 1};
     if (n == 1) *A = simd->dot(W, a.at, b.at); /* a step: packing b would cost more than the sum */
     for (int64_t t = 0; t < n && n > 1; t += STEP) {
         const int64_t end = step_end(t, n);
-        dra_block_multiply(simd, end - t, end, W, from_row(a, t), dra_block_turned(b),
-                           from_row(to, t), false);
+        dra_matrix_block_multiply(simd, end - t, end, W, from_row(a, t),
+                                  dra_matrix_block_transposed(b), from_row(to, t), false);
     }
 }
 
-void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_block x, dra_block to,
-                     bool add)
+void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
+                     dra_matrix_block to, bool add)
 {
-    const dra_block from = {A, DRA_CHUNK, 1};
+    const dra_matrix_block from = {A, DRA_CHUNK, 1};
     for (int64_t t = 0; t < n; t += STEP) {
         const int64_t end = step_end(t, n);
-        dra_block_multiply(simd, end - t, W, end, from_row(from, t), x, from_row(to, t), add);
+        dra_matrix_block_multiply(simd, end - t, W, end, from_row(from, t), x, from_row(to, t),
+                                  add);
     }
 }
 
-void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_block x, dra_block to,
-                     bool add)
+void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
+                     dra_matrix_block to, bool add)
 {
     for (int64_t s = 0; s < n; s += STEP) {
-        const dra_block from = {A + s * DRA_CHUNK + s, 1, DRA_CHUNK}; /* tokens s.. see s.. */
-        dra_block_multiply(simd, step_end(s, n) - s, W, n - s, from, from_row(x, s),
-                           from_row(to, s), add);
+        const dra_matrix_block from = {A + s * DRA_CHUNK + s, 1,
+                                       DRA_CHUNK}; /* tokens s.. see s.. */
+        dra_matrix_block_multiply(simd, step_end(s, n) - s, W, n - s, from, from_row(x, s),
+                                  from_row(to, s), add);
     }
 }
 
@@ -158,24 +162,24 @@ dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, in
     return k;
 }
 
-dra_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room)
+dra_matrix_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room)
 {
-    const dra_block there = {dra_recur_at(x, k->b, k->t, k->h), x->stride[1], 1};
-    const int64_t   W = x->shape.dim[3];
-    const dra_block own = {room, W, 1};
+    const dra_matrix_block there = {dra_recur_at(x, k->b, k->t, k->h), x->stride[1], 1};
+    const int64_t          W = x->shape.dim[3];
+    const dra_matrix_block own = {room, W, 1};
     if (!k->padded) return there;
     for (int64_t t = 0; t < k->n; t++) dra_recur_copy(W, there.at + t * there.row, room + t * W);
     dra_chunk_clear_pads(k, W, own);
     return own;
 }
 
-dra_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *spare)
+dra_matrix_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *spare)
 {
-    if (!x->data) return (dra_block){spare, x->shape.dim[3], 1};
-    return (dra_block){dra_recur_at(x, k->b, k->t, k->h), x->stride[1], 1};
+    if (!x->data) return (dra_matrix_block){spare, x->shape.dim[3], 1};
+    return (dra_matrix_block){dra_recur_at(x, k->b, k->t, k->h), x->stride[1], 1};
 }
 
-void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_block m)
+void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_matrix_block m)
 {
     for (int64_t t = 0; t < k->n && k->padded; t++)
         if (dra_chunk_pad(k, t)) dra_recur_clear(W, m.at + t * m.row);
@@ -187,15 +191,15 @@ void dra_chunk_decay(const dra_chunk *k, const dra_tensor *l, dra_decay *d)
                    k->mark);
 }
 
-void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_block a, dra_block b,
-                        double *sum)
+void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_matrix_block a,
+                        dra_matrix_block b, double *sum)
 {
     for (int64_t t = 0; t < k->n; t++)
         sum[t] += sign * (double)k->simd->dot(W, a.at + t * a.row, b.at + t * b.row);
 }
 
-double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E, dra_block S0,
-                         const real *dS)
+double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E,
+                         dra_matrix_block S0, const real *dS)
 {
     double sum = 0;
     for (int64_t f = 0; f < F; f++) sum += (double)k->simd->dot(E, S0.at + f * S0.row, dS + f * E);

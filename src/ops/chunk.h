@@ -51,32 +51,38 @@ void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus,
 
 /* ---- products of blocks that lie in a cache -------------------------------------------------- */
 
-typedef struct dra_block { /* element (i, j) at at[i row + j col] */
+typedef struct dra_matrix_block { /* element (i, j) at at[i row + j col] */
     real   *at;
     int64_t row, col;
-} dra_block;
+} dra_matrix_block;
 
-static inline dra_block dra_block_turned(dra_block m) { return (dra_block){m.at, m.col, m.row}; }
+static inline dra_matrix_block dra_matrix_block_transposed(dra_matrix_block m)
+{
+    return (dra_matrix_block){m.at, m.col, m.row};
+}
 
 /* c (M, N) = a (M, K) b (K, N), or added to c; the rows of c are contiguous. */
-void dra_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K, dra_block a,
-                        dra_block b, dra_block c, bool add);
+void dra_matrix_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K,
+                               dra_matrix_block a, dra_matrix_block b, dra_matrix_block c,
+                               bool add);
 
 /* Row t of m, of width W, times s[t], n rows: in place, or in `room` (n, W). */
-void      dra_block_scale(const dra_simd *simd, int64_t n, int64_t W, const real *s, dra_block m);
-dra_block dra_block_scaled(const dra_simd *simd, int64_t n, int64_t W, const real *s, dra_block m,
-                           real *room);
+void             dra_matrix_block_scale(const dra_simd *simd, int64_t n, int64_t W, const real *s,
+                                        dra_matrix_block m);
+dra_matrix_block dra_matrix_block_scaled(const dra_simd *simd, int64_t n, int64_t W, const real *s,
+                                         dra_matrix_block m, real *room);
 
 /* Matrices A over pairs of tokens have rows DRA_CHUNK apart. Only their lower halves count; these
  * are made and read in steps of a few rows, with zeros above the diagonal inside a step.
  *   pairs  A[t][s] = a_t.b_s, s <= t (above it nothing that counts)
  *   below  to_t (+)= sum_{s <= t} A[t][s] x_s
  *   above  to_s (+)= sum_{t >= s} A[t][s] x_t */
-void dra_chunk_pairs(const dra_simd *simd, int64_t n, int64_t W, dra_block a, dra_block b, real *A);
-void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_block x, dra_block to,
-                     bool add);
-void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_block x, dra_block to,
-                     bool add);
+void dra_chunk_pairs(const dra_simd *simd, int64_t n, int64_t W, dra_matrix_block a,
+                     dra_matrix_block b, real *A);
+void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
+                     dra_matrix_block to, bool add);
+void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
+                     dra_matrix_block to, bool add);
 
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
@@ -115,25 +121,25 @@ static inline bool dra_chunk_starts(const dra_chunk *k)
 }
 
 /* The chunk's rows of x (B, T, H, W): where they lie, or with zeros for pads in `room` (n, W). */
-dra_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room);
+dra_matrix_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room);
 
 /* The chunk's rows of an output (B, T, H, W); in `spare` (n, W) where nobody reads it. */
-dra_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *spare);
+dra_matrix_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *spare);
 
 /* Zeros in the rows of pads: what is not read has no gradient. */
-void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_block m);
+void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_matrix_block m);
 
 /* The decay of the chunk, from l (B, T, H) or NULL. */
 void dra_chunk_decay(const dra_chunk *k, const dra_tensor *l, dra_decay *d);
 
 /* sum[t] += sign a_t.b_t, rows of width W. */
-void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_block a, dra_block b,
-                        double *sum);
+void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_matrix_block a,
+                        dra_matrix_block b, double *sum);
 
 /* What of <S, dS>, the state behind the chunk and its gradient, comes from before the chunk:
  * p[n-1] <S_0, dS>. S0 (F, E); dS dense. */
-double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E, dra_block S0,
-                         const real *dS);
+double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E,
+                         dra_matrix_block S0, const real *dS);
 
 /* dl of a chunk, to (B, T, H), from what decays by it:
  *   dl_j = through + sum_{t >= j} grow[t]

@@ -30,8 +30,8 @@ void dra_delta_strengths(const dra_chunk *k, const dra_tensor *b, real *to)
         to[t] = dra_chunk_pad(k, t) ? 0 : *dra_recur_at(b, k->b, k->t + t, k->h);
 }
 
-void dra_delta_overlaps(const dra_chunk *k, const dra_decay *d, int64_t W, dra_block a, dra_block b,
-                        real *A)
+void dra_delta_overlaps(const dra_chunk *k, const dra_decay *d, int64_t W, dra_matrix_block a,
+                        dra_matrix_block b, real *A)
 {
     dra_chunk_pairs(k->simd, k->n, W, a, b, A);
     dra_decay_apply(d, k->simd, NULL, A);
@@ -42,34 +42,37 @@ void dra_delta_overlaps(const dra_chunk *k, const dra_decay *d, int64_t W, dra_b
 
 enum { FEW = 4 }; /* rows solved one by one */
 
-static dra_block part_of(dra_block m, int64_t row, int64_t col)
+static dra_matrix_block part_of(dra_matrix_block m, int64_t row, int64_t col)
 {
-    return (dra_block){m.at + row * m.row + col * m.col, m.row, m.col};
+    return (dra_matrix_block){m.at + row * m.row + col * m.col, m.row, m.col};
 }
 
-void dra_delta_solve(const dra_simd *simd, int64_t n, int64_t E, dra_block N, dra_block x)
+void dra_delta_solve(const dra_simd *simd, int64_t n, int64_t E, dra_matrix_block N,
+                     dra_matrix_block x)
 {
-    const int64_t   half = n / 2;
-    const dra_block rest = part_of(x, half, 0);
+    const int64_t          half = n / 2;
+    const dra_matrix_block rest = part_of(x, half, 0);
     for (int64_t t = 1; t < n && n <= FEW; t++)
         for (int64_t s = 0; s < t; s++)
             simd->axpy(E, N.at[t * N.row + s], x.at + s * x.row, x.at + t * x.row);
     if (n <= FEW) return;
     dra_delta_solve(simd, half, E, N, x);
-    dra_block_multiply(simd, n - half, E, half, part_of(N, half, 0), x, rest, true);
+    dra_matrix_block_multiply(simd, n - half, E, half, part_of(N, half, 0), x, rest, true);
     dra_delta_solve(simd, n - half, E, part_of(N, half, half), rest);
 }
 
-void dra_delta_solve_back(const dra_simd *simd, int64_t n, int64_t E, dra_block N, dra_block x)
+void dra_delta_solve_back(const dra_simd *simd, int64_t n, int64_t E, dra_matrix_block N,
+                          dra_matrix_block x)
 {
-    const int64_t   half = n / 2;
-    const dra_block rest = part_of(x, half, 0), left = dra_block_turned(part_of(N, half, 0));
+    const int64_t          half = n / 2;
+    const dra_matrix_block rest = part_of(x, half, 0),
+                           left = dra_matrix_block_transposed(part_of(N, half, 0));
     for (int64_t t = n - 1; t > 0 && n <= FEW; t--)
         for (int64_t s = 0; s < t; s++)
             simd->axpy(E, N.at[t * N.row + s], x.at + t * x.row, x.at + s * x.row);
     if (n <= FEW) return;
     dra_delta_solve_back(simd, n - half, E, part_of(N, half, half), rest);
-    dra_block_multiply(simd, half, E, n - half, left, rest, x, true);
+    dra_matrix_block_multiply(simd, half, E, n - half, left, rest, x, true);
     dra_delta_solve_back(simd, half, E, N, x);
 }
 
@@ -81,7 +84,7 @@ typedef struct walk {
     int64_t               F, E;
     real                 *S;                     /* the state */
     real                 *room;                  /* scratch: rows of a chunk, see below */
-    dra_block             q, k, v, miss, writes; /* of the chunk */
+    dra_matrix_block      q, k, v, miss, writes; /* of the chunk */
     dra_decay             d;
     real                  b[DRA_CHUNK], A[DRA_CHUNK * DRA_CHUNK]; /* A, then G */
 } walk;
@@ -100,7 +103,7 @@ static void open_chunk(walk *w, const dra_chunk *k)
     w->k = dra_chunk_rows(k, &c->in[K], w->room + DRA_CHUNK * w->F);
     w->v = dra_chunk_rows(k, &c->in[V], wide);
     w->miss = dra_chunk_out(k, &c->out[MISS], wide + DRA_CHUNK * w->E);
-    w->writes = (dra_block){wide + DRA_CHUNK * 2 * w->E, w->E, 1};
+    w->writes = (dra_matrix_block){wide + DRA_CHUNK * 2 * w->E, w->E, 1};
     dra_delta_strengths(k, &c->in[B], w->b);
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
@@ -108,43 +111,44 @@ static void open_chunk(walk *w, const dra_chunk *k)
 /* w and u. */
 static void encode(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block S = {w->S, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
-    real            minus[DRA_CHUNK];
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block S = {w->S, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
+    real                   minus[DRA_CHUNK];
     for (int64_t t = 0; t < k->n; t++) minus[t] = -w->b[t];
     dra_delta_overlaps(k, &w->d, w->F, w->k, w->k, w->A);
     for (int64_t t = 0; t < k->n; t++)
         simd->mul(t, w->A + t * DRA_CHUNK, minus, w->A + t * DRA_CHUNK);
-    dra_block_multiply(simd, k->n, w->E, w->F, w->k, S, w->miss, false);
+    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->k, S, w->miss, false);
     for (int64_t t = 0; t < k->n; t++) {
         real *row = w->miss.at + t * w->miss.row;
         simd->combine(w->E, 1, w->v.at + t * w->v.row, w->d.p[t], row, 0, row);
     }
     dra_delta_solve(simd, k->n, w->E, N, w->miss);
-    dra_block_scaled(simd, k->n, w->E, w->b, w->miss, w->writes.at);
+    dra_matrix_block_scaled(simd, k->n, w->E, w->b, w->miss, w->writes.at);
 }
 
 static void retrieve(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = &w->c->out[Y];
-    const dra_block   S = {w->S, w->E, 1};
+    const dra_tensor      *y = &w->c->out[Y];
+    const dra_matrix_block S = {w->S, w->E, 1};
     if (!y->data) return;
-    const dra_block to = dra_chunk_out(k, y, NULL);
+    const dra_matrix_block to = dra_chunk_out(k, y, NULL);
     dra_chunk_pairs(k->simd, k->n, w->F, w->q, w->k, w->A);
     dra_decay_apply(&w->d, k->simd, NULL, w->A);
-    dra_block_multiply(k->simd, k->n, w->E, w->F, w->q, S, to, false);
-    if (!w->d.plain) dra_block_scale(k->simd, k->n, w->E, w->d.p, to);
+    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, w->q, S, to, false);
+    if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->E, w->d.p, to);
     dra_chunk_below(k->simd, k->n, w->E, w->A, w->writes, to, true);
 }
 
 static void remember(walk *w, const dra_chunk *k)
 {
-    const dra_block S = {w->S, w->E, 1};
+    const dra_matrix_block S = {w->S, w->E, 1};
     if (!w->d.plain) {
         dra_decay_state(&w->d, k->simd, w->F * w->E, w->S);
-        dra_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
+        dra_matrix_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
     }
-    dra_block_multiply(k->simd, w->F, w->E, k->n, dra_block_turned(w->k), w->writes, S, true);
+    dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k),
+                              w->writes, S, true);
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */

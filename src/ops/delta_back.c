@@ -51,7 +51,7 @@ typedef struct walk {
     int64_t               F, E;
     real                 *dS;   /* of the state behind the chunk, then before it */
     real                 *room; /* scratch: rows of a chunk, see below */
-    dra_block             q, k, dy, miss, u, x, m, S0; /* of the chunk */
+    dra_matrix_block      q, k, dy, miss, u, x, m, S0; /* of the chunk */
     dra_decay             d;
     real                  b[DRA_CHUNK];
     real                  A[DRA_CHUNK * DRA_CHUNK], G[DRA_CHUNK * DRA_CHUNK]; /* then M and X */
@@ -82,21 +82,21 @@ static void open_chunk(walk *w, const dra_chunk *k, int64_t i)
     w->k = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
     w->dy = dra_chunk_rows(k, &c->in[DY], room(w, ROOM_DY));
     w->miss = dra_chunk_rows(k, &c->in[MISS], room(w, ROOM_MISS));
-    w->S0 = (dra_block){dra_recur_at(S0, k->b, k->h, i), S0->stride[3], 1};
+    w->S0 = (dra_matrix_block){dra_recur_at(S0, k->b, k->h, i), S0->stride[3], 1};
     dra_delta_strengths(k, &c->in[B], w->b);
-    w->u = dra_block_scaled(k->simd, k->n, w->E, w->b, w->miss, room(w, ROOM_U));
+    w->u = dra_matrix_block_scaled(k->simd, k->n, w->E, w->b, w->miss, room(w, ROOM_U));
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
 
 /* x and m, and of `through` what was written in the chunk. */
 static void misses(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block dS = {w->dS, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
-    real            minus[DRA_CHUNK];
-    w->x = (dra_block){room(w, ROOM_X), w->E, 1};
-    dra_block_multiply(simd, k->n, w->E, w->F, w->k, dS, w->x, false);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->E, w->d.last, w->x);
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block dS = {w->dS, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
+    real                   minus[DRA_CHUNK];
+    w->x = (dra_matrix_block){room(w, ROOM_X), w->E, 1};
+    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->k, dS, w->x, false);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.last, w->x);
     for (int64_t t = 0; t < k->n && w->decay; t++)
         w->through += (double)simd->dot(w->E, w->u.at + t * w->u.row, w->x.at + t * w->x.row);
     dra_chunk_pairs(simd, k->n, w->F, w->q, w->k, w->G);
@@ -108,7 +108,7 @@ static void misses(walk *w, const dra_chunk *k)
         simd->scale(t, minus[t], w->A + t * DRA_CHUNK);
     }
     dra_delta_solve_back(simd, k->n, w->E, N, w->x);
-    w->m = dra_block_scaled(simd, k->n, w->E, minus, w->x, room(w, ROOM_M));
+    w->m = dra_matrix_block_scaled(simd, k->n, w->E, minus, w->x, room(w, ROOM_M));
 }
 
 /* M and X in the places of A and G. */
@@ -132,9 +132,10 @@ static void values(const walk *w, const dra_chunk *k)
 
 static void queries(walk *w, const dra_chunk *k)
 {
-    const dra_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_SPARE));
-    dra_block_multiply(k->simd, k->n, w->F, w->E, w->dy, dra_block_turned(w->S0), to, false);
-    if (!w->d.plain) dra_block_scale(k->simd, k->n, w->F, w->d.p, to);
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_SPARE));
+    dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, w->dy, dra_matrix_block_transposed(w->S0),
+                              to, false);
+    if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(k->simd, k->n, w->F, w->G, w->k, to, true);
     if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->grow);
 }
@@ -142,16 +143,18 @@ static void queries(walk *w, const dra_chunk *k)
 /* The rows of u become last o u: nothing else reads them afterwards. */
 static void keys(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block dS = {w->dS, w->E, 1};
-    const dra_block to = dra_chunk_out(k, &w->c->out[DK], room(w, ROOM_SPARE));
-    dra_block_multiply(simd, k->n, w->F, w->E, w->m, dra_block_turned(w->S0), to, false);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->F, w->d.p, to);
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block dS = {w->dS, w->E, 1};
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DK], room(w, ROOM_SPARE));
+    dra_matrix_block_multiply(simd, k->n, w->F, w->E, w->m, dra_matrix_block_transposed(w->S0), to,
+                              false);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(simd, k->n, w->F, w->A, w->k, to, true);
     /* Twice, as the sum of both parts takes it away once. */
     if (w->decay) dra_chunk_add_dots(k, w->F, 2, w->k, to, w->grow);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->E, w->d.last, w->u);
-    dra_block_multiply(simd, k->n, w->F, w->E, w->u, dra_block_turned(dS), to, true);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.last, w->u);
+    dra_matrix_block_multiply(simd, k->n, w->F, w->E, w->u, dra_matrix_block_transposed(dS), to,
+                              true);
     dra_chunk_above(simd, k->n, w->F, w->G, w->q, to, true);
     dra_chunk_above(simd, k->n, w->F, w->A, w->k, to, true);
     if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->grow);
@@ -161,16 +164,18 @@ static void keys(walk *w, const dra_chunk *k)
 /* dS from behind the chunk to before it. */
 static void pass_state(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block dS = {w->dS, w->E, 1};
-    dra_block       dy = w->dy;
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block dS = {w->dS, w->E, 1};
+    dra_matrix_block       dy = w->dy;
     if (!w->d.plain) {
         dra_decay_state(&w->d, simd, w->F * w->E, w->dS);
-        dy = dra_block_scaled(simd, k->n, w->E, w->d.p, dy, room(w, ROOM_DY));
-        dra_block_scale(simd, k->n, w->E, w->d.p, w->m);
+        dy = dra_matrix_block_scaled(simd, k->n, w->E, w->d.p, dy, room(w, ROOM_DY));
+        dra_matrix_block_scale(simd, k->n, w->E, w->d.p, w->m);
     }
-    dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->q), dy, dS, true);
-    dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->k), w->m, dS, true);
+    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->q), dy, dS,
+                              true);
+    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k), w->m, dS,
+                              true);
 }
 
 static void back_chunk(walk *w, const dra_chunk *k, int64_t i)

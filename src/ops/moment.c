@@ -30,7 +30,8 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 }
 
 void dra_moment_weights(const dra_chunk *k, const dra_moment_attr *a, const dra_decay *d, int64_t F,
-                        dra_block q, dra_block keys, const real *z, real *A, real *den)
+                        dra_matrix_block q, dra_matrix_block keys, const real *z, real *A,
+                        real *den)
 {
     dra_chunk_pairs(k->simd, k->n, F, q, keys, A);
     dra_decay_apply(d, k->simd, NULL, A);
@@ -49,7 +50,7 @@ typedef struct walk {
     int64_t                F, E;
     real                  *S, *z;   /* the state */
     real                  *room;    /* scratch: a chunk of v, q, k and v */
-    dra_block              q, k, v; /* of the chunk */
+    dra_matrix_block       q, k, v; /* of the chunk */
     dra_decay              d;
     real                   A[DRA_CHUNK * DRA_CHUNK];
 } walk;
@@ -77,15 +78,15 @@ static void open_chunk(walk *w, const dra_chunk *k)
 
 static void retrieve(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = &w->c->out[Y];
-    const dra_simd   *simd = k->simd;
-    const dra_block   S = {w->S, w->E, 1};
-    real              den[DRA_CHUNK];
+    const dra_tensor      *y = &w->c->out[Y];
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block S = {w->S, w->E, 1};
+    real                   den[DRA_CHUNK];
     if (!y->data) return;
-    const dra_block to = dra_chunk_out(k, y, NULL);
+    const dra_matrix_block to = dra_chunk_out(k, y, NULL);
     dra_moment_weights(k, w->a, &w->d, w->F, w->q, w->k, w->z, w->A, den);
-    dra_block_multiply(simd, k->n, w->E, w->F, w->q, S, to, false);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->E, w->d.p, to);
+    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->q, S, to, false);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.p, to);
     dra_chunk_below(simd, k->n, w->E, w->A, w->v, to, true);
     for (int64_t t = 0; t < k->n && w->a->normalise; t++)
         simd->scale(w->E, 1 / den[t], to.at + t * to.row);
@@ -93,14 +94,15 @@ static void retrieve(walk *w, const dra_chunk *k)
 
 static void remember(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block S = {w->S, w->E, 1};
-    dra_block       v = w->v;
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block S = {w->S, w->E, 1};
+    dra_matrix_block       v = w->v;
     if (!w->d.plain) {
         dra_decay_state(&w->d, simd, w->F * w->E, w->S);
-        v = dra_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
+        v = dra_matrix_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
     }
-    dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->k), v, S, true);
+    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k), v, S,
+                              true);
     if (!w->a->normalise) return;
     dra_decay_state(&w->d, simd, w->F, w->z);
     for (int64_t t = 0; t < k->n; t++) simd->axpy(w->F, w->d.last[t], w->k.at + t * w->k.row, w->z);

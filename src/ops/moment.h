@@ -6,7 +6,8 @@
 
 /* A = (q k^T) o D and, where normalised, den[t] = what y is divided by; 1 at pads. */
 void dra_moment_weights(const dra_chunk *k, const dra_moment_attr *a, const dra_decay *d, int64_t F,
-                        dra_block q, dra_block keys, const real *z, real *A, real *den);
+                        dra_matrix_block q, dra_matrix_block keys, const real *z, real *A,
+                        real *den);
 
 extern const dra_op dra_op_moment_back;
 

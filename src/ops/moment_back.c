@@ -42,7 +42,7 @@ typedef struct walk {
     int64_t                F, E;
     real                  *dS, *dz;           /* of the state behind the chunk, then before it */
     real                  *room;              /* scratch: rows of a chunk, see below */
-    dra_block              q, k, v, dnum, S0; /* of the chunk */
+    dra_matrix_block       q, k, v, dnum, S0; /* of the chunk */
     real                  *z0;
     dra_decay              d;
     real                   A[DRA_CHUNK * DRA_CHUNK]; /* then X */
@@ -73,7 +73,7 @@ static void open_chunk(walk *w, const dra_chunk *k, int64_t i)
     w->k = dra_chunk_rows(k, &c->in[K], room(w, ROOM_K));
     w->v = dra_chunk_rows(k, &c->in[V], room(w, ROOM_V));
     w->dnum = dra_chunk_rows(k, &c->in[w->a->dy], room(w, ROOM_DY));
-    w->S0 = (dra_block){dra_recur_at(S0, k->b, k->h, i), S0->stride[3], 1};
+    w->S0 = (dra_matrix_block){dra_recur_at(S0, k->b, k->h, i), S0->stride[3], 1};
     w->z0 = z0 ? dra_recur_at(z0, k->b, k->h, i) : NULL;
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
     dra_moment_weights(k, w->a, &w->d, w->F, w->q, w->k, w->z0, w->A, w->den);
@@ -82,9 +82,9 @@ static void open_chunk(walk *w, const dra_chunk *k, int64_t i)
 /* dnum and dden from dy. */
 static void divide(walk *w, const dra_chunk *k)
 {
-    const dra_tensor *y = dra_chunk_option(w->c, w->a->y);
-    const dra_block   dy = w->dnum;
-    real              part[DRA_CHUNK];
+    const dra_tensor      *y = dra_chunk_option(w->c, w->a->y);
+    const dra_matrix_block dy = w->dnum;
+    real                   part[DRA_CHUNK];
     if (!y) return;
     for (int64_t t = 0; t < k->n; t++) {
         const real *row = dra_recur_at(y, k->b, k->t + t, k->h);
@@ -92,39 +92,41 @@ static void divide(walk *w, const dra_chunk *k)
         part[t] = 1 / w->den[t];
         w->dden[t] = least ? 0 : -k->simd->dot(w->E, dy.at + t * dy.row, row) * part[t];
     }
-    w->dnum = dra_block_scaled(k->simd, k->n, w->E, part, dy, room(w, ROOM_DNUM));
+    w->dnum = dra_matrix_block_scaled(k->simd, k->n, w->E, part, dy, room(w, ROOM_DNUM));
 }
 
 static void values(walk *w, const dra_chunk *k)
 {
-    const dra_block dS = {w->dS, w->E, 1}, to = dra_chunk_out(k, &w->c->out[DV], NULL);
-    dra_block_multiply(k->simd, k->n, w->E, w->F, w->k, dS, to, false);
-    if (!w->d.plain) dra_block_scale(k->simd, k->n, w->E, w->d.last, to);
+    const dra_matrix_block dS = {w->dS, w->E, 1}, to = dra_chunk_out(k, &w->c->out[DV], NULL);
+    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, w->k, dS, to, false);
+    if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->E, w->d.last, to);
     dra_chunk_above(k->simd, k->n, w->E, w->A, w->dnum, to, true);
 }
 
 static void queries(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_SPARE));
-    dra_block_multiply(simd, k->n, w->F, w->E, w->dnum, dra_block_turned(w->S0), to, false);
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DQ], room(w, ROOM_SPARE));
+    dra_matrix_block_multiply(simd, k->n, w->F, w->E, w->dnum, dra_matrix_block_transposed(w->S0),
+                              to, false);
     for (int64_t t = 0; t < k->n && w->z0; t++)
         simd->axpy(w->F, w->dden[t], w->z0, to.at + t * to.row);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->F, w->d.p, to);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(simd, k->n, w->F, w->A, w->k, to, true);
     if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->grow);
 }
 
 static void keys(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block dS = {w->dS, w->E, 1};
-    const dra_block to = dra_chunk_out(k, &w->c->out[DK], room(w, ROOM_SPARE));
-    double          parts[DRA_CHUNK] = {0}; /* k_t.(second part of dk_t) */
-    dra_block_multiply(simd, k->n, w->F, w->E, w->v, dra_block_turned(dS), to, false);
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block dS = {w->dS, w->E, 1};
+    const dra_matrix_block to = dra_chunk_out(k, &w->c->out[DK], room(w, ROOM_SPARE));
+    double                 parts[DRA_CHUNK] = {0}; /* k_t.(second part of dk_t) */
+    dra_matrix_block_multiply(simd, k->n, w->F, w->E, w->v, dra_matrix_block_transposed(dS), to,
+                              false);
     for (int64_t t = 0; t < k->n && w->z0; t++)
         simd->add(w->F, to.at + t * to.row, w->dz, to.at + t * to.row);
-    if (!w->d.plain) dra_block_scale(simd, k->n, w->F, w->d.last, to);
+    if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.last, to);
     if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->k, to, parts);
     dra_chunk_above(simd, k->n, w->F, w->A, w->q, to, true);
     if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->grow);
@@ -135,8 +137,8 @@ static void keys(walk *w, const dra_chunk *k)
 /* What of <S, dS> + <z, dz> comes from before the chunk. */
 static double through_state(const walk *w, const dra_chunk *k)
 {
-    const dra_block z0 = {w->z0, w->F, 1};
-    double          sum = dra_chunk_through(k, &w->d, w->F, w->E, w->S0, w->dS);
+    const dra_matrix_block z0 = {w->z0, w->F, 1};
+    double                 sum = dra_chunk_through(k, &w->d, w->F, w->E, w->S0, w->dS);
     if (w->z0) sum += dra_chunk_through(k, &w->d, 1, w->F, z0, w->dz);
     return sum;
 }
@@ -144,14 +146,15 @@ static double through_state(const walk *w, const dra_chunk *k)
 /* dS and dz from behind the chunk to before it. */
 static void pass_state(walk *w, const dra_chunk *k)
 {
-    const dra_simd *simd = k->simd;
-    const dra_block dS = {w->dS, w->E, 1};
-    dra_block       dnum = w->dnum;
+    const dra_simd        *simd = k->simd;
+    const dra_matrix_block dS = {w->dS, w->E, 1};
+    dra_matrix_block       dnum = w->dnum;
     if (!w->d.plain) {
         dra_decay_state(&w->d, simd, w->F * w->E, w->dS);
-        dnum = dra_block_scaled(simd, k->n, w->E, w->d.p, dnum, room(w, ROOM_DNUM));
+        dnum = dra_matrix_block_scaled(simd, k->n, w->E, w->d.p, dnum, room(w, ROOM_DNUM));
     }
-    dra_block_multiply(simd, w->F, w->E, k->n, dra_block_turned(w->q), dnum, dS, true);
+    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->q), dnum, dS,
+                              true);
     if (!w->z0) return;
     dra_decay_state(&w->d, simd, w->F, w->dz);
     for (int64_t t = 0; t < k->n; t++)

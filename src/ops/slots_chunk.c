@@ -57,8 +57,8 @@ void dra_slots_softmax(const dra_slots_sizes *z, const dra_chunk *k, const real 
                        real *lse)
 {
     k->simd->softmax_rows(k->n, z->row, s, a, lse);
-    dra_chunk_clear_pads(k, z->row, (dra_block){a, z->row, 1});
-    if (lse) dra_chunk_clear_pads(k, 1, (dra_block){lse, 1, 1});
+    dra_chunk_clear_pads(k, z->row, (dra_matrix_block){a, z->row, 1});
+    if (lse) dra_chunk_clear_pads(k, 1, (dra_matrix_block){lse, 1, 1});
 }
 
 const dra_slots_loops *dra_slots_loops_of(const dra_simd *simd)

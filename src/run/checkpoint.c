@@ -18,7 +18,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/json.h"
-#include "file/map.h"
+#include "file/file_map.h"
 #include "run/runs.h"
 #include "device/array.h"
 #include "sequence/module.h"
@@ -62,13 +62,13 @@ static uint64_t sum_of(const void *data, size_t bytes)
 
 static dra_status sum_file(const char *folder, const char *name, char text[24], dra_error *err)
 {
-    char       path[DRA_PATH];
-    dra_map    map = {0};
-    dra_status st = file_path(folder, name, path, err);
-    if (st == DRA_OK) st = dra_map_open(path, &map, err);
+    char         path[DRA_PATH];
+    dra_file_map map = {0};
+    dra_status   st = file_path(folder, name, path, err);
+    if (st == DRA_OK) st = dra_file_map_open(path, &map, err);
     if (st != DRA_OK) return st;
     snprintf(text, 24, "%016" PRIx64, sum_of(map.data, map.bytes));
-    dra_map_close(&map);
+    dra_file_map_close(&map);
     return DRA_OK;
 }
 

@@ -103,7 +103,7 @@ dra_status dra_context_load(dra_device *device, const dra_model *model, const dr
 
 dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err)
 {
-    dra_status st = dra_generator_settle(g, err);
+    dra_status st = dra_generator_flush_pending(g, err);
     for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
         if (!g->row[b].begun)
             st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing to save",

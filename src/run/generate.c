@@ -76,7 +76,7 @@ static dra_status cut(dra_generator *g, int64_t row, size_t at, dra_error *err)
 }
 
 /* Keeps a copy of the row while a stop string may have begun, from before the token it began in. */
-static dra_status watch(dra_generator *g, int64_t row, const dra_outflow *flow, size_t last,
+static dra_status watch(dra_generator *g, int64_t row, const dra_text_chunk *flow, size_t last,
                         dra_error *err)
 {
     dra_snapshot *back = &g->row[row].back;
@@ -88,7 +88,8 @@ static dra_status watch(dra_generator *g, int64_t row, const dra_outflow *flow, 
 
 /* ---- a token at a time ----------------------------------------------------------------------- */
 
-static void hand_out(const dra_generate_config *c, int64_t row, dra_row *r, const dra_outflow *flow)
+static void hand_out(const dra_generate_config *c, int64_t row, dra_row *r,
+                     const dra_text_chunk *flow)
 {
     if (c->write && !c->write(c->user, row, flow->text, flow->bytes) && r->live)
         finish(r, DRA_FINISH_ASKED);
@@ -106,10 +107,10 @@ static bool ends(const dra_generator *g, const dra_generate_config *c, int32_t i
 static dra_status accept(dra_generator *g, const dra_generate_config *c, int64_t row,
                          dra_error *err)
 {
-    dra_row      *r = &g->row[row];
-    const int32_t id = r->next;
-    dra_outflow   flow;
-    size_t        bytes;
+    dra_row       *r = &g->row[row];
+    const int32_t  id = r->next;
+    dra_text_chunk flow;
+    size_t         bytes;
     if (ends(g, c, id)) {
         r->next = -1;
         finish(r, DRA_FINISH_END);
@@ -117,7 +118,7 @@ static dra_status accept(dra_generator *g, const dra_generate_config *c, int64_t
     }
     const char *piece = piece_of(g, id, &bytes);
     dra_status  st = add_id(&r->ids, id, err);
-    if (st == DRA_OK) st = dra_outlet_push(&r->outlet, piece, bytes, &flow, err);
+    if (st == DRA_OK) st = dra_text_stream_push(&r->outlet, piece, bytes, &flow, err);
     if (st != DRA_OK) return st;
     r->bytes += bytes;
     if (flow.stopped) finish(r, DRA_FINISH_STOP);
@@ -160,8 +161,8 @@ static dra_status start(dra_generator *g, const dra_generate_config *c, dra_erro
                             (long long)b);
         r->live = true;
         r->ids.n = r->bytes = 0;
-        dra_outlet_free(&r->outlet);
-        r->outlet = (dra_outlet){.n_stop = c->n_stop, .stop = c->stop};
+        dra_text_stream_free(&r->outlet);
+        r->outlet = (dra_text_stream){.n_stop = c->n_stop, .stop = c->stop};
     }
     return DRA_OK;
 }
@@ -171,8 +172,8 @@ static dra_status end(dra_generator *g, const dra_generate_config *c, dra_genera
 {
     for (int64_t b = 0; b < g->config.rows; b++) {
         dra_row         *r = &g->row[b];
-        dra_outflow      flow;
-        const dra_status st = dra_outlet_flush(&r->outlet, &flow, err);
+        dra_text_chunk   flow;
+        const dra_status st = dra_text_stream_flush(&r->outlet, &flow, err);
         if (st != DRA_OK) return st;
         if (flow.bytes > 0) hand_out(c, b, r, &flow);
         out[b] = (dra_generated){r->finish, r->ids.n, r->ids.data};
@@ -185,7 +186,7 @@ dra_status dra_generate(dra_generator *g, const dra_generate_config *config, dra
 {
     dra_status st = start(g, config, err);
     while (st == DRA_OK && any_live(g, config)) {
-        st = dra_generator_settle(g, err);
+        st = dra_generator_flush_pending(g, err);
         if (st == DRA_OK) st = dra_generator_pick(g, err);
         for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
             if (g->row[b].live) st = accept(g, config, b, err);

@@ -28,8 +28,8 @@ static dra_status open_reader(dra_generator *g, dra_error *err)
     g->view = (dra_view){.model = c->model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&g->view);
     dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
-    if (st == DRA_OK) dra_reader_guard(g->reader, c->state_limit >= 0);
-    if (st == DRA_OK) dra_reader_limit(g->reader, c->state_limit);
+    if (st == DRA_OK) dra_reader_clamp(g->reader, c->state_limit >= 0);
+    if (st == DRA_OK) dra_reader_clamp_limit(g->reader, c->state_limit);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
     if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->rows, &g->states, err);
     if (st == DRA_OK && c->rows > 1)
@@ -88,7 +88,7 @@ void dra_generator_destroy(dra_generator *g)
     if (!g) return;
     for (int64_t b = 0; g->row && b < g->config.rows; b++) {
         dra_ids_free(&g->row[b].ids);
-        dra_outlet_free(&g->row[b].outlet);
+        dra_text_stream_free(&g->row[b].outlet);
         dra_snapshot_drop(&g->row[b].back);
     }
     dra_reader_destroy(g->reader);
@@ -115,7 +115,7 @@ static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
                     (long long)g->config.rows - 1);
 }
 
-int64_t dra_generator_guarded(const dra_generator *g) { return dra_reader_guarded(g->reader); }
+int64_t dra_generator_clamped(const dra_generator *g) { return dra_reader_clamped(g->reader); }
 
 int64_t dra_generator_tokens(const dra_generator *g, int64_t row)
 {
@@ -166,7 +166,7 @@ dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **
 {
     *logits = NULL;
     dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
     if (st == DRA_OK && !g->row[row].begun)
         st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing", (long long)row);
     if (st == DRA_OK) *logits = logits_of(g, row);
@@ -248,11 +248,11 @@ dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int
 {
     dra_status st = check_row(g, row, err);
     if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
-    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
     return st == DRA_OK ? dra_generator_feed(g, row, n, ids, err) : st;
 }
 
-dra_status dra_generator_settle(dra_generator *g, dra_error *err)
+dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
 {
     const int64_t B = g->config.rows;
     int64_t       wanted = 0;
@@ -316,7 +316,7 @@ dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out, d
 {
     *out = (dra_context){0};
     dra_status st = check_row(g, row, err);
-    if (st == DRA_OK) st = dra_generator_settle(g, err);
+    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
     return st == DRA_OK ? keep_row(g, row, out, err) : st;
 }
 

@@ -3,7 +3,7 @@
 #ifndef DRA_SRC_RUN_GENERATOR_H
 #define DRA_SRC_RUN_GENERATOR_H
 
-#include "run/outlet.h"
+#include "run/text_stream.h"
 
 typedef struct dra_snapshot { /* of a row, to go back to */
     dra_context kept;         /* one sequence; states NULL: there is none */
@@ -11,14 +11,14 @@ typedef struct dra_snapshot { /* of a row, to go back to */
 } dra_snapshot;
 
 typedef struct dra_row {
-    bool         begun; /* it has read something: its logits are there */
-    int32_t      next;  /* picked and not yet read; -1: none */
-    bool         live;  /* not finished */
-    dra_finish   finish;
-    dra_ids      ids;   /* written by this call of dra_generate */
-    size_t       bytes; /* of their text */
-    dra_outlet   outlet;
-    dra_snapshot back;
+    bool            begun; /* it has read something: its logits are there */
+    int32_t         next;  /* picked and not yet read; -1: none */
+    bool            live;  /* not finished */
+    dra_finish      finish;
+    dra_ids         ids;   /* written by this call of dra_generate */
+    size_t          bytes; /* of their text */
+    dra_text_stream outlet;
+    dra_snapshot    back;
 } dra_row;
 
 struct dra_generator {
@@ -39,7 +39,7 @@ struct dra_generator {
 dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                               dra_error *err);
 /* Reads what is picked in all rows. */
-dra_status dra_generator_settle(dra_generator *g, dra_error *err);
+dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err);
 /* Picks the next token of every live row. */
 dra_status dra_generator_pick(dra_generator *g, dra_error *err);
 /* Whether a row can read n tokens beside the one it has picked. */

@@ -197,7 +197,7 @@ void dra_optimizer_destroy(dra_optimizer *o)
 /* ---- a step ---------------------------------------------------------------------------------- */
 
 /* The weights as arrays the program may write to, the gradients, and what says that all is well. */
-static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, const dra_learner *l,
+static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, const dra_gradients *l,
                                dra_span metrics, dra_error *err)
 {
     dra_session *s = o->session;
@@ -206,29 +206,28 @@ static dra_status bind_tensors(dra_optimizer *o, dra_weights *w, const dra_learn
     for (int i = 0; i < dra_specs_count(o->params) && st == DRA_OK; i++) {
         if (dra_specs_at(o->params, i)->frozen) continue;
         st = dra_session_bind(s, o->param[i], dra_weights_span(w, i, device), err);
-        if (st == DRA_OK)
-            st = dra_session_bind(s, o->gradient[i], dra_learner_gradient_span(l, i), err);
+        if (st == DRA_OK) st = dra_session_bind(s, o->gradient[i], dra_gradients_span(l, i), err);
     }
     if (st == DRA_OK) st = dra_session_bind(s, o->metrics, metrics, err);
     return st == DRA_OK ? dra_session_bind(s, o->fault, dra_session_fault(s), err) : st;
 }
 
-dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
+dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_gradients *l, double rate,
                                int64_t step, dra_error *err)
 {
     const dra_real r = (dra_real)rate;
     const int32_t  t = (int32_t)step;
     int64_t        rows;
-    const dra_span metrics = dra_learner_metrics(l, &rows);
-    if (o->with != dra_learner_session(l))
-        dra_session_share(o->session, o->with = dra_learner_session(l));
+    const dra_span metrics = dra_gradients_metrics(l, &rows);
+    if (o->with != dra_gradients_session(l))
+        dra_session_share(o->session, o->with = dra_gradients_session(l));
     dra_status st = dra_session_select(o->session, &DRA_SHAPE(rows), 1, err);
     if (st == DRA_OK) st = bind_tensors(o, w, l, metrics, err);
     if (st == DRA_OK) st = dra_session_put(o->session, o->rate, &r, sizeof r, err);
     if (st == DRA_OK) st = dra_session_put(o->session, o->step, &t, sizeof t, err);
     if (st == DRA_OK) st = dra_session_start(o->session, err);
     if (st == DRA_OK) dra_weights_changed(w);
-    return st == DRA_OK ? dra_learner_bind(l, w, err) : st;
+    return st == DRA_OK ? dra_gradients_bind(l, w, err) : st;
 }
 
 dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err)
@@ -240,7 +239,7 @@ dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err)
     return st;
 }
 
-dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_learner *l, double rate,
+dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l, double rate,
                               int64_t step, double *norm, dra_error *err)
 {
     const dra_status st = dra_optimizer_start(o, w, l, rate, step, err);

@@ -9,7 +9,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
-#include "file/map.h"
+#include "file/file_map.h"
 #include "run/runs.h"
 
 dra_status dra_path(char path[DRA_PATH], dra_error *err, const char *format, ...)
@@ -42,10 +42,10 @@ dra_status dra_folder_sync(const char *path, dra_error *err)
 
 static dra_status copy(const char *from, const char *to, dra_error *err)
 {
-    dra_map    map;
-    dra_status st = dra_map_open(from, &map, err);
+    dra_file_map map;
+    dra_status   st = dra_file_map_open(from, &map, err);
     if (st == DRA_OK) st = dra_file_write(to, map.data, map.bytes, err);
-    dra_map_close(&map);
+    dra_file_map_close(&map);
     return st;
 }
 

@@ -50,11 +50,11 @@ int dra_trainer_chunks(dra_trainer *t, int64_t T)
     return n;
 }
 
-static void add_result(dra_event *e, double share, const dra_lesson_result *r)
+static void add_result(dra_event *e, double share, const dra_microbatch_result *r)
 {
     e->loss += share * r->loss;
-    e->guarded += r->guarded;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) e->watch[k] += share * r->watch[k];
+    e->clamped += r->clamped;
+    for (int k = 0; k < DRA_AUX_COUNT; k++) e->aux[k] += share * r->aux[k];
 }
 
 /* Starts the lessons of a step, which add up its gradients. */
@@ -63,12 +63,12 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t
 {
     const dra_train_config *c = &t->at.train;
     const bool              early = step <= c->guard_steps, marked = dra_trainer_marked(t);
-    dra_status              st = dra_learner_begin(t->learner, false, err);
-    dra_lesson              q = {.B = t->rows,
+    dra_status              st = dra_gradients_begin(t->learner, false, err);
+    dra_microbatch          q = {.B = t->rows,
                                  .T = T,
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
-                                 .guard = (c->carry || c->chunk) && (c->guard || early),
+                                 .clamp = (c->carry || c->chunk) && (c->guard || early),
                                  .seed = (uint64_t)c->seed};
     for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
         const int64_t first = k * t->rows * T;
@@ -80,7 +80,7 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t
                                     ? (double)count_targets(q.targets, t->rows * T) / (double)total
                                     : 0;
         q.step = (uint64_t)(step * c->accumulate + k); /* each lesson drops out on its own */
-        st = dra_learner_add(t->learner, &q, err);
+        st = dra_gradients_add(t->learner, &q, err);
     }
     return st;
 }
@@ -89,10 +89,10 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t
 static dra_status collect_lessons(dra_trainer *t, dra_error *err)
 {
     const int        n = (int)t->at.train.accumulate;
-    const dra_status st = dra_learner_collect(t->learner, n, t->results, err);
+    const dra_status st = dra_gradients_collect(t->learner, n, t->results, err);
     t->event.loss = 0;
-    t->event.guarded = 0;
-    memset(t->event.watch, 0, sizeof t->event.watch);
+    t->event.clamped = 0;
+    memset(t->event.aux, 0, sizeof t->event.aux);
     for (int k = 0; k < n && st == DRA_OK; k++) add_result(&t->event, t->share[k], &t->results[k]);
     return st;
 }
@@ -107,7 +107,7 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     dra_real *a = dra_weights_edit(t->weights, t->blend);
     if (!a) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     a[0] = (dra_real)t->event.blend;
-    return dra_learner_bind(t->learner, t->weights, err);
+    return dra_gradients_bind(t->learner, t->weights, err);
 }
 
 /* Gradients of a step into the weights, and what came of it. Where loss or gradients are not finite
@@ -181,11 +181,10 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
     dra_put_real(line, "seconds", e->seconds);
     json_object_set_new(line, "skipped", json_integer(e->skipped));
     if (t->blend >= 0) dra_put_real(line, "blend", e->blend);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (t->at.train.add[k] != 0)
-            dra_put_real(line, dra_watch_name((dra_watch_kind)k), e->watch[k]);
-    if (t->at.train.guard || e->guarded)
-        json_object_set_new(line, "guarded", json_integer(e->guarded));
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (t->at.train.add[k] != 0) dra_put_real(line, dra_aux_name((dra_aux_kind)k), e->aux[k]);
+    if (t->at.train.guard || e->clamped)
+        json_object_set_new(line, "guarded", json_integer(e->clamped));
     return dra_runlog_write(&t->log, line, err);
 }
 

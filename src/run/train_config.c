@@ -28,12 +28,12 @@ static const dra_field stage_fields[] = {{FIELD(dra_stage, context, INT), .max =
         .name = n, .kind = DRA_FIELD_REAL, .offset = (k) * sizeof(double)                          \
     }
 
-static const dra_field add_fields[] = {ADD("drift", DRA_WATCH_DRIFT),
-                                       ADD("budget", DRA_WATCH_BUDGET),
-                                       ADD("diversity", DRA_WATCH_DIVERSITY),
-                                       ADD("size", DRA_WATCH_SIZE),
-                                       ADD("entropy", DRA_WATCH_ENTROPY),
-                                       ADD("spectral", DRA_WATCH_SPECTRAL),
+static const dra_field add_fields[] = {ADD("drift", DRA_AUX_DRIFT),
+                                       ADD("budget", DRA_AUX_BUDGET),
+                                       ADD("diversity", DRA_AUX_DIVERSITY),
+                                       ADD("size", DRA_AUX_SIZE),
+                                       ADD("entropy", DRA_AUX_ENTROPY),
+                                       ADD("spectral", DRA_AUX_SPECTRAL),
                                        {0}};
 
 static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},

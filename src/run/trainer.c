@@ -153,7 +153,7 @@ static dra_status open_eval(dra_trainer *t, dra_error *err)
     dra_status       st = dra_feed_create(&f, &t->eval, err);
     if (st == DRA_OK) st = dra_reader_create(t->c.device, &module, &t->reader, err);
     if (st == DRA_OK)
-        dra_session_share(dra_reader_session(t->reader), dra_learner_session(t->learner));
+        dra_session_share(dra_reader_session(t->reader), dra_gradients_session(t->learner));
     return st;
 }
 
@@ -180,7 +180,7 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
 static dra_status make_tools(dra_trainer *t, dra_error *err)
 {
     const dra_train_config    *c = &t->at.train;
-    dra_learner_config         learner = {.model = t->c.model,
+    dra_gradients_config       learner = {.model = t->c.model,
                                           .device = t->c.device,
                                           .precision = c->precision,
                                           .recompute = c->recompute,
@@ -195,7 +195,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .rwkv_stage = (int)c->rwkv_stage};
     memcpy(learner.add, c->add, sizeof learner.add);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
-    dra_status st = dra_learner_create(&learner, &t->learner, err);
+    dra_status st = dra_gradients_create(&learner, &t->learner, err);
     return st == DRA_OK
                ? dra_optimizer_create(&optimizer, t->c.model, t->c.device, &t->optimizer, err)
                : st;
@@ -225,14 +225,14 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           T = c->stage[stage].context;
-    const dra_lesson        q = {.B = t->rows,
+    const dra_microbatch    q = {.B = t->rows,
                                  .T = T,
                                  .mark = dra_trainer_marked(t) ? t->mark : NULL,
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
-                                 .guard = guard};
+                                 .clamp = guard};
     for (int64_t b = 0; b < t->rows; b++) t->mark[b] = c->skip > 0 ? DRA_MARK_SKIP : 0;
-    return dra_learner_bytes(t->learner, &q, c->carry, bytes, err);
+    return dra_gradients_bytes(t->learner, &q, c->carry, bytes, err);
 }
 
 /* What an evaluation holds beyond the workspace, which it shares. */
@@ -306,7 +306,7 @@ static dra_status load(dra_trainer *t, dra_error *err)
     if (st == DRA_OK && t->at.train.carry) st = share_states(t, s.states, err);
     dra_states_destroy(s.states);
     if (st == DRA_OK) st = dra_weights_train(t->weights, t->c.device, err);
-    if (st == DRA_OK) st = dra_learner_bind(t->learner, t->weights, err);
+    if (st == DRA_OK) st = dra_gradients_bind(t->learner, t->weights, err);
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
@@ -366,7 +366,7 @@ void dra_trainer_destroy(dra_trainer *t)
     dra_feed_destroy(t->eval);
     dra_feed_destroy(t->feed);
     dra_optimizer_destroy(t->optimizer);
-    dra_learner_destroy(t->learner);
+    dra_gradients_destroy(t->learner);
     dra_weights_destroy(t->weights);
     dra_runlog_close(&t->log);
     if (t->lock >= 0) close(t->lock);

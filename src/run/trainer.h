@@ -15,12 +15,12 @@ struct dra_trainer {
     char               log_path[DRA_PATH];
     dra_runlog         log;
     dra_weights       *weights;
-    dra_learner       *learner;
+    dra_gradients     *learner;
     dra_optimizer     *optimizer;
     int                blend; /* the parameter of a blend by schedule; -1: there is none */
 
-    double            *share;   /* of each lesson in the targets of a step */
-    dra_lesson_result *results; /* likewise */
+    double                *share;   /* of each lesson in the targets of a step */
+    dra_microbatch_result *results; /* likewise */
 
     int64_t      rows;   /* of a lesson */
     dra_states **states; /* of each lesson, where they are carried */

@@ -7,7 +7,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "model/folder_files.h"
-#include "model/origin.h"
+#include "model/tensor_source.h"
 #include "run/trainer.h"
 
 enum { SETTINGS_MOST = 1 << 20 };
@@ -65,15 +65,15 @@ static bool lies_in(const char *path, const char *folder)
 
 dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err)
 {
-    char        folder[DRA_PATH];
-    dra_origin *s;
-    dra_status  st = dra_origin_open(t->c.weights, &s, err);
+    char               folder[DRA_PATH];
+    dra_tensor_source *s;
+    dra_status         st = dra_tensor_source_open(t->c.weights, &s, err);
     if (st != DRA_OK) return st;
     bool there = lies_in(s->path, t->c.folder) ||
                  (dra_weights_folder(t->c.weights, folder, sizeof folder) &&
                   lies_in(folder, t->c.folder));
     for (size_t i = 0; i < s->n_files; i++) there |= lies_in(s->file_name[i], t->c.folder);
-    dra_origin_close(s);
+    dra_tensor_source_close(s);
     if (!there) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FILE, t->c.folder,
                        "holds the weights to start from; take another folder for the run");

@@ -24,38 +24,38 @@ static dra_shape state_shape(const dra_spec *p, int64_t B, int64_t rows)
 
 /* ---- how parameters lie ---------------------------------------------------------------------- */
 
-dra_shape dra_form_shape(const dra_form *f, const dra_shape *s)
+dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s)
 {
     dra_shape shape = *s;
     if (f->parts) shape.dim[0] *= f->parts;
-    return f->turned ? DRA_SHAPE(shape.dim[1], shape.dim[0]) : shape;
+    return f->transposed ? DRA_SHAPE(shape.dim[1], shape.dim[0]) : shape;
 }
 
-size_t dra_form_bytes(const dra_form *f, const dra_shape *s)
+size_t dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s)
 {
-    const dra_shape shape = dra_form_shape(f, s);
+    const dra_shape shape = dra_param_layout_shape(f, s);
     return (size_t)dra_shape_count(&shape) * dra_dtype_bytes(f->dtype);
 }
 
-size_t dra_form_place(const dra_form *f, const dra_shape *s, size_t k)
+size_t dra_param_layout_place(const dra_param_layout *f, const dra_shape *s, size_t k)
 {
     const size_t all = (size_t)dra_shape_count(s), parts = f->parts ? (size_t)f->parts : 1;
-    if (!f->turned) return (size_t)f->part * all + k;
+    if (!f->transposed) return (size_t)f->part * all + k;
     const size_t O = (size_t)s->dim[0], I = (size_t)s->dim[1];
     return k % I * parts * O + (size_t)f->part * O + k / I;
 }
 
-bool dra_form_equal(const dra_form *a, const dra_form *b)
+bool dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b)
 {
-    return a->dtype == b->dtype && a->turned == b->turned && a->part == b->part &&
+    return a->dtype == b->dtype && a->transposed == b->transposed && a->part == b->part &&
            a->parts == b->parts;
 }
 
 /* What lies there, seen as the parameter: products take its strides as they are. */
-static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_form *f)
+static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_layout *f)
 {
-    const dra_value all = dra_parameter(g, p->name, f->dtype, dra_form_shape(f, &p->shape));
-    const dra_value x = f->turned ? dra_transpose(g, all, 0, 1) : all;
+    const dra_value all = dra_parameter(g, p->name, f->dtype, dra_param_layout_shape(f, &p->shape));
+    const dra_value x = f->transposed ? dra_transpose(g, all, 0, 1) : all;
     return f->parts ? dra_slice(g, x, 0, f->part * p->shape.dim[0], p->shape.dim[0]) : x;
 }
 
@@ -66,9 +66,9 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
 {
     char name[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(m->params); i++) {
-        const dra_form plain = {DRA_REAL};
+        const dra_param_layout plain = {DRA_REAL};
         param[i] = declare_as(g, dra_specs_at(m->params, i),
-                              shape->forms ? &shape->forms[i] : &plain);
+                              shape->layouts ? &shape->layouts[i] : &plain);
     }
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
@@ -77,7 +77,7 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
     }
 }
 
-static bool guarded_state(const dra_module *m, int i)
+static bool is_clamped(const dra_module *m, int i)
 {
     const dra_spec *p = dra_specs_at(m->state, i);
     return !p->items && !p->maximum;
@@ -85,19 +85,19 @@ static bool guarded_state(const dra_module *m, int i)
 
 /* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,
  * and a maximum is no size. `some` has room for all states. */
-static void guard(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
-                  dra_value *state, dra_value *some, dra_value *guarded)
+static void clamp_states(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                         dra_value *state, dra_value *some, dra_value *clamped)
 {
     const double limit = shape->limit > 0 ? shape->limit : DRA_STATE_LIMIT;
     const int    all = dra_specs_count(m->state);
     int          n = 0;
     for (int i = 0; i < all; i++)
-        if (guarded_state(m, i) && state[i].id) some[n++] = state[i];
+        if (is_clamped(m, i) && state[i].id) some[n++] = state[i];
     if (!n) return;
-    const dra_value count = dra_bounded_all(g, n, some, limit);
-    *guarded = guarded->id ? dra_add(g, *guarded, count) : count;
+    const dra_value count = dra_clamp_states(g, n, some, limit);
+    *clamped = clamped->id ? dra_add(g, *clamped, count) : count;
     for (int i = 0, k = 0; i < all; i++)
-        if (guarded_state(m, i) && state[i].id) state[i] = some[k++];
+        if (is_clamped(m, i) && state[i].id) state[i] = some[k++];
 }
 
 void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
@@ -107,7 +107,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     const int       n_state = dra_specs_count(module->state);
     dra_value      *all = calloc((size_t)(n_param + 4 * n_state) + 1, sizeof *all);
     dra_value      *in = all ? all + n_param : NULL, *used = in ? in + n_state : NULL;
-    dra_value      *next = used ? used + n_state : NULL, guarded = {0};
+    dra_value      *next = used ? used + n_state : NULL, clamped = {0};
     dra_value      *some = next ? next + n_state : NULL;
     dra_module_call call = {.param = all, .state = used};
     if (!all) {
@@ -116,23 +116,23 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     }
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
-    if (shape->guard) guard(g, module, shape, used, some, &guarded);
+    if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
     dra_tokens_declare(g, module->state, shape, &call.tokens);
     module->build(g, module->self, &call, next);
-    if (shape->guard) guard(g, module, shape, next, some, &guarded);
-    if (guarded.id) dra_output(g, "guarded", guarded);
+    if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
+    if (clamped.id) dra_output(g, "clamped", clamped);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];
     for (int i = 0; state && i < n_state; i++) state[i] = in[i];
     for (int i = 0; state_out && i < n_state; i++) state_out[i] = next[i];
     free(all);
 }
 
-void dra_module_count_guarded(dra_graph *g, const char *name)
+void dra_module_count_clamped(dra_graph *g, const char *name)
 {
-    const dra_value count = dra_find_output(g, "guarded");
+    const dra_value count = dra_find_output(g, "clamped");
     if (!count.id) return;
     const dra_value sum = dra_state(g, name, DRA_I32, (dra_shape){0});
-    dra_donate(g, "guarded.sum.next", dra_add(g, sum, count), sum);
+    dra_donate(g, "clamped.sum.next", dra_add(g, sum, count), sum);
 }
 
 dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,

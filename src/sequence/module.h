@@ -10,10 +10,11 @@ enum { DRA_NAME_TEXT = 160, DRA_NAME_MOST = DRA_NAME_TEXT - 8 };
 const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const char *name);
 
 /* What a parameter of this shape lies in: its shape there, and its bytes. */
-dra_shape dra_form_shape(const dra_form *f, const dra_shape *s);
-size_t    dra_form_bytes(const dra_form *f, const dra_shape *s);
-size_t    dra_form_place(const dra_form *f, const dra_shape *s, size_t k); /* of element k */
-bool      dra_form_equal(const dra_form *a, const dra_form *b);
+dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s);
+size_t    dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s);
+size_t    dra_param_layout_place(const dra_param_layout *f, const dra_shape *s,
+                                 size_t k); /* of element k */
+bool      dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b);
 
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
@@ -22,7 +23,7 @@ dra_session *dra_reader_session(const dra_reader *r);
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
                               dra_error *err);
 
-/* Adds what the state guard of a module counted, if anything, to an i32 state of this name. */
-void dra_module_count_guarded(dra_graph *g, const char *name);
+/* Adds what the clamp of states of a module counted, if anything, to an i32 state of this name. */
+void dra_module_count_clamped(dra_graph *g, const char *name);
 
 #endif

@@ -18,30 +18,30 @@ typedef struct fetched { /* a result that was asked for, as the host sees it */
 } fetched;
 
 struct dra_reader {
-    dra_device     *device;
-    dra_module      module;
-    dra_session    *session;
-    int            *param, *state; /* their numbers in the session */
-    dra_token_names tokens;
-    dra_form       *forms; /* of the parameters */
-    dra_array     **own;   /* arrays of parameters that the reader made itself */
-    bool           *bound;
-    dra_shape      *key;
-    dra_extents     extents;
-    bool            unguarded;
-    double          limit;   /* of the guard, see dra_reader_limit() */
-    dra_array      *guarded; /* i32: numbers of states changed so far */
-    int64_t         reads;
-    bool            valid; /* the last one went well */
-    fetched        *results;
-    size_t          n_results;
+    dra_device       *device;
+    dra_module        module;
+    dra_session      *session;
+    int              *param, *state; /* their numbers in the session */
+    dra_token_names   tokens;
+    dra_param_layout *layouts; /* of the parameters */
+    dra_array       **own;     /* arrays of parameters that the reader made itself */
+    bool             *bound;
+    dra_shape        *key;
+    dra_extents       extents;
+    bool              unclamped;
+    double            limit;   /* of the clamp, see dra_reader_clamp_limit() */
+    dra_array        *clamped; /* i32: numbers of states changed so far */
+    int64_t           reads;
+    bool              valid; /* the last one went well */
+    fetched          *results;
+    size_t            n_results;
 };
 
-/* ---- programs: keyed by (B, T, options, limit of the guard) and the rows of each state ------- */
+/* ---- programs: keyed by (B, T, options, limit of the clamp) and the rows of each state ------- */
 
-enum { MARKED = 1, SKIPS = 2, GUARD = 4 }; /* options */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4 }; /* options */
 
-static const char GUARDED[] = "guarded.sum";
+static const char CLAMPED[] = "clamped.sum";
 
 static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 {
@@ -57,15 +57,15 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                         .T = key[0].dim[1],
                                         .marked = key[0].dim[2] & MARKED,
                                         .skips = key[0].dim[2] & SKIPS,
-                                        .guard = key[0].dim[2] & GUARD,
+                                        .clamp = key[0].dim[2] & CLAMP,
                                         .rows = rows,
-                                        .forms = r->forms,
+                                        .layouts = r->layouts,
                                         .limit = r->limit};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
                        state[n + i], state[i]);
-        dra_module_count_guarded(g, GUARDED);
+        dra_module_count_clamped(g, CLAMPED);
     }
     free(rows);
     free(state);
@@ -79,17 +79,17 @@ static dra_status name_all(dra_reader *r, dra_error *err)
     dra_status st = DRA_OK;
     for (int i = 0; i < n_param; i++) {
         r->param[i] = dra_session_name(r->session, dra_specs_at(r->module.params, i)->name);
-        r->forms[i].dtype = DRA_REAL;
+        r->layouts[i].dtype = DRA_REAL;
     }
     for (int i = 0; i < n_state; i++)
         r->state[i] = dra_session_name(
             r->session, dra_state_name(name, "state", dra_specs_at(r->module.state, i)->name));
     dra_tokens_name(r->session, r->module.state, &r->tokens);
-    st = dra_array_create(r->device, sizeof(dra_real), &r->guarded, err);
-    if (st == DRA_OK) st = dra_array_fill(dra_array_whole(r->guarded), 0, err);
+    st = dra_array_create(r->device, sizeof(dra_real), &r->clamped, err);
+    if (st == DRA_OK) st = dra_array_fill(dra_array_whole(r->clamped), 0, err);
     if (st != DRA_OK) return st;
-    const dra_span sum = dra_span_part(dra_array_whole(r->guarded), 0, sizeof(int32_t));
-    return dra_session_bind(r->session, dra_session_name(r->session, GUARDED), sum, err);
+    const dra_span sum = dra_span_part(dra_array_whole(r->clamped), 0, sizeof(int32_t));
+    return dra_session_bind(r->session, dra_session_name(r->session, CLAMPED), sum, err);
 }
 
 dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_reader **out,
@@ -104,11 +104,11 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     r->module = *module;
     r->param = calloc(n_param + 1, sizeof *r->param);
     r->state = calloc(n_state + 1, sizeof *r->state);
-    r->forms = calloc(n_param + 1, sizeof *r->forms);
+    r->layouts = calloc(n_param + 1, sizeof *r->layouts);
     r->own = calloc(n_param + 1, sizeof *r->own);
     r->bound = calloc(n_param + 1, sizeof *r->bound);
     r->key = calloc(n_state + 2, sizeof *r->key);
-    dra_status st = r->param && r->state && r->forms && r->own && r->bound && r->key
+    dra_status st = r->param && r->state && r->layouts && r->own && r->bound && r->key
                         ? dra_session_create(device, build, r, &r->session, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     if (st == DRA_OK) st = name_all(r, err);
@@ -126,13 +126,13 @@ void dra_reader_destroy(dra_reader *r)
     for (int i = 0; r->own && i < dra_specs_count(r->module.params); i++)
         dra_array_destroy(r->own[i]);
     for (size_t i = 0; i < r->n_results; i++) free(r->results[i].copy);
-    dra_array_destroy(r->guarded);
+    dra_array_destroy(r->clamped);
     free(r->results);
     free(r->param);
     free(r->state);
     free(r->own);
     free(r->bound);
-    free(r->forms);
+    free(r->layouts);
     free(r->key);
     dra_extents_free(&r->extents);
     free(r);
@@ -145,21 +145,23 @@ size_t dra_reader_programs(const dra_reader *r) { return dra_session_programs(r-
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static bool is_possible(const dra_form *f, const dra_spec *p)
+static bool is_possible(const dra_param_layout *f, const dra_spec *p)
 {
     const dra_dtype_info *t = dra_dtype_get(f->dtype);
     const bool part = f->parts ? f->parts > 0 && f->part >= 0 && f->part < f->parts : !f->part;
     return t && t->is_float && part && (f->parts == 0 || p->shape.rank > 0) &&
-           (!f->turned || p->shape.rank == 2);
+           (!f->transposed || p->shape.rank == 2);
 }
 
-static dra_status check_memory(const dra_spec *p, const dra_form *f, size_t bytes, dra_error *err)
+static dra_status check_memory(const dra_spec *p, const dra_param_layout *f, size_t bytes,
+                               dra_error *err)
 {
-    if (!is_possible(f, p) || (!p->product && !dra_form_equal(f, &(dra_form){DRA_REAL})))
+    if (!is_possible(f, p) ||
+        (!p->product && !dra_param_layout_equal(f, &(dra_param_layout){DRA_REAL})))
         return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
                         dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
-                        f->turned ? ", turned" : "", f->parts ? ", beside others" : "");
-    const size_t expected = dra_form_bytes(f, &p->shape);
+                        f->transposed ? ", turned" : "", f->parts ? ", beside others" : "");
+    const size_t expected = dra_param_layout_bytes(f, &p->shape);
     if (bytes == expected) return DRA_OK;
     return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu", p->name,
                     bytes, expected);
@@ -172,8 +174,8 @@ static dra_status find_param(const dra_reader *r, const char *name, int *i, dra_
     return dra_fail(err, DRA_ERR_NAME, "reader: no parameter is called %s", name);
 }
 
-dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, dra_span memory,
-                              dra_error *err)
+dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_param_layout form,
+                              dra_span memory, dra_error *err)
 {
     int        i;
     dra_status st = find_param(r, name, &i, err);
@@ -181,15 +183,15 @@ dra_status dra_reader_bind_as(dra_reader *r, const char *name, dra_form form, dr
         st = check_memory(dra_specs_at(r->module.params, i), &form, memory.bytes, err);
     if (st == DRA_OK) st = dra_session_bind(r->session, r->param[i], memory, err);
     if (st != DRA_OK) return st;
-    if (!dra_form_equal(&r->forms[i], &form)) /* what was compiled reads it as it was */
+    if (!dra_param_layout_equal(&r->layouts[i], &form)) /* what was compiled reads it as it was */
         dra_session_clear(r->session), r->valid = false;
-    r->forms[i] = form;
+    r->layouts[i] = form;
     r->bound[i] = true;
     return DRA_OK;
 }
 
 /* Parameter i becomes this array of the reader's own. */
-static dra_status take(dra_reader *r, int i, dra_form form, dra_array *a, dra_error *err)
+static dra_status take(dra_reader *r, int i, dra_param_layout form, dra_array *a, dra_error *err)
 {
     const dra_status st = dra_reader_bind_as(r, dra_specs_at(r->module.params, i)->name, form,
                                              dra_array_whole(a), err);
@@ -201,11 +203,11 @@ static dra_status take(dra_reader *r, int i, dra_form form, dra_array *a, dra_er
 dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                            dra_error *err)
 {
-    return dra_reader_borrow(r, name, (dra_form){DRA_REAL}, data, bytes, err);
+    return dra_reader_borrow(r, name, (dra_param_layout){DRA_REAL}, data, bytes, err);
 }
 
-dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_form form, const void *data,
-                             size_t bytes, dra_error *err)
+dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_layout form,
+                             const void *data, size_t bytes, dra_error *err)
 {
     int        i;
     dra_array *a = NULL;
@@ -228,7 +230,7 @@ static dra_status draw(dra_reader *r, int i, uint64_t seed, dra_error *err)
     dra_status st = dra_array_create(r->device, bytes, &a, err);
     if (st == DRA_OK) st = dra_array_upload(dra_array_whole(a), first, err);
     if (st == DRA_OK)
-        st = take(r, i, (dra_form){DRA_REAL}, a, err);
+        st = take(r, i, (dra_param_layout){DRA_REAL}, a, err);
     else
         dra_array_destroy(a);
     free(first);
@@ -281,7 +283,8 @@ static int64_t bits_of(double x)
 static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
 {
     const int n = dra_specs_count(s->specs);
-    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unguarded ? 0 : GUARD), r->unguarded ? 0 : bits_of(r->limit));
+    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unclamped ? 0 : CLAMP),
+                          r->unclamped ? 0 : bits_of(r->limit));
     for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
     return 1 + (size_t)n;
 }
@@ -337,13 +340,13 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     return DRA_OK;
 }
 
-void dra_reader_guard(dra_reader *r, bool on) { r->unguarded = !on; }
-void dra_reader_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
+void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
+void dra_reader_clamp_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
-int64_t dra_reader_guarded(dra_reader *r)
+int64_t dra_reader_clamped(dra_reader *r)
 {
     int32_t n = 0;
-    dra_array_download(&n, dra_span_part(dra_array_whole(r->guarded), 0, sizeof n), NULL);
+    dra_array_download(&n, dra_span_part(dra_array_whole(r->clamped), 0, sizeof n), NULL);
     return n;
 }
 

@@ -97,7 +97,7 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
     return shifted;
 }
 
-dra_value dra_tokens_silence(dra_graph *g, const dra_tokens *tokens, dra_value y)
+dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y)
 {
     if (!tokens->mark.id || dra_graph_failed(g)) return y;
     dra_shape column = dra_shape_of(g, y);

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/shape.h"
-#include "data/store.h"
+#include "data/token_cache.h"
 #include "dra/data.h"
 #include "file/fail.h"
 #include "fuzz/fuzzer.h"
@@ -245,15 +245,15 @@ static void lie(bytes *b)
 /* Signed lies may be told to a reader; one that believes them must still stay inside. */
 static void try_store(uint64_t key)
 {
-    dra_map   map;
-    dra_piece p;
-    if (dra_map_open(kept, &map, NULL) != DRA_OK) broken("kept tokens are gone");
-    if (!dra_store_read(&map, key, 256, &p)) return;
+    dra_file_map   map;
+    dra_token_file p;
+    if (dra_file_map_open(kept, &map, NULL) != DRA_OK) broken("kept tokens are gone");
+    if (!dra_token_cache_read(&map, key, 256, &p)) return;
     for (int64_t i = 0; i < p.tokens; i++)
         if (dra_integer_at(p.ids, i) > 255) broken("a kept token outside");
     for (int64_t i = 0; i < p.documents; i++)
-        if (dra_piece_start(&p, i) >= p.tokens) broken("a kept document outside");
-    dra_piece_close(&p);
+        if (dra_token_file_start(&p, i) >= p.tokens) broken("a kept document outside");
+    dra_token_file_close(&p);
 }
 
 static void fuzz_kept(const char *separator)

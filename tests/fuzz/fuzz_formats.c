@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "dra/model.h"
-#include "model/origin.h"
+#include "model/tensor_source.h"
 #include "fuzz/fuzzer.h"
 
 enum { ROOM = 1 << 15, DAMAGES = 8 };
@@ -130,19 +130,19 @@ static void make_cpp(maker *m)
 
 static void try_file(maker *m, const char *name, bool good)
 {
-    dra_origin  *o;
-    dra_model   *model = NULL;
-    dra_weights *weights = NULL;
-    dra_error    err = {0};
-    const char  *path = put(m, name);
-    dra_status   st = dra_origin_open(path, &o, &err);
+    dra_tensor_source *o;
+    dra_model         *model = NULL;
+    dra_weights       *weights = NULL;
+    dra_error          err = {0};
+    const char        *path = put(m, name);
+    dra_status         st = dra_tensor_source_open(path, &o, &err);
     judge(st, &err, good, folder);
     for (size_t i = 0; st == DRA_OK && i < o->count; i++) { /* all of it can be touched */
         const unsigned char *data = o->entry[i].info->data;
         volatile unsigned    sum = 0;
         for (size_t k = 0; k < o->entry[i].info->bytes; k++) sum += data[k];
     }
-    if (st == DRA_OK) dra_origin_close(o);
+    if (st == DRA_OK) dra_tensor_source_close(o);
     if (st == DRA_OK && dra_folder_load(path, &model, &weights, NULL) == DRA_OK) {
         dra_weights_destroy(weights);
         dra_model_destroy(model);

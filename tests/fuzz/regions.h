@@ -121,7 +121,7 @@ static void t_guard(bench *b)
     }
     body k = {b, n_in, n_out, types, n_out, DRA_MAX_RANK};
     if (failed(b)) return;
-    dra_guard(b->g, flag, region_body, &k, n_in, given, n_out, otherwise, out);
+    dra_cond(b->g, flag, region_body, &k, n_in, given, n_out, otherwise, out);
     for (int i = 0; i < n_out; i++) keep(b, out[i]);
 }
 

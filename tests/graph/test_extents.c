@@ -33,7 +33,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                             {0}},
               y;
     dra_causal_interval(g, pos, 1, 1, 0, &in[3], &in[4]);
-    dra_guard(g, look, read_cache, NULL, 5, in, 1, &q, &y); /* reading all, always: 10^10 steps */
+    dra_cond(g, look, read_cache, NULL, 5, in, 1, &q, &y); /* reading all, always: 10^10 steps */
     dra_output(g, "y", y);
     dra_donate(g, "k1", k1, k);
     dra_donate(g, "v1", v1, v);

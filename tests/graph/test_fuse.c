@@ -123,7 +123,7 @@ static dra_value region(dra_graph *g, uint64_t *seed, dra_value a, dra_value b, 
                                 .body = step,
                                 .user = seed},
              &carry, &y);
-    dra_guard(g, dra_integer(g, 1), guarded, seed, 2, in, 2, in, out);
+    dra_cond(g, dra_integer(g, 1), guarded, seed, 2, in, 2, in, out);
     return dra_add(g, dra_permute(g, y, last), dra_mul(g, out[0], out[1]));
 }
 

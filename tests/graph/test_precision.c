@@ -76,7 +76,7 @@ static dra_value in_guard(const factors *f)
     const dra_value in[] = {f->x, f->w};
     const dra_value on = dra_input(f->g, "on", DRA_I32, (dra_shape){0});
     dra_value       out;
-    dra_guard(f->g, on, body, NULL, 2, in, 1, &f->w, &out);
+    dra_cond(f->g, on, body, NULL, 2, in, 1, &f->w, &out);
     return out;
 }
 

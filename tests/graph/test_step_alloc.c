@@ -80,7 +80,7 @@ static check_program training_step(void)
                       dra_parameter(g, "w", DRA_REAL, DRA_SHAPE(C, C))};
     dra_value  x = dra_embedding(g, p[0], ids), in[] = {x, p[1]}, y;
     dra_recompute(g, mix, NULL, 2, in, 1, &in[0]);
-    dra_guard(g, flag, mix, NULL, 2, in, 1, in, &x);
+    dra_cond(g, flag, mix, NULL, 2, in, 1, in, &x);
     dra_value time_first = dra_transpose(g, x, 0, 1),
               h0 = dra_broadcast(g, dra_number(g, 0), DRA_SHAPE(B, C)), last;
     dra_scan(g,

@@ -252,7 +252,7 @@ static const bad choices[] = {
 
 /* ---- the stability kit and what is shown ----------------------------------------------------- */
 
-#define WATCH(kind) .watch = 1u << DRA_WATCH_##kind
+#define WATCH(kind) .aux = 1u << DRA_AUX_##kind
 
 static const bad kit[] = {
     {{SIZES, .a = {"moment", .norm = true}},
@@ -270,7 +270,7 @@ static const bad kit[] = {
     {{SIZES, .a = {"slots", .slots = 2, .recurrent = DRA_RECURRENT_WEIGHT}},
      0,
      "slots: recurrent is 2, but only candidate gru has recurrent matrices"},
-    {{SIZES, .a = {"gru"}, .watch = 64}, 0, "mixer: watch is 0x40, expected bits below 0x40"},
+    {{SIZES, .a = {"gru"}, .aux = 64}, 0, "mixer: watch is 0x40, expected bits below 0x40"},
     {{SIZES, WATCH(DRIFT)}, 0, "mixer: watch asks for drift, which append does not have"},
     {{SIZES, WATCH(SIZE)}, 0, "mixer: watch asks for size, which append does not have"},
     {{SIZES, WATCH(BUDGET), .a = {"moment", .decay = DRA_DECAY_DATA}},

@@ -368,23 +368,23 @@ static void the_guard_mends_states(void **state)
     dra_states            *s = new_states(r.module->state, 1);
     const dra_real         x[C] = {1, 0, -1, 0.5};
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 0);
+    assert_int_equal(dra_reader_clamped(r.reader), 0);
     write_number(s, r.module->state, "S", 3, NAN);
     write_number(s, r.module->state, "z", 1, 3e4);
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 2);
+    assert_int_equal(dra_reader_clamped(r.reader), 2);
     assert_true(largest(s, r.module->state, "S") < 1e4);
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 2);
-    dra_reader_guard(r.reader, false);
+    assert_int_equal(dra_reader_clamped(r.reader), 2);
+    dra_reader_clamp(r.reader, false);
     write_number(s, r.module->state, "S", 3, NAN);
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 2);
+    assert_int_equal(dra_reader_clamped(r.reader), 2);
     assert_true(isinf(largest(s, r.module->state, "S")));
-    dra_reader_guard(r.reader, true);
+    dra_reader_clamp(r.reader, true);
     assert_int_equal(dra_states_reset(s, 0, NULL), DRA_OK); /* a maximum of -1e30 is left alone */
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 2);
+    assert_int_equal(dra_reader_clamped(r.reader), 2);
     dra_states_destroy(s);
     close_reading(&r);
 }
@@ -398,19 +398,19 @@ static void the_guard_has_a_bound_to_set(void **state)
     const dra_real         x[C] = {1, 0, -1, 0.5};
     read_tokens(&r, s, 1, NULL, x, NULL);
     write_number(s, r.module->state, "S", 3, 3e4);
-    dra_reader_limit(r.reader, 1e5);
+    dra_reader_clamp_limit(r.reader, 1e5);
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_int_equal(dra_reader_guarded(r.reader), 0);
+    assert_int_equal(dra_reader_clamped(r.reader), 0);
     assert_true(largest(s, r.module->state, "S") > DRA_STATE_LIMIT);
-    dra_reader_limit(r.reader, 50);
+    dra_reader_clamp_limit(r.reader, 50);
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_true(dra_reader_guarded(r.reader) > 0);
+    assert_true(dra_reader_clamped(r.reader) > 0);
     assert_true(largest(s, r.module->state, "S") <= 50);
-    const int64_t before = dra_reader_guarded(r.reader);
+    const int64_t before = dra_reader_clamped(r.reader);
     write_number(s, r.module->state, "S", 3, 3e4);
-    dra_reader_limit(r.reader, 0); /* the usual one again */
+    dra_reader_clamp_limit(r.reader, 0); /* the usual one again */
     read_tokens(&r, s, 1, NULL, x, NULL);
-    assert_true(dra_reader_guarded(r.reader) > before);
+    assert_true(dra_reader_clamped(r.reader) > before);
     assert_true(largest(s, r.module->state, "S") <= DRA_STATE_LIMIT);
     dra_states_destroy(s);
     close_reading(&r);
@@ -429,13 +429,13 @@ static void the_guard_changes_no_bit(void **state)
         dra_real              *x = random_reals(&seed, T * C);
         for (int k = 0; k < 2; k++) {
             s[k] = new_states(r.module->state, 1);
-            dra_reader_guard(r.reader, k == 0);
+            dra_reader_clamp(r.reader, k == 0);
             read_tokens(&r, s[k], T, NULL, x, y[k]);
             read_tokens(&r, s[k], T, NULL, x, y[k]);
         }
         assert_memory_equal(y[0], y[1], sizeof y[0]);
         expect_same_states(s[0], s[1]);
-        assert_int_equal(dra_reader_guarded(r.reader), 0);
+        assert_int_equal(dra_reader_clamped(r.reader), 0);
         for (int k = 0; k < 2; k++) dra_states_destroy(s[k]);
         free(x);
         close_reading(&r);
@@ -449,7 +449,7 @@ static void the_guard_stops_gradients(void **state)
     subject                s = open_subject(&config, 1, 2);
     dra_graph             *g = check_graph();
     dra_value              in[2], next[2], d;
-    const dra_module_shape shape = {.B = 1, .T = 2, .rows = (int64_t[]){0, 0}, .guard = true};
+    const dra_module_shape shape = {.B = 1, .T = 2, .rows = (int64_t[]){0, 0}, .clamp = true};
     dra_module_graph(g, s.t.module, &shape, NULL, in, next);
     const dra_value L = dra_sum_all(g, next[1]);
     dra_gradient(g, 1, &L, NULL, 1, &in[1], &d);
@@ -470,7 +470,7 @@ static void the_guard_stops_gradients(void **state)
     check_run(&p);
     for (int i = 0; i < C; i++)
         assert_true(changed[i] ? check_result(&p, "d")[i] == 0 : check_result(&p, "d")[i] > 0);
-    assert_int_equal(*(const int32_t *)check_result_of(&p, "guarded"), 6);
+    assert_int_equal(*(const int32_t *)check_result_of(&p, "clamped"), 6);
     check_free(&p);
     dra_extents_free(&extents);
     close_subject(&s);

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "fixtures.h"
-#include "model/origin.h"
+#include "model/tensor_source.h"
 #include "shared.h"
 
 /* ---- there and back -------------------------------------------------------------------------- */
@@ -220,10 +220,10 @@ static void damaged_rwkv_cpp_files(void **unused)
         {32, 2, ": byte 24: the dtype is 2, expected 0 (FP32) or 1 (FP16)"},
         {36, 0, ": byte 36: a size is 0, expected 1 to 1048576"},
     };
-    dra_error   err = {0};
-    char       *file, text[DRA_ERROR_TEXT];
-    size_t      bytes;
-    dra_origin *o;
+    dra_error          err = {0};
+    char              *file, text[DRA_ERROR_TEXT];
+    size_t             bytes;
+    dra_tensor_source *o;
     save_both();
     unlink(in_folder("good.bin"));
     expect_ok(to_cpp("rwkv", "good.bin", DRA_F32, &err), &err);
@@ -233,7 +233,7 @@ static void damaged_rwkv_cpp_files(void **unused)
         memcpy(&before, file + rows[i].at, sizeof before);
         memcpy(file + rows[i].at, &rows[i].value, sizeof before);
         put_file("bad.bin", file, bytes);
-        assert_int_equal(dra_origin_open(in_folder("bad.bin"), &o, &err), DRA_ERR_FORMAT);
+        assert_int_equal(dra_tensor_source_open(in_folder("bad.bin"), &o, &err), DRA_ERR_FORMAT);
         check_error(&err, DRA_ERR_FORMAT, "bad.bin", rows[i].text);
         memcpy(file + rows[i].at, &before, sizeof before);
     }
@@ -348,15 +348,15 @@ static void wrong_indices_are_named(void **unused)
         {"{\"weight_map\": {\"x\": \"a.safetensors\"}}",
          ": tensor 'x' is not in shard a.safetensors"},
     };
-    dra_origin *o;
-    dra_error   err = {0};
+    dra_tensor_source *o;
+    dra_error          err = {0};
     for (size_t i = 0; i < COUNT(rows); i++) {
         save_shards("index", rows[i][0]);
-        assert_int_not_equal(dra_origin_open(in_folder("index"), &o, &err), DRA_OK);
+        assert_int_not_equal(dra_tensor_source_open(in_folder("index"), &o, &err), DRA_OK);
         check_error(&err, err.code, "index/model.safetensors.index.json", rows[i][1]);
     }
     save_shards("index", "{\"weight_map\": {\"x\": \"c.safetensors\"}}");
-    assert_int_equal(dra_origin_open(in_folder("index"), &o, &err), DRA_ERR_FILE);
+    assert_int_equal(dra_tensor_source_open(in_folder("index"), &o, &err), DRA_ERR_FILE);
     assert_non_null(strstr(err.text, "index/c.safetensors: cannot open it"));
 }
 

@@ -21,7 +21,7 @@ static void check_gpt2(const char *folder_name)
         check_close("first", V, m.logits, gpt2_first, LOADED_TOL);
         check_close("last", V, m.logits + (T - 1) * V, gpt2_last, LOADED_TOL);
     }
-    dra_learner_destroy(load_learn(&m, &loss));
+    dra_gradients_destroy(load_learn(&m, &loss));
     assert_true(fabs(loss - 2.966469185) < LOADED_TOL * 3);
     load_free(&m);
 }
@@ -79,7 +79,7 @@ static void gpt2_scales_its_scores(void **unused)
             load_read(&m, chunk);
             check_close("last", V, m.logits + (T - 1) * V, gpt2_scales[i].last, LOADED_TOL);
         }
-        dra_learner_destroy(load_learn(&m, &loss));
+        dra_gradients_destroy(load_learn(&m, &loss));
         assert_true(fabs(loss - gpt2_scales[i].loss) < LOADED_TOL * 3);
         /* Written without any key of before: it reads back as the same. */
         dra_model_config c = *dra_model_config_of(m.model), back;
@@ -269,9 +269,9 @@ static const struct {
     {"head", 1.087998686, -0.011586850, -0.004050780},
 };
 
-static double norm_of(const dra_model *m, dra_learner *l, int i)
+static double norm_of(const dra_model *m, dra_gradients *l, int i)
 {
-    const dra_real *d = dra_learner_gradient(l, i);
+    const dra_real *d = dra_gradients_of(l, i);
     const int64_t   n = dra_shape_count(&dra_specs_at(dra_model_params(m), i)->shape);
     double          sum = 0;
     for (int64_t k = 0; k < n; k++) sum += (double)d[k] * (double)d[k];
@@ -287,13 +287,13 @@ static void rwkv_learns_without_rescale(void **unused)
     fixture_save(&f, "learning", rwkv_config);
     fixture_free(&f);
     load_folder(&m, "learning");
-    dra_learner     *l = load_learn(&m, &loss);
+    dra_gradients   *l = load_learn(&m, &loss);
     const dra_specs *params = dra_model_params(m.model);
     assert_true(fabs(loss - 3.1186064752) < 3 * LOADED_TOL);
     for (size_t i = 0; i < COUNT(rwkv_gradient); i++) {
         const int       at = dra_specs_find(params, rwkv_gradient[i].name);
         const int64_t   n = dra_shape_count(&dra_specs_at(params, at)->shape);
-        const dra_real *d = dra_learner_gradient(l, at);
+        const dra_real *d = dra_gradients_of(l, at);
         const dra_real  found[] = {(dra_real)norm_of(m.model, l, at), d[0], d[n - 1]};
         const double    should[] = {rwkv_gradient[i].norm, rwkv_gradient[i].first,
                                     rwkv_gradient[i].last};
@@ -301,7 +301,7 @@ static void rwkv_learns_without_rescale(void **unused)
     }
     for (int i = 0; i < dra_specs_count(params); i++) all += pow(norm_of(m.model, l, i), 2);
     assert_true(fabs(sqrt(all) - 2.6943030890) < 10 * LOADED_TOL);
-    dra_learner_destroy(l);
+    dra_gradients_destroy(l);
     load_free(&m);
 }
 
@@ -347,7 +347,7 @@ static void rwkv_starts_as_its_trainer_does(void **unused)
     check_orthogonal(weight_at(&m, "head", &s), &s, 0.5 * sqrt(13.0 / 8));
     const dra_real *mu = weight_at(&m, "layers.1.mixer.mu_v", &s);
     assert_true(fabs((double)mu[3] - (pow(3.0 / 8, 2.0 / 3) + 0.15)) < 1e-6);
-    dra_learner *l = load_learn(&m, &loss);
+    dra_gradients *l = load_learn(&m, &loss);
     assert_true(fabs(loss - log(13)) < 0.5);
     for (int i = 0; i < dra_specs_count(dra_model_params(m.model)); i++) {
         const char *name = dra_specs_at(dra_model_params(m.model), i)->name;
@@ -355,7 +355,7 @@ static void rwkv_starts_as_its_trainer_does(void **unused)
         const bool learns = strstr(name, ".W_o") || strstr(name, ".W_down");
         assert_true((norm_of(m.model, l, i) > 0) == learns);
     }
-    dra_learner_destroy(l);
+    dra_gradients_destroy(l);
     load_free(&m);
     m = (loaded){0};
     expect_ok(dra_model_config_parse("c", gpt2_config, strlen(gpt2_config), &c, &err), &err);

@@ -2,7 +2,7 @@
  * without a config. Beside each stands a twin with the same tensors as safetensors. */
 #include "fixtures.h"
 
-#include "model/origin.h"
+#include "model/tensor_source.h"
 
 static const char rwkv_small[] =
     "{\"model_type\": \"rwkv\", \"vocab_size\": 13, \"hidden_size\": 8, \"num_hidden_layers\": 2, "
@@ -23,11 +23,11 @@ static void take_file(const char *from, const char *to)
 /* All tensors of `from` but one as a safetensors file. */
 static void write_without(const char *from, const char *without, const char *to)
 {
-    dra_origin     *s;
-    dra_error       err = {0};
-    dra_tensor_item item[FIXTURE_MOST];
-    size_t          n = 0;
-    expect_ok(dra_origin_open(in_folder(from), &s, &err), &err);
+    dra_tensor_source *s;
+    dra_error          err = {0};
+    dra_tensor_item    item[FIXTURE_MOST];
+    size_t             n = 0;
+    expect_ok(dra_tensor_source_open(in_folder(from), &s, &err), &err);
     assert_true(s->count > 0 && s->count <= FIXTURE_MOST);
     for (size_t i = 0; i < s->count; i++) {
         const dra_tensor_info *t = s->entry[i].info;
@@ -35,7 +35,7 @@ static void write_without(const char *from, const char *without, const char *to)
             item[n++] = (dra_tensor_item){t->name, t->dtype, t->shape, t->data};
     }
     expect_ok(dra_tensors_write(in_folder(to), item, n, NULL, 0, &err), &err);
-    dra_origin_close(s);
+    dra_tensor_source_close(s);
 }
 
 /* The same tensors in the folder `to`. */
@@ -111,13 +111,13 @@ static void rwkv_with_and_without_a_config(void **unused)
 /* safetensors first, then PyTorch's. */
 static void safetensors_come_first(void **unused)
 {
-    dra_origin *s;
-    dra_error   err = {0};
-    expect_ok(dra_origin_open(in_folder("one"), &s, &err), &err);
+    dra_tensor_source *s;
+    dra_error          err = {0};
+    expect_ok(dra_tensor_source_open(in_folder("one"), &s, &err), &err);
     assert_non_null(strstr(s->path, "/pytorch_model.bin"));
-    dra_origin_close(s);
+    dra_tensor_source_close(s);
     put_file("one/model.safetensors", "", 0);
-    assert_int_equal(dra_origin_open(in_folder("one"), &s, &err), DRA_ERR_FORMAT);
+    assert_int_equal(dra_tensor_source_open(in_folder("one"), &s, &err), DRA_ERR_FORMAT);
     assert_non_null(strstr(err.text, "model.safetensors: is none of these: safetensors, a "));
     assert_int_equal(unlink(in_folder("one/model.safetensors")), 0);
 }

@@ -156,33 +156,33 @@ static void large_keys_do_no_harm(void **unused)
 /* Every parameter learns, the same with layers computed again; -1 targets do not count. */
 static void every_parameter_learns(void **unused)
 {
-    trial             t;
-    dra_error         err = {0};
-    dra_lesson_result result;
-    dra_learner      *l[2];
-    int32_t           targets[B * T];
+    trial                 t;
+    dra_error             err = {0};
+    dra_microbatch_result result;
+    dra_gradients        *l[2];
+    int32_t               targets[B * T];
     open_trial(&t, 1);
     for (int i = 0; i < B * T; i++) targets[i] = (i + 1) % T ? t.ids[i + 1] : -1;
-    const dra_lesson lesson = {.B = B, .T = T, .ids = t.ids, .targets = targets};
+    const dra_microbatch lesson = {.B = B, .T = T, .ids = t.ids, .targets = targets};
     for (int again = 0; again < 2; again++) {
-        const dra_learner_config config = {
+        const dra_gradients_config config = {
             .model = t.model, .device = check_device(1, "ref"), .recompute = again};
-        must(dra_learner_create(&config, &l[again], &err), &err);
-        must(dra_learner_bind(l[again], t.weights, &err), &err);
-        must(dra_learner_run(l[again], &lesson, &result, &err), &err);
+        must(dra_gradients_create(&config, &l[again], &err), &err);
+        must(dra_gradients_bind(l[again], t.weights, &err), &err);
+        must(dra_gradients_run(l[again], &lesson, &result, &err), &err);
         assert_int_equal(result.count, B * (T - 1));
     }
     for (int i = 0; i < dra_specs_count(dra_model_params(t.model)); i++) {
         const int64_t n = dra_shape_count(&dra_specs_at(dra_model_params(t.model), i)->shape);
         double        most = 0;
         for (int64_t k = 0; k < n; k++)
-            most = fmax(most, fabs((double)dra_learner_gradient(l[0], i)[k]));
+            most = fmax(most, fabs((double)dra_gradients_of(l[0], i)[k]));
         assert_true(most > 0);
-        assert_true(worst(dra_learner_gradient(l[0], i), dra_learner_gradient(l[1], i), n) <
+        assert_true(worst(dra_gradients_of(l[0], i), dra_gradients_of(l[1], i), n) <
                     1e-5 * fmax(1, most));
     }
-    dra_learner_destroy(l[0]);
-    dra_learner_destroy(l[1]);
+    dra_gradients_destroy(l[0]);
+    dra_gradients_destroy(l[1]);
     close_trial(&t);
 }
 

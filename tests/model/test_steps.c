@@ -20,7 +20,7 @@ static dra_graph *token(const dra_module *m)
     int64_t   *rows = calloc((size_t)n + 1, sizeof *rows);
     char       name[200];
     for (int i = 0; i < n; i++) rows[i] = dra_capacity(1);
-    dra_module_graph(g, m, &(dra_module_shape){.B = 1, .T = 1, .rows = rows, .guard = true}, NULL,
+    dra_module_graph(g, m, &(dra_module_shape){.B = 1, .T = 1, .rows = rows, .clamp = true}, NULL,
                      state, state + n);
     for (int i = 0; i < n; i++) {
         snprintf(name, sizeof name, "next.%s", dra_specs_at(m->state, i)->name);

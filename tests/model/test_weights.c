@@ -124,18 +124,18 @@ static void expect_in_place(const loaded *m, dra_dtype dtype)
     const dra_specs *params = dra_model_params(m->model);
     const bool       taken = dtype == DRA_REAL || dtype == DRA_F16 || dtype == DRA_BF16;
     for (int i = 0; i < dra_specs_count(params); i++) {
-        const dra_spec *p = dra_specs_at(params, i);
-        const char     *end = strrchr(p->name, '.');
-        const int       part = !end                       ? -1
-                               : strcmp(end, ".W_q") == 0 ? 0
-                               : strcmp(end, ".W_k") == 0 ? 1
-                               : strcmp(end, ".W_v") == 0 ? 2
-                                                          : -1;
-        dra_form        form, should = {DRA_REAL};
+        const dra_spec  *p = dra_specs_at(params, i);
+        const char      *end = strrchr(p->name, '.');
+        const int        part = !end                       ? -1
+                                : strcmp(end, ".W_q") == 0 ? 0
+                                : strcmp(end, ".W_k") == 0 ? 1
+                                : strcmp(end, ".W_v") == 0 ? 2
+                                                           : -1;
+        dra_param_layout form, should = {DRA_REAL};
         assert_non_null(dra_weights_stored(m->weights, i, &form));
         if (p->product && taken)
-            should = (dra_form){dtype, end != NULL, part < 0 ? 0 : part, part < 0 ? 0 : 3};
-        if (!dra_form_equal(&form, &should)) fail_msg("%s lies otherwise", p->name);
+            should = (dra_param_layout){dtype, end != NULL, part < 0 ? 0 : part, part < 0 ? 0 : 3};
+        if (!dra_param_layout_equal(&form, &should)) fail_msg("%s lies otherwise", p->name);
     }
 }
 
@@ -159,10 +159,10 @@ static void the_same_bits_where_they_lie(void **unused)
 static void learning_makes_them_dense(void **unused)
 {
     for (size_t d = 0; d < COUNT(dtypes); d++) {
-        loaded       m[2];
-        double       loss[2];
-        dra_form     form;
-        dra_learner *l[2];
+        loaded           m[2];
+        double           loss[2];
+        dra_param_layout form;
+        dra_gradients   *l[2];
         for (int i = 0; i < 2; i++) {
             load_folder(&m[i], folders[d]);
             if (i) edit_all(&m[i]);
@@ -172,14 +172,14 @@ static void learning_makes_them_dense(void **unused)
         const dra_specs *params = dra_model_params(m[0].model);
         for (int i = 0; i < dra_specs_count(params); i++) {
             const size_t n = (size_t)dra_shape_count(&dra_specs_at(params, i)->shape);
-            assert_memory_equal(dra_learner_gradient(l[0], i), dra_learner_gradient(l[1], i),
+            assert_memory_equal(dra_gradients_of(l[0], i), dra_gradients_of(l[1], i),
                                 n * sizeof(dra_real));
             assert_ptr_equal(dra_weights_stored(m[0].weights, i, &form),
                              dra_weights_at(m[0].weights, i));
-            assert_true(dra_form_equal(&form, &(dra_form){DRA_REAL}));
+            assert_true(dra_param_layout_equal(&form, &(dra_param_layout){DRA_REAL}));
         }
         for (int i = 0; i < 2; i++) {
-            dra_learner_destroy(l[i]);
+            dra_gradients_destroy(l[i]);
             load_free(&m[i]);
         }
     }
@@ -332,7 +332,8 @@ static void a_reader_is_bound_anew(void **unused)
     const size_t bytes = (size_t)dra_shape_count(&dra_specs_at(module.params, 0)->shape) *
                          sizeof(dra_real);
     assert_int_equal(dra_reader_borrow(r, dra_specs_at(module.params, 0)->name,
-                                       (dra_form){DRA_REAL, .turned = true}, NULL, bytes, &err),
+                                       (dra_param_layout){DRA_REAL, .transposed = true}, NULL,
+                                       bytes, &err),
                      DRA_ERR_VALUE);
     expect_ok(dra_states_reset(s, -1, &err), &err);
     expect_ok(dra_reader_read(r, s, 1, NULL, 1, &in, &err), &err);
@@ -346,12 +347,12 @@ static void a_reader_is_bound_anew(void **unused)
 static void misaligned_files_are_copied(void **unused)
 {
     for (size_t d = 0; d < COUNT(dtypes); d++) {
-        loaded    odd, even;
-        char      path[64], *data;
-        size_t    bytes;
-        uint64_t  header;
-        dra_error err = {0};
-        dra_form  form;
+        loaded           odd, even;
+        char             path[64], *data;
+        size_t           bytes;
+        uint64_t         header;
+        dra_error        err = {0};
+        dra_param_layout form;
         snprintf(path, sizeof path, "%s/model.safetensors", folders[d]);
         expect_ok(dra_file_read(in_folder(path), 1 << 26, &data, &bytes, &err), &err);
         memcpy(&header, data, sizeof header);
@@ -369,7 +370,7 @@ static void misaligned_files_are_copied(void **unused)
         load_folder(&even, folders[d]);
         for (int i = 0; i < dra_specs_count(dra_model_params(odd.model)); i++) {
             dra_weights_stored(odd.weights, i, &form);
-            assert_true(dra_form_equal(&form, &(dra_form){DRA_REAL}));
+            assert_true(dra_param_layout_equal(&form, &(dra_param_layout){DRA_REAL}));
         }
         expect_same(&odd, &even);
         load_free(&odd);
@@ -388,8 +389,9 @@ static void only_products_take_other_forms(void **unused)
     const dra_view   view = {.model = m.model, .logits = true};
     const dra_module module = dra_view_module(&view);
     expect_ok(dra_reader_create(check_device(1, "ref"), &module, &r, &err), &err);
-    assert_int_equal(dra_reader_borrow(r, "norm_g", (dra_form){DRA_BF16}, half, sizeof half, &err),
-                     DRA_ERR_DTYPE);
+    assert_int_equal(
+        dra_reader_borrow(r, "norm_g", (dra_param_layout){DRA_BF16}, half, sizeof half, &err),
+        DRA_ERR_DTYPE);
     assert_string_equal(err.text, "reader: parameter norm_g cannot be bf16");
     dra_reader_destroy(r);
     load_free(&m);

@@ -41,7 +41,7 @@ enum { SEVERAL = 4 };
 static void build_all(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
 {
     for (int i = 0; i < SEVERAL; i++) out[i] = in[i];
-    out[SEVERAL] = dra_bounded_all(g, SEVERAL, out, ((const args *)a)->limit);
+    out[SEVERAL] = dra_clamp_states(g, SEVERAL, out, ((const args *)a)->limit);
 }
 
 static void oracle_all(const void *a, const check_tensor *in, check_tensor *out)

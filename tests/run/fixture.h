@@ -91,7 +91,7 @@ static inline void open_fixture(fixture *f, const char *preset, const char *cons
         const char *equals = strchr(*settings, '=');
         snprintf(key, sizeof key, "%.*s", (int)(equals - *settings), *settings);
         if (strcmp(key, "watch") == 0)
-            c.watch = (uint32_t)strtoul(equals + 1, NULL, 10);
+            c.aux = (uint32_t)strtoul(equals + 1, NULL, 10);
         else
             expect_ok(dra_model_config_set(&c, key, equals + 1, &err), &err);
     }

@@ -246,7 +246,7 @@ static void mended_states_are_counted(void **unused)
     open_subject(&s, "dra-delta-tiny", 256, 5);
     dra_generator *a = open_generator(&s, 1, 11);
     feed(a, 0, PROMPT, 1);
-    assert_int_equal(dra_generator_guarded(a), 0);
+    assert_int_equal(dra_generator_clamped(a), 0);
     expect_ok(dra_generator_keep(a, 0, &c, &err), &err);
     const size_t n = dra_states_size(c.states, 1, 0);
     dra_real    *x = calloc(n, sizeof *x);
@@ -256,7 +256,7 @@ static void mended_states_are_counted(void **unused)
     expect_ok(dra_context_save(s.model, s.weights, &c, path, &err), &err);
     expect_ok(dra_generator_load(a, path, &err), &err);
     run(a, 3, NULL, &p, &out);
-    assert_int_equal(dra_generator_guarded(a), 2);
+    assert_int_equal(dra_generator_clamped(a), 2);
     dra_context_free(&c);
     dra_generator_destroy(a);
     close_subject(&s);
@@ -419,9 +419,9 @@ static void shortened(const subject *s, const char *name)
     expect_ok(dra_weights_draw(s->model, 5, &b.weights, &err), &err);
     expect_ok(dra_weights_shorten(b.weights, &err), &err);
     for (int i = 0; i < dra_specs_count(specs); i++) {
-        dra_form        form;
-        const uint16_t *half = dra_weights_stored(b.weights, i, &form);
-        dra_real       *x = dra_weights_edit(a.weights, i);
+        dra_param_layout form;
+        const uint16_t  *half = dra_weights_stored(b.weights, i, &form);
+        dra_real        *x = dra_weights_edit(a.weights, i);
         if (form.dtype != DRA_BF16) continue;
         for (int64_t k = 0; k < dra_shape_count(&dra_specs_at(specs, i)->shape); k++) {
             const uint32_t bits = (uint32_t)half[k] << 16;

@@ -49,7 +49,7 @@ static const struct row {
     {"added",
      "dra-slots-tiny",
      {"mixer.slots=4", "watch=8"},
-     {.add = {[DRA_WATCH_SIZE] = 0.5}, .carry = true, .guard = true, .accumulate = 2},
+     {.add = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .guard = true, .accumulate = 2},
      {5}},
     {"stages", "dra-delta-tiny", {0}, {.stages = 3, .stage = {{4, 0}, {8, 4}, {16, 8}}}, {4, 6, 9}},
 };
@@ -209,16 +209,15 @@ static void logs_what_is_added(void **state)
     const dra_train_config plain = {.steps = 8, .batch = 4, .lr = 0.01, .log_every = 1};
     dra_train_config       added = plain;
     fixture                f;
-    added.add[DRA_WATCH_SIZE] = 10;
+    added.add[DRA_AUX_SIZE] = 10;
     open_fixture(&f, "dra-slots-tiny", (const char *const[]){"mixer.slots=4", "watch=8", NULL},
                  put_text("text", story, 9));
     const watcher v = run_until(&f, in_scratch("plain"), &plain, 0);
     const watcher w = run_until(&f, in_scratch("added"), &added, 0);
     assert_int_equal(count_lines(in_scratch("plain"), "\"size\":"), 0);
     assert_int_equal(count_lines(in_scratch("added"), "\"size\":"), 8);
-    if (!(w.last.watch[DRA_WATCH_SIZE] < 0.9 * v.last.watch[DRA_WATCH_SIZE]))
-        fail_msg("size is %g, without %g", w.last.watch[DRA_WATCH_SIZE],
-                 v.last.watch[DRA_WATCH_SIZE]);
+    if (!(w.last.aux[DRA_AUX_SIZE] < 0.9 * v.last.aux[DRA_AUX_SIZE]))
+        fail_msg("size is %g, without %g", w.last.aux[DRA_AUX_SIZE], v.last.aux[DRA_AUX_SIZE]);
     close_fixture(&f);
 }
 

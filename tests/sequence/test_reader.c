@@ -134,20 +134,23 @@ static void refuses_wrong_parameters(void **state)
     expect_refused(dra_reader_bind(reader, "W_q", w, 4, &err), &err, DRA_ERR_SHAPE, text);
     expect_refused(dra_reader_bind(reader, "W_q", NULL, sizeof w, &err), &err, DRA_ERR_VALUE,
                    "reader: parameter W_q gets no memory");
-    expect_refused(dra_reader_borrow(reader, "W_q", (dra_form){DRA_I32}, w, sizeof w, &err), &err,
-                   DRA_ERR_DTYPE, "reader: parameter W_q cannot be i32");
-    expect_refused(
-        dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true, 3, 3}, w, sizeof w, &err), &err,
-        DRA_ERR_DTYPE, "reader: parameter W_q cannot be " REAL ", turned, beside others");
+    expect_refused(dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_I32}, w, sizeof w, &err),
+                   &err, DRA_ERR_DTYPE, "reader: parameter W_q cannot be i32");
+    expect_refused(dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true, 3, 3}, w,
+                                     sizeof w, &err),
+                   &err, DRA_ERR_DTYPE,
+                   "reader: parameter W_q cannot be " REAL ", turned, beside others");
     snprintf(text, sizeof text, "reader: parameter W_q has 4 bytes, expected %zu", 3 * sizeof w);
-    expect_refused(dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true, 2, 3}, w, 4, &err),
-                   &err, DRA_ERR_SHAPE, text);
+    expect_refused(
+        dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true, 2, 3}, w, 4, &err),
+        &err, DRA_ERR_SHAPE, text);
     expect_ok(dra_reader_bind(reader, "W_q", w, sizeof w, &err), &err);
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_ERR_BIND, "reader: parameter W_k is not bound");
     expect_ok(dra_reader_start(reader, 1, &err), &err); /* the others */
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL);
-    expect_ok(dra_reader_borrow(reader, "W_q", (dra_form){DRA_REAL, true}, w, sizeof w, &err),
-              &err);
+    expect_ok(
+        dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true}, w, sizeof w, &err),
+        &err);
     expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL); /* compiled anew */
     dra_states_destroy(s);
     dra_reader_destroy(reader);

@@ -21,9 +21,9 @@ bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l)
     return strcmp(end, star + 1) == 0;
 }
 
-const dra_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l)
+const dra_name_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l)
 {
-    for (const dra_rule *r = f->rules; r && r->ours; r++)
+    for (const dra_name_rule *r = f->rules; r && r->ours; r++)
         if (dra_pattern_fits(r->ours, param, l)) return r;
     return NULL;
 }
@@ -38,46 +38,50 @@ void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
     snprintf(name, DRA_TENSOR_NAME, "%s%.*s%s%s", prefix, n, pattern, number, star ? star + 1 : "");
 }
 
-const char *dra_rule_name(const dra_format *f, const dra_rule *r, int64_t l,
-                          char name[DRA_TENSOR_NAME])
+const char *dra_name_rule_name(const dra_format *f, const dra_name_rule *r, int64_t l,
+                               char name[DRA_TENSOR_NAME])
 {
     dra_pattern_fill(strcmp(r->theirs, f->head) == 0 ? "" : f->prefix, r->theirs, l, name);
     return name;
 }
 
 /* With or without the prefix, by either name. */
-const dra_origin_entry *dra_format_find(const dra_format *f, const dra_origin *s, const dra_spec *p,
-                                        const dra_rule **rule)
+const dra_tensor_source_entry *dra_format_find(const dra_format *f, const dra_tensor_source *s,
+                                               const dra_spec *p, const dra_name_rule **rule)
 {
-    char                    name[DRA_TENSOR_NAME];
-    int64_t                 l = 0;
-    const dra_rule         *r = *rule = dra_format_rule(f, p->name, &l);
-    const dra_origin_entry *e = NULL;
-    if (!r) return dra_origin_find(s, p->name);
+    char                           name[DRA_TENSOR_NAME];
+    int64_t                        l = 0;
+    const dra_name_rule           *r = *rule = dra_format_rule(f, p->name, &l);
+    const dra_tensor_source_entry *e = NULL;
+    if (!r) return dra_tensor_source_find(s, p->name);
     for (int i = 0; i < 4 && !e; i++) {
         const char *pattern = i < 2 ? r->theirs : r->instead;
         if (!pattern) break;
         dra_pattern_fill(i % 2 ? "" : f->prefix, pattern, l, name);
-        e = dra_origin_find(s, name);
+        e = dra_tensor_source_find(s, name);
     }
     return e;
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
-dra_form dra_rule_form(const dra_rule *r, const dra_tensor_info *t)
+dra_param_layout dra_name_rule_layout(const dra_name_rule *r, const dra_tensor_info *t)
 {
-    return r ? (dra_form){t->dtype, r->turned, r->part, r->parts} : (dra_form){t->dtype};
+    return r ? (dra_param_layout){t->dtype, r->transposed, r->part, r->parts}
+             : (dra_param_layout){t->dtype};
 }
 
-bool dra_rule_changes(const dra_origin *s, const dra_rule *r) { return r && r->decay && s->dim; }
+bool dra_name_rule_changes(const dra_tensor_source *s, const dra_name_rule *r)
+{
+    return r && r->decay && s->dim;
+}
 
-dra_shape dra_rule_shape(const dra_rule *r, const dra_shape *ours)
+dra_shape dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours)
 {
     dra_shape shape = *ours;
     if (!r) return shape;
     if (r->parts) shape.dim[0] *= r->parts;
-    if (r->turned) shape = DRA_SHAPE(shape.dim[1], shape.dim[0]);
+    if (r->transposed) shape = DRA_SHAPE(shape.dim[1], shape.dim[0]);
     for (int i = 0; i < r->ones; i++) {
         for (int32_t k = shape.rank; k > 0; k--) shape.dim[k] = shape.dim[k - 1];
         shape.dim[0] = 1;
@@ -96,11 +100,11 @@ static dra_shape core(dra_shape s)
     return s;
 }
 
-dra_status dra_format_check(const dra_format *f, const dra_origin_entry *e, const dra_rule *r,
-                            const dra_spec *p, dra_error *err)
+dra_status dra_format_check(const dra_format *f, const dra_tensor_source_entry *e,
+                            const dra_name_rule *r, const dra_spec *p, dra_error *err)
 {
     char            name[DRA_BRIEF], is[80], should[80];
-    const dra_shape expected = dra_rule_shape(r, &p->shape);
+    const dra_shape expected = dra_name_rule_shape(r, &p->shape);
     const dra_shape a = core(e->info->shape), b = core(expected);
     if (r ? dra_shape_equal(&a, &b) : dra_shape_equal(&e->info->shape, &expected)) return DRA_OK;
     return dra_fail_at(
@@ -114,7 +118,8 @@ dra_status dra_format_check(const dra_format *f, const dra_origin_entry *e, cons
 enum { TILE = 32 };
 
 /* Stored (in, out), tile by tile, so that both sides stay in the cache. */
-static bool turn_in(const dra_tensor_info *t, const dra_rule *r, int64_t O, int64_t I, dra_real *to)
+static bool turn_in(const dra_tensor_info *t, const dra_name_rule *r, int64_t O, int64_t I,
+                    dra_real *to)
 {
     const int64_t parts = r->parts ? r->parts : 1, width = parts * O;
     dra_real      row[TILE];
@@ -143,11 +148,12 @@ static double too_large(const dra_tensor_info *t)
     return 0;
 }
 
-dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const dra_rule *r,
-                         const dra_spec *p, dra_real *to, dra_error *err)
+dra_status dra_name_rule_read(const dra_tensor_source *s, const dra_tensor_source_entry *e,
+                              const dra_name_rule *r, const dra_spec *p, dra_real *to,
+                              dra_error *err)
 {
     const size_t n = (size_t)dra_shape_count(&p->shape);
-    const bool   read = r && r->turned
+    const bool   read = r && r->transposed
                             ? turn_in(e->info, r, p->shape.dim[0], p->shape.dim[1], to)
                             : dra_tensor_copy(e->info, r && r->parts ? n * (size_t)r->part : 0, n,
                                               DRA_REAL, to);
@@ -160,16 +166,17 @@ dra_status dra_rule_read(const dra_origin *s, const dra_origin_entry *e, const d
     if (large != 0)
         return dra_fail_at(err, DRA_ERR_VALUE, e->file, "tensor '%s': %g is beyond %s",
                            dra_brief(e->info->name, name), large, dra_dtype_get(DRA_REAL)->name);
-    for (size_t i = 0; i < n && dra_rule_changes(s, r); i++) to[i] = (dra_real)log(-(double)to[i]);
+    for (size_t i = 0; i < n && dra_name_rule_changes(s, r); i++)
+        to[i] = (dra_real)log(-(double)to[i]);
     return DRA_OK;
 }
 
-void dra_rule_write(const dra_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
-                    dra_real *to)
+void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_real *from, bool cpp,
+                         dra_real *to)
 {
     const int64_t n = dra_shape_count(&p->shape);
     const int64_t parts = r && r->parts ? r->parts : 1, part = r ? r->part : 0;
-    if (r && r->turned) {
+    if (r && r->transposed) {
         const int64_t O = p->shape.dim[0], I = p->shape.dim[1];
         for (int64_t o = 0; o < O; o += TILE)
             for (int64_t i = 0; i < I; i++)
@@ -209,10 +216,10 @@ static bool is_ignored(const dra_model *m, const dra_format *f, const char *name
 }
 
 /* Some tensor has the other name that its rule knows. A head instead of an embedding is no such. */
-static bool has_original_names(const dra_format *f, const dra_origin *s)
+static bool has_original_names(const dra_format *f, const dra_tensor_source *s)
 {
     int64_t l;
-    for (const dra_rule *r = f->rules; r && r->ours; r++) {
+    for (const dra_name_rule *r = f->rules; r && r->ours; r++) {
         if (!r->instead || strcmp(r->instead, f->head) == 0) continue;
         for (size_t i = 0; i < s->count; i++)
             if (dra_pattern_fits(r->instead, s->entry[i].info->name, &l)) return true;
@@ -224,15 +231,16 @@ static bool has_original_names(const dra_format *f, const dra_origin *s)
 static const char *name_here(const dra_format *f, bool original, const dra_spec *p,
                              char name[DRA_TENSOR_NAME])
 {
-    int64_t         l = 0;
-    const dra_rule *r = dra_format_rule(f, p->name, &l);
-    if (!original) return dra_rule_name(f, r, l, name);
+    int64_t              l = 0;
+    const dra_name_rule *r = dra_format_rule(f, p->name, &l);
+    if (!original) return dra_name_rule_name(f, r, l, name);
     dra_pattern_fill("", r->instead ? r->instead : r->theirs, l, name);
     return name;
 }
 
-static dra_status report(const dra_origin *s, const dra_specs *params, const listing *missing,
-                         const listing *strange, const char *stranger, dra_error *err)
+static dra_status report(const dra_tensor_source *s, const dra_specs *params,
+                         const listing *missing, const listing *strange, const char *stranger,
+                         dra_error *err)
 {
     char      name[DRA_BRIEF];
     dra_guess guess = {.typed = stranger ? stranger : ""};
@@ -253,7 +261,7 @@ static dra_status report(const dra_origin *s, const dra_specs *params, const lis
                        guess.best ? guess.best : "", guess.best ? "?)" : "");
 }
 
-dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error *err)
+dra_status dra_format_compare(const dra_model *m, const dra_tensor_source *s, dra_error *err)
 {
     const dra_format *f = dra_format_of(dra_model_config_of(m));
     const dra_specs  *params = dra_model_params(m);
@@ -264,9 +272,9 @@ dra_status dra_format_compare(const dra_model *m, const dra_origin *s, dra_error
     const char       *stranger = NULL;
     if (!used) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
     for (int i = 0; i < dra_specs_count(params); i++) {
-        const dra_spec         *p = dra_specs_at(params, i);
-        const dra_rule         *r;
-        const dra_origin_entry *e = dra_format_find(f, s, p, &r);
+        const dra_spec                *p = dra_specs_at(params, i);
+        const dra_name_rule           *r;
+        const dra_tensor_source_entry *e = dra_format_find(f, s, p, &r);
         if (e)
             used[e - s->entry] = true;
         else if (!r || !r->part) /* parts of one tensor are missing together */

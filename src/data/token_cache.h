@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "data/piece.h"
+#include "data/token_file.h"
 
 typedef struct dra_facts {
     char     magic[8];
@@ -21,27 +21,27 @@ typedef struct dra_facts {
 
 _Static_assert(sizeof(dra_facts) == 72, "written as it is");
 
-typedef struct dra_store { /* being written */
+typedef struct dra_token_cache { /* being written */
     const char      *source;
     dra_file_writer *file; /* to stay, or */
     FILE            *temporary;
     FILE            *starts;
     dra_facts        facts;
     int64_t          document; /* first token of the one that is being written */
-} dra_store;
+} dra_token_cache;
 
 /* `source` is named in errors where there is no path: NULL makes a temporary file, without a name.
- * `size` is how many ids there are. After a failure only dra_store_abort() is left to do. */
-dra_status dra_store_begin(dra_store *s, const char *source, const char *path, uint64_t key,
-                           int64_t size, dra_error *err);
-dra_status dra_store_put(dra_store *s, const int32_t *ids, size_t n, dra_error *err);
+ * `size` is how many ids there are. After a failure only dra_token_cache_abort() is left to do. */
+dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const char *path,
+                                 uint64_t key, int64_t size, dra_error *err);
+dra_status dra_token_cache_put(dra_token_cache *s, const int32_t *ids, size_t n, dra_error *err);
 /* What was put since the last one is a document of so many bytes; nothing is none. */
-dra_status dra_store_document(dra_store *s, size_t bytes, dra_error *err);
+dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error *err);
 /* Ends the store; a temporary file is mapped. */
-dra_status dra_store_end(dra_store *s, dra_map *out, dra_error *err);
-void       dra_store_abort(dra_store *s);
+dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err);
+void       dra_token_cache_abort(dra_token_cache *s);
 
 /* Takes the map over if it is a whole store with this key and ids below `size`, else closes it. */
-bool dra_store_read(dra_map *map, uint64_t key, int64_t size, dra_piece *out);
+bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out);
 
 #endif

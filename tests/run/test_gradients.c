@@ -21,16 +21,16 @@ static void expect_ok(dra_status st, const dra_error *err)
 }
 
 typedef struct course {
-    dra_model   *model;
-    dra_weights *weights;
-    dra_device  *device;
-    dra_learner *learner;
-    int32_t      ids[B * T], targets[B * T], mark[B * T];
+    dra_model     *model;
+    dra_weights   *weights;
+    dra_device    *device;
+    dra_gradients *learner;
+    int32_t        ids[B * T], targets[B * T], mark[B * T];
 } course;
 
 enum { DROPS_BRANCHES = 1, DROPS_ATTENTION = 2, DROPS_EMBEDDED = 4 };
 
-static void open_course_with(course *c, const char *preset, const dra_learner_config *with,
+static void open_course_with(course *c, const char *preset, const dra_gradients_config *with,
                              int drops)
 {
     dra_model_config config;
@@ -39,8 +39,8 @@ static void open_course_with(course *c, const char *preset, const dra_learner_co
     config.dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
     config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
     config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (with->add[k] != 0) config.watch |= 1u << k;
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (with->add[k] != 0) config.aux |= 1u << k;
     config.dim = 16;
     config.heads = 2;
     config.depth = 2;
@@ -48,11 +48,11 @@ static void open_course_with(course *c, const char *preset, const dra_learner_co
     expect_ok(dra_model_create(&config, &c->model, &err), &err);
     expect_ok(dra_weights_draw(c->model, 5, &c->weights, &err), &err);
     expect_ok(check_cpu(NULL, &c->device, &err), &err);
-    dra_learner_config lc = *with;
+    dra_gradients_config lc = *with;
     lc.model = c->model;
     lc.device = c->device;
-    expect_ok(dra_learner_create(&lc, &c->learner, &err), &err);
-    expect_ok(dra_learner_bind(c->learner, c->weights, &err), &err);
+    expect_ok(dra_gradients_create(&lc, &c->learner, &err), &err);
+    expect_ok(dra_gradients_bind(c->learner, c->weights, &err), &err);
     for (int i = 0; i < B * T; i++) {
         c->ids[i] = (i * 31 + i * i * 7) % V;
         c->targets[i] = i % 9 == 8 ? -1 : (i * 13 + 5) % V;
@@ -63,20 +63,20 @@ static void open_course_with(course *c, const char *preset, const dra_learner_co
 
 static void open_course(course *c, const char *preset)
 {
-    open_course_with(c, preset, &(dra_learner_config){0}, 0);
+    open_course_with(c, preset, &(dra_gradients_config){0}, 0);
 }
 
 static void close_course(course *c)
 {
-    dra_learner_destroy(c->learner);
+    dra_gradients_destroy(c->learner);
     dra_weights_destroy(c->weights);
     dra_model_destroy(c->model);
     dra_device_destroy(c->device);
 }
 
-static dra_lesson lesson_of(const course *c)
+static dra_microbatch lesson_of(const course *c)
 {
-    return (dra_lesson){.B = B, .T = T, .ids = c->ids, .targets = c->targets, .mark = c->mark};
+    return (dra_microbatch){.B = B, .T = T, .ids = c->ids, .targets = c->targets, .mark = c->mark};
 }
 
 static int64_t size_of(const course *c, int i)
@@ -91,7 +91,7 @@ static dra_real **take_gradients(const course *c)
     for (int i = 0; i < n; i++) {
         const size_t bytes = (size_t)size_of(c, i) * sizeof **all;
         all[i] = malloc(bytes + 1);
-        memcpy(all[i], dra_learner_gradient(c->learner, i), bytes);
+        memcpy(all[i], dra_gradients_of(c->learner, i), bytes);
     }
     return all;
 }
@@ -115,7 +115,7 @@ static void expect_gradients(const course *c, dra_real **all, const char *what)
 {
     const double least = least_size(c, all);
     for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++) {
-        const dra_real *d = dra_learner_gradient(c->learner, i);
+        const dra_real *d = dra_gradients_of(c->learner, i);
         double          most = least, worst = 0;
         for (int64_t k = 0; k < size_of(c, i); k++) {
             const double off = fabs((double)d[k] - (double)all[i][k]);
@@ -130,17 +130,17 @@ static void expect_gradients(const course *c, dra_real **all, const char *what)
 
 static void chunks_equal_whole(const char *preset)
 {
-    static const int64_t some[] = {7, 1, 12, 10};
-    course               c = {0};
-    dra_error            err = {0};
-    dra_lesson_result    whole, parts;
+    static const int64_t  some[] = {7, 1, 12, 10};
+    course                c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result whole, parts;
     open_course(&c, preset);
-    dra_lesson q = lesson_of(&c);
-    expect_ok(dra_learner_run(c.learner, &q, &whole, &err), &err);
+    dra_microbatch q = lesson_of(&c);
+    expect_ok(dra_gradients_run(c.learner, &q, &whole, &err), &err);
     dra_real **all = take_gradients(&c);
     q.chunks = 4;
     q.chunk = some;
-    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
     assert_true(fabs(parts.loss - whole.loss) < EQUAL * whole.loss && parts.count == whole.count);
     expect_gradients(&c, all, preset);
     /* The same from states that are the first ones; they end where the lesson does. */
@@ -148,11 +148,11 @@ static void chunks_equal_whole(const char *preset)
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &s, &err), &err);
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &t, &err), &err);
     q.states = s;
-    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
     expect_gradients(&c, all, preset);
     q.states = t;
     q.chunks = 0;
-    expect_ok(dra_learner_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
     expect_gradients(&c, all, preset);
     dra_states_difference d;
     expect_ok(dra_states_compare(s, t, &d, &err), &err);
@@ -176,28 +176,28 @@ static void layers_are_computed_again(void **unused)
     static const char *const presets[] = {"gpt2-tiny", "dra-slots-tiny", "rwkv4-tiny",
                                           "hybrid-tiny"};
     for (int i = 0; i < 4; i++) {
-        course            c = {0};
-        dra_error         err = {0};
-        dra_lesson_result r;
-        size_t            kept, again;
-        const dra_lesson  large = {.B = 8, .T = 256};
+        course                c = {0};
+        dra_error             err = {0};
+        dra_microbatch_result r;
+        size_t                kept, again;
+        const dra_microbatch  large = {.B = 8, .T = 256};
         open_course(&c, presets[i]);
-        dra_lesson q = lesson_of(&c);
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
-        expect_ok(dra_learner_bytes(c.learner, &large, false, &kept, &err), &err);
+        dra_microbatch q = lesson_of(&c);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_bytes(c.learner, &large, false, &kept, &err), &err);
         dra_real **all = take_gradients(&c);
-        dra_learner_destroy(c.learner);
-        const dra_learner_config lc = {.model = c.model, .device = c.device, .recompute = true};
-        expect_ok(dra_learner_create(&lc, &c.learner, &err), &err);
-        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        dra_gradients_destroy(c.learner);
+        const dra_gradients_config lc = {.model = c.model, .device = c.device, .recompute = true};
+        expect_ok(dra_gradients_create(&lc, &c.learner, &err), &err);
+        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         expect_gradients(&c, all, presets[i]);
-        expect_ok(dra_learner_bytes(c.learner, &large, false, &again, &err), &err);
+        expect_ok(dra_gradients_bytes(c.learner, &large, false, &again, &err), &err);
         if (!(again < kept * 3 / 4)) fail_msg("%s: %zu bytes, then %zu", presets[i], kept, again);
         dra_states *s;
         expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &s, &err), &err);
         q.states = s;
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         expect_gradients(&c, all, presets[i]);
         dra_states_destroy(s);
         free_gradients(&c, all);
@@ -208,26 +208,26 @@ static void layers_are_computed_again(void **unused)
 /* Two halves of a batch, each with its share, add up to the whole batch. */
 static void lessons_add_up(void **unused)
 {
-    course            c = {0};
-    dra_error         err = {0};
-    dra_lesson_result r, r1, r2;
+    course                c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result r, r1, r2;
     open_course(&c, "dra-gru-tiny");
-    dra_lesson q = lesson_of(&c);
-    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    dra_microbatch q = lesson_of(&c);
+    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
     dra_real **all = take_gradients(&c);
     int64_t    first = 0;
     for (int i = 0; i < T; i++) first += c.targets[i] >= 0;
     q.B = 1;
     q.share = (double)first / (double)r.count;
-    expect_ok(dra_learner_run(c.learner, &q, &r1, &err), &err);
-    q = (dra_lesson){.B = 1,
-                     .T = T,
-                     .ids = c.ids + T,
-                     .targets = c.targets + T,
-                     .mark = c.mark + T,
-                     .add = true,
-                     .share = 1 - (double)first / (double)r.count};
-    expect_ok(dra_learner_run(c.learner, &q, &r2, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &r1, &err), &err);
+    q = (dra_microbatch){.B = 1,
+                         .T = T,
+                         .ids = c.ids + T,
+                         .targets = c.targets + T,
+                         .mark = c.mark + T,
+                         .add = true,
+                         .share = 1 - (double)first / (double)r.count};
+    expect_ok(dra_gradients_run(c.learner, &q, &r2, &err), &err);
     assert_int_equal(r1.count + r2.count, r.count);
     expect_gradients(&c, all, "two lessons");
     free_gradients(&c, all);
@@ -244,30 +244,30 @@ static void dropout_is_counted(void **unused)
     static const int drops[] = {DROPS_BRANCHES,  DROPS_BRANCHES, DROPS_BRANCHES,
                                 DROPS_ATTENTION, DROPS_EMBEDDED, ALL};
     for (int i = 0; i < 6; i++) {
-        course            c = {0}, again = {0};
-        dra_error         err = {0};
-        dra_lesson_result r, other;
-        open_course_with(&c, presets[i], &(dra_learner_config){0}, drops[i]);
-        open_course_with(&again, presets[i], &(dra_learner_config){.recompute = true}, drops[i]);
-        dra_lesson q = lesson_of(&c);
+        course                c = {0}, again = {0};
+        dra_error             err = {0};
+        dra_microbatch_result r, other;
+        open_course_with(&c, presets[i], &(dra_gradients_config){0}, drops[i]);
+        open_course_with(&again, presets[i], &(dra_gradients_config){.recompute = true}, drops[i]);
+        dra_microbatch q = lesson_of(&c);
         q.seed = 9;
         q.step = 4;
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         dra_real **all = take_gradients(&c);
-        expect_ok(dra_learner_run(again.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(again.learner, &q, &other, &err), &err);
         expect_gradients(&again, all, presets[i]);
         q.chunks = 4;
         q.chunk = some;
-        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
         expect_gradients(&c, all, presets[i]);
         assert_true(fabs(other.loss - r.loss) < EQUAL * r.loss);
         q.step = 5;
-        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
         assert_true(other.loss != r.loss);
-        q.still = true;
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        q.no_dropout = true;
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         q.step = 4;
-        expect_ok(dra_learner_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
         assert_true(other.loss == r.loss);
         free_gradients(&c, all);
         close_course(&c);
@@ -280,12 +280,12 @@ static void dropout_is_counted(void **unused)
 static void dropout_knows_items_by_number(void **unused)
 {
     enum { LONG = 240, MORE = 10 };
-    course            c = {0};
-    dra_error         err = {0};
-    dra_lesson_result here, there;
-    dra_model_config  config;
-    dra_states       *s, *moved;
-    int32_t           ids[LONG], targets[LONG];
+    course                c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result here, there;
+    dra_model_config      config;
+    dra_states           *s, *moved;
+    int32_t               ids[LONG], targets[LONG];
     expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
     config.dim = 16, config.heads = 2, config.depth = 1, config.context = LONG + MORE;
     config.mixers = 1;
@@ -296,18 +296,18 @@ static void dropout_knows_items_by_number(void **unused)
     expect_ok(dra_model_create(&config, &c.model, &err), &err);
     expect_ok(dra_weights_draw(c.model, 5, &c.weights, &err), &err);
     expect_ok(check_cpu(NULL, &c.device, &err), &err);
-    const dra_learner_config lc = {.model = c.model, .device = c.device};
-    expect_ok(dra_learner_create(&lc, &c.learner, &err), &err);
-    expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+    const dra_gradients_config lc = {.model = c.model, .device = c.device};
+    expect_ok(dra_gradients_create(&lc, &c.learner, &err), &err);
+    expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), 1, &s, &err), &err);
-    dra_lesson q = {.B = 1, .T = LONG, .ids = ids, .targets = targets, .states = s, .step = 3};
-    expect_ok(dra_learner_run(c.learner, &q, &here, &err), &err);
+    dra_microbatch q = {.B = 1, .T = LONG, .ids = ids, .targets = targets, .states = s, .step = 3};
+    expect_ok(dra_gradients_run(c.learner, &q, &here, &err), &err);
     expect_ok(dra_states_fork(s, &moved, &err), &err);
     q.T = MORE;
-    expect_ok(dra_learner_run(c.learner, &q, &here, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &here, &err), &err);
     dra_real **all = take_gradients(&c);
     q.states = moved;
-    expect_ok(dra_learner_run(c.learner, &q, &there, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &there, &err), &err);
     assert_true(dra_states_held(moved) < dra_states_held(s));
     assert_true(fabs(here.loss - there.loss) < EQUAL * here.loss);
     expect_gradients(&c, all, "moved");
@@ -321,22 +321,22 @@ static void dropout_knows_items_by_number(void **unused)
  * does not fire and skipped tokens of no row change nothing. */
 static void addons_have_weights(void **unused)
 {
-    dra_learner_config with = {.add = {[DRA_WATCH_DRIFT] = 0.3, [DRA_WATCH_BUDGET] = 0.2}};
-    course             plain = {0}, more = {0}, again = {0};
-    dra_error          err = {0};
-    dra_lesson_result  r, s;
+    dra_gradients_config  with = {.add = {[DRA_AUX_DRIFT] = 0.3, [DRA_AUX_BUDGET] = 0.2}};
+    course                plain = {0}, more = {0}, again = {0};
+    dra_error             err = {0};
+    dra_microbatch_result r, s;
     open_course(&plain, "dra-gru-tiny");
     open_course_with(&more, "dra-gru-tiny", &with, 0);
     with.recompute = true;
     open_course_with(&again, "dra-gru-tiny", &with, 0);
-    dra_lesson q = lesson_of(&plain);
-    expect_ok(dra_learner_run(plain.learner, &q, &r, &err), &err);
-    assert_true(isnan(r.watch[DRA_WATCH_DRIFT]));
+    dra_microbatch q = lesson_of(&plain);
+    expect_ok(dra_gradients_run(plain.learner, &q, &r, &err), &err);
+    assert_true(isnan(r.aux[DRA_AUX_DRIFT]));
     dra_real **alone = take_gradients(&plain);
-    expect_ok(dra_learner_run(more.learner, &q, &s, &err), &err);
-    assert_true(s.loss == r.loss && s.watch[DRA_WATCH_DRIFT] > 0 && s.watch[DRA_WATCH_BUDGET] > 0);
+    expect_ok(dra_gradients_run(more.learner, &q, &s, &err), &err);
+    assert_true(s.loss == r.loss && s.aux[DRA_AUX_DRIFT] > 0 && s.aux[DRA_AUX_BUDGET] > 0);
     dra_real **all = take_gradients(&more);
-    expect_ok(dra_learner_run(again.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(again.learner, &q, &s, &err), &err);
     expect_gradients(&again, all, "add-ons");
     double moved = 0;
     for (int i = 0; i < dra_specs_count(dra_model_params(plain.model)); i++)
@@ -346,18 +346,18 @@ static void addons_have_weights(void **unused)
     int32_t nothing[B * T];
     for (int i = 0; i < B * T; i++) nothing[i] = -1;
     q.targets = nothing; /* no targets: no gradient, not even of what is added */
-    expect_ok(dra_learner_run(more.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(more.learner, &q, &s, &err), &err);
     for (int i = 0; i < dra_specs_count(dra_model_params(more.model)); i++)
         for (int64_t k = 0; k < size_of(&more, i); k++)
-            assert_true(dra_learner_gradient(more.learner, i)[k] == 0);
+            assert_true(dra_gradients_of(more.learner, i)[k] == 0);
     q.targets = plain.targets;
     dra_states *states;
     expect_ok(dra_states_create(plain.device, dra_model_state(plain.model), B, &states, &err),
               &err);
-    q.guard = true;
+    q.clamp = true;
     q.states = states;
-    expect_ok(dra_learner_run(plain.learner, &q, &s, &err), &err);
-    assert_int_equal(s.guarded, 0);
+    expect_ok(dra_gradients_run(plain.learner, &q, &s, &err), &err);
+    assert_int_equal(s.clamped, 0);
     expect_gradients(&plain, alone, "guard");
     dra_states_destroy(states);
     free_gradients(&plain, alone);
@@ -365,11 +365,11 @@ static void addons_have_weights(void **unused)
     close_course(&plain);
     close_course(&more);
     close_course(&again);
-    with = (dra_learner_config){.model = NULL};
+    with = (dra_gradients_config){.model = NULL};
     dra_model_config c;
     dra_model       *m;
     expect_ok(dra_preset_config("gpt2-tiny", &c, &err), &err);
-    c.watch = 1u << DRA_WATCH_ENTROPY;
+    c.aux = 1u << DRA_AUX_ENTROPY;
     assert_int_not_equal(dra_model_create(&c, &m, &err), DRA_OK);
     assert_string_equal(err.text, "model: no layer has entropy");
 }
@@ -377,24 +377,24 @@ static void addons_have_weights(void **unused)
 #ifdef DRA_REAL_DOUBLE
 static void check_derivatives(const char *preset, int drops)
 {
-    course            c = {0};
-    dra_error         err = {0};
-    dra_lesson_result r, up, down;
-    open_course_with(&c, preset, &(dra_learner_config){0}, drops);
-    dra_lesson q = lesson_of(&c);
+    course                c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result r, up, down;
+    open_course_with(&c, preset, &(dra_gradients_config){0}, drops);
+    dra_microbatch q = lesson_of(&c);
     q.seed = 3;
-    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
     dra_real **all = take_gradients(&c);
     for (int i = 0; i < dra_specs_count(dra_model_params(c.model)); i++) {
         dra_real     *w = dra_weights_edit(c.weights, i);
         const int64_t k = size_of(&c, i) / 2;
         const double  old = w[k], h = 1e-5;
         w[k] = old + h;
-        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_learner_run(c.learner, &q, &up, &err), &err);
+        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &up, &err), &err);
         w[k] = old - h;
-        expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_learner_run(c.learner, &q, &down, &err), &err);
+        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &down, &err), &err);
         w[k] = old;
         const double slope = (up.loss - down.loss) / (2 * h);
         if (!(fabs(slope - all[i][k]) < 1e-7 + 1e-6 * fabs(slope)))
@@ -417,14 +417,14 @@ static void steps_learn(void **unused)
     course                     c = {0};
     dra_error                  err = {0};
     dra_optimizer             *o;
-    dra_lesson_result          r = {0};
+    dra_microbatch_result      r = {0};
     double                     first = 0, norm;
     const dra_optimizer_config oc = {.clip = 1, .decay = 0.01};
     open_course(&c, "dra-slots-tiny");
     expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-    dra_lesson q = lesson_of(&c);
+    dra_microbatch q = lesson_of(&c);
     for (int step = 1; step <= 30; step++) {
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         expect_ok(dra_optimizer_step(o, c.weights, c.learner, 3e-3, step, &norm, &err), &err);
         if (step == 1) first = r.loss;
     }
@@ -446,14 +446,14 @@ static void rwkv_has_rates(void **unused)
         course                     c = {0};
         dra_error                  err = {0};
         dra_optimizer             *o;
-        dra_lesson_result          r;
+        dra_microbatch_result      r;
         double                     norm, was[COUNT(rows)];
         const dra_optimizer_config oc = {
             .rwkv_rates = stage > 0, .rwkv_stage = stage, .eps = 1e-30};
         open_course(&c, "rwkv4-tiny");
         expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-        dra_lesson q = lesson_of(&c);
-        expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+        dra_microbatch q = lesson_of(&c);
+        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
         for (size_t i = 0; i < COUNT(rows); i++) {
             const int at = dra_specs_find(dra_model_params(c.model), rows[i].name);
             was[i] = (double)dra_weights_at(c.weights, at)[3];
@@ -473,24 +473,24 @@ static void rwkv_has_rates(void **unused)
 /* The same through chunks and in two lessons; the loss does not show it. */
 static void logits_are_pulled(void **unused)
 {
-    static const int64_t some[] = {7, 1, 12, 10};
-    course               plain = {0}, c = {0};
-    dra_error            err = {0};
-    dra_lesson_result    r, s;
-    double               moved = 0;
+    static const int64_t  some[] = {7, 1, 12, 10};
+    course                plain = {0}, c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result r, s;
+    double                moved = 0;
     open_course(&plain, "rwkv4-tiny");
-    open_course_with(&c, "rwkv4-tiny", &(dra_learner_config){.logit_pull = 0.1}, 0);
-    dra_lesson q = lesson_of(&c);
-    expect_ok(dra_learner_run(plain.learner, &q, &r, &err), &err);
-    expect_ok(dra_learner_run(c.learner, &q, &s, &err), &err);
+    open_course_with(&c, "rwkv4-tiny", &(dra_gradients_config){.logit_pull = 0.1}, 0);
+    dra_microbatch q = lesson_of(&c);
+    expect_ok(dra_gradients_run(plain.learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &s, &err), &err);
     assert_true(r.loss == s.loss);
     dra_real **all = take_gradients(&c);
     for (int64_t k = 0; k < size_of(&c, 0); k++)
-        moved = fmax(moved, fabs((double)(all[0][k] - dra_learner_gradient(plain.learner, 0)[k])));
+        moved = fmax(moved, fabs((double)(all[0][k] - dra_gradients_of(plain.learner, 0)[k])));
     assert_true(moved > 1e-5);
     q.chunks = 4;
     q.chunk = some;
-    expect_ok(dra_learner_run(c.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &s, &err), &err);
     expect_gradients(&c, all, "chunks");
     free_gradients(&c, all);
     close_course(&c);
@@ -503,17 +503,17 @@ static void bad_gradients_are_left(void **unused)
     course                     c = {0};
     dra_error                  err = {0};
     dra_optimizer             *o;
-    dra_lesson_result          r;
+    dra_microbatch_result      r;
     double                     norm;
     const dra_optimizer_config oc = {.clip = 1};
     open_course(&c, "gpt2-tiny");
     expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-    dra_lesson q = lesson_of(&c);
-    dra_real  *w = dra_weights_edit(c.weights, 0);
+    dra_microbatch q = lesson_of(&c);
+    dra_real      *w = dra_weights_edit(c.weights, 0);
     w[3] = (dra_real)NAN;
-    expect_ok(dra_learner_bind(c.learner, c.weights, &err), &err);
+    expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
     c.ids[0] = 0;
-    expect_ok(dra_learner_run(c.learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
     const dra_real before = dra_weights_at(c.weights, 1)[2];
     expect_ok(dra_optimizer_step(o, c.weights, c.learner, 1, 1, &norm, &err), &err);
     assert_int_equal(isfinite(norm), 0);
@@ -530,18 +530,18 @@ static void bad_gradients_are_left(void **unused)
 
 static void wrong_lessons_are_named(void **unused)
 {
-    static const int64_t chunk[] = {7, 7};
-    course               c = {0};
-    dra_error            err = {0};
-    dra_lesson_result    r;
+    static const int64_t  chunk[] = {7, 7};
+    course                c = {0};
+    dra_error             err = {0};
+    dra_microbatch_result r;
     open_course(&c, "dra-ema-tiny");
-    dra_lesson q = lesson_of(&c);
+    dra_microbatch q = lesson_of(&c);
     q.chunks = 2;
     q.chunk = chunk;
-    assert_int_not_equal(dra_learner_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_int_not_equal(dra_gradients_run(c.learner, &q, &r, &err), DRA_OK);
     assert_string_equal(err.text, "learner: chunks of 14 tokens for a lesson of 30");
     q.T = 0;
-    assert_int_not_equal(dra_learner_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_int_not_equal(dra_gradients_run(c.learner, &q, &r, &err), DRA_OK);
     assert_string_equal(err.text, "learner: B 2, T 0, expected 1 or more");
     close_course(&c);
 }

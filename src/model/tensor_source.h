@@ -5,37 +5,38 @@
 
 #include "dra/file.h"
 #include "file/header.h"
-#include "file/map.h"
+#include "file/file_map.h"
 
-typedef struct dra_origin_entry {
+typedef struct dra_tensor_source_entry {
     const dra_tensor_info *info;
     const char            *file; /* that holds it */
-} dra_origin_entry;
+} dra_tensor_source_entry;
 
-typedef struct dra_origin {
-    char             *path; /* what was opened, for errors */
-    size_t            count;
-    dra_origin_entry *entry; /* by name */
+typedef struct dra_tensor_source {
+    char                    *path; /* what was opened, for errors */
+    size_t                   count;
+    dra_tensor_source_entry *entry; /* by name */
 
     size_t        n_files; /* safetensors, PyTorch */
     dra_tensors **file;
     char        **file_name;
-    dra_map       map;               /* rwkv.cpp: the file,                                       */
+    dra_file_map  map;               /* rwkv.cpp: the file,                                       */
     dra_header    header;            /* its tensors,                                              */
     int64_t       vocab, dim, depth; /* and its header: 0 where it is none of these. There decays
                                         are stored as -exp(time_decay). */
-} dra_origin;
+} dra_tensor_source;
 
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with
  * model.safetensors, its index, pytorch_model.bin or its index, looked for in this order. */
-dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err);
-void       dra_origin_close(dra_origin *s);      /* NULL is allowed */
-void       dra_origin_rest(const dra_origin *s); /* all files, as dra_map_rest */
+dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err);
+void       dra_tensor_source_close(dra_tensor_source *s);      /* NULL is allowed */
+void       dra_tensor_source_rest(const dra_tensor_source *s); /* all files, as dra_file_map_rest */
 
-const dra_origin_entry *dra_origin_find(const dra_origin *s, const char *name); /* NULL: none */
+const dra_tensor_source_entry *dra_tensor_source_find(const dra_tensor_source *s,
+                                                      const char *name); /* NULL: none */
 
 /* rwkv.cpp files. */
 bool       dra_rwkv_cpp_is(const unsigned char *file, size_t bytes);
-dra_status dra_rwkv_cpp_read(dra_origin *s, dra_error *err);
+dra_status dra_rwkv_cpp_read(dra_tensor_source *s, dra_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* What a run shows: a plan before it, a line of progress, how long it takes. */
-#include "train_watch.h"
+#include "train_progress.h"
 #include "units.h"
 
 #include <signal.h>
@@ -19,7 +19,7 @@ static void on_signal(int number)
     stopping = number;
 }
 
-void cli_watch_signals(void)
+void cli_progress_signals(void)
 {
     struct sigaction before, a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
@@ -30,9 +30,9 @@ void cli_watch_signals(void)
         sigaction(SIGHUP, &a, NULL);
 }
 
-bool cli_watch_stopped(void) { return stopping != 0; }
+bool cli_progress_stopped(void) { return stopping != 0; }
 
-int cli_watch_status(void) { return 128 + (int)stopping; }
+int cli_progress_status(void) { return 128 + (int)stopping; }
 
 /* ---- before ---------------------------------------------------------------------------------- */
 
@@ -45,7 +45,7 @@ static void write_stages(const dra_train_config *c, FILE *out)
     }
 }
 
-void cli_watch_plan(const dra_trainer_plan *p, FILE *out)
+void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
 {
     char         a[24], b[24], c[24], d[24], e[24];
     const size_t all = p->weights + p->gradients + p->moments + p->activations;
@@ -66,13 +66,13 @@ void cli_watch_plan(const dra_trainer_plan *p, FILE *out)
 /* ---- during ---------------------------------------------------------------------------------- */
 
 /* Seconds that are left, by the mean of the steps so far but the first, which also compiles. */
-static double seconds_left(const cli_watch *w, const dra_event *e)
+static double seconds_left(const cli_train_progress *w, const dra_event *e)
 {
     const double per_step = (e->seconds - w->began) / (double)(e->step - w->first);
     return per_step * (double)(e->steps - e->step);
 }
 
-static void write_progress(cli_watch *w, const dra_event *e)
+static void write_progress(cli_train_progress *w, const dra_event *e)
 {
     char speed[24], left[24];
     fprintf(w->out, "%sstep %lld/%lld  loss %.4f  lr %.2e  norm %.2f  %s tokens/s",
@@ -85,23 +85,23 @@ static void write_progress(cli_watch *w, const dra_event *e)
     fflush(w->out);
 }
 
-void cli_watch_break(cli_watch *w)
+void cli_progress_break(cli_train_progress *w)
 {
     if (w->open) fputc('\n', w->out);
     w->open = false;
 }
 
-static void tell_time(cli_watch *w, const dra_event *e)
+static void tell_time(cli_train_progress *w, const dra_event *e)
 {
     enum { STEPS = 5 };
     char left[24];
     if (w->told || e->step < w->first + STEPS) return;
-    cli_watch_break(w);
+    cli_progress_break(w);
     fprintf(w->out, "time     about %s\n", cli_time_text(seconds_left(w, e), left));
     w->told = true;
 }
 
-static void on_step(cli_watch *w, const dra_event *e)
+static void on_step(cli_train_progress *w, const dra_event *e)
 {
     const bool lines = e->step % w->log_every == 0 || e->step == e->steps;
     if (w->first == 0) w->first = e->step, w->began = e->seconds;
@@ -109,18 +109,18 @@ static void on_step(cli_watch *w, const dra_event *e)
     if (w->terminal || lines) write_progress(w, e);
 }
 
-bool cli_watch_event(void *watch, const dra_event *e)
+bool cli_progress_event(void *watch, const dra_event *e)
 {
-    cli_watch *w = watch;
+    cli_train_progress *w = watch;
     w->last = *e;
     if (e->kind == DRA_EVENT_STEP) on_step(w, e);
     if (e->kind == DRA_EVENT_EVAL) {
-        cli_watch_break(w);
+        cli_progress_break(w);
         fprintf(w->out, "step %lld  evaluation loss %.4f%s\n", (long long)e->step, e->eval_loss,
                 e->eval_loss <= e->best_loss ? ", the best so far" : "");
     }
     if (e->kind == DRA_EVENT_SAMPLE && w->sample) {
-        cli_watch_break(w);
+        cli_progress_break(w);
         w->sample(w->user, e);
     }
     return !stopping;

@@ -7,46 +7,48 @@
 #include "sequence/module.h"
 
 /* The parameter in part k of a tensor: its rule is k rows behind that of the first. */
-static int part(const dra_specs *params, const dra_rule *first, int64_t l, int k)
+static int part(const dra_specs *params, const dra_name_rule *first, int64_t l, int k)
 {
     char name[DRA_TENSOR_NAME];
     dra_pattern_fill("", first[k].ours, l, name);
     return dra_specs_find(params, name);
 }
 
-int dra_stored_list(const dra_format *f, const dra_specs *params, dra_stored **out)
+int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_tensor **out)
 {
-    const int   P = dra_specs_count(params);
-    dra_stored *list = *out = calloc((size_t)P + 1, sizeof *list);
-    int         n = 0;
+    const int        P = dra_specs_count(params);
+    dra_file_tensor *list = *out = calloc((size_t)P + 1, sizeof *list);
+    int              n = 0;
     for (int i = 0; list && i < P; i++) {
-        const dra_spec *p = dra_specs_at(params, i);
-        int64_t         l = 0;
-        const dra_rule *r = dra_format_rule(f, p->name, &l);
+        const dra_spec      *p = dra_specs_at(params, i);
+        int64_t              l = 0;
+        const dra_name_rule *r = dra_format_rule(f, p->name, &l);
         if (r && r->part) continue; /* lies in the tensor of the first */
-        dra_stored *t = &list[n++];
+        dra_file_tensor *t = &list[n++];
         t->rule = r;
-        t->shape = dra_rule_shape(r, &p->shape);
+        t->shape = dra_name_rule_shape(r, &p->shape);
         t->param[0] = i;
         for (int k = 1; r && k < r->parts && k < DRA_PARTS_MOST; k++)
             t->param[k] = part(params, r, l, k);
         if (r)
-            dra_rule_name(f, r, l, t->name);
+            dra_name_rule_name(f, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
     }
     return list ? n : -1;
 }
 
-const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dra_get_param get,
-                                void *user, bool cpp, dra_real *room, dra_error *err)
+const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *params,
+                                     dra_get_param get, void *user, bool cpp, dra_real *room,
+                                     dra_error *err)
 {
-    const dra_rule *r = t->rule;
-    if (!r || (!r->turned && !r->parts && !(cpp && r->decay))) return get(user, t->param[0], err);
+    const dra_name_rule *r = t->rule;
+    if (!r || (!r->transposed && !r->parts && !(cpp && r->decay)))
+        return get(user, t->param[0], err);
     for (int k = 0; k == 0 || k < r->parts; k++) {
         const dra_real *from = get(user, t->param[k], err);
         if (!from) return NULL;
-        dra_rule_write(r + k, dra_specs_at(params, t->param[k]), from, cpp, room);
+        dra_name_rule_write(r + k, dra_specs_at(params, t->param[k]), from, cpp, room);
     }
     return room;
 }
@@ -54,9 +56,9 @@ const dra_real *dra_stored_fill(const dra_stored *t, const dra_specs *params, dr
 /* ---- the file -------------------------------------------------------------------------------- */
 
 typedef struct making { /* a tensor that is made when its turn comes */
-    const dra_store  *s;
-    const dra_stored *t;
-    dra_real        **room; /* of all, made anew for each */
+    const dra_weights_writer *s;
+    const dra_file_tensor    *t;
+    dra_real                **room; /* of all, made anew for each */
 } making;
 
 static const void *make(void *user, dra_error *err)
@@ -65,44 +67,45 @@ static const void *make(void *user, dra_error *err)
     free(*m->room);
     *m->room = malloc((size_t)dra_shape_count(&m->t->shape) * sizeof(dra_real) + 1);
     if (*m->room)
-        return dra_stored_fill(m->t, m->s->params, m->s->get, m->s->user, false, *m->room, err);
+        return dra_file_tensor_fill(m->t, m->s->params, m->s->get, m->s->user, false, *m->room,
+                                    err);
     dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", m->t->name);
     return NULL;
 }
 
 /* All its parameters lie together as the file should have them: data and dtype of the item. */
-static bool lies_ready(const dra_store *s, const dra_stored *t, dra_tensor_item *item)
+static bool lies_ready(const dra_weights_writer *s, const dra_file_tensor *t, dra_tensor_item *item)
 {
     const int parts = t->rule && t->rule->parts ? t->rule->parts : 1;
     for (int k = 0; k < parts; k++) {
-        dra_form    is;
-        const void *data = s->lies ? s->lies(s->user, t->param[k], &is) : NULL;
+        dra_param_layout is;
+        const void      *data = s->lies ? s->lies(s->user, t->param[k], &is) : NULL;
         if (!data) return false;
         if (k == 0) {
             item->data = data;
             item->dtype = is.dtype;
         }
-        const dra_form should = dra_rule_form(t->rule ? t->rule + k : NULL,
-                                              &(dra_tensor_info){.dtype = item->dtype});
-        if (data != item->data || !dra_form_equal(&is, &should)) return false;
+        const dra_param_layout should = dra_name_rule_layout(
+            t->rule ? t->rule + k : NULL, &(dra_tensor_info){.dtype = item->dtype});
+        if (data != item->data || !dra_param_layout_equal(&is, &should)) return false;
     }
     return true;
 }
 
 static dra_tensor_item item_of(making *m)
 {
-    const dra_stored *t = m->t;
-    dra_tensor_item   item = {t->name, DRA_REAL, t->shape};
+    const dra_file_tensor *t = m->t;
+    dra_tensor_item        item = {t->name, DRA_REAL, t->shape};
     if (!lies_ready(m->s, t, &item))
         item = (dra_tensor_item){t->name, DRA_REAL, t->shape, .make = make, .user = m};
     return item;
 }
 
-dra_status dra_store_write(const dra_store *s, const char *path, dra_error *err)
+dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err)
 {
     const dra_metadata_item format = {"format", s->format->rules ? "pt" : "dra"};
-    dra_stored             *list;
-    const int               n = dra_stored_list(s->format, s->params, &list);
+    dra_file_tensor        *list;
+    const int               n = dra_file_tensor_list(s->format, s->params, &list);
     const size_t            all = (size_t)(n > 0 ? n : 0) + s->n_beside;
     dra_tensor_item        *items = calloc(all + 1, sizeof *items);
     making                 *m = calloc(all + 1, sizeof *m);

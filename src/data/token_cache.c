@@ -1,5 +1,5 @@
 /* Stores: written in one pass, read after a look at everything. */
-#include "data/store.h"
+#include "data/token_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@ static const char MAGIC[8] = "dratok1\n";
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static dra_status fail_temporary(const dra_store *s, const char *what, dra_error *err)
+static dra_status fail_temporary(const dra_token_cache *s, const char *what, dra_error *err)
 {
     char text[64];
     snprintf(text, sizeof text, "%s a temporary file for its tokens", what);
@@ -38,10 +38,10 @@ static FILE *open_temporary(void)
     return f;
 }
 
-dra_status dra_store_begin(dra_store *s, const char *source, const char *path, uint64_t key,
-                           int64_t size, dra_error *err)
+dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const char *path,
+                                 uint64_t key, int64_t size, dra_error *err)
 {
-    *s = (dra_store){.source = source};
+    *s = (dra_token_cache){.source = source};
     s->facts.key = key;
     s->facts.width = size <= 1 << 16 ? 2 : 4;
     memcpy(s->facts.magic, MAGIC, sizeof MAGIC);
@@ -51,14 +51,14 @@ dra_status dra_store_begin(dra_store *s, const char *source, const char *path, u
     return path ? dra_file_writer_begin(path, &s->file, err) : DRA_OK;
 }
 
-static dra_status put(dra_store *s, const void *data, size_t bytes, dra_error *err)
+static dra_status put(dra_token_cache *s, const void *data, size_t bytes, dra_error *err)
 {
     if (s->file) return dra_file_writer_write(s->file, data, bytes, err);
     if (fwrite(data, 1, bytes, s->temporary) == bytes) return DRA_OK;
     return fail_temporary(s, "write", err);
 }
 
-dra_status dra_store_put(dra_store *s, const int32_t *ids, size_t n, dra_error *err)
+dra_status dra_token_cache_put(dra_token_cache *s, const int32_t *ids, size_t n, dra_error *err)
 {
     enum { BLOCK = 2048 };
     uint16_t   narrow[BLOCK];
@@ -74,7 +74,7 @@ dra_status dra_store_put(dra_store *s, const int32_t *ids, size_t n, dra_error *
     return status;
 }
 
-dra_status dra_store_document(dra_store *s, size_t bytes, dra_error *err)
+dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error *err)
 {
     const uint64_t start = (uint64_t)s->document;
     if (s->facts.tokens == start) return DRA_OK;
@@ -87,7 +87,7 @@ dra_status dra_store_document(dra_store *s, size_t bytes, dra_error *err)
 }
 
 /* The starts are known only behind the ids; until then they are in a file of their own. */
-static dra_status put_starts(dra_store *s, dra_error *err)
+static dra_status put_starts(dra_token_cache *s, dra_error *err)
 {
     char       room[1 << 14];
     dra_status status = DRA_OK;
@@ -107,21 +107,21 @@ static uint64_t check_of(const dra_facts *f)
     return dra_hash_words(0, words, sizeof words / 8 - 1);
 }
 
-static dra_status map_temporary(dra_store *s, dra_map *out, dra_error *err)
+static dra_status map_temporary(dra_token_cache *s, dra_file_map *out, dra_error *err)
 {
     if (fflush(s->temporary) != 0) return fail_temporary(s, "write", err);
     const long bytes = ftell(s->temporary);
     if (bytes < 0) return fail_temporary(s, "measure", err);
     void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fileno(s->temporary), 0);
     if (data == MAP_FAILED) return fail_temporary(s, "map", err);
-    *out = (dra_map){data, (size_t)bytes};
+    *out = (dra_file_map){data, (size_t)bytes};
     return DRA_OK;
 }
 
-dra_status dra_store_end(dra_store *s, dra_map *out, dra_error *err)
+dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err)
 {
     const char zeros[8] = {0};
-    *out = (dra_map){0};
+    *out = (dra_file_map){0};
     s->facts.check = check_of(&s->facts);
     dra_status status = put(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
     if (status == DRA_OK) status = put_starts(s, err);
@@ -131,16 +131,16 @@ dra_status dra_store_end(dra_store *s, dra_map *out, dra_error *err)
         status = dra_file_writer_commit(s->file, err);
         s->file = NULL;
     }
-    dra_store_abort(s);
+    dra_token_cache_abort(s);
     return status;
 }
 
-void dra_store_abort(dra_store *s)
+void dra_token_cache_abort(dra_token_cache *s)
 {
     dra_file_writer_abort(s->file);
     if (s->temporary) fclose(s->temporary);
     if (s->starts) fclose(s->starts);
-    *s = (dra_store){0};
+    *s = (dra_token_cache){0};
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -155,7 +155,7 @@ static bool sizes_fit(const dra_facts *f, size_t bytes)
            (left - ids) % 8 == 0 && f->bytes <= INT64_MAX;
 }
 
-static bool take(const dra_map *map, uint64_t key, int64_t size, dra_piece *out)
+static bool take(const dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out)
 {
     dra_facts f;
     if (map->bytes < sizeof f) return false;
@@ -168,18 +168,19 @@ static bool take(const dra_map *map, uint64_t key, int64_t size, dra_piece *out)
     out->tokens = (int64_t)f.tokens;
     out->documents = (int64_t)f.documents;
     out->bytes = (int64_t)f.bytes;
-    return (f.tokens == 0 || f.documents > 0) && dra_piece_check(out, "", size, NULL) == DRA_OK &&
-           out->ids_hash == f.ids_hash && out->starts_hash == f.starts_hash;
+    return (f.tokens == 0 || f.documents > 0) &&
+           dra_token_file_check(out, "", size, NULL) == DRA_OK && out->ids_hash == f.ids_hash &&
+           out->starts_hash == f.starts_hash;
 }
 
-bool dra_store_read(dra_map *map, uint64_t key, int64_t size, dra_piece *out)
+bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out)
 {
-    *out = (dra_piece){0};
+    *out = (dra_token_file){0};
     const bool whole = take(map, key, size, out);
     if (whole)
         out->map = *map;
     else
-        dra_map_close(map), *out = (dra_piece){0};
-    *map = (dra_map){0};
+        dra_file_map_close(map), *out = (dra_token_file){0};
+    *map = (dra_file_map){0};
     return whole;
 }

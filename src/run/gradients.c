@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "device/array.h"
-#include "run/learner.h"
+#include "run/gradients.h"
 
 static dra_status out_of_memory(dra_error *err)
 {
@@ -40,11 +40,11 @@ const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric)
     return text;
 }
 
-static void name_inputs(dra_learner *l)
+static void name_inputs(dra_gradients *l)
 {
-    dra_session       *s = l->session;
-    dra_learner_names *n = &l->name;
-    char               text[DRA_NAME_TEXT];
+    dra_session         *s = l->session;
+    dra_gradients_names *n = &l->name;
+    char                 text[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(l->params); i++) {
         const char *name = dra_specs_at(l->params, i)->name;
         n->param[i] = dra_session_name(s, name);
@@ -76,7 +76,7 @@ static size_t largest_frozen(const dra_specs *params)
     return (size_t)most;
 }
 
-static dra_status allocate(dra_learner *l, dra_error *err)
+static dra_status allocate(dra_gradients *l, dra_error *err)
 {
     const size_t P = (size_t)dra_specs_count(l->params), S = (size_t)dra_specs_count(l->state);
     l->offset = calloc(P + 1, sizeof *l->offset);
@@ -92,7 +92,7 @@ static dra_status allocate(dra_learner *l, dra_error *err)
                             &l->gradient, err);
 }
 
-dra_span dra_learner_gradient_span(const dra_learner *l, int i)
+dra_span dra_gradients_span(const dra_gradients *l, int i)
 {
     const dra_spec *p = dra_specs_at(l->params, i);
     if (p->frozen) return (dra_span){0};
@@ -100,43 +100,44 @@ dra_span dra_learner_gradient_span(const dra_learner *l, int i)
     return (dra_span){l->gradient, l->offset[i], bytes};
 }
 
-static dra_status bind_gradients(dra_learner *l, dra_error *err)
+static dra_status bind_gradients(dra_gradients *l, dra_error *err)
 {
     dra_status st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
     for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
         if (!dra_specs_at(l->params, i)->frozen)
-            st = dra_session_bind(l->session, l->name.sum[i], dra_learner_gradient_span(l, i), err);
+            st = dra_session_bind(l->session, l->name.sum[i], dra_gradients_span(l, i), err);
     return st;
 }
 
-dra_status dra_learner_create(const dra_learner_config *config, dra_learner **out, dra_error *err)
+dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
+                                dra_error *err)
 {
-    dra_learner *l = calloc(1, sizeof *l);
+    dra_gradients *l = calloc(1, sizeof *l);
     *out = NULL;
     if (!l) return out_of_memory(err);
     l->config = *config;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (config->add[k] != 0 && !(dra_model_config_of(config->model)->watch >> k & 1)) {
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (config->add[k] != 0 && !(dra_model_config_of(config->model)->aux >> k & 1)) {
             free(l);
             return dra_fail(err, DRA_ERR_VALUE, "learner: the model was not made to watch %s",
-                            dra_watch_name(k));
+                            dra_aux_name(k));
         }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
-    l->module = (dra_module){l->params, l->state, dra_learner_lesson, l};
+    l->module = (dra_module){l->params, l->state, dra_gradients_microbatch, l};
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
-        st = dra_session_create(config->device, dra_learner_build, l, &l->session, err);
+        st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
     if (st == DRA_OK) name_inputs(l);
     if (st == DRA_OK) st = bind_gradients(l, err);
     if (st == DRA_OK)
         *out = l;
     else
-        dra_learner_destroy(l);
+        dra_gradients_destroy(l);
     return st;
 }
 
-void dra_learner_destroy(dra_learner *l)
+void dra_gradients_destroy(dra_gradients *l)
 {
     if (!l) return;
     dra_session_destroy(l->session);
@@ -156,15 +157,15 @@ void dra_learner_destroy(dra_learner *l)
     free(l);
 }
 
-dra_session *dra_learner_session(const dra_learner *l) { return l->session; }
+dra_session *dra_gradients_session(const dra_gradients *l) { return l->session; }
 
-static size_t param_bytes(const dra_learner *l, int i)
+static size_t param_bytes(const dra_gradients *l, int i)
 {
     return (size_t)dra_shape_count(&dra_specs_at(l->params, i)->shape) * sizeof(dra_real);
 }
 
 /* Dense numbers where gradients can be taken: those a device trains, else borrowed. */
-static dra_status bind_weight(dra_learner *l, const dra_weights *w, int i, dra_error *err)
+static dra_status bind_weight(dra_gradients *l, const dra_weights *w, int i, dra_error *err)
 {
     dra_span trained = dra_weights_span(w, i, l->config.device);
     if (!trained.array) {
@@ -180,7 +181,7 @@ static dra_status bind_weight(dra_learner *l, const dra_weights *w, int i, dra_e
     return dra_session_bind(l->session, l->name.param[i], trained, err);
 }
 
-dra_status dra_learner_bind(dra_learner *l, const dra_weights *w, dra_error *err)
+dra_status dra_gradients_bind(dra_gradients *l, const dra_weights *w, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; i < dra_specs_count(l->params) && st == DRA_OK; i++)
@@ -189,7 +190,7 @@ dra_status dra_learner_bind(dra_learner *l, const dra_weights *w, dra_error *err
     return st;
 }
 
-const dra_real *dra_learner_gradient(dra_learner *l, int i)
+const dra_real *dra_gradients_of(dra_gradients *l, int i)
 {
     if (dra_specs_at(l->params, i)->frozen) return l->zeros;
     const unsigned char *all = l->fresh ? l->seen
@@ -207,7 +208,8 @@ typedef struct chunk { /* tokens of a lesson, cut out of it; all (B, T) */
     dra_states *start;                /* the state before it; NULL: fresh */
 } chunk;
 
-static dra_status put_random(dra_learner *l, const dra_lesson *q, const chunk *c, dra_error *err)
+static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const chunk *c,
+                             dra_error *err)
 {
     const int32_t key[4] = {(int32_t)q->seed, (int32_t)(q->seed >> 32), (int32_t)q->step,
                             (int32_t)(q->step >> 32)};
@@ -221,27 +223,27 @@ static dra_status put_random(dra_learner *l, const dra_lesson *q, const chunk *c
 }
 
 /* The key of a program over T tokens that starts from s (NULL: fresh); returns its length. */
-static size_t make_key(dra_learner *l, const dra_lesson *q, const dra_states *s, int64_t T,
+static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                        int marks, int kind)
 {
-    const bool drops = dra_model_drops(l->config.model) && !q->still;
+    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout;
     const int  n = dra_specs_count(l->state);
     l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
-                          (q->guard ? GUARD : 0) | (drops ? DROPOUT : 0) |
+                          (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
                               (kind == FORWARD ? 0 : LOSS));
     for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     return 1 + (size_t)n;
 }
 
-static dra_status select_program(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
-                                 dra_error *err)
+static dra_status select_program(dra_gradients *l, const dra_microbatch *q, const chunk *c,
+                                 int kind, dra_error *err)
 {
     const bool skips = dra_marks_any_skip(c->mark, q->B * c->T);
     const int  marks = (c->mark ? MARKED : 0) | (skips ? SKIPS : 0);
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, marks, kind), err);
 }
 
-static dra_status put_tokens(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
+static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
                              dra_error *err)
 {
     const size_t bytes = (size_t)(q->B * c->T) * sizeof(int32_t);
@@ -251,12 +253,12 @@ static dra_status put_tokens(dra_learner *l, const dra_lesson *q, const chunk *c
     if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
     if (st == DRA_OK && kind != FORWARD)
         st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
-    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->still)
+    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout)
         st = put_random(l, q, c, err);
     return st;
 }
 
-static dra_status bind_states(dra_learner *l, const dra_states *s, dra_error *err)
+static dra_status bind_states(dra_gradients *l, const dra_states *s, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int i = 0; s && i < dra_specs_count(l->state) && st == DRA_OK; i++)
@@ -265,7 +267,7 @@ static dra_status bind_states(dra_learner *l, const dra_states *s, dra_error *er
 }
 
 /* What the numbers of the next row of metrics count for, and where they go. */
-static dra_status bind_row(dra_learner *l, dra_metric_row row, dra_error *err)
+static dra_status bind_row(dra_gradients *l, dra_metric_row row, dra_error *err)
 {
     const size_t real = sizeof(dra_real), each = DRA_METRICS * real;
     dra_status   st = DRA_OK;
@@ -274,20 +276,20 @@ static dra_status bind_row(dra_learner *l, dra_metric_row row, dra_error *err)
     for (int k = 0; k < DRA_METRICS && st == DRA_OK; k++)
         st = dra_session_bind(
             l->session, l->name.metric[k],
-            dra_span_part(all, (size_t)k * real, k == DRA_METRIC_GUARDED ? sizeof(int32_t) : real),
+            dra_span_part(all, (size_t)k * real, k == DRA_METRIC_CLAMPED ? sizeof(int32_t) : real),
             err);
     if (st == DRA_OK) l->rows[l->n_rows++] = row;
     return st;
 }
 
 /* A lesson without targets that count has no gradient, whatever is added to the loss. */
-static double share_of(const dra_lesson *q, int64_t count)
+static double share_of(const dra_microbatch *q, int64_t count)
 {
     return count == 0 ? 0 : q->share > 0 ? q->share : 1;
 }
 
 /* Starts the gradient program of a chunk that has this part of the targets and tokens. */
-static dra_status run_gradient(dra_learner *l, const dra_lesson *q, const chunk *c, int kind,
+static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
                                double targets, double tokens, dra_error *err)
 {
     const double   share = share_of(q, l->counts[l->lessons]);
@@ -303,7 +305,7 @@ static dra_status run_gradient(dra_learner *l, const dra_lesson *q, const chunk 
 }
 
 /* Starts the program that takes s over a chunk. */
-static dra_status run_forward(dra_learner *l, const dra_lesson *q, chunk *c, dra_states *s,
+static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_states *s,
                               dra_error *err)
 {
     dra_status st = select_program(l, q, c, FORWARD, err);
@@ -323,7 +325,8 @@ static int64_t count_targets(const int32_t *target, int64_t n)
     return count;
 }
 
-static dra_status cut_chunk(const dra_lesson *q, int64_t first, int64_t T, chunk *c, dra_error *err)
+static dra_status cut_chunk(const dra_microbatch *q, int64_t first, int64_t T, chunk *c,
+                            dra_error *err)
 {
     const size_t   n = (size_t)(q->B * T);
     const int32_t *from[3] = {q->ids, q->targets, q->mark};
@@ -342,7 +345,7 @@ static dra_status cut_chunk(const dra_lesson *q, int64_t first, int64_t T, chunk
     return DRA_OK;
 }
 
-static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_error *err)
+static dra_status run_whole(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_error *err)
 {
     c->start = q->states;
     const dra_status st = run_gradient(l, q, c, q->states ? CARRIED : FRESH, 1, 1, err);
@@ -351,7 +354,7 @@ static dra_status run_whole(dra_learner *l, const dra_lesson *q, chunk *c, dra_e
 }
 
 /* Every chunk gets the state it starts from; s ends after the last, where somebody wants that. */
-static dra_status run_forwards(dra_learner *l, const dra_lesson *q, chunk *c, dra_states *s,
+static dra_status run_forwards(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_states *s,
                                dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -363,7 +366,7 @@ static dra_status run_forwards(dra_learner *l, const dra_lesson *q, chunk *c, dr
 }
 
 /* Memory for the gradients of the states after a chunk: zeros at the end of the lesson. */
-static dra_status bind_state_grads(dra_learner *l, const dra_states *s, dra_array **out,
+static dra_status bind_state_grads(dra_gradients *l, const dra_states *s, dra_array **out,
                                    dra_error *err)
 {
     size_t bytes = 0;
@@ -380,7 +383,8 @@ static dra_status bind_state_grads(dra_learner *l, const dra_states *s, dra_arra
     return st;
 }
 
-static dra_status run_backwards(dra_learner *l, const dra_lesson *q, const chunk *c, dra_error *err)
+static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const chunk *c,
+                                dra_error *err)
 {
     const double count = (double)l->counts[l->lessons];
     dra_array   *grads = NULL;
@@ -392,7 +396,7 @@ static dra_status run_backwards(dra_learner *l, const dra_lesson *q, const chunk
     return st;
 }
 
-static dra_status run_through(dra_learner *l, const dra_lesson *q, chunk *c, dra_error *err)
+static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_error *err)
 {
     dra_states *s = NULL;
     dra_status  st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
@@ -408,7 +412,7 @@ static dra_status run_through(dra_learner *l, const dra_lesson *q, chunk *c, dra
     return st;
 }
 
-static dra_status check(const dra_learner *l, const dra_lesson *q, dra_error *err)
+static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     int64_t sum = 0;
     if (!l->bound) return dra_fail(err, DRA_ERR_BIND, "learner: weights are not bound");
@@ -433,7 +437,7 @@ static dra_status check(const dra_learner *l, const dra_lesson *q, dra_error *er
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-dra_status dra_learner_begin(dra_learner *l, bool add, dra_error *err)
+dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
 {
     l->n_rows = l->lessons = 0;
     l->fresh = false;
@@ -441,7 +445,7 @@ dra_status dra_learner_begin(dra_learner *l, bool add, dra_error *err)
 }
 
 /* Rows of metrics for n more chunks. What was put out so far stays where it is. */
-static dra_status reserve_rows(dra_learner *l, int n, dra_error *err)
+static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
 {
     int64_t *counts = realloc(l->counts, ((size_t)l->lessons + 1) * sizeof *counts);
     if (!counts) return out_of_memory(err);
@@ -469,7 +473,7 @@ static dra_status reserve_rows(dra_learner *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_learner_add(dra_learner *l, const dra_lesson *q, dra_error *err)
+dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     const int  n = q->chunks ? q->chunks : 1;
     int64_t    first = 0;
@@ -493,35 +497,36 @@ dra_status dra_learner_add(dra_learner *l, const dra_lesson *q, dra_error *err)
     return st;
 }
 
-dra_span dra_learner_metrics(const dra_learner *l, int64_t *rows)
+dra_span dra_gradients_metrics(const dra_gradients *l, int64_t *rows)
 {
     *rows = l->n_rows;
     return (dra_span){l->metrics, 0, (size_t)l->n_rows * DRA_METRICS * sizeof(dra_real)};
 }
 
 /* Adds a row of metrics: the loss with its part of the targets, the rest with that of the tokens. */
-static void add_row(const dra_learner *l, const dra_metric_row *row, const dra_real *x,
-                    dra_lesson_result *out)
+static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra_real *x,
+                    dra_microbatch_result *out)
 {
-    const unsigned watched = dra_model_config_of(l->config.model)->watch;
-    int32_t        guarded;
-    memcpy(&guarded, &x[DRA_METRIC_GUARDED], sizeof guarded);
+    const unsigned watched = dra_model_config_of(l->config.model)->aux;
+    int32_t        clamped;
+    memcpy(&clamped, &x[DRA_METRIC_CLAMPED], sizeof clamped);
     out->loss += row->targets * (double)x[DRA_METRIC_LOSS];
-    out->guarded += guarded;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        out->watch[k] += watched >> k & 1 ? row->tokens * (double)x[DRA_METRIC_WATCH + k] : NAN;
+    out->clamped += clamped;
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        out->aux[k] += watched >> k & 1 ? row->tokens * (double)x[DRA_METRIC_AUX + k] : NAN;
 }
 
-dra_status dra_learner_collect(dra_learner *l, int n, dra_lesson_result *out, dra_error *err)
+dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
+                                 dra_error *err)
 {
     int64_t        rows;
-    const dra_span from = dra_learner_metrics(l, &rows);
+    const dra_span from = dra_gradients_metrics(l, &rows);
     dra_status     st = dra_session_finish(l->session, err);
     if (st != DRA_OK) return st;
     dra_real *x = malloc(from.bytes + 1);
     st = x ? dra_array_download(x, from, err) : out_of_memory(err);
     for (int k = 0; k < n && k < l->lessons; k++)
-        out[k] = (dra_lesson_result){.count = l->counts[k]};
+        out[k] = (dra_microbatch_result){.count = l->counts[k]};
     for (int64_t r = 0; r < rows && st == DRA_OK; r++)
         if (l->rows[r].lesson < n)
             add_row(l, &l->rows[r], x + r * DRA_METRICS, &out[l->rows[r].lesson]);
@@ -529,13 +534,13 @@ dra_status dra_learner_collect(dra_learner *l, int n, dra_lesson_result *out, dr
     return st;
 }
 
-dra_status dra_learner_run(dra_learner *l, const dra_lesson *q, dra_lesson_result *out,
-                           dra_error *err)
+dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *q, dra_microbatch_result *out,
+                             dra_error *err)
 {
-    *out = (dra_lesson_result){0};
-    dra_status st = dra_learner_begin(l, q->add, err);
-    if (st == DRA_OK) st = dra_learner_add(l, q, err);
-    return st == DRA_OK ? dra_learner_collect(l, 1, out, err) : st;
+    *out = (dra_microbatch_result){0};
+    dra_status st = dra_gradients_begin(l, q->add, err);
+    if (st == DRA_OK) st = dra_gradients_add(l, q, err);
+    return st == DRA_OK ? dra_gradients_collect(l, 1, out, err) : st;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -549,15 +554,15 @@ static size_t chunk_states(const dra_states *s, int chunks)
     return dra_states_held(s) * (size_t)(chunks + 2);
 }
 
-static dra_status measure(dra_learner *l, const dra_lesson *q, const dra_states *s, int64_t T,
+static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                           int kind, dra_error *err)
 {
     const int marks = (q->mark ? MARKED : 0) | (dra_marks_any_skip(q->mark, q->B) ? SKIPS : 0);
     return dra_session_measure(l->session, l->key, make_key(l, q, s, T, marks, kind), err);
 }
 
-dra_status dra_learner_bytes(dra_learner *l, const dra_lesson *q, bool carried, size_t *bytes,
-                             dra_error *err)
+dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool carried,
+                               size_t *bytes, dra_error *err)
 {
     dra_states *s = NULL;
     dra_status  st = DRA_OK;

@@ -34,7 +34,7 @@ static dra_value when_skipped(dra_graph *g, dra_value flag, dra_value dy)
 {
     dra_shape shape = dra_type_of(g, dy)->shape;
     dra_value out;
-    dra_guard(g, flag, body_zeros, &shape, 0, NULL, 1, &dy, &out);
+    dra_cond(g, flag, body_zeros, &shape, 0, NULL, 1, &dy, &out);
     return out;
 }
 
@@ -53,7 +53,7 @@ static void body_gradient(dra_graph *b, void *user, const dra_value *in, dra_val
     const size_t first = dra_node_count(b);
     dra_value   *y = calloc((size_t)(2 * k->n_out + k->n_in), sizeof *y);
     if (!y) {
-        dra_build_fail(b, "guard", DRA_ERR_MEMORY, "out of memory");
+        dra_build_fail(b, "cond", DRA_ERR_MEMORY, "out of memory");
         return;
     }
     dra_value *live = y + k->n_out, *x = live + k->n_out;
@@ -82,7 +82,7 @@ static void input_gradients(dra_graph *g, const dra_node *n, const dra_value *dy
     for (int i = 0; i < n->n_out; i++)
         if (dy[i].id) in[fed++] = dy[i];
     if (k.n_x == 0) return;
-    dra_guard(g, n->in[0], body_gradient, &k, fed, in, k.n_x, zeros, d);
+    dra_cond(g, n->in[0], body_gradient, &k, fed, in, k.n_x, zeros, d);
     for (int i = 0; i < k.n_x; i++) dx[1 + n->n_out + which[i]] = d[i];
 }
 
@@ -100,12 +100,12 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     free(which);
 }
 
-const dra_op dra_op_guard = {.name = "guard",
-                             .n_in = DRA_MANY,
-                             .n_out = DRA_MANY,
-                             .flags = DRA_OP_REGION,
-                             .infer = infer,
-                             .gradient = gradient};
+const dra_op dra_op_cond = {.name = "cond",
+                            .n_in = DRA_MANY,
+                            .n_out = DRA_MANY,
+                            .flags = DRA_OP_REGION,
+                            .infer = infer,
+                            .gradient = gradient};
 
 static void add_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
                       const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out,
@@ -118,21 +118,21 @@ static void add_guard(dra_graph *g, dra_value flag, dra_region_body body, void *
     all[0] = flag;
     for (int i = 0; i < n_out; i++) all[1 + i] = otherwise[i];
     for (int i = 0; i < n_in; i++) all[1 + n_out + i] = in[i];
-    const dra_node *n = dra_region_add(g, &dra_op_guard, 1 + n_out + n_in, all, NULL, b);
+    const dra_node *n = dra_region_add(g, &dra_op_cond, 1 + n_out + n_in, all, NULL, b);
     for (int i = 0; n && i < n_out; i++) out[i] = n->out[i];
 }
 
-void dra_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
-               const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out)
+void dra_cond(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
+              const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out)
 {
     const size_t room = (size_t)(n_in + n_out) + 1;
     dra_type    *types = calloc(room, sizeof *types);
     dra_value   *inner = calloc(room, sizeof *inner), *all = calloc(room, sizeof *all);
     dra_value   *kept = calloc(room, sizeof *kept); /* out may be the array of otherwise */
     if (!types || !inner || !all || !kept)
-        dra_build_fail(g, "guard", DRA_ERR_MEMORY, "out of memory");
-    else if (dra_check_values(g, "guard", 1, &flag) && dra_check_values(g, "guard", n_in, in) &&
-             dra_check_values(g, "guard", n_out, otherwise))
+        dra_build_fail(g, "cond", DRA_ERR_MEMORY, "out of memory");
+    else if (dra_check_values(g, "cond", 1, &flag) && dra_check_values(g, "cond", n_in, in) &&
+             dra_check_values(g, "cond", n_out, otherwise))
         add_guard(g, flag, body, user, n_in, in, n_out, otherwise, kept, types, inner, all);
     for (int i = 0; i < n_out; i++) out[i] = kept ? kept[i] : (dra_value){0};
     free(types);

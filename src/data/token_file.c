@@ -1,5 +1,5 @@
 /* Pieces of a corpus: checks, and those that are safetensors. */
-#include "data/piece.h"
+#include "data/token_file.h"
 
 #include <string.h>
 
@@ -8,21 +8,21 @@
 
 enum { BLOCK = 2048 }; /* numbers at a time, in the first cache */
 
-void dra_piece_close(dra_piece *p)
+void dra_token_file_close(dra_token_file *p)
 {
-    dra_map_close(&p->map);
+    dra_file_map_close(&p->map);
     dra_tensors_close(p->tensors);
-    *p = (dra_piece){0};
+    *p = (dra_token_file){0};
 }
 
-int64_t dra_piece_start(const dra_piece *p, int64_t document)
+int64_t dra_token_file_start(const dra_token_file *p, int64_t document)
 {
     return p->starts.data ? dra_integer_at(p->starts, document) : 0;
 }
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static dra_status check_block(const dra_piece *p, const int32_t *id, int64_t n, int64_t at,
+static dra_status check_block(const dra_token_file *p, const int32_t *id, int64_t n, int64_t at,
                               const char *path, int64_t limit, dra_error *err)
 {
     for (int64_t i = 0; i < n; i++)
@@ -34,7 +34,7 @@ static dra_status check_block(const dra_piece *p, const int32_t *id, int64_t n, 
     return DRA_OK;
 }
 
-static dra_status check_ids(dra_piece *p, const char *path, int64_t limit, dra_error *err)
+static dra_status check_ids(dra_token_file *p, const char *path, int64_t limit, dra_error *err)
 {
     int32_t    id[BLOCK];
     dra_status status = DRA_OK;
@@ -53,12 +53,12 @@ static dra_status check_ids(dra_piece *p, const char *path, int64_t limit, dra_e
     return status;
 }
 
-static dra_status check_starts(dra_piece *p, const char *path, dra_error *err)
+static dra_status check_starts(dra_token_file *p, const char *path, dra_error *err)
 {
     int64_t before = -1;
     p->starts_hash = 0;
     for (int64_t i = 0; i < p->documents; i++) {
-        const int64_t start = dra_piece_start(p, i);
+        const int64_t start = dra_token_file_start(p, i);
         if (i == 0 && start != 0)
             return dra_fail_at(err, DRA_ERR_FORMAT, path,
                                "document 0 starts at token %lld, expected 0", (long long)start);
@@ -73,7 +73,7 @@ static dra_status check_starts(dra_piece *p, const char *path, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_piece_check(dra_piece *p, const char *path, int64_t limit, dra_error *err)
+dra_status dra_token_file_check(dra_token_file *p, const char *path, int64_t limit, dra_error *err)
 {
     const dra_status status = check_starts(p, path, err);
     return status == DRA_OK ? check_ids(p, path, limit, err) : status;
@@ -100,7 +100,7 @@ static dra_status find_numbers(const dra_tensors *t, const char *path, const cha
     return DRA_OK;
 }
 
-static dra_status take_tensors(dra_piece *p, const char *path, dra_error *err)
+static dra_status take_tensors(dra_token_file *p, const char *path, dra_error *err)
 {
     if (!dra_tensors_find(p->tensors, "ids"))
         return dra_fail_at(err, DRA_ERR_NAME, path, "no tensor 'ids'");
@@ -119,11 +119,11 @@ static dra_status take_tensors(dra_piece *p, const char *path, dra_error *err)
     return status;
 }
 
-dra_status dra_piece_tensors(const char *path, dra_piece *out, dra_error *err)
+dra_status dra_token_file_tensors(const char *path, dra_token_file *out, dra_error *err)
 {
-    *out = (dra_piece){.bytes = -1};
+    *out = (dra_token_file){.bytes = -1};
     dra_status status = dra_tensors_open(path, &out->tensors, err);
     if (status == DRA_OK) status = take_tensors(out, path, err);
-    if (status != DRA_OK) dra_piece_close(out);
+    if (status != DRA_OK) dra_token_file_close(out);
     return status;
 }

@@ -1,5 +1,5 @@
 /* Text on its way out of a generator: stop strings never show, characters come whole. */
-#include "run/outlet.h"
+#include "run/text_stream.h"
 
 #include <string.h>
 
@@ -15,20 +15,20 @@ static void expect_ok(dra_status st, const dra_error *err)
 static bool pour(const char *text, size_t size, int n, const char *const *stop, char *out,
                  size_t *before)
 {
-    dra_outlet  o = {.n_stop = n, .stop = stop};
-    dra_outflow f = {0};
-    dra_error   err = {0};
+    dra_text_stream o = {.n_stop = n, .stop = stop};
+    dra_text_chunk  f = {0};
+    dra_error       err = {0};
     out[0] = 0;
     for (size_t at = 0, all = strlen(text); at < all && !f.stopped; at += size) {
         const size_t take = all - at < size ? all - at : size;
-        expect_ok(dra_outlet_push(&o, text + at, take, &f, &err), &err);
+        expect_ok(dra_text_stream_push(&o, text + at, take, &f, &err), &err);
         memcpy(out + strlen(out), f.text, f.bytes + 1);
         *before = f.before;
     }
     const bool stopped = f.stopped;
-    expect_ok(dra_outlet_flush(&o, &f, &err), &err);
+    expect_ok(dra_text_stream_flush(&o, &f, &err), &err);
     memcpy(out + strlen(out), f.text, f.bytes + 1);
-    dra_outlet_free(&o);
+    dra_text_stream_free(&o);
     return stopped;
 }
 
@@ -61,16 +61,16 @@ static void stop_strings_never_show(void **unused)
 
 static void characters_come_whole(void **unused)
 {
-    dra_outlet  o = {0};
-    dra_outflow f;
-    dra_error   err = {0};
-    expect_ok(dra_outlet_push(&o, "x\xe2", 2, &f, &err), &err);
+    dra_text_stream o = {0};
+    dra_text_chunk  f;
+    dra_error       err = {0};
+    expect_ok(dra_text_stream_push(&o, "x\xe2", 2, &f, &err), &err);
     assert_string_equal(f.text, "x");
-    expect_ok(dra_outlet_push(&o, "\x82", 1, &f, &err), &err);
+    expect_ok(dra_text_stream_push(&o, "\x82", 1, &f, &err), &err);
     assert_string_equal(f.text, "");
-    expect_ok(dra_outlet_push(&o, "\xacy", 2, &f, &err), &err);
+    expect_ok(dra_text_stream_push(&o, "\xacy", 2, &f, &err), &err);
     assert_string_equal(f.text, "\xe2\x82\xacy");
-    dra_outlet_free(&o);
+    dra_text_stream_free(&o);
 }
 
 int main(void)

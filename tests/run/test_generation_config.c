@@ -4,19 +4,19 @@
 #include "../file/folder.h"
 #include "dra/generate.h"
 
-static dra_status read_habits(const char *config, const char *generation, dra_habits *h,
+static dra_status read_habits(const char *config, const char *generation, dra_generation_config *h,
                               dra_error *err)
 {
     clean(NULL);
     if (config) put_file("config.json", config, strlen(config));
     if (generation) put_file("generation_config.json", generation, strlen(generation));
-    return dra_habits_read(folder, h, err);
+    return dra_generation_config_read(folder, h, err);
 }
 
 static void greedy_unless_it_says_otherwise(void **unused)
 {
-    dra_habits h;
-    dra_error  err = {0};
+    dra_generation_config h;
+    dra_error             err = {0};
     assert_int_equal(read_habits(NULL, NULL, &h, &err), DRA_OK);
     assert_true(!h.given && h.ends == 0);
     assert_int_equal(read_habits("{\"eos_token_id\": 5}", NULL, &h, &err), DRA_OK);
@@ -33,8 +33,8 @@ static void greedy_unless_it_says_otherwise(void **unused)
 
 static void samples_from_the_likely(void **unused)
 {
-    dra_habits h;
-    dra_error  err = {0};
+    dra_generation_config h;
+    dra_error             err = {0};
     assert_int_equal(
         read_habits("{\"eos_token_id\": 5}",
                     "{\"do_sample\": true, \"max_length\": 20, \"eos_token_id\": [1, 2]}", &h,
@@ -55,8 +55,8 @@ static void samples_from_the_likely(void **unused)
 /* What would change the text and is not done is named, so that it can be said. */
 static void names_what_it_does_not_do(void **unused)
 {
-    dra_habits h;
-    dra_error  err = {0};
+    dra_generation_config h;
+    dra_error             err = {0};
     assert_int_equal(
         read_habits(
             NULL,
@@ -90,8 +90,8 @@ static void refuses(void **unused)
         {"{\"eos_token_id\": \"x\"}",
          ": eos_token_id is \"x\", expected a token or a list of up to 8"},
     };
-    dra_habits h;
-    dra_error  err = {0};
+    dra_generation_config h;
+    dra_error             err = {0};
     for (size_t i = 0; i < COUNT(rows); i++) {
         assert_int_not_equal(read_habits(NULL, rows[i][0], &h, &err), DRA_OK);
         check_error(&err, err.code, "generation_config.json", rows[i][1]);

@@ -1,4 +1,4 @@
-/* Add-ons of a loss, measured while a mixer runs; see dra_watch_kind.
+/* Add-ons of a loss, measured while a mixer runs; see dra_aux_kind.
  *   drift      mean (m_t - m_{t-1})^2: at the first token against the start, at a reset against the
  *              initial state          size   mean m_t^2
  *   budget     mean gamma             diversity   -mean over i < j of (gamma_i - gamma_j)^2
@@ -9,15 +9,15 @@
 
 #include "memory/memory.h"
 
-static const char *const names[DRA_WATCH_COUNT] = {"drift", "budget",  "diversity",
-                                                   "size",  "entropy", "spectral"};
+static const char *const names[DRA_AUX_COUNT] = {"drift", "budget",  "diversity",
+                                                 "size",  "entropy", "spectral"};
 
-const char *dra_watch_name(dra_watch_kind kind)
+const char *dra_aux_name(dra_aux_kind kind)
 {
-    return (unsigned)kind < DRA_WATCH_COUNT ? names[kind] : NULL;
+    return (unsigned)kind < DRA_AUX_COUNT ? names[kind] : NULL;
 }
 
-static bool wants(const dra_branch *b, dra_watch_kind kind) { return b->watch >> kind & 1; }
+static bool wants(const dra_branch *b, dra_aux_kind kind) { return b->aux >> kind & 1; }
 
 /* ---- what a memory has ----------------------------------------------------------------------- */
 
@@ -36,7 +36,7 @@ static bool has_state(const dra_branch *b)
     return false;
 }
 
-bool dra_watch_has(const dra_branch *b, dra_watch_kind kind)
+bool dra_aux_has(const dra_branch *b, dra_aux_kind kind)
 {
     bool decay = false, recurrent = false;
     for (int i = 0; i < b->n_params; i++) {
@@ -44,19 +44,19 @@ bool dra_watch_has(const dra_branch *b, dra_watch_kind kind)
         recurrent = recurrent || dra_branch_param(b, i)->recurrent;
     }
     switch (kind) {
-    case DRA_WATCH_DRIFT:
-    case DRA_WATCH_SIZE: return has_state(b);
-    case DRA_WATCH_BUDGET:
-    case DRA_WATCH_DIVERSITY: return decay;
-    case DRA_WATCH_ENTROPY: return b->memory->writes != NULL;
-    case DRA_WATCH_SPECTRAL: return recurrent;
+    case DRA_AUX_DRIFT:
+    case DRA_AUX_SIZE: return has_state(b);
+    case DRA_AUX_BUDGET:
+    case DRA_AUX_DIVERSITY: return decay;
+    case DRA_AUX_ENTROPY: return b->memory->writes != NULL;
+    case DRA_AUX_SPECTRAL: return recurrent;
     default: return false;
     }
 }
 
-bool dra_watches_trail(const dra_branch *b)
+bool dra_aux_needs_trail(const dra_branch *b)
 {
-    return (wants(b, DRA_WATCH_DRIFT) || wants(b, DRA_WATCH_SIZE)) && is_stream(b) && has_state(b);
+    return (wants(b, DRA_AUX_DRIFT) || wants(b, DRA_AUX_SIZE)) && is_stream(b) && has_state(b);
 }
 
 /* ---- states ---------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static dra_value is_reset(dra_graph *g, const dra_tokens *tokens) /* bool (B, T)
 }
 
 /* The state before each token, (B, T, ...). A pad keeps it, so the token before is the one. */
-static dra_value before_each(dra_graph *g, const dra_watched *w, int i)
+static dra_value before_each(dra_graph *g, const dra_aux_losses *w, int i)
 {
     const int64_t   T = w->tokens->T;
     const dra_value start = dra_branch_start(g, w->b, i, w->tokens->B, w->state[i]);
@@ -92,7 +92,7 @@ static dra_value before_each(dra_graph *g, const dra_watched *w, int i)
 }
 
 /* The same for a call as a whole, (B, ...). */
-static dra_value before_all(dra_graph *g, const dra_watched *w, int i)
+static dra_value before_all(dra_graph *g, const dra_aux_losses *w, int i)
 {
     const dra_value start = dra_branch_start(g, w->b, i, w->tokens->B, w->state[i]);
     if (!w->tokens->mark.id) return start;
@@ -106,12 +106,12 @@ static dra_value before_all(dra_graph *g, const dra_watched *w, int i)
 static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
 {
     const dra_value ones = dra_broadcast(g, dra_number(g, 1), DRA_SHAPE(tokens->B, tokens->T));
-    const dra_value n = dra_sum_all(g, dra_tokens_silence(g, tokens, ones));
+    const dra_value n = dra_sum_all(g, dra_tokens_zero_pads(g, tokens, ones));
     return dra_maximum(g, n, dra_number(g, 1));
 }
 
 /* The mean square of the states, or of their changes. */
-static dra_value mean_square(dra_graph *g, const dra_watched *w, bool change)
+static dra_value mean_square(dra_graph *g, const dra_aux_losses *w, bool change)
 {
     const bool each = w->trail != NULL;
     dra_value  sum = dra_number(g, 0);
@@ -121,7 +121,7 @@ static dra_value mean_square(dra_graph *g, const dra_watched *w, bool change)
         dra_value       m = each ? w->trail[i] : w->state_out[i];
         if (p->maximum) continue;
         if (change) m = dra_sub(g, m, each ? before_each(g, w, i) : before_all(g, w, i));
-        if (each) m = dra_tokens_silence(g, w->tokens, m);
+        if (each) m = dra_tokens_zero_pads(g, w->tokens, m);
         sum = dra_add(g, sum, dra_sum_all(g, dra_square(g, m)));
         n += dra_shape_count(&p->shape);
     }
@@ -133,7 +133,7 @@ static dra_value mean_square(dra_graph *g, const dra_watched *w, bool change)
 /* ---- writes, matrices ------------------------------------------------------------------------ */
 
 /* ln S + sum p ln p of the mean weight of writes to each slot, over heads. */
-static dra_value entropy(dra_graph *g, const dra_watched *w)
+static dra_value entropy(dra_graph *g, const dra_aux_losses *w)
 {
     if (dra_graph_failed(g)) return (dra_value){0};
     const double    S = (double)dra_shape_of(g, w->write).dim[3];
@@ -146,7 +146,7 @@ static dra_value entropy(dra_graph *g, const dra_watched *w)
 }
 
 /* Of the matrices before they are divided by s, where they are. */
-static dra_value spectral(dra_graph *g, const dra_watched *w, const dra_value *param)
+static dra_value spectral(dra_graph *g, const dra_aux_losses *w, const dra_value *param)
 {
     dra_value sum = dra_number(g, 0);
     int64_t   n = 0;
@@ -160,16 +160,15 @@ static dra_value spectral(dra_graph *g, const dra_watched *w, const dra_value *p
     return dra_affine(g, sum, 1 / (double)dra_imax(n, 1), 0);
 }
 
-void dra_watch_branch(dra_graph *g, const dra_watched *w, dra_value out[DRA_WATCH_COUNT])
+void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT])
 {
     const dra_branch *b = w->b;
     const bool        weighed = b->config.recurrent == DRA_RECURRENT_WEIGHT;
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        if (!wants(b, k) || !dra_watch_has(b, k)) continue;
-        if (k == DRA_WATCH_DRIFT || k == DRA_WATCH_SIZE)
-            out[k] = mean_square(g, w, k == DRA_WATCH_DRIFT);
-        if (k == DRA_WATCH_ENTROPY) out[k] = entropy(g, w);
-        if (k == DRA_WATCH_SPECTRAL) out[k] = spectral(g, w, weighed ? w->used : w->param);
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
+        if (!wants(b, k) || !dra_aux_has(b, k)) continue;
+        if (k == DRA_AUX_DRIFT || k == DRA_AUX_SIZE) out[k] = mean_square(g, w, k == DRA_AUX_DRIFT);
+        if (k == DRA_AUX_ENTROPY) out[k] = entropy(g, w);
+        if (k == DRA_AUX_SPECTRAL) out[k] = spectral(g, w, weighed ? w->used : w->param);
     }
 }
 
@@ -207,22 +206,21 @@ static dra_value mean_of(dra_graph *g, int kind, int n, const dra_branch_result 
     dra_value sum = {0};
     int       count = 0;
     for (int k = 0; k < n; k++) {
-        if (!r[k].watch[kind].id) continue;
-        sum = count++ ? dra_add(g, sum, r[k].watch[kind]) : r[k].watch[kind];
+        if (!r[k].aux[kind].id) continue;
+        sum = count++ ? dra_add(g, sum, r[k].aux[kind]) : r[k].aux[kind];
     }
     return count > 1 ? dra_affine(g, sum, 1 / (double)count, 0) : sum;
 }
 
-void dra_watch_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
-                     const dra_branch_result *r, const dra_value *param,
-                     dra_value out[DRA_WATCH_COUNT])
+void dra_aux_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
+                   const dra_branch_result *r, const dra_value *param, dra_value out[DRA_AUX_COUNT])
 {
-    const uint32_t gammas = 1u << DRA_WATCH_BUDGET | 1u << DRA_WATCH_DIVERSITY;
+    const uint32_t gammas = 1u << DRA_AUX_BUDGET | 1u << DRA_AUX_DIVERSITY;
     dra_value      sum[2];
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) out[k] = mean_of(g, k, n, r);
+    for (int k = 0; k < DRA_AUX_COUNT; k++) out[k] = mean_of(g, k, n, r);
     if (!(watch & gammas)) return;
     const int64_t count = sum_gammas(g, n, b, param, sum);
-    if (watch >> DRA_WATCH_BUDGET & 1)
-        out[DRA_WATCH_BUDGET] = dra_affine(g, sum[0], 1 / (double)dra_imax(count, 1), 0);
-    if (watch >> DRA_WATCH_DIVERSITY & 1) out[DRA_WATCH_DIVERSITY] = spread_of(g, sum, count);
+    if (watch >> DRA_AUX_BUDGET & 1)
+        out[DRA_AUX_BUDGET] = dra_affine(g, sum[0], 1 / (double)dra_imax(count, 1), 0);
+    if (watch >> DRA_AUX_DIVERSITY & 1) out[DRA_AUX_DIVERSITY] = spread_of(g, sum, count);
 }

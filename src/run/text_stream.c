@@ -2,7 +2,7 @@
  *   all before a stop string, if one is there, the first of several;
  *   else all but the longest end that a stop string begins with,
  *   and of that, whole characters only. */
-#include "run/outlet.h"
+#include "run/text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static bool grow(char **data, size_t *room, size_t need)
 }
 
 /* Where the first whole stop string begins; n_held: there is none. */
-static size_t find_stop(const dra_outlet *o)
+static size_t find_stop(const dra_text_stream *o)
 {
     for (size_t at = 0; at < o->n_held; at++)
         for (int i = 0; i < o->n_stop; i++) {
@@ -35,7 +35,7 @@ static size_t find_stop(const dra_outlet *o)
 }
 
 /* Where the end begins that a stop string may begin with; n_held: there is none. */
-static size_t find_partial(const dra_outlet *o)
+static size_t find_partial(const dra_text_stream *o)
 {
     for (size_t at = 0; at < o->n_held; at++)
         for (int i = 0; i < o->n_stop; i++)
@@ -45,7 +45,7 @@ static size_t find_partial(const dra_outlet *o)
 
 /* The first n bytes held become text, but for a character that is open at their end, unless it will
  * not be closed. Returns how many. */
-static size_t make_valid(dra_outlet *o, size_t n, bool last, dra_outflow *out)
+static size_t make_valid(dra_text_stream *o, size_t n, bool last, dra_text_chunk *out)
 {
     size_t at = 0, made = 0;
     while (at < n) {
@@ -64,7 +64,8 @@ static size_t make_valid(dra_outlet *o, size_t n, bool last, dra_outflow *out)
     return at;
 }
 
-static dra_status release(dra_outlet *o, size_t n, bool last, dra_outflow *out, dra_error *err)
+static dra_status release(dra_text_stream *o, size_t n, bool last, dra_text_chunk *out,
+                          dra_error *err)
 {
     if (!grow(&o->text, &o->text_room, 3 * n + 1))
         return dra_fail(err, DRA_ERR_MEMORY, "generate: out of memory for text");
@@ -75,10 +76,10 @@ static dra_status release(dra_outlet *o, size_t n, bool last, dra_outflow *out, 
     return DRA_OK;
 }
 
-dra_status dra_outlet_push(dra_outlet *o, const char *bytes, size_t n, dra_outflow *out,
-                           dra_error *err)
+dra_status dra_text_stream_push(dra_text_stream *o, const char *bytes, size_t n,
+                                dra_text_chunk *out, dra_error *err)
 {
-    *out = (dra_outflow){.text = ""};
+    *out = (dra_text_chunk){.text = ""};
     if (!grow(&o->held, &o->room, o->n_held + n + 1))
         return dra_fail(err, DRA_ERR_MEMORY, "generate: out of memory for text");
     if (n) memcpy(o->held + o->n_held, bytes, n);
@@ -95,15 +96,15 @@ dra_status dra_outlet_push(dra_outlet *o, const char *bytes, size_t n, dra_outfl
     return release(o, partial, false, out, err);
 }
 
-dra_status dra_outlet_flush(dra_outlet *o, dra_outflow *out, dra_error *err)
+dra_status dra_text_stream_flush(dra_text_stream *o, dra_text_chunk *out, dra_error *err)
 {
-    *out = (dra_outflow){.text = ""};
+    *out = (dra_text_chunk){.text = ""};
     return release(o, o->n_held, true, out, err);
 }
 
-void dra_outlet_free(dra_outlet *o)
+void dra_text_stream_free(dra_text_stream *o)
 {
     free(o->held);
     free(o->text);
-    *o = (dra_outlet){0};
+    *o = (dra_text_stream){0};
 }

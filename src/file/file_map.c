@@ -1,5 +1,5 @@
 /* Mapping: open, look at what and how large it is, map. */
-#include "file/map.h"
+#include "file/file_map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 
 #include "file/fail.h"
 
-static dra_status map_open_file(const char *path, int fd, dra_map *out, dra_error *err)
+static dra_status map_open_file(const char *path, int fd, dra_file_map *out, dra_error *err)
 {
     struct stat s;
     if (fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
@@ -21,13 +21,13 @@ static dra_status map_open_file(const char *path, int fd, dra_map *out, dra_erro
     if (s.st_size == 0) return DRA_OK;
     void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) return dra_fail_system(err, path, "map it", errno);
-    *out = (dra_map){data, (size_t)s.st_size};
+    *out = (dra_file_map){data, (size_t)s.st_size};
     return DRA_OK;
 }
 
-dra_status dra_map_open(const char *path, dra_map *out, dra_error *err)
+dra_status dra_file_map_open(const char *path, dra_file_map *out, dra_error *err)
 {
-    *out = (dra_map){0};
+    *out = (dra_file_map){0};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
     if (fd < 0) return dra_fail_system(err, path, "open it", errno);
     const dra_status status = map_open_file(path, fd, out, err);
@@ -35,13 +35,13 @@ dra_status dra_map_open(const char *path, dra_map *out, dra_error *err)
     return status;
 }
 
-void dra_map_rest(const dra_map *map)
+void dra_file_map_rest(const dra_file_map *map)
 {
     if (map->data) madvise((void *)(uintptr_t)map->data, map->bytes, MADV_DONTNEED);
 }
 
-void dra_map_close(dra_map *map)
+void dra_file_map_close(dra_file_map *map)
 {
     if (map->data) munmap((void *)(uintptr_t)map->data, map->bytes);
-    *map = (dra_map){0};
+    *map = (dra_file_map){0};
 }

@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-typedef struct cli_watch {
+typedef struct cli_train_progress {
     FILE     *out;
     bool      terminal; /* one line that changes; else a line now and then */
     int64_t   log_every;
@@ -18,17 +18,17 @@ typedef struct cli_watch {
     /* Writes a sample; may be NULL. */
     void (*sample)(void *user, const dra_event *e);
     void *user;
-} cli_watch;
+} cli_train_progress;
 
 /* SIGINT, SIGTERM and SIGHUP end a run after the step at hand; the second one ends the process. */
-void cli_watch_signals(void);
-bool cli_watch_stopped(void);
-int  cli_watch_status(void); /* the exit status of what was stopped: 128 and the signal */
+void cli_progress_signals(void);
+bool cli_progress_stopped(void);
+int  cli_progress_status(void); /* the exit status of what was stopped: 128 and the signal */
 
-bool cli_watch_event(void *watch, const dra_event *e); /* a dra_on_event */
-void cli_watch_break(cli_watch *w);                    /* the changing line is done with */
+bool cli_progress_event(void *watch, const dra_event *e); /* a dra_on_event */
+void cli_progress_break(cli_train_progress *w);           /* the changing line is done with */
 
 /* What is to come: parameters, tokens, epochs, memory. */
-void cli_watch_plan(const dra_trainer_plan *p, FILE *out);
+void cli_progress_plan(const dra_trainer_plan *p, FILE *out);
 
 #endif

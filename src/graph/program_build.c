@@ -29,7 +29,7 @@ int32_t dra_storage_new(dra_program *p, dra_storage s)
     return (int32_t)p->n_storage++;
 }
 
-int32_t dra_block_new(dra_program *p)
+int32_t dra_code_block_new(dra_program *p)
 {
     if (p->n_block == p->block_room) {
         const size_t    room = p->block_room ? 2 * p->block_room : 8;

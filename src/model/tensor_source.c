@@ -1,5 +1,5 @@
 /* Opening what holds the tensors of a model, and finding them by name. */
-#include "model/origin.h"
+#include "model/tensor_source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
 
-static dra_status no_memory(const dra_origin *s, dra_error *err)
+static dra_status no_memory(const dra_tensor_source *s, dra_error *err)
 {
     return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
 }
@@ -22,11 +22,11 @@ static dra_status no_memory(const dra_origin *s, dra_error *err)
 
 static int by_name(const void *a, const void *b)
 {
-    const dra_origin_entry *x = a, *y = b;
+    const dra_tensor_source_entry *x = a, *y = b;
     return strcmp(x->info->name, y->info->name);
 }
 
-static dra_status sort(dra_origin *s, dra_error *err)
+static dra_status sort(dra_tensor_source *s, dra_error *err)
 {
     char room[DRA_BRIEF];
     if (s->count) qsort(s->entry, s->count, sizeof *s->entry, by_name);
@@ -39,16 +39,16 @@ static dra_status sort(dra_origin *s, dra_error *err)
 
 static int compare_name(const void *name, const void *entry)
 {
-    const dra_origin_entry *e = entry;
+    const dra_tensor_source_entry *e = entry;
     return strcmp(name, e->info->name);
 }
 
-const dra_origin_entry *dra_origin_find(const dra_origin *s, const char *name)
+const dra_tensor_source_entry *dra_tensor_source_find(const dra_tensor_source *s, const char *name)
 {
     return s->count ? bsearch(name, s->entry, s->count, sizeof *s->entry, compare_name) : NULL;
 }
 
-static dra_status make_room(dra_origin *s, size_t n, dra_error *err)
+static dra_status make_room(dra_tensor_source *s, size_t n, dra_error *err)
 {
     s->entry = calloc(n + 1, sizeof *s->entry);
     return s->entry ? DRA_OK : no_memory(s, err);
@@ -57,7 +57,7 @@ static dra_status make_room(dra_origin *s, size_t n, dra_error *err)
 /* ---- one file -------------------------------------------------------------------------------- */
 
 /* Opens one more file; its number, or -1. */
-static int add_file(dra_origin *s, const char *path, dra_error *err)
+static int add_file(dra_tensor_source *s, const char *path, dra_error *err)
 {
     dra_tensors **file = realloc(s->file, (s->n_files + 1) * sizeof *file);
     if (file) s->file = file;
@@ -72,15 +72,15 @@ static int add_file(dra_origin *s, const char *path, dra_error *err)
     return dra_tensors_open_any(path, &s->file[i], err) == DRA_OK ? i : -1;
 }
 
-static dra_status open_one(dra_origin *s, const char *path, dra_error *err)
+static dra_status open_one(dra_tensor_source *s, const char *path, dra_error *err)
 {
     dra_error        why = {0};
     const int        i = add_file(s, path, &why);
     const size_t     n = i < 0 ? 0 : dra_tensors_count(s->file[i]);
     const dra_status st = i < 0 ? dra_fail(err, why.code, "%s", why.text) : make_room(s, n, err);
     for (; st == DRA_OK && s->count < n; s->count++)
-        s->entry[s->count] = (dra_origin_entry){dra_tensors_at(s->file[i], s->count),
-                                                s->file_name[i]};
+        s->entry[s->count] = (dra_tensor_source_entry){dra_tensors_at(s->file[i], s->count),
+                                                       s->file_name[i]};
     return st;
 }
 
@@ -93,7 +93,7 @@ static bool plain_name(const char *name)
 }
 
 /* The shard with this name beside the index, opened once; -1 on failure. */
-static int shard(dra_origin *s, const char *name, dra_error *err)
+static int shard(dra_tensor_source *s, const char *name, dra_error *err)
 {
     char        path[PATH_TEXT];
     const char *slash = strrchr(s->path, '/');
@@ -108,7 +108,8 @@ static int shard(dra_origin *s, const char *name, dra_error *err)
     return add_file(s, path, err);
 }
 
-static dra_status add_mapped(dra_origin *s, const char *tensor, const json_t *where, dra_error *err)
+static dra_status add_mapped(dra_tensor_source *s, const char *tensor, const json_t *where,
+                             dra_error *err)
 {
     char        room[DRA_BRIEF], other[DRA_BRIEF];
     const char *name = json_string_value(where);
@@ -125,11 +126,11 @@ static dra_status add_mapped(dra_origin *s, const char *tensor, const json_t *wh
     if (!info)
         return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor '%s' is not in shard %s", room,
                            dra_brief(name, other));
-    s->entry[s->count++] = (dra_origin_entry){info, s->file_name[i]};
+    s->entry[s->count++] = (dra_tensor_source_entry){info, s->file_name[i]};
     return DRA_OK;
 }
 
-static dra_status open_index(dra_origin *s, dra_error *err)
+static dra_status open_index(dra_tensor_source *s, dra_error *err)
 {
     char       *text = NULL;
     size_t      bytes = 0;
@@ -170,7 +171,7 @@ static bool ends_with(const char *text, const char *end)
 
 /* The file meant by `path`: of a folder its weights, of weights that are not there their index. The
  * first that is there; where there is none, the first. */
-static dra_status resolve(dra_origin *s, const char *path, dra_error *err)
+static dra_status resolve(dra_tensor_source *s, const char *path, dra_error *err)
 {
     enum { OF_FOLDER = 0, OF_FILE = 4, ALL = 6 };
     static const char *const endings[ALL] = {"/model.safetensors",
@@ -194,14 +195,14 @@ static dra_status resolve(dra_origin *s, const char *path, dra_error *err)
 }
 
 /* A file without an index tells by its first bytes what it is. */
-static dra_status open_file(dra_origin *s, dra_error *err)
+static dra_status open_file(dra_tensor_source *s, dra_error *err)
 {
-    dra_status st = dra_map_open(s->path, &s->map, err);
+    dra_status st = dra_file_map_open(s->path, &s->map, err);
     if (st != DRA_OK) return st;
-    const dra_map *m = &s->map;
+    const dra_file_map *m = &s->map;
     if (!dra_rwkv_cpp_is(m->data, m->bytes)) {
         const bool known = dra_pth_is(m->data, m->bytes) || dra_header_is(m->data, m->bytes);
-        dra_map_close(&s->map);
+        dra_file_map_close(&s->map);
         if (known) return open_one(s, s->path, err);
         return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
                            "is none of these: safetensors, a checkpoint of PyTorch, a file of "
@@ -210,13 +211,13 @@ static dra_status open_file(dra_origin *s, dra_error *err)
     st = dra_rwkv_cpp_read(s, err);
     if (st == DRA_OK) st = make_room(s, s->header.count, err);
     for (; st == DRA_OK && s->count < s->header.count; s->count++)
-        s->entry[s->count] = (dra_origin_entry){&s->header.tensor[s->count], s->path};
+        s->entry[s->count] = (dra_tensor_source_entry){&s->header.tensor[s->count], s->path};
     return st;
 }
 
-dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err)
+dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err)
 {
-    dra_origin *s = calloc(1, sizeof *s);
+    dra_tensor_source *s = calloc(1, sizeof *s);
     *out = NULL;
     if (!s) return dra_fail(err, DRA_ERR_MEMORY, "%.80s: out of memory", path);
     dra_status st = resolve(s, path, err);
@@ -226,17 +227,17 @@ dra_status dra_origin_open(const char *path, dra_origin **out, dra_error *err)
     if (st == DRA_OK)
         *out = s;
     else
-        dra_origin_close(s);
+        dra_tensor_source_close(s);
     return st;
 }
 
-void dra_origin_rest(const dra_origin *s)
+void dra_tensor_source_rest(const dra_tensor_source *s)
 {
     for (size_t i = 0; i < s->n_files; i++) dra_tensors_rest(s->file[i]);
-    dra_map_rest(&s->map);
+    dra_file_map_rest(&s->map);
 }
 
-void dra_origin_close(dra_origin *s)
+void dra_tensor_source_close(dra_tensor_source *s)
 {
     if (!s) return;
     for (size_t i = 0; i < s->n_files; i++) {
@@ -247,7 +248,7 @@ void dra_origin_close(dra_origin *s)
     free(s->file_name);
     free(s->entry);
     dra_header_free(&s->header);
-    dra_map_close(&s->map);
+    dra_file_map_close(&s->map);
     free(s->path);
     free(s);
 }

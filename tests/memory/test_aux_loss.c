@@ -7,7 +7,7 @@
 enum { B = 2, T = 9, C = 8, BEFORE = 3 };
 
 #define SIZES .dim = C, .heads = 2
-#define BIT(kind) (1u << DRA_WATCH_##kind)
+#define BIT(kind) (1u << DRA_AUX_##kind)
 #define STATES (BIT(DRIFT) | BIT(SIZE))
 #define GAMMAS (BIT(BUDGET) | BIT(DIVERSITY))
 
@@ -18,32 +18,31 @@ typedef struct watch_row {
 } watch_row;
 
 static const watch_row rows[] = {
-    {"ema", {SIZES, .a = {"ema", .timescales = 2}, .watch = STATES | GAMMAS}},
-    {"ema alone", {SIZES, .a = {"ema", .retrieval = "none"}, .watch = STATES | GAMMAS}},
+    {"ema", {SIZES, .a = {"ema", .timescales = 2}, .aux = STATES | GAMMAS}},
+    {"ema alone", {SIZES, .a = {"ema", .retrieval = "none"}, .aux = STATES | GAMMAS}},
     {"ema slots, per channel",
      {SIZES, .a = {"ema", .retrieval = "slots-own", .timescales = 3, .gamma = {DRA_PER_CHANNEL}},
-      .watch = STATES | GAMMAS}},
-    {"ssm", {SIZES, .a = {"ssm", .modes = 2}, .watch = STATES | GAMMAS}},
-    {"gru", {SIZES, .a = {"gru"}, .watch = STATES | GAMMAS | BIT(SPECTRAL)}},
+      .aux = STATES | GAMMAS}},
+    {"ssm", {SIZES, .a = {"ssm", .modes = 2}, .aux = STATES | GAMMAS}},
+    {"gru", {SIZES, .a = {"gru"}, .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
     {"gru joined, narrow",
-     {SIZES, .a = {"gru", .joined = true, .dim = 3}, .watch = STATES | BIT(SPECTRAL)}},
+     {SIZES, .a = {"gru", .joined = true, .dim = 3}, .aux = STATES | BIT(SPECTRAL)}},
     {"lstm, a cell for each head",
      {SIZES, .a = {"lstm", .retrieval = "none", .per_head = true},
-      .watch = STATES | GAMMAS | BIT(SPECTRAL)}},
+      .aux = STATES | GAMMAS | BIT(SPECTRAL)}},
     {"moment",
-     {SIZES, .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED},
-      .watch = STATES | GAMMAS},
+     {SIZES, .a = {"moment", .phi = DRA_PHI_EXP, .decay = DRA_DECAY_FIXED}, .aux = STATES | GAMMAS},
      true},
-    {"delta", {SIZES, .a = {"delta"}, .watch = STATES}, true},
-    {"wkv", {SIZES, .a = {"wkv"}, .watch = STATES}, true},
-    {"slots routed", {SIZES, .a = {"slots", .slots = 3}, .watch = STATES | BIT(ENTROPY)}, true},
+    {"delta", {SIZES, .a = {"delta"}, .aux = STATES}, true},
+    {"wkv", {SIZES, .a = {"wkv"}, .aux = STATES}, true},
+    {"slots routed", {SIZES, .a = {"slots", .slots = 3}, .aux = STATES | BIT(ENTROPY)}, true},
     {"slots gated, with cells",
      {SIZES, .a = {"slots", .slots = 2, .gate = DRA_GATE_GATED, .candidate = DRA_CANDIDATE_GRU},
-      .watch = STATES | BIT(ENTROPY) | BIT(SPECTRAL)},
+      .aux = STATES | BIT(ENTROPY) | BIT(SPECTRAL)},
      true},
     {"slots fixed",
      {SIZES, .a = {"slots", .slots = 3, .gate = DRA_GATE_FIXED},
-      .watch = STATES | GAMMAS | BIT(ENTROPY)},
+      .aux = STATES | GAMMAS | BIT(ENTROPY)},
      true},
 };
 
@@ -71,7 +70,7 @@ static const int32_t marks[B * T] = {
 /* ---- values ---------------------------------------------------------------------------------- */
 
 typedef struct measured {
-    double expected[DRA_WATCH_COUNT], found[DRA_WATCH_COUNT];
+    double expected[DRA_AUX_COUNT], found[DRA_AUX_COUNT];
 } measured;
 
 /* All numbers of a row's states in order; items and maxima left out. */
@@ -142,8 +141,8 @@ static void expect_states(const subject *s, const watch_row *row, dra_reader *r,
         drift += squared(n, now[b], reset[b] ? zero : start[b]);
         size += squared(n, now[b], zero);
     }
-    m->expected[DRA_WATCH_DRIFT] = drift / tokens / (double)n;
-    m->expected[DRA_WATCH_SIZE] = size / tokens / (double)n;
+    m->expected[DRA_AUX_DRIFT] = drift / tokens / (double)n;
+    m->expected[DRA_AUX_SIZE] = size / tokens / (double)n;
 }
 
 static void expect_gammas(const subject *s, measured *m)
@@ -157,8 +156,8 @@ static void expect_gammas(const subject *s, measured *m)
     for (int i = 0; i < n; i++) sum += gamma[i];
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++) pairs += (gamma[i] - gamma[j]) * (gamma[i] - gamma[j]);
-    m->expected[DRA_WATCH_BUDGET] = sum / n;
-    m->expected[DRA_WATCH_DIVERSITY] = -pairs / (n * (n - 1) / 2.0);
+    m->expected[DRA_AUX_BUDGET] = sum / n;
+    m->expected[DRA_AUX_DIVERSITY] = -pairs / (n * (n - 1) / 2.0);
 }
 
 static void expect_matrices(const subject *s, measured *m)
@@ -175,7 +174,7 @@ static void expect_matrices(const subject *s, measured *m)
             sum += pow(fmax(0, singular_largest(each / cols, cols, w) - 1), 2);
         }
     }
-    m->expected[DRA_WATCH_SPECTRAL] = sum / n;
+    m->expected[DRA_AUX_SPECTRAL] = sum / n;
 }
 
 /* The weight of a write of head h to slot i from its logits z. */
@@ -212,12 +211,12 @@ static void expect_writes(const subject *s, const dra_memory_config *c, bool mar
         for (int i = 0; i < S; i++) entropy -= p[i] / sum * log(p[i] / sum);
         total += log(S) - entropy;
     }
-    m->expected[DRA_WATCH_ENTROPY] = total / 2;
+    m->expected[DRA_AUX_ENTROPY] = total / 2;
 }
 
 static void expect_measured(const watch_row *row, bool marked)
 {
-    const uint32_t watch = row->config.watch;
+    const uint32_t watch = row->config.aux;
     subject        s = open_subject(&row->config, B, T);
     dra_reader    *r = open_reader(&s);
     dra_states    *other = NULL;
@@ -226,8 +225,8 @@ static void expect_measured(const watch_row *row, bool marked)
     read_part(&s, r, s.start, 0, BEFORE, false);
     expect_ok(dra_states_fork(s.start, &other, &err), &err);
     read_part(&s, r, s.start, 0, T, marked);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        const dra_real *found = dra_reader_result(r, dra_watch_name(k));
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
+        const dra_real *found = dra_reader_result(r, dra_aux_name(k));
         assert_int_equal(found != NULL, watch >> k & 1);
         if (found) m.found[k] = (double)*found;
     }
@@ -235,12 +234,12 @@ static void expect_measured(const watch_row *row, bool marked)
     if (watch & GAMMAS) expect_gammas(&s, &m);
     if (watch & BIT(SPECTRAL)) expect_matrices(&s, &m);
     if (watch & BIT(ENTROPY)) expect_writes(&s, &row->config.a, marked, &m);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
         /* Sums of squares have twice the error; entropy is a difference of numbers near 1. */
-        const double size = k == DRA_WATCH_ENTROPY ? 1 : fabs(m.expected[k]);
+        const double size = k == DRA_AUX_ENTROPY ? 1 : fabs(m.expected[k]);
         if (watch >> k & 1 && !(fabs(m.found[k] - m.expected[k]) <= 4 * EQUAL * size + 1e-12))
             fail_msg("%s%s: %s is %.12g, expected %.12g", row->name, marked ? ", marked" : "",
-                     dra_watch_name(k), m.found[k], m.expected[k]);
+                     dra_aux_name(k), m.found[k], m.expected[k]);
     }
     dra_states_destroy(other);
     dra_reader_destroy(r);
@@ -261,25 +260,25 @@ static void blends_share(void **state)
                                    .blend = DRA_BLEND_NUMBER,
                                    .blend_value = 0.5,
                                    .b = {"slots", .slots = 3},
-                                   .watch = STATES | GAMMAS | BIT(ENTROPY) | BIT(SPECTRAL)};
+                                   .aux = STATES | GAMMAS | BIT(ENTROPY) | BIT(SPECTRAL)};
     const uint32_t         parts[] = {STATES | GAMMAS | BIT(SPECTRAL), STATES | BIT(ENTROPY)};
-    double                 v[3][DRA_WATCH_COUNT] = {{0}};
+    double                 v[3][DRA_AUX_COUNT] = {{0}};
     for (int i = 0; i < 3; i++) {
         dra_mixer_config c = {SIZES, .a = i == 1 ? both.b : both.a};
-        c.watch = i < 2 ? parts[i] : 0;
+        c.aux = i < 2 ? parts[i] : 0;
         if (i == 2) c = both;
         subject     s = open_subject(&c, B, T);
         dra_reader *r = open_reader(&s);
         read_part(&s, r, s.start, 0, T, false);
-        for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-            const dra_real *found = dra_reader_result(r, dra_watch_name(k));
+        for (int k = 0; k < DRA_AUX_COUNT; k++) {
+            const dra_real *found = dra_reader_result(r, dra_aux_name(k));
             v[i][k] = found ? (double)*found : 0;
         }
         dra_reader_destroy(r);
         close_subject(&s);
     }
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
-        const bool   mean = k == DRA_WATCH_DRIFT || k == DRA_WATCH_SIZE;
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
+        const bool   mean = k == DRA_AUX_DRIFT || k == DRA_AUX_SIZE;
         const double expected = (v[0][k] + v[1][k]) / (mean ? 2 : 1);
         assert_true(fabs(v[2][k] - expected) <= 4 * EQUAL * fabs(expected));
     }
@@ -307,9 +306,9 @@ static graph open_graph(const subject *s, uint32_t watch)
     dra_module_graph(g, s->t.module, &shape, v + 1, v + 1 + P, NULL);
     v[0] = dra_find_input(g, "x");
     dra_value L = dra_number(g, 0);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (watch >> k & 1)
-            L = dra_add(g, L, dra_affine(g, dra_find_output(g, dra_watch_name(k)), 1 + k, 0));
+            L = dra_add(g, L, dra_affine(g, dra_find_output(g, dra_aux_name(k)), 1 + k, 0));
     dra_gradient(g, 1, &L, NULL, 1 + P + S, v, d);
     dra_output(g, "L", L);
     for (int i = 0; i < 1 + P + S; i++) {
@@ -381,7 +380,7 @@ static void gradients_are_derivatives(void **state)
         dra_error   err = {0};
         read_part(&s, r, s.start, 0, BEFORE, false);
         expect_ok(dra_states_reserve(s.start, T, &err), &err);
-        graph g = open_graph(&s, rows[i].config.watch & ~(relative ? STATES : 0));
+        graph g = open_graph(&s, rows[i].config.aux & ~(relative ? STATES : 0));
         run_graph(&g, &s);
         const double slope = move(&g, &s, 0, 5);
         move(&g, &s, h, 5);

@@ -1,15 +1,15 @@
 /* The graphs of lessons: a model with its loss, and the gradients that are added to. */
 #include <stdlib.h>
 
-#include "run/learner.h"
+#include "run/gradients.h"
 
-void dra_learner_lesson(dra_graph *g, const void *self, const dra_module_call *call,
-                        dra_value *state_out)
+void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,
+                              dra_value *state_out)
 {
-    const dra_learner *l = self;
-    const dra_shape    each = DRA_SHAPE(call->tokens.B, call->tokens.T);
-    const dra_value    ids = dra_input(g, "ids", DRA_I32, each);
-    dra_module_call    learning = *call;
+    const dra_gradients *l = self;
+    const dra_shape      each = DRA_SHAPE(call->tokens.B, call->tokens.T);
+    const dra_value      ids = dra_input(g, "ids", DRA_I32, each);
+    dra_module_call      learning = *call;
     learning.learning = true;
     if (l->options & DROPOUT) {
         learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
@@ -24,20 +24,20 @@ void dra_learner_lesson(dra_graph *g, const void *self, const dra_module_call *c
                                         .smoothing = l->config.smoothing,
                                         .pull = l->config.logit_pull};
     dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        if (r.watch[k].id) dra_output(g, dra_watch_name(k), r.watch[k]);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (r.aux[k].id) dra_output(g, dra_aux_name(k), r.aux[k]);
 }
 
 /* share loss + part (what is added to it) */
-static dra_value build_total(dra_graph *g, const dra_learner *l)
+static dra_value build_total(dra_graph *g, const dra_gradients *l)
 {
     const dra_value share = dra_input(g, "share", DRA_REAL, (dra_shape){0});
     const dra_value part = dra_input(g, "part", DRA_REAL, (dra_shape){0});
     dra_value       total = dra_mul(g, dra_find_output(g, "loss"), share);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++) {
+    for (int k = 0; k < DRA_AUX_COUNT; k++) {
         if (l->config.add[k] == 0) continue;
-        const dra_value more = dra_affine(g, dra_find_output(g, dra_watch_name(k)),
-                                          l->config.add[k], 0);
+        const dra_value more = dra_affine(g, dra_find_output(g, dra_aux_name(k)), l->config.add[k],
+                                          0);
         total = dra_add(g, total, dra_mul(g, more, part));
     }
     return total;
@@ -57,13 +57,12 @@ static void put_metric(dra_graph *g, const char *name, int metric)
 static void put_metrics(dra_graph *g)
 {
     put_metric(g, "loss", DRA_METRIC_LOSS);
-    put_metric(g, "guarded", DRA_METRIC_GUARDED);
-    for (int k = 0; k < DRA_WATCH_COUNT; k++)
-        put_metric(g, dra_watch_name(k), DRA_METRIC_WATCH + k);
+    put_metric(g, "clamped", DRA_METRIC_CLAMPED);
+    for (int k = 0; k < DRA_AUX_COUNT; k++) put_metric(g, dra_aux_name(k), DRA_METRIC_AUX + k);
 }
 
 /* Adds the gradients of parameters to memory of the learner. */
-static void put_gradients(dra_graph *g, const dra_learner *l, const dra_value *d)
+static void put_gradients(dra_graph *g, const dra_gradients *l, const dra_value *d)
 {
     char name[DRA_NAME_TEXT];
     for (int i = 0; i < dra_specs_count(l->params); i++) {
@@ -77,7 +76,7 @@ static void put_gradients(dra_graph *g, const dra_learner *l, const dra_value *d
 
 /* y: the loss and, for THROUGH, the states that go out. Their gradients come in and those of the
  * states that came in take their place. */
-static void differentiate(dra_graph *g, const dra_learner *l, int kind, dra_value *v,
+static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_value *v,
                           const dra_value *state_out)
 {
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
@@ -102,7 +101,7 @@ static void differentiate(dra_graph *g, const dra_learner *l, int kind, dra_valu
 }
 
 /* A copy at the end, where the gradient still reads what came in. */
-static void put_states(dra_graph *g, const dra_learner *l, int kind, const dra_value *in,
+static void put_states(dra_graph *g, const dra_gradients *l, int kind, const dra_value *in,
                        const dra_value *out)
 {
     char name[DRA_NAME_TEXT];
@@ -111,13 +110,13 @@ static void put_states(dra_graph *g, const dra_learner *l, int kind, const dra_v
                    kind == FORWARD ? out[i] : dra_copy(g, out[i]), in[i]);
 }
 
-void dra_learner_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
+void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
 {
-    dra_learner *l = user;
-    const int    P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int    kind = (int)key[0].dim[KEY_KIND];
-    int64_t     *rows = calloc((size_t)S + 1, sizeof *rows);
-    dra_value   *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
+    dra_gradients *l = user;
+    const int      P = dra_specs_count(l->params), S = dra_specs_count(l->state);
+    const int      kind = (int)key[0].dim[KEY_KIND];
+    int64_t       *rows = calloc((size_t)S + 1, sizeof *rows);
+    dra_value     *v = calloc((size_t)(P + 2 * S) + 1, sizeof *v);
     if (rows && v) {
         for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
         l->options = (int)key[0].dim[KEY_OPTIONS];
@@ -126,7 +125,7 @@ void dra_learner_build(dra_graph *g, void *user, const dra_shape *key, size_t n_
                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
                                         .fresh = kind == FRESH,
-                                        .guard = l->options & GUARD,
+                                        .clamp = l->options & CLAMP,
                                         .rows = rows};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);

@@ -11,7 +11,7 @@ static void block(dra_graph *g, void *user, const dra_value *in, dra_value *out)
 
 static void build(dra_graph *g, const void *user, const dra_value *in, dra_value *out)
 {
-    dra_guard(g, in[2], block, NULL, 2, in, 1, in, out); /* x through when it does not run */
+    dra_cond(g, in[2], block, NULL, 2, in, 1, in, out); /* x through when it does not run */
     out[0] = dra_add(g, out[0], dra_sin(g, in[0]));
 }
 
@@ -37,7 +37,7 @@ static void changes_between_runs(void **state)
     dra_graph *g = check_graph();
     dra_value  x = check_real(g, "x", DRA_SHAPE(2)), w = check_real(g, "w", DRA_SHAPE(2));
     dra_value  in[] = {x, w}, flag = dra_input(g, "flag", DRA_I32, (dra_shape){0}), y, dx[2];
-    dra_guard(g, flag, block, NULL, 2, in, 1, &x, &y);
+    dra_cond(g, flag, block, NULL, 2, in, 1, &x, &y);
     dra_output(g, "y", y);
     y = dra_sum_all(g, y);
     dra_gradient(g, 1, &y, NULL, 2, in, dx);
@@ -73,7 +73,7 @@ static void costs_nothing_when_off(void **state)
 {
     dra_graph *g = check_graph();
     dra_value  x = check_real(g, "x", DRA_SHAPE(2)), in[] = {x, x}, y;
-    dra_guard(g, dra_input(g, "flag", DRA_I32, (dra_shape){0}), block, NULL, 2, in, 1, &x, &y);
+    dra_cond(g, dra_input(g, "flag", DRA_I32, (dra_shape){0}), block, NULL, 2, in, 1, &x, &y);
     dra_output(g, "y", y);
     check_program p = check_compile(g, 1);
     dra_real      xv[] = {1, 2};
@@ -98,7 +98,7 @@ static void refuses_another_type_otherwise(void **state)
     dra_graph *g = check_graph();
     dra_value  x = dra_input(g, "x", DRA_I32, DRA_SHAPE(2)), in[] = {x, x}, y;
     dra_value  z = dra_input(g, "z", DRA_I32, DRA_SHAPE(3));
-    dra_guard(g, dra_integer(g, 1), block, NULL, 2, in, 1, &z, &y);
+    dra_cond(g, dra_integer(g, 1), block, NULL, 2, in, 1, &z, &y);
     assert_int_equal(y.id, 0);
     assert_int_equal(dra_graph_error(g)->code, DRA_ERR_DTYPE); /* tanh refuses i32 inside */
     dra_graph_destroy(g);
@@ -114,21 +114,21 @@ static void refuses_a_mismatch(void **state)
     dra_graph *g = check_graph();
     dra_value  x = dra_input(g, "x", DRA_I32, DRA_SHAPE(2)), y;
     dra_value  z = dra_input(g, "z", DRA_I32, DRA_SHAPE(3));
-    dra_guard(g, dra_integer(g, 1), hands_on, NULL, 1, &x, 1, &z, &y);
-    check_refused(g, DRA_ERR_SHAPE, "guard: otherwise 0 is i32 (3), the body returns i32 (2)");
+    dra_cond(g, dra_integer(g, 1), hands_on, NULL, 1, &x, 1, &z, &y);
+    check_refused(g, DRA_ERR_SHAPE, "cond: otherwise 0 is i32 (3), the body returns i32 (2)");
 }
 
 static void refuses_a_flag_that_is_no_scalar(void **state)
 {
     dra_graph *g = check_graph();
     dra_value  x = dra_input(g, "x", DRA_I32, DRA_SHAPE(2)), y;
-    dra_guard(g, x, hands_on, NULL, 1, &x, 1, &x, &y);
-    check_refused(g, DRA_ERR_DTYPE, "guard: flag is i32 (2), expected i32 ()");
+    dra_cond(g, x, hands_on, NULL, 1, &x, 1, &x, &y);
+    check_refused(g, DRA_ERR_DTYPE, "cond: flag is i32 (2), expected i32 ()");
 }
 
 int main(void)
 {
-    const check_spec        specs[] = {{"guard", 1, build, oracle, cases, COUNT(cases)}};
+    const check_spec        specs[] = {{"cond", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(changes_between_runs),
         cmocka_unit_test(costs_nothing_when_off),
@@ -136,5 +136,5 @@ int main(void)
         cmocka_unit_test(refuses_a_mismatch),
         cmocka_unit_test(refuses_a_flag_that_is_no_scalar),
     };
-    return check_main("guard", specs, COUNT(specs), tests, COUNT(tests));
+    return check_main("cond", specs, COUNT(specs), tests, COUNT(tests));
 }

@@ -32,7 +32,7 @@ static dra_status open_keys(const char *folder, const char *name, json_t **out, 
 }
 
 /* A token, or a list of them. */
-static void read_ends(dra_keys *k, dra_habits *h)
+static void read_ends(dra_keys *k, dra_generation_config *h)
 {
     const json_t *v = json_object_get(k->object, "eos_token_id");
     const size_t  n = json_is_array(v) ? json_array_size(v) : 1;
@@ -41,7 +41,7 @@ static void read_ends(dra_keys *k, dra_habits *h)
     for (size_t i = 0; i < n; i++) {
         const json_t    *id = json_is_array(v) ? json_array_get(v, i) : v;
         const json_int_t x = json_integer_value(id);
-        if (!json_is_integer(id) || x < -1 || x > INT32_MAX || n > DRA_HABITS_ENDS) {
+        if (!json_is_integer(id) || x < -1 || x > INT32_MAX || n > DRA_GENERATION_ENDS) {
             dra_keys_refuse(k, "eos_token_id", "a token or a list of up to 8");
             return;
         }
@@ -77,7 +77,7 @@ static bool says_nothing(const json_t *v, double nothing)
 }
 
 /* Keys that would change the text, unless they are null, false, empty, or this number. */
-static void read_others(const dra_keys *k, dra_habits *h)
+static void read_others(const dra_keys *k, dra_generation_config *h)
 {
     static const struct {
         const char *key;
@@ -113,7 +113,7 @@ static void read_others(const dra_keys *k, dra_habits *h)
 
 /* Greedy unless it says do_sample; then of the 50 most likely tokens, unless it says how many. A
  * temperature of 0 is greedy as well. */
-static void read_habits(dra_keys *k, dra_habits *h)
+static void read_habits(dra_keys *k, dra_generation_config *h)
 {
     const bool samples = dra_keys_bool(k, "do_sample", false);
     h->given = true;
@@ -131,11 +131,12 @@ static void read_habits(dra_keys *k, dra_habits *h)
     h->sampler.min_p = number(k, "min_p", 0, 0, 1, "a number from 0 to 1");
 }
 
-dra_status dra_habits_read(const char *folder, dra_habits *out, dra_error *err)
+dra_status dra_generation_config_read(const char *folder, dra_generation_config *out,
+                                      dra_error *err)
 {
     static const char *const names[] = {"config.json", "generation_config.json"};
     dra_status               st = DRA_OK;
-    *out = (dra_habits){0};
+    *out = (dra_generation_config){0};
     for (int i = 0; i < 2 && st == DRA_OK; i++) {
         json_t *object;
         char    place[PATH_TEXT];

@@ -4,14 +4,14 @@
 
 #include "dra/base.h"
 
-typedef struct dra_map {
+typedef struct dra_file_map {
     const unsigned char *data; /* NULL when the file is empty */
     size_t               bytes;
-} dra_map;
+} dra_file_map;
 
-dra_status dra_map_open(const char *path, dra_map *out, dra_error *err);
+dra_status dra_file_map_open(const char *path, dra_file_map *out, dra_error *err);
 /* What was read of it so far gives its memory back; what is read again comes from the file. */
-void dra_map_rest(const dra_map *map);
-void dra_map_close(dra_map *map);
+void dra_file_map_rest(const dra_file_map *map);
+void dra_file_map_close(dra_file_map *map);
 
 #endif

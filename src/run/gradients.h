@@ -1,0 +1,70 @@
+/* What a learner is inside: a session, the gradients, the numbers that its programs put out. */
+#ifndef DRA_SRC_RUN_GRADIENTS_H
+#define DRA_SRC_RUN_GRADIENTS_H
+
+#include "base/shape.h"
+#include "model/model.h"
+#include "run/run.h"
+#include "sequence/module.h"
+
+typedef struct dra_gradients_names { /* numbers in the session */
+    int            *param, *state;
+    int            *sum;      /* of gradients, by parameter */
+    int            *upstream; /* of gradients of states */
+    dra_token_names tokens;
+    int             ids, targets, random, at, share, part;
+    int             metric[DRA_METRICS];
+} dra_gradients_names;
+
+typedef struct dra_metric_row { /* of metrics: what its numbers count for */
+    int    lesson;
+    double targets, tokens; /* its part of those of its lesson */
+} dra_metric_row;
+
+struct dra_gradients {
+    dra_gradients_config config;
+    dra_module           module;
+    const dra_specs     *params, *state;
+    dra_session         *session;
+    dra_gradients_names  name;
+    dra_array          **lent;     /* weights that are not in arrays of their own */
+    dra_array           *gradient; /* of all parameters, one after the other */
+    size_t              *offset;   /* in it, in bytes; SIZE_MAX: the parameter is not trained */
+    bool                 bound;
+    dra_real            *zeros; /* as many as the largest parameter that is not trained has */
+    void                *seen;  /* the gradients, where the host has to have a copy */
+    size_t               seen_room;
+    bool                 fresh; /* the copy is of now */
+    dra_array           *metrics;
+    dra_metric_row      *rows; /* of metrics, since dra_gradients_begin() */
+    int                  n_rows, rows_room, lessons;
+    int64_t             *counts;                   /* targets that count, by lesson */
+    size_t               chunk_bytes, carry_bytes; /* of states, by dra_gradients_bytes() */
+    dra_shape           *key;
+    dra_extents          extents;
+    int                  options; /* of the program being built */
+    int32_t             *starts;
+};
+
+/* What a program is made for: dims of the first shape of its key; then the rows of each state. */
+enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS };
+enum { MARKED = 1, SKIPS = 2 };            /* of KEY_MARKS   */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
+enum {
+    FRESH,   /* rows start from nothing; gradients                  */
+    CARRIED, /* states come in and go out; gradients, not of states */
+    THROUGH, /* states come in; gradients of all                    */
+    FORWARD  /* states come in and go out; no loss                  */
+};
+
+/* The name of a metric in the graph. */
+const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric);
+
+/* The model with its loss as a module's own nodes; `self` is the learner. */
+void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,
+                              dra_value *state_out);
+
+/* Builds the program of a key: for dra_session_create(), `user` is the learner. */
+void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
+
+#endif
