@@ -229,7 +229,7 @@ static int run(const void *args)
     if (st == DRA_OK) st = open_reader(&w, &err);
     if (st == DRA_OK) st = read_all(&w, &err);
     if (st == DRA_OK) st = print(&w, &err);
-    if (w.reader) cli_guard_report("eval", &w.a->from, dra_reader_clamped(w.reader));
+    if (st == DRA_OK) cli_guard_report("eval", &w.a->from, dra_reader_clamped(w.reader));
     free(w.ids);
     free(w.targets);
     free(w.mark);
