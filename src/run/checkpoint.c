@@ -19,7 +19,7 @@
 #include "file/fail.h"
 #include "file/json.h"
 #include "file/file_map.h"
-#include "run/runs.h"
+#include "run/train.h"
 #include "device/array.h"
 #include "sequence/module.h"
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "file/fail.h"
-#include "run/runs.h"
+#include "run/train.h"
 
 struct dra_events {
     int  fd;

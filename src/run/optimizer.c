@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "model/model.h"
-#include "run/run.h"
+#include "run/gradients.h"
 #include "sequence/module.h"
 
 struct dra_optimizer {

@@ -9,7 +9,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
-#include "run/runs.h"
+#include "run/train.h"
 
 enum { LOG_MOST = 1 << 30 };
 

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/shape.h"
-#include "run/runs.h"
+#include "run/train.h"
 
 static double half_cosine(double p) { return (1 + cos(acos(-1) * p)) / 2; } /* 1 to 0 */
 

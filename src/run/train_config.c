@@ -7,7 +7,7 @@
 
 #include "base/shape.h"
 #include "file/fields.h"
-#include "run/runs.h"
+#include "run/train.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

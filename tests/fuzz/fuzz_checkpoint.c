@@ -12,7 +12,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/json.h"
-#include "run/runs.h"
+#include "run/train.h"
 #include "fuzz/fuzzer.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))

@@ -10,7 +10,7 @@
 #include "check.h"
 #include "dra/file.h"
 #include "dra/train.h"
-#include "run/runs.h"
+#include "run/train.h"
 
 static char scratch[200]; /* a folder of this program's own */
 

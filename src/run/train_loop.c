@@ -10,8 +10,8 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
-#include "run/run.h"
-#include "run/trainer.h"
+#include "run/gradients.h"
+#include "run/train.h"
 
 static double now(void)
 {

@@ -1,5 +1,5 @@
 /* Making a run: where it stands, what it works with. */
-#include "run/trainer.h"
+#include "run/train.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 #include "base/shape.h"
 #include "model/model.h"
-#include "run/run.h"
+#include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
 
