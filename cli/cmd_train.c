@@ -223,28 +223,6 @@ static int check(const struct args *a, dra_train_config *train)
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static bool is_there(const char *folder, const char *name)
-{
-    char path[PATH_TEXT];
-    return cli_path(folder, name, path, sizeof path) && access(path, F_OK) == 0;
-}
-
-static bool goes_on(const struct args *a)
-{
-    return a->resume && is_there(a->out, "config.json") && is_there(a->out, "train");
-}
-
-/* A run is told by its checkpoint what it is; before its first, only by its command. */
-static dra_status check_checkpoint(const struct args *a, dra_error *err)
-{
-    if (names_model(&a->from) || dra_trainer_saved(a->out) >= 0) return DRA_OK;
-    return cli_error(
-        err, DRA_ERR_FILE, "%.200s %s", a->out,
-        is_there(a->out, "train")
-            ? "has no checkpoint yet; repeat the command that started it"
-            : "is not a run that can be resumed; a new one needs --model, --preset or --config");
-}
-
 /* Then there is nothing to encode. */
 static bool is_all_tokens(const struct args *a)
 {
@@ -256,25 +234,6 @@ static bool sets_vocab(const cli_source *s)
     for (size_t i = 0; i < s->set.count; i++)
         if (strncmp(s->set.text[i], "vocab=", 6) == 0) return true;
     return false;
-}
-
-/* What the memories are watched for follows from what is added to the loss, now or when the run
- * began. */
-static dra_status watched(const struct args *a, const dra_train_config *train, uint32_t *bits,
-                          dra_error *err)
-{
-    dra_train_config before = {0};
-    char             path[PATH_TEXT], *text = NULL;
-    size_t           bytes = 0;
-    dra_status       st = DRA_OK;
-    if (goes_on(a) && is_there(a->out, "train/config.json") &&
-        cli_path(a->out, "train/config.json", path, sizeof path))
-        st = dra_file_read(path, 1 << 20, &text, &bytes, err);
-    if (st == DRA_OK && text) st = dra_train_config_parse(path, text, bytes, &before, err);
-    free(text);
-    for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (train->add[k] != 0 || before.add[k] != 0) *bits |= 1u << k;
-    return st;
 }
 
 /* The model that was asked for; if none, that of the run. */
@@ -296,43 +255,12 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     cli_source    s = a->from;
     const bool    takes_any = s.preset && !sets_vocab(&s);
     const int64_t V = takes_any ? 0 : c->vocab;
-    if (!names_model(&s) || (goes_on(a) && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
+    if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) && is_all_tokens(a))
         return DRA_OK;
     const dra_status st = cli_tokenizer_open(&s, V, out, err);
     if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out);
-    return st;
-}
-
-/* The first line of two configs in which they differ. */
-static dra_status compare(const struct args *a, const dra_model *asked, const dra_model *found,
-                          dra_error *err)
-{
-    static char x[1 << 16], y[1 << 16];
-    size_t      i = 0, line = 0;
-    dra_model_config_text(dra_model_config_of(found), x, sizeof x);
-    dra_model_config_text(dra_model_config_of(asked), y, sizeof y);
-    if (strcmp(x, y) == 0) return DRA_OK;
-    for (; x[i] == y[i]; i++)
-        if (x[i] == '\n') line = i + 1;
-    const char *p = x + line + strspn(x + line, " "), *q = y + line + strspn(y + line, " ");
-    return cli_error(
-        err, DRA_ERR_VALUE,
-        "%.100s: is a run of another model: config.json says %.*s, expected %.*s; --force "
-        "continues anyway",
-        a->out, (int)strcspn(p, ",\n"), p, (int)strcspn(q, ",\n"), q);
-}
-
-/* A run that is there is one of this model. */
-static dra_status check_run(const struct args *a, const dra_model *asked, dra_error *err)
-{
-    dra_model_config c;
-    dra_model       *found = NULL;
-    dra_status       st = dra_folder_config(a->out, &c, err);
-    if (st == DRA_OK) st = dra_model_create(&c, &found, err);
-    if (st == DRA_OK) st = compare(a, asked, found, err);
-    dra_model_destroy(found);
     return st;
 }
 
@@ -342,9 +270,8 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     dra_model_config c;
     dra_status       st = asked_config(a, &c, err);
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
-    if (st == DRA_OK) st = watched(a, train, &c.aux, err);
-    if (st == DRA_OK) st = dra_model_create(&c, out, err);
-    return st == DRA_OK && goes_on(a) && !a->force ? check_run(a, *out, err) : st;
+    const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
+    return st == DRA_OK ? dra_run_model(&run, out, err) : st;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
@@ -384,7 +311,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
     const dra_cpu_config cpu = {.threads = (int)a->from.threads};
     dra_status           st = dra_device_create_cpu(&cpu, &p->device, err);
-    if (st == DRA_OK) st = check_checkpoint(a, err);
+    if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_corpus(a, &a->data, p->tokenizer, "data", &p->data, err);
     if (st == DRA_OK)

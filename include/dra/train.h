@@ -194,6 +194,21 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
 /* The step of the newest checkpoint of a run; -1: it has none, or is no run. */
 DRA_API int64_t dra_trainer_saved(const char *folder);
 
+/* Whether a run can be resumed from its folder alone; the error says what is missing. */
+DRA_API dra_status dra_run_resumable(const char *folder, dra_error *err);
+
+/* The model of a run: `config`, made to measure what the settings add to the loss, those of `train`
+ * and, where a run in the folder is resumed, its own. A run that is resumed must be of this model;
+ * with `force` it may be of another whose tensors have the same names and shapes. */
+typedef struct dra_run_model_config {
+    const char             *folder;
+    const dra_model_config *model;
+    const dra_train_config *train;
+    bool                    resume, force;
+} dra_run_model_config;
+
+DRA_API dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_error *err);
+
 /* On failure *out is NULL. Another process that trains in the folder is an error. A run that cannot
  * be, also for want of memory, leaves no folder. */
 DRA_API dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out,

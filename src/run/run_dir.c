@@ -100,6 +100,86 @@ int64_t dra_trainer_saved(const char *folder)
     return dra_checkpoint_list(folder, 1, &step) > 0 ? step : -1;
 }
 
+/* ---- a run that is resumed ------------------------------------------------------------------- */
+
+dra_status dra_run_resumable(const char *folder, dra_error *err)
+{
+    if (dra_trainer_saved(folder) >= 0) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_FILE, folder,
+                       exists(folder, "train")
+                           ? "has no checkpoint yet; repeat the command that started it"
+                           : "is not a run that can be resumed; a new one needs a model");
+}
+
+static bool resumes(const dra_run_model_config *c)
+{
+    return c->resume && exists(c->folder, "config.json") && exists(c->folder, "train");
+}
+
+/* The settings that were noted. */
+static dra_status read_settings(const char *folder, dra_train_config *out, dra_error *err)
+{
+    char       path[DRA_PATH], *text = NULL;
+    size_t     bytes = 0;
+    dra_status st = dra_path(path, err, "%s/train/config.json", folder);
+    if (st == DRA_OK) st = dra_file_read(path, SETTINGS_MOST, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_train_config_parse(path, text, bytes, out, err);
+    free(text);
+    return st;
+}
+
+/* The first line in which two configs differ. */
+static dra_status compare(const char *folder, const dra_model *asked, const dra_model *found,
+                          dra_error *err)
+{
+    static const size_t room = 1 << 16;
+    char               *x = malloc(2 * room), *y = x ? x + room : NULL;
+    size_t              i = 0, line = 0;
+    if (!x) return dra_fail_at(err, DRA_ERR_MEMORY, folder, "out of memory");
+    dra_model_config_text(dra_model_config_of(found), x, room);
+    dra_model_config_text(dra_model_config_of(asked), y, room);
+    for (; x[i] && x[i] == y[i]; i++)
+        if (x[i] == '\n') line = i + 1;
+    const char *p = x + line + strspn(x + line, " "), *q = y + line + strspn(y + line, " ");
+    dra_status  st = DRA_OK;
+    if (strcmp(x, y) != 0)
+        st = dra_fail_at(err, DRA_ERR_VALUE, folder,
+                         "is a run of another model: config.json says %.*s, expected %.*s; force "
+                         "continues anyway",
+                         (int)strcspn(p, ",\n"), p, (int)strcspn(q, ",\n"), q);
+    free(x);
+    return st;
+}
+
+static dra_status check_same(const char *folder, const dra_model *asked, dra_error *err)
+{
+    dra_model_config c;
+    dra_model       *found = NULL;
+    dra_status       st = dra_folder_config(folder, &c, err);
+    if (st == DRA_OK) st = dra_model_create(&c, &found, err);
+    if (st == DRA_OK) st = compare(folder, asked, found, err);
+    dra_model_destroy(found);
+    return st;
+}
+
+dra_status dra_run_model(const dra_run_model_config *c, dra_model **out, dra_error *err)
+{
+    dra_model_config config = *c->model;
+    dra_train_config before = {0};
+    dra_status       st = DRA_OK;
+    *out = NULL;
+    if (resumes(c) && exists(c->folder, "train/config.json"))
+        st = read_settings(c->folder, &before, err);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (c->train->add[k] != 0 || before.add[k] != 0) config.aux |= 1u << k;
+    if (st == DRA_OK) st = dra_model_create(&config, out, err);
+    if (st == DRA_OK && resumes(c) && !c->force) st = check_same(c->folder, *out, err);
+    if (st == DRA_OK) return DRA_OK;
+    dra_model_destroy(*out);
+    *out = NULL;
+    return st;
+}
+
 /* ---- whether it may be there ----------------------------------------------------------------- */
 
 static bool has_tokenizer(const char *folder, const dra_tokenizer *t)
@@ -232,13 +312,7 @@ static dra_status note_settings(const dra_trainer *t, dra_error *err)
 
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err)
 {
-    char       path[DRA_PATH], *text = NULL;
-    size_t     bytes = 0;
-    dra_status st = dra_path(path, err, "%s/train/config.json", t->c.folder);
-    if (st == DRA_OK) st = dra_file_read(path, SETTINGS_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_train_config_parse(path, text, bytes, out, err);
-    free(text);
-    return st;
+    return read_settings(t->c.folder, out, err);
 }
 
 /* Files of a folder that was no run, and that nobody forced us to take, are not ours to remove. */

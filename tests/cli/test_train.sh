@@ -153,14 +153,13 @@ killed_early() {
     kill -KILL "$job"
     wait "$job" 2>/dev/null
     cp early/train/config.json settings.json || { cat "$err"; return 1; }
-    refused 1 "early has no checkpoint yet; repeat the command that started it" \
+    refused 1 "early: has no checkpoint yet; repeat the command that started it" \
         "$dra" train --resume --data text --out early &&
         refused 1 "resume: seed was 5 and is 6 now" begin_early 32 --resume --seed 6 &&
         refused 1 'is a run of another model: config.json says "dim": 32, expected' \
             begin_early 16 --resume --seed 5 &&
         cmp settings.json early/train/config.json &&
-        refused 1 "no-run is not a run that can be resumed; a new one needs --model, --preset or \
---config" \
+        refused 1 "no-run: is not a run that can be resumed; a new one needs a model" \
             "$dra" train --resume --data text --out no-run && [ ! -e no-run ]
 }
 

@@ -334,6 +334,37 @@ static void refuses_another_run(void **state)
     close_fixture(&g);
 }
 
+/* What a program that resumes a run has to know: its model, measuring what its settings add. */
+static void runs_tell_their_model(void **state)
+{
+    const dra_train_config     train = {.steps = 4, .batch = 2, .add = {[DRA_AUX_DRIFT] = 0.1}};
+    const dra_train_config     none = {0};
+    const char                *run = in_scratch("tells"), *nothing = in_scratch("nothing");
+    const char *const          settings[] = {"watch=1", NULL};
+    fixture                    f;
+    dra_error                  err = {0};
+    dra_model                 *model = NULL;
+    dra_model_config           c;
+    const dra_run_model_config again = {run, &c, &none, .resume = true};
+    assert_int_equal(1 << DRA_AUX_DRIFT, 1);
+    open_fixture(&f, "dra-gru-tiny", settings, put_text("text", sentence, 9));
+    assert_int_equal(dra_run_resumable(nothing, &err), DRA_ERR_FILE);
+    assert_non_null(strstr(err.text, "is not a run that can be resumed; a new one needs a model"));
+    run_until(&f, run, &train, 2);
+    expect_ok(dra_run_resumable(run, &err), &err);
+    expect_ok(dra_folder_config(run, &c, &err), &err);
+    assert_int_equal(c.aux, 0); /* files do not say it */
+    expect_ok(dra_run_model(&again, &model, &err), &err);
+    assert_int_equal(dra_model_config_of(model)->aux, 1 << DRA_AUX_DRIFT);
+    dra_model_destroy(model);
+    c.dim = 32;
+    assert_int_equal(dra_run_model(&again, &model, &err), DRA_ERR_VALUE);
+    assert_null(model);
+    assert_non_null(strstr(err.text, "is a run of another model: config.json says \"dim\": 16, "
+                                     "expected \"dim\": 32; force continues anyway"));
+    close_fixture(&f);
+}
+
 static void refuses_a_folder_with_a_model(void **state)
 {
     const dra_train_config train = {.steps = 2, .batch = 2};
@@ -401,6 +432,7 @@ int main(void)
         cmocka_unit_test(three_steps_not_finite_stop_it),
         cmocka_unit_test(last_steps_not_finite_are_told),
         cmocka_unit_test(refuses_another_run),
+        cmocka_unit_test(runs_tell_their_model),
         cmocka_unit_test(refuses_a_folder_with_a_model),
         cmocka_unit_test(refuses_tokens_beyond_the_vocabulary),
         cmocka_unit_test(starts_from_weights),
