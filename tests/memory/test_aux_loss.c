@@ -288,10 +288,22 @@ static void blends_share(void **state)
 
 #ifdef DRA_REAL_DOUBLE
 
-typedef struct graph { /* L = sum of what is watched with weights, and its gradients */
+typedef struct graph { /* L = weighted sum of the auxiliary losses, and its gradients */
     check_program p;
     dra_extents   extents;
+    dra_real     *state[8]; /* the start, to be moved */
 } graph;
+
+/* All memory of state i, also what is not live. */
+static dra_real *copy_state(const subject *s, int i)
+{
+    const dra_span from = dra_states_span(s->start, i);
+    dra_error      err = {0};
+    dra_real      *to = malloc(from.bytes + 1);
+    assert_non_null(to);
+    expect_ok(dra_array_download(to, from, &err), &err);
+    return to;
+}
 
 static graph open_graph(const subject *s, uint32_t watch)
 {
@@ -316,6 +328,7 @@ static graph open_graph(const subject *s, uint32_t watch)
         dra_output(g, name, d[i]);
     }
     made.p = check_compile(g, 2);
+    for (int i = 0; i < S; i++) made.state[i] = copy_state(s, i);
     return made;
 }
 
@@ -328,18 +341,17 @@ static double run_graph(graph *g, const subject *s)
         check_bind(&g->p, param_spec(s, i)->name, s->param[i],
                    (size_t)dra_shape_count(&param_spec(s, i)->shape) * sizeof(dra_real));
     for (int i = 0; i < dra_specs_count(s->t.module->state); i++) {
-        const dra_held *h = &s->start->at[i];
         snprintf(name, sizeof name, "state.%s", dra_specs_at(s->t.module->state, i)->name);
-        check_bind(&g->p, name, h->data, (size_t)(B * h->rows * h->size) * sizeof(dra_real));
+        check_bind(&g->p, name, g->state[i], dra_states_span(s->start, i).bytes);
     }
     expect_ok(dra_extents_fill(&g->extents, s->t.module->state, s->start, B, T, marks, &err), &err);
-    expect_ok(dra_extents_bind(&g->extents, g->p.buffers, true, &err), &err);
+    put_extents(g->p.buffers, &g->extents, true);
     check_run(&g->p);
     return check_result(&g->p, "L")[0];
 }
 
 /* Moves one tensor along a direction and adds up the slope it promises. */
-static double move_one(const graph *g, int i, int64_t n, dra_real *at, double by, uint64_t *seed)
+static double move_one(graph *g, int i, int64_t n, dra_real *at, double by, uint64_t *seed)
 {
     char name[32];
     snprintf(name, sizeof name, "d.%d", i);
@@ -353,7 +365,7 @@ static double move_one(const graph *g, int i, int64_t n, dra_real *at, double by
     return slope;
 }
 
-static double move(const graph *g, const subject *s, double by, uint64_t seed)
+static double move(graph *g, const subject *s, double by, uint64_t seed)
 {
     const int P = params_of(s);
     double    slope = move_one(g, 0, B * T * C, s->x, by, &seed);
@@ -361,9 +373,10 @@ static double move(const graph *g, const subject *s, double by, uint64_t seed)
         slope += move_one(g, 1 + i, dra_shape_count(&param_spec(s, i)->shape), s->param[i], by,
                           &seed);
     for (int i = 0; i < dra_specs_count(s->t.module->state); i++) {
-        const dra_held *h = &s->start->at[i];
+        const size_t bytes = dra_states_span(s->start, i).bytes;
         if (dra_specs_at(s->t.module->state, i)->maximum) continue;
-        slope += move_one(g, 1 + P + i, B * h->rows * h->size, h->data, by, &seed);
+        slope += move_one(g, 1 + P + i, (int64_t)(bytes / sizeof(dra_real)), g->state[i], by,
+                          &seed);
     }
     return slope;
 }
@@ -390,6 +403,7 @@ static void gradients_are_derivatives(void **state)
         if (!(fabs(found - slope) <= 1e-6 * (fabs(slope) + 1)))
             fail_msg("%s: slope is %.10g, gradients say %.10g", rows[i].name, found, slope);
         check_free(&g.p);
+        for (int k = 0; k < dra_specs_count(s.t.module->state); k++) free(g.state[k]);
         dra_extents_free(&g.extents);
         dra_reader_destroy(r);
         close_subject(&s);
