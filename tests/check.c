@@ -96,7 +96,7 @@ check_program check_compile(dra_graph *g, int threads)
     return p;
 }
 
-/* ---- memory of the test, as programs of any device see it ------------------------------------- */
+/* ---- memory of the test, as programs of any device see it ------------------------------------ */
 
 struct check_bound { /* on a device that cannot compute in it, copied before and after a run */
     struct check_bound *next;
@@ -302,7 +302,7 @@ static double draw(const check_input *in, uint64_t *seed)
 
 static bool transposed(const job *j, int i) { return j->strided && j->in[i].shape.rank >= 2; }
 
-/* Where element k of the op's input lies in the memory that is bound. */
+/* Where element k of the op's input is in the memory that is bound. */
 static int64_t memory_index(const job *j, int i, int64_t k)
 {
     if (!transposed(j, i)) return k;

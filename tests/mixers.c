@@ -168,8 +168,8 @@ static const struct {
     {"rows stand alone", rows_stand_alone},
     {"threads change nothing", threads_change_nothing},
     {"levels agree", levels_agree},
-    {"readers go on", readers_go_on},
-    {"files go on", files_go_on},
+    {"readers continue", readers_continue},
+    {"files continue", files_continue},
     {"long runs stay flat", long_runs_stay_flat},
 #ifdef DRA_REAL_DOUBLE
     {"gradients are derivatives", gradients_are_derivatives},

@@ -13,7 +13,7 @@
 typedef struct mixer_row {
     const char      *name;
     dra_mixer_config config;
-    bool             equal; /* chunks are equal, not the same bits; the reason beside the row */
+    bool             equal; /* chunks are equal, not the same bits; the reason is next to the row */
     bool             fixed; /* the state has a fixed size: long runs must leave it flat */
     double           bound; /* of |m| if inputs and start are within it; 0: none is promised */
 } mixer_row;

@@ -7,7 +7,7 @@
 
 static bool is_maximum(const char *name) { return ends_with(name, "p") || ends_with(name, "max"); }
 
-/* Moves everything with a gradient along a random direction; returns the slope it promises. */
+/* Moves everything with a gradient along a random direction; returns the derivative along it. */
 static double move(setting *s, const outcome *out, double by, uint64_t seed)
 {
     const int64_t n = B * T * s->t.C;
@@ -67,7 +67,7 @@ static double moved_loss(setting *s, const outcome *out, double by, uint64_t see
     return L;
 }
 
-/* Four points, so that curvature does not count: norms of few channels bend sharply. */
+/* Four points, so that curvature does not count: it is large for norms of few channels. */
 void gradients_are_derivatives(setting *s)
 {
     const double h = 1e-5;

@@ -7,13 +7,13 @@
 
 enum { WIDE = T + 7 };
 
-/* Where token t of row b lies among pads. */
+/* Where token t of row b is among pads. */
 static int64_t padded_place(int64_t b, int64_t t)
 {
     static const int64_t before[B][4] = {{0, 3, 4, 19}, {1, 1, 8, 12}}; /* pads before these */
     int64_t              at = t;
     for (int i = 0; i < 4; i++) at += before[b][i] <= t;
-    return at; /* and three behind the last */
+    return at; /* and three after the last */
 }
 
 static dra_real *spread(const dra_real *x, int64_t C, double fill)
@@ -132,7 +132,7 @@ void marks_survive_chunks(setting *s)
     outcome_free(&t, &chunks);
 }
 
-/* A sequence that starts anew does not feel what was there before, be it NaN. */
+/* After a reset nothing of what was there before has an effect, not even NaN. */
 void resets_forget(setting *s)
 {
     int32_t     mark[B * T] = {0};
@@ -164,7 +164,7 @@ void resets_forget(setting *s)
     dra_states_destroy(poisoned);
 }
 
-/* ---- skipped tokens: read with, not written -------------------------------------------------- */
+/* ---- skipped tokens: they read the state, but do not write it -------------------------------- */
 
 /* Alone it leaves every bit of the state. */
 static void expect_kept(const setting *s)
@@ -182,7 +182,7 @@ static void expect_kept(const setting *s)
     outcome_free(&t, &out);
 }
 
-/* The others, and the state behind them, are what they are without it; pos and shift see it. */
+/* The others, and the state after them, are what they are without it; pos and shift see it. */
 void skips_leave_no_trace(setting *s)
 {
     const dra_mixer_config *c = &s->row->config;

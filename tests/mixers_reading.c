@@ -50,7 +50,7 @@ static void expect_same_reading(const setting *s, const outcome *whole, const dr
     assert_true(d.same);
 }
 
-void readers_go_on(setting *s)
+void readers_continue(setting *s)
 {
     dra_error   err = {0};
     dra_reader *r = make_reader(s);
@@ -69,7 +69,7 @@ void readers_go_on(setting *s)
     outcome_free(&s->t, &whole);
 }
 
-void files_go_on(setting *s)
+void files_continue(setting *s)
 {
     dra_error      err = {0};
     dra_reader    *r = make_reader(s);

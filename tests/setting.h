@@ -38,7 +38,7 @@ double    upstream(const void *user, int i, int64_t b, int64_t k);
 void join(const trial *t, dra_real *to, const dra_real *from, int64_t first, int64_t n);
 
 bool ends_with(const char *name, const char *end);
-/* A sum of weights, by which something is divided: positive. Also behind a blend's prefix. */
+/* A sum of weights, by which something is divided: positive. Also with a blend's prefix. */
 bool is_sum(const char *name);
 
 /* mixers.c */
@@ -57,10 +57,10 @@ void resets_forget(setting *s);
 void skips_leave_no_trace(setting *s);
 void skips_survive_chunks(setting *s);
 /* mixers_reading.c */
-void readers_go_on(setting *s);
-void files_go_on(setting *s);
+void readers_continue(setting *s);
+void files_continue(setting *s);
 void long_runs_stay_flat(setting *s);
-/* mixers_slopes.c */
+/* mixers_grads.c */
 void gradients_are_derivatives(setting *s);
 
 #endif

@@ -104,9 +104,9 @@ DRA_API const char *dra_shape_text(const dra_shape *s, char *text, size_t size);
     ((dra_shape){DRA_SHAPE_COUNT(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0), {__VA_ARGS__}})
 #endif
 
-/* The nearest of some names to what was typed: start with {.typed = ...}, try each name, then
- * `best` is the one to suggest, or NULL when none is near. Near is what starts with the typed
- * text, or differs in about one letter of three. */
+/* Finds the name nearest to what was typed: start with {.typed = ...}, try each name, then `best`
+ * is the one to suggest, or NULL when none is near. A name is near if it starts with the typed text
+ * or differs in about one letter of three. */
 typedef struct dra_guess {
     const char *typed, *best;
     size_t      wrong; /* letters of `best` that differ */
@@ -114,8 +114,8 @@ typedef struct dra_guess {
 
 DRA_API void dra_guess_try(dra_guess *guess, const char *name);
 
-/* What a token of a sequence is, as bits: a pad changes no state and gives nothing; a reset before
- * the token starts its sequence anew, also on a pad. 0: a plain token. */
+/* Marks of a token, as bits: a pad changes no state and gives nothing; a reset puts the sequence
+ * back to its initial state before the token, also on a pad. 0: a plain token. */
 enum { DRA_MARK_PAD = 1, DRA_MARK_RESET = 2, DRA_MARK_SKIP = 4 };
 
 DRA_END_C

@@ -1,10 +1,10 @@
 /* dra/data.h - training data: texts as one long stream of tokens, and the batches of it.
  *
- * Flow:    a dra_corpus holds the tokens of all documents, one behind the other. A dra_feed cuts
+ * Flow:    a dra_corpus holds the tokens of all documents, one after the other. A dra_feed cuts
  *          (a part of) it into batches: tokens, their targets, their marks. What step s reads
- *          follows from s and the seed alone, so a run that goes on where another stopped reads
- *          exactly what that one would have read. dra_examples does the same for examples that are
- *          tensors. docs/data.md has the pictures.
+ *          follows from s and the seed alone, so a resumed run reads exactly what the first one
+ *          would have read. dra_examples does the same for examples that are tensors.
+ *          docs/data.md has the pictures.
  * Errors:  as in file.h; a broken line of a file is named as "PATH:LINE: ...".
  * Threads: all three are read-only once made and may be shared.
  * Files:   stay mapped. They may be replaced by a rename, but neither written to nor cut short
@@ -31,7 +31,7 @@ typedef struct dra_tokenizer_config {
     int                threads; /* 0: one per processor */
 } dra_tokenizer_config;
 
-/* How far it is: first bytes of files that are read, then ids there are, of all. */
+/* Progress: first the bytes of files that are read, then the ids there are; both of `total`. */
 typedef void (*dra_tokenizer_progress)(void *user, bool merging, int64_t done, int64_t total);
 
 /* Byte-level BPE as of GPT-2, learned from texts: ids of special tokens come first, then 256 bytes,
@@ -46,7 +46,7 @@ typedef struct dra_corpus dra_corpus; /* opaque */
 
 typedef struct dra_corpus_config {
     int n;
-    /* One behind the other. What each is follows from its name:
+    /* One after the other. What each is follows from its name:
      *   NAME.safetensors  `ids` (N) of U8, U16, I32 or I64, taken as they are, and perhaps `starts`
      *                     (documents) of I32 or I64: the first token of each; else one document
      *   NAME.jsonl        an object in every line, a document in each; blank lines are left out
@@ -60,16 +60,16 @@ typedef struct dra_corpus_config {
      * NULL: a text is one document. */
     const char *separator;
     /* Folder that keeps the tokens of texts for the next time; made where there is none. NULL: they
-     * are in temporary files. A text of bytes is its tokens, if it is one document. */
+     * are in temporary files. With a tokenizer of bytes, a text of one document needs neither. */
     const char *cache;
-    bool no_end; /* do not put the tokenizer's end of text, if it has one, behind documents */
+    bool        no_end; /* do not put the tokenizer's end of text, if it has one, after documents */
 } dra_corpus_config;
 
 /* Bytes of files that are done, of all there are. */
 typedef void (*dra_progress)(void *user, int64_t done, int64_t total);
 
-/* Every token is read once, so a corpus is known to be whole: the ids fit the tokenizer, a kept
- * file of tokens is what was written, else it is made anew. `fn` may be NULL. */
+/* Every token is read once, so a corpus is known to be whole: the ids fit the tokenizer, and a
+ * cached file of tokens is what was written, else it is made again. `fn` may be NULL. */
 DRA_API dra_status dra_corpus_open(const dra_corpus_config *c, dra_progress fn, void *user,
                                    dra_corpus **out, dra_error *err);
 DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
@@ -100,12 +100,12 @@ typedef struct dra_feed_config {
      * several documents, a cut moves back to the start of the one it falls into. So 0 .. x and
      * x .. 1 have nothing in common and leave nothing out. */
     double from, to;
-    /* Rows read on where they stopped, and their state goes from step to step: the part is cut into
-     * B lanes, step s is chunk s of each. Otherwise every row is a window of its own: the part is
-     * cut into windows, and each epoch has them in another order. */
+    /* Rows continue where they stopped, and their state is carried from step to step: the part is
+     * cut into B lanes, step s is chunk s of each. Otherwise every row is a window of its own: the
+     * part is cut into windows, and each epoch has them in another order. */
     bool carry;
     bool cross; /* documents are one text: neither resets nor missing targets between them */
-    bool once;  /* one epoch, for measuring: behind its end there are only pads */
+    bool once;  /* one epoch, for measuring: after its end there are only pads */
 } dra_feed_config;
 
 DRA_API dra_status dra_feed_create(const dra_feed_config *c, dra_feed **out, dra_error *err);
@@ -113,8 +113,8 @@ DRA_API void       dra_feed_destroy(dra_feed *f); /* NULL is allowed */
 
 /* Batch number `step`, from 0 on without end; (B, T) each, any may be NULL.
  *   ids      the tokens; 0 at pads
- *   targets  the next token of the same document; -1, does not count: there is none
- *   mark     DRA_MARK_RESET at the start of a document, a window, a lane; DRA_MARK_PAD behind the
+ *   targets  the next token of the same document; -1, which does not count, where there is none
+ *   mark     DRA_MARK_RESET at the start of a document, a window, a lane; DRA_MARK_PAD after the
  *            end of the part or lane, always at the end of a row */
 DRA_API void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets,
                             int32_t *mark);
@@ -122,10 +122,10 @@ DRA_API void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32
 DRA_API int64_t dra_feed_steps(const dra_feed *f);  /* until each token was read: an epoch */
 DRA_API int64_t dra_feed_tokens(const dra_feed *f); /* of the part */
 DRA_API int64_t dra_feed_epoch(const dra_feed *f, int64_t step); /* of its first row, from 0 on */
-/* Whether resets may stand behind the first token of a row. Where they do not and every row starts
- * fresh, marks can be left out: pads come last and have no targets. */
+/* Whether there may be resets after the first token of a row. If there are none and every row
+ * starts fresh, marks can be left out: pads come last and have no targets. */
 DRA_API bool dra_feed_resets(const dra_feed *f);
-/* Two feeds share it only if they read the same: for a run that goes on. */
+/* Two feeds share it only if they read the same: a check for resumed runs. */
 DRA_API uint64_t dra_feed_fingerprint(const dra_feed *f);
 
 /* Where place i of 0 .. n - 1 leads in the order of an epoch: a permutation, without a table. */
@@ -142,7 +142,7 @@ typedef struct dra_examples_config {
     int64_t     B;
     uint64_t    seed;
     double      from, to; /* part of the examples, as in a feed */
-    bool        once;     /* one epoch, for measuring: behind its end there are no rows */
+    bool        once;     /* one epoch, for measuring: after its end there are no rows */
 } dra_examples_config;
 
 typedef struct dra_example_input {

@@ -11,7 +11,7 @@ DRA_BEGIN_C
 
 /* ---- whole files ----------------------------------------------------------------------------- */
 
-/* Reads a file, or a pipe to its end, of at most `limit` bytes. *data has a 0 behind its last byte
+/* Reads a file, or a pipe to its end, of at most `limit` bytes. *data has a 0 after its last byte
  * and is the caller's, to be released by free(). On failure *data is NULL and *bytes 0. */
 DRA_API dra_status dra_file_read(const char *path, size_t limit, char **data, size_t *bytes,
                                  dra_error *err);
@@ -23,7 +23,7 @@ DRA_API dra_status dra_file_write(const char *path, const void *data, size_t byt
 
 /* Writes to a temporary name in the same folder; the commit syncs, renames and syncs the folder. A
  * process killed at any moment leaves the old file or the new one, whole, and at worst a file
- * "NAME.PID-N.tmp" beside it. A link to a file is followed, one that leads nowhere is replaced; the
+ * "NAME.PID-N.tmp" next to it. A link to a file is followed, a dangling one is replaced; the
  * permissions of an old file stay. What is not a regular file (a folder, a device) is refused. */
 typedef struct dra_file_writer dra_file_writer; /* opaque */
 
@@ -42,7 +42,7 @@ DRA_API void       dra_file_writer_abort(dra_file_writer *w); /* NULL is allowed
 
 /* ---- safetensors: reading -------------------------------------------------------------------- */
 
-/* A file mapped into memory. All rules of the format are checked when it is opened, so tensors lie
+/* A file mapped into memory. All rules of the format are checked when it is opened, so tensors are
  * inside the file and do not overlap. Replacing the file by a rename, as all writers here do, does
  * no harm while it is open; cutting it short does: touching what is gone ends the process. */
 typedef struct dra_tensors dra_tensors; /* opaque */

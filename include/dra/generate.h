@@ -1,8 +1,8 @@
 /* dra/generate.h - writing text with a model: samplers and generators.
  *
  * Flow:    a dra_generator holds some sequences of a model. It reads prompts, then dra_generate()
- *          goes on with them, token by token, and hands out the text as it comes. What it has read
- *          is a state that can be saved; a generator that loads it goes on with the same tokens.
+ *          continues them, token by token, and hands out the text as it comes. What it has read
+ *          is a state that can be saved; a generator that loads it continues with the same tokens.
  * Chance:  the number that picks a token follows from the seed and from the token's position in its
  *          sequence alone: not from chunks, rows or what was saved in between.
  * Rows:    every sequence of a generator gets the tokens it would get alone.
@@ -21,16 +21,16 @@ typedef struct dra_sampler_config {
     /* Logits of tokens seen before: x / r if x > 0, else x r. 0: none. */
     double repetition_penalty;
     /* Logits are divided by it. 0: greedy, the most likely token, of several the one with the least
-     * id; what is below is ignored. */
+     * id; the fields below are ignored. */
     double temperature;
     /* Keeps the k most likely tokens, and those as likely as the last of them. 0: all. */
     int64_t top_k;
     /* Keeps the least number of most likely tokens that sum up to p or more, equal ones by id. 0 or
      * 1: all. */
     double top_p;
-    /* Keeps tokens at least so many times as likely as the most likely. 0: all. */
+    /* Keeps tokens at least min_p times as likely as the most likely one. 0: all. */
     double min_p;
-    /* Filters see the model's own distribution, the temperature comes behind them, as in
+    /* Filters see the model's own distribution, the temperature comes after them, as in
      * x-transformers. */
     bool     filter_first;
     uint64_t seed;
@@ -44,14 +44,14 @@ DRA_API dra_status dra_sampler_create(const dra_sampler_config *config, int64_t 
 DRA_API void       dra_sampler_destroy(dra_sampler *s); /* NULL is allowed */
 
 /* The token for place `position` of its sequence. logits (vocab); -infinity: never. seen (vocab):
- * tokens the penalty is for; NULL: none. `stream` is added to the seed: sequences that start alike
- * go apart by it. -1: a logit is NaN or +infinity, or all are -infinity. */
+ * tokens the penalty is for; NULL: none. `stream` is added to the seed, so that sequences with the
+ * same start diverge. Returns -1 if a logit is NaN or +infinity, or all are -infinity. */
 DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen,
                                  uint64_t stream, int64_t position);
 
 /* ---- generators ------------------------------------------------------------------------------ */
 
-typedef struct dra_context { /* all that is needed to go on with B sequences */
+typedef struct dra_context { /* all that is needed to continue B sequences */
     dra_states *states;
     dra_real   *logits; /* (B, V): what follows their last tokens            */
     bool       *seen;   /* (B, V): tokens read, for the repetition penalty   */
@@ -75,24 +75,24 @@ DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_
                                         dra_error *err);
 DRA_API void       dra_generator_destroy(dra_generator *g); /* NULL is allowed */
 
-/* Row `row` reads tokens: a prompt, or what somebody else has to say. Tokens that are none of the
- * model's, and more than a model with learned positions has, are refused before anything is
+/* Row `row` reads tokens: a prompt, or what the other side of a chat says. Ids outside the model's
+ * vocabulary, and more tokens than a model has learned positions, are refused before anything is
  * read. */
 DRA_API dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                                       dra_error *err);
-/* So many tokens are read at a time: a text handed over in pieces of these changes no bit. */
+/* Tokens that are read at a time: a text handed over in pieces of this size gives the same bits. */
 enum { DRA_GENERATOR_PIECE = 512 };
-/* Row `to` becomes as row `from`. */
+/* Copies row `from` to row `to`. */
 DRA_API dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err);
-/* A row starts anew. */
+/* A row starts over, with nothing read. */
 DRA_API dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err);
 /* What a row has read, to go back to: one sequence, to be released by dra_context_free(). */
 DRA_API dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out,
                                       dra_error *err);
-/* A row becomes as one was when it was kept, perhaps empty. `kept` stays as it is. */
+/* Puts a row back to what dra_generator_keep() gave, perhaps nothing. `kept` stays as it is. */
 DRA_API dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *kept,
                                       dra_error *err);
-/* Draws by other rules from the next token on. After an error those before stay. */
+/* Another sampler from the next token on. After an error the one before stays. */
 DRA_API dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
                                              dra_error *err);
 /* Tokens a row has read or written since it started. */
@@ -101,8 +101,8 @@ DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
 DRA_API int64_t dra_generator_clamped(const dra_generator *g);
 /* Bytes of the live state of all rows. */
 DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
-/* Logits (vocab) for the next token of a row that has read something. Reads what is picked
- * first. */
+/* Logits (vocab) for the next token of a row that has read something. If a token has been picked
+ * but not read yet, it is read first. */
 DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
                                         dra_error *err);
 
@@ -141,8 +141,8 @@ typedef struct dra_generated {
     const int32_t *ids; /* good until the next call for this generator */
 } dra_generated;
 
-/* Goes on with all rows, each of which must have read something, until each has finished. out: one
- * for each row. */
+/* Continues all rows, each of which must have read something, until each has finished. out: one for
+ * each row. */
 DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *config,
                                 dra_generated *out, dra_error *err);
 
@@ -151,7 +151,7 @@ DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *con
 DRA_API dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err);
 DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err);
 
-/* ---- how a model likes to write -------------------------------------------------------------- */
+/* ---- a model's own settings ------------------------------------------------------------------ */
 
 enum { DRA_GENERATION_ENDS = 8 };
 
@@ -172,9 +172,9 @@ DRA_API dra_status dra_generation_config_read(const char *folder, dra_generation
 
 /* ---- state files ----------------------------------------------------------------------------- */
 
-/* The file of dra_states_save() with logits and tokens beside the state, and a number drawn from
- * the weights: loading it for another model, other weights or damaged is an error and gives
- * nothing. */
+/* The file of dra_states_save() with logits and tokens next to the state, and a number computed
+ * from the weights: loading it for another model or other weights, or when it is damaged, is an
+ * error and gives nothing. */
 DRA_API dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
                                     const dra_context *context, const char *path, dra_error *err);
 /* Makes all three, to be released by dra_context_free(). */

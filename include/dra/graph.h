@@ -158,7 +158,7 @@ DRA_API dra_status dra_bind(dra_buffers *b, const char *name, dra_span memory, d
 DRA_API int        dra_slot_find(const dra_program *p, const char *name);
 DRA_API dra_status dra_bind_slot(dra_buffers *b, int slot, dra_span memory, dra_error *err);
 
-/* Copies data of the host into memory of the buffers' own, bound to an input, parameter or state. */
+/* Copies host data into memory of the buffers' own, bound to an input, parameter or state. */
 DRA_API dra_status dra_put(dra_buffers *b, const char *name, const void *data, size_t bytes,
                            dra_error *err);
 

@@ -148,7 +148,7 @@ typedef struct dra_mixer_config {
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
  * the state of the memory after each token, without running maxima; a matrix or slots are looked
- * at where a call begins and ends only. Means are over numbers of the state, real tokens and the
+ * at only where a call begins and ends. Means are over numbers of the state, real tokens and the
  * batch, or gammas, pairs of them, heads, matrices; in a blend over the memories that have it. */
 typedef enum dra_aux_kind {
     DRA_AUX_DRIFT,     /* "drift":     (m_t - m_{t-1})^2                                    */
@@ -182,8 +182,8 @@ DRA_API dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **
 DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
 
 /* The mixer as a module: input "x" (B, T, C), outputs "y", with memory_residual "memory"
- * (B, T, H E), 0 at pads, and by their names what is watched and the maps, those of a blend behind
- * "a." and "b.". Borrowed from m. */
+ * (B, T, H E), 0 at pads, and by their names what is watched and the maps, those of a blend with
+ * the prefixes "a." and "b.". Borrowed from m. */
 DRA_API const dra_module       *dra_mixer_module(const dra_mixer *m);
 DRA_API const dra_mixer_config *dra_mixer_config_of(const dra_mixer *m);
 /* Bits of dra_aux_kind that its memories have; whether there are maps. */
@@ -222,7 +222,7 @@ typedef struct dra_memory_sizes {
 
 enum { DRA_CODES = 4 };
 
-/* One token, or a chunk of T tokens; then there is an axis T behind B. */
+/* One token, or a chunk of T tokens; then there is an axis T after B. */
 typedef struct dra_memory_call {
     const dra_memory_sizes *sizes;
     dra_value               q;               /* (B, H, D)                                         */
@@ -307,12 +307,12 @@ typedef struct dra_gamma_row { /* one decay */
 } dra_gamma_row;
 
 /* All decays of a mixer; params may be NULL: those it starts with, for which no other parameter is
- * drawn. *count: how many there are; at most `size` are written. Names live as long
- * as the library, that of a user's own memory as long as its table. */
+ * drawn. *count: how many there are; at most `size` are written. Names live as long as the library,
+ * that of a user's own memory as long as its table. */
 DRA_API dra_status dra_mixer_gammas(const dra_mixer_config *config, const dra_real *const *params,
                                     size_t size, dra_gamma_row *rows, size_t *count,
                                     dra_error *err);
-/* Rows as a table, those of channels summarised as shortest / median / longest. As snprintf. */
+/* Rows as a table, channels summarised as shortest / median / longest. As snprintf. */
 DRA_API size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t size);
 
 /* out (H, lags): the weight of a token n steps back in what the memory holds now: how much the

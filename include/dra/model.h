@@ -60,10 +60,10 @@ typedef struct dra_model_config {
     bool               embed_norm; /* normalises what is embedded (RWKV-4)        */
     double             norm_eps;   /* of all norms; 0: 1e-5                       */
     double             final_eps;  /* of the norm before the head; 0: norm_eps    */
-    /* Reading, not learning, the stream is halved every so many layers, and with it what later ones
-     * add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so that is all
-     * that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), rounded
-     * down. */
+    /* When reading, not learning, the stream is halved every rescale_every layers, and with it what
+     * later layers add (RWKV-4 in half precision); 0: never. Norms undo it but for their eps, so
+     * that is all that changes: norm(x / c; eps) = norm(x; c^2 eps), c = 2^(l / rescale_every), the
+     * exponent rounded down. */
     int64_t rescale_every;
     bool    layer_scale; /* scores of layer l are divided by l + 1 */
     /* When training: of what mixers and ff add, of attention's weights over items of the past, of
@@ -123,7 +123,7 @@ DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 typedef struct dra_view {
     const dra_model *model;
     bool             logits; /* "logits" (B, keep, V)                                        */
-    int64_t          keep;   /* of the last so many tokens; 0: of all                        */
+    int64_t          keep;   /* of the last `keep` tokens; 0: of all                         */
     int64_t picks;    /* or "logits" (B, picks, V) of those in the input "picks", i32 (B, picks):
                       numbers of tokens of the call, in any order; below 0: of none; 0: as above */
     bool    losses;   /* "losses" (B, T) with input "targets" i32 (B, T); -1: does not count */
@@ -145,8 +145,7 @@ typedef struct dra_model_result {
 } dra_model_result;
 
 /* The model as part of a larger graph; ids i32 (B, T), or real (B, T, C) in place of rows of the
- * embedding. recompute: of the inside of layers nothing is
- * kept for the gradient, it is computed again. */
+ * embedding. recompute: nothing inside layers is kept for the gradient, it is computed again. */
 DRA_API dra_model_result dra_model_build(dra_graph *g, const dra_model *m,
                                          const dra_module_call *call, dra_value ids, bool recompute,
                                          dra_value *state_out);
@@ -162,26 +161,26 @@ DRA_API dra_status dra_weights_draw(const dra_model *m, uint64_t seed, dra_weigh
 DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_weights **out,
                                          dra_error *err);
 /* From a safetensors file or a checkpoint of PyTorch, the index of several, a folder with either,
- * or an rwkv.cpp file: by the names of the config's format, all of them and no other. What lies
- * in the mapped file as products take it, or as real numbers, is used where it is; other tensors
- * are converted. */
+ * or an rwkv.cpp file: by the names of the config's format, all of them and no other. Tensors that
+ * the mapped file stores as real numbers, or in a layout that products take, are used in place;
+ * others are converted. */
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
-/* A number for each weight, such as gradients, in the same names and shapes, and further
+/* A number for each weight, such as its gradient, under the same names and shapes, and further
  * tensors. */
 DRA_API dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values,
-                                         size_t n_beside, const dra_tensor_item *beside,
+                                         size_t n_extra, const dra_tensor_item *extra,
                                          const char *path, dra_error *err);
 DRA_API void       dra_weights_destroy(dra_weights *w); /* NULL is allowed */
 
-/* Weight i as dense real numbers. One that lies otherwise is copied when it is first asked for, and
- * is dense from then on; threads may ask at the same time. NULL: out of memory. */
+/* Weight i as dense real numbers. One stored otherwise is copied when it is first asked for, and is
+ * dense from then on; threads may ask at the same time. NULL: out of memory. */
 DRA_API const dra_real *dra_weights_at(const dra_weights *w, int i);
 /* Stores what only products and lookups read as bf16 from now on, rounded to nearest even: half the
- * bytes, for reading and generating. Tensors that are bf16 in the file are used where they lie. */
+ * bytes, for reading and generating. Tensors that are bf16 in the file are used in place. */
 DRA_API dra_status dra_weights_shorten(dra_weights *w, dra_error *err);
-/* What weight i lies in, and how. */
+/* The tensor that weight i is stored in, and its layout there. */
 DRA_API const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *form);
 /* The same as dra_weights_at to write to: a mapped tensor is copied first. NULL: out of memory. */
 DRA_API dra_real *dra_weights_edit(dra_weights *w, int i);
@@ -193,16 +192,16 @@ DRA_API dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_err
 /* Reads config.json; `folder` may also be a file with RWKV-4: of rwkv.cpp, or one that has the
  * names of the original checkpoints. */
 DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_error *err);
-/* Writes config.json; makes the folder where there is none. Keys that a config of Hugging Face has
- * besides stay where one of the same model_type is replaced; its dtype becomes that of real
- * numbers, as weights have that were drawn or have learned. */
+/* Writes config.json; makes the folder where there is none. Where a config of Hugging Face of the
+ * same model_type is replaced, its other keys stay; its dtype becomes that of real numbers, as that
+ * of drawn or trained weights is. */
 DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                           dra_error *err);
-/* The same with further keys of another folder, of what the model is made of. */
+/* The same with further keys from the config of another folder, which the model was made from. */
 DRA_API dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
                                                const char *like, dra_error *err);
-/* Writes the tokenizer of a model with `vocab` tokens under the name it has in folders. Bytes need
- * no file where there are 256 tokens: such a model is taken so. NULL: none. */
+/* Writes the tokenizer of a model with `vocab` tokens under the name it has in folders. A model
+ * with 256 tokens needs no file for bytes: they are its default. NULL: none. */
 DRA_API dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t,
                                              int64_t vocab, dra_error *err);
 /* The name of its config or its weights, whichever is there first; NULL: there is no model. */
@@ -228,9 +227,9 @@ DRA_API dra_status dra_rwkv_state_set(const dra_model *m, dra_states *s, int whi
 
 /* ---- from one format to another -------------------------------------------------------------- */
 
-/* Surgery: from now on every layer blends what it has (attention) with a second memory of this
- * kind, y = a y_first + (1-a) y_second, a = 1 at first: the model still does what it did. Training
- * takes a to 0. The config becomes one of dra's own. */
+/* Grafts a second memory of this kind onto every layer, blended with what it has (attention):
+ * y = a y_first + (1-a) y_second, a = 1 at first, so that the model still does what it did.
+ * Training takes a to 0. The config becomes one of dra's own. */
 DRA_API dra_status dra_model_config_graft(dra_model_config *config, const char *memory,
                                           dra_error *err);
 
@@ -251,8 +250,8 @@ typedef struct dra_convert_config {
     size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
     dra_dtype dtype;   /* of matrices: F32 (real), F16, BF16; vectors: F32            */
     bool      dry_run; /* says what would be done and writes nothing               */
-    /* To put beside the new folder's weights, instead of those that would come along; NULL: these.
-     * The new vocabulary must be large enough for it. */
+    /* To write next to the weights, instead of the one that comes with `from`; NULL: that one. The
+     * new vocabulary must be large enough for it. */
     const dra_tokenizer *tokenizer;
     /* Each of these may be NULL. */
     void (*row)(void *user, const dra_convert_row *row);
@@ -262,7 +261,7 @@ typedef struct dra_convert_config {
     void *user; /* of these */
 } dra_convert_config;
 
-/* Tensor by tensor: no more than two are in memory. What goes wrong leaves nothing behind. */
+/* Tensor by tensor: no more than two are in memory. A failure leaves nothing behind. */
 DRA_API dra_status dra_convert(const dra_convert_config *config, dra_error *err);
 
 DRA_END_C

@@ -99,10 +99,10 @@ DRA_API dra_value dra_or(dra_graph *g, dra_value a, dra_value b);  /* bool */
 
 /* where ? a : b; where is bool, all three broadcast; a and b of one dtype. */
 DRA_API dra_value dra_select(dra_graph *g, dra_value where, dra_value a, dra_value b);
-/* min(max(x, lo), hi); no gradient where x lies outside. NaN stays NaN. */
+/* min(max(x, lo), hi); no gradient where x is outside. NaN stays NaN. */
 DRA_API dra_value dra_clamp(dra_graph *g, dra_value x, double lo, double hi);
 /* x, but 0 where it is not finite and at most `limit` in size; what was changed passes no gradient.
- * *count: how many were changed, an i32 scalar. For states, which are then safe to go on with. */
+ * *count: how many were changed, an i32 scalar. For states, which are then safe to carry on. */
 DRA_API dra_value dra_bounded(dra_graph *g, dra_value x, double limit, dra_value *count);
 /* The same of n > 0 values at once, which become the bounded ones; returns their common count. */
 DRA_API dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit);
@@ -137,8 +137,8 @@ DRA_API dra_value dra_cummax(dra_graph *g, dra_value x, int axis, bool reverse);
 
 /* ---- products -------------------------------------------------------------------------------- */
 
-/* Both factors are real, or stored in bf16 or f16: such are widened while they are read, at half
- * the bytes. dra_set_precision() says what a product computes in. */
+/* Both factors are real, or stored in bf16 or f16 at half the bytes and widened while they are
+ * read. dra_set_precision() says what a product computes in. */
 
 /* a (..., M, K)  b (..., K, N)  ->  (..., M, N); leading axes broadcast. For transposes pass
  * dra_transpose() of a or b: it costs nothing. */
@@ -170,8 +170,8 @@ DRA_API dra_value dra_embedding(dra_graph *g, dra_value table, dra_value ids);
 DRA_API dra_value dra_one_hot(dra_graph *g, dra_value ids, int64_t n);
 /* y = x with rows replaced: x (B, cap, ...), rows (B, T, ...), at i32 (B, T): y[b, at[b,t]] =
  * rows[b,t]; entries with at < 0 write nothing (padding), at >= cap is an error of the run. Within
- * one b no two entries may name one row. All dtypes. The way state grows: donate y to x's state
- * and it is written in place. */
+ * one b no two entries may name one row. All dtypes. This is how a state grows: donate y to x's
+ * state and it is written in place. */
 DRA_API dra_value dra_write_rows(dra_graph *g, dra_value x, dra_value rows, dra_value at);
 /* y[b, t] = x[b, at[b, t]], zeros where at < 0: x (B, cap, ...), at i32 (B, T) -> (B, T, ...). All
  * dtypes. Within one b no two entries may name one row, if a gradient is wanted. */
@@ -238,7 +238,7 @@ DRA_API dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_ran
 
 typedef struct dra_rotary_config {
     double  base;     /* 0: 10000 */
-    int64_t width;    /* channels that turn, even; 0: all */
+    int64_t width;    /* channels that are rotated, even; 0: all */
     double  stretch;  /* angles are divided by it; 0: 1 */
     bool    halves;   /* pairs (c, c + width/2) instead of (2c, 2c+1) */
     double xpos_base; /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
@@ -246,7 +246,7 @@ typedef struct dra_rotary_config {
     bool   xpos_invert; /* keys: the reciprocal factor */
 } dra_rotary_config;
 
-/* Turns pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch.
+/* Rotates pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch.
  * x (B, H, T, D)   pos i32 (B, T)   zeta_c = (2c + 0.4 width) / (1.4 width) */
 DRA_API dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos,
                              const dra_rotary_config *config); /* config may be NULL */
@@ -365,7 +365,7 @@ typedef struct dra_gru_cell {
 DRA_API void dra_gru(dra_graph *g, int cells, const dra_gru_cell *cell, dra_value mark,
                      dra_value *h, dra_value *last);
 
-/* Slots of a head, each a state of its own beside x that all of them see: as dra_gru() with
+/* Slots of a head, each with a state of its own, all fed the same x: as dra_gru() with
  *   h_t = h + u (c - h)
  * for each slot; |h_t| <= 1 if |start| <= 1 and 0 <= u <= 1. */
 typedef struct dra_slot_gru_cell {
@@ -435,7 +435,7 @@ DRA_API dra_value dra_delta(dra_graph *g, const dra_delta_config *config, dra_va
  *   mu_t = max(mu_{t-1} + l_t, top_t),  shift_t = (mu_{t-1} - mu_t) + l_t <= 0
  *   top (B, T, H)   l as above   start (B, H) or none: -1e30
  * Returns mu (B, T, H); *shift (B, T, H) is the decay of what is kept divided by e^mu; *last (B, H)
- * is mu behind the last token; both may be NULL. A pad keeps mu, with shift 0; a reset takes -1e30
+ * is mu after the last token; both may be NULL. A pad keeps mu, with shift 0; a reset takes -1e30
  * for mu_{t-1}. No gradient but that of l in shift: results must not depend on the choice of mu. */
 DRA_API dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_value start,
                                   dra_value mark, dra_value *shift, dra_value *last);
@@ -443,8 +443,8 @@ DRA_API dra_value dra_running_top(dra_graph *g, dra_value top, dra_value l, dra_
 /* S slots for each head, drawn towards each token, and a softmax over them:
  *   P_t,i = e^(l_t,i) P_t-1,i + u_t,i k_t,   Q_t,i = e^(l_t,i) Q_t-1,i + u_t,i v_t
  *   y_t = sum_i a_t,i Q_t,i,   a_t = softmax_i(q_t.P_t,i / sqrt(D))
- * u is 1 - e^l for slots that stay in the hull of what was written; it is given beside l because
- * it cannot be had from it exactly, and is free to the gradient. */
+ * u is 1 - e^l for slots that stay in the convex hull of what was written; it is an input of its
+ * own because it cannot be computed from l exactly, and has a gradient of its own. */
 typedef enum dra_slots_read {
     DRA_READ_OWN,   /* each head's query over its own S slots */
     DRA_READ_ALL,   /* over those of all heads, H S of them */

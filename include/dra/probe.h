@@ -86,7 +86,7 @@ typedef struct dra_probe_config {
     const dra_model        *model;
     dra_weights            *weights; /* to start from; holds what was learned afterwards */
     int64_t                 tests;   /* rows of the test split that are scored; 0: 256  */
-    double                  until;   /* ends once so many answers are right; 0: never    */
+    double                  until;   /* ends once this share of answers is right; 0: never */
 } dra_probe_config;
 
 typedef struct dra_probe_result {
@@ -94,13 +94,13 @@ typedef struct dra_probe_result {
     double  loss, rate;  /* of the step */
     int64_t tokens;      /* read so far by training */
     double  seconds;     /* likewise, without testing */
-    bool    tested;      /* behind this step */
-    double  accuracy;    /* right answers of all, of the last test; NaN: none yet */
+    bool    tested;      /* after this step */
+    double  accuracy;    /* share of right answers in the last test; NaN: none yet */
     double  test_loss;   /* its mean over targets */
     int64_t tests;       /* its rows */
     int64_t answers;     /* in them */
     bool    reached;     /* `until` */
-    size_t  state_bytes; /* of one row, behind its last token */
+    size_t  state_bytes; /* of one row, after its last token */
 } dra_probe_result;
 
 /* After each step; false: stop here. */

@@ -6,8 +6,8 @@
  *          length: reading whole, in chunks or token by token gives the same (docs/memories.md says
  *          where to the bit and where to rounding), as long as numbers are finite.
  * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
- *          (what a residual adds stays), and resets, before which a sequence starts anew. Pads may
- *          stand anywhere. A skipped token is read with, but not written: state dropout.
+ *          (what a residual adds stays), and resets, before which a sequence starts over. Pads
+ *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
  * Threads: one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
@@ -39,14 +39,14 @@ typedef struct dra_spec {
     bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
     bool          maximum;   /* a state that is a running maximum, by which others are measured  */
-    bool          product;   /* a parameter read by products and lookups alone: may lie otherwise */
+    bool          product;   /* a parameter read by products and lookups alone: in any layout    */
 } dra_spec;
 
-/* How the numbers of a parameter lie in memory. Products take any of it as it is. */
+/* How the numbers of a parameter are stored. Products read every layout as it is. */
 typedef struct dra_param_layout {
     dra_dtype dtype;
-    bool      transposed; /* a matrix (out, in) lies (in, out)                                   */
-    int part, parts;      /* beside others: part `part` of `parts` along its first axis; 0: alone */
+    bool      transposed;  /* a matrix (out, in) is stored as (in, out)                           */
+    int       part, parts; /* part `part` of `parts` along the first axis of one tensor; 0: alone */
 } dra_param_layout;
 
 typedef struct dra_specs dra_specs; /* opaque: a list of specs, keeps its first error */
@@ -139,19 +139,19 @@ typedef struct dra_module_shape {
     const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
     bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool           clamp; /* states are clamped as they come in and go out, see below */
-    const dra_param_layout *layouts; /* of the parameters; NULL: all are real and lie as they are */
+    const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
     double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
 } dra_module_shape;
 
-/* The clamp of states: what comes in and goes out of a call is held within +-limit, and 0 where it is
- * not finite; items and maxima are left alone. An output "clamped" counts what it changed, an i32
- * scalar, where there is anything to clamp. */
+/* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0
+ * where it is not finite; items and maxima are left alone. An output "clamped", an i32 scalar,
+ * counts the changes where there is anything to clamp. */
 #define DRA_STATE_LIMIT 1e4
 
 /* Declares parameters, states and tokens by name and builds the module into g. The arrays (each as
- * long as its list) receive the values; any may be NULL. A parameter that lies otherwise has the
- * shape of what it lies in; its value is a view of that. Nothing is put out or donated for the
- * state: that is the caller's choice. */
+ * long as its list) receive the values; any may be NULL. A parameter in another layout is declared
+ * with the shape it is stored in; its value is a view of that. State outputs are neither declared
+ * nor donated: that is the caller's choice. */
 DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                               dra_value *param, dra_value *state, dra_value *state_out);
 
@@ -160,8 +160,8 @@ DRA_API void dra_module_graph(dra_graph *g, const dra_module *module, const dra_
 typedef struct dra_states dra_states; /* opaque */
 
 /* In memory of `device`. It and `specs` are borrowed, and specs must not grow, until
- * dra_states_destroy. Rows count from 0 to B-1; where a function gives no status, a row outside is a
- * mistake it does not look for. */
+ * dra_states_destroy. Rows count from 0 to B-1; functions that return no status do not check the
+ * row. */
 DRA_API dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t B,
                                      dra_states **out, dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
@@ -174,11 +174,11 @@ DRA_API size_t dra_states_held(const dra_states *s);
 
 /* Back to the initial state: one row, or all (-1). */
 DRA_API dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err);
-/* A new state whose row i is row rows[i] of s: fork, reorder, slice, repeat. */
+/* A new state whose row i is row rows[i] of s, to fork, reorder, slice or repeat rows. */
 DRA_API dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows,
                                      dra_states **out, dra_error *err);
 DRA_API dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_error *err);
-/* Row `to` of s becomes row `from` of `other`, a state of the same specs. */
+/* Copies row `from` of `other`, a state of the same specs, to row `to` of s. */
 DRA_API dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
                                    dra_error *err);
 
@@ -207,10 +207,10 @@ DRA_API dra_status dra_states_compare(const dra_states *a, const dra_states *b,
 DRA_API dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
                                    dra_error *err);
 /* The same with further tensors in the file, whose names start with DRA_BESIDE: what belongs to a
- * state but is none, such as the logits that follow it. Loading passes them over. */
+ * state but is not part of it, such as the logits that follow it. Loading ignores them. */
 #define DRA_BESIDE "beside."
 DRA_API dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const char *path,
-                                        size_t n_beside, const dra_tensor_item *beside,
+                                        size_t n_extra, const dra_tensor_item *extra,
                                         dra_error *err);
 DRA_API dra_status dra_states_load(dra_device *device, const dra_specs *specs, uint64_t fingerprint,
                                    const char *path, dra_states **out, dra_error *err);
@@ -233,9 +233,9 @@ DRA_API void       dra_reader_destroy(dra_reader *r); /* NULL is allowed */
  * place. */
 DRA_API dra_status dra_reader_bind(dra_reader *r, const char *name, const void *data, size_t bytes,
                                    dra_error *err);
-/* The same in another layout; only where its spec says `product`. data, bytes: all of what it is
- * stored in, also where that holds others. If it was read in another layout, programs are compiled
- * again and the results of the last read are gone. */
+/* The same in another layout; only where its spec says `product`. data, bytes: the whole tensor it
+ * is stored in, also where that holds others. If it was read in another layout, programs are
+ * compiled again and the results of the last read are gone. */
 DRA_API dra_status dra_reader_borrow(dra_reader *r, const char *name, dra_param_layout form,
                                      const void *data, size_t bytes, dra_error *err);
 /* The same for memory of the reader's device. */
@@ -247,20 +247,20 @@ DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err
 /* Reads the next T tokens of every sequence: mark (B, T) or NULL; inputs: those the module
  * declared, by name. The states advance. After an error of the run itself they must be reset; one
  * found before it leaves them as they were. A program is compiled and kept for every B, T and
- * capacity met, so read in few different lengths. A sequence may have 2^31 - 1 tokens between
- * resets. A long read makes room for its items also where only the last few are kept; a fork of
- * the states has room for what is live. */
+ * capacity met, so keep the number of different lengths small. A sequence may have 2^31 - 1 tokens
+ * between resets. A long read makes room for all its items even if only the last few are kept; a
+ * fork of the states has room only for what is live. */
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,
                                    dra_error *err);
-/* An output of the last read as the host sees it, valid until the next. NULL: there is
- * none of this name, or no memory. */
+/* An output of the last read as the host sees it, valid until the next. NULL: there is none of this
+ * name, or no memory. */
 DRA_API const void *dra_reader_result(dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
 DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */
-/* The clamp of states, on unless switched off; and how many numbers it has changed so far. Where it has
- * acted, reading in other parts may give something else. */
+/* The clamp of states, on unless switched off; and how many numbers it has changed so far. Where it
+ * has changed any, reading in other chunks may give other results. */
 DRA_API void dra_reader_clamp(dra_reader *r, bool on);
 /* Its bound from the next read on; 0: DRA_STATE_LIMIT. A program is compiled for every one met. */
 DRA_API void    dra_reader_clamp_limit(dra_reader *r, double limit);

@@ -28,7 +28,7 @@ DRA_API bool dra_tokenizer_is_in(const char *folder); /* with the files of one o
 
 /* Writes a tokenizer.json, whole or not at all, that opens here and in Hugging Face's tokenizers as
  * the same tokenizer; equal tokenizers give equal bytes. One of RWKV World becomes the text file it
- * came from, which tokenizer.json has no words for. */
+ * came from, as tokenizer.json cannot express it. */
 DRA_API dra_status dra_tokenizer_save(const dra_tokenizer *t, const char *path, dra_error *err);
 
 /* The name that file has in folders: "tokenizer.json", "rwkv_vocab_v20230424.txt". */
@@ -64,8 +64,8 @@ typedef struct dra_ids { /* a list that grows: start with {0}, end with dra_ids_
 DRA_API void dra_ids_free(dra_ids *ids); /* leaves an empty list */
 
 /* Appends the ids of a text. A special token written out in the text, such as "<|endoftext|>",
- * becomes that token; dra_encode_plain() takes it as ordinary text, for text of strangers. Fails
- * when memory runs out or, DRA_ERR_VALUE, at a byte the vocabulary has no token for, which
+ * becomes that token; dra_encode_plain() takes it as ordinary text, for untrusted text. Fails when
+ * memory runs out or, with DRA_ERR_VALUE, at a byte the vocabulary has no token for, which
  * vocabularies without all 256 bytes may meet in what is not UTF-8; then `out` is as before. */
 DRA_API dra_status dra_encode(const dra_tokenizer *t, const char *text, size_t bytes, dra_ids *out,
                               dra_error *err);
@@ -75,13 +75,13 @@ DRA_API dra_status dra_encode_plain(const dra_tokenizer *t, const char *text, si
 /* Where a text may be cut when these are its first bytes and more may follow: the ids of
  * text[0, cut) and then those of the rest are the ids of the whole, whatever comes. The last such
  * place found; 0: none, so more is needed. At the end of a text encode all that is left instead. A
- * text is read in pieces like this: append what is read, cut, encode what lies before the cut, keep
- * the rest. */
+ * text is read in pieces like this: append what is read, cut, encode what comes before the cut,
+ * keep the rest. */
 DRA_API size_t dra_encode_cut(const dra_tokenizer *t, const char *text, size_t bytes);
 
 /* ---- decoding -------------------------------------------------------------------------------- */
 
-/* Bytes of tokens, one behind the other, are the text: dra_tokenizer_piece() gives them exactly. A
+/* The bytes of tokens, concatenated, are the text: dra_tokenizer_piece() gives them exactly. A
  * decoder makes valid UTF-8 of them as they come: it holds back a character until it is whole, and
  * puts U+FFFD for each longest part that cannot become one. */
 typedef struct dra_decoder dra_decoder; /* opaque; borrows its tokenizer */
@@ -91,7 +91,7 @@ DRA_API dra_status dra_decoder_create(const dra_tokenizer *t, bool skip_special,
                                       dra_error *err);
 DRA_API void       dra_decoder_destroy(dra_decoder *d); /* NULL is allowed */
 
-/* What is ready after one more token, perhaps nothing: *text has a 0 behind its *bytes and is good
+/* What is ready after one more token, perhaps nothing: *text has a 0 after its *bytes and is good
  * until the next call. DRA_ERR_INDEX: no such token, and the decoder is as before. */
 DRA_API dra_status dra_decoder_push(dra_decoder *d, int32_t id, const char **text, size_t *bytes,
                                     dra_error *err);

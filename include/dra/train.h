@@ -1,11 +1,12 @@
 /* dra/train.h - learning: the loss of a model on a batch, its gradients, the optimizer.
  *
- * Flow:    a dra_gradients runs lessons: tokens with targets go in, the loss comes out, gradients are
- *          added up in its own memory. A dra_optimizer takes them and changes the weights.
- * State:   rows start anew, or go on from a dra_states. A lesson may be read in chunks: the
+ * Flow:    a dra_gradients runs microbatches: tokens with targets go in, the loss comes out,
+ *          gradients are accumulated in its own memory. A dra_optimizer takes them and changes the
+ *          weights.
+ * State:   rows start fresh, or continue from a dra_states. A microbatch may be read in chunks: the
  *          gradient then runs back through the borders of the chunks and equals that of the whole,
  *          at the memory of one chunk.
- * Threads: one thread at a time uses a learner or an optimizer. */
+ * Threads: one thread at a time uses a dra_gradients or an optimizer. */
 #ifndef DRA_TRAIN_H
 #define DRA_TRAIN_H
 
@@ -13,7 +14,7 @@
 #include "dra/model.h"
 DRA_BEGIN_C
 
-/* ---- lessons --------------------------------------------------------------------------------- */
+/* ---- gradients ------------------------------------------------------------------------------- */
 
 typedef struct dra_gradients dra_gradients; /* opaque: programs by shape, and the gradients */
 
@@ -32,23 +33,24 @@ typedef struct dra_gradients_config {
 DRA_API dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
                                         dra_error *err);
 DRA_API void       dra_gradients_destroy(dra_gradients *l); /* NULL is allowed */
-/* Weights must outlive the learner or be bound anew. Call it also after changing them in place. */
+/* Weights must outlive `l` or be replaced by another bind. Call it also after changing them in
+ * place. */
 DRA_API dra_status dra_gradients_bind(dra_gradients *l, const dra_weights *w, dra_error *err);
 
 typedef struct dra_microbatch {
     int64_t        B, T;
     const int32_t *ids, *targets; /* (B, T); target -1: does not count */
     const int32_t *mark;          /* (B, T) or NULL */
-    dra_states    *states;        /* go on from here, and stay where the lesson ends; NULL: anew */
+    dra_states    *states;        /* continue from these, which then advance; NULL: fresh rows   */
     int            chunks;        /* read in chunks of these lengths, which add up to T; 0: whole */
     const int64_t *chunk;
-    /* Gradients are those of share * (mean loss): a batch in several lessons gives each its part of
-     * the targets that count. 0: 1. Where no target counts they are 0. */
+    /* Gradients are those of share * (mean loss). Of a batch in several microbatches each takes its
+     * share of the targets that count. 0: 1. Where no target counts gradients are 0. */
     double   share;
-    bool     add;        /* to the gradients that are there; else they start anew */
+    bool     add;        /* to the gradients that are there; else they start at 0 */
     uint64_t seed, step; /* of dropout */
-    bool     no_dropout; /* no dropout */
-    bool     clamp;      /* holds states within bounds, see DRA_STATE_LIMIT */
+    bool     no_dropout;
+    bool     clamp; /* holds states within bounds, see DRA_STATE_LIMIT */
 } dra_microbatch;
 
 typedef struct dra_microbatch_result {
@@ -58,17 +60,17 @@ typedef struct dra_microbatch_result {
     int64_t clamped;            /* numbers of states that were clamped */
 } dra_microbatch_result;
 
-DRA_API dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *lesson,
+DRA_API dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *microbatch,
                                      dra_microbatch_result *out, dra_error *err);
 /* The gradient of parameter i as the host sees it, dense, valid until the next run; zeros for what
  * is not trained. NULL: out of memory. */
 DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
 
-/* Bytes of the device that lessons of this shape, and of those asked about before, need besides
- * weights and gradients; compiles their programs. Only B, T, chunks, clamp and no_dropout are looked at,
- * and mark, of which the first token of each row. */
-DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *lesson, bool carried,
-                                       size_t *bytes, dra_error *err);
+/* Bytes of the device that microbatches of this shape, and of those asked about before, need
+ * besides weights and gradients; compiles their programs. Looks only at B, T, chunks, clamp and
+ * no_dropout, and at the marks of each row's first token. */
+DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *microbatch,
+                                       bool carried, size_t *bytes, dra_error *err);
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
@@ -77,7 +79,7 @@ typedef struct dra_optimizer_config {
     double decay;             /* of matrices of projections only                */
     double clip;              /* of the norm of all gradients; 0: none          */
     bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
-    int    rwkv_stage;        /* 2: both, and what mixes tokens, five times; only with these */
+    int    rwkv_stage;        /* 2: both and time_mix learn five times as fast; needs rwkv_rates */
 } dra_optimizer_config;
 
 typedef struct dra_optimizer dra_optimizer; /* opaque: AdamW with its two moments */
@@ -86,12 +88,11 @@ DRA_API dra_status dra_optimizer_create(const dra_optimizer_config *config, cons
                                         dra_device *device, dra_optimizer **out, dra_error *err);
 DRA_API void       dra_optimizer_destroy(dra_optimizer *o); /* NULL is allowed */
 
-/* One step with the gradients of the learner; step counts from 1. *norm: of the gradients before
- * clipping. Where it is not finite, weights and moments stay as they are. The learner sees the new
- * weights. */
+/* One step with the gradients of `l`; step counts from 1. *norm: of the gradients before clipping.
+ * Where it is not finite, weights and moments stay as they are. `l` sees the new weights. */
 DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l,
                                       double rate, int64_t step, double *norm, dra_error *err);
-/* Moments m (which = 0) and v (1) of parameter i, to save and to load; the null span: it is not
+/* Moments m (which = 0) and v (1) of parameter i, to save and to load; the null span if it is not
  * trained. */
 DRA_API dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which);
 
@@ -117,7 +118,7 @@ enum { DRA_STAGES_MOST = 16 };
 typedef struct dra_train_config {
     int64_t           steps;      /* 0: 1000 */
     int64_t           batch;      /* rows of a step; 0: 8 */
-    int64_t           accumulate; /* read in so many lessons, for less memory; 0: 1 */
+    int64_t           accumulate; /* microbatches of a step, for less memory; 0: 1 */
     int               stages;     /* of the context; 0: one, the model's own context */
     dra_stage         stage[DRA_STAGES_MOST];
     double            lr;     /* 0: 0.001 */
@@ -135,12 +136,12 @@ typedef struct dra_train_config {
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_AUX_COUNT];
     bool            guard;       /* holds carried states within bounds in all steps */
-    int64_t         guard_steps; /* in the first so many; 0: 2000; below 0: in none */
+    int64_t         guard_steps; /* in the first N steps only; 0: 2000; below 0: in none */
     double          skip;        /* state dropout: this share of tokens is read, but not written */
     bool            recompute;
     dra_precision   precision;
-    bool            carry;       /* rows read on where they stopped, the state goes with them */
-    int64_t         chunk;       /* gradients run back through chunks of so many tokens */
+    bool            carry;       /* rows continue where they stopped, with their state */
+    int64_t         chunk;       /* tokens of a chunk; gradients run back through all of them */
     bool            cross;       /* documents are one text */
     double          split;       /* the last part of the data is for evaluation; 0: none */
     int64_t         blend_steps; /* until a blend by schedule is at 0; 0: half of them */
@@ -172,13 +173,13 @@ DRA_API int    dra_train_stage(const dra_train_config *c, int64_t step);
 
 /* A run has a folder: the model's (config.json, model.safetensors, tokenizer.json), always the last
  * one saved; best/, a model folder; log.jsonl; train/ with checkpoints, folders that are whole or
- * not there. Killed at any moment, a run goes on from its last checkpoint to the same bits as if it
- * had not been. docs/training.md has the details. */
+ * not there. Killed at any moment, a run continues from its last checkpoint, bit for bit as if it
+ * had not been killed. docs/training.md has the details. */
 typedef struct dra_trainer dra_trainer; /* opaque */
 
 typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy */
     const char             *folder; /* made where there is none */
-    const dra_train_config *train;  /* of a run that goes on: what is not zero must be as it was */
+    const dra_train_config *train;  /* of a resumed run: what is not zero must be as it was */
     dra_device             *device;
     const dra_model        *model;
     const char             *weights; /* to start from, as dra_weights_load(); NULL: drawn */
@@ -187,11 +188,11 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_tokenizer    *tokenizer;   /* is kept in the folder; NULL or bytes: is not */
     const char             *log;         /* NULL: log.jsonl in the folder */
     bool                    tensorboard; /* its numbers also as a dra_events in the folder */
-    bool                    resume;      /* from the newest checkpoint; where there is none: anew */
-    bool                    force;       /* over another run; or on with other data or settings */
+    bool                    resume;      /* from the newest checkpoint; with none, from the start */
+    bool                    force; /* overwrite a run, or resume with other data or settings */
 } dra_trainer_config;
 
-/* The step of the newest checkpoint of a run; -1: it has none, or is no run. */
+/* The step of the newest checkpoint of a run; -1: it has none, or the folder holds no run. */
 DRA_API int64_t dra_trainer_saved(const char *folder);
 
 /* Whether a run can be resumed from its folder alone; the error says what is missing. */
@@ -217,7 +218,7 @@ DRA_API void       dra_trainer_destroy(dra_trainer *t); /* NULL is allowed */
 
 typedef struct dra_trainer_plan { /* what is to come */
     dra_train_config train;       /* complete */
-    int64_t          first;       /* the step it starts behind: 0, or that of a checkpoint */
+    int64_t          first;       /* the step it starts after: 0, or that of a checkpoint */
     int64_t          parameters, data_tokens, eval_tokens;
     int64_t          run_tokens; /* all steps read; at most INT64_MAX */
     double           epochs;
@@ -269,7 +270,7 @@ DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char 
 /* ---- event files ----------------------------------------------------------------------------- */
 
 /* Numbers over steps in the format of TensorBoard: FOLDER/events.out.tfevents.*, a new file each
- * time. What an earlier file says of steps behind `step` counts no longer for its readers. */
+ * time. Readers drop what earlier files say about steps after `step`. */
 typedef struct dra_events dra_events; /* opaque */
 
 typedef struct dra_scalar {

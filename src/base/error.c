@@ -26,7 +26,7 @@ const char *dra_status_name(dra_status status)
 }
 
 /* The lead byte says how many follow, 10xxxxxx each. The first of them is bounded further where the
- * letter would also fit into fewer bytes, be half a surrogate pair, or lie beyond U+10FFFF.
+ * letter would also fit into fewer bytes, be half a surrogate pair, or be beyond U+10FFFF.
  * [Unicode, table 3-7] */
 size_t dra_utf8_letter(const char *text)
 {

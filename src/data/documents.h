@@ -6,7 +6,7 @@
 
 enum { DRA_DOCUMENT_PART = 1 << 20 }; /* bytes between two calls of a meter */
 
-/* Takes a document; `at` is how many bytes of the file lie before it. It is never empty, and gone
+/* Takes a document; `at` is how many bytes of the file come before it. It is never empty, and gone
  * after the call. */
 typedef dra_status (*dra_document)(void *user, const char *text, size_t bytes, int64_t at,
                                    dra_error *err);

@@ -16,11 +16,11 @@ dra_status dra_encode_document(void *encoder, const char *text, size_t bytes, in
         e->ids.n = 0;
         status = dra_encode(e->tokenizer, text + done, n, &e->ids, &why);
         if (status != DRA_OK)
-            return dra_fail_at(err, status, e->store->source, "document at byte %lld: %s",
+            return dra_fail_at(err, status, e->cache->source, "document at byte %lld: %s",
                                (long long)at, why.text);
-        status = dra_token_cache_put(e->store, e->ids.data, e->ids.n, err);
+        status = dra_token_cache_put(e->cache, e->ids.data, e->ids.n, err);
         if (n >= DRA_DOCUMENT_PART / 2) dra_meter_tell(e->meter, at + (int64_t)(done + n));
     }
-    if (status == DRA_OK && e->end >= 0) status = dra_token_cache_put(e->store, &e->end, 1, err);
-    return status == DRA_OK ? dra_token_cache_document(e->store, bytes, err) : status;
+    if (status == DRA_OK && e->end >= 0) status = dra_token_cache_put(e->cache, &e->end, 1, err);
+    return status == DRA_OK ? dra_token_cache_document(e->cache, bytes, err) : status;
 }

@@ -1,4 +1,4 @@
-/* Documents encoded into a store. */
+/* Documents encoded into a file of tokens. */
 #ifndef DRA_SRC_DATA_ENCODE_H
 #define DRA_SRC_DATA_ENCODE_H
 
@@ -7,8 +7,8 @@
 
 typedef struct dra_encoder {
     const dra_tokenizer *tokenizer;
-    int32_t              end; /* id behind each document; -1: none */
-    dra_token_cache     *store;
+    int32_t              end; /* id after each document; -1: none */
+    dra_token_cache     *cache;
     const dra_meter     *meter;
     dra_ids              ids; /* of the last piece */
 } dra_encoder;

@@ -1,6 +1,6 @@
 /* Batches. The part of a feed is the tokens begin <= i < end of its corpus.
  *   windows  window w is tokens begin + wT + (0 .. T-1); row b of step s is place sB + b in the
- *            orders of all epochs, one behind the other, so no step is short
+ *            orders of all epochs, one after the other, so no step is short
  *   lanes    lane b is tokens begin + bL + (0 .. L-1), L = ceil(n / B); row b of step s is chunk
  *            s mod ceil(L / T) of lane b */
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Integers as they lie in files: little-endian, anywhere in memory, 1 (U8, BOOL), 2 (U16), 4 (I32)
- * or 8 (I64) bytes wide; and a fingerprint of them.
+/* Integers as files store them: little-endian, without alignment, 1 (U8, BOOL), 2 (U16), 4 (I32) or
+ * 8 (I64) bytes wide; and a fingerprint of them.
  *   H(x_0 .. x_{n-1}) = sum_i (x_i + 1) P^(n-1-i)  mod 2^64,  P odd
  * so that H(ab) = H(a) P^|b| + H(b): a stream has one fingerprint, wherever it is cut, and one
  * number changed always changes it. */

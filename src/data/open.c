@@ -1,5 +1,5 @@
-/* One source as a piece: mapped as it is where its bytes are its tokens, else by a store, whose key
- * tells whether one in the cache was made from the same text in the same way. */
+/* One source as a piece: mapped as it is where its bytes are its tokens, else a file of tokens,
+ * whose key tells whether one in the cache was made from the same text in the same way. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,9 +32,10 @@ static dra_status open_bytes(const dra_source *s, dra_token_file *out, dra_error
     return DRA_OK;
 }
 
-/* ---- stores ---------------------------------------------------------------------------------- */
+/* ---- files of tokens ------------------------------------------------------------------------- */
 
-/* The path is part of it: files unpacked together often share their time, and may their size. */
+/* The path is part of it: files unpacked together often share their time, and perhaps their
+ * size. */
 static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
 {
     const uint64_t words[] = {dra_tokenizer_fingerprint(c->tokenizer),
@@ -53,26 +54,26 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
     return h;
 }
 
-/* `path` of the store, or NULL. *out is its map. */
-static dra_status make_store(const dra_source *s, const dra_corpus_config *c,
-                             const dra_meter *meter, const char *path, uint64_t key,
-                             dra_file_map *out, dra_error *err)
+/* `path` of the file of tokens, or NULL. *out is its map. */
+static dra_status make_tokens(const dra_source *s, const dra_corpus_config *c,
+                              const dra_meter *meter, const char *path, uint64_t key,
+                              dra_file_map *out, dra_error *err)
 {
-    dra_token_cache     store;
-    dra_encoder         e = {c->tokenizer, end_of(c), &store, meter, {0}};
+    dra_token_cache     cache;
+    dra_encoder         e = {c->tokenizer, end_of(c), &cache, meter, {0}};
     const dra_documents d = {c->text_key, c->separator, meter, dra_encode_document, &e};
-    dra_status          status = dra_token_cache_begin(&store, s->path, path, key,
+    dra_status          status = dra_token_cache_begin(&cache, s->path, path, key,
                                                        dra_tokenizer_size(c->tokenizer), err);
     if (status == DRA_OK) status = dra_documents_read(&d, s, err);
     dra_ids_free(&e.ids);
-    if (status == DRA_OK) status = dra_token_cache_end(&store, out, err);
+    if (status == DRA_OK) status = dra_token_cache_end(&cache, out, err);
     if (status == DRA_OK) return path ? dra_file_map_open(path, out, err) : DRA_OK;
-    dra_token_cache_abort(&store);
+    dra_token_cache_abort(&cache);
     return status;
 }
 
-static dra_status open_store(const dra_source *s, const dra_corpus_config *c,
-                             const dra_meter *meter, dra_token_file *out, dra_error *err)
+static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
+                              const dra_meter *meter, dra_token_file *out, dra_error *err)
 {
     const uint64_t key = key_of(s, c);
     const int64_t  size = dra_tokenizer_size(c->tokenizer);
@@ -84,7 +85,7 @@ static dra_status open_store(const dra_source *s, const dra_corpus_config *c,
     if (path) snprintf(path, room, "%s/%016llx.tokens", c->cache, (unsigned long long)key);
     const bool kept = path && dra_file_map_open(path, &map, NULL) == DRA_OK &&
                       dra_token_cache_read(&map, key, size, out);
-    if (!kept) status = make_store(s, c, meter, path, key, &map, err);
+    if (!kept) status = make_tokens(s, c, meter, path, key, &map, err);
     if (!kept && status == DRA_OK && !dra_token_cache_read(&map, key, size, out))
         status = dra_fail_at(err, DRA_ERR_FILE, path ? path : s->path,
                              "its tokens are not what was just written");
@@ -106,7 +107,7 @@ static dra_status open_any(const dra_source *s, const dra_corpus_config *c, cons
     else if (is_its_own_tokens(s, c))
         status = open_bytes(s, out, err);
     else
-        return open_store(s, c, meter, out, err); /* which checks it */
+        return open_tokens(s, c, meter, out, err); /* which checks it */
     return status == DRA_OK ? dra_token_file_check(out, s->path, limit, err) : status;
 }
 

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 
-enum { ROUNDS = 8 }; /* four are enough for many things, few things need more */
+enum { ROUNDS = 8 }; /* four are enough for most uses */
 
 static uint64_t walk(uint64_t key, int h, uint64_t x)
 {

@@ -16,7 +16,7 @@ static bool ends_with(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* To learn the bytes of a packed file would be a bad surprise. */
+/* Silently training on the bytes of a compressed file would be a bad surprise. */
 static dra_status kind_of(const char *path, dra_source_kind *out, dra_error *err)
 {
     static const char *const packed[] = {".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet"};

@@ -1,4 +1,4 @@
-/* Stores: written in one pass, read after a look at everything. */
+/* Files of tokens: written in one pass, read after a check of everything. */
 #include "data/token_cache.h"
 
 #include <errno.h>
@@ -86,7 +86,7 @@ dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error 
                                                            : fail_temporary(s, "write", err);
 }
 
-/* The starts are known only behind the ids; until then they are in a file of their own. */
+/* The starts come after the ids; until all ids are written they are in a file of their own. */
 static dra_status put_starts(dra_token_cache *s, dra_error *err)
 {
     char       room[1 << 14];

@@ -4,8 +4,8 @@
  *   starts   I64: the first token of each document
  *   facts    72 bytes: what the above is, and fingerprints of it
  * The facts are last because they are known last; a file cut short has none. */
-#ifndef DRA_SRC_DATA_STORE_H
-#define DRA_SRC_DATA_STORE_H
+#ifndef DRA_SRC_DATA_TOKEN_CACHE_H
+#define DRA_SRC_DATA_TOKEN_CACHE_H
 
 #include <stdio.h>
 
@@ -35,13 +35,14 @@ typedef struct dra_token_cache { /* being written */
 dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const char *path,
                                  uint64_t key, int64_t size, dra_error *err);
 dra_status dra_token_cache_put(dra_token_cache *s, const int32_t *ids, size_t n, dra_error *err);
-/* What was put since the last one is a document of so many bytes; nothing is none. */
+/* Ends a document, a text of `bytes`: what was put since the last one. If nothing was, there is
+ * none. */
 dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error *err);
-/* Ends the store; a temporary file is mapped. */
+/* Ends the file; a temporary one is mapped. */
 dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err);
 void       dra_token_cache_abort(dra_token_cache *s);
 
-/* Takes the map over if it is a whole store with this key and ids below `size`, else closes it. */
+/* Takes the map over if it is a whole file with this key and ids below `size`, else closes it. */
 bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out);
 
 #endif

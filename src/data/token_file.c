@@ -81,7 +81,7 @@ dra_status dra_token_file_check(dra_token_file *p, const char *path, int64_t lim
 
 /* ---- safetensors ----------------------------------------------------------------------------- */
 
-/* Integers at least so wide. */
+/* Integers of at least this width. */
 static dra_status find_numbers(const dra_tensors *t, const char *path, const char *name,
                                size_t least, const char *expected, dra_integers *out, int64_t *n,
                                dra_error *err)

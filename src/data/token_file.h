@@ -1,6 +1,6 @@
 /* A piece of a corpus: the tokens of one file, mapped. */
-#ifndef DRA_SRC_DATA_PIECE_H
-#define DRA_SRC_DATA_PIECE_H
+#ifndef DRA_SRC_DATA_TOKEN_FILE_H
+#define DRA_SRC_DATA_TOKEN_FILE_H
 
 #include "data/integers.h"
 #include "dra/file.h"

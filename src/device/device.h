@@ -51,7 +51,7 @@ struct dra_array {
 };
 
 void dra_arrays_open(dra_arrays *a);
-/* What is still there loses its memory; its owners may destroy it later. */
+/* Arrays that are still there lose their memory; their owners may destroy them later. */
 void dra_arrays_close(dra_device *d);
 
 static inline unsigned char *dra_span_address(dra_span s)

@@ -84,7 +84,7 @@ static inline vf gather(const operand *o, int64_t n) /* one element of n lines *
     return v;
 }
 
-/* ---- along a line: elements k lie side by side ----------------------------------------------- */
+/* ---- along a line: elements k are contiguous ------------------------------------------------- */
 
 /* LANES packed elements from n elements, zeros from there on. */
 static ALWAYS_INLINE vf packed_at(dra_dtype t, form f, const void *p, int64_t n)
@@ -95,8 +95,8 @@ static ALWAYS_INLINE vf packed_at(dra_dtype t, form f, const void *p, int64_t n)
     return narrow(x, read_some(t, (const char *)p + LANES * (is_half(t) ? 2 : 4), n - LANES));
 }
 
-/* A line is packed in parts, one for each block of k: too short for the processor to see where it
- * goes on. So the next part is fetched into the second cache meanwhile. */
+/* A line is packed in parts, one for each block of k: too short for the hardware prefetcher. So the
+ * next part is fetched into the second cache meanwhile. */
 static ALWAYS_INLINE void fetch_next(const char *p, int64_t part, int64_t bytes)
 {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(p + part + i, 0, 2);

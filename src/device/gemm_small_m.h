@@ -1,9 +1,8 @@
 /* Products with few rows of A: B is read once, so it is read in place. Part of simd_gemm.h.
  *
  * Lines of B along k in memory are transposed in registers, in tiles of LANES packed elements of
- * LANES lines: each
- * cache line is read whole and at once, also where lines lie a multiple of 4096 bytes apart and
- * would drive each other out of the first cache. Numbers of 16 bits are transposed as
+ * LANES lines: each cache line is read whole and at once, even if lines are a multiple of 4096
+ * bytes apart and would evict each other from the first cache. Numbers of 16 bits are transposed as
  * they are, two in a lane, and widened afterwards. */
 #ifndef DRA_SRC_GEMM_SMALL_M_H
 #define DRA_SRC_GEMM_SMALL_M_H
@@ -83,8 +82,9 @@ static ALWAYS_INLINE int tiles_at_once(dra_dtype type, int64_t rows)
 }
 
 /* Some tiles of columns, t->depth elements: one chain per DEPTH packed elements, as everywhere. The
- * next lines are fetched in the order they are used or, where they lie close, in that of memory,
- * which the processor sees coming: from memory a row is then multiplied 10 to 15 % faster. */
+ * next lines are fetched in the order they are used or, where they are contiguous, in that of
+ * memory, which the hardware prefetcher follows: from memory a row is then multiplied 10 to 15 %
+ * faster. */
 static ALWAYS_INLINE void multiply_transposed(product t, operand b, dra_dtype type, form f,
                                               int rows)
 {
@@ -227,7 +227,7 @@ static ALWAYS_INLINE void add_streams(const product *t, const char *b, int64_t s
     }
 }
 
-/* The columns behind the last whole vector, a row of A after the other. */
+/* The columns after the last whole vector, one row of A after the other. */
 static void stream_rest(const product *t, const operand *B, int64_t rows, float *sums,
                         int64_t width)
 {
@@ -241,10 +241,10 @@ static void stream_rest(const product *t, const operand *B, int64_t rows, float 
     }
 }
 
-/* One chain. Where rows of B lie close, one row after the other: memory is read in its order, as
- * fast as it can be, and the sums of a row of A are loaded and stored meanwhile. Where there is a
- * gap behind each, which the processor does not see coming, or where the sums are too many to go
- * through them for each row, many rows of B at a time: three quarters of that speed. */
+/* One chain. Where rows of B are contiguous, one row after the other: memory is read in its order,
+ * as fast as it can be, and the sums of a row of A are loaded and stored meanwhile. Where there is
+ * a gap after each, which the prefetcher does not follow, or where there are too many sums to go
+ * through for each row, many rows of B at a time: three quarters of that speed. */
 static ALWAYS_INLINE void stream_chain(product t, const operand *B, dra_dtype type, int rows,
                                        float *sums, int64_t width)
 {
@@ -297,7 +297,7 @@ static void multiply_chain(const product *t, const operand *b, int64_t rows, flo
         }
 }
 
-/* Few rows of a large B whose columns lie side by side. */
+/* Few rows, and a large B whose rows are contiguous. */
 static bool can_stream(const dra_gemm *g, const operand *b)
 {
     return g->M > 0 && g->M <= ROWS && b->line == 1 && b->form == FLOATS && g->K * g->N >= LARGE;
@@ -324,7 +324,7 @@ static void multiply_streams(const dra_gemm *g, const operand *A, const operand 
         }
 }
 
-/* Multiplies some columns with B where it lies and returns how many; 0: B must be packed. */
+/* Multiplies some columns with B in place and returns how many; 0: B must be packed. */
 static int64_t multiply_in_place(product *t, const operand *b, int64_t rows)
 {
     const int64_t columns = t->columns;

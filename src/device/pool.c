@@ -50,7 +50,7 @@ static void relax(void)
 static void work(share *own)
 {
     dra_pool *const p = own->pool;
-    share *const    behind = p->shares + p->workers + 1;
+    share *const    end = p->shares + p->workers + 1;
     share          *s = own;
     do {
         for (;;) {
@@ -58,7 +58,7 @@ static void work(share *own)
             if (i >= s->end) break;
             p->tile(p->user, i);
         }
-        s = s + 1 < behind ? s + 1 : p->shares;
+        s = s + 1 < end ? s + 1 : p->shares;
     } while (s != own);
 }
 

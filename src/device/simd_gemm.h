@@ -7,7 +7,7 @@
  *   - tiles of up to ROWS rows and 2 vectors of columns, held in registers;
  *   - B in panels of 2 vectors, packed when several row groups read them, or their elements are
  *     to be packed, or they have other strides;
- *   - few rows: B is read once, so it is read where it lies. */
+ *   - few rows: B is read once, so it is read in place. */
 #ifndef DRA_SRC_SIMD_GEMM_H
 #define DRA_SRC_SIMD_GEMM_H
 
@@ -108,7 +108,7 @@ static void multiply_rows(const product *t, int64_t rows)
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
-typedef struct block { /* rows and depth of A at work, packed or where they lie */
+typedef struct block { /* rows and depth of A at work, packed or in place */
     const dra_gemm *g;
     operand         A, B; /* from the first row, the first column and k on */
     int64_t         row, rows, column, end, k, depth, groups; /* depth: elements */
@@ -160,7 +160,7 @@ static void multiply_block(const block *b)
     }
 }
 
-/* A line after line where they lie along k, else one group of rows after the other: panel[w][i]. */
+/* Packs A line by line where lines are contiguous along k, else by groups of rows: panel[w][i]. */
 static void pack_block(block *b, float *panel)
 {
     if (b->A.k == 1) {

@@ -43,7 +43,7 @@ static float max(int64_t n, const float *x)
 {
     const vf least = vset(-INFINITY);
     vf       m[2] = {least, least};
-    vmask    bad = no_lane(); /* comparisons forget NaN, so it is looked for beside them */
+    vmask    bad = no_lane(); /* comparisons lose NaN, so it is looked for separately */
     for (int64_t i = 0; i < n; i += 2 * LANES) {
         const vf a = load_some(x + i, n - i, least);
         const vf b = n - i > LANES ? load_some(x + i + LANES, n - i - LANES, least) : least;
@@ -56,7 +56,7 @@ static float max(int64_t n, const float *x)
 
 /* ---- rows of results ------------------------------------------------------------------------- */
 
-/* y = f(x, z) with a few numbers beside; y may be x or z. */
+/* y = f(x, z) with some further numbers; y may be x or z. */
 static ALWAYS_INLINE void each(int64_t n, const float *x, const float *z, float *y,
                                const float *with, vf (*f)(vf x, vf z, const float *with))
 {

@@ -6,7 +6,7 @@
 
 #include "dra/base.h"
 
-enum { DRA_PEAK_BLOCK = 512 }; /* passes move whole blocks of so many bytes */
+enum { DRA_PEAK_BLOCK = 512 }; /* bytes of a block; passes move whole blocks */
 
 /* Part `from`..`to` of arrays of bytes: first those only read, then updated, then written. */
 typedef struct dra_peak_pass {
@@ -74,8 +74,8 @@ static inline void peak_store(peak_bits *to, peak_bits x, bool streaming)
 }
 
 /* Inlined with `streaming` constant, so that the loop has no branch on it. Two lines of an array at
- * a time keep the loops over arrays cheaper than the loads; with eight of them
- * a pass that only reads reached 10 GB/s where two reach 32 (best of 15, Zen 4, AVX-512). */
+ * a time keep the loops over arrays cheaper than the loads; with eight of them a pass that only
+ * reads reached 10 GB/s where two reach 32 (best of 15, Zen 4, AVX-512). */
 static inline void peak_pass(const dra_peak_pass *p, bool streaming)
 {
     enum { WIDTH = 128 / PEAK_BYTES };

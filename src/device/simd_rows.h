@@ -1,9 +1,9 @@
-/* Micro-kernels for whole rows, in as few passes as their formulas allow; part of simd_kernels.c.
- * */
+/* Micro-kernels for whole rows, in as few passes as their formulas allow. Part of
+ * simd_kernels.c. */
 #ifndef DRA_SRC_SIMD_ROWS_H
 #define DRA_SRC_SIMD_ROWS_H
 
-/* `together` rows, a constant; those behind them are asked for. Several rows at once are several
+/* `together` rows, a constant; the next ones are prefetched. Several rows at once are several
  * streams of memory: one row at a time makes 18 GB/s, 8 make 28 (Zen 4). */
 static ALWAYS_INLINE void add_some_rows(int together, int64_t n, const float *x, int64_t row,
                                         float *y)
@@ -61,8 +61,8 @@ typedef struct strip_state {
     vu bits; /* the largest WHOLE + whole; none is negative, so NaN of both signs exceeds them */
 } strip_state;
 
-/* Adds up 2^(x log2(e) - k). Elements too far below are held where they are nothing beside a sum
- * of 1/2 and more, as are lanes that are not there. */
+/* Adds up 2^(x log2(e) - k). Elements too far below are clamped to where they vanish in a sum of
+ * 1/2 or more, as are lanes that are not there. */
 static float sum_powers(int64_t n, const float *x, float k, strip_state *seen)
 {
     const vf shift = vset(WHOLE - k), least = vset((k - 120) / LOG2E), zero = vset(0);
@@ -81,7 +81,7 @@ static float sum_powers(int64_t n, const float *x, float k, strip_state *seen)
 
 /* One pass. k stands for the largest element until that is known, and is taken from the first
  * strip. The sum is divided by the power of the largest element as it was added: so it is never
- * below 1, and exactly 1 where there is nothing beside it. */
+ * below 1, and exactly 1 where all others vanish. */
 static float log_sum(int64_t n, const float *x, float *m)
 {
     const float near = 0x1p20f, room = 100; /* 2^room and a sum of such powers are floats */

@@ -59,7 +59,7 @@ static inline void add_some(float *to, int64_t left, bool add, vf x)
     store_some(to, left, add ? load_some(to, left, vset(0)) + x : x);
 }
 
-/* Into the second cache, by an address that may lie outside the array or be nonsense. */
+/* Into the second cache, by an address that may be outside the array or nonsense. */
 static ALWAYS_INLINE void fetch(const float *p, int64_t elements, int write)
 {
     const uintptr_t at = (uintptr_t)p + (uintptr_t)elements * sizeof *p;

@@ -14,7 +14,7 @@ size_t dra_control(const char *text)
 /* Whether a byte is inside a UTF-8 letter, where a text must not be cut. */
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
-enum { LETTER = 3 }; /* so many bytes of a letter follow its first, at most */
+enum { LETTER = 3 }; /* bytes of a letter that follow its first, at most */
 
 const char *dra_brief(const char *text, char room[DRA_BRIEF])
 {

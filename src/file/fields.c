@@ -104,7 +104,7 @@ static dra_status read_pair(reading *r, const dra_field *f, const json_t *v, cha
     return DRA_OK;
 }
 
-/* Reads an object that lies at `name` below the present path. */
+/* Reads the object under `name`, below the present path. */
 static dra_status descend(reading *r, const char *name, const dra_field *table, const json_t *v,
                           char *to)
 {

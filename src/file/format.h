@@ -1,7 +1,7 @@
 /* What reading and writing safetensors share.
  *   bytes 0..7       N, unsigned, little-endian
  *   bytes 8..8+N-1   header: a JSON object, then spaces
- *   the rest         data; tensors lie in it one after the other, without gaps
+ *   the rest         data: the tensors, one after the other, without gaps
  * [https://github.com/huggingface/safetensors, "Format"] */
 #ifndef DRA_SRC_FILE_FORMAT_H
 #define DRA_SRC_FILE_FORMAT_H

@@ -3,7 +3,7 @@
  *   the header is UTF-8, one JSON object from its first byte on, then only spaces
  *   no key twice; a tensor has dtype, shape, data_offsets and nothing else; numbers are natural
  *   end - begin = product of shape * bits / 8, without overflow
- *   sorted by begin, tensors cover the data: no hole, no overlap, nothing behind the last */
+ *   sorted by begin, tensors cover the data: no hole, no overlap, nothing after the last */
 #include "file/header.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ enum { NESTING = 3 }; /* header, tensor, shape */
 
 typedef struct reader {
     const char          *path;
-    const unsigned char *data; /* behind the header */
+    const unsigned char *data; /* after the header */
     size_t               bytes;
     dra_header          *out;
     dra_error           *err;
@@ -234,7 +234,7 @@ dra_status dra_header_read(const char *path, const unsigned char *file, size_t b
     while (end && text[end - 1] == ' ') end--;
     if (end < 2 || text[0] != '{' || text[end - 1] != '}')
         return dra_fail_at(err, DRA_ERR_FORMAT, path,
-                           "header is not '{' to '}' with nothing but spaces behind");
+                           "header is not '{' to '}' with nothing but spaces after it");
     status = dra_json_parse(path, text, end, (dra_json_rules){NESTING, true}, &root, err);
     if (status == DRA_OK) {
         const unsigned char *data = file + DRA_HEADER_LENGTH + length;

@@ -1,4 +1,4 @@
-/* JSON by jansson, behind rules it does not have. */
+/* JSON by jansson, after checks that jansson does not do. */
 #include "file/json.h"
 
 #include "base/shape.h"

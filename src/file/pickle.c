@@ -100,8 +100,8 @@ static value *make(machine *m, dra_pickle_kind kind)
     return m->status == DRA_OK ? v : NULL;
 }
 
-/* The `*n` topmost things, taken off; TO_MARK: all above the last mark, and the mark. *n: how
- * many. They are good until the next push. NULL on failure. */
+/* Pops the `*n` topmost things, or with TO_MARK all above the last mark, and the mark. *n: how many
+ * they are. They are good until the next push. NULL on failure. */
 static value **take_off(machine *m, int *n)
 {
     const bool marked = *n == TO_MARK;
@@ -110,7 +110,7 @@ static value **take_off(machine *m, int *n)
            m->stack[m->depth - 1 - (size_t)k]->kind != DRA_PICKLE_MARK)
         k++;
     if (marked ? (size_t)k == m->depth : k != *n) {
-        bad(m, "the pickle takes what it has not put");
+        bad(m, "the pickle pops more than is on its stack");
         return NULL;
     }
     m->depth -= (size_t)k + marked;
@@ -215,7 +215,7 @@ static void extend(machine *m, dra_pickle_kind kind, int n)
     value  *to = items && m->depth ? m->stack[m->depth - 1] : NULL;
     if (!items) return;
     if (!to || to->kind != kind || (kind == DRA_PICKLE_DICT && n % 2)) {
-        bad(m, "the pickle fills what is no list and no dict");
+        bad(m, "the pickle adds items to what is no list or dict");
         return;
     }
     if (to->room - to->count < (size_t)n) {
@@ -240,7 +240,7 @@ static void call(machine *m, int n)
     const value *what = items ? items[0] : NULL, *with = items ? items[1] : NULL;
     if (!items) return;
     if (what->kind != DRA_PICKLE_GLOBAL || with->kind != DRA_PICKLE_TUPLE) {
-        bad(m, "the pickle calls what is no global");
+        bad(m, "the pickle calls what is not a global");
         return;
     }
     const bool dict = strcmp(what->text, "collections.OrderedDict") == 0 && with->count == 0;
@@ -262,7 +262,7 @@ static void make_stored(machine *m, int n)
 {
     value      **items = take_off(m, &n);
     const value *id = items ? items[0] : NULL;
-    if (id && id->kind != DRA_PICKLE_TUPLE) bad(m, "the pickle names what is stored by no tuple");
+    if (id && id->kind != DRA_PICKLE_TUPLE) bad(m, "a persistent id of the pickle is no tuple");
     value *v = id ? make(m, DRA_PICKLE_STORED) : NULL;
     if (!v) return;
     v->item = id->item;
@@ -294,7 +294,7 @@ static void get_memo(machine *m, int bytes)
 {
     const uint64_t i = take_number(m, bytes);
     if (i >= m->memo_room || !m->memo[i])
-        bad(m, "the pickle takes from its memo what is not there");
+        bad(m, "the pickle reads an empty place of its memo");
     else
         push(m, m->memo[i]);
 }
@@ -303,7 +303,7 @@ static void stop(machine *m, int unused)
 {
     m->done = true;
     if (m->depth != 1 || m->stack[0]->kind == DRA_PICKLE_MARK)
-        bad(m, "the pickle ends with other than one thing");
+        bad(m, "the pickle ends with more or less than one value");
 }
 
 typedef struct opcode {

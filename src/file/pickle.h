@@ -38,8 +38,8 @@ typedef struct dra_pickle {    /* what to read, and how */
     dra_arena           *arena;    /* of what is made; texts point into the file */
 } dra_pickle;
 
-/* Values may share parts and lists may hold themselves: do not walk without end. *end: the byte
- * behind the pickle. */
+/* Values may share parts and lists may hold themselves: limit how deep you walk. *end: the byte
+ * after the pickle. */
 dra_status dra_pickle_read(const dra_pickle *p, const dra_pickled **out, size_t *end,
                            dra_error *err);
 

@@ -173,9 +173,9 @@ static dra_status read_views(reader *r, const dra_pickled *root)
     return st;
 }
 
-/* ---- where it lies --------------------------------------------------------------------------- */
+/* ---- where it is stored ---------------------------------------------------------------------- */
 
-/* The element behind the last that is touched; false when that overflows. */
+/* One more than the last element that is touched; false when that overflows. */
 static bool reach(const view *v, size_t *end)
 {
     *end = (size_t)v->offset + 1;

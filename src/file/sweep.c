@@ -12,7 +12,7 @@
 
 enum { PATH_TEXT = 4096 };
 
-#define BESIDE ".dra-" /* between a name and a process */
+#define MARK ".dra-" /* between a name and a process id */
 
 typedef bool (*fits_fn)(const char *name, const char *to);
 
@@ -80,7 +80,7 @@ void dra_sweep_numbered(const char *folder, const char *start)
     for_each(folder, is_numbered, start, dra_remove);
 }
 
-/* ---- beside a path --------------------------------------------------------------------------- */
+/* ---- next to a path -------------------------------------------------------------------------- */
 
 /* Length of the folder of a path, with its slash, and of the name that follows. */
 static void split(const char *path, int *folder, int *name)
@@ -92,31 +92,31 @@ static void split(const char *path, int *folder, int *name)
     *name = (int)(n - slash);
 }
 
-/* A name that starts so and ends in "PID.tmp", of a process that is gone, or of one that had our
- * number before us. */
+/* A name that starts with `start` and ends in "PID.tmp", where the process is gone or had our id
+ * before us. */
 static bool is_left(const char *name, const char *start)
 {
     const long pid = is_numbered(name, start) ? strtol(name + strlen(start), NULL, 10) : 0;
     return pid > 0 && (pid == (long)getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH));
 }
 
-static void sweep_beside(const char *path)
+static void sweep_temporaries(const char *path)
 {
     char folder[PATH_TEXT], start[PATH_TEXT];
     int  m, n;
     split(path, &m, &n);
     snprintf(folder, sizeof folder, "%.*s", m ? m : 1, m ? path : ".");
-    snprintf(start, sizeof start, ".%.*s" BESIDE, n, path + m);
+    snprintf(start, sizeof start, ".%.*s" MARK, n, path + m);
     for_each(folder, is_left, start, dra_remove);
 }
 
-bool dra_path_beside(const char *path, char *temporary, size_t size)
+bool dra_path_temporary(const char *path, char *temporary, size_t size)
 {
     int m, n;
     split(path, &m, &n);
-    const int length = snprintf(temporary, size, "%.*s.%.*s" BESIDE "%ld.tmp", m, path, n, path + m,
+    const int length = snprintf(temporary, size, "%.*s.%.*s" MARK "%ld.tmp", m, path, n, path + m,
                                 (long)getpid());
     if (length < 0 || (size_t)length >= size) return false;
-    sweep_beside(path);
+    sweep_temporaries(path);
     return true;
 }

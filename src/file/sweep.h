@@ -11,8 +11,8 @@ void dra_remove(const char *path);
  * writing. */
 void dra_sweep(const char *folder);
 void dra_sweep_numbered(const char *folder, const char *start); /* all "startNUMBER.tmp" */
-/* Where to make what gets its name when it is whole: ".NAME.dra-PID.tmp" beside a path. Those that
- * processes have left go; that of another process that lives stays. false: it is too long. */
-bool dra_path_beside(const char *path, char *temporary, size_t size);
+/* The temporary name of what is renamed to `path` when it is whole: ".NAME.dra-PID.tmp" in the same
+ * folder. Removes those that dead processes have left. false: it is too long. */
+bool dra_path_temporary(const char *path, char *temporary, size_t size);
 
 #endif

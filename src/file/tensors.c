@@ -105,7 +105,7 @@ static bool converts(dra_dtype from, dra_dtype to)
     return info && (from == to || (info->is_float && (to == DRA_F32 || to == DRA_F64)));
 }
 
-/* Every float is exact in double. `from` may lie anywhere. */
+/* Every float is exact in double. `from` needs no alignment. */
 static void widen(dra_dtype dtype, size_t n, const unsigned char *from, double *to)
 {
     for (size_t i = 0; i < n && dtype == DRA_F32; i++) {

@@ -58,7 +58,7 @@ static dra_status open_temporary(dra_file_writer *w, mode_t mode)
     const int number = errno;
     free(w->temporary); /* not ours, so not to be removed */
     w->temporary = NULL;
-    return keep(w, "make a temporary file beside it", number);
+    return keep(w, "make a temporary file next to it", number);
 }
 
 static dra_status open_both(dra_file_writer *w)

@@ -10,7 +10,7 @@ struct dra_file_writer {
     char     *path;      /* as the caller wrote it, for errors */
     char     *target;    /* the same with links followed */
     char     *name;      /* the last part of target */
-    char     *temporary; /* beside it; NULL once renamed or when not made yet */
+    char     *temporary; /* next to it; NULL once renamed or when not made yet */
     int       folder, fd;
     dra_error first;
     size_t    used; /* of the buffer, which gathers small pieces */

@@ -1,4 +1,4 @@
-/* The directory of a ZIP archive, which stands at its end. All numbers are little-endian:
+/* The directory of a ZIP archive, which is at its end. All numbers are little-endian:
  *   entry      "PK\1\2", flags at 8, method at 10, sizes packed at 20 and plain at 24, lengths of
  *              name, extra and comment from 28, place of its own header at 42; then the three texts
  *   its own    "PK\3\4", lengths of name and extra at 26 and 28; name, extra, data
@@ -51,7 +51,7 @@ bool dra_zip_is(const unsigned char *file, size_t bytes)
     return bytes >= 4 && begins(file, 3, 4);
 }
 
-/* Whether n bytes from `place` on lie in the file. */
+/* Whether n bytes from `place` on are in the file. */
 static bool inside(const reader *r, uint64_t place, uint64_t n)
 {
     return place <= r->bytes && n <= r->bytes - place;
@@ -105,17 +105,17 @@ static dra_status read_entry(const reader *r, const unsigned char *at, size_t le
     if (number(at + 8, 2) & ENCRYPTED) return bad(r, name, "is encrypted");
     if (number(at + 10, 2) != 0 || packed != plain) return bad(r, name, "is packed, not stored");
     if (!inside(r, own, OWN) || !begins(r->file + own, 3, 4))
-        return bad(r, name, "lies outside the file");
+        return bad(r, name, "is outside the file");
     const unsigned char *head = r->file + own;
     const uint64_t       data = own + OWN + number(head + 26, 2) + number(head + 28, 2);
-    if (!inside(r, data, plain)) return bad(r, name, "lies outside the file");
+    if (!inside(r, data, plain)) return bad(r, name, "is outside the file");
     r->out->entry[r->out->count++] = (dra_zip_entry){name, r->file + data, (size_t)plain};
     return DRA_OK;
 }
 
 /* ---- the directory --------------------------------------------------------------------------- */
 
-/* Where the end stands: behind it is only its comment. */
+/* Where the end record is: only its comment follows. */
 static bool find_end(const reader *r, size_t *place)
 {
     for (size_t comment = 0; comment <= COMMENT_MOST && END + comment <= r->bytes; comment++) {

@@ -1,4 +1,4 @@
-/* Entries of a ZIP archive that are stored as they are, not packed: where they lie in the file. */
+/* Entries of a ZIP archive that are stored as they are, not packed: where they are in the file. */
 #ifndef DRA_SRC_FILE_ZIP_H
 #define DRA_SRC_FILE_ZIP_H
 

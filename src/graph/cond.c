@@ -1,7 +1,7 @@
-/* guard: out = flag != 0 ? body(in) : otherwise, chosen at run time.
+/* cond: out = flag != 0 ? body(in) : otherwise, chosen at run time.
  * Inputs of the node: flag, otherwise (n_out), in.
- * Gradient: of `in`, a guard around the body's gradient (zeros otherwise); of `otherwise`, a
- * guard that lets dy through when the flag is 0. */
+ * Gradient: of `in`, a cond around the body's gradient (zeros otherwise); of `otherwise`, a cond
+ * that lets dy through when the flag is 0. */
 #include "graph/graph.h"
 
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static dra_value when_skipped(dra_graph *g, dra_value flag, dra_value dy)
     return out;
 }
 
-/* What the body of the gradient needs to know: its inputs are `in` of the guard, then the
+/* What the body of the gradient needs to know: its inputs are `in` of the cond, then the
  * upstreams that exist; its outputs the gradients of the float inputs. */
 typedef struct back {
     const dra_graph *body;
@@ -107,9 +107,9 @@ const dra_op dra_op_cond = {.name = "cond",
                             .infer = infer,
                             .gradient = gradient};
 
-static void add_guard(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
-                      const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out,
-                      dra_type *types, dra_value *inner, dra_value *all)
+static void add_cond(dra_graph *g, dra_value flag, dra_region_body body, void *user, int n_in,
+                     const dra_value *in, int n_out, const dra_value *otherwise, dra_value *out,
+                     dra_type *types, dra_value *inner, dra_value *all)
 {
     for (int i = 0; i < n_in; i++) types[i] = *dra_type_of(g, in[i]);
     dra_graph *b = dra_body_create(g, n_in, types, inner);
@@ -133,7 +133,7 @@ void dra_cond(dra_graph *g, dra_value flag, dra_region_body body, void *user, in
         dra_build_fail(g, "cond", DRA_ERR_MEMORY, "out of memory");
     else if (dra_check_values(g, "cond", 1, &flag) && dra_check_values(g, "cond", n_in, in) &&
              dra_check_values(g, "cond", n_out, otherwise))
-        add_guard(g, flag, body, user, n_in, in, n_out, otherwise, kept, types, inner, all);
+        add_cond(g, flag, body, user, n_in, in, n_out, otherwise, kept, types, inner, all);
     for (int i = 0; i < n_out; i++) out[i] = kept ? kept[i] : (dra_value){0};
     free(types);
     free(inner);

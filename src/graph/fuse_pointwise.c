@@ -99,8 +99,8 @@ static bool touched_between(const fuse *f, const group *g, int32_t root, int32_t
     return false;
 }
 
-/* May all members run where the last one stands? Nobody waits for their results before; and of a
- * donated state nobody else is a reader meanwhile, who might otherwise write in its place. */
+/* May all members run where the last one is? Nobody may need their results earlier; and nobody else
+ * may read a donated state in between, as it might write over it. */
 static bool may_wait(const fuse *f, const group *g)
 {
     for (int k = 0; k < g->n - 1; k++) {
@@ -157,7 +157,7 @@ static void join(fuse *f, group *g, int32_t number)
 }
 
 /* Groups that make its operands come first, then those that read the same ones; not those that
- * read but the same few numbers, such as a constant. */
+ * share only a few numbers, such as a constant. */
 static void place_instr(fuse *f, int32_t i)
 {
     const dra_instr *in = instr_at(f, i);

@@ -17,7 +17,7 @@ static bool depends(const walk *w, dra_value v)
     return dra_index(v) < w->values && w->depends[dra_index(v)];
 }
 
-/* An x may be made by an op without a gradient: nothing behind it is asked for then. */
+/* An x may be made by an op without a gradient: the walk stops there and asks for none. */
 static bool leads_to_x(const walk *w, const dra_node *n)
 {
     bool any = false;

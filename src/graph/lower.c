@@ -317,7 +317,7 @@ static void lower_scan(frame *f, const dra_node *n)
     frame_close(&body);
 }
 
-static void guard_body(frame *f, const dra_node *n, dra_region *r, const dra_place *out)
+static void cond_body(frame *f, const dra_node *n, dra_region *r, const dra_place *out)
 {
     frame body;
     if (frame_open(&body, f->p, n->body, r->block)) {
@@ -334,7 +334,7 @@ static void guard_body(frame *f, const dra_node *n, dra_region *r, const dra_pla
     frame_close(&body);
 }
 
-static void lower_guard(frame *f, const dra_node *n)
+static void lower_cond(frame *f, const dra_node *n)
 {
     dra_region *r = dra_arena_alloc(&f->p->arena, sizeof *r);
     dra_place  *out = calloc((size_t)n->n_out + 1, sizeof *out);
@@ -355,7 +355,7 @@ static void lower_guard(frame *f, const dra_node *n)
         f->place[v] = out[i];
         f->fixed[v] = fixed;
     }
-    if (!dra_program_failed(f->p)) guard_body(f, n, r, out);
+    if (!dra_program_failed(f->p)) cond_body(f, n, r, out);
     for (int i = 0; i < n->n_out && !dra_program_failed(f->p); i++) {
         const dra_place otherwise = place_of(f, n->in[1 + i]);
         if (out[i].storage >= 0) dra_emit_copy(f->p, r->otherwise, &otherwise, &out[i]);
@@ -373,7 +373,7 @@ static void lower_node(frame *f, const dra_node *n)
     else if (n->op == &dra_op_scan)
         lower_scan(f, n);
     else if (n->op == &dra_op_cond)
-        lower_guard(f, n);
+        lower_cond(f, n);
     else if (n->op->flags & DRA_OP_VIEW)
         lower_view(f, n);
     else

@@ -33,7 +33,7 @@ typedef struct dra_cost {
 
 enum {                      /* flags */
        DRA_OP_VIEW = 1,     /* the output is the memory of input 0, seen through view()         */
-       DRA_OP_REGION = 2,   /* run by the executor: scan, guard, recompute                      */
+       DRA_OP_REGION = 2,   /* run by the executor: scan, cond, recompute                       */
        DRA_OP_NO_GRAD = 4,  /* the gradient is zero by definition (stop-gradient, sign, ..)     */
        DRA_OP_POINTWISE = 8 /* one function of elements, its attribute a dra_function_attr      */
 };
@@ -47,10 +47,10 @@ struct dra_op {
     size_t      attr_size;
 
     /* Types of the outputs from the types of the inputs and the attributes. Null inputs are
-     * caught before. Says no by dra_op_fail(). */
+     * caught before. Refuses a node by dra_op_fail(). */
     dra_status (*infer)(dra_graph *g, const dra_node *n, dra_type *out);
 
-    /* Builds dx[i] for the inputs from dy; dy[i].id == 0 where nothing came back. dx entries left
+    /* Builds dx[i] for the inputs from dy; dy[i].id == 0 where an output has none. dx entries left
      * null get no gradient. NULL for a float op on the way to an x is an error. */
     void (*gradient)(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx);
 
@@ -127,7 +127,7 @@ size_t dra_node_count(const dra_graph *g);
 /* Ops the graph itself has to know by name. */
 extern const dra_op dra_op_copy;      /* out = in, any strides to dense: layouts, donations      */
 extern const dra_op dra_op_scan;      /* src/graph/scan.c                                        */
-extern const dra_op dra_op_cond;      /* src/graph/guard.c                                       */
+extern const dra_op dra_op_cond;      /* src/graph/cond.c                                        */
 extern const dra_op dra_op_recompute; /* src/graph/recompute.c                                   */
 
 typedef struct dra_scan_attr {

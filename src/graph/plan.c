@@ -1,17 +1,17 @@
 /* Planning memory: when is each storage alive, which outputs take over the memory of an input that
- * dies, which take over a donated state, and where in the block does each storage lie. */
+ * dies, which take over a donated state, and where in its block each storage is placed. */
 #include "graph/program.h"
 
 #include <stdlib.h>
 
-/* Arrays of whole pages would begin at the same place of a page, one like the other. The lines that
- * a kernel takes of each of them at a time would share one place of the first cache, and drive each
- * other out where rows are whole pages, too. So large ones begin some lines further each. */
+/* Arrays of whole pages would all begin at the same offset in a page. The lines that a kernel takes
+ * of each of them at a time would share one set of the first cache, and evict each other where rows
+ * are whole pages, too. So each large array begins some lines further on. */
 enum { ALIGN = 64, PAGE = 4096, LARGE = 256 * PAGE, APART = 9 * ALIGN };
 
 #define MOST (SIZE_MAX / 4) /* bytes of a block: sums of two never overflow */
 
-/* What a storage takes: whole lines, some more behind a large one, with a fence on both sides where
+/* What a storage takes: whole lines, some more after a large one, with a fence on both sides where
  * the program has them. */
 static size_t taken(const dra_program *p, size_t bytes)
 {
@@ -225,7 +225,8 @@ static bool alive_together(const dra_storage *a, const dra_storage *b)
     return a->first <= b->last && b->first <= a->last;
 }
 
-/* The lowest place for `s` beside those placed before it. `placed` is kept in order of offset. */
+/* The lowest place where the storage meets none that is alive with it. `placed`: those placed
+ * before, in order of offset. */
 static void place_one(dra_program *p, int32_t *placed, size_t n, int32_t id)
 {
     dra_storage *s = &p->storage[id];

@@ -49,7 +49,7 @@ struct dra_program {
     dra_error        error;              /* the first one met while compiling */
 };
 
-/* The storage a storage became. */
+/* The storage that a storage became one with in the end. */
 static inline int32_t dra_root(const dra_program *p, int32_t s)
 {
     while (s >= 0 && p->storage[s].alias >= 0) s = p->storage[s].alias;
@@ -88,7 +88,7 @@ dra_status dra_workspace_create(dra_device *d, size_t bytes, dra_array **out, dr
 /* Waits; reads the fault record of a workspace and empties it. */
 dra_status dra_workspace_fault(dra_array *workspace, dra_error *err);
 
-/* ---- parts.c: what lowering and planning build a program from -------------------------------- */
+/* ---- program_build.c: what lowering and planning build a program from ------------------------ */
 
 static inline bool dra_program_failed(const dra_program *p) { return p->error.code != DRA_OK; }
 dra_status         dra_no_memory(dra_program *p); /* keeps the error */

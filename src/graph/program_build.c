@@ -1,4 +1,4 @@
-/* The parts of a program: storages, blocks, instructions, the kernels behind them. */
+/* The parts of a program: storages, blocks, instructions and their kernels. */
 #include "graph/program.h"
 
 #include <stdlib.h>

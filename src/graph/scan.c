@@ -276,8 +276,8 @@ static dra_value merge_time(dra_graph *g, dra_value v)
     return dra_reshape(g, v, to);
 }
 
-/* Where things lie: the short segment is last in the order of steps, so it stands at the end of
- * the arrays of a forward scan and at the front of those of a reverse one. */
+/* Where things are: the short segment is last in the order of steps, so it is at the end of the
+ * arrays of a forward scan and at the front of those of a reverse one. */
 typedef struct parts {
     int64_t whole, rest;     /* whole segments; steps in the short one     */
     int64_t whole_x, rest_x; /* where their steps start                    */

@@ -1,4 +1,4 @@
-/* The verifier: checks a finished graph again, node by node, as if it came from a stranger. */
+/* The verifier: checks a finished graph again, node by node, trusting nothing. */
 #include "graph/graph.h"
 
 #include <stdlib.h>

@@ -20,7 +20,7 @@ dra_status dra_path_free(const char *path, dra_error *err)
 
 static dra_status make(const char *path, char temporary[PATH_TEXT], dra_error *err)
 {
-    if (!dra_path_beside(path, temporary, PATH_TEXT))
+    if (!dra_path_temporary(path, temporary, PATH_TEXT))
         return dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
     if (mkdir(temporary, 0777) != 0) return dra_fail_system(err, path, "make the folder", errno);
     return DRA_OK;

@@ -22,7 +22,7 @@ static dra_shape state_shape(const dra_spec *p, int64_t B, int64_t rows)
     return s;
 }
 
-/* ---- how parameters lie ---------------------------------------------------------------------- */
+/* ---- layouts of parameters ------------------------------------------------------------------- */
 
 dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s)
 {
@@ -51,7 +51,7 @@ bool dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b
            a->parts == b->parts;
 }
 
-/* What lies there, seen as the parameter: products take its strides as they are. */
+/* A view of the stored tensor as the parameter: products take its strides as they are. */
 static dra_value declare_as(dra_graph *g, const dra_spec *p, const dra_param_layout *f)
 {
     const dra_value all = dra_parameter(g, p->name, f->dtype, dra_param_layout_shape(f, &p->shape));

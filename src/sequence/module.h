@@ -1,4 +1,4 @@
-/* Names of a module's state in its graph, and how its parameters lie. */
+/* Names of a module's state in its graph, and the layouts of its parameters. */
 #ifndef DRA_SRC_MODULE_H
 #define DRA_SRC_MODULE_H
 
@@ -9,17 +9,17 @@ enum { DRA_NAME_TEXT = 160, DRA_NAME_MOST = DRA_NAME_TEXT - 8 };
 /* "kind.name": kind is "state" for what comes in, "next" for what goes out. */
 const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const char *name);
 
-/* What a parameter of this shape lies in: its shape there, and its bytes. */
+/* The tensor that a parameter of this shape is stored in: its shape, its bytes, and where element
+ * k of the parameter is in it. */
 dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s);
 size_t    dra_param_layout_bytes(const dra_param_layout *f, const dra_shape *s);
-size_t    dra_param_layout_place(const dra_param_layout *f, const dra_shape *s,
-                                 size_t k); /* of element k */
+size_t    dra_param_layout_place(const dra_param_layout *f, const dra_shape *s, size_t k);
 bool      dra_param_layout_equal(const dra_param_layout *a, const dra_param_layout *b);
 
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
-/* Compiles the program that reads T tokens of B fresh sequences, so that the session knows its size.
- * *states: bytes of their states. */
+/* Compiles the program that reads T tokens of B fresh sequences, so that the session knows its
+ * size. *states: bytes of their states. */
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
                               dra_error *err);
 

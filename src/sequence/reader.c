@@ -160,7 +160,7 @@ static dra_status check_memory(const dra_spec *p, const dra_param_layout *f, siz
         (!p->product && !dra_param_layout_equal(f, &(dra_param_layout){DRA_REAL})))
         return dra_fail(err, DRA_ERR_DTYPE, "reader: parameter %s cannot be %s%s%s", p->name,
                         dra_dtype_get(f->dtype) ? dra_dtype_get(f->dtype)->name : "that",
-                        f->transposed ? ", turned" : "", f->parts ? ", beside others" : "");
+                        f->transposed ? ", transposed" : "", f->parts ? ", part of a tensor" : "");
     const size_t expected = dra_param_layout_bytes(f, &p->shape);
     if (bytes == expected) return DRA_OK;
     return dra_fail(err, DRA_ERR_SHAPE, "reader: parameter %s has %zu bytes, expected %zu", p->name,

@@ -1,7 +1,7 @@
 /* The state of B sequences, as the files of this layer see it, and where its tokens stand.
  *
  * Items are numbered from the last reset of their row on (by dra_states_reset); item number i of
- * row b lies in row i - base[b] of its tensor. Bases are multiples of 64, so that moving items
+ * row b is in row i - base[b] of its tensor. Bases are multiples of 64, so that moving items
  * down does not move them against the blocks of keys that attention takes at a time: sums keep
  * their order and results their bits. */
 #ifndef DRA_SRC_STATES_H
@@ -39,7 +39,7 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err);
 dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
                              dra_error *err);
 
-/* A copy with the same rows and bases, unlike dra_states_fork(), which may lay items out anew. */
+/* A copy with the same rows and bases, unlike dra_states_fork(), which may move items. */
 dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
                             dra_error *err);
 
@@ -55,7 +55,7 @@ void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark);
 void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
                         dra_tokens *out);
 
-typedef struct dra_extents { /* the numbers behind dra_tokens */
+typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receive */
     int32_t *mark, *writes, *pos, *prev, *last;
     struct {
         int64_t  limit;
@@ -68,7 +68,7 @@ typedef struct dra_extents { /* the numbers behind dra_tokens */
     int64_t  B, T;
 } dra_extents; /* all zero = empty */
 
-/* Fills them for T tokens after `s` (NULL: every row of B starts anew). */
+/* Fills them for T tokens after `s` (NULL: every row of B starts fresh). */
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);

@@ -1,7 +1,7 @@
 /* State files: safetensors with what is live.
  *   tensors   each state under its own name, (B, ...); items (B, n, ...), oldest first, n the
- *             most that any sequence has, zeros behind the last of the others
- *   beside    what else was saved with them, its names behind "beside."; loading passes it over
+ *             most that any sequence has, zeros after the last of the others
+ *   extra     what else was saved with them, names starting with "beside."; loading ignores it
  *   metadata  format "dra-state", version "1", fingerprint (hex), and for each sequence, separated
  *             by blanks: tokens, and the numbers of its items since the last reset, begin and end
  * The numbers are kept as they are, so that a resumed sequence continues with the same bits. */
@@ -58,7 +58,7 @@ static dra_real *dense_copy(const dra_states *s, int i, const dra_shape *shape, 
     return NULL;
 }
 
-static dra_status write_file(const dra_states *s, const char *path, size_t n_beside,
+static dra_status write_file(const dra_states *s, const char *path, size_t n_extra,
                              dra_tensor_item *items, const dra_metadata_item *meta, size_t n_meta,
                              dra_error *err)
 {
@@ -69,7 +69,7 @@ static dra_status write_file(const dra_states *s, const char *path, size_t n_bes
                                      dense_copy(s, i, &shape, err)};
         if (!items[i].data) return DRA_ERR_MEMORY;
     }
-    return dra_tensors_write(path, items, (size_t)n + n_beside, meta, n_meta, err);
+    return dra_tensors_write(path, items, (size_t)n + n_extra, meta, n_meta, err);
 }
 
 dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char *path,
@@ -79,20 +79,20 @@ dra_status dra_states_save(const dra_states *s, uint64_t fingerprint, const char
 }
 
 dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const char *path,
-                                size_t n_beside, const dra_tensor_item *beside, dra_error *err)
+                                size_t n_extra, const dra_tensor_item *extra, dra_error *err)
 {
     const int        n = dra_specs_count(s->specs);
     char            *tokens = numbers_text(s->B, s->tokens), *begin = numbers_text(s->B, s->begin);
     char            *end = numbers_text(s->B, s->end), finger[24];
-    dra_tensor_item *items = calloc((size_t)n + n_beside + 1, sizeof *items);
+    dra_tensor_item *items = calloc((size_t)n + n_extra + 1, sizeof *items);
     dra_status       st = DRA_ERR_MEMORY;
-    for (size_t i = 0; items && i < n_beside; i++) items[(size_t)n + i] = beside[i];
+    for (size_t i = 0; items && i < n_extra; i++) items[(size_t)n + i] = extra[i];
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
     const dra_metadata_item meta[] = {{"format", FORMAT},      {"version", VERSION},
                                       {"fingerprint", finger}, {"tokens", tokens},
                                       {"begin", begin},        {"end", end}};
     if (tokens && begin && end && items)
-        st = write_file(s, path, n_beside, items, meta, sizeof meta / sizeof *meta, err);
+        st = write_file(s, path, n_extra, items, meta, sizeof meta / sizeof *meta, err);
     else
         dra_fail(err, st, "%s: out of memory", path);
     for (int i = 0; items && i < n; i++) free((void *)items[i].data);
@@ -182,12 +182,12 @@ static dra_status check_tensor(const source *f, const dra_spec *p, int64_t B, dr
                        dra_shape_text(&shape, expected, sizeof expected));
 }
 
-static bool is_beside(const char *name)
+static bool is_extra(const char *name)
 {
     return strncmp(name, DRA_BESIDE, sizeof DRA_BESIDE - 1) == 0;
 }
 
-/* The file has every tensor of the specs and no other but beside them. */
+/* The file has every tensor of the specs and no other but extra ones. */
 static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t B, dra_error *err)
 {
     char room[DRA_BRIEF];
@@ -197,7 +197,7 @@ static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t
     }
     for (size_t i = 0; i < dra_tensors_count(f->file); i++) {
         const char *name = dra_tensors_at(f->file, i)->name;
-        if (dra_specs_find(specs, name) < 0 && !is_beside(name))
+        if (dra_specs_find(specs, name) < 0 && !is_extra(name))
             return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "no state is called %s",
                                dra_brief(name, room));
     }

@@ -1,4 +1,4 @@
-/* What a call knows about its tokens: as inputs of the graph, and the numbers behind them.
+/* What a call knows about its tokens: as inputs of the graph, and the numbers they receive.
  * One pass over the marks of a row decides everything: where items are written, what a query sees,
  * which token came before. Nothing else in the library looks at pads and resets of items. */
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Texts to words: added tokens are cut out, what lies between is normalised and split, as encoding
- * does it. Every thread has a table of its own; the tables are added up in the end. */
+/* Texts to words: added tokens are cut out, the text between them is normalised and split, as in
+ * encoding. Every thread has a table of its own; the tables are added up in the end. */
 #include "text/count.h"
 
 #include <pthread.h>

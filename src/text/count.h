@@ -26,7 +26,7 @@ typedef struct dra_counter {
     dra_count_worker    *worker; /* one for each thread */
     dra_stretch         *stretch;
     size_t               n, room;
-    char                *batch; /* short texts, gathered until it is worth to start threads */
+    char                *batch; /* short texts, gathered until it is worth starting threads */
     size_t               used;
     _Atomic size_t       next; /* stretch to be taken */
     _Atomic bool         failed;

@@ -1,10 +1,10 @@
-/* Where a text may be cut. Between the letters a and b the ids of the whole are those of both sides
- * one behind the other, if
+/* Where a text may be cut. Between the letters a and b the ids of the whole are those of the left
+ * side, then those of the right side, if
  *   - no piece spans them: a is no white space, and b is of another kind. The scan of pieces looks
- *     one letter ahead only in white space and behind an apostrophe, which is left out;
- *   - normalisation leaves them alone: b is ASCII, which never joins what stands before it, and so
- *     is the letter behind it. What a is in the end is known if it is ASCII; otherwise b must be
- *     white space, because no letter becomes white space;
+ *     one letter ahead only in white space and after an apostrophe, which is left out;
+ *   - normalisation leaves them alone: b is ASCII, which never joins what is before it, and so is
+ *     the letter after it. What becomes of a is known if it is ASCII; otherwise b must be white
+ *     space, because no letter becomes white space;
  *   - no added token spans them, and none that looks at its neighbours touches them;
  *   - the right side would not get a space in front of it: where it would, b is a space. */
 #include "text/letters.h"
@@ -47,8 +47,7 @@ static bool may_cut(const dra_tokenizer *t, const char *text, size_t bytes, size
     return !near_added(t, a, b);
 }
 
-/* Where an entry is followed by the next is known from the left end on, as long as the longest
- * entry would fit. */
+/* Where entries end is known from the left on, as long as the longest entry would still fit. */
 static size_t cut_longest(const dra_tokenizer *t, const char *text, size_t bytes)
 {
     size_t    at = 0;

@@ -1,5 +1,6 @@
-/* Encoding: added tokens are cut out of the text, what lies between is normalised, added tokens of
- * normalised text are cut out, what lies between is split into pieces, and pieces are merged. */
+/* Encoding: added tokens are cut out of the text, the text between them is normalised, added tokens
+ * of normalised text are cut out, the text between them is split into pieces, and pieces are
+ * merged. */
 #include <stdlib.h>
 #include <string.h>
 

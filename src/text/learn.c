@@ -3,7 +3,7 @@
  * until there are enough. Of pairs seen equally often the one with the smaller left id is first,
  * then the smaller right id, as in the trainer of Hugging Face's tokenizers.
  *
- * All words lie one behind the other, a place for each byte and a border around each word. Every
+ * All words are stored in a row, a place for each byte and a border around each word. Every
  * pair knows the places where it stood when it was formed; a merge walks those of its pair, so that
  * all merges together take time linear in the bytes of the words, but for the queue of pairs.
  *
@@ -163,7 +163,7 @@ static void lose(learner *l, int32_t left, int32_t right, int64_t count)
 }
 
 /* Writes down where the formed pairs stand, from left to right, and lets them wait. */
-static void settle(learner *l)
+static void queue_formed(learner *l)
 {
     l->place = grown(l->place, &l->place_room, l->places + l->n_formed, sizeof *l->place,
                      &l->failed);
@@ -189,7 +189,7 @@ static void merge_at(learner *l, uint32_t at, int32_t left, int32_t right, int32
 {
     const uint32_t middle = at + l->bytes[left];
     if (l->id[at] != left || l->id[middle] != right) return; /* part of another one by now */
-    const uint32_t behind = middle + l->bytes[right];
+    const uint32_t after = middle + l->bytes[right];
     const int64_t  count = l->count[l->word[at]];
     if (l->id[at - 1] != BORDER) {
         const uint32_t before = l->first[at - 1];
@@ -198,10 +198,10 @@ static void merge_at(learner *l, uint32_t at, int32_t left, int32_t right, int32
     }
     l->id[at] = made;
     l->id[middle] = GONE;
-    l->first[behind - 1] = at;
-    if (l->id[behind] != BORDER) {
-        lose(l, right, l->id[behind], count);
-        gain(l, made, l->id[behind], at, count);
+    l->first[after - 1] = at;
+    if (l->id[after] != BORDER) {
+        lose(l, right, l->id[after], count);
+        gain(l, made, l->id[after], at, count);
     }
 }
 
@@ -215,7 +215,7 @@ static void learn_merges(learner *l, dra_merge_rule *rule, size_t *n)
         rule[(*n)++] = (dra_merge_rule){p.left, p.right, made};
         for (uint32_t i = 0; i < p.n && !l->failed; i++)
             merge_at(l, l->place[p.start + i], p.left, p.right, made);
-        settle(l);
+        queue_formed(l);
         if (l->c->made) l->c->made(l->c->user, *n);
     }
 }
@@ -239,7 +239,7 @@ static void lay_out(learner *l, const dra_words *words)
         l->id[at++] = BORDER;
     }
     for (int i = 0; i < 256; i++) l->bytes[l->c->start->byte_id[i]] = 1;
-    settle(l);
+    queue_formed(l);
 }
 
 static size_t count_places(const dra_words *words)

@@ -14,7 +14,7 @@ dra_status dra_tokenizer_make(const char *const *special, int n_special, bool nf
 
 typedef struct dra_learn_config {
     const dra_tokenizer *start;     /* has the bytes and no merges */
-    size_t               merges;    /* at most so many */
+    size_t               merges;    /* at most */
     int64_t              min_count; /* >= 1: a pair that is seen less often is not merged */
     /* After each merge; may be NULL. */
     void (*made)(void *user, size_t merges);

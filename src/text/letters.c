@@ -7,7 +7,7 @@
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
 /* The lead byte says how many follow. The first of them is bounded further where the letter would
- * also fit into fewer bytes, be half a surrogate pair, or lie beyond U+10FFFF. */
+ * also fit into fewer bytes, be half a surrogate pair, or be beyond U+10FFFF. */
 size_t dra_utf8(const char *text, size_t n, int32_t *code)
 {
     const unsigned char *p = (const unsigned char *)text;

@@ -15,7 +15,7 @@ enum {
  * for broken ones the longest part that a letter could have started with, at least 1. */
 size_t dra_utf8(const char *text, size_t n, int32_t *code);
 
-/* The same from behind: where the last letter before `at` > 0 starts. */
+/* The same backwards: where the last letter before `at` > 0 starts. */
 size_t dra_utf8_before(const char *text, size_t at, int32_t *code);
 
 size_t dra_utf8_write(int32_t code, char *out); /* 1 to 4 bytes */

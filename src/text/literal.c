@@ -7,7 +7,7 @@
 
 #include "text/letters.h"
 
-/* What stands behind a backslash for one letter, and that letter. */
+/* What may follow a backslash for one letter, and that letter. */
 static const char short_names[] = "ntr\\'\"";
 static const char short_codes[] = "\n\t\r\\'\"";
 
@@ -32,7 +32,7 @@ static int64_t read_hex(const char *at, const char *end, int digits)
     return value;
 }
 
-/* The code behind a backslash, and how many bytes it takes; 0: none that is known. */
+/* The code after a backslash, and how many bytes it takes; 0: none that is known. */
 static size_t read_escape(const char *at, const char *end, bool is_text, int64_t *code)
 {
     const char *name = at < end && *at ? strchr(short_names, *at) : NULL;

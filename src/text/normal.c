@@ -1,7 +1,7 @@
-/* NFC [Unicode standard annex 15]. Letters below U+0300 are in NFC, and only the letters from there
- * on behind one of them can change it: so those runs are normalised, each with the letter in front
- * of it, and all else is copied. utf8proc has the tables; marks are sorted here, because its own
- * sorting takes time quadratic in the marks behind one letter. */
+/* NFC [Unicode standard annex 15]. Letters below U+0300 are in NFC, and only letters from U+0300 on
+ * that follow one can change it: so runs of those are normalised, each with the letter in front of
+ * it, and all else is copied. utf8proc has the tables; marks are sorted here, because its own
+ * sorting takes time quadratic in the marks after one letter. */
 #include "text/normal.h"
 
 #include <stdlib.h>

@@ -87,7 +87,7 @@ dra_status dra_tokenizer_read_pair(const char *vocab, const char *merges, dra_to
 
 /* ---- which files ----------------------------------------------------------------------------- */
 
-/* What it is tells its first byte. */
+/* Its first byte tells what it is. */
 static dra_status open_file(const char *path, dra_tokenizer **out, dra_error *err)
 {
     char            *text = NULL;

@@ -1,8 +1,8 @@
 /* The vocabulary of RWKV World (rwkv_vocab_v20230424.txt), a line for each entry:
  *   ID LITERAL BYTES       such as   33 ' ' 1
- * ids growing from 1, all 256 bytes among the entries. A text becomes, from its left end on, the
- * longest entry it goes on with; this is what added tokens are found by, so all entries are such.
- * Id 0 is the end of a text; no text becomes it. */
+ * ids growing from 1, all 256 bytes among the entries. A text is encoded from left to right, always
+ * by the longest entry that matches. Added tokens are found the same way, so all entries are added
+ * tokens. Id 0 is the end of a text; no text becomes it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static dra_status read_entry(dra_vocabulary *v, size_t line, const char *at, siz
 {
     dra_tokenizer *t = v->t;
     const char    *first = memchr(at, ' ', n), *last = at + n;
-    while (first && last[-1] != ' ') last--; /* behind the last space */
+    while (first && last[-1] != ' ') last--; /* after the last space */
     if (!first || last - first < 3) return bad_line(v, line, at, n);
     const int64_t id = number(at, (size_t)(first - at));
     const int64_t says = number(last, (size_t)(at + n - last));

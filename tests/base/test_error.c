@@ -41,7 +41,7 @@ static void cuts_long_texts(void **state)
     for (size_t length = DRA_ERROR_TEXT - 3; length < DRA_ERROR_TEXT + 3; length++) {
         struct {
             dra_error     err;
-            unsigned char behind[16];
+            unsigned char after[16];
         } room;
         char *text = calloc(length + 1, 1);
         assert_non_null(text);
@@ -51,7 +51,7 @@ static void cuts_long_texts(void **state)
         const size_t fits = length < DRA_ERROR_TEXT ? length : DRA_ERROR_TEXT - 1;
         assert_int_equal(strlen(room.err.text), fits);
         assert_memory_equal(room.err.text, text, fits);
-        for (size_t i = 0; i < sizeof room.behind; i++) assert_int_equal(room.behind[i], '#');
+        for (size_t i = 0; i < sizeof room.after; i++) assert_int_equal(room.after[i], '#');
         free(text);
     }
 }

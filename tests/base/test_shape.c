@@ -39,7 +39,7 @@ static void compares_shapes(void **state)
 {
     const dra_shape a = {2, {3, 4, 99}}, b = {2, {3, 4, 7}}, c = {2, {3, 5}}, d = {1, {3}};
     const dra_shape scalar = {0}, other = {0, {5}};
-    assert_true(dra_shape_equal(&a, &b)); /* sizes behind the rank are nobody's */
+    assert_true(dra_shape_equal(&a, &b)); /* sizes beyond the rank do not count */
     assert_true(dra_shape_equal(&scalar, &other));
     assert_false(dra_shape_equal(&a, &c));
     assert_false(dra_shape_equal(&a, &d));
@@ -68,7 +68,7 @@ static void writes_texts(void **state)
     assert_int_equal(strlen(dra_shape_text(&long_one, text, sizeof text)), 6 * 20 + 5 * 2 + 2);
 }
 
-static void cuts_texts(void **state) /* every size: terminated, never a byte behind it */
+static void cuts_texts(void **state) /* every size: terminated, nothing written beyond it */
 {
     const dra_shape shape = DRA_SHAPE(123, 45, 6);
     const char      whole[] = "(123, 45, 6)";

@@ -18,7 +18,7 @@ static void dot_once(const dra_simd *simd, int64_t n, int p, int q, dra_real *fi
     }
     const dra_real found = simd->dot(n, a.at, b.at);
     near("dot", n, (double)found, want, 8 * tiny * size);
-    if (p + q == 0) *first = found; /* bits do not depend on where the rows lie */
+    if (p + q == 0) *first = found; /* bits do not depend on where the rows are */
     assert_memory_equal(&found, first, sizeof found);
     check_untouched(&a, true);
     check_untouched(&b, true);
@@ -67,7 +67,7 @@ static void finds_maxima(const dra_simd *simd)
             assert_true(simd->max(n, x.at) == (dra_real)-0.5);
             x.at[at] = (dra_real)INFINITY;
             assert_true(simd->max(n, x.at) == (dra_real)INFINITY);
-            x.at[(at + 1) % n] = (dra_real)NAN; /* beside an infinity too */
+            x.at[(at + 1) % n] = (dra_real)NAN; /* next to an infinity too */
             assert_true(isnan(simd->max(n, x.at)));
             memcpy(x.memory, x.before, sizeof x.memory);
             x.at[at] = (dra_real)NAN;
@@ -196,7 +196,7 @@ static void scale_and_axpy(void **state) { for_each_level(scales); }
 
 /* ---- rows of results ------------------------------------------------------------------------- */
 
-/* One signature for all of them: y = f(x, z) with three numbers beside. */
+/* One signature for all of them: y = f(x, z) with three further numbers. */
 typedef struct pointwise {
     const char *name;
     void (*run)(const dra_simd *simd, int64_t n, const dra_real *x, const dra_real *z, dra_real *y);

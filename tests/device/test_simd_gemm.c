@@ -1,5 +1,5 @@
 /* gemm of every level against loops in double: odd sizes, all strides, all dtypes and precisions,
- * guard elements, and that a row of the result keeps its bits whatever is computed beside it. */
+ * guard elements, and that a row of the result keeps its bits whatever is computed with it. */
 #include "guarded.h"
 
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static void check_gemm(const dra_simd *simd, matrices *m, const dra_gemm *g)
     for (int64_t i = 0; i < g->M + 1 && i < LARGEST; i++) {
         for (int64_t j = 0; j < g->N + 5; j++) {
             const dra_real found = m->c[GUARD + i * LEAD + j], old = m->start[i * LEAD + j];
-            if (i >= g->M || j >= g->N) { /* beside C */
+            if (i >= g->M || j >= g->N) { /* outside C */
                 if (g->accumulate ? found != old : !isnan(found))
                     fail_msg("gemm %lld %lld %lld wrote at %lld, %lld", (long long)g->M,
                              (long long)g->N, (long long)g->K, (long long)i, (long long)j);
@@ -227,7 +227,7 @@ static void rows_of_gemm_keep_their_bits(void **state) { for_each_level(keeps_ro
 
 /* Every M and N from 1 on, A and B upright or on their sides, onto zeros or something: all parts
  * of one product, bit for bit. */
-static void keeps_parts_of(const dra_simd *simd, const kind *of, matrices *m, matrices *turned,
+static void keeps_parts_of(const dra_simd *simd, const kind *of, matrices *m, matrices *transposed,
                            int64_t K)
 {
     enum { MOST_ROWS = 20, MOST_COLUMNS = 70 };
@@ -240,8 +240,8 @@ static void keeps_parts_of(const dra_simd *simd, const kind *of, matrices *m, ma
             if (size == 0 && how % 4) continue;
             if (of != kinds && size % 11) continue; /* the others take long enough */
             dra_gemm g = make_gemm(m, of, M, N, K, how % 4);
-            if (how & 1) g.a = data_of(&turned->a, of->a, 1);
-            if (how & 2) g.b = data_of(&turned->b, of->b, 3);
+            if (how & 1) g.a = data_of(&transposed->a, of->a, 1);
+            if (how & 2) g.b = data_of(&transposed->b, of->b, 3);
             g.accumulate = add;
             if (add) memcpy(g.c, m->start, (size_t)(M * LEAD) * sizeof *g.c);
             simd->gemm(&g);
@@ -255,16 +255,16 @@ static void keeps_parts_of(const dra_simd *simd, const kind *of, matrices *m, ma
 static void keeps_parts(const dra_simd *simd)
 {
     const int64_t depths[] = {3, 259, 130, 33};
-    matrices     *m = new_matrices(), *turned = new_matrices();
+    matrices     *m = new_matrices(), *transposed = new_matrices();
     for (int64_t i = 0; i < LARGEST; i++)
         for (int64_t j = 0; j < LARGEST; j++) {
-            set(&turned->a, 1 + j * LEAD + i, m->a.real[1 + i * LEAD + j]);
-            set(&turned->b, 3 + j * LEAD + i, m->b.real[3 + i * LEAD + j]);
+            set(&transposed->a, 1 + j * LEAD + i, m->a.real[1 + i * LEAD + j]);
+            set(&transposed->b, 3 + j * LEAD + i, m->b.real[3 + i * LEAD + j]);
         }
     for (size_t d = 0; d < COUNT(depths); d++)
         for (size_t k = 0; k < COUNT(kinds); k++)
-            if (k == 0 || d % 2) keeps_parts_of(simd, &kinds[k], m, turned, depths[d]);
-    free(turned);
+            if (k == 0 || d % 2) keeps_parts_of(simd, &kinds[k], m, transposed, depths[d]);
+    free(transposed);
     free(m);
 }
 
@@ -279,7 +279,7 @@ static void streams_of(const dra_simd *simd, const kind *of, matrices *m, int64_
             g.b_row = g.c_row = N;
             g.accumulate = add;
             if (add) memcpy(g.c, m->start, (size_t)(M * N) * sizeof *g.c);
-            g.c[M * N] = 5; /* nothing is written behind */
+            g.c[M * N] = 5; /* nothing is written after it */
             simd->gemm(&g);
             if (M == MOST_ROWS) memcpy(whole, g.c, sizeof whole);
             assert_memory_equal(g.c, whole, (size_t)(M * N) * sizeof *whole);

@@ -75,7 +75,7 @@ typedef struct function {
     dra_pointwise_fn map;
     exact (*f)(double);
     double limit; /* promised, in units of the last place; 0.5: correctly rounded */
-    double range; /* half of the points lie evenly within it, half anywhere */
+    double range; /* half of the points are spread evenly over it, half are anywhere */
     double least; /* sizes below count as this: factors inside are subnormal there */
 } function;
 
@@ -140,7 +140,7 @@ static int64_t points(void)
     return getenv("DRA_TEST_FULL") ? 1 << 26 : 1 << 21;
 }
 
-/* Point i of n: even ones step through all floats by their bits, odd ones lie in the range. */
+/* Point i of n: even ones step through all floats by their bits, odd ones are in the range. */
 static float point(const function *f, int64_t i, int64_t n)
 {
     if (i % 2) return (float)(f->range * (2 * (double)i / (double)n - 1));

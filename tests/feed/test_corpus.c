@@ -209,7 +209,7 @@ static void refuses_broken_lines(void **state)
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
-/* A safetensors file with ids and perhaps starts, whose data are put behind a header by hand. */
+/* A safetensors file with ids and perhaps starts, its header and data written by hand. */
 static const char *put_ids(const char *type, const void *ids, size_t width, size_t n,
                            const char *start_type, const void *starts, size_t start_width,
                            size_t n_starts)

@@ -1,5 +1,5 @@
 /* Without memory: every allocation of opening fails once; each time there is one clear error,
- * nothing leaks, and nothing is allocations_left in the folder. */
+ * nothing leaks, and nothing is left in the folder. */
 #include "corpora.h"
 #include "failing.h"
 

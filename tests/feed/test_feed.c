@@ -342,7 +342,7 @@ static void depends_on_the_seed(void **state)
     dra_tokenizer_destroy(t);
 }
 
-/* The chunks of a lane, one behind the other, are the lane: what a carried state reads. */
+/* The chunks of a lane, one after the other, are the lane: what a carried state reads. */
 static void continues_lanes_exactly(void **state)
 {
     enum { N = 1003, B = 4, T = 10, L = 251 };

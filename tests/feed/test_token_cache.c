@@ -1,4 +1,4 @@
-/* Kept tokens: used again, made anew when damaged or when the text has changed. */
+/* Cached tokens: used again, made again when damaged or when the text has changed. */
 #include "corpora.h"
 
 #include <sys/wait.h>
@@ -105,7 +105,7 @@ static size_t kept_bytes(const char *name, char room[1024])
     return n;
 }
 
-/* Every byte changed, every length cut, one byte more: the tokens are made anew, the same. */
+/* Every byte changed, every length cut, one byte more: the tokens are made again, the same. */
 static void mends_damage(void **state)
 {
     char name[300], whole[1024], bad[1025], now[1024];
@@ -204,5 +204,5 @@ int main(void)
         cmocka_unit_test_setup(makes_the_folder, clean),
         cmocka_unit_test_setup(leaves_nothing_behind, clean),
     };
-    return cmocka_run_group_tests_name("store", tests, make_all, remove_all);
+    return cmocka_run_group_tests_name("token_cache", tests, make_all, remove_all);
 }

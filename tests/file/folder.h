@@ -31,7 +31,7 @@ static inline const char *in_folder(const char *name)
     return path;
 }
 
-/* How many files lie in the folder; `remove` takes them away. */
+/* How many files are in the folder; `remove` deletes them. */
 static inline int folder_files(bool remove_them)
 {
     DIR           *d = opendir(folder);

@@ -65,25 +65,25 @@ static void reads_each_dtype(void **state)
 /* whole (4, 6) holds 0, 1, 2, ... */
 static void check_views(const char *file)
 {
-    double       numbers[24], turned[24];
+    double       numbers[24], transposed[24];
     dra_tensors *t = fixture_open(file);
     assert_int_equal(dra_tensors_count(t), 7);
     for (int i = 0; i < 24; i++) numbers[i] = i;
-    for (int i = 0; i < 24; i++) turned[i] = i % 4 * 6 + i / 4;
+    for (int i = 0; i < 24; i++) transposed[i] = i % 4 * 6 + i / 4;
     check_numbers(t, "whole", DRA_SHAPE(4, 6), numbers);
     check_numbers(t, "tied", DRA_SHAPE(4, 6), numbers);
     check_numbers(t, "rows", DRA_SHAPE(2, 6), numbers + 6);
-    check_numbers(t, "turned", DRA_SHAPE(6, 4), turned);
+    check_numbers(t, "turned", DRA_SHAPE(6, 4), transposed);
     check_numbers(t, "cut", DRA_SHAPE(4, 3), (double[]){1, 2, 3, 7, 8, 9, 13, 14, 15, 19, 20, 21});
     check_numbers(t, "steps", DRA_SHAPE(2, 2), (double[]){0, 3, 12, 15});
     for (int i = 0; i < 24; i++)
-        turned[i] = i / 6 + i % 6 * 4; /* of (2, 3, 4) the last axis first */
-    check_numbers(t, "axes", DRA_SHAPE(4, 2, 3), turned);
+        transposed[i] = i / 6 + i % 6 * 4; /* of (2, 3, 4) the last axis first */
+    check_numbers(t, "axes", DRA_SHAPE(4, 2, 3), transposed);
     assert_ptr_equal(dra_tensors_find(t, "whole")->data, dra_tensors_find(t, "tied")->data);
     dra_tensors_close(t);
 }
 
-static void reads_shared_and_turned_tensors(void **state) { check_views("views.pth"); }
+static void reads_shared_and_transposed_tensors(void **state) { check_views("views.pth"); }
 
 static void reads_the_older_form(void **state) { check_views("old-views.pth"); }
 
@@ -358,21 +358,21 @@ static void refuses_pickles(void **state)
         {"cos\nsystem\n.", "f: global 'os.system' is not part of a state dict"},
         {"cbuiltins\neval\n.", "f: global 'builtins.eval' is not part of a state dict"},
         {"\x80\x05", "f: byte 2: a pickle of another protocol, expected 2"},
-        {".", "f: byte 1: the pickle ends with other than one thing"},
-        {"NN.", "f: byte 3: the pickle ends with other than one thing"},
-        {"(.", "f: byte 2: the pickle ends with other than one thing"},
-        {"N\x86", "f: byte 2: the pickle takes what it has not put"},
-        {"(N\x86", "f: byte 3: the pickle takes what it has not put"},
-        {"Nt", "f: byte 2: the pickle takes what it has not put"},
-        {"(q\x01", "f: byte 3: the pickle takes what it has not put"},
-        {"h\x01", "f: byte 2: the pickle takes from its memo what is not there"},
+        {".", "f: byte 1: the pickle ends with more or less than one value"},
+        {"NN.", "f: byte 3: the pickle ends with more or less than one value"},
+        {"(.", "f: byte 2: the pickle ends with more or less than one value"},
+        {"N\x86", "f: byte 2: the pickle pops more than is on its stack"},
+        {"(N\x86", "f: byte 3: the pickle pops more than is on its stack"},
+        {"Nt", "f: byte 2: the pickle pops more than is on its stack"},
+        {"(q\x01", "f: byte 3: the pickle pops more than is on its stack"},
+        {"h\x01", "f: byte 2: the pickle reads an empty place of its memo"},
         {"Nr\xff\xff\xff\xff", "f: byte 6: more than 1048576 things in the pickle's memo"},
-        {"NNa", "f: byte 3: the pickle fills what is no list and no dict"},
-        {"}(Nu", "f: byte 4: the pickle fills what is no list and no dict"},
-        {"(NNu", "f: byte 4: the pickle fills what is no list and no dict"},
-        {"N)R", "f: byte 3: the pickle calls what is no global"},
-        {"ca\nb\nNR", "f: byte 7: the pickle calls what is no global"},
-        {"NQ", "f: byte 2: the pickle names what is stored by no tuple"},
+        {"NNa", "f: byte 3: the pickle adds items to what is no list or dict"},
+        {"}(Nu", "f: byte 4: the pickle adds items to what is no list or dict"},
+        {"(NNu", "f: byte 4: the pickle adds items to what is no list or dict"},
+        {"N)R", "f: byte 3: the pickle calls what is not a global"},
+        {"ca\nb\nNR", "f: byte 7: the pickle calls what is not a global"},
+        {"NQ", "f: byte 2: a persistent id of the pickle is no tuple"},
         {"\x8a\x09", "f: byte 2: a number of more than 8 bytes"},
         {"i", "f: byte 1: opcode 0x69 is not part of a state dict's pickle"},
         {"\x81", "f: byte 1: opcode 0x81 is not part of a state dict's pickle"},
@@ -407,7 +407,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_each_dtype),
-        cmocka_unit_test(reads_shared_and_turned_tensors),
+        cmocka_unit_test(reads_shared_and_transposed_tensors),
         cmocka_unit_test(reads_the_older_form),
         cmocka_unit_test(reads_state_dicts_and_parameters),
         cmocka_unit_test(refuses_what_is_no_dict_of_tensors),

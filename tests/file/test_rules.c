@@ -26,7 +26,7 @@ static void refuses_wrong_lengths(void **state)
     } cases[] = {
         {0, 0, "f: has 0 bytes, safetensors have 8 or more"},
         {0, 7, "f: has 7 bytes, safetensors have 8 or more"},
-        {0, 8, "f: header is not '{' to '}' with nothing but spaces behind"},
+        {0, 8, "f: header is not '{' to '}' with nothing but spaces after it"},
         {1, 8, "f: header of 1 bytes, but only 0 follow: cut short?"},
         {9, 16, "f: header of 9 bytes, but only 8 follow: cut short?"},
         {100000000, 16, "f: header of 100000000 bytes, but only 8 follow: cut short?"},
@@ -46,7 +46,7 @@ static void refuses_wrong_lengths(void **state)
 
 #define T(dtype, shape, begin, end)                                                                \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" #begin "," #end "]}"
-#define FRAME "f: header is not '{' to '}' with nothing but spaces behind"
+#define FRAME "f: header is not '{' to '}' with nothing but spaces after it"
 
 static const struct rule {
     const char *header;

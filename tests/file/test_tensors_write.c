@@ -123,7 +123,7 @@ static void refuses_wrong_metadata(void **state)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-static void knows_utf8(void **state) /* as jansson, for all leads and two bytes behind, some more */
+static void knows_utf8(void **state) /* as jansson, for all leads with two bytes after, some more */
 {
     const unsigned char some[] = {0, 'a', 0x7f, 0x80, 0x8f, 0x90, 0x9f, 0xa0, 0xbf, 0xc0, 0xff};
     for (unsigned i = 1; i < 65536 * COUNT(some) * COUNT(some); i++) {

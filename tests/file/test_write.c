@@ -131,7 +131,7 @@ static void refuses_a_closed_folder(void **state)
     const char *path = root ? "/proc/dra" : in_folder("f");
     assert_int_equal(dra_file_write(path, "x", 1, &err), DRA_ERR_FILE);
     chmod(folder, 0700);
-    assert_non_null(strstr(err.text, ": cannot make a temporary file beside it: "));
+    assert_non_null(strstr(err.text, ": cannot make a temporary file next to it: "));
 }
 
 static void long_names_fit(void **state) /* the temporary name is no longer than allowed */

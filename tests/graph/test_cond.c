@@ -1,4 +1,4 @@
-/* guard: runs its body or passes `otherwise` through, by a flag read at run time. */
+/* cond: runs its body or passes `otherwise` through, by a flag read at run time. */
 #include "check.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ static void changes_between_runs(void **state)
             dw_want[i] = k % 2 ? slope * (double)xv[i] : 0;
         }
         check_close("y", 2, check_result(&p, "y"), y_want, 1e-6);
-        /* slopes of tanh at 8 lose digits in fp32: 1 - t^2 with t rounded */
+        /* gradients of tanh at 8 lose digits in fp32: 1 - t^2 with t rounded */
         check_close("dx", 2, check_result(&p, "dx"), dx_want, 1e-4);
         check_close("dw", 2, check_result(&p, "dw"), dw_want, 1e-4);
     }

@@ -30,7 +30,7 @@ static void writes_into_the_state(void **state)
     check_close("s", 4, sv, (double[]){2, 2, 2, 2}, 0);
     assert_true(check_in_place(&p, "s1", "s"));
     assert_int_equal(copies(&p), 0);
-    check_run(&p); /* the state goes on from where it was */
+    check_run(&p); /* the state continues from where it was */
     check_close("s", 4, sv,
                 (double[]){8.38905609893065, 8.38905609893065, 8.38905609893065, 8.38905609893065},
                 1e-6);

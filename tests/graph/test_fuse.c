@@ -78,7 +78,7 @@ static dra_value other(dra_graph *g, uint64_t *seed, dra_value a, dra_value b, d
     return dra_reshape(g, dra_matmul(g, rows_of(g, a, s), w), s);
 }
 
-/* A step of a scan, or what a guard runs: functions of a and b. */
+/* A step of a scan, or what a cond runs: functions of a and b. */
 static void some_functions(dra_graph *g, uint64_t seed, dra_value a, dra_value b, dra_value *out)
 {
     dra_value v[12] = {a, b};
@@ -99,12 +99,12 @@ static void step(dra_graph *g, void *user, const dra_value *carry, const dra_val
     y[0] = dra_add(g, out[1], constant[0]);
 }
 
-static void guarded(dra_graph *g, void *user, const dra_value *in, dra_value *out)
+static void conditional(dra_graph *g, void *user, const dra_value *in, dra_value *out)
 {
     some_functions(g, *(const uint64_t *)user, in[0], in[1], out);
 }
 
-/* A scan over the second axis, and a guard that runs; both of the same shape as a. */
+/* A scan over the second axis, and a cond that runs; both of the same shape as a. */
 static dra_value region(dra_graph *g, uint64_t *seed, dra_value a, dra_value b, dra_shape s)
 {
     const int       last[] = {1, 0, 2};
@@ -123,7 +123,7 @@ static dra_value region(dra_graph *g, uint64_t *seed, dra_value a, dra_value b, 
                                 .body = step,
                                 .user = seed},
              &carry, &y);
-    dra_cond(g, dra_integer(g, 1), guarded, seed, 2, in, 2, in, out);
+    dra_cond(g, dra_integer(g, 1), conditional, seed, 2, in, 2, in, out);
     return dra_add(g, dra_permute(g, y, last), dra_mul(g, out[0], out[1]));
 }
 
@@ -210,7 +210,7 @@ static void compare(dra_graph *g, const char *what)
             check_program plain = compile(g, device, true), fused = compile(g, device, false);
             bind_all(&plain, memory[0]);
             bind_all(&fused, memory[1]);
-            for (int run = 0; run < 2; run++) { /* states go on */
+            for (int run = 0; run < 2; run++) { /* states continue */
                 check_run(&plain);
                 check_run(&fused);
                 same_results(&plain, &fused, what);

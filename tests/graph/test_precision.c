@@ -71,7 +71,7 @@ static dra_value in_recompute(const factors *f)
     return out;
 }
 
-static dra_value in_guard(const factors *f)
+static dra_value in_cond(const factors *f)
 {
     const dra_value in[] = {f->x, f->w};
     const dra_value on = dra_input(f->g, "on", DRA_I32, (dra_shape){0});
@@ -116,7 +116,7 @@ static void check_region(region make_region)
 }
 
 static void recompute_inherits(void **state) { check_region(in_recompute); }
-static void guard_inherits(void **state) { check_region(in_guard); }
+static void cond_inherits(void **state) { check_region(in_cond); }
 static void scan_inherits(void **state) { check_region(in_scan); }
 
 static void refuses_other_numbers(void **state)
@@ -131,7 +131,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(holds_from_where_it_is_set),
         cmocka_unit_test(recompute_inherits),
-        cmocka_unit_test(guard_inherits),
+        cmocka_unit_test(cond_inherits),
         cmocka_unit_test(scan_inherits),
         cmocka_unit_test(refuses_other_numbers),
     };

@@ -73,7 +73,7 @@ static void leaves_regions(void **state)
     check_free(&p);
 }
 
-/* A program that updates its own parameter prepares anew at every run. */
+/* A program that updates its own parameter prepares again at every run. */
 static void follows_donated_parameters(void **state)
 {
     dra_graph *g = check_graph();

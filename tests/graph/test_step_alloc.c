@@ -144,7 +144,7 @@ static void step_allocates_nothing(void **state)
     check_bind(&p, "t1", &t, sizeof t);
     check_run(&p);
     const dra_real first = *check_result(&p, "loss");
-    for (t = 2; t < 8; t++) { /* both ways of the guard */
+    for (t = 2; t < 8; t++) { /* both ways of the cond */
         flag = t % 3 != 0;
         check_run(&p);
     }

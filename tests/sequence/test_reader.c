@@ -139,7 +139,7 @@ static void refuses_wrong_parameters(void **state)
     expect_refused(dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true, 3, 3}, w,
                                      sizeof w, &err),
                    &err, DRA_ERR_DTYPE,
-                   "reader: parameter W_q cannot be " REAL ", turned, beside others");
+                   "reader: parameter W_q cannot be " REAL ", transposed, part of a tensor");
     snprintf(text, sizeof text, "reader: parameter W_q has 4 bytes, expected %zu", 3 * sizeof w);
     expect_refused(
         dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true, 2, 3}, w, 4, &err),
@@ -151,14 +151,14 @@ static void refuses_wrong_parameters(void **state)
     expect_ok(
         dra_reader_borrow(reader, "W_q", (dra_param_layout){DRA_REAL, true}, w, sizeof w, &err),
         &err);
-    expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL); /* compiled anew */
+    expect_reading(&r, s, 1, NULL, 1, &in, DRA_OK, NULL); /* compiled again */
     dra_states_destroy(s);
     dra_reader_destroy(reader);
     dra_reader_destroy(NULL);
     dra_mixer_destroy(mixer);
 }
 
-/* W_o is bound anew, changed in place, and refused: every program follows, or none does. */
+/* W_o is bound again, changed in place, and refused: every program follows, or none does. */
 static void binding_changes_results(void **state)
 {
     reading     r = open_reading(&window_of_9);

@@ -132,7 +132,7 @@ static void refuses_impossible_batches(void **state)
                      DRA_ERR_MEMORY);
 }
 
-/* A graph's tensors have B in front, items a number of rows behind it. */
+/* A graph's tensors have B as their first axis, items a number of rows as the second. */
 static void refuses_too_many_axes(void **state)
 {
     for (int items = 0; items < 2; items++) {
@@ -194,7 +194,7 @@ static void resets_rows(void **state)
     expect_row(s, 0, 0, &(story){0});
     expect_row(s, 1, 1, &told[1]);
     told[0] = (story){0};
-    call(s, 2, NULL, told); /* goes on from there */
+    call(s, 2, NULL, told); /* continues from there */
     expect_row(s, 0, 0, &told[0]);
     expect_row(s, 1, 1, &told[1]);
     expect_ok(dra_states_reset(s, -1, &err), &err);
@@ -257,7 +257,7 @@ static void forks_and_gathers(void **state)
     const int64_t from[] = {1, 0, 1, 1};
     story         each[4];
     for (int b = 0; b < 4; b++) expect_row(beams, b, from[b], &told[from[b]]);
-    call(s, 9, NULL, told); /* what goes on in one is not seen in another */
+    call(s, 9, NULL, told); /* what happens in one is not seen in another */
     expect_row(fork, 0, 0, &(story){0, 70});
     expect_row(beams, 0, 1, &(story){67, 70});
     for (int b = 0; b < 4; b++) each[b] = (story){70, 70};

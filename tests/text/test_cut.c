@@ -1,7 +1,7 @@
 /* Cuts: a text encoded in pieces has the ids it has as a whole. */
 #include "small.h"
 
-/* Encodes what lies before every cut while the text arrives in parts of random length. */
+/* Encodes what comes before every cut while the text arrives in parts of random length. */
 static dra_ids in_parts(const dra_tokenizer *t, const char *text, size_t bytes, uint64_t *seed)
 {
     dra_ids   ids = {0};

@@ -69,7 +69,7 @@ static void takes_the_longest_broken_part(void **state)
     }
 }
 
-/* From behind, letters and broken bytes come out as from the front. */
+/* Backwards, letters and broken bytes come out as they do forwards. */
 static void walks_back_as_it_walks_on(void **state)
 {
     static const char text[] =

@@ -82,7 +82,7 @@ static void agrees_with_utf8proc(void **state)
     }
 }
 
-/* A million marks behind one letter: sorting them takes no quadratic time. */
+/* A million marks after one letter: sorting them does not take quadratic time. */
 static void sorts_many_marks(void **state)
 {
     enum { MARKS = 1 << 20 };

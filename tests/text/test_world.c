@@ -92,7 +92,7 @@ static void reads_lines_that_end_otherwise(void **state)
         if (good[i] == '\n') text[n++] = '\r';
         text[n++] = good[i];
     }
-    assert_int_equal(dra_world_read("f", text, n - 2, &b, NULL), DRA_OK); /* none behind the last */
+    assert_int_equal(dra_world_read("f", text, n - 2, &b, NULL), DRA_OK); /* none after the last */
     assert_true(dra_tokenizer_fingerprint(a) == dra_tokenizer_fingerprint(b));
     free(text);
     dra_tokenizer_destroy(a);
@@ -204,7 +204,7 @@ static void refuses_bad_entries(void **state)
     }
 }
 
-/* Cut anywhere it is taken, at the end of an entry behind the bytes, or refused by one line. */
+/* Cut anywhere it is refused by one line, or taken, at the end of an entry after the bytes. */
 static void judges_every_beginning(void **state)
 {
     for (size_t n = 1; n < good_bytes; n += 1 + n / 200) {
