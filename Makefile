@@ -72,7 +72,7 @@ test-full: build-float build-double build-asan build-tsan
 	    float=build double=build/double asan=build/asan tsan=build/tsan \
 	    avx2=build@avx2 ref=build@ref apart=build+apart
 
-# `make -k check` goes on after a finding.
+# `make -k check` continues after a finding.
 check: check-format check-cppcheck check-layers check-patterns check-headers check-tested \
        check-warnings
 	@echo "check  clean"

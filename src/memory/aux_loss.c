@@ -21,7 +21,7 @@ static bool wants(const dra_branch *b, dra_aux_kind kind) { return b->aux >> kin
 
 /* ---- what a memory has ----------------------------------------------------------------------- */
 
-/* Its items can be kept over time: one for each token, with a state behind it. */
+/* Its items can be kept over time: one for each token, made by a state. */
 static bool is_stream(const dra_branch *b)
 {
     for (const char *const *r = b->memory->retrievals; *r; r++)
@@ -102,7 +102,7 @@ static dra_value before_all(dra_graph *g, const dra_aux_losses *w, int i)
     return dra_select(g, spread(g, any, start), initial, start);
 }
 
-/* How many tokens are none of padding, at least 1. */
+/* How many tokens are not padding, at least 1. */
 static dra_value real_tokens(dra_graph *g, const dra_tokens *tokens)
 {
     const dra_value ones = dra_broadcast(g, dra_number(g, 1), DRA_SHAPE(tokens->B, tokens->T));
@@ -212,15 +212,15 @@ static dra_value mean_of(dra_graph *g, int kind, int n, const dra_branch_result 
     return count > 1 ? dra_affine(g, sum, 1 / (double)count, 0) : sum;
 }
 
-void dra_aux_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
+void dra_aux_mixer(dra_graph *g, uint32_t aux, int n, const dra_branch *b,
                    const dra_branch_result *r, const dra_value *param, dra_value out[DRA_AUX_COUNT])
 {
     const uint32_t gammas = 1u << DRA_AUX_BUDGET | 1u << DRA_AUX_DIVERSITY;
     dra_value      sum[2];
     for (int k = 0; k < DRA_AUX_COUNT; k++) out[k] = mean_of(g, k, n, r);
-    if (!(watch & gammas)) return;
+    if (!(aux & gammas)) return;
     const int64_t count = sum_gammas(g, n, b, param, sum);
-    if (watch >> DRA_AUX_BUDGET & 1)
+    if (aux >> DRA_AUX_BUDGET & 1)
         out[DRA_AUX_BUDGET] = dra_affine(g, sum[0], 1 / (double)dra_imax(count, 1), 0);
-    if (watch >> DRA_AUX_DIVERSITY & 1) out[DRA_AUX_DIVERSITY] = spread_of(g, sum, count);
+    if (aux >> DRA_AUX_DIVERSITY & 1) out[DRA_AUX_DIVERSITY] = spread_of(g, sum, count);
 }

@@ -9,7 +9,7 @@
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-/* Behind the memory's own: gains of recurrent matrices, maps of a joined state, those of slots,
+/* After the memory's own: gains of recurrent matrices, maps of a joined state, those of slots,
  * gains of items, gains of the head norm. */
 
 static bool has_maps(const dra_branch *b) { return b->config.joined && b->config.dim > 0; }
@@ -78,7 +78,7 @@ typedef struct building {
     const dra_value       *qkv;
 } building;
 
-/* A parameter that stands behind the memory's own. */
+/* A parameter that comes after the memory's own. */
 static dra_value param(const building *u, const char *name)
 {
     const dra_branch *b = u->b;
@@ -165,7 +165,7 @@ static bool fuses(const building *u)
     return !dra_aux_needs_trail(u->b) || m->options & DRA_CHUNK_TRAIL;
 }
 
-/* A call with a key drops weights out; two memories of a blend not the same ones. */
+/* A call with a key drops weights out; the two memories of a blend drop different ones. */
 static dra_read_drop drop_of(const building *u, char name[32])
 {
     if (!u->call->random.id) return (dra_read_drop){0};

@@ -24,7 +24,7 @@ dra_value dra_cell_gates(dra_graph *g, const dra_memory_call *c, int i, dra_valu
 /* A step of the GRU from h, its candidate; x (B, H, width), h (B, H, width) or (B, H, S, width). */
 dra_value dra_cell_gru(dra_graph *g, const dra_memory_call *c, int i, dra_value x, dra_value h);
 
-/* Decay logits of stream i as (H, width), where they stand behind the cells of all streams. */
+/* Decay logits of stream i as (H, width), which come after the cells of all streams. */
 dra_value dra_cell_betas(dra_graph *g, const dra_memory_call *c, int i);
 /* h + (1 - gamma) (new - h) */
 dra_value dra_cell_mix(dra_graph *g, const dra_memory_call *c, int i, dra_value h, dra_value new);

@@ -427,7 +427,7 @@ static void close_measuring(measuring *m)
     dra_specs_destroy(m->state);
 }
 
-/* A stream of T rows as given, or of one number; behind it as many more like the last as asked. */
+/* A stream of T rows as given, or of one number, then `more` copies of its last row. */
 static dra_real *stream(const dra_real *given, int64_t T, int64_t more, int64_t width,
                         double number)
 {

@@ -1,5 +1,5 @@
-/* What a mixer shows of itself: attention weights and how full slots are, of plain small ops beside
- * the fused ones that make y. */
+/* What a mixer shows of itself: attention weights and how full slots are, made of small plain ops,
+ * apart from the fused ones that make y. */
 #include <math.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@ enum { DRA_SIZE_MOST = 1 << 20 };
 typedef struct dra_read_drop { /* dropout of the weights of items */
     double      p;             /* 0: none */
     const char *name;
-    dra_value   key, at; /* as of dra_module_call */
+    dra_value   key, at; /* as in dra_module_call */
 } dra_read_drop;
 
 typedef struct dra_read_call { /* all (B, T, H, width) */
@@ -62,7 +62,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
     bool                 maps;
-    double               score_scale, attention_dropout; /* as of the mixer */
+    double               score_scale, attention_dropout; /* as in the mixer */
 } dra_branch;
 
 /* Resolves the names of `config` and checks that they go together. */
@@ -103,7 +103,7 @@ void dra_memory_scan(dra_graph *g, const dra_branch *b, const dra_memory_call *c
  * where it stands; x itself where nothing is skipped. */
 dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x, int32_t rank);
 
-/* x (B, [T,] H, [S,] I) w (H, O, I)^T -> (..., O), for each head its own; S only behind T. */
+/* x (B, [T,] H, [S,] I) w (H, O, I)^T -> (..., O), for each head its own; S only after T. */
 dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 
 /* The first decay logit of unit j of n. */
@@ -120,7 +120,7 @@ void dra_recurrent_declare(const dra_branch *b, dra_specs *params);
 void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *param,
                          dra_value *used);
 
-/* ---- what a mixer shows (watch.c, maps.c) ---------------------------------------------------- */
+/* ---- what a mixer shows (aux_loss.c, maps.c) ------------------------------------------------- */
 
 bool dra_aux_has(const dra_branch *b, dra_aux_kind kind);
 bool dra_aux_needs_trail(const dra_branch *b); /* it wants the states after each token */
@@ -133,9 +133,9 @@ typedef struct dra_aux_losses { /* one memory in a call */
     dra_value         write; /* (B, T, H, S), 0 where nothing is written */
 } dra_aux_losses;
 
-/* What can be had of one memory, then of all. */
+/* Those of one memory, then those of all together. */
 void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX_COUNT]);
-void dra_aux_mixer(dra_graph *g, uint32_t watch, int n, const dra_branch *b,
+void dra_aux_mixer(dra_graph *g, uint32_t aux, int n, const dra_branch *b,
                    const dra_branch_result *r, const dra_value *param,
                    dra_value out[DRA_AUX_COUNT]);
 

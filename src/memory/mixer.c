@@ -133,12 +133,12 @@ static dra_status check_shows(const dra_mixer *m, dra_error *err)
     const dra_branch       *a = &m->branch[0], *b = &m->branch[m->branches - 1];
     const bool              two = m->branches == 2;
     if (c->aux >> DRA_AUX_COUNT)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: watch is %#x, expected bits below %#x",
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: aux is %#x, expected bits below %#x",
                         (unsigned)c->aux, 1u << DRA_AUX_COUNT);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (c->aux >> k & 1 && !dra_aux_has(a, k) && !dra_aux_has(b, k))
             return dra_fail(err, DRA_ERR_VALUE,
-                            "mixer: watch asks for %s, which %s%s%s does not have", dra_aux_name(k),
+                            "mixer: aux asks for %s, which %s%s%s does not have", dra_aux_name(k),
                             a->memory->name, two ? " with " : "", two ? b->memory->name : "");
     if (c->maps && !dra_map_has(a) && !dra_map_has(b))
         return dra_fail(err, DRA_ERR_VALUE,

@@ -166,7 +166,7 @@ static void measure(dra_graph *g, const dra_memory_call *c, dra_value *q, dra_va
     const dra_value high = dra_reshape(g, top(g, *k), each);
     const dra_value mu = dra_running_top(g, high, *l, c->state[2], c->mark, &shift, last);
     const dra_value above = dra_sub(g, *k, dra_stop_gradient(g, dra_reshape(g, mu, column)));
-    *k = dra_exp(g, dra_minimum(g, above, dra_number(g, 0))); /* a pad may lie above */
+    *k = dra_exp(g, dra_minimum(g, above, dra_number(g, 0))); /* a pad may be above */
     *q = dra_exp(g, dra_sub(g, *q, top(g, *q)));
     *l = shift;
 }

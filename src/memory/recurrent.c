@@ -73,7 +73,7 @@ static dra_value weigh(dra_graph *g, dra_value w, dra_value gain)
 
 void dra_recurrent_apply(dra_graph *g, const dra_branch *b, const dra_value *param, dra_value *used)
 {
-    int gain = b->n_params; /* the first of them stands behind the memory's own */
+    int gain = b->n_params; /* the first of them comes after the memory's own */
     for (int i = 0; i < b->n_params; i++) {
         used[i] = param[i];
         if (!dra_branch_param(b, i)->recurrent) continue;

@@ -1,6 +1,6 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
- * The items are the state: K (n, H, D), V (n, H, E), turned by their positions where there is
+ * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
  * rotary. */
 #include "memory/memory.h"
 
@@ -16,16 +16,16 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
                   &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = true, .limit = limit(s)});
 }
 
-static dra_value turn_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
+static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
-/* x (B, T, H, D) turned by position. */
+/* x (B, T, H, D) rotated by position. */
 static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x)
 {
     if (!c->rotary) return x;
-    return turn_heads(g, dra_rotary(g, turn_heads(g, x), c->tokens->pos, NULL));
+    return swap_heads(g, dra_rotary(g, swap_heads(g, x), c->tokens->pos, NULL));
 }
 
-/* The items of this call behind those of the state, (B, rows, H, width). */
+/* The items of the state, then those of this call, (B, rows, H, width). */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items,
                         dra_value *state_out)
 {
@@ -63,10 +63,10 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = c->scale};
     const dra_attend_config plain = {
         .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = c->scale};
-    const dra_value q = turn_heads(g, rotate(g, c, c->q)), k = turn_heads(g, keys);
-    const dra_value v = turn_heads(g, values);
+    const dra_value q = swap_heads(g, rotate(g, c, c->q)), k = swap_heads(g, keys);
+    const dra_value v = swap_heads(g, values);
     if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
-    return turn_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)
+    return swap_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)
                                        : dra_attend(g, q, k, v, &config));
 }
 

@@ -69,7 +69,7 @@ static const dra_field gamma_fields[] = {
     BOOL(dra_gamma_config, share),
     {0}};
 
-/* The fields of a memory, which lies at `at` in the struct that is read. */
+/* The fields of a memory, which is at `at` in the struct that is read. */
 #define MEMORY_INT(at, f)                                                                          \
     {                                                                                              \
         .name = #f, .kind = DRA_FIELD_INT, .offset = at + offsetof(dra_memory_config, f),          \
@@ -225,7 +225,7 @@ dra_status dra_model_config_set(dra_model_config *config, const char *name, cons
     return dra_fields_set(model_fields, config, name, value, err);
 }
 
-/* A mixer says itself what it else has from the model, and by what name it is known. Heads play no
+/* A mixer alone names itself and says what it otherwise takes from the model. Heads play no
  * part in wkv, only all their channels do. */
 static void spell_out(const dra_model_config *c, dra_mixer_config *m)
 {

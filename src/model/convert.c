@@ -182,9 +182,9 @@ static void tell(const dra_conversion *c)
         const dra_spec                *old = old_one(c, p);
         const dra_name_rule           *rule;
         const dra_tensor_source_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
-        dra_convert_row                row = {.to = t->name,
-                                              .dtype = dra_dtype_get(dra_conversion_dtype(c, t))->name,
-                                              .shape = t->shape};
+        const dra_dtype                dtype = dra_conversion_dtype(c, t);
+        dra_convert_row                row = {
+                           .to = t->name, .dtype = dra_dtype_get(dtype)->name, .shape = t->shape};
         if (e) {
             row.from = e->info->name;
             row.from_dtype = e->info->dtype_name;

@@ -24,15 +24,15 @@ dra_dtype dra_conversion_dtype(const dra_conversion *c, const dra_file_tensor *t
 /* The bytes of a tensor as they are written, good until the next. NULL: err says why not. */
 const void *dra_conversion_make(dra_conversion *c, const dra_file_tensor *t, dra_error *err);
 
-/* Weights into a folder, in shards where they are asked for. */
+/* Writes the weights into a folder, in shards if these are asked for. */
 dra_status dra_conversion_write(dra_conversion *c, const char *folder, dra_error *err);
-/* A file of rwkv.cpp; what it has no words for is refused. */
+/* A file of rwkv.cpp; what the format cannot express is refused. */
 dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *err);
 /* Nothing has this name yet. */
 dra_status dra_path_free(const char *path, dra_error *err);
 typedef dra_status (*dra_make_content)(void *user, const char *path, dra_error *err);
-/* Makes a new folder beside a name, calls `fill`, and gives it the name; on failure there is
- * nothing. With `file`, it is that file of the folder which gets the name. */
+/* Makes a temporary folder next to `path`, calls `fill`, then renames it to `path`; on failure
+ * nothing is left. With `file`, only that file of the folder is renamed to `path`. */
 dra_status dra_make_new(const char *path, const char *file, dra_make_content fill, void *user,
                         dra_error *err);
 

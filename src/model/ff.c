@@ -41,7 +41,7 @@ void dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *pa
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-enum { UP, DOWN, GATE }; /* behind the norm; then biases */
+enum { UP, DOWN, GATE }; /* after the norm; then biases */
 enum { R = 2, MU_K, MU_R };
 
 static const dra_value none;

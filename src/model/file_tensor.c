@@ -6,7 +6,7 @@
 #include "model/format.h"
 #include "sequence/module.h"
 
-/* The parameter in part k of a tensor: its rule is k rows behind that of the first. */
+/* The parameter in part k of a tensor: its rule is k rows after that of the first. */
 static int part(const dra_specs *params, const dra_name_rule *first, int64_t l, int k)
 {
     char name[DRA_TENSOR_NAME];
@@ -23,7 +23,7 @@ int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_
         const dra_spec      *p = dra_specs_at(params, i);
         int64_t              l = 0;
         const dra_name_rule *r = dra_format_rule(f, p->name, &l);
-        if (r && r->part) continue; /* lies in the tensor of the first */
+        if (r && r->part) continue; /* is in the tensor of the first */
         dra_file_tensor *t = &list[n++];
         t->rule = r;
         t->shape = dra_name_rule_shape(r, &p->shape);
@@ -58,7 +58,7 @@ const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *
 typedef struct making { /* a tensor that is made when its turn comes */
     const dra_weights_writer *s;
     const dra_file_tensor    *t;
-    dra_real                **room; /* of all, made anew for each */
+    dra_real                **room; /* shared by all, allocated again for each */
 } making;
 
 static const void *make(void *user, dra_error *err)
@@ -73,13 +73,13 @@ static const void *make(void *user, dra_error *err)
     return NULL;
 }
 
-/* All its parameters lie together as the file should have them: data and dtype of the item. */
-static bool lies_ready(const dra_weights_writer *s, const dra_file_tensor *t, dra_tensor_item *item)
+/* All its parameters are stored together in the layout of the file: data and dtype of the item. */
+static bool is_ready(const dra_weights_writer *s, const dra_file_tensor *t, dra_tensor_item *item)
 {
     const int parts = t->rule && t->rule->parts ? t->rule->parts : 1;
     for (int k = 0; k < parts; k++) {
         dra_param_layout is;
-        const void      *data = s->lies ? s->lies(s->user, t->param[k], &is) : NULL;
+        const void      *data = s->stored ? s->stored(s->user, t->param[k], &is) : NULL;
         if (!data) return false;
         if (k == 0) {
             item->data = data;
@@ -96,7 +96,7 @@ static dra_tensor_item item_of(making *m)
 {
     const dra_file_tensor *t = m->t;
     dra_tensor_item        item = {t->name, DRA_REAL, t->shape};
-    if (!lies_ready(m->s, t, &item))
+    if (!is_ready(m->s, t, &item))
         item = (dra_tensor_item){t->name, DRA_REAL, t->shape, .make = make, .user = m};
     return item;
 }
@@ -106,7 +106,7 @@ dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_
     const dra_metadata_item format = {"format", s->format->rules ? "pt" : "dra"};
     dra_file_tensor        *list;
     const int               n = dra_file_tensor_list(s->format, s->params, &list);
-    const size_t            all = (size_t)(n > 0 ? n : 0) + s->n_beside;
+    const size_t            all = (size_t)(n > 0 ? n : 0) + s->n_extra;
     dra_tensor_item        *items = calloc(all + 1, sizeof *items);
     making                 *m = calloc(all + 1, sizeof *m);
     dra_real               *room = NULL;
@@ -116,7 +116,7 @@ dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_
         m[i] = (making){s, &list[i], &room};
         items[i] = item_of(&m[i]);
     }
-    for (size_t i = 0; i < s->n_beside && st == DRA_OK; i++) items[(size_t)n + i] = s->beside[i];
+    for (size_t i = 0; i < s->n_extra && st == DRA_OK; i++) items[(size_t)n + i] = s->extra[i];
     if (st == DRA_OK) st = dra_tensors_write(path, items, all, &format, 1, err);
     free(list);
     free(items);

@@ -1,4 +1,4 @@
-/* Model folders: config.json and the weights beside it. */
+/* Model folders: config.json and the weights next to it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static dra_status read_config(const char *path, dra_model_config *out, dra_error
     return st;
 }
 
-/* A file of RWKV-4 needs no config beside it. */
+/* A file of RWKV-4 needs no config next to it. */
 static dra_status config_of_file(const char *path, dra_model_config *out, dra_error *err)
 {
     dra_tensor_source *s;
@@ -74,7 +74,7 @@ static json_t *read_object(const char *path)
     return object;
 }
 
-/* What a new config.json starts from, by what that in `path` says besides: keys of the same format
+/* What a new config.json starts from: the other keys of that in `path`. Keys of the same format
  * stay; in dra's own they are under one key, and come back from there. NULL: no memory. */
 static json_t *other_keys(const char *path, const dra_model_config *config)
 {

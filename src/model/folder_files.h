@@ -8,7 +8,7 @@ typedef enum dra_folder_kind { /* bits */
                                DRA_FOLDER_CONFIG = 1,
                                DRA_FOLDER_WEIGHTS = 2,
                                DRA_FOLDER_TOKENIZER = 4,
-                               DRA_FOLDER_NOTES = 8,  /* that others keep beside a tokenizer */
+                               DRA_FOLDER_NOTES = 8,  /* that others keep next to a tokenizer */
                                DRA_FOLDER_HABITS = 16 /* settings of generating */
 } dra_folder_kind;
 

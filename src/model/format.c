@@ -1,4 +1,4 @@
-/* Formats: config.json in foreign words, and what only a file can tell. */
+/* Formats: config.json in the keys of others, and what only a file can tell. */
 #include "model/format.h"
 
 #include <math.h>
@@ -84,7 +84,7 @@ void dra_keys_put(dra_keys *k, const char *key, json_t *value)
 {
     const json_t *before = json_object_get(k->object, key);
     if (json_is_number(before) && json_number_value(before) == json_number_value(value) &&
-        json_is_number(value)) { /* said already, perhaps in other words */
+        json_is_number(value)) { /* there already, perhaps spelled differently */
         json_decref(value);
         return;
     }
@@ -116,7 +116,7 @@ static const char *difference(const json_t *a, const json_t *b)
     return NULL;
 }
 
-/* What comes back must be what was meant; else the format has no words for it. */
+/* Read back, it must be what was meant; else the format cannot express it. */
 static dra_status check_words(const char *place, const dra_model_config *meant, json_t *object,
                               dra_error *err)
 {
@@ -182,8 +182,8 @@ json_t *dra_format_others(const char *place, json_t *object)
 
 /* ---- what the file knows --------------------------------------------------------------------- */
 
-/* A tied head that is there beside its embedding, and is not the same: it is not tied. No head at
- * all: a bare model, which here reads its embedding. */
+/* A head that should be tied but is stored and differs from the embedding: it is not tied. No head
+ * at all: a bare model, whose head is then its embedding. */
 static void settle_head(const dra_format *f, const dra_tensor_source *s, dra_model_config *c)
 {
     const dra_name_rule           *rule;

@@ -10,12 +10,12 @@
 
 enum { DRA_TENSOR_NAME = 160 };
 
-/* One parameter, and what of a file it is. "*" stands for the number of a layer. */
+/* One parameter, and which part of a file it is. "*" stands for the number of a layer. */
 typedef struct dra_name_rule {
     const char *ours, *theirs;
-    const char *instead; /* another name of the tensor, where there is none of the first; or NULL */
+    const char *instead; /* another name of the tensor, tried after the first; or NULL            */
     bool transposed;     /* stored (in, out), not (out, in)                                       */
-    int  part, parts;    /* stored beside others: part `part` of `parts` along the outputs    */
+    int  part, parts;    /* stored with others: part `part` of `parts` along the outputs      */
     int  ones;           /* axes of size 1 in front                                           */
     bool decay;          /* in rwkv.cpp files stored as -exp of it                            */
 } dra_name_rule;
@@ -58,14 +58,14 @@ void dra_keys_put(dra_keys *k, const char *key, json_t *value); /* takes the val
 /* A config of one of the formats above from its JSON. */
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
                            dra_model_config *out, dra_error *err);
-/* Puts the config into `object`, whose other keys stay. What the format cannot say is refused. */
+/* Puts the config into `object`, whose other keys stay; refuses what the format cannot express. */
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,
                             dra_error *err);
 /* The format that model_type names; NULL: none. */
 const dra_format *dra_format_named(const json_t *object);
-/* What dra's own config.json keeps under one key, as a new reference: of a foreign config all that
- * writing the same model would not say again, model_type with it; of an own one what it has kept.
- * NULL: nothing. */
+/* What dra's own config.json keeps under one key, as a new reference: of a foreign config all keys
+ * that writing the same model would not write again, with model_type; of dra's own what it has
+ * kept. NULL: nothing. */
 #define DRA_KEPT_KEYS "hugging_face"
 json_t *dra_format_others(const char *place, json_t *object);
 /* The config of a file that stands alone, from names and shapes: RWKV-4 of rwkv.cpp, or by the
@@ -76,12 +76,12 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
 
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
 json_t *dra_model_config_object(const dra_model_config *c);
-/* The text of config.json, of what is in `object` besides and the config; to be freed. NULL: err
- * says why not. */
+/* The text of config.json: the config and the other keys of `object`; to be freed. NULL: err says
+ * why not. */
 char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
                             dra_error *err);
-/* config.json of a folder, which is made where there is none, with other keys of that of the folder
- * `like`. Hugging Face's says which dtype the matrices beside it have. */
+/* Writes config.json of a folder, which is made where there is none, with the other keys of the one
+ * in the folder `like`. Hugging Face's names the dtype of the matrices next to it. */
 dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
                                    const char *like, dra_dtype dtype, dra_error *err);
 
@@ -98,9 +98,9 @@ void dra_pattern_fill(const char *prefix, const char *pattern, int64_t l,
 const char *dra_name_rule_name(const dra_format *f, const dra_name_rule *r, int64_t l,
                                char name[DRA_TENSOR_NAME]);
 dra_shape   dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours);
-/* How the parameter lies in its tensor t. */
+/* The layout of the parameter in its tensor t. */
 dra_param_layout dra_name_rule_layout(const dra_name_rule *r, const dra_tensor_info *t);
-/* Whether its numbers are others there, not only elsewhere. */
+/* Whether its numbers themselves differ there, not only their layout. */
 bool dra_name_rule_changes(const dra_tensor_source *s, const dra_name_rule *r);
 
 /* The tensor that holds parameter `p`; NULL: missing. *rule as above. */
@@ -144,11 +144,11 @@ typedef struct dra_weights_writer { /* a file to write */
     const dra_format *format;
     const dra_specs  *params;
     dra_get_param     get;
-    /* Or what parameter i lies in already, and how; may be NULL: as get says. */
-    const void *(*lies)(void *user, int i, dra_param_layout *form);
+    /* Or parameter i as it is stored already, and its layout; may be NULL: only get is asked. */
+    const void *(*stored)(void *user, int i, dra_param_layout *layout);
     void                  *user;
-    size_t                 n_beside; /* further tensors */
-    const dra_tensor_item *beside;
+    size_t                 n_extra; /* further tensors */
+    const dra_tensor_item *extra;
 } dra_weights_writer;
 
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err);

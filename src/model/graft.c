@@ -1,4 +1,4 @@
-/* A second memory beside attention, at first without a word in it. */
+/* A second memory next to attention, at first with weight 0. */
 #include <string.h>
 
 #include "base/error.h"

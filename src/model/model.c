@@ -83,8 +83,8 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
     m.attention_dropout = c->attention_dropout;
     m.aux = c->aux;
     m.maps = c->maps;
-    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */ m.out_gain =
-        1 / sqrt(2.0 * (double)c->depth);
+    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
+    m.out_gain = 1 / sqrt(2.0 * (double)c->depth);
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)c->depth;
     return m;
@@ -165,7 +165,7 @@ static void declare(dra_model *m)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* Adds up what it can be watched for; asks a mixer only for what it has. */
+/* Collects the auxiliary losses it has; asks a mixer only for those it has. */
 static dra_status open_mixer(const dra_mixer_config *c, dra_mixer **out, uint32_t *seen,
                              dra_error *err)
 {

@@ -4,7 +4,7 @@
 
 #include "dra/model.h"
 
-/* Where the tensors of one part of the model lie in the lists of the whole. */
+/* Where the tensors of one part of the model are in the lists of the whole. */
 typedef struct dra_part {
     int params, states;
 } dra_part;
@@ -21,7 +21,7 @@ struct dra_model {
     int              embedding, positions, embed_norm, norm, head, blend; /* -1: has none */
 };
 
-/* Element k of weight i, wherever it lies. */
+/* Element k of weight i, wherever it is stored. */
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k);
 /* Puts what is trained into arrays of a device, which programs may write to. They are the weights
  * from then on; after a program wrote to them, dra_weights_changed() says so. */
@@ -42,8 +42,8 @@ double dra_model_rescale(const dra_model_config *c, int64_t l);
 /* Fills in what follows from the rest. */
 void dra_model_config_complete(dra_model_config *c);
 
-/* One block, y and what its mixer shows beside it; the second keeps nothing of its inside for the
- * gradient. */
+/* One block: y and what its mixer shows besides; the second keeps no intermediate values for the
+ * gradient but recomputes them. */
 dra_mixer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  int64_t l, dra_value x, dra_value *state_out);
 dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,

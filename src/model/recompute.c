@@ -57,7 +57,7 @@ static void hand_all(handing *h, inside *in)
     if (in->model->blend >= 0) hand(h, &in->param[in->model->blend]);
 }
 
-static bool watches(const dra_layer *l, int k)
+static bool measures(const dra_layer *l, int k)
 {
     return dra_mixer_config_of(l->mixer)->aux >> k & 1;
 }
@@ -73,7 +73,7 @@ static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out
     for (int i = l->mix.states; i < l->end.states && !in.call.tokens.fresh; i++)
         *out++ = in.state_out[i];
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (watches(l, k)) *out++ = r.aux[k];
+        if (measures(l, k)) *out++ = r.aux[k];
 }
 
 static dra_value *copy(dra_value *to, const dra_value *from, int n)
@@ -92,8 +92,8 @@ dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     inside           in = {.model = m, .layer = l, .call = *call, .x = x};
     handing          h = {0};
     dra_mixer_result r = {0};
-    int              n_watch = 0;
-    for (int k = 0; k < DRA_AUX_COUNT; k++) n_watch += watches(layer, k);
+    int              n_aux = 0;
+    for (int k = 0; k < DRA_AUX_COUNT; k++) n_aux += measures(layer, k);
     if (room) {
         in.call.param = in.param = copy(room, call->param, P);
         in.call.state = in.state = copy(room + P, call->state, S);
@@ -105,12 +105,12 @@ dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     if (h.list) {
         dra_value *out = in.state_out + S;
         hand_all(&h, &in);
-        dra_recompute(g, body, &in, h.n, h.list, 1 + n_state + n_watch, out);
+        dra_recompute(g, body, &in, h.n, h.list, 1 + n_state + n_aux, out);
         r.y = *out++;
         copy(state_out + layer->mix.states, out, n_state);
         out += n_state;
         for (int k = 0; k < DRA_AUX_COUNT; k++)
-            if (watches(layer, k)) r.aux[k] = *out++;
+            if (measures(layer, k)) r.aux[k] = *out++;
     } else {
         dra_build_fail(g, "layer", DRA_ERR_MEMORY, "out of memory");
     }

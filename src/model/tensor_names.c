@@ -117,9 +117,9 @@ dra_status dra_format_check(const dra_format *f, const dra_tensor_source_entry *
 
 enum { TILE = 32 };
 
-/* Stored (in, out), tile by tile, so that both sides stay in the cache. */
-static bool turn_in(const dra_tensor_info *t, const dra_name_rule *r, int64_t O, int64_t I,
-                    dra_real *to)
+/* Reads one stored (in, out), tile by tile, so that both sides stay in the cache. */
+static bool read_transposed(const dra_tensor_info *t, const dra_name_rule *r, int64_t O, int64_t I,
+                            dra_real *to)
 {
     const int64_t parts = r->parts ? r->parts : 1, width = parts * O;
     dra_real      row[TILE];
@@ -154,7 +154,7 @@ dra_status dra_name_rule_read(const dra_tensor_source *s, const dra_tensor_sourc
 {
     const size_t n = (size_t)dra_shape_count(&p->shape);
     const bool   read = r && r->transposed
-                            ? turn_in(e->info, r, p->shape.dim[0], p->shape.dim[1], to)
+                            ? read_transposed(e->info, r, p->shape.dim[0], p->shape.dim[1], to)
                             : dra_tensor_copy(e->info, r && r->parts ? n * (size_t)r->part : 0, n,
                                               DRA_REAL, to);
     char         name[DRA_BRIEF];

@@ -92,7 +92,7 @@ static bool plain_name(const char *name)
     return name && name[0] && name[0] != '.' && !strpbrk(name, "/\\:");
 }
 
-/* The shard with this name beside the index, opened once; -1 on failure. */
+/* The shard with this name next to the index, opened once; -1 on failure. */
 static int shard(dra_tensor_source *s, const char *name, dra_error *err)
 {
     char        path[PATH_TEXT];
@@ -116,8 +116,8 @@ static dra_status add_mapped(dra_tensor_source *s, const char *tensor, const jso
     dra_brief(tensor, room);
     if (!plain_name(name))
         return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
-                           "tensor '%s': its shard is '%s', expected the name of a file beside the "
-                           "index",
+                           "tensor '%s': its shard is '%s', expected the name of a file next to "
+                           "the index",
                            room, name ? dra_brief(name, other) : "no text");
     dra_error why = {0};
     const int i = shard(s, name, &why);

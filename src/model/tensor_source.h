@@ -1,7 +1,7 @@
 /* Where the tensors of a model come from: one safetensors file or checkpoint of PyTorch, shards of
  * either with an index, or an rwkv.cpp file. By name they look alike. */
-#ifndef DRA_SRC_MODEL_ORIGIN_H
-#define DRA_SRC_MODEL_ORIGIN_H
+#ifndef DRA_SRC_MODEL_TENSOR_SOURCE_H
+#define DRA_SRC_MODEL_TENSOR_SOURCE_H
 
 #include "dra/file.h"
 #include "file/header.h"

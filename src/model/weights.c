@@ -1,4 +1,4 @@
-/* A value for each parameter of a model: drawn, used where it lies in a file, or read from there;
+/* A value for each parameter of a model: drawn, used in place in a mapped file, or read from one;
  * all can be made dense and writable. */
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 #include "model/model.h"
 #include "sequence/module.h"
 
-/* Dense real numbers, or what products take as it lies, in the file or in memory of ours. */
+/* Dense real numbers, or what products take as it is stored, in the file or in memory of ours. */
 typedef struct weight {
     _Atomic(const dra_real *)      data; /* dense; NULL: nobody has asked yet */
     dra_real                      *own;  /* the same, where the memory is ours */
     size_t                         bytes;
-    const void                    *lies; /* what it lies in otherwise; NULL: it is dense only */
-    dra_param_layout               form;
+    const void                    *stored; /* in `layout`; NULL: it is dense only */
+    dra_param_layout               layout;
     uint16_t                      *half;  /* the same, where it is bf16 of our own */
     dra_array                     *array; /* dense, where a device trains it: the newest there is */
     const dra_tensor_source_entry *from;  /* the tensor whose numbers it still has; or NULL */
@@ -108,7 +108,7 @@ static bool is_usable(const dra_spec *p, const dra_param_layout *f, const void *
     return (factor || (real && !f->transposed)) && (uintptr_t)data % dra_dtype_bytes(f->dtype) == 0;
 }
 
-/* Where it lies, if it can be used there; else read. */
+/* In place in the file, if it can be used there; else read. */
 static dra_status load(dra_weights *w, int i, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(w->specs, i);
@@ -118,13 +118,13 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
     const bool             changes = dra_name_rule_changes(w->file, at->rule);
-    at->form = dra_name_rule_layout(at->rule, t);
-    if (!changes && is_usable(p, &at->form, t->data)) {
-        if (at->form.dtype == DRA_REAL && !at->form.transposed)
+    at->layout = dra_name_rule_layout(at->rule, t);
+    if (!changes && is_usable(p, &at->layout, t->data)) {
+        if (at->layout.dtype == DRA_REAL && !at->layout.transposed)
             at->data = (const dra_real *)t->data +
-                       (size_t)at->form.part * (at->bytes / sizeof(dra_real));
+                       (size_t)at->layout.part * (at->bytes / sizeof(dra_real));
         else
-            at->lies = t->data;
+            at->stored = t->data;
         return DRA_OK;
     }
     st = own(w, i, err);
@@ -146,7 +146,7 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
     return st;
 }
 
-/* ---- dense or as it lies --------------------------------------------------------------------- */
+/* ---- dense or as it is stored ---------------------------------------------------------------- */
 
 /* The numbers of weight i, which is not dense yet. */
 static dra_status read_dense(const dra_weights *w, int i, dra_real *to, dra_error *err)
@@ -191,7 +191,7 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
     dra_array_destroy(at->array);
     at->array = NULL;
     at->from = NULL;
-    at->lies = NULL;
+    at->stored = NULL;
     return at->own;
 }
 
@@ -199,8 +199,8 @@ const void *dra_weights_stored(const dra_weights *w, int i, dra_param_layout *fo
 {
     const weight   *at = &w->at[i];
     const dra_real *data = at->array ? dra_weights_at(w, i) : atomic_load(&at->data);
-    *form = data ? (dra_param_layout){DRA_REAL} : at->form;
-    return data ? (const void *)data : at->lies;
+    *form = data ? (dra_param_layout){DRA_REAL} : at->layout;
+    return data ? (const void *)data : at->stored;
 }
 
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
@@ -219,15 +219,15 @@ dra_real dra_weights_number(const dra_weights *w, int i, size_t k)
 static dra_status shorten(dra_weights *w, int i, dra_error *err)
 {
     weight *at = &w->at[i];
-    if (!at->lies || at->form.dtype != DRA_BF16) {
+    if (!at->stored || at->layout.dtype != DRA_BF16) {
         const size_t    n = at->bytes / sizeof(dra_real);
         const dra_real *data = dra_weights_at(w, i);
         uint16_t       *half = data ? dra_alloc(n * sizeof *half) : NULL;
         if (!half) return no_memory(w, i, err);
         for (size_t k = 0; k < n; k++) half[k] = dra_f32_to_bf16(dra_round_to_odd((double)data[k]));
         free(at->half);
-        at->lies = at->half = half;
-        at->form = (dra_param_layout){DRA_BF16};
+        at->stored = at->half = half;
+        at->layout = (dra_param_layout){DRA_BF16};
         at->from = NULL;
     }
     free(at->own);
@@ -248,7 +248,7 @@ dra_status dra_weights_shorten(dra_weights *w, dra_error *err)
 
 typedef struct saving {
     const dra_weights *w;
-    dra_real          *dense; /* one that lies otherwise */
+    dra_real          *dense; /* of one in another layout */
 } saving;
 
 static const dra_real *get(void *user, int i, dra_error *err)
@@ -262,12 +262,12 @@ static const dra_real *get(void *user, int i, dra_error *err)
 }
 
 /* What has not changed is written as it was read. */
-static const void *lies(void *user, int i, dra_param_layout *form)
+static const void *stored(void *user, int i, dra_param_layout *layout)
 {
     const saving *s = user;
     const weight *at = &s->w->at[i];
-    if (!at->from) return dra_weights_stored(s->w, i, form);
-    *form = dra_name_rule_layout(at->rule, at->from->info);
+    if (!at->from) return dra_weights_stored(s->w, i, layout);
+    *layout = dra_name_rule_layout(at->rule, at->from->info);
     return at->from->info->data;
 }
 
@@ -275,7 +275,7 @@ dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *e
 {
     saving                   s = {.w = w};
     const dra_weights_writer store = {
-        .format = w->format, .params = w->specs, .get = get, .lies = lies, .user = &s};
+        .format = w->format, .params = w->specs, .get = get, .stored = stored, .user = &s};
     const dra_status st = dra_weights_write(&store, path, err);
     free(s.dense);
     return st;
@@ -287,15 +287,15 @@ static const dra_real *get_value(void *user, int i, dra_error *err)
     return values[i];
 }
 
-dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_beside,
-                                 const dra_tensor_item *beside, const char *path, dra_error *err)
+dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_extra,
+                                 const dra_tensor_item *extra, const char *path, dra_error *err)
 {
     const dra_weights_writer store = {.format = dra_format_of(dra_model_config_of(m)),
                                       .params = dra_model_params(m),
                                       .get = get_value,
                                       .user = (void *)(uintptr_t)values,
-                                      .n_beside = n_beside,
-                                      .beside = beside};
+                                      .n_extra = n_extra,
+                                      .extra = extra};
     return dra_weights_write(&store, path, err);
 }
 
@@ -319,7 +319,7 @@ static dra_status train_one(dra_weights *w, int i, dra_device *device, dra_error
     at->array = a;
     at->own = NULL;
     at->half = NULL;
-    at->lies = NULL;
+    at->stored = NULL;
     at->from = NULL;
     atomic_store(&at->data, (const dra_real *)dra_span_on_host(dra_array_whole(a)));
     return DRA_OK;
@@ -356,14 +356,14 @@ dra_status dra_weights_bind(const dra_weights *w, dra_reader *r, dra_error *err)
     dra_status st = DRA_OK;
     for (int i = 0; i < w->n && st == DRA_OK; i++) {
         const dra_spec  *p = dra_specs_at(w->specs, i);
-        dra_param_layout form;
+        dra_param_layout layout;
         const dra_span   trained = dra_weights_span(w, i, dra_reader_device(r));
         if (trained.array) {
             st = dra_reader_bind_as(r, p->name, (dra_param_layout){DRA_REAL}, trained, err);
             continue;
         }
-        const void *data = dra_weights_stored(w, i, &form);
-        st = dra_reader_borrow(r, p->name, form, data, dra_param_layout_bytes(&form, &p->shape),
+        const void *data = dra_weights_stored(w, i, &layout);
+        st = dra_reader_borrow(r, p->name, layout, data, dra_param_layout_bytes(&layout, &p->shape),
                                err);
     }
     return st;

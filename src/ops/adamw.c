@@ -153,7 +153,7 @@ static bool check_config(dra_graph *g, const dra_adamw_config *a)
 dra_adamw_result dra_adamw(dra_graph *g, dra_value p, dra_value dp, dra_value m, dra_value v,
                            dra_value rate, dra_value s, dra_value t, const dra_adamw_config *config)
 {
-    const dra_value in[] = {p, m, v, dp, rate, s, t}; /* each output beside what it replaces */
+    const dra_value in[] = {p, m, v, dp, rate, s, t}; /* p, m, v in the order of the outputs */
     if (!check_config(g, config)) return (dra_adamw_result){0};
     const dra_node *n = dra_node_add(g, &dra_op_adamw, 7, in, config);
     return n ? (dra_adamw_result){n->out[0], n->out[1], n->out[2]} : (dra_adamw_result){0};

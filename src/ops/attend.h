@@ -69,7 +69,7 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
     int64_t                first, end;                               /* the union of these */
     int32_t                q_pos[DRA_ATTEND_ROWS];
     real                   slope;
-    real                   factor; /* what the scores below still want to be multiplied by */
+    real                   factor; /* what the scores below are still to be multiplied by */
     dra_attend_drop        drop;
 } dra_attend_block;
 
@@ -86,9 +86,9 @@ typedef struct dra_attend_keys { /* of a block of keys: from `first` on, n of th
 dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
 
 /* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
- * soft cap its slope into bend, which may be NULL. Multiplying by t->factor > 0 is left to the
+ * soft cap its derivative into dcap, which may be NULL. Multiplying by t->factor > 0 is left to the
  * exponential, where it costs nothing. */
-void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend);
+void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap);
 
 /* out (rows, W) = or, to add, += p (rows, KEYS) x[b, kv, j0.., :] for x (B, K, J, W). */
 void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor *x, int64_t j0,

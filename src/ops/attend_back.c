@@ -16,7 +16,7 @@ enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS };
 typedef struct work {
     real s[ROWS * KEYS];    /* scores, then weights p, then f p */
     real ds[ROWS * KEYS];   /* dp, then ds */
-    real bend[ROWS * KEYS]; /* slope of the soft cap */
+    real dcap[ROWS * KEYS]; /* derivative of the soft cap */
 } work;
 
 static const dra_tensor *upstream(const dra_call *c) { return &c->in[c->n_in - 3]; }
@@ -61,7 +61,7 @@ static void open_block(const dra_attend_block *t, int64_t j0, work *w)
     const int64_t     n = dra_imin(KEYS, t->size.J - j0);
     int32_t           k_pos[KEYS];
     real              factor[KEYS];
-    dra_attend_scores(t, j0, w->s, w->bend);
+    dra_attend_scores(t, j0, w->s, w->dcap);
     weight_gradients(t, j0, w);
     if (t->a->dropout > 0) dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t j = 0; j < KEYS; j++) factor[j] = 1;
@@ -83,7 +83,7 @@ static void undo_scale(const dra_attend_block *t, work *w)
     const int64_t n = t->rows * KEYS;
     if (t->a->softcap > 0)
         for (int64_t i = 0; i < n; i++)
-            if (w->ds[i] != 0) w->ds[i] *= w->bend[i]; /* bend is set only where it is seen */
+            if (w->ds[i] != 0) w->ds[i] *= w->dcap[i]; /* dcap is set only where it is seen */
     dra_simd_of(t->c)->scale(n, (real)t->a->scale, w->ds);
 }
 

@@ -1,7 +1,7 @@
 /* Attention of one query for each row of the batch, as in decoding: every key and value is read
- * once, so it takes as long as they take to come from memory. They lie row by row, all heads of a
- * token side by side, and memory is fast where whole rows are read. So a tile takes all heads
- * through one block of keys, and four stages take the place of the walk of attend_tiled.c:
+ * once, so it takes as long as they take to come from memory. They are stored row by row, all
+ * heads of a token side by side, and memory is fast where whole rows are read. So a tile takes all
+ * heads through one block of keys, and four stages take the place of the walk of attend_tiled.c:
  *   0  scores of a block of keys, all heads
  *   1  weights of a head, block after block: e^(s - m), and by how much m has faded y
  *   2  weights times values of a block, all heads
@@ -49,7 +49,7 @@ size_t dra_attend_one_scratch(const dra_call *c)
 int64_t dra_attend_one_stages(const dra_call *c) { return c->out[0].data ? 4 : 2; }
 
 /* Blocks of a row that get a tile. A row alone has tiles only up to the last block it sees, as the
- * threads would share out what lies behind too. */
+ * blocks after it would get a share of the threads as well. */
 static int64_t walked_blocks(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
@@ -68,7 +68,7 @@ static void read_rows(const dra_attend_block *t, const dra_tensor *x, int64_t j0
 {
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         row = x->stride[2], heads = x->shape.dim[1], W = x->shape.dim[3];
-    if (x->stride[3] != 1 || x->stride[1] != W || row != heads * W) return; /* they lie otherwise */
+    if (x->stride[3] != 1 || x->stride[1] != W || row != heads * W) return; /* another layout */
     const real          *from = (const real *)x->data + t->b * x->stride[0] + (j0 + k.first) * row;
     const volatile char *at = (const volatile char *)from;
     for (size_t i = 0; i < (size_t)(k.n * row) * sizeof *from; i += LINE) (void)at[i];

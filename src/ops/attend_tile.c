@@ -95,12 +95,12 @@ static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
     return b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
 }
 
-static void soften(int64_t n, real cap, real *s, real *bend)
+static void soften(int64_t n, real cap, real *s, real *dcap)
 {
     for (int64_t j = 0; j < n; j++) {
         const real y = tanh(s[j] / cap);
         s[j] = cap * y;
-        if (bend) bend[j] = 1 - y * y;
+        if (dcap) dcap[j] = 1 - y * y;
     }
 }
 
@@ -125,7 +125,7 @@ static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
 
 /* From q.k to the masked logits of one query, in place. */
 static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const int32_t *k_pos,
-                       real *s, real *bend)
+                       real *s, real *dcap)
 {
     const dra_tensor *bias = dra_attend_option(t->c, DRA_ATTEND_BIAS);
     const dra_tensor *mask = dra_attend_option(t->c, DRA_ATTEND_MASK);
@@ -137,14 +137,14 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     if (n == 0) return;
     s += from;
     if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
-    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, bend ? bend + from : NULL);
+    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
         add_distance(t->slope, t->q_pos[r], n, k_pos + from, s);
     if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 
-void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *bend)
+void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dcap)
 {
     const dra_tensor     *q = &t->c->in[0], *k = &t->c->in[1];
     const int64_t         n = dra_imin(KEYS, t->size.J - j0);
@@ -165,7 +165,7 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *ben
     });
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        finish_row(t, r, j0, k_pos, s + r * KEYS, bend ? bend + r * KEYS : NULL);
+        finish_row(t, r, j0, k_pos, s + r * KEYS, dcap ? dcap + r * KEYS : NULL);
 }
 
 /* ---- weights times rows ---------------------------------------------------------------------- */

@@ -91,7 +91,7 @@ typedef struct dra_norm_attr { /* norm, norm_gain and their gradients */
 } dra_norm_attr;
 
 typedef struct dra_linear_cross_entropy_attr {
-    dra_cross_entropy_config loss; /* first: what rows of losses are told by */
+    dra_cross_entropy_config loss; /* first: kernels of losses read it as their attribute */
     dra_precision            precision;
 } dra_linear_cross_entropy_attr;
 
@@ -258,7 +258,7 @@ typedef struct dra_slots_attr {
     int            dlse, dmean;        /* the same, of the gradient */
 } dra_slots_attr;
 
-/* Inputs, forward and backward; the way back then has those of the second list, and options. */
+/* Inputs, forward and backward; backward then has those of the second list, and options. */
 enum {
     DRA_SLOTS_Q, /* (B, T, H, D) */
     DRA_SLOTS_K,

@@ -66,7 +66,7 @@ static bits size_of(real x)
     return n & (bits)((uint64_t)-1 >> (65 - 8 * sizeof n));
 }
 
-/* How many lie outside: usually all that has to be known, and as integers a loop of a few
+/* How many are outside: usually all that has to be known, and as integers a loop of a few
  * instructions for many numbers at once. */
 static int32_t outside(int64_t n, const real *x, real limit)
 {

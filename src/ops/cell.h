@@ -5,8 +5,8 @@
  *
  * The rows (b, h) of a batch do not know of each other, so a tile takes a few of them through all
  * time. Rows of all heads share weights, or every head has its own: a set of weights, its rows and
- * their groups of at most DRA_CELL_ROWS. Cells of any widths lie side by side in one call, for
- * the tiles' sake: one sequence of one cell is a tile or two.
+ * their groups of at most DRA_CELL_ROWS. Cells of any widths share one call, to
+ * have enough tiles: one sequence of one cell is a tile or two.
  *
  * A head has one state, or S of them that see the same x: slots, each a row (b, h S + slot). They
  * are cut into parts that fit into a group, and a group takes whole parts: the sum over a part's
@@ -29,7 +29,7 @@ size_t   dra_cell_scratch(const dra_call *c);
 void     dra_cell_tile(const dra_call *c, int64_t i);
 dra_cost dra_cell_cost(const dra_call *c);
 
-/* The same for the way back: first tiles that walk, then tiles that add up, one for each set. */
+/* The same, backward: first tiles that walk, then tiles that add up, one for each set. */
 int64_t  dra_cell_back_stages(const dra_call *c);
 int64_t  dra_cell_back_tiles(const dra_call *c);
 size_t   dra_cell_back_scratch(const dra_call *c);

@@ -1,4 +1,4 @@
-/* Recurrent cells over time, the way back: see cell.h. A token gives du, the gradient of w h + b,
+/* Recurrent cells over time, backward: see cell.h. A token gives du, the gradient of w h + b,
  * of each row; then, with h_{t-1} the state it found,
  *   dh_{t-1} += w^T du,   db += du,   dw += du^T h_{t-1}
  * The first is a product for every token, the last one for every segment of tokens. Sums over rows

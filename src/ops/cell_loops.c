@@ -14,7 +14,7 @@
 /* 1 / (1 + e^-x), right to 2.5 units of the last place; 0 where e^-x overflows. */
 static inline vf gate(vf x) { return 1 / (1 + v_exp(negative(x))); }
 
-/* The same place of the next token's row, of so many parts of D. */
+/* Prefetches the same place in the next token's row, which has `parts` parts of D. */
 static ALWAYS_INLINE void fetch_token(const float *p, int64_t D, int64_t ahead, int parts,
                                       int write)
 {
@@ -108,10 +108,10 @@ static ALWAYS_INLINE void lstm_gates(const dra_cell_step *s, int64_t unit, int64
     const vf      f = gate(load_some(x + D, left, zero) + u[1]);
     const vf      n = v_tanh(load_some(x + 2 * D, left, zero) + u[2]);
     const vf      o = gate(load_some(x + 3 * D, left, zero) + u[3]);
-    const vf      fresh = vfma(f, c, i * n), bent = v_tanh(fresh);
+    const vf      fresh = vfma(f, c, i * n), tanh_c = v_tanh(fresh);
     const vf      mix = load_some(s->mix[row] + unit, left, zero);
     store_some(cell, left, fresh);
-    store_some(s->to[row] + unit, left, vfma(mix, o * bent - h, h));
+    store_some(s->to[row] + unit, left, vfma(mix, o * tanh_c - h, h));
     fetch_token(x, D, s->ahead, 4, 0);
     fetch_token(s->to[row] + unit, D, s->ahead, 1, 1);
     if (!s->kept[row]) return;
@@ -121,7 +121,7 @@ static ALWAYS_INLINE void lstm_gates(const dra_cell_step *s, int64_t unit, int64
     store_some(kept + D, left, f);
     store_some(kept + 2 * D, left, n);
     store_some(kept + 3 * D, left, o);
-    store_some(kept + 4 * D, left, bent);
+    store_some(kept + 4 * D, left, tanh_c);
     store_some(kept + 5 * D, left, c);
 }
 
@@ -141,13 +141,13 @@ static ALWAYS_INLINE void lstm_gates_back(const dra_cell_back *s, int64_t unit, 
     float        *d = s->d[row] + unit, *dc = s->dc[row] + unit, *swing = s->swing[row] + unit;
     const vf      i = load_some(kept, left, zero), f = load_some(kept + D, left, zero);
     const vf      n = load_some(kept + 2 * D, left, zero), o = load_some(kept + 3 * D, left, zero);
-    const vf bent = load_some(kept + 4 * D, left, zero), c = load_some(kept + 5 * D, left, zero);
+    const vf tanh_c = load_some(kept + 4 * D, left, zero), c = load_some(kept + 5 * D, left, zero);
     const vf all = load_some(d, left, zero) + load_some(s->dy[row] + unit, left, zero);
     const vf e = load_some(s->mix[row] + unit, left, zero) * all;
-    const vf q = e * (load_some(s->h[row] + unit, left, zero) - o * bent);
-    const vf p = vfma(e * o, vfma(negative(bent), bent, one), load_some(dc, left, zero));
+    const vf q = e * (load_some(s->h[row] + unit, left, zero) - o * tanh_c);
+    const vf p = vfma(e * o, vfma(negative(tanh_c), tanh_c, one), load_some(dc, left, zero));
     const vf a[] = {p * n * i * (1 - i), p * c * f * (1 - f), p * i * vfma(negative(n), n, one),
-                    e * bent * o * (1 - o)};
+                    e * tanh_c * o * (1 - o)};
     store_some(d, left, all - e);
     store_some(dc, left, p * f);
     store_some(swing, left, load_some(swing, left, zero) + q);

@@ -8,7 +8,7 @@
 
 typedef struct dra_cell_step {
     int64_t         rows, D;
-    int64_t         ahead;            /* the next token's rows lie so many rows further */
+    int64_t         ahead;            /* rows from here to those of the next token */
     const dra_real *w;                /* by blocks of units: (blocks, D, gates, DRA_CELL_UNITS) */
     const dra_real *b;                /* (gates, D) */
     const dra_real *x[DRA_CELL_ROWS]; /* (gates, D) */

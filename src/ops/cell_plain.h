@@ -86,10 +86,10 @@ static void lstm_unit(const dra_cell_step *s, int64_t row, int64_t j)
     const dra_real  f = sigmoid(x[D] + cell_sum(s, row, j, 4, 1));
     const dra_real  n = tanh(x[2 * D] + cell_sum(s, row, j, 4, 2));
     const dra_real  o = sigmoid(x[3 * D] + cell_sum(s, row, j, 4, 3));
-    const dra_real  fresh = f * c + i * n, bent = tanh(fresh);
-    const dra_real  kept[] = {i, f, n, o, bent, c};
+    const dra_real  fresh = f * c + i * n, tanh_c = tanh(fresh);
+    const dra_real  kept[] = {i, f, n, o, tanh_c, c};
     s->c[row][j] = fresh;
-    s->to[row][j] = h + s->mix[row][j] * (o * bent - h);
+    s->to[row][j] = h + s->mix[row][j] * (o * tanh_c - h);
     for (int k = 0; k < 6 && s->kept[row]; k++) s->kept[row][k * D + j] = kept[k];
 }
 
@@ -104,14 +104,14 @@ static void lstm_unit_back(const dra_cell_back *s, int64_t row, int64_t j)
     const int64_t   D = s->D;
     const dra_real *kept = s->kept[row] + j;
     const dra_real  i = kept[0], f = kept[D], n = kept[2 * D], o = kept[3 * D];
-    const dra_real  bent = kept[4 * D], c = kept[5 * D];
+    const dra_real  tanh_c = kept[4 * D], c = kept[5 * D];
     const dra_real  all = s->d[row][j] + s->dy[row][j], e = s->mix[row][j] * all;
-    const dra_real  p = s->dc[row][j] + e * o * (1 - bent * bent);
+    const dra_real  p = s->dc[row][j] + e * o * (1 - tanh_c * tanh_c);
     const dra_real  a[] = {p * n * i * (1 - i), p * c * f * (1 - f), p * i * (1 - n * n),
-                           e * bent * o * (1 - o)};
+                           e * tanh_c * o * (1 - o)};
     s->d[row][j] = all - e;
     s->dc[row][j] = p * f;
-    s->swing[row][j] += e * (s->h[row][j] - o * bent);
+    s->swing[row][j] += e * (s->h[row][j] - o * tanh_c);
     for (int gate = 0; gate < 4; gate++) {
         s->dx[row][gate * D + j] = s->du[row][gate * D + j] = a[gate];
         s->db[gate * D + j] += a[gate];

@@ -2,8 +2,8 @@
  * gates are in cell_loops.c.
  *
  * Every sum of a product is a chain of FMAs over k, ascending, so a row's bits do not depend on the
- * rows computed with it. A step fetches early what the next token reads and writes: with the gates,
- * between products, or on the way back, where the gates come in one go, all through the product. */
+ * rows computed with it. A step prefetches what the next token reads and writes: with the gates,
+ * between products; backward, where all gates come first, during the product. */
 #ifndef DRA_SRC_OPS_CELL_PRODUCTS_H
 #define DRA_SRC_OPS_CELL_PRODUCTS_H
 
@@ -22,7 +22,7 @@ _Static_assert((int)DRA_CELL_UNITS % LANES == 0, "a block of weights is whole ve
 /* ---- memory of the next token, a line at a time, into the second cache ----------------------- */
 
 typedef struct span {
-    uintptr_t at, end; /* may lie outside the arrays */
+    uintptr_t at, end; /* may be outside the arrays */
 } span;
 
 typedef struct spans {
@@ -30,7 +30,7 @@ typedef struct spans {
     int  n;
 } spans;
 
-/* Of the next token, what p[0..n) is of this one. */
+/* What p[0..n) is for this token, of the next one. */
 static inline void spans_add(spans *s, const float *p, int64_t n, int64_t ahead)
 {
     const uintptr_t at = (uintptr_t)p + (uintptr_t)(ahead * n) * sizeof *p;
@@ -38,7 +38,7 @@ static inline void spans_add(spans *s, const float *p, int64_t n, int64_t ahead)
 }
 
 /* All at once they would stop everything else: there are hundreds, for some twenty buffers. Spread
- * over the product they cost little (the way back at D 64 and T 4096, Zen 4: 57 % of peak without,
+ * over the product they cost little (backward at D 64 and T 4096, Zen 4: 57 % of peak without,
  * 67 % all at once, 76 % like this). */
 static ALWAYS_INLINE void spans_fetch(spans *s, span *now)
 {
@@ -189,7 +189,7 @@ static NEVER_INLINE void pass_back(const dra_cell_back *s, int gates, spans *nex
                 pass_rows(s, unit, first, 1, gates, next);
 }
 
-/* ---- the way back ---------------------------------------------------------------------------- */
+/* ---- backward -------------------------------------------------------------------------------- */
 
 /* `gates_back` makes du and the rest of row i, LANES units of it, and adds du to db. */
 static ALWAYS_INLINE void each_unit_back(const dra_cell_back *step, int gates, int kept,

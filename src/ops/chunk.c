@@ -207,12 +207,12 @@ double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int6
 }
 
 void dra_chunk_decay_back(const dra_chunk *k, const dra_tensor *dl, double through,
-                          const double *grow)
+                          const double *dL)
 {
     double sum = through;
     for (int64_t t = k->n - 1; t >= 0; t--) {
         const bool free = k->mark && k->mark[t] & (DRA_MARK_PAD | DRA_MARK_RESET);
-        sum += grow[t];
+        sum += dL[t];
         *dra_recur_at(dl, k->b, k->t + t, k->h) = free ? 0 : (real)sum;
     }
 }

@@ -21,7 +21,7 @@ static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
  *   p[t]    = e^(L_t)                              what it sees of the state before the chunk
  *   last[t] = D[n-1][t],  fade = e^(L_n-1) - 1     the same of the state after the chunk
  * A pad has l_t = 0; a reset has e^(l_t) = 0, also on a pad, and acts on what was written before t,
- * never on the write of token t itself. All entries lie in 0..1; what is too small is 0. Row t
+ * never on the write of token t itself. All entries are in 0..1; what is too small is 0. Row t
  * depends on l_0..l_t alone. The state fades as S + fade S, which keeps what 1 + fade would round
  * away; where `jumps` is set and e^(L_n-1) is small, as e^(L_n-1) S: there S + fade S cancels, and
  * what is left may count, because all is relative to a maximum that has jumped. */
@@ -36,20 +36,20 @@ typedef struct dra_decay {
     double      l[DRA_CHUNK]; /* what it was made of */
 } dra_decay;
 
-/* Of n tokens, 1 <= n <= DRA_CHUNK: l (or NULL: 0) of token t at l[t * step], marks (or NULL) one
- * behind the other. Set d->n = 0 before the first call; chunks of the same decays, one after the
- * other, cost nothing. */
+/* Of n tokens, 1 <= n <= DRA_CHUNK: l (or NULL: 0) of token t at l[t * step], marks (or NULL)
+ * contiguous. Set d->n = 0 before the first call; a chunk with the same decays as the one before it
+ * costs nothing. */
 void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const int32_t *mark);
 
 /* n numbers x of a state, or of its gradient, over the chunk: e^(L_n-1) x; nothing of x where it
  * has faded entirely, be it NaN. */
 void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x);
 
-/* A[t][s] = (A[t][s] + plus[t]) D[t][s] for s <= t, 0 behind it as far as the products below read;
+/* A[t][s] = (A[t][s] + plus[t]) D[t][s] for s <= t, 0 for s > t as far as the products below read;
  * plus may be NULL: 0. */
 void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus, real *A);
 
-/* ---- products of blocks that lie in a cache -------------------------------------------------- */
+/* ---- products of blocks that are in a cache -------------------------------------------------- */
 
 typedef struct dra_matrix_block { /* element (i, j) at at[i row + j col] */
     real   *at;
@@ -120,7 +120,7 @@ static inline bool dra_chunk_starts(const dra_chunk *k)
     return k->mark && k->mark[0] & DRA_MARK_RESET;
 }
 
-/* The chunk's rows of x (B, T, H, W): where they lie, or with zeros for pads in `room` (n, W). */
+/* The chunk's rows of x (B, T, H, W): in place, or with zeros for pads in `room` (n, W). */
 dra_matrix_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *room);
 
 /* The chunk's rows of an output (B, T, H, W); in `spare` (n, W) where nobody reads it. */
@@ -136,16 +136,16 @@ void dra_chunk_decay(const dra_chunk *k, const dra_tensor *l, dra_decay *d);
 void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_matrix_block a,
                         dra_matrix_block b, double *sum);
 
-/* What of <S, dS>, the state behind the chunk and its gradient, comes from before the chunk:
- * p[n-1] <S_0, dS>. S0 (F, E); dS dense. */
+/* The part of <S, dS>, the state after the chunk and its gradient, that comes from before the
+ * chunk: p[n-1] <S_0, dS>. S0 (F, E); dS dense. */
 double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E,
                          dra_matrix_block S0, const real *dS);
 
-/* dl of a chunk, to (B, T, H), from what decays by it:
- *   dl_j = through + sum_{t >= j} grow[t]
- * where `through` is <state behind the chunk, its gradient>. Pads and resets have none. */
+/* dl of a chunk, to (B, T, H), from the gradients dL[t] of L_t:
+ *   dl_j = through + sum_{t >= j} dL[t]
+ * where `through` is <state after the chunk, its gradient>. Pads and resets have none. */
 void dra_chunk_decay_back(const dra_chunk *k, const dra_tensor *dl, double through,
-                          const double *grow);
+                          const double *dL);
 
 /* ---- states and inputs ----------------------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ dra_value dra_unbroadcast(dra_graph *g, dra_value dy, dra_shape shape);
 /* The sum of all x^2, a scalar. No gradient. */
 dra_value dra_sum_squares(dra_graph *g, dra_value x);
 
-/* Where element number `offset` of some memory lies. */
+/* The address of element number `offset` of some memory. */
 const void *dra_element(const void *data, dra_dtype dtype, int64_t offset);
 
 /* Index of a tensor's element: offset of row-major number i. */

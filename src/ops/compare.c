@@ -1,4 +1,4 @@
-/* Comparisons to bool, and logic on bools. No gradients: their results do not move. */
+/* Comparisons to bool, and logic on bools. No gradients: their results are piecewise constant. */
 #include "ops/pointwise.h"
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)

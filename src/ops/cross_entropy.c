@@ -142,7 +142,7 @@ static dra_value back(dra_graph *g, const dra_node *n, dra_value lse, dra_value 
     return dra_add_op(g, &dra_op_token_losses_back, 4, in, n->attr);
 }
 
-/* (...) -> (..., 1), to stand beside logits. */
+/* (...) -> (..., 1), which broadcasts against logits. */
 static dra_value column(dra_graph *g, dra_value x)
 {
     dra_shape s = dra_shape_of(g, x);

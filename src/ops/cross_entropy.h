@@ -20,7 +20,7 @@ real dra_row_loss(const dra_call *c, int64_t V, const real *x, int32_t target, r
 void dra_row_loss_back(const dra_call *c, int64_t V, const real *x, int32_t target, real lse,
                        real dy, real *dx);
 
-/* The config, or the usual one for NULL, into *out; false, with the error set, when it is wrong. */
+/* The config, or the default for NULL, into *out; false, with the error set, when it is wrong. */
 bool dra_loss_config(dra_graph *g, const char *op, const dra_cross_entropy_config *config,
                      dra_cross_entropy_config *out);
 

@@ -1,5 +1,5 @@
 /* The gradient of the delta rule. A chunk at once, from the last to the first, with the symbols of
- * delta.c; dS is the gradient of the state behind the chunk and becomes that of the one before it.
+ * delta.c; dS is the gradient of the state after the chunk and becomes that of the one before it.
  * A and G are made again, w and S_0 were kept, u = b o w.
  *   du = G^T dy + last o (k dS)
  *   x  = du - A^T (b o x), solved backwards: the gradient of what token t was to write, v - ..
@@ -49,13 +49,13 @@ typedef struct walk {
     const dra_call       *c;
     const dra_delta_attr *a;
     int64_t               F, E;
-    real                 *dS;   /* of the state behind the chunk, then before it */
+    real                 *dS;   /* of the state after the chunk, then before it */
     real                 *room; /* scratch: rows of a chunk, see below */
     dra_matrix_block      q, k, dy, miss, u, x, m, S0; /* of the chunk */
     dra_decay             d;
     real                  b[DRA_CHUNK];
     real                  A[DRA_CHUNK * DRA_CHUNK], G[DRA_CHUNK * DRA_CHUNK]; /* then M and X */
-    double                grow[DRA_CHUNK], through;                           /* of dl */
+    double                dL[DRA_CHUNK], through;                             /* of dl */
     bool                  decay;                                              /* is dl wanted? */
 } walk;
 
@@ -137,7 +137,7 @@ static void queries(walk *w, const dra_chunk *k)
                               to, false);
     if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(k->simd, k->n, w->F, w->G, w->k, to, true);
-    if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->grow);
+    if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->dL);
 }
 
 /* The rows of u become last o u: nothing else reads them afterwards. */
@@ -151,17 +151,17 @@ static void keys(walk *w, const dra_chunk *k)
     if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(simd, k->n, w->F, w->A, w->k, to, true);
     /* Twice, as the sum of both parts takes it away once. */
-    if (w->decay) dra_chunk_add_dots(k, w->F, 2, w->k, to, w->grow);
+    if (w->decay) dra_chunk_add_dots(k, w->F, 2, w->k, to, w->dL);
     if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.last, w->u);
     dra_matrix_block_multiply(simd, k->n, w->F, w->E, w->u, dra_matrix_block_transposed(dS), to,
                               true);
     dra_chunk_above(simd, k->n, w->F, w->G, w->q, to, true);
     dra_chunk_above(simd, k->n, w->F, w->A, w->k, to, true);
-    if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->grow);
+    if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->dL);
     dra_chunk_clear_pads(k, w->F, to);
 }
 
-/* dS from behind the chunk to before it. */
+/* dS from after the chunk to before it. */
 static void pass_state(walk *w, const dra_chunk *k)
 {
     const dra_simd        *simd = k->simd;
@@ -182,7 +182,7 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
 {
     const dra_tensor *out = w->c->out;
     open_chunk(w, k, i);
-    memset(w->grow, 0, sizeof w->grow);
+    memset(w->dL, 0, sizeof w->dL);
     w->through = w->decay ? dra_chunk_through(k, &w->d, w->F, w->E, w->S0, w->dS) : 0;
     misses(w, k);
     values(w, k);
@@ -191,7 +191,7 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
         queries(w, k);
         keys(w, k);
     }
-    if (w->decay) dra_chunk_decay_back(k, &out[DL], w->through, w->grow);
+    if (w->decay) dra_chunk_decay_back(k, &out[DL], w->through, w->dL);
     if (i > 0 || out[DS].data) pass_state(w, k);
 }
 

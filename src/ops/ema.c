@@ -206,7 +206,7 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     if (a->weighted) dx[W] = back->out[DW];
 }
 
-/* For each token and timescale: a move and a product, backward the move again and six more. */
+/* For each token and timescale: an update and a product; backward the update again and six more. */
 static dra_cost cost(const dra_call *c)
 {
     const double steps = (double)dra_rows(&c->in[X]) * (double)(dra_last(&c->in[X]) * scales(c));

@@ -1,5 +1,5 @@
 /* is_finite: true where x is neither infinite nor NaN. What guards of states and steps are made of,
- * with dra_select. No gradient: the result does not move. */
+ * with dra_select. No gradient: the result is piecewise constant. */
 #include "ops/pointwise.h"
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)

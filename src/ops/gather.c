@@ -7,7 +7,7 @@
 
 #include "ops/lines.h"
 
-/* Index is i32, of x's rank, its axes beside `axis` of x's sizes. */
+/* The index is i32 and has x's rank and, except along `axis`, x's sizes. */
 static dra_status check_index(dra_graph *g, const dra_node *n)
 {
     const dra_gather_attr *a = n->attr;
@@ -15,7 +15,7 @@ static dra_status check_index(dra_graph *g, const dra_node *n)
     bool             fits = x->rank == i->rank;
     for (int32_t d = 0; fits && d < x->rank; d++) fits = d == a->axis || x->dim[d] == i->dim[d];
     if (!fits)
-        return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s and index %s differ beside axis %d",
+        return dra_op_fail(g, n, DRA_ERR_SHAPE, "x %s and index %s differ outside axis %d",
                            dra_type_text(g, n->in[0]), dra_type_text(g, n->in[1]), (int)a->axis);
     return dra_expect_dtype(g, n, 1, "index", DRA_I32);
 }

@@ -12,8 +12,8 @@
  *   dx_t = [a_r, a_z, a_n],  du = [a_r, a_z, r a_n],  d = d - e + W^T du
  *   dW += du h^T,  db += du,  dbeta += g q
  * and d = dstart at the end. A pad has only the first; a reset ends with d = 0. r, 1-z, n and m are
- * kept (4 D numbers a row and token, where a gradient is wanted): making them again would cost a
- * product and three transcendental functions beside the two products of the gradient. */
+ * kept (4 D numbers a row and token, where a gradient is wanted): recomputing them would cost a
+ * product and three transcendental functions on top of the two products of the gradient. */
 #include "ops/cell.h"
 
 extern const dra_op dra_op_gru, dra_op_gru_back;

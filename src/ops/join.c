@@ -76,7 +76,7 @@ static dra_status concat_infer(dra_graph *g, const dra_node *n, dra_type *out)
         for (int32_t d = 0; fits && d < t->shape.rank; d++)
             fits = d == a->axis || t->shape.dim[d] == out->shape.dim[d];
         if (!fits)
-            return dra_op_fail(g, n, DRA_ERR_SHAPE, "%s and %s differ beside axis %d",
+            return dra_op_fail(g, n, DRA_ERR_SHAPE, "%s and %s differ outside axis %d",
                                dra_type_text(g, n->in[0]), dra_type_text(g, n->in[i]),
                                (int)a->axis);
         if (t->shape.dim[a->axis] > INT64_MAX - out->shape.dim[a->axis])

@@ -15,7 +15,7 @@ typedef struct dra_lines { /* the lines of one tile */
 int64_t   dra_line_tiles(const dra_shape *s, int axis);
 dra_lines dra_lines_of(const dra_shape *s, int axis, int64_t tile);
 
-/* Where each of the lines starts. True when they lie next to each other: at[k] = at[0] + k. */
+/* Where each of the lines starts. True when they are next to each other: at[k] = at[0] + k. */
 bool dra_line_starts(const dra_tensor *t, int axis, dra_lines lines, int64_t *at);
 
 /* Checks x and turns the axis into 0..rank-1; -1, with the graph's error set, if it is outside. */

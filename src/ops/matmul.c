@@ -13,10 +13,10 @@
  * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
  * from memory: narrow tiles for all threads to end together, but pieces that are large there.
  *
- * Few rows and a large b whose columns lie side by side: only whole rows of b are long enough to
- * come as fast as memory can give them. So a tile is one chain of k (DRA_CHAIN) over wide columns;
- * its sums go to scratch, and a second stage adds up the chains in their order, as a gemm over all
- * of k does: the bits are the same. */
+ * Few rows and a large b whose columns are adjacent in memory: only whole rows of b are long enough
+ * to come as fast as memory can give them. So a tile is one chain of k (DRA_CHAIN) over wide
+ * columns; its sums go to scratch, and a second stage adds up the chains in their order, as a gemm
+ * over all of k does: the bits are the same. */
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
@@ -125,7 +125,7 @@ static sizes sizes_of(const dra_call *c)
                           .batch = dra_shape_count(&lead)};
     s.row_blocks = dra_div_up(s.M, ROWS);
     const bool many = s.batch * s.row_blocks * dra_div_up(s.N, COLUMNS) >= MANY;
-    const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* b's columns lie along k */
+    const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* b's columns run along k */
     s.columns = s.M <= FEW ? (along && !many ? SLIM : NARROW) : many ? COLUMNS : NARROW;
     if (by_chains(c, &s)) {
         s.chains = dra_div_up(s.K, DRA_CHAIN);
@@ -149,7 +149,7 @@ size_t dra_matmul_scratch(const dra_call *c)
     return (size_t)(s.chains * s.M * s.N) * sizeof(real);
 }
 
-/* Where matrix number i of y's leading axes lies in x, whose own ones may be fewer or 1. */
+/* The offset in x of matrix number i of y's leading axes; x's own may be fewer, or of size 1. */
 static int64_t matrix_offset(const dra_tensor *x, const dra_shape *y, int64_t i)
 {
     int64_t offset = 0;

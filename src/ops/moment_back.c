@@ -1,5 +1,5 @@
 /* The gradient of moments. A chunk at once, from the last to the first, with the symbols of
- * moment.c; dS and dz are the gradients of the state behind the chunk and become those of the one
+ * moment.c; dS and dz are the gradients of the state after the chunk and become those of the one
  * before it. A is made again, S_0 and z_0 were kept.
  *   dnum = dy / den,  dden = -(dy.y) / den, or 0 where den is `least`; else dnum = dy, dden = 0
  *   X  = (dnum v^T + dden 1^T) o D
@@ -40,15 +40,15 @@ typedef struct walk {
     const dra_call        *c;
     const dra_moment_attr *a;
     int64_t                F, E;
-    real                  *dS, *dz;           /* of the state behind the chunk, then before it */
+    real                  *dS, *dz;           /* of the state after the chunk, then before it */
     real                  *room;              /* scratch: rows of a chunk, see below */
     dra_matrix_block       q, k, v, dnum, S0; /* of the chunk */
     real                  *z0;
     dra_decay              d;
     real                   A[DRA_CHUNK * DRA_CHUNK]; /* then X */
     real                   den[DRA_CHUNK], dden[DRA_CHUNK];
-    double                 grow[DRA_CHUNK], through; /* of dl */
-    bool                   decay;                    /* is dl wanted? */
+    double                 dL[DRA_CHUNK], through; /* of dl */
+    bool                   decay;                  /* is dl wanted? */
 } walk;
 
 enum { ROOM_Q, ROOM_K, ROOM_SPARE, ROOM_V, ROOM_DY, ROOM_DNUM };
@@ -113,7 +113,7 @@ static void queries(walk *w, const dra_chunk *k)
         simd->axpy(w->F, w->dden[t], w->z0, to.at + t * to.row);
     if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.p, to);
     dra_chunk_below(simd, k->n, w->F, w->A, w->k, to, true);
-    if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->grow);
+    if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->q, to, w->dL);
 }
 
 static void keys(walk *w, const dra_chunk *k)
@@ -129,12 +129,12 @@ static void keys(walk *w, const dra_chunk *k)
     if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->F, w->d.last, to);
     if (w->decay) dra_chunk_add_dots(k, w->F, 1, w->k, to, parts);
     dra_chunk_above(simd, k->n, w->F, w->A, w->q, to, true);
-    if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->grow);
+    if (w->decay) dra_chunk_add_dots(k, w->F, -1, w->k, to, w->dL);
     for (int64_t t = 0; t < k->n; t++) w->through += parts[t];
     dra_chunk_clear_pads(k, w->F, to);
 }
 
-/* What of <S, dS> + <z, dz> comes from before the chunk. */
+/* The part of <S, dS> + <z, dz> that comes from before the chunk. */
 static double through_state(const walk *w, const dra_chunk *k)
 {
     const dra_matrix_block z0 = {w->z0, w->F, 1};
@@ -143,7 +143,7 @@ static double through_state(const walk *w, const dra_chunk *k)
     return sum;
 }
 
-/* dS and dz from behind the chunk to before it. */
+/* dS and dz from after the chunk to before it. */
 static void pass_state(walk *w, const dra_chunk *k)
 {
     const dra_simd        *simd = k->simd;
@@ -166,7 +166,7 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
     const dra_tensor *out = w->c->out;
     open_chunk(w, k, i);
     divide(w, k);
-    memset(w->grow, 0, sizeof w->grow);
+    memset(w->dL, 0, sizeof w->dL);
     w->through = w->decay ? through_state(w, k) : 0;
     if (out[DV].data) values(w, k);
     if (out[DQ].data || out[DK].data || w->decay) {
@@ -175,7 +175,7 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
         queries(w, k);
         keys(w, k);
     }
-    if (w->decay) dra_chunk_decay_back(k, &out[DL], w->through, w->grow);
+    if (w->decay) dra_chunk_decay_back(k, &out[DL], w->through, w->dL);
     if (i > 0 || out[DS].data || (w->z0 && out[DZ].data)) pass_state(w, k);
 }
 

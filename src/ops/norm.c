@@ -53,8 +53,8 @@ static dra_status back_infer(dra_graph *g, const dra_node *n, dra_type *out)
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* c is the mean as it rounds; the mean of x - c is what was lost. Next to a mean that is large
- * against the differences, these are all that counts. */
+/* c is the rounded mean; the mean of x - c is what rounding lost, which matters where the mean is
+ * large compared with the differences from it. */
 static dra_moments layer_moments(const dra_simd *simd, int64_t C, const real *x)
 {
     dra_moments m = {.c = simd->sum(C, x) / (real)C};

@@ -16,8 +16,8 @@ static inline vf load_or(const float *p, int64_t i, int64_t left, vf otherwise)
 }
 
 /* Where the walk comes COLUMNS_AHEAD vectors later, seen from channel i: in this run, or in the one
- * that lies `step` elements further. The processor does not foresee a walk down columns: without
- * this the way back through an ema takes 14 ms, with it 8 (8 x 4096 x 384, Zen 4). */
+ * `step` elements further on. The processor does not predict a walk down columns: without this the
+ * backward pass of an ema takes 14 ms, with it 8 (8 x 4096 x 384, Zen 4). */
 enum { COLUMNS_AHEAD = 2 };
 
 static inline int64_t way_on(int64_t i, int64_t n, int64_t step)
@@ -26,9 +26,9 @@ static inline int64_t way_on(int64_t i, int64_t n, int64_t step)
     return later < end ? later - i : step + later - end - i;
 }
 
-/* The results of a run, one vector of each row. On the way back they wait until all is read, and
- * nothing is read twice: rows a page apart share one place of the first cache, where those of
- * several arrays drive each other out (ema of 1024 channels: 40 ms, so 27; Zen 4). */
+/* The results of a run, one vector of each row. In the backward pass they wait until all is
+ * read, and nothing is read twice: rows a page apart share one set of the first cache, where those
+ * of several arrays evict each other (ema of 1024 channels: 40 ms, this way 27; Zen 4). */
 static inline void store_column(int64_t T, const vf *x, float *to, int64_t row, int64_t left,
                                 bool add, int64_t next)
 {

@@ -14,7 +14,7 @@
 
 enum {
     WIDTH = 1024,  /* outputs of a patch: rows this long come from memory at full speed */
-    ALONG = 32768, /* elements of a segment that lies along memory */
+    ALONG = 32768, /* elements of a segment that runs along memory */
     LINE = 4096,   /* ... added up at a time */
     ACROSS = 128,  /* elements of a segment that steps across memory: sums run in one line */
     SHORT = 8,     /* fewer reduced elements in a line are not worth a call of their own */
@@ -61,7 +61,7 @@ static dra_status squares_infer(dra_graph *g, const dra_node *n, dra_type *out)
     return st == DRA_OK ? infer_shape(g, n, out) : st;
 }
 
-/* For what nothing has none of. */
+/* For reductions without an identity element, which need at least one element. */
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_status st = dra_expect_dtype(g, n, 0, "x", DRA_REAL);
@@ -79,7 +79,7 @@ typedef struct plan {
     int64_t    outputs, elements;
     int64_t    segment, segments; /* reduced elements of one, how many */
     int64_t    width, blocks;     /* outputs of a tile, how many tiles of a segment */
-    bool       across;            /* one element of all outputs at a time, since they lie closer */
+    bool       across;            /* one element of all outputs at a time, since they are closer */
 } plan;
 
 static void push_axis(dra_tensor *t, int64_t dim, int64_t stride)
@@ -276,7 +276,7 @@ typedef struct partial { /* what a segment gives for outputs next to each other 
 typedef struct reducer {
     void (*segment)(const area *a, partial to);
     /* Joins `n` segments, from the first one on, into y, which is the first one's value where it is
-     * alone. Those that follow lie as many elements apart as there are outputs. */
+     * alone. Those that follow are as many elements apart as there are outputs. */
     void (*join)(const area *a, int64_t n, partial first, void *y);
 } reducer;
 

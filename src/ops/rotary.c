@@ -1,4 +1,4 @@
-/* rotary: pair c of x[b, h, t] is turned by the angle  a = pos[b, t] base^(-2c/width) / stretch,
+/* rotary: pair c of x[b, h, t] is rotated by the angle a = pos[b, t] base^(-2c/width) / stretch,
  *   y_i = f (x_i cos a - x_j sin a)     y_j = f (x_i sin a + x_j cos a)
  * (i, j) = (2c, 2c+1), or (c, c + width/2) with `halves`; channels from `width` on pass unchanged.
  * f = 1, or with xPos  zeta_c^((pos - center) / xpos_base), zeta_c = (2c + 0.4 width)/(1.4 width);

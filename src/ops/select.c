@@ -1,5 +1,5 @@
 /* select: y = where ? a : b, each gradient where its side was taken.
- * clamp: y = min(max(x, lo), hi), no gradient where x lies outside. */
+ * clamp: y = min(max(x, lo), hi), no gradient where x is outside. */
 #include "ops/pointwise.h"
 
 static dra_status select_infer(dra_graph *g, const dra_node *n, dra_type *out)

@@ -15,7 +15,7 @@ dra_value dra_shift(dra_graph *g, dra_value x, int axis, int64_t by)
 }
 
 /* The axis as (size, 1), then seen as (size, n). Where no axis is left for that, those before and
- * those behind it become one each. */
+ * those after it become one each. */
 dra_value dra_repeat(dra_graph *g, dra_value x, int axis, int64_t n)
 {
     const int at = dra_axis_find(g, "repeat", x, axis);

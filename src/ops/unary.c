@@ -93,8 +93,9 @@ GRADIENT(d_gelu_tanh_slope) /* (1 - t^2) (u' + x/2 (u'' - 2 t u'^2)), t = tanh u
     const dra_value x2 = dra_square(g, X);
     const dra_value u = dra_mul(g, X, dra_affine(g, x2, k * c, k)), t = dra_tanh(g, u);
     const dra_value u1 = dra_affine(g, x2, 3 * k * c, k), u2 = dra_affine(g, X, 6 * k * c, 0);
-    const dra_value bend = dra_sub(g, u2, dra_affine(g, dra_mul(g, t, dra_square(g, u1)), 2, 0));
-    const dra_value sum = dra_add(g, u1, dra_mul(g, dra_affine(g, X, 0.5, 0), bend));
+    const dra_value curvature = dra_sub(g, u2,
+                                        dra_affine(g, dra_mul(g, t, dra_square(g, u1)), 2, 0));
+    const dra_value sum = dra_add(g, u1, dra_mul(g, dra_affine(g, X, 0.5, 0), curvature));
     dx[0] = times(g, dy, dra_mul(g, one_minus(g, dra_square(g, t)), sum));
 }
 

@@ -15,8 +15,8 @@ typedef struct weights {
 /* e^(a - q) and e^(b - q), q = max(a, b): one of the two is 1, the other e = e^-|a - b|. */
 static inline weights share_out(vf d, vf e) /* d = a - b */
 {
-    const vmask behind = less(d, vset(0));
-    return (weights){pick(behind, e, vset(1)), pick(behind, vset(1), e)};
+    const vmask a_smaller = less(d, vset(0));
+    return (weights){pick(a_smaller, e, vset(1)), pick(a_smaller, vset(1), e)};
 }
 
 static inline vf fading(vf d) { return v_exp(negative(absolute(d))); }
@@ -81,7 +81,7 @@ static void forward(const dra_wkv_run *run)
     }
 }
 
-/* What the way back needs of each token. */
+/* What the backward pass needs of each token. */
 typedef struct wkv_trace {
     wkv_state before[DRA_RUN];
     vf        fade[DRA_RUN];

@@ -210,7 +210,7 @@ interrupted_while_reading() {
         grep -q "^dra chat: stopped at token [0-9]* of 4000014" "$err"
 }
 
-# await BYTES FILE: until a file has so many, for half a minute at most.
+# await BYTES FILE: until a file has that many, for half a minute at most.
 await() {
     tries=0
     while [ "$(wc -c <"$2")" -lt "$1" ]; do
@@ -235,7 +235,7 @@ at_terminal() {
 
 press() { printf "$1" >&3; }
 
-# sees TEXT: on the screen, behind what was seen before.
+# sees TEXT: on the screen, after what was seen before.
 sees() {
     tries=0
     until at=$(tail -c +$((seen + 1)) screen | LC_ALL=C grep -aobF -e "$1"); do

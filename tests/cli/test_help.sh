@@ -146,8 +146,8 @@ if_there bash "bash: every option" completes_every_option
 if_there bash "bash: options" completes "dra train --sample" --sample-every --sample-prompt \
     --sample-tokens
 if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant exponential
-if_there bash "bash: choices behind a sign" completes "dra train --schedule = co" cosine constant
-if_there bash "bash: choices right behind it" completes "dra train --precision =" full bf16
+if_there bash "bash: choices after a =" completes "dra train --schedule = co" cosine constant
+if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16
 if_there bash "bash: presets" completes "dra init --preset gpt" gpt2 gpt2-tiny
 if_there bash "bash: a preset by place" completes "dra presets rwkv" rwkv4 rwkv4-tiny
 if_there bash "bash: folders" completes "dra info --model fo" folder

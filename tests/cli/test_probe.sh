@@ -13,7 +13,7 @@ small() {
 
 probe() { small "$@" >"$out" 2>"$err" || { cat "$err"; return 1; }; }
 
-lines() { # lines N: so many on stdout
+lines() { # lines N: as many on stdout
     [ "$(wc -l <"$out")" -eq "$1" ] || { cat "$out"; return 1; }
 }
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# dra train as a process: killed at any moment it goes on to the same bytes; signals save; what is
+# dra train as a process: killed at any moment it resumes to the same bytes; signals save; what is
 # wrong is one line.
 #   test_train.sh PATH_OF_DRA
 set -u
@@ -92,7 +92,7 @@ tokenizer_goes_along() {
     return 1
 }
 
-# A signal saves, says how to go on, and exits with 0.
+# A signal saves, says how to resume, and exits with 0.
 signal_saves() {
     run=signal.$1
     : >"$err"
@@ -275,7 +275,7 @@ reports_before_the_run() {
     return 1
 }
 
-# Further keys of a config come from the weights once; a run that goes on has its own.
+# Further keys of a config come from the weights once; a resumed run has its own.
 goes_on_as_it_is() {
     "$dra" init --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --set vocab=1000 \
         --tokenizer "$data/bpe" --out plain >"$out" &&
@@ -327,17 +327,17 @@ log_is_no_data() {
 }
 
 for preset in gpt2-tiny dra-gru-tiny dra-slots-tiny; do
-    check "killed: $preset goes on to the same bytes" killed_goes_on $preset
+    check "killed: $preset resumes to the same bytes" killed_goes_on $preset
 done
 check "SIGINT saves" signal_saves INT
 check "SIGTERM saves" signal_saves TERM
-check "goes on without settings" goes_on_without_settings
+check "resumes without settings" goes_on_without_settings
 check "killed before its first checkpoint" killed_early
 check "begins as it was told first" begins_as_told
 check "weights of all kinds" trains_weights_of_all_kinds
 check "tokens are not guessed" tokens_are_not_guessed
 check "--force leaves nothing of another model" force_leaves_nothing
-check "goes on as it is" goes_on_as_it_is
+check "resumes as it is" goes_on_as_it_is
 check "killed before it had its tokenizer" goes_on_without_its_tokenizer
 check "init leaves runs alone" init_leaves_runs_alone
 check "the log is none of the data" log_is_no_data

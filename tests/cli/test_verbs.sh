@@ -249,7 +249,7 @@ guard_is_reported() {
         grep -q "^dra chat: $says" "$err"
 }
 
-# forward reads what generate goes on from.
+# forward writes the state that generate continues from.
 going_on_from_forward() {
     answers generate --model m --prompt "Once" --tokens 9 --json && all=$(json_tokens "$out") ||
         return 1
@@ -406,8 +406,8 @@ check "eval in parts" eval_in_parts
 check "eval in windows" eval_in_windows
 check "what is not finite is null" null_where_not_finite
 check "eval: no file" failed "nothing.txt: cannot open" eval --model m --data nothing.txt
-check "generate goes on" going_on
-check "generate goes on from forward" going_on_from_forward
+check "generate continues" going_on
+check "generate continues from forward" going_on_from_forward
 check "the state guard says what it did" guard_is_reported
 check "samples equal single runs" samples_equal_single_runs
 check "stop strings" stops

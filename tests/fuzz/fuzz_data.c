@@ -227,7 +227,7 @@ static void find_kept(void)
     if (!kept[0]) broken("no tokens were kept");
 }
 
-/* Facts that are false but signed, which only a look at everything finds out. */
+/* False facts with a valid hash, which only a look at everything finds out. */
 static void lie(bytes *b)
 {
     uint64_t       words[sizeof(dra_facts) / 8];
@@ -242,7 +242,7 @@ static void lie(bytes *b)
     memcpy(at, words, sizeof words);
 }
 
-/* Signed lies may be told to a reader; one that believes them must still stay inside. */
+/* A reader that believes false facts must still stay inside the file. */
 static void try_store(uint64_t key)
 {
     dra_file_map   map;

@@ -134,7 +134,7 @@ static void damage(maker *m)
         insert(m, a, copy, b - a);
         break;
     case 6: m->n = b; break;
-    default: /* the length fits again, so that the rules behind it are reached */
+    default: /* the length fits again, so that the rules after it are reached */
         if (m->n >= DRA_HEADER_LENGTH + m->data)
             memcpy(m->at, &(uint64_t){m->n - DRA_HEADER_LENGTH - m->data}, DRA_HEADER_LENGTH);
     }

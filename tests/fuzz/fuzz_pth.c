@@ -23,10 +23,10 @@ static const struct {
 } kinds[] = {{"FloatStorage", 4},  {"HalfStorage", 2}, {"BFloat16Storage", 2},
              {"DoubleStorage", 8}, {"LongStorage", 8}, {"ByteStorage", 1}};
 
-/* A tensor of up to three axes in one of the storages, dense or with its axes turned around. */
+/* A tensor of up to three axes in one of the storages, dense or with its axes in reverse order. */
 static void say_tensor(maker *m, const uint32_t *kind)
 {
-    const uint32_t storage = below(STORAGES), rank = below(4), turned = below(3);
+    const uint32_t storage = below(STORAGES), rank = below(4), dense = below(3);
     int64_t        sizes[3], strides[3], step = 1;
     char           name[16], key[16];
     snprintf(name, sizeof name, "t%d", m->tensors++);
@@ -35,7 +35,7 @@ static void say_tensor(maker *m, const uint32_t *kind)
         sizes[i] = below(12) ? 1 + below(2) : 0;
         strides[i] = sizes[i] == 1 && !below(4) ? INT64_MAX : step;
     }
-    for (uint32_t i = 0; i < rank / 2 && !turned; i++) {
+    for (uint32_t i = 0; i < rank / 2 && !dense; i++) {
         const int64_t n = sizes[i], s = strides[i];
         sizes[i] = sizes[rank - 1 - i], strides[i] = strides[rank - 1 - i];
         sizes[rank - 1 - i] = n, strides[rank - 1 - i] = s;

@@ -315,7 +315,7 @@ static void check_merges(const dra_tokenizer *t, const char *text, size_t n, con
     if (made_ids != ids->n) broken("too many ids");
 }
 
-/* No token that the text goes on with is longer than the one taken. */
+/* No token that matches the text at this place is longer than the one taken. */
 static void check_longest(const dra_tokenizer *t, const char *text, size_t n, const dra_ids *ids)
 {
     for (size_t i = 0; i < ids->n; i++) {

@@ -59,7 +59,7 @@ static void sees_a_state_through_recompute(void **state)
                        "donate: output 'old' is the old value of 's', whose memory goes to 'new'");
 }
 
-static void sees_a_state_beside_its_permutation(void **state)
+static void sees_a_state_and_its_permutation(void **state)
 {
     dra_graph *g = check_graph();
     dra_value  s = dra_state(g, "s", DRA_REAL, DRA_SHAPE(2, 2));
@@ -171,7 +171,7 @@ int main(void)
         cmocka_unit_test(terminates_an_empty_dump),
         cmocka_unit_test(asks_for_a_state_it_only_writes),
         cmocka_unit_test(sees_a_state_through_recompute),
-        cmocka_unit_test(sees_a_state_beside_its_permutation),
+        cmocka_unit_test(sees_a_state_and_its_permutation),
         cmocka_unit_test(gives_a_state_to_itself),
         cmocka_unit_test(refuses_strides_that_overflow),
         cmocka_unit_test(refuses_a_plan_that_overflows),

@@ -243,7 +243,7 @@ static inline void plain_dra_pooled(const plain *p)
 
 /* ---- sums over all pairs of tokens ----------------------------------------------------------- */
 
-/* The weight of a key to a query, D numbers each, so many steps later. */
+/* The weight of a key to a query, D numbers each, `later` steps later. */
 typedef double (*plain_weight)(const plain *p, int64_t h, const double *q, const double *k,
                                int64_t later);
 

@@ -252,7 +252,7 @@ static const bad choices[] = {
 
 /* ---- the stability kit and what is shown ----------------------------------------------------- */
 
-#define WATCH(kind) .aux = 1u << DRA_AUX_##kind
+#define AUX(kind) .aux = 1u << DRA_AUX_##kind
 
 static const bad kit[] = {
     {{SIZES, .a = {"moment", .norm = true}},
@@ -270,21 +270,21 @@ static const bad kit[] = {
     {{SIZES, .a = {"slots", .slots = 2, .recurrent = DRA_RECURRENT_WEIGHT}},
      0,
      "slots: recurrent is 2, but only candidate gru has recurrent matrices"},
-    {{SIZES, .a = {"gru"}, .aux = 64}, 0, "mixer: watch is 0x40, expected bits below 0x40"},
-    {{SIZES, WATCH(DRIFT)}, 0, "mixer: watch asks for drift, which append does not have"},
-    {{SIZES, WATCH(SIZE)}, 0, "mixer: watch asks for size, which append does not have"},
-    {{SIZES, WATCH(BUDGET), .a = {"moment", .decay = DRA_DECAY_DATA}},
+    {{SIZES, .a = {"gru"}, .aux = 64}, 0, "mixer: aux is 0x40, expected bits below 0x40"},
+    {{SIZES, AUX(DRIFT)}, 0, "mixer: aux asks for drift, which append does not have"},
+    {{SIZES, AUX(SIZE)}, 0, "mixer: aux asks for size, which append does not have"},
+    {{SIZES, AUX(BUDGET), .a = {"moment", .decay = DRA_DECAY_DATA}},
      0,
-     "mixer: watch asks for budget, which moment does not have"},
-    {{SIZES, WATCH(DIVERSITY), .a = {"wkv"}},
+     "mixer: aux asks for budget, which moment does not have"},
+    {{SIZES, AUX(DIVERSITY), .a = {"wkv"}},
      0,
-     "mixer: watch asks for diversity, which wkv does not have"},
-    {{SIZES, WATCH(ENTROPY), .a = {"ema", .retrieval = "slots-own"}},
+     "mixer: aux asks for diversity, which wkv does not have"},
+    {{SIZES, AUX(ENTROPY), .a = {"ema", .retrieval = "slots-own"}},
      0,
-     "mixer: watch asks for entropy, which ema does not have"},
-    {{SIZES, WATCH(SPECTRAL), .a = {"slots"}, .blend = DRA_BLEND_LEARNED, .b = {"ema"}},
+     "mixer: aux asks for entropy, which ema does not have"},
+    {{SIZES, AUX(SPECTRAL), .a = {"slots"}, .blend = DRA_BLEND_LEARNED, .b = {"ema"}},
      0,
-     "mixer: watch asks for spectral, which slots with ema does not have"},
+     "mixer: aux asks for spectral, which slots with ema does not have"},
     {{SIZES, .maps = true, .a = {"delta"}},
      0,
      "mixer: maps are of attention and slots, but retrieval is formula"},

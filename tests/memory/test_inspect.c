@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-#define main example_main /* the table of the example is put beside that of its page */
+#define main example_main /* the table of the example is compared with that of its page */
 #include "../../examples/06_power_law.c"
 #undef main
 
@@ -515,7 +515,7 @@ static void an_ema_follows_a_power_law(void **state)
         s.param[dra_specs_find(s.t.module->params, "mix_v")][i] = (dra_real)log(f.w[i % M] * odds);
     }
     expect_ok(dra_mixer_kernel(&c, values(&s), FAR, k, &err), &err);
-    for (int i = 0; i < H * FAR; i++) /* a lag between those fitted may lie a little further off */
+    for (int i = 0; i < H * FAR; i++) /* a lag between those fitted may be a little further off */
         assert_true(fabs(k[i] * factor * (1 + i % FAR) - 1) < 1.02 * f.worst + AGREE);
     close_subject(&s);
 }

@@ -241,19 +241,19 @@ static inline void load_read(loaded *m, int64_t chunk)
     dra_reader_destroy(r);
 }
 
-/* A learner that has had the fixture's tokens as a lesson, each the target of the one before. */
+/* Gradients of the fixture's tokens as a microbatch, each the target of the one before. */
 static inline dra_gradients *load_learn(const loaded *m, double *loss)
 {
     int32_t                    targets[T];
     const dra_gradients_config config = {.model = m->model, .device = check_device(1, "ref")};
-    const dra_microbatch       lesson = {.B = 1, .T = T, .ids = fixture_ids, .targets = targets};
+    const dra_microbatch       batch = {.B = 1, .T = T, .ids = fixture_ids, .targets = targets};
     dra_microbatch_result      result;
     dra_gradients             *l = NULL;
     dra_error                  err = {0};
     for (int t = 0; t < T; t++) targets[t] = t + 1 < T ? fixture_ids[t + 1] : -1;
     expect_ok(dra_gradients_create(&config, &l, &err), &err);
     expect_ok(dra_gradients_bind(l, m->weights, &err), &err);
-    expect_ok(dra_gradients_run(l, &lesson, &result, &err), &err);
+    expect_ok(dra_gradients_run(l, &batch, &result, &err), &err);
     *loss = result.loss;
     return l;
 }

@@ -1,4 +1,4 @@
-/* Converting: tables, formats there and back, rwkv.cpp files, shards, surgery; and that what goes
+/* Converting: tables, formats there and back, rwkv.cpp files, shards, grafts; and that what goes
  * wrong leaves nothing behind. */
 #include <signal.h>
 #include <sys/resource.h>
@@ -237,7 +237,7 @@ static void damaged_rwkv_cpp_files(void **unused)
         check_error(&err, DRA_ERR_FORMAT, "bad.bin", rows[i].text);
         memcpy(file + rows[i].at, &before, sizeof before);
     }
-    const uint32_t layers = 1 << 20; /* which must not take the time of so many */
+    const uint32_t layers = 1 << 20; /* which must not take the time of a million layers */
     memcpy(file + 16, &layers, sizeof layers);
     put_file("bad.bin", file, bytes);
     dra_model_config c;
@@ -341,10 +341,10 @@ static void wrong_indices_are_named(void **unused)
     static const char *const rows[][2] = {
         {"{}", ": weight_map is no object"},
         {"{\"weight_map\": {\"x\": \"../a.safetensors\"}}",
-         ": tensor 'x': its shard is '../a.safetensors', expected the name of a file beside the "
+         ": tensor 'x': its shard is '../a.safetensors', expected the name of a file next to the "
          "index"},
         {"{\"weight_map\": {\"x\": 3}}",
-         ": tensor 'x': its shard is 'no text', expected the name of a file beside the index"},
+         ": tensor 'x': its shard is 'no text', expected the name of a file next to the index"},
         {"{\"weight_map\": {\"x\": \"a.safetensors\"}}",
          ": tensor 'x' is not in shard a.safetensors"},
     };
@@ -360,7 +360,7 @@ static void wrong_indices_are_named(void **unused)
     assert_non_null(strstr(err.text, "index/c.safetensors: cannot open it"));
 }
 
-/* ---- surgery --------------------------------------------------------------------------------- */
+/* ---- grafts ---------------------------------------------------------------------------------- */
 
 /* With a second memory of any kind that has no say yet, logits are those of before, to the bit. */
 static void surgery_changes_nothing_yet(void **unused)

@@ -1,5 +1,5 @@
 /* Models whose weights are checkpoints of PyTorch (tests/parity/pth.py): one file, shards, files
- * without a config. Beside each stands a twin with the same tensors as safetensors. */
+ * without a config. Each has a twin with the same tensors as safetensors. */
 #include "fixtures.h"
 
 #include "model/tensor_source.h"

@@ -141,7 +141,7 @@ static void the_last_logits_alone(void **unused)
     close_trial(&t);
 }
 
-/* Keys around +-80, whose e^k a float cannot hold beside others. */
+/* Keys around +-80, whose e^k a float cannot add to others. */
 static void large_keys_do_no_harm(void **unused)
 {
     trial t;
@@ -163,13 +163,13 @@ static void every_parameter_learns(void **unused)
     int32_t               targets[B * T];
     open_trial(&t, 1);
     for (int i = 0; i < B * T; i++) targets[i] = (i + 1) % T ? t.ids[i + 1] : -1;
-    const dra_microbatch lesson = {.B = B, .T = T, .ids = t.ids, .targets = targets};
+    const dra_microbatch batch = {.B = B, .T = T, .ids = t.ids, .targets = targets};
     for (int again = 0; again < 2; again++) {
         const dra_gradients_config config = {
             .model = t.model, .device = check_device(1, "ref"), .recompute = again};
         must(dra_gradients_create(&config, &l[again], &err), &err);
         must(dra_gradients_bind(l[again], t.weights, &err), &err);
-        must(dra_gradients_run(l[again], &lesson, &result, &err), &err);
+        must(dra_gradients_run(l[again], &batch, &result, &err), &err);
         assert_int_equal(result.count, B * (T - 1));
     }
     for (int i = 0; i < dra_specs_count(dra_model_params(t.model)); i++) {

@@ -1,4 +1,4 @@
-/* Weights where they lie in files: GPT-2's matrices (in, out), three in one, in f32, f16 and bf16;
+/* Weights used in place in files: GPT-2's matrices (in, out), three in one, in f32, f16 and bf16;
  * dense ones when asked for; the same bits either way. */
 #include "fixtures.h"
 
@@ -118,7 +118,7 @@ static void edit_all(loaded *m)
         assert_non_null(dra_weights_edit(m->weights, i));
 }
 
-/* Whether all matrices lie as the file of this dtype has them, tables included. */
+/* Whether all matrices have the layout of the file of this dtype, tables included. */
 static void expect_in_place(const loaded *m, dra_dtype dtype)
 {
     const dra_specs *params = dra_model_params(m->model);
@@ -135,7 +135,7 @@ static void expect_in_place(const loaded *m, dra_dtype dtype)
         assert_non_null(dra_weights_stored(m->weights, i, &form));
         if (p->product && taken)
             should = (dra_param_layout){dtype, end != NULL, part < 0 ? 0 : part, part < 0 ? 0 : 3};
-        if (!dra_param_layout_equal(&form, &should)) fail_msg("%s lies otherwise", p->name);
+        if (!dra_param_layout_equal(&form, &should)) fail_msg("%s has another layout", p->name);
     }
 }
 
@@ -235,7 +235,7 @@ static void saved_as_they_were(void **unused)
     }
 }
 
-/* One of three parts edited: the tensor is put together anew. */
+/* One of three parts edited: the tensor is put together again. */
 static void saved_after_one_edit(void **unused)
 {
     loaded    m, again;
@@ -256,7 +256,7 @@ static void saved_after_one_edit(void **unused)
     load_free(&m);
 }
 
-/* bf16 of whatever lies there; what is bf16 stays where it is. */
+/* bf16 of whatever is stored there; what is bf16 stays where it is. */
 static void shortened_from_where_they_lie(void **unused)
 {
     for (size_t d = 0; d < COUNT(dtypes); d++) {
@@ -277,7 +277,7 @@ static void shortened_from_where_they_lie(void **unused)
     }
 }
 
-/* A state belongs to the numbers of the weights, not to how they lie. */
+/* A state belongs to the numbers of the weights, not to their layout. */
 static void states_fit_dense_weights(void **unused)
 {
     const int32_t ids[] = {1, 2, 3};

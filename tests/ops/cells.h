@@ -43,7 +43,7 @@ typedef struct part { /* where the inputs of a cell are; -1: there is none */
     int x, w, b, beta, start;
 } part;
 
-/* `next` becomes the place behind all cells up to this one. */
+/* `next` becomes the place after all cells up to this one. */
 static part part_at(const parts *p, int cell, int *next)
 {
     part at = {0};

@@ -1,8 +1,8 @@
-/* What recurrent cells promise beside their formulas: parts of a sequence and rows of a batch give
+/* What recurrent cells promise besides their formulas: parts of a sequence and rows of a batch give
  * the same bits, gradients agree, h stays within 1, nothing is kept that nobody reads. A test names
  * its cell before it includes this:
  *   enum { GATES, KEPT, STATES, SLOTS };   parts of D of x and of what a gradient keeps; h, or h
- *                                          and c; 0: one state a head, else so many
+ *                                          and c; 0: one state a head, else how many
  * With slots beta is (H, S), or with weights for each head (B, T, H, S). */
 #ifndef DRA_TESTS_OPS_CELLS_PARTS_H
 #define DRA_TESTS_OPS_CELLS_PARTS_H

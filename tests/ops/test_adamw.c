@@ -228,7 +228,7 @@ static void trains_in_place(void **state)
     check_free(&p);
 }
 
-/* Nothing but the op itself: p, m and v are written where they lie. */
+/* Nothing but the op itself: p, m and v are written in place. */
 static void takes_no_memory(void **state)
 {
     const dra_shape  shape = DRA_SHAPE(64, 64), one = {0};

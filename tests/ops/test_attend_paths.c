@@ -264,7 +264,7 @@ static const cut_options cuts[] = {
     {.J = WIDE, .pos = 130, .window = 100}, /* starts inside one block, ends in another */
     {.J = WIDE, .pos = 55, .window = 9, .dropout = true, .slopes = true},
     {.J = WIDE, .pos = 120, .dropout = true, .slopes = true},
-    {.J = LONG, .pos = 0}, /* so many that one query has stages of its own */
+    {.J = LONG, .pos = 0}, /* enough that one query has stages of its own */
     {.J = LONG, .pos = 280},
     {.J = LONG, .pos = 250, .window = 100},
     {.J = LONG, .pos = 120, .dropout = true, .slopes = true},

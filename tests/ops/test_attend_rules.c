@@ -26,7 +26,7 @@ static void fill(uint64_t seed, int64_t n, dra_real *x)
     for (int64_t i = 0; i < n; i++) x[i] = (dra_real)(2 * check_random(&seed) - 1);
 }
 
-typedef struct small { /* one small attention, its inputs and where its results lie */
+typedef struct small { /* one small attention, its inputs and its results */
     dra_real        q[Q1], k[K1], v[V1], u[Y1];
     int32_t         lo[T1], hi[T1];
     check_program   p;
@@ -186,7 +186,7 @@ static void straight_through(void **state)
     check_free(&soft.p);
 }
 
-/* About one weight in ten is dropped, others are scaled up, and another step draws anew. */
+/* About one weight in ten is dropped, others are scaled up, and another step draws again. */
 static void dropout_rate(void **state)
 {
     enum { T = 64, J = 200 };
@@ -269,7 +269,7 @@ static void refuses_intervals(void **state)
 /* ---- keys and values side by side ------------------------------------------------------------ */
 
 /* One query over rows [k | v] of each head, whose last value is the last number of its memory: the
- * answer is that of keys and values apart, and nothing behind the end is read. */
+ * answer is that of keys and values apart, and nothing past the end is read. */
 static void side_by_side(void **state)
 {
     enum { H = 2, J = 512, W = 8 };

@@ -22,7 +22,7 @@ typedef struct ahead { /* what a unit gives */
     double to, c, kept[MOST_KEPT];
 } ahead;
 
-typedef struct grads { /* what it gives on the way back; d less w^T du */
+typedef struct grads { /* what it gives backward; d less w^T du */
     double dx[MOST_GATES], du[MOST_GATES], d, dc, swing;
 } grads;
 
@@ -209,7 +209,7 @@ static dra_cell_back back_of(int64_t D, int64_t first, int64_t rows)
     return s;
 }
 
-static grads slopes_of(const cell *of, int64_t D, int64_t i, int64_t j)
+static grads grads_of(const cell *of, int64_t D, int64_t i, int64_t j)
 {
     const double all = (double)was(&d[i], j) + (double)dy[i].at[j];
     double       k[MOST_KEPT];
@@ -221,7 +221,7 @@ static void check_back_row(const cell *of, int64_t D, int64_t i, double *sum)
 {
     const double allowed = tiny * (double)(8 + D);
     for (int64_t j = 0; j < D; j++) {
-        const grads s = slopes_of(of, D, i, j);
+        const grads s = grads_of(of, D, i, j);
         double      pass = s.d;
         for (int gate = 0; gate < of->gates; gate++) {
             near("dx", D, (double)dx[i].at[gate * D + j], s.dx[gate], allowed);

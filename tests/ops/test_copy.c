@@ -94,7 +94,7 @@ static const double real_values[] = {
     NAN,        INFINITY,     -INFINITY,     65504,         65519,        65520,
     65536,      3.4e38,       0x1p-24,       0x1p-25,       0x1.8p-25,    0x1p-26,
     1e-40,      0x1.01p0,     0x1.03p0,      0x1.010002p0,  1.0 + 0x1p-11};
-/* The last ones lie so close to a tie that a detour through f32 would decide it wrongly. */
+/* The last ones are so close to a tie that a detour through f32 would decide it wrongly. */
 static const double i32_values[] = {0,        1,        -1,        255,       257,
                                     65519,    65521,    INT32_MAX, INT32_MIN, 16842751,
                                     16842752, 16842753, -16842753, 33685505,  2139095039};
@@ -186,7 +186,7 @@ static double next(double x, double to) { return nextafter(x, to); }
 static float next(float x, float to) { return nextafterf(x, to); }
 #endif
 
-/* Halfway between neighbours goes to the even one; a step beside it goes to the nearer one. */
+/* Halfway between neighbours goes to the even one; a step away from it goes to the nearer one. */
 static void rounds_between(dra_dtype half, unsigned infinity)
 {
     const format *f = half == DRA_F16 ? &f16 : &bf16;
@@ -201,8 +201,8 @@ static void rounds_between(dra_dtype half, unsigned infinity)
                                                    : (double)dra_bf16_to_f32((uint16_t)(i + 1))
                                              : ldexp(1, half == DRA_F16 ? 16 : 128);
         const dra_real middle = (dra_real)(lo + (hi - lo) / 2);
-        const dra_real beside[] = {middle, next(middle, 0), next(middle, (dra_real)INFINITY)};
-        for (int k = 0; k < 3; k++) *at++ = beside[k], *at++ = -beside[k];
+        const dra_real near[] = {middle, next(middle, 0), next(middle, (dra_real)INFINITY)};
+        for (int k = 0; k < 3; k++) *at++ = near[k], *at++ = -near[k];
     }
     check_program p;
     cast_all(DRA_REAL, half, n, x, (size_t)n * sizeof *x, &p);

@@ -163,13 +163,13 @@ static void refuses_gather(void **state)
     i = dra_input(g, "i", DRA_I32, DRA_SHAPE(3, 3));
     dra_gather(g, check_real(g, "x", DRA_SHAPE(2, 3)), i, 1);
     check_refused(g, DRA_ERR_SHAPE,
-                  "gather: x " REAL " (2, 3) and index i32 (3, 3) differ beside axis 1");
+                  "gather: x " REAL " (2, 3) and index i32 (3, 3) differ outside axis 1");
 
     g = check_graph();
     i = dra_input(g, "i", DRA_I32, DRA_SHAPE(3));
     dra_gather(g, check_real(g, "x", DRA_SHAPE(2, 3)), i, 1);
     check_refused(g, DRA_ERR_SHAPE,
-                  "gather: x " REAL " (2, 3) and index i32 (3) differ beside axis 1");
+                  "gather: x " REAL " (2, 3) and index i32 (3) differ outside axis 1");
 
     g = check_graph();
     i = check_real(g, "i", DRA_SHAPE(2, 3));
@@ -202,7 +202,7 @@ static void refuses_scatter(void **state)
     i = dra_input(g, "i", DRA_I32, DRA_SHAPE(4, 3));
     dra_scatter_add(g, x, i, check_real(g, "s", DRA_SHAPE(4, 3)), 1);
     check_refused(g, DRA_ERR_SHAPE,
-                  "scatter_add: x " REAL " (2, 3) and index i32 (4, 3) differ beside axis 1");
+                  "scatter_add: x " REAL " (2, 3) and index i32 (4, 3) differ outside axis 1");
 
     g = check_graph();
     dra_scatter_add(g, (dra_value){0}, (dra_value){0}, (dra_value){0}, 0);

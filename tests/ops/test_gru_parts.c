@@ -1,4 +1,4 @@
-/* What gru promises beside its formulas, see cells_parts.h. */
+/* What gru promises besides its formulas, see cells_parts.h. */
 enum { GATES = 3, KEPT = 4, STATES = 1, SLOTS = 0 };
 
 #include "cells_parts.h"

@@ -14,7 +14,7 @@ typedef struct args {
     double  fill;
 } args;
 
-/* Sizes before, along and behind an axis. */
+/* Sizes before, along and after an axis. */
 typedef struct split {
     int64_t outer, size, inner;
 } split;
@@ -73,12 +73,12 @@ static const check_case concat_cases[] = {
     {"an empty part first", 3, {{S(0, 3)}, {S(2, 3)}, {S(1, 3)}}, &three[0]},
     {"an empty part between", 3, {{S(3, 2)}, {S(3, 0)}, {S(3, 1)}}, &three[1]},
     {"empty parts only", 3, {{S(0, 3)}, {S(0, 3)}, {S(0, 3)}}, &three[0]},
-    {"empty beside the axis", 2, {{S(0, 3)}, {S(0, 2)}}, &two[1]},
+    {"empty outside the axis", 2, {{S(0, 3)}, {S(0, 2)}}, &two[1]},
     {"several tiles", 2, {{S(70, 3, 2)}, {S(70, 4, 2)}}, &two[1]},
     {"long parts", 3, {{S(65, 129)}, {S(1, 129)}, {S(200, 129)}}, &three[0]},
 };
 
-/* A part that lies in memory in another order, and one that is repeated, keep their places. */
+/* A part whose memory is in another order, and one that is repeated, keep their places. */
 static void build_views(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
 {
     const dra_value parts[] = {dra_transpose(g, in[0], 0, 2), dra_slice(g, in[1], 2, 1, 5),
@@ -153,7 +153,7 @@ static const check_case pad_cases[] = {
     {"with infinities", 1, {{S(3, 2)}}, &pads[6], .no_grad = true},
     {"rank 6", 1, {{S(1, 2, 1, 2, 2, 3)}}, &pads[7]},
     {"of nothing", 1, {{S(0, 5)}}, &pads[0]},
-    {"of nothing beside the axis", 1, {{S(3, 0)}}, &pads[1]},
+    {"of nothing outside the axis", 1, {{S(3, 0)}}, &pads[1]},
     {"several tiles", 1, {{S(30, 33)}}, &pads[8]},
 };
 
@@ -215,12 +215,12 @@ static void refuses_concat(void **state)
     dra_value x[] = {check_real(g, "a", DRA_SHAPE(2, 3)), check_real(g, "b", DRA_SHAPE(2, 4))};
     assert_int_equal(dra_concat(g, 2, x, 0).id, 0);
     check_refused(g, DRA_ERR_SHAPE,
-                  "concat: " REAL " (2, 3) and " REAL " (2, 4) differ beside axis 0");
+                  "concat: " REAL " (2, 3) and " REAL " (2, 4) differ outside axis 0");
     g = check_graph();
     dra_value r[] = {check_real(g, "a", DRA_SHAPE(2, 3)), check_real(g, "b", DRA_SHAPE(2))};
     assert_int_equal(dra_concat(g, 2, r, 0).id, 0);
     check_refused(g, DRA_ERR_SHAPE,
-                  "concat: " REAL " (2, 3) and " REAL " (2) differ beside axis 0");
+                  "concat: " REAL " (2, 3) and " REAL " (2) differ outside axis 0");
     g = check_graph();
     dra_value d[] = {check_real(g, "a", DRA_SHAPE(2)), dra_arange(g, 2)};
     assert_int_equal(dra_concat(g, 2, d, 0).id, 0);

@@ -1,4 +1,4 @@
-/* What lstm promises beside its formulas, see cells_parts.h. */
+/* What lstm promises besides its formulas, see cells_parts.h. */
 enum { GATES = 4, KEPT = 6, STATES = 2, SLOTS = 0 };
 
 #include "cells_parts.h"

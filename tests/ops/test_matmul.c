@@ -14,17 +14,17 @@
 
 /* ---- matmul ---------------------------------------------------------------------------------- */
 
-typedef enum mode { PLAIN, A_TURNED, B_TURNED, HEADS, SLICED } mode;
+typedef enum mode { PLAIN, A_TRANSPOSED, B_TRANSPOSED, HEADS, SLICED } mode;
 
-static const mode modes[] = {PLAIN, A_TURNED, B_TURNED, HEADS, SLICED};
+static const mode modes[] = {PLAIN, A_TRANSPOSED, B_TRANSPOSED, HEADS, SLICED};
 
 static void build(dra_graph *g, const void *args, const dra_value *in, dra_value *out)
 {
     dra_value a = in[0], b = in[1];
     switch (*(const mode *)args) {
     case PLAIN: break;
-    case A_TURNED: a = dra_transpose(g, a, -1, -2); break;
-    case B_TURNED: b = dra_transpose(g, b, -1, -2); break;
+    case A_TRANSPOSED: a = dra_transpose(g, a, -1, -2); break;
+    case B_TRANSPOSED: b = dra_transpose(g, b, -1, -2); break;
     case HEADS: /* (B, T, H, D) and (B, J, H, D) as (B, H, T, D) and (B, H, D, J) */
         a = dra_permute(g, a, (const int[]){0, 2, 1, 3});
         b = dra_permute(g, b, (const int[]){0, 2, 3, 1});
@@ -78,8 +78,8 @@ static void oracle(const void *args, const check_tensor *in, check_tensor *out)
     view a = view_of(&in[0]), b = view_of(&in[1]);
     switch (*(const mode *)args) {
     case PLAIN: break;
-    case A_TURNED: swap(&a, a.shape.rank - 1, a.shape.rank - 2); break;
-    case B_TURNED: swap(&b, b.shape.rank - 1, b.shape.rank - 2); break;
+    case A_TRANSPOSED: swap(&a, a.shape.rank - 1, a.shape.rank - 2); break;
+    case B_TRANSPOSED: swap(&b, b.shape.rank - 1, b.shape.rank - 2); break;
     case HEADS:
         swap(&a, 1, 2);
         swap(&b, 1, 2);
@@ -117,8 +117,8 @@ static const check_case cases[] = {
     {"no columns", 2, {{{2, {2, 3}}}, {{2, {3, 0}}}}, &modes[PLAIN]},
     {"no matrices", 2, {{{3, {0, 2, 3}}}, {{3, {0, 3, 4}}}}, &modes[PLAIN]},
     {"no matrices, b for all", 2, {{{3, {0, 2, 3}}}, {{2, {3, 4}}}}, &modes[PLAIN]},
-    {"a transposed", 2, {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}}, &modes[A_TURNED]},
-    {"b transposed", 2, {{{3, {2, 4, 9}}}, {{3, {2, 5, 9}}}}, &modes[B_TURNED]},
+    {"a transposed", 2, {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}}, &modes[A_TRANSPOSED]},
+    {"b transposed", 2, {{{3, {2, 4, 9}}}, {{3, {2, 5, 9}}}}, &modes[B_TRANSPOSED]},
     {"heads", 2, {{{4, {2, 5, 3, 4}}}, {{4, {2, 7, 3, 4}}}}, &modes[HEADS]},
     {"sliced", 2, {{{2, {4, 7}}}, {{2, {7, 5}}}}, &modes[SLICED]},
     {"few rows, by chains",
@@ -144,11 +144,11 @@ static const check_case stored_cases[] = {
     {"b in bf16, transposed",
      2,
      {{{3, {2, 1, 70}}}, {{3, {2, 40, 70}}, CHECK_BF16, .constant = true}},
-     &modes[B_TURNED]},
+     &modes[B_TRANSPOSED]},
     {"b in f16, transposed",
      2,
      {{{3, {2, 2, 70}}}, {{3, {2, 40, 70}}, CHECK_F16, .constant = true}},
-     &modes[B_TURNED]},
+     &modes[B_TRANSPOSED]},
     {"a in bf16", 2, {{{2, {9, 7}}, CHECK_BF16, .constant = true}, {{2, {7, 5}}}}, &modes[PLAIN]},
     {"a in f16, sliced",
      2,
@@ -207,23 +207,27 @@ static const check_case bf16_cases[] = {
      &modes[PLAIN],
      .no_grad = true},
     {"no depth", 2, {{{2, {3, 0}}}, {{2, {0, 150}}}}, &modes[PLAIN], .no_grad = true},
-    {"a transposed", 2, {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}}, &modes[A_TURNED], .no_grad = true},
+    {"a transposed",
+     2,
+     {{{3, {2, 9, 4}}}, {{3, {2, 9, 5}}}},
+     &modes[A_TRANSPOSED],
+     .no_grad = true},
     {"b transposed",
      2,
      {{{3, {2, 4, 290}}}, {{3, {2, 45, 290}}}},
-     &modes[B_TURNED],
+     &modes[B_TRANSPOSED],
      .no_grad = true},
     {"heads", 2, {{{4, {2, 5, 3, 4}}}, {{4, {2, 7, 3, 4}}}}, &modes[HEADS], .no_grad = true},
     {"sliced", 2, {{{2, {4, 7}}}, {{2, {7, 5}}}}, &modes[SLICED], .no_grad = true},
     {"b stored in f16",
      2,
      {{{2, {1, 70}}}, {{2, {33, 70}}, CHECK_F16}},
-     &modes[B_TURNED],
+     &modes[B_TRANSPOSED],
      .no_grad = true},
     {"b stored in bf16",
      2,
      {{{2, {2, 70}}}, {{2, {33, 70}}, CHECK_BF16}},
-     &modes[B_TURNED],
+     &modes[B_TRANSPOSED],
      .no_grad = true},
 };
 
@@ -302,34 +306,34 @@ static void rows_do_not_depend_on_their_number(void **state)
     keep_rows(DRA_PRECISION_BF16);
 }
 
-/* y = x w^T + b for w (O, I) that lies so, or (I, O) in the middle of three. */
-static void linear_of(bool beside, int threads, int64_t M, dra_dtype dtype, dra_real *x, void *w,
+/* y = x w^T + b for w stored as (O, I), or as (I, O), the middle one of three in a tensor. */
+static void linear_of(bool of_three, int threads, int64_t M, dra_dtype dtype, dra_real *x, void *w,
                       dra_real *bias, dra_real *y)
 {
     dra_graph   *g = check_graph();
     const size_t size = dra_dtype_bytes(dtype);
-    dra_value    v = dra_parameter(g, "w", dtype, beside ? DRA_SHAPE(K, 3 * N) : DRA_SHAPE(N, K));
-    if (beside) v = dra_slice(g, dra_transpose(g, v, 0, 1), 0, N, N);
+    dra_value    v = dra_parameter(g, "w", dtype, of_three ? DRA_SHAPE(K, 3 * N) : DRA_SHAPE(N, K));
+    if (of_three) v = dra_slice(g, dra_transpose(g, v, 0, 1), 0, N, N);
     dra_output(
         g, "y",
         dra_linear(g, check_real(g, "x", DRA_SHAPE(M, K)), v, check_real(g, "b", DRA_SHAPE(N))));
     check_program p = check_compile(g, threads);
     check_bind(&p, "x", x, (size_t)M * K * sizeof *x);
-    check_bind(&p, "w", w, (size_t)K * N * size * (beside ? 3 : 1));
+    check_bind(&p, "w", w, (size_t)K * N * size * (of_three ? 3 : 1));
     check_bind(&p, "b", bias, N * sizeof *bias);
     check_run(&p);
     memcpy(y, check_result(&p, "y"), (size_t)M * N * sizeof *y);
     check_free(&p);
 }
 
-/* The same numbers have the same bits however they lie, for any number of rows and threads. */
-static void bits_do_not_depend_on_how_weights_lie(void **state)
+/* The same numbers give the same bits in any layout, for any number of rows and threads. */
+static void bits_do_not_depend_on_the_layout_of_weights(void **state)
 {
     static const dra_dtype dtypes[] = {DRA_REAL, DRA_BF16, DRA_F16};
     static const int64_t   counts[] = {1, 2, 8, 9};
     static const int       threads[] = {1, 2, 7};
     static dra_real        x[9 * K], bias[N], along[9 * N], across[9 * N];
-    static unsigned char   w[N * K * sizeof(dra_real)], beside[3 * N * K * sizeof(dra_real)];
+    static unsigned char   w[N * K * sizeof(dra_real)], three[3 * N * K * sizeof(dra_real)];
     fill(x, 9 * K, 1);
     fill(bias, N, 2);
     for (size_t d = 0; d < COUNT(dtypes); d++) {
@@ -341,12 +345,12 @@ static void bits_do_not_depend_on_how_weights_lie(void **state)
                 const dra_real r = (dra_real)f;
                 const uint16_t h = d == 1 ? dra_f32_to_bf16(f) : dra_f32_to_f16(f);
                 memcpy(w + (n * K + k) * size, d ? (const void *)&h : &r, size);
-                memcpy(beside + (k * 3 * N + N + n) * size, d ? (const void *)&h : &r, size);
+                memcpy(three + (k * 3 * N + N + n) * size, d ? (const void *)&h : &r, size);
             }
         for (size_t i = 0; i < COUNT(counts); i++)
             for (size_t t = 0; t < COUNT(threads); t++) {
                 linear_of(false, threads[t], counts[i], dtypes[d], x, w, bias, along);
-                linear_of(true, threads[t], counts[i], dtypes[d], x, beside, bias, across);
+                linear_of(true, threads[t], counts[i], dtypes[d], x, three, bias, across);
                 assert_memory_equal(across, along, (size_t)counts[i] * N * sizeof *along);
             }
     }
@@ -508,7 +512,7 @@ int main(void)
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_do_not_depend_on_their_number),
-        cmocka_unit_test(bits_do_not_depend_on_how_weights_lie),
+        cmocka_unit_test(bits_do_not_depend_on_the_layout_of_weights),
         cmocka_unit_test(gradients_are_products_in_bf16),
         cmocka_unit_test(stored_factors_have_real_gradients),
         cmocka_unit_test(linear_takes_one_product_each_way),

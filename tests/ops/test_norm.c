@@ -178,7 +178,7 @@ static const check_case twice_cases[] = {
 /* ---- promises and refusals ------------------------------------------------------------------- */
 
 /* Where the clamp holds the norm is a plain factor: dx = dy / eps, in the same call in which other
- * rows are turned to length 1. */
+ * rows are scaled to length 1. */
 static void clamp_is_by_row(void **state)
 {
     dra_graph *g = check_graph();

@@ -5,7 +5,7 @@
 #include "ops/ema_loops.h"
 #include "ops/wkv_loops.h"
 
-enum { T = 7, GAP = 3, WIDEST = 70 }; /* rows lie GAP elements further apart than they are long */
+enum { T = 7, GAP = 3, WIDEST = 70 }; /* rows are GAP elements further apart than they are long */
 
 static const int32_t marks[T] = {0, 0, DRA_MARK_PAD, 0, DRA_MARK_RESET, 3, 0};
 

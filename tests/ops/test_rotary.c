@@ -1,4 +1,4 @@
-/* Rotary positions: against the formula in double, and what they are for: products of turned
+/* Rotary positions: against the formula in double, and what they are for: products of rotated
  * queries and keys depend on the distance of their positions alone. */
 #include "check.h"
 

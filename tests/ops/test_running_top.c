@@ -99,7 +99,7 @@ static void only_decays_have_a_gradient(void **unused)
 }
 
 /* Where mu only decays, what its rounding takes from l comes back in shift: sums under e^mu fade by
- * l, not by what is left of it beside a large mu. */
+ * l, not by what is left of it when added to a large mu. */
 static void shift_undoes_the_rounding(void **unused)
 {
     enum { T = 1000 };

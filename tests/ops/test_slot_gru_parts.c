@@ -1,4 +1,4 @@
-/* What slot_gru promises beside its formulas, see cells_parts.h; that it equals a scan of small
+/* What slot_gru promises besides its formulas, see cells_parts.h; that it equals a scan of small
  * ops, which has gradients of its own, and that slots are heads of a gru. */
 enum { GATES = 3, KEPT = 4, STATES = 1, SLOTS = 3 };
 

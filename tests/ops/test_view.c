@@ -370,7 +370,7 @@ static void stops_the_gradient(void **state) /* y = x stop(x): dx = x, not 2 x *
     check_free(&p);
 }
 
-static void starts_at_a_stopped_value(void **state) /* an x behind which nothing is asked for */
+static void starts_at_a_stopped_value(void **state) /* ds is wanted, and dx is 0 */
 {
     dra_graph *g = check_graph();
     dra_value  x = check_real(g, "x", DRA_SHAPE(2)), s = dra_stop_gradient(g, x);

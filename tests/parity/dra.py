@@ -148,7 +148,7 @@ class Library:
 
 class Graph:
     """A graph, or the body of a scan while it is built. Every builder is a method; one whose name
-    is a word of Python has a _ behind it. Values and configs at the end may be left out."""
+    is a word of Python ends in a _. Values and configs at the end may be left out."""
 
     def __init__(self, lib, handle, owned=False):
         self.lib, self.c, self.owned = lib, handle, owned

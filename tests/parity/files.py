@@ -119,7 +119,7 @@ def accepts(function, *args):
 
 def on_purpose(refusal):
     """Names with control characters and more axes than DRA_MAX_RANK are dra's own rules; that only
-    spaces may stand behind the header is the format's, but safetensors takes tabs and lines."""
+    spaces may follow the header is the format's, but safetensors takes tabs and lines."""
     return any(rule in refusal for rule in ("control character", "axes", "nothing but spaces"))
 
 
@@ -146,7 +146,7 @@ def damaged(lib, path):
 def main():
     torch.manual_seed(0)
     failed = 0
-    print(f"files beside safetensors {safetensors.__version__}")
+    print(f"files compared with safetensors {safetensors.__version__}")
     for i, path in enumerate(sys.argv[1:]):
         lib = dra.Library(path)
         for test in (dra_to_safetensors, safetensors_to_dra, damaged)[:2 if i else 3]:

@@ -174,7 +174,7 @@ def compare(model, side, rng, put):
         with torch.no_grad():
             maps = model(ids, output_attentions=True).attentions
         shown = side.forward(ids, "--outputs", "attentions")
-        for l, weights in enumerate(maps):  # behind the tokens is room for more
+        for l, weights in enumerate(maps):  # after the tokens is room for more
             found = shown[f"layers.{l}.attention"]
             put("attentions", difference(found[..., :length], weights))
             put("attentions", found[..., length:].abs().sum().item())

@@ -1,4 +1,4 @@
-"""A gru + time layer forward and backward, beside the PyTorch module it comes from, in one run.
+"""A gru + time layer, forward and backward, compared with the PyTorch module it comes from.
 
 Width 384, 6 heads, biases, gradients of x and all parameters; ours with learned decays, the module
 (RecurrentCore in originals.py) with its constant one and a causal mask made once. Each runs in a
@@ -22,7 +22,7 @@ WANTED = {(4, 1024): 8, (1, 1024): 12, (1, 4096): 15}  # times the module's spee
 
 
 def timed(step, tokens, warm, steps):
-    """Tokens a second in the fastest of so many steps, after some to warm up."""
+    """Tokens a second in the fastest of `steps` steps, after `warm` to warm up."""
     times = []
     for _ in range(warm + steps):
         start = time.perf_counter()

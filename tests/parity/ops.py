@@ -3,7 +3,7 @@
     ops.py FLOAT_LIBRARY DOUBLE_LIBRARY [PART OF THE NAMES OF ROWS]
 
 Not compared: gradients at ties of minimum, maximum and cummax, where dra gives one side all of it
-and torch another or both; what dra refuses and what lies outside a range (tests/ops does that).
+and torch another or both; what dra refuses and what is outside a range (tests/ops does that).
 Exit status 1 if a row is over its tolerance.
 """
 import sys
@@ -228,7 +228,7 @@ for number, name in enumerate(dra.ACTIVATIONS):
 
 # ---- positions ----------------------------------------------------------------------------------
 
-def turned(x, pos, width, base=10000.0, stretch=1.0, halves=False, xpos=None):
+def rotated(x, pos, width, base=10000.0, stretch=1.0, halves=False, xpos=None):
     """Rotary positions through complex numbers: pair c times f e^(i angle)."""
     c = torch.arange(0, width, 2, dtype=torch.float64)
     place = pos[:, None, :, None].double()
@@ -244,16 +244,16 @@ def turned(x, pos, width, base=10000.0, stretch=1.0, halves=False, xpos=None):
 
 
 X, POS = normal(2, 3, 9, 16), ids(5000, 2, 9)
-row("rotary", [X, POS], lambda g, x, p: g.rotary(x, p), lambda x, p: turned(x, p, 16))
+row("rotary", [X, POS], lambda g, x, p: g.rotary(x, p), lambda x, p: rotated(x, p, 16))
 row("rotary, halves, part", [X, POS],
     lambda g, x, p: g.rotary(x, p, dra.Rotary(width=10, halves=True, base=500, stretch=4)),
-    lambda x, p: turned(x, p, 10, 500, 4, True))
+    lambda x, p: rotated(x, p, 10, 500, 4, True))
 row("rotary, xPos", [X, ids(300, 2, 9)],
     lambda g, x, p: g.rotary(x, p, dra.Rotary(xpos_base=512, xpos_center=100)),
-    lambda x, p: turned(x, p, 16, xpos=(512, 100)))
+    lambda x, p: rotated(x, p, 16, xpos=(512, 100)))
 row("rotary, xPos of keys", [X, ids(300, 2, 9)],
     lambda g, x, p: g.rotary(x, p, dra.Rotary(xpos_base=512, xpos_center=100, xpos_invert=True)),
-    lambda x, p: turned(x, p, 16, xpos=(-512, 100)))
+    lambda x, p: rotated(x, p, 16, xpos=(-512, 100)))
 
 
 # ---- losses -------------------------------------------------------------------------------------

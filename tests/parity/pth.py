@@ -2,8 +2,8 @@
 
     pth.py FOLDER
 
-Writes tests/data/pth anew. The models are those of tests/model/fixtures.h: element i of tensor number
-n is made of s = sin(1.7 n + 0.9 i + 0.05 i i).
+Rewrites tests/data/pth. The models are those of tests/model/fixtures.h: element i of tensor
+number n is made of s = sin(1.7 n + 0.9 i + 0.05 i i).
 """
 
 import collections
@@ -34,7 +34,7 @@ def plain():
 
 
 def views():
-    """Tensors that share a storage, as they are and turned."""
+    """Tensors that share a storage, as they are and transposed."""
     whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
     return {"whole": whole, "tied": whole, "rows": whole[1:3], "turned": whole.t(),
             "cut": whole[:, 1:4], "steps": whole[::2, ::3],

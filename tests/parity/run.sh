@@ -38,7 +38,7 @@ make_venv() {
     "$venv/bin/pip" install "$torch" >"$log" 2>&1 ||
         fail "pip could not install $torch (is there a network?), see $log"
     "$venv/bin/pip" install -c "$venv/constraint.txt" numpy >>"$log" 2>&1 ||
-        fail "pip could not install numpy beside $torch (is there a network?), see $log"
+        fail "pip could not install numpy with $torch (is there a network?), see $log"
     echo "$torch" >"$venv/complete"
 }
 

@@ -1,8 +1,9 @@
-"""Tokenizers of dra beside Hugging Face's: the same ids for every letter of Unicode and for random
-text, the same text from random ids, files of one opened by the other, the same merges learned.
+"""Tokenizers of dra compared with Hugging Face's: the same ids for every letter of Unicode and for
+random text, the same text from random ids, files of one opened by the other, the same merges
+learned.
 
     text.py LIBRARY
-    text.py --fixture FOLDER    writes tests/data/bpe anew: a small tokenizer and ids of texts
+    text.py --fixture FOLDER    rewrites tests/data/bpe: a small tokenizer and ids of texts
 
 Tokenizers are trained here; where ../shared/data next to the project, or the folder that
 DRA_SHARED_DATA names, has encoder.json and vocab.bpe of GPT-2 or 20B_tokenizer.json of GPT-NeoX,
@@ -311,7 +312,8 @@ def main():
     failed = 0
     if sys.argv[1] == "--fixture":
         return write_fixture(pathlib.Path(sys.argv[2]))
-    print(f"text beside tokenizers {tokenizers.__version__}, Unicode {unicodedata.unidata_version}")
+    print(f"text compared with tokenizers {tokenizers.__version__}, "
+          f"Unicode {unicodedata.unidata_version}")
     lib = dra.Library(sys.argv[1])  # dra_real makes no difference
     with tempfile.TemporaryDirectory() as folder:
         saved_bytes(lib, pathlib.Path(folder) / "bytes.json")

@@ -1,4 +1,4 @@
-"""A GPT-2-shaped training step in PyTorch beside `dra bench gpt2-small`, in one run.
+"""A GPT-2-shaped training step in PyTorch compared with `dra bench gpt2-small`, in one run.
 
 The same shape (6 layers, 6 heads, width 384, vocabulary 50304, T 256, B 4, tied head), AdamW and
 clipping at norm 1. PyTorch runs in a process of its own with a memory allocator that keeps its

@@ -1,9 +1,9 @@
-"""The vocabulary of RWKV World in dra beside the original tokenizer, which the package rwkv brings
-along: the same ids for every letter of Unicode, for random text and random bytes, whole and in
-pieces, and the same file back.
+"""The vocabulary of RWKV World in dra compared with the original tokenizer, which the package rwkv
+brings along: the same ids for every letter of Unicode, for random text and random bytes, whole and
+in pieces, and the same file back.
 
     world.py LIBRARY
-    world.py --fixture FOLDER    writes tests/data/world anew: entries that its texts meet, and ids
+    world.py --fixture FOLDER    rewrites tests/data/world: entries that its texts meet, and ids
 """
 import json
 import pathlib

@@ -134,7 +134,7 @@ static inline dra_trainer_config trainer_config(const fixture *f, const char *fo
                                 .tokenizer = f->tokenizer};
 }
 
-/* Runs until it is done or step `stop` is; goes on if the folder holds a run. */
+/* Runs until it is done or step `stop` is; resumes if the folder holds a run. */
 static inline watcher run_until(const fixture *f, const char *folder, const dra_train_config *train,
                                 int64_t stop)
 {

@@ -227,7 +227,7 @@ static void run_with_events(const fixture *f, const char *folder, const dra_trai
     dra_trainer_destroy(t);
 }
 
-/* Every number of the log is in the events; a run that goes on says so in a file of its own. */
+/* Every number of the log is in the events; a resumed run says so in a file of its own. */
 static void runs_write_what_they_log(void **state)
 {
     const dra_train_config train = {

@@ -320,7 +320,7 @@ static void samplers_change(void **unused)
     close_subject(&s);
 }
 
-/* Any three bytes of what is written as a stop string: the row has read what lies before. */
+/* Any three bytes of what is written as a stop string: the row has read what comes before it. */
 static void stops(const subject *s, const char *name)
 {
     dra_generator *a = open_generator(s, 1, 4);

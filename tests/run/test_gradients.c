@@ -1,4 +1,5 @@
-/* Lessons: gradients are derivatives; whole = through chunks = two lessons; a step learns. */
+/* Gradients of microbatches: they are derivatives; whole = through chunks = two microbatches; a
+ * step learns. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ typedef struct course {
     dra_model     *model;
     dra_weights   *weights;
     dra_device    *device;
-    dra_gradients *learner;
+    dra_gradients *gradients;
     int32_t        ids[B * T], targets[B * T], mark[B * T];
 } course;
 
@@ -51,8 +52,8 @@ static void open_course_with(course *c, const char *preset, const dra_gradients_
     dra_gradients_config lc = *with;
     lc.model = c->model;
     lc.device = c->device;
-    expect_ok(dra_gradients_create(&lc, &c->learner, &err), &err);
-    expect_ok(dra_gradients_bind(c->learner, c->weights, &err), &err);
+    expect_ok(dra_gradients_create(&lc, &c->gradients, &err), &err);
+    expect_ok(dra_gradients_bind(c->gradients, c->weights, &err), &err);
     for (int i = 0; i < B * T; i++) {
         c->ids[i] = (i * 31 + i * i * 7) % V;
         c->targets[i] = i % 9 == 8 ? -1 : (i * 13 + 5) % V;
@@ -68,13 +69,13 @@ static void open_course(course *c, const char *preset)
 
 static void close_course(course *c)
 {
-    dra_gradients_destroy(c->learner);
+    dra_gradients_destroy(c->gradients);
     dra_weights_destroy(c->weights);
     dra_model_destroy(c->model);
     dra_device_destroy(c->device);
 }
 
-static dra_microbatch lesson_of(const course *c)
+static dra_microbatch microbatch_of(const course *c)
 {
     return (dra_microbatch){.B = B, .T = T, .ids = c->ids, .targets = c->targets, .mark = c->mark};
 }
@@ -91,7 +92,7 @@ static dra_real **take_gradients(const course *c)
     for (int i = 0; i < n; i++) {
         const size_t bytes = (size_t)size_of(c, i) * sizeof **all;
         all[i] = malloc(bytes + 1);
-        memcpy(all[i], dra_gradients_of(c->learner, i), bytes);
+        memcpy(all[i], dra_gradients_of(c->gradients, i), bytes);
     }
     return all;
 }
@@ -115,7 +116,7 @@ static void expect_gradients(const course *c, dra_real **all, const char *what)
 {
     const double least = least_size(c, all);
     for (int i = 0; i < dra_specs_count(dra_model_params(c->model)); i++) {
-        const dra_real *d = dra_gradients_of(c->learner, i);
+        const dra_real *d = dra_gradients_of(c->gradients, i);
         double          most = least, worst = 0;
         for (int64_t k = 0; k < size_of(c, i); k++) {
             const double off = fabs((double)d[k] - (double)all[i][k]);
@@ -135,24 +136,24 @@ static void chunks_equal_whole(const char *preset)
     dra_error             err = {0};
     dra_microbatch_result whole, parts;
     open_course(&c, preset);
-    dra_microbatch q = lesson_of(&c);
-    expect_ok(dra_gradients_run(c.learner, &q, &whole, &err), &err);
+    dra_microbatch q = microbatch_of(&c);
+    expect_ok(dra_gradients_run(c.gradients, &q, &whole, &err), &err);
     dra_real **all = take_gradients(&c);
     q.chunks = 4;
     q.chunk = some;
-    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &parts, &err), &err);
     assert_true(fabs(parts.loss - whole.loss) < EQUAL * whole.loss && parts.count == whole.count);
     expect_gradients(&c, all, preset);
-    /* The same from states that are the first ones; they end where the lesson does. */
+    /* The same from states that are the first ones; they end where the microbatch does. */
     dra_states *s, *t;
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &s, &err), &err);
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &t, &err), &err);
     q.states = s;
-    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &parts, &err), &err);
     expect_gradients(&c, all, preset);
     q.states = t;
     q.chunks = 0;
-    expect_ok(dra_gradients_run(c.learner, &q, &parts, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &parts, &err), &err);
     expect_gradients(&c, all, preset);
     dra_states_difference d;
     expect_ok(dra_states_compare(s, t, &d, &err), &err);
@@ -182,22 +183,22 @@ static void layers_are_computed_again(void **unused)
         size_t                kept, again;
         const dra_microbatch  large = {.B = 8, .T = 256};
         open_course(&c, presets[i]);
-        dra_microbatch q = lesson_of(&c);
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
-        expect_ok(dra_gradients_bytes(c.learner, &large, false, &kept, &err), &err);
+        dra_microbatch q = microbatch_of(&c);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
+        expect_ok(dra_gradients_bytes(c.gradients, &large, false, &kept, &err), &err);
         dra_real **all = take_gradients(&c);
-        dra_gradients_destroy(c.learner);
+        dra_gradients_destroy(c.gradients);
         const dra_gradients_config lc = {.model = c.model, .device = c.device, .recompute = true};
-        expect_ok(dra_gradients_create(&lc, &c.learner, &err), &err);
-        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_create(&lc, &c.gradients, &err), &err);
+        expect_ok(dra_gradients_bind(c.gradients, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
         expect_gradients(&c, all, presets[i]);
-        expect_ok(dra_gradients_bytes(c.learner, &large, false, &again, &err), &err);
+        expect_ok(dra_gradients_bytes(c.gradients, &large, false, &again, &err), &err);
         if (!(again < kept * 3 / 4)) fail_msg("%s: %zu bytes, then %zu", presets[i], kept, again);
         dra_states *s;
         expect_ok(dra_states_create(c.device, dra_model_state(c.model), B, &s, &err), &err);
         q.states = s;
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
         expect_gradients(&c, all, presets[i]);
         dra_states_destroy(s);
         free_gradients(&c, all);
@@ -206,20 +207,20 @@ static void layers_are_computed_again(void **unused)
 }
 
 /* Two halves of a batch, each with its share, add up to the whole batch. */
-static void lessons_add_up(void **unused)
+static void microbatches_add_up(void **unused)
 {
     course                c = {0};
     dra_error             err = {0};
     dra_microbatch_result r, r1, r2;
     open_course(&c, "dra-gru-tiny");
-    dra_microbatch q = lesson_of(&c);
-    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+    dra_microbatch q = microbatch_of(&c);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
     dra_real **all = take_gradients(&c);
     int64_t    first = 0;
     for (int i = 0; i < T; i++) first += c.targets[i] >= 0;
     q.B = 1;
     q.share = (double)first / (double)r.count;
-    expect_ok(dra_gradients_run(c.learner, &q, &r1, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r1, &err), &err);
     q = (dra_microbatch){.B = 1,
                          .T = T,
                          .ids = c.ids + T,
@@ -227,9 +228,9 @@ static void lessons_add_up(void **unused)
                          .mark = c.mark + T,
                          .add = true,
                          .share = 1 - (double)first / (double)r.count};
-    expect_ok(dra_gradients_run(c.learner, &q, &r2, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r2, &err), &err);
     assert_int_equal(r1.count + r2.count, r.count);
-    expect_gradients(&c, all, "two lessons");
+    expect_gradients(&c, all, "two microbatches");
     free_gradients(&c, all);
     close_course(&c);
 }
@@ -249,25 +250,25 @@ static void dropout_is_counted(void **unused)
         dra_microbatch_result r, other;
         open_course_with(&c, presets[i], &(dra_gradients_config){0}, drops[i]);
         open_course_with(&again, presets[i], &(dra_gradients_config){.recompute = true}, drops[i]);
-        dra_microbatch q = lesson_of(&c);
+        dra_microbatch q = microbatch_of(&c);
         q.seed = 9;
         q.step = 4;
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
         dra_real **all = take_gradients(&c);
-        expect_ok(dra_gradients_run(again.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(again.gradients, &q, &other, &err), &err);
         expect_gradients(&again, all, presets[i]);
         q.chunks = 4;
         q.chunk = some;
-        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &other, &err), &err);
         expect_gradients(&c, all, presets[i]);
         assert_true(fabs(other.loss - r.loss) < EQUAL * r.loss);
         q.step = 5;
-        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &other, &err), &err);
         assert_true(other.loss != r.loss);
         q.no_dropout = true;
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
         q.step = 4;
-        expect_ok(dra_gradients_run(c.learner, &q, &other, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &other, &err), &err);
         assert_true(other.loss == r.loss);
         free_gradients(&c, all);
         close_course(&c);
@@ -297,17 +298,17 @@ static void dropout_knows_items_by_number(void **unused)
     expect_ok(dra_weights_draw(c.model, 5, &c.weights, &err), &err);
     expect_ok(check_cpu(NULL, &c.device, &err), &err);
     const dra_gradients_config lc = {.model = c.model, .device = c.device};
-    expect_ok(dra_gradients_create(&lc, &c.learner, &err), &err);
-    expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
+    expect_ok(dra_gradients_create(&lc, &c.gradients, &err), &err);
+    expect_ok(dra_gradients_bind(c.gradients, c.weights, &err), &err);
     expect_ok(dra_states_create(c.device, dra_model_state(c.model), 1, &s, &err), &err);
     dra_microbatch q = {.B = 1, .T = LONG, .ids = ids, .targets = targets, .states = s, .step = 3};
-    expect_ok(dra_gradients_run(c.learner, &q, &here, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &here, &err), &err);
     expect_ok(dra_states_fork(s, &moved, &err), &err);
     q.T = MORE;
-    expect_ok(dra_gradients_run(c.learner, &q, &here, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &here, &err), &err);
     dra_real **all = take_gradients(&c);
     q.states = moved;
-    expect_ok(dra_gradients_run(c.learner, &q, &there, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &there, &err), &err);
     assert_true(dra_states_held(moved) < dra_states_held(s));
     assert_true(fabs(here.loss - there.loss) < EQUAL * here.loss);
     expect_gradients(&c, all, "moved");
@@ -329,14 +330,14 @@ static void addons_have_weights(void **unused)
     open_course_with(&more, "dra-gru-tiny", &with, 0);
     with.recompute = true;
     open_course_with(&again, "dra-gru-tiny", &with, 0);
-    dra_microbatch q = lesson_of(&plain);
-    expect_ok(dra_gradients_run(plain.learner, &q, &r, &err), &err);
+    dra_microbatch q = microbatch_of(&plain);
+    expect_ok(dra_gradients_run(plain.gradients, &q, &r, &err), &err);
     assert_true(isnan(r.aux[DRA_AUX_DRIFT]));
     dra_real **alone = take_gradients(&plain);
-    expect_ok(dra_gradients_run(more.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(more.gradients, &q, &s, &err), &err);
     assert_true(s.loss == r.loss && s.aux[DRA_AUX_DRIFT] > 0 && s.aux[DRA_AUX_BUDGET] > 0);
     dra_real **all = take_gradients(&more);
-    expect_ok(dra_gradients_run(again.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(again.gradients, &q, &s, &err), &err);
     expect_gradients(&again, all, "add-ons");
     double moved = 0;
     for (int i = 0; i < dra_specs_count(dra_model_params(plain.model)); i++)
@@ -346,17 +347,17 @@ static void addons_have_weights(void **unused)
     int32_t nothing[B * T];
     for (int i = 0; i < B * T; i++) nothing[i] = -1;
     q.targets = nothing; /* no targets: no gradient, not even of what is added */
-    expect_ok(dra_gradients_run(more.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(more.gradients, &q, &s, &err), &err);
     for (int i = 0; i < dra_specs_count(dra_model_params(more.model)); i++)
         for (int64_t k = 0; k < size_of(&more, i); k++)
-            assert_true(dra_gradients_of(more.learner, i)[k] == 0);
+            assert_true(dra_gradients_of(more.gradients, i)[k] == 0);
     q.targets = plain.targets;
     dra_states *states;
     expect_ok(dra_states_create(plain.device, dra_model_state(plain.model), B, &states, &err),
               &err);
     q.clamp = true;
     q.states = states;
-    expect_ok(dra_gradients_run(plain.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(plain.gradients, &q, &s, &err), &err);
     assert_int_equal(s.clamped, 0);
     expect_gradients(&plain, alone, "guard");
     dra_states_destroy(states);
@@ -381,20 +382,20 @@ static void check_derivatives(const char *preset, int drops)
     dra_error             err = {0};
     dra_microbatch_result r, up, down;
     open_course_with(&c, preset, &(dra_gradients_config){0}, drops);
-    dra_microbatch q = lesson_of(&c);
+    dra_microbatch q = microbatch_of(&c);
     q.seed = 3;
-    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
     dra_real **all = take_gradients(&c);
     for (int i = 0; i < dra_specs_count(dra_model_params(c.model)); i++) {
         dra_real     *w = dra_weights_edit(c.weights, i);
         const int64_t k = size_of(&c, i) / 2;
         const double  old = w[k], h = 1e-5;
         w[k] = old + h;
-        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_gradients_run(c.learner, &q, &up, &err), &err);
+        expect_ok(dra_gradients_bind(c.gradients, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &up, &err), &err);
         w[k] = old - h;
-        expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
-        expect_ok(dra_gradients_run(c.learner, &q, &down, &err), &err);
+        expect_ok(dra_gradients_bind(c.gradients, c.weights, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &down, &err), &err);
         w[k] = old;
         const double slope = (up.loss - down.loss) / (2 * h);
         if (!(fabs(slope - all[i][k]) < 1e-7 + 1e-6 * fabs(slope)))
@@ -422,10 +423,10 @@ static void steps_learn(void **unused)
     const dra_optimizer_config oc = {.clip = 1, .decay = 0.01};
     open_course(&c, "dra-slots-tiny");
     expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-    dra_microbatch q = lesson_of(&c);
+    dra_microbatch q = microbatch_of(&c);
     for (int step = 1; step <= 30; step++) {
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
-        expect_ok(dra_optimizer_step(o, c.weights, c.learner, 3e-3, step, &norm, &err), &err);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
+        expect_ok(dra_optimizer_step(o, c.weights, c.gradients, 3e-3, step, &norm, &err), &err);
         if (step == 1) first = r.loss;
     }
     if (!(r.loss < first - 0.5)) fail_msg("loss went from %g to %g", first, r.loss);
@@ -452,13 +453,13 @@ static void rwkv_has_rates(void **unused)
             .rwkv_rates = stage > 0, .rwkv_stage = stage, .eps = 1e-30};
         open_course(&c, "rwkv4-tiny");
         expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-        dra_microbatch q = lesson_of(&c);
-        expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+        dra_microbatch q = microbatch_of(&c);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
         for (size_t i = 0; i < COUNT(rows); i++) {
             const int at = dra_specs_find(dra_model_params(c.model), rows[i].name);
             was[i] = (double)dra_weights_at(c.weights, at)[3];
         }
-        expect_ok(dra_optimizer_step(o, c.weights, c.learner, 1e-3, 1, &norm, &err), &err);
+        expect_ok(dra_optimizer_step(o, c.weights, c.gradients, 1e-3, 1, &norm, &err), &err);
         for (size_t i = 0; i < COUNT(rows); i++) {
             const int    at = dra_specs_find(dra_model_params(c.model), rows[i].name);
             const double moved = fabs((double)dra_weights_at(c.weights, at)[3] - was[i]);
@@ -470,7 +471,7 @@ static void rwkv_has_rates(void **unused)
     }
 }
 
-/* The same through chunks and in two lessons; the loss does not show it. */
+/* The same through chunks and in two microbatches; the loss does not show it. */
 static void logits_are_pulled(void **unused)
 {
     static const int64_t  some[] = {7, 1, 12, 10};
@@ -480,17 +481,17 @@ static void logits_are_pulled(void **unused)
     double                moved = 0;
     open_course(&plain, "rwkv4-tiny");
     open_course_with(&c, "rwkv4-tiny", &(dra_gradients_config){.logit_pull = 0.1}, 0);
-    dra_microbatch q = lesson_of(&c);
-    expect_ok(dra_gradients_run(plain.learner, &q, &r, &err), &err);
-    expect_ok(dra_gradients_run(c.learner, &q, &s, &err), &err);
+    dra_microbatch q = microbatch_of(&c);
+    expect_ok(dra_gradients_run(plain.gradients, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &s, &err), &err);
     assert_true(r.loss == s.loss);
     dra_real **all = take_gradients(&c);
     for (int64_t k = 0; k < size_of(&c, 0); k++)
-        moved = fmax(moved, fabs((double)(all[0][k] - dra_gradients_of(plain.learner, 0)[k])));
+        moved = fmax(moved, fabs((double)(all[0][k] - dra_gradients_of(plain.gradients, 0)[k])));
     assert_true(moved > 1e-5);
     q.chunks = 4;
     q.chunk = some;
-    expect_ok(dra_gradients_run(c.learner, &q, &s, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &s, &err), &err);
     expect_gradients(&c, all, "chunks");
     free_gradients(&c, all);
     close_course(&c);
@@ -508,14 +509,14 @@ static void bad_gradients_are_left(void **unused)
     const dra_optimizer_config oc = {.clip = 1};
     open_course(&c, "gpt2-tiny");
     expect_ok(dra_optimizer_create(&oc, c.model, c.device, &o, &err), &err);
-    dra_microbatch q = lesson_of(&c);
+    dra_microbatch q = microbatch_of(&c);
     dra_real      *w = dra_weights_edit(c.weights, 0);
     w[3] = (dra_real)NAN;
-    expect_ok(dra_gradients_bind(c.learner, c.weights, &err), &err);
+    expect_ok(dra_gradients_bind(c.gradients, c.weights, &err), &err);
     c.ids[0] = 0;
-    expect_ok(dra_gradients_run(c.learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
     const dra_real before = dra_weights_at(c.weights, 1)[2];
-    expect_ok(dra_optimizer_step(o, c.weights, c.learner, 1, 1, &norm, &err), &err);
+    expect_ok(dra_optimizer_step(o, c.weights, c.gradients, 1, 1, &norm, &err), &err);
     assert_int_equal(isfinite(norm), 0);
     assert_true(dra_weights_at(c.weights, 1)[2] == before);
     dra_real       moment = 1;
@@ -528,20 +529,20 @@ static void bad_gradients_are_left(void **unused)
     close_course(&c);
 }
 
-static void wrong_lessons_are_named(void **unused)
+static void wrong_microbatches_are_named(void **unused)
 {
     static const int64_t  chunk[] = {7, 7};
     course                c = {0};
     dra_error             err = {0};
     dra_microbatch_result r;
     open_course(&c, "dra-ema-tiny");
-    dra_microbatch q = lesson_of(&c);
+    dra_microbatch q = microbatch_of(&c);
     q.chunks = 2;
     q.chunk = chunk;
-    assert_int_not_equal(dra_gradients_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_int_not_equal(dra_gradients_run(c.gradients, &q, &r, &err), DRA_OK);
     assert_string_equal(err.text, "learner: chunks of 14 tokens for a lesson of 30");
     q.T = 0;
-    assert_int_not_equal(dra_gradients_run(c.learner, &q, &r, &err), DRA_OK);
+    assert_int_not_equal(dra_gradients_run(c.gradients, &q, &r, &err), DRA_OK);
     assert_string_equal(err.text, "learner: B 2, T 0, expected 1 or more");
     close_course(&c);
 }
@@ -551,7 +552,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_run_through_chunks),
         cmocka_unit_test(layers_are_computed_again),
-        cmocka_unit_test(lessons_add_up),
+        cmocka_unit_test(microbatches_add_up),
         cmocka_unit_test(dropout_is_counted),
         cmocka_unit_test(dropout_knows_items_by_number),
         cmocka_unit_test(addons_have_weights),
@@ -562,7 +563,7 @@ int main(void)
         cmocka_unit_test(rwkv_has_rates),
         cmocka_unit_test(logits_are_pulled),
         cmocka_unit_test(bad_gradients_are_left),
-        cmocka_unit_test(wrong_lessons_are_named),
+        cmocka_unit_test(wrong_microbatches_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,7 @@ static void make(const dra_probe *p, dra_split split, int64_t number, rows *out)
         fail_msg("%s", err.text);
 }
 
-/* ---- oracles: what comes behind ids[t], by ids[0] to ids[t] alone; -1: not asked ------------- */
+/* ---- oracles: what comes after ids[t], by ids[0] to ids[t] alone; -1: not asked -------------- */
 
 static int64_t find(const int32_t *x, int64_t n, int32_t token)
 {

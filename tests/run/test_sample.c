@@ -101,7 +101,7 @@ static void ties_and_edges(void **unused)
     assert_int_equal(kept(c, 4, step, NULL), BITS(0));
 }
 
-/* Top-p sums over what top-k has left; temperature comes before both, or behind. */
+/* Top-p sums over what top-k has left; temperature comes before both, or after. */
 static void the_order_counts(void **unused)
 {
     const dra_real     x[] = {2, 1, 0, -1}; /* p 0.64, 0.24, 0.09, 0.03 */

@@ -1,4 +1,4 @@
-/* Runs: they learn, and one that stopped goes on to the same bits, whatever it carries. */
+/* Runs: they learn, and one that stopped resumes to the same bits, whatever it carries. */
 #include <math.h>
 #include <string.h>
 

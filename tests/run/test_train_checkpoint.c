@@ -85,7 +85,7 @@ static void damage_is_named(void **state)
     close_fixture(&f);
 }
 
-/* Removing it, as the line says, goes on from the older one, to the same bits. */
+/* With it removed, as the line says, the run resumes from the older one, to the same bits. */
 static void goes_on_from_an_older_one(void **state)
 {
     fixture f;

@@ -161,7 +161,7 @@ static void what_cannot_be_is_refused(void **state)
     dra_model_destroy(gru);
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 static void only_what_matters_must_stay(void **state)
 {

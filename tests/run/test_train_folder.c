@@ -1,4 +1,4 @@
-/* The folder of a run: what may lie there before, what it starts from, what comes along; a run that
+/* The folder of a run: what may be there before, what it starts from, what comes along; a run that
  * was killed before its first checkpoint. */
 #include <sys/stat.h>
 
@@ -79,7 +79,7 @@ static void damaged_settings_are_named(void **state)
     close_fixture(&f);
 }
 
-/* ---- what lies there ------------------------------------------------------------------------- */
+/* ---- what is there already ------------------------------------------------------------------- */
 
 static void force_leaves_nothing_of_another_model(void **state)
 {

@@ -1,6 +1,6 @@
 /* What the plan of a run says it takes is what it takes: the peak of resident memory of some steps,
- * less that of a run that was made and does no step. Chunked training holds the memory of one chunk.
- * Each run is a process of its own, so that its peak is its own. */
+ * less that of a run that was made and does no step. Chunked training holds the memory of one
+ * chunk. Each run is a process of its own, so that its peak is its own. */
 #include "check.h"
 
 #include <math.h>
