@@ -1,6 +1,7 @@
 #include "apart.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -92,7 +93,7 @@ static dra_status fail(dra_error *err, const char *text)
 {
     if (err) {
         err->code = DRA_ERR_DEVICE;
-        strncpy(err->text, text, sizeof err->text - 1);
+        snprintf(err->text, sizeof err->text, "%s", text);
     }
     return DRA_ERR_DEVICE;
 }

@@ -5,7 +5,23 @@
  * fixed by W or S. */
 #include "ops/slots_loops.h"
 
+#include <float.h>
+
 #include "device/simd_level.h"
+
+/* How many tokens of the run are done where slots are saved next, or at its end, when k are. */
+static inline int64_t next_stop(const dra_slots_run *s, int64_t k)
+{
+    if (!s->every) return s->n;
+    const int64_t left = (s->n - 1 - k) / s->every * s->every, next = k - k % s->every + s->every;
+    return s->back ? s->n - left : next < s->n ? next : s->n;
+}
+
+/* The number of those that are saved there. */
+static inline int64_t saved_at(const dra_slots_run *s, int64_t k)
+{
+    return (s->back ? s->n - k : k) / s->every - 1;
+}
 
 #ifndef LEVEL_REF
 
@@ -46,21 +62,22 @@ static ALWAYS_INLINE const float *numbers_of(const float *x, int64_t width, floa
 }
 
 /* Vector c holds column c of LANES slots. */
-static ALWAYS_INLINE void load_transposed(const dra_slots_run *s, slots_block b, vf x[LANES])
+static ALWAYS_INLINE void load_transposed(const dra_slots_run *s, slots_block b, const float *from,
+                                          vf x[LANES])
 {
     UNROLL
     for (int j = 0; j < LANES; j++)
-        x[j] = j < b.slots ? load_some(s->from + (b.i + j) * s->W + b.d, b.width, vset(0))
-                           : vset(0);
+        x[j] = j < b.slots ? load_some(from + (b.i + j) * s->W + b.d, b.width, vset(0)) : vset(0);
     transpose_tile(x);
 }
 
-static ALWAYS_INLINE void store_transposed(const dra_slots_run *s, slots_block b, vf x[LANES])
+static ALWAYS_INLINE void store_transposed(const dra_slots_run *s, slots_block b, float *to,
+                                           vf x[LANES])
 {
     transpose_tile(x);
     UNROLL
     for (int j = 0; j < LANES; j++)
-        if (j < b.slots) store_some(s->to + (b.i + j) * s->W + b.d, b.width, x[j]);
+        if (j < b.slots) store_some(to + (b.i + j) * s->W + b.d, b.width, x[j]);
 }
 
 static ALWAYS_INLINE vf dot_columns(const float *q, const vf x[LANES])
@@ -71,31 +88,62 @@ static ALWAYS_INLINE vf dot_columns(const float *q, const vf x[LANES])
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
 
-static void dots_block(const dra_slots_run *s, slots_block b)
+static ALWAYS_INLINE void dots_token(const dra_slots_run *s, slots_block b, slots_token at,
+                                     vf x[LANES])
 {
     _Alignas(64) float room[LANES];
-    vf                 x[LANES];
-    load_transposed(s, b, x);
-    for (int64_t k = 0; k < s->n; k++) {
-        const slots_token at = token_at(s, k);
-        const vf          f = load_some(s->fade + at.fades * s->S + b.i, b.slots, vset(0));
+    const vf           f = load_some(s->fade + at.fades * s->S + b.i, b.slots, vset(0));
+    UNROLL
+    for (int c = 0; c < LANES; c++) x[c] = at.reset ? vset(0) : vfma(f, x[c], x[c]);
+    for (const dra_slots_part *p = s->write; p < s->write + s->writes && !at.pad; p++) {
+        const float *row = p->x + at.t * p->x_row + b.d, *v = numbers_of(row, b.width, room);
+        const vf     w = load_some(p->w + at.t * p->w_row + b.i, b.slots, vset(0));
+        fetch_rows(s, row, p->x_row, 0);
         UNROLL
-        for (int c = 0; c < LANES; c++) x[c] = at.reset ? vset(0) : vfma(f, x[c], x[c]);
-        for (const dra_slots_part *p = s->write; p < s->write + s->writes && !at.pad; p++) {
-            const float *row = p->x + at.t * p->x_row + b.d, *v = numbers_of(row, b.width, room);
-            const vf     w = load_some(p->w + at.t * p->w_row + b.i, b.slots, vset(0));
-            fetch_rows(s, row, p->x_row, 0);
-            UNROLL
-            for (int c = 0; c < LANES; c++) x[c] = vfma(w, vset(v[c]), x[c]);
-        }
-        for (const dra_slots_part *p = s->read; p < s->read + s->reads; p++) {
-            const float *q = p->x + at.t * p->x_row + b.d;
-            fetch_rows(s, q, p->x_row, 0);
-            const vf sum = at.pad ? vset(0) : dot_columns(numbers_of(q, b.width, room), x);
-            add_some(p->w + at.t * p->w_row + b.i, b.slots, p->add || b.d > 0, sum);
-        }
+        for (int c = 0; c < LANES; c++) x[c] = vfma(w, vset(v[c]), x[c]);
     }
-    if (s->to) store_transposed(s, b, x);
+    for (const dra_slots_part *p = s->read; p < s->read + s->reads; p++) {
+        const float *q = p->x + at.t * p->x_row + b.d;
+        fetch_rows(s, q, p->x_row, 0);
+        const vf sum = at.pad ? vset(0) : dot_columns(numbers_of(q, b.width, room), x);
+        add_some(p->w + at.t * p->w_row + b.i, b.slots, p->add || b.d > 0, sum);
+    }
+}
+
+static ALWAYS_INLINE void save_block(const dra_slots_run *s, slots_block b, float *saved,
+                                     const vf x[LANES])
+{
+    vf m[LANES];
+    UNROLL
+    for (int c = 0; c < LANES; c++) m[c] = x[c];
+    store_transposed(s, b, saved, m);
+}
+
+static ALWAYS_INLINE void dot_saved(const dra_slots_run *s, slots_block b, const float *saved,
+                                    const vf x[LANES], float *to)
+{
+    vf m[LANES], sum[2] = {vset(0), vset(0)};
+    load_transposed(s, b, saved, m);
+    UNROLL
+    for (int c = 0; c < LANES; c++) sum[c % 2] = vfma(m[c], x[c], sum[c % 2]);
+    add_some(to + b.i, b.slots, s->add_dots || b.d > 0, sum[0] + sum[1]);
+}
+
+static void dots_block(const dra_slots_run *s, slots_block b)
+{
+    vf x[LANES];
+    load_transposed(s, b, s->from, x);
+    for (int64_t k = 0; k < s->n;) {
+        for (const int64_t stop = next_stop(s, k); k < stop; k++)
+            dots_token(s, b, token_at(s, k), x);
+        if (k == s->n) break;
+        const int64_t p = saved_at(s, k);
+        if (s->back)
+            dot_saved(s, b, s->saved + p * s->S * s->W, x, s->saved_dots + p * s->S);
+        else
+            save_block(s, b, s->saved + p * s->S * s->W, x);
+    }
+    if (s->to) store_transposed(s, b, s->to, x);
 }
 
 static void dots(const dra_slots_run *run)
@@ -116,35 +164,42 @@ static ALWAYS_INLINE vf mix_slots(const float *a, int slots, const vf *x)
     return sum[0] + sum[1];
 }
 
-/* `slots` is a constant where this is called. */
+/* `slots` is a constant where these are called. */
+static ALWAYS_INLINE void mix_token(const dra_slots_run *s, slots_block b, slots_token at,
+                                    int slots, vf *x)
+{
+    const float *f = s->fade + at.fades * s->S + b.i;
+    UNROLL
+    for (int j = 0; j < slots; j++) x[j] = at.reset ? vset(0) : vfma(vset(f[j]), x[j], x[j]);
+    for (const dra_slots_part *p = s->write; p < s->write + s->writes && !at.pad; p++) {
+        const float *row = p->x + at.t * p->x_row + b.d, *w = p->w + at.t * p->w_row + b.i;
+        const vf     v = load_some(row, b.width, vset(0));
+        fetch_rows(s, row, p->x_row, 0);
+        UNROLL
+        for (int j = 0; j < slots; j++) x[j] = vfma(vset(w[j]), v, x[j]);
+    }
+    for (const dra_slots_part *p = s->read; p < s->read + s->reads; p++) {
+        const float *a = p->w + at.t * p->w_row + b.i;
+        float       *y = p->x + at.t * p->x_row + b.d;
+        fetch_rows(s, y, p->x_row, 1);
+        add_some(y, b.width, p->add || b.i > 0, at.pad ? vset(0) : mix_slots(a, slots, x));
+    }
+}
+
 static ALWAYS_INLINE void mix_block(const dra_slots_run *s, slots_block b, int slots)
 {
     vf x[HELD];
     UNROLL
     for (int j = 0; j < slots; j++)
         x[j] = load_some(s->from + (b.i + j) * s->W + b.d, b.width, vset(0));
-    for (int64_t k = 0; k < s->n; k++) {
-        const slots_token at = token_at(s, k);
-        const float      *f = s->fade + at.fades * s->S + b.i;
+    for (int64_t k = 0; k < s->n;) {
+        for (const int64_t stop = next_stop(s, k); k < stop; k++)
+            mix_token(s, b, token_at(s, k), slots, x);
+        float *to = k < s->n ? s->saved + saved_at(s, k) * s->S * s->W : s->to;
         UNROLL
-        for (int j = 0; j < slots; j++) x[j] = at.reset ? vset(0) : vfma(vset(f[j]), x[j], x[j]);
-        for (const dra_slots_part *p = s->write; p < s->write + s->writes && !at.pad; p++) {
-            const float *row = p->x + at.t * p->x_row + b.d, *w = p->w + at.t * p->w_row + b.i;
-            const vf     v = load_some(row, b.width, vset(0));
-            fetch_rows(s, row, p->x_row, 0);
-            UNROLL
-            for (int j = 0; j < slots; j++) x[j] = vfma(vset(w[j]), v, x[j]);
-        }
-        for (const dra_slots_part *p = s->read; p < s->read + s->reads; p++) {
-            const float *a = p->w + at.t * p->w_row + b.i;
-            float       *y = p->x + at.t * p->x_row + b.d;
-            fetch_rows(s, y, p->x_row, 1);
-            add_some(y, b.width, p->add || b.i > 0, at.pad ? vset(0) : mix_slots(a, slots, x));
-        }
+        for (int j = 0; j < slots; j++)
+            if (to) store_some(to + (b.i + j) * s->W + b.d, b.width, x[j]);
     }
-    UNROLL
-    for (int j = 0; j < slots; j++)
-        if (s->to) store_some(s->to + (b.i + j) * s->W + b.d, b.width, x[j]);
 }
 
 /* As many slots as fit; returns how many. */
@@ -183,6 +238,55 @@ static void softmax_backward(const dra_softmax_backward *terms)
     }
 }
 
+/* ---- decay ----------------------------------------------------------------------------------- */
+
+typedef struct decay_block { /* of LANES slots */
+    int64_t i, slots;        /* first slot, how many from there on */
+    vf      sum;             /* dl of the token reached */
+    vf      known;           /* the last token whose dl was */
+} decay_block;
+
+/* dl of token t is `exact` in these lanes: what the sum is off there grew by a step a token. */
+static void settle(const dra_decay_backward *s, decay_block *b, int64_t t, vmask lanes, vf exact)
+{
+    const vf zero = vset(0);
+    const vf step = pick(lanes, (b->sum - exact) / (b->known - vset((float)t)), zero);
+    for (int64_t j = t; j < s->first + s->n; j++) {
+        float   *dl = s->dl + j * s->dl_row + b->i;
+        const vf x = load_some(dl, b->slots, zero), steps = b->known - vset((float)j);
+        const vf mended = pick(less(zero, steps), x - step * steps, x);
+        if (s->mark[j] & DRA_MARK_PAD) continue;
+        store_some(dl, b->slots, j == t ? pick(lanes, exact, mended) : mended);
+    }
+    b->sum = pick(lanes, exact, b->sum);
+    b->known = pick(lanes, vset((float)t), b->known);
+}
+
+static void decay_token(const dra_decay_backward *s, decay_block *b, int64_t t)
+{
+    const vf    zero = vset(0), fade = load_some(s->fade + t * s->S + b->i, b->slots, zero);
+    const vf    u = load_some(s->u + t * s->u_row + b->i, b->slots, zero);
+    const vf    du = load_some(s->du + t * s->du_row + b->i, b->slots, zero);
+    const vf    own = load_some(s->own + t * s->own_row + b->i, b->slots, zero);
+    const bool  pad = s->mark[t] & DRA_MARK_PAD, reset = s->mark[t] & DRA_MARK_RESET;
+    const vmask gone = less(reset ? zero : fade + vset(1), vset(FLT_MIN)); /* nothing, not NaN */
+    if (!pad) b->sum = b->sum + vfma(-u, du, own);
+    store_some(s->dl + t * s->dl_row + b->i, b->slots, pad ? zero : b->sum);
+    if (any(gone)) settle(s, b, t, gone, zero);
+}
+
+static void decay_backward(const dra_decay_backward *terms)
+{
+    const dra_decay_backward s = *terms;
+    const int64_t            end = s.first + s.n;
+    for (int64_t i = 0; i < s.S; i += LANES) {
+        decay_block b = {i, s.S - i, load_some(s.end + i, s.S - i, vset(0)), vset((float)end)};
+        for (int64_t t = end - 1; t >= s.first; t--) decay_token(&s, &b, t);
+        settle(&s, &b, s.first, less(vset((float)s.first), b.known),
+               load_some(s.start + i, b.slots, vset(0)));
+    }
+}
+
 #else /* plain: some columns of one slot after the other */
 
 enum { COLUMNS = 64 };
@@ -216,6 +320,15 @@ static void read_mix(const dra_slots_part *p, const slot *o, int64_t t, bool pad
     if (!pad) axpy(o->width, p->w[t * p->w_row + o->i], o->m, x);
 }
 
+static void save_or_dot(const dra_slots_run *s, const slot *o, int64_t p)
+{
+    dra_real *saved = s->saved + (p * s->S + o->i) * s->W + o->d;
+    for (int64_t d = 0; d < o->width && !s->back; d++) saved[d] = o->m[d];
+    if (!s->back) return;
+    dra_real *to = s->saved_dots + p * s->S + o->i;
+    *to = (s->add_dots || o->d > 0 ? *to : 0) + dot(o->width, saved, o->m);
+}
+
 static void take_run(const dra_slots_run *s, slot *o,
                      void (*read)(const dra_slots_part *, const slot *, int64_t t, bool pad))
 {
@@ -226,6 +339,7 @@ static void take_run(const dra_slots_run *s, slot *o,
         const bool    pad = s->mark && s->mark[t] & DRA_MARK_PAD;
         take_token(s, o, t, pad);
         for (int64_t r = 0; r < s->reads; r++) read(&s->read[r], o, t, pad);
+        if (k + 1 < s->n && k + 1 == next_stop(s, k)) save_or_dot(s, o, saved_at(s, k + 1));
     }
     for (int64_t d = 0; d < o->width && s->to; d++) s->to[at + d] = o->m[d];
 }
@@ -257,7 +371,41 @@ static void softmax_backward(const dra_softmax_backward *f)
     }
 }
 
+static void settle(const dra_decay_backward *s, int64_t i, int64_t t, int64_t known, dra_real off)
+{
+    for (int64_t j = t; j < known; j++)
+        if (!(s->mark[j] & DRA_MARK_PAD))
+            s->dl[j * s->dl_row + i] -= off / (dra_real)(known - t) * (dra_real)(known - j);
+}
+
+static void decay_slot(const dra_decay_backward *s, int64_t i)
+{
+    dra_real sum = s->end[i];
+    int64_t  known = s->first + s->n;
+    for (int64_t t = known - 1; t >= s->first; t--) {
+        const bool pad = s->mark[t] & DRA_MARK_PAD, reset = s->mark[t] & DRA_MARK_RESET;
+        const bool gone = reset || s->fade[t * s->S + i] == -1;
+        dra_real  *dl = s->dl + t * s->dl_row + i;
+        if (!pad)
+            sum += s->own[t * s->own_row + i] - s->u[t * s->u_row + i] * s->du[t * s->du_row + i];
+        *dl = pad ? 0 : sum;
+        if (!gone && t > s->first) continue;
+        const dra_real exact = gone ? 0 : s->start[i];
+        settle(s, i, t, known, sum - exact);
+        if (!pad) *dl = exact;
+        known = t;
+        sum = exact;
+    }
+}
+
+static void decay_backward(const dra_decay_backward *s)
+{
+    for (int64_t i = 0; i < s->S; i++) decay_slot(s, i);
+}
+
 #endif
 
-const dra_slots_loops LEVEL_NAMED(dra_slots_loops) = {
-    .dots = dots, .mix = mix, .softmax_backward = softmax_backward};
+const dra_slots_loops LEVEL_NAMED(dra_slots_loops) = {.dots = dots,
+                                                      .mix = mix,
+                                                      .softmax_backward = softmax_backward,
+                                                      .decay_backward = decay_backward};

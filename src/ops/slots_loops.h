@@ -26,6 +26,12 @@ typedef struct dra_slots_run {
     dra_real             *to;   /* after it, may be `from`; or NULL */
     const dra_slots_part *write, *read;
     int64_t               writes, reads;
+    /* Every so many tokens, 0: never, the slots are saved, p before token (p + 1) every. Forwards m
+     * is stored to saved (p, S, W). Backwards `dots` gives its products with what was saved there,
+     * before m fades by token (p + 1) every: saved_dots (p, S). */
+    int64_t   every;
+    dra_real *saved, *saved_dots;
+    bool      add_dots; /* to saved_dots */
 } dra_slots_run;
 
 typedef struct dra_softmax_backward { /* d, of a = softmax(s), becomes scale ds; rows of n */
@@ -37,12 +43,26 @@ typedef struct dra_softmax_backward { /* d, of a = softmax(s), becomes scale ds;
     bool            add;            /* to dlog_scale */
 } dra_softmax_backward;
 
+/* dl of tokens first..first+n-1. It differs from that of the next token by own - u du, and is known
+ * for token `first` and for the one after the last. A sum of differences picks up an error at every
+ * token: what it is off at the first one is taken out evenly over the tokens. Where nothing comes
+ * through, at a reset or where a slot fades entirely, dl is known too, 0. A pad has 0. */
+typedef struct dra_decay_backward {
+    int64_t         first, n, S;
+    const int32_t  *mark;                /* of each token, as all rows */
+    const dra_real *fade, *own, *u, *du; /* fade is (tokens, S) */
+    dra_real       *dl;
+    int64_t         own_row, u_row, du_row, dl_row;
+    const dra_real *start, *end; /* (S): dl of token `first` and of token first + n */
+} dra_decay_backward;
+
 typedef struct dra_slots_loops {
     /* m_i += sum w_i x over the writes; reads: w_i = m_i.x, or x = sum_i w_i m_i. What a token
      * gives does not depend on how runs are cut. */
     void (*dots)(const dra_slots_run *s);
     void (*mix)(const dra_slots_run *s);
     void (*softmax_backward)(const dra_softmax_backward *s);
+    void (*decay_backward)(const dra_decay_backward *s);
 } dra_slots_loops;
 
 extern const dra_slots_loops DRA_LEVELS(dra_slots_loops);

@@ -503,7 +503,7 @@ dra_span dra_gradients_metrics(const dra_gradients *l, int64_t *rows)
     return (dra_span){l->metrics, 0, (size_t)l->n_rows * DRA_METRICS * sizeof(dra_real)};
 }
 
-/* Adds a row of metrics: the loss with its part of the targets, the rest with that of the tokens. */
+/* Adds a row of metrics: the loss by its share of the targets, the rest by that of the tokens. */
 static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra_real *x,
                     dra_microbatch_result *out)
 {

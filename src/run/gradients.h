@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "sequence/module.h"
 
-/* ---- a step without a host read in between: begin, add each microbatch, update, collect -------- */
+/* ---- a step without a host read: begin, add each microbatch, update, collect ----------------- */
 
 /* Numbers that a program puts out for each chunk, a real each (the last is an i32). */
 enum { DRA_METRIC_LOSS, DRA_METRIC_AUX, DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT, DRA_METRICS };
@@ -31,8 +31,8 @@ dra_span dra_gradients_span(const dra_gradients *l, int i);
 dra_span     dra_gradients_metrics(const dra_gradients *l, int64_t *rows);
 dra_session *dra_gradients_session(const dra_gradients *l);
 
-/* Where the tensors of trained parameters are in a block of all of them, on 64 bytes each; SIZE_MAX:
- * not trained. Returns the bytes of the block; offset: one for each parameter. */
+/* Offsets of trained parameters in a block of all of them, multiples of 64 bytes; SIZE_MAX: not
+ * trained. Returns the bytes of the block; offset: one for each parameter. */
 size_t dra_trained_offsets(const dra_specs *params, size_t *offset);
 
 /* ---- inside ---------------------------------------------------------------------------------- */

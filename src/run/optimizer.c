@@ -45,7 +45,7 @@ static double faster(const dra_optimizer *o, const char *name)
     return 1;
 }
 
-/* ---- the program: keyed by the rows of metrics ------------------------------------------------ */
+/* ---- the program: keyed by the rows of metrics ----------------------------------------------- */
 
 /* The factor of all gradients, from their norm, the losses and what went wrong so far. */
 static dra_value build_factor(dra_graph *g, const dra_optimizer *o, int64_t rows,

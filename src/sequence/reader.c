@@ -1,6 +1,7 @@
 /* Running a module over the next tokens of its states: a session's program for each shape met;
  * states are updated in place. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -361,7 +362,7 @@ static fetched *find_fetched(dra_reader *r, const char *name)
     r->results = grown;
     fetched *f = &grown[r->n_results++];
     *f = (fetched){.read = -1};
-    strncpy(f->name, name, sizeof f->name - 1);
+    snprintf(f->name, sizeof f->name, "%s", name);
     return f;
 }
 

@@ -1,5 +1,6 @@
-/* Slots over a run of tokens and back through their softmax, on every level: against loops in
- * double, guard elements around what may be written; runs cut anywhere give the same bits. */
+/* Slots over a run of tokens, back through their softmax and to their decay, on every level:
+ * against loops in double, guard elements around what may be written; runs cut anywhere give the
+ * same bits, and slots saved on the way are those of a run that ends there. */
 #include "device/guarded.h"
 #include "ops/slots_loops.h"
 
@@ -15,6 +16,8 @@ typedef struct subject {
     bool           dots, back, marked, add;
     int            writes, reads;
     row            fade, from, to, w[2 * PARTS], x[2 * PARTS]; /* of writes, then of reads */
+    row            saved, saved_dots;
+    int64_t        every;
     dra_slots_part part[2 * PARTS];
 } subject;
 
@@ -55,7 +58,11 @@ static void take(const dra_simd *simd, const subject *s, int64_t first, int64_t 
                                   .write = part,
                                   .writes = s->writes,
                                   .read = part + PARTS,
-                                  .reads = s->reads};
+                                  .reads = s->reads,
+                                  .every = s->every,
+                                  .saved = s->saved.at,
+                                  .saved_dots = s->saved_dots.at,
+                                  .add_dots = s->add};
     const dra_slots_loops *loops = dra_slots_loops_of(simd);
     (s->dots ? loops->dots : loops->mix)(&run);
 }
@@ -148,6 +155,52 @@ static void try_run(const dra_simd *simd, subject *s)
     }
 }
 
+/* Forwards: what is saved, against runs that end there. Backwards: its products with the slots. */
+static void compare_saved(const dra_simd *simd, const subject *s, subject *cut)
+{
+    for (int64_t p = 0; (p + 1) * s->every < TOKENS; p++) {
+        const int64_t   at = (p + 1) * s->every, size = s->S * s->W;
+        const dra_real *saved = s->saved.at + p * size;
+        prepare(cut);
+        take(simd, cut, s->back ? at : 0, s->back ? TOKENS - at : at, cut->from.at);
+        if (!s->back) assert_memory_equal(saved, cut->to.at, (size_t)size * sizeof *saved);
+        for (int64_t i = 0; i < s->S && s->back; i++) {
+            double sum = s->add ? (double)was(&s->saved_dots, p * s->S + i) : 0;
+            for (int64_t d = i * s->W; d < (i + 1) * s->W; d++)
+                sum += (double)saved[d] * (double)cut->to.at[d];
+            near("saved dots", s->S * 1000 + s->W, (double)s->saved_dots.at[p * s->S + i], sum,
+                 ERRORS * tiny);
+        }
+    }
+}
+
+static void try_saving(const dra_simd *simd, subject *s, int64_t every)
+{
+    static subject plain;
+    uint64_t       seed = 11;
+    const int64_t  saved = (TOKENS - 1) / every;
+    s->n = TOKENS;
+    s->every = 0;
+    plain = *s;
+    prepare(&plain);
+    take(simd, &plain, 0, TOKENS, plain.from.at);
+    s->every = every;
+    prepare(s);
+    fill(&s->saved, saved * s->S * s->W, 1, -0.5, 0.5, &seed);
+    fill(&s->saved_dots, saved * s->S, 2, -0.5, 0.5, &seed);
+    take(simd, s, 0, TOKENS, s->from.at);
+    assert_memory_equal(plain.to.memory, s->to.memory, sizeof s->to.memory);
+    for (int p = PARTS; p < 2 * PARTS; p++) {
+        assert_memory_equal(plain.w[p].memory, s->w[p].memory, sizeof s->w[p].memory);
+        assert_memory_equal(plain.x[p].memory, s->x[p].memory, sizeof s->x[p].memory);
+    }
+    compare_rest(s);
+    check_untouched(&s->saved, s->back);
+    check_untouched(&s->saved_dots, !s->back);
+    compare_saved(simd, s, &plain);
+    s->every = 0;
+}
+
 static void walks(const dra_simd *simd)
 {
     static const int64_t slots[] = {1, 2, 3, 4, 7, 8, 12, 15, 16, 17, SLOTS};
@@ -161,6 +214,7 @@ static void walks(const dra_simd *simd)
                 s.writes = 1 + (int)(i + j) % 2;
                 s.reads = (int)(i + 2 * j) % 3;
                 try_run(simd, &s);
+                if (s.dots || !s.back) try_saving(simd, &s, 2 + (int)(i + j) % 3);
             }
 }
 
@@ -207,11 +261,95 @@ static void softmax_of(const dra_simd *simd)
     }
 }
 
+/* ---- decay ----------------------------------------------------------------------------------- */
+
+enum { FIRST = 2, LENGTH = 9, DECAY_ROWS = FIRST + LENGTH + 1 };
+
+static const int32_t decay_marks[][DECAY_ROWS] = {
+    {0},
+    {0, 0, 0, 0, DRA_MARK_PAD, 0, 0, 0, DRA_MARK_PAD},
+    {0, 0, 3, 0, 0, DRA_MARK_RESET, 0, DRA_MARK_PAD, 3, 0, DRA_MARK_RESET},
+    {0, 0, DRA_MARK_PAD, DRA_MARK_PAD, 0, 0, 0, 0, 0, DRA_MARK_PAD, DRA_MARK_PAD},
+};
+
+typedef struct decay {
+    row            fade, own, u, du, dl, start, end;
+    int64_t        S;
+    const int32_t *mark;
+} decay;
+
+/* Between two tokens whose dl is known the sum is off by as much more at each. */
+static void expect_decay(const decay *k, int64_t i)
+{
+    const int64_t S = k->S, wide = S + GAP;
+    double        sum[DECAY_ROWS], dl[DECAY_ROWS], last = (double)k->end.at[i];
+    int64_t       known = FIRST + LENGTH;
+    for (int64_t t = known - 1; t >= FIRST; t--) {
+        const bool   gone = k->mark[t] & DRA_MARK_RESET || k->fade.at[t * S + i] == -1;
+        const double term = (double)k->own.at[t * wide + i] -
+                            (double)k->u.at[t * wide + i] * (double)k->du.at[t * wide + i];
+        sum[t] = last += k->mark[t] & DRA_MARK_PAD ? 0 : term;
+        if (!gone && t > FIRST) continue;
+        last = gone ? 0 : (double)k->start.at[i];
+        for (int64_t j = t; j < known; j++)
+            dl[j] = sum[j] - (sum[t] - last) * (double)(known - j) / (double)(known - t);
+        known = t;
+    }
+    for (int64_t t = FIRST; t < FIRST + LENGTH; t++)
+        near("dl", S, (double)k->dl.at[t * wide + i], k->mark[t] & DRA_MARK_PAD ? 0 : dl[t],
+             40 * tiny); /* sums of 9 terms of up to 1.25 */
+}
+
+static void try_decay(const dra_simd *simd, int64_t S, const int32_t *mark)
+{
+    static decay  k;
+    const int64_t wide = S + GAP;
+    uint64_t      seed = 4 + (uint64_t)S;
+    k.S = S, k.mark = mark;
+    fill(&k.fade, DECAY_ROWS * S, 1, -1, 0, &seed);
+    for (int64_t i = 0; i < S; i += 3) k.fade.at[(FIRST + i % LENGTH) * S + i] = -1;
+    memcpy(k.fade.before, k.fade.memory, sizeof k.fade.memory);
+    row *const tokens[] = {&k.own, &k.u, &k.du, &k.dl};
+    for (int j = 0; j < 4; j++) fill(tokens[j], DECAY_ROWS * wide, j, -0.5, 1, &seed);
+    fill(&k.start, S, 1, -1, 1, &seed);
+    fill(&k.end, S, 3, -1, 1, &seed);
+    dra_slots_loops_of(simd)->decay_backward(&(dra_decay_backward){.first = FIRST,
+                                                                   .n = LENGTH,
+                                                                   .S = S,
+                                                                   .mark = mark,
+                                                                   .fade = k.fade.at,
+                                                                   .own = k.own.at,
+                                                                   .own_row = wide,
+                                                                   .u = k.u.at,
+                                                                   .u_row = wide,
+                                                                   .du = k.du.at,
+                                                                   .du_row = wide,
+                                                                   .dl = k.dl.at,
+                                                                   .dl_row = wide,
+                                                                   .start = k.start.at,
+                                                                   .end = k.end.at});
+    for (int64_t i = 0; i < S; i++) expect_decay(&k, i);
+    for (int64_t i = 0; i < k.dl.n; i++)
+        if (i % wide >= S || i / wide < FIRST || i / wide >= FIRST + LENGTH)
+            assert_true(k.dl.at[i] == was(&k.dl, i));
+    check_untouched(&k.dl, false);
+    row *const read[] = {&k.fade, &k.own, &k.u, &k.du, &k.start, &k.end};
+    for (int j = 0; j < 6; j++) check_untouched(read[j], true);
+}
+
+static void decays(const dra_simd *simd)
+{
+    for (int64_t S = 1; S <= 2 * SLOTS; S++)
+        for (size_t m = 0; m < COUNT(decay_marks); m++) try_decay(simd, S, decay_marks[m]);
+}
+
 static void slots(void **state) { for_each_level(walks); }
 static void softmax_backward(void **state) { for_each_level(softmax_of); }
+static void decay_backward(void **state) { for_each_level(decays); }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(slots), cmocka_unit_test(softmax_backward)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(slots), cmocka_unit_test(softmax_backward),
+                                       cmocka_unit_test(decay_backward)};
     return check_main("slots_loops", NULL, 0, tests, COUNT(tests));
 }
