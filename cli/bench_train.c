@@ -26,7 +26,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
 }
 
 /* The loss of a preset on B rows of T tokens, and the gradients of all parameters. */
-static void lesson(bench_work *w, const char *preset, int64_t B, int64_t T)
+static void microbatch(bench_work *w, const char *preset, int64_t B, int64_t T)
 {
     dra_model_config c;
     dra_model       *m = NULL;
@@ -65,10 +65,10 @@ void bench_train(bench_work *w, const int64_t *size)
 {
     static const char *const presets[] = {"dra-gru-tiny", "dra-ema-tiny", "dra-moment-tiny",
                                           "dra-slots-tiny", "rwkv4-tiny"};
-    lesson(w, presets[size[0]], size[1], size[2]);
+    microbatch(w, presets[size[0]], size[1], size[2]);
 }
 
 void bench_train_softmax(bench_work *w, const int64_t *size)
 {
-    lesson(w, "gpt2-tiny", size[1], size[2]);
+    microbatch(w, "gpt2-tiny", size[1], size[2]);
 }

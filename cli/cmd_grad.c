@@ -111,15 +111,16 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
     if (st == DRA_OK) st = dra_gradients_create(&config, &l, err);
     if (st == DRA_OK) st = dra_gradients_bind(l, m->weights, err);
     if (st == DRA_OK) {
-        const dra_microbatch lesson = {.B = in->B,
-                                       .T = in->T,
-                                       .ids = in->ids,
-                                       .targets = in->targets,
-                                       .mark = in->mark,
-                                       .chunks = a->chunks ? chunks : 0,
-                                       .chunk = chunk,
-                                       .no_dropout = true}; /* no dropout: the same every time */
-        st = dra_gradients_run(l, &lesson, result, err);
+        const dra_microbatch microbatch = {
+            .B = in->B,
+            .T = in->T,
+            .ids = in->ids,
+            .targets = in->targets,
+            .mark = in->mark,
+            .chunks = a->chunks ? chunks : 0,
+            .chunk = chunk,
+            .no_dropout = true}; /* no dropout: the same every time */
+        st = dra_gradients_run(l, &microbatch, result, err);
     }
     if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
     if (st == DRA_OK) *bad = count_bad(m, l);

@@ -16,7 +16,7 @@ set -u
 here=$(dirname "$0")
 apart_ops='matmul|attend|write_rows|wkv|delta|adamw|reduce|view|cross_entropy|embedding'
 apart_part="^(graph/|session/|sequence/|ops/test_($apart_ops)\$|memory/test_(loops|golden)\$"
-apart_part="$apart_part|model/test_models\$|run/test_(learner|generate|train)\$)"
+apart_part="$apart_part|model/test_models\$|run/test_(gradients|generate|train)\$)"
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM

@@ -25,8 +25,8 @@ typedef struct dra_gradients_config {
     bool             recompute;  /* keep only what goes into each layer, compute the rest again */
     double           smoothing;  /* of targets */
     double           logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
-    /* What is added to the loss: weight times what the model was made to watch (its config's
-     * `watch`), by dra_aux_kind. */
+    /* What is added to the loss: weight times what the model measures (`aux` of
+     * its config), by dra_aux_kind. */
     double add[DRA_AUX_COUNT];
 } dra_gradients_config;
 

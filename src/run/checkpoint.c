@@ -316,8 +316,8 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
     if (st == DRA_OK) st = take(path, object, out, err);
     if (st == DRA_OK && out->step != step)
         st = dra_fail_at(err, DRA_ERR_FORMAT, path,
-                         "is of step %lld, but lies in that of step %lld", (long long)out->step,
-                         (long long)step);
+                         "is of step %lld, but is stored as that of step %lld",
+                         (long long)out->step, (long long)step);
     if (st == DRA_OK) st = check_files(folder, json_object_get(object, "files"), err);
     json_decref(object);
     return st;

@@ -1,4 +1,4 @@
-/* State files to go on from: the state of B sequences, and beside it
+/* State files to continue from: the state of B sequences, and with it
  *   logits   (B, V) real: what follows the last token
  *   seen     (B, V) bool: tokens read, for the repetition penalty
  *   weights  (2) i32: a number drawn from all weights, low half first
@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "run/generator.h"
 
-/* Some numbers of every tensor, wherever it lies: two trainings do not share them. */
+/* Some numbers of every tensor, wherever it is stored: two trainings do not share them. */
 static uint64_t sample(const dra_model *model, const dra_weights *weights)
 {
     const dra_specs *specs = dra_model_params(model);
@@ -37,13 +37,13 @@ dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
     const int64_t         V = dra_model_config_of(model)->vocab;
     const uint64_t        h = sample(model, weights);
     const int32_t         halves[2] = {(int32_t)(uint32_t)h, (int32_t)(uint32_t)(h >> 32)};
-    const dra_tensor_item beside[] = {
+    const dra_tensor_item extra[] = {
         {DRA_BESIDE "logits", DRA_REAL, DRA_SHAPE(B, V), context->logits},
         {DRA_BESIDE "seen", DRA_BOOL, DRA_SHAPE(B, V), context->seen},
         {DRA_BESIDE "weights", DRA_I32, DRA_SHAPE(2), halves},
     };
     return dra_states_save_with(context->states, dra_model_fingerprint(model), path,
-                                sizeof beside / sizeof *beside, beside, err);
+                                sizeof extra / sizeof *extra, extra, err);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -70,8 +70,8 @@ static dra_status check_weights(const dra_tensors *file, uint64_t expected, cons
                        expected);
 }
 
-static dra_status read_beside(const dra_tensors *file, const char *path, int64_t V,
-                              dra_context *out, dra_error *err)
+static dra_status read_extra(const dra_tensors *file, const char *path, int64_t V, dra_context *out,
+                             dra_error *err)
 {
     const dra_shape shape = DRA_SHAPE(dra_states_batch(out->states), V);
     const size_t    n = (size_t)dra_shape_count(&shape);
@@ -93,7 +93,7 @@ dra_status dra_context_load(dra_device *device, const dra_model *model, const dr
                                     path, &out->states, err);
     if (st == DRA_OK) st = dra_tensors_open(path, &file, err);
     if (st == DRA_OK) st = check_weights(file, sample(model, weights), path, err);
-    if (st == DRA_OK) st = read_beside(file, path, dra_model_config_of(model)->vocab, out, err);
+    if (st == DRA_OK) st = read_extra(file, path, dra_model_config_of(model)->vocab, out, err);
     dra_tensors_close(file);
     if (st != DRA_OK) dra_context_free(out);
     return st;

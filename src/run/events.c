@@ -3,7 +3,7 @@
  * with crc = CRC-32C and mask(c) = (c rotated right by 15) + 0xa282ead8; data is a protobuf message
  *     Event {1: wall_time double, 2: step varint, 3: file_version | 5: Summary | 7: SessionLog}
  *     Summary {1: Value {1: tag, 2: simple_value float}, ...}    SessionLog {1: status, 1 = start}
- * The second record is a session that starts behind a step: readers then forget what an earlier
+ * The second record is a session that starts after a step: readers then forget what an earlier
  * file, of a run that was killed, said of later ones. */
 #include <errno.h>
 #include <fcntl.h>

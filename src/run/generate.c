@@ -3,7 +3,7 @@
  *
  * A stop string may be spread over several tokens, which must be read before it is known. So when
  * its first part shows, the row is copied (a snapshot) before that token is read. If it becomes
- * one, the row goes back to the snapshot and reads again what lies before it; if not, the copy
+ * one, the row goes back to the snapshot and reads again what comes before it; if not, the copy
  * goes. */
 #include <stdlib.h>
 
@@ -48,7 +48,7 @@ static const char *piece_of(const dra_generator *g, int32_t id, size_t *bytes)
 
 /* ---- stop strings ---------------------------------------------------------------------------- */
 
-/* The row has read what lies before its byte number `cut` and nothing else. */
+/* The row has read what comes before its byte number `cut` and nothing else. */
 static dra_status cut(dra_generator *g, int64_t row, size_t at, dra_error *err)
 {
     dra_row   *r = &g->row[row];
@@ -76,8 +76,8 @@ static dra_status cut(dra_generator *g, int64_t row, size_t at, dra_error *err)
 }
 
 /* Keeps a copy of the row while a stop string may have begun, from before the token it began in. */
-static dra_status watch(dra_generator *g, int64_t row, const dra_text_chunk *flow, size_t last,
-                        dra_error *err)
+static dra_status track_stop(dra_generator *g, int64_t row, const dra_text_chunk *flow, size_t last,
+                             dra_error *err)
 {
     dra_snapshot *back = &g->row[row].back;
     if (!flow->partial) dra_snapshot_drop(back);
@@ -122,7 +122,7 @@ static dra_status accept(dra_generator *g, const dra_generate_config *c, int64_t
     if (st != DRA_OK) return st;
     r->bytes += bytes;
     if (flow.stopped) finish(r, DRA_FINISH_STOP);
-    st = flow.stopped ? cut(g, row, flow.before, err) : watch(g, row, &flow, bytes, err);
+    st = flow.stopped ? cut(g, row, flow.before, err) : track_stop(g, row, &flow, bytes, err);
     if (st == DRA_OK) hand_out(c, row, r, &flow);
     return st;
 }
@@ -157,8 +157,8 @@ static dra_status start(dra_generator *g, const dra_generate_config *c, dra_erro
     for (int64_t b = 0; b < g->config.rows; b++) {
         dra_row *r = &g->row[b];
         if (!r->begun && r->next < 0)
-            return dra_fail(err, DRA_ERR_VALUE, "generate: row %lld has read nothing to go on from",
-                            (long long)b);
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "generate: row %lld has read nothing to continue from", (long long)b);
         r->live = true;
         r->ids.n = r->bytes = 0;
         dra_text_stream_free(&r->outlet);

@@ -13,7 +13,7 @@
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
 
-/* The JSON object of a file beside the model; *out NULL: there is none. */
+/* The JSON object of a file next to the model; *out NULL: there is none. */
 static dra_status open_keys(const char *folder, const char *name, json_t **out, dra_error *err)
 {
     char      path[PATH_TEXT], *text = NULL;

@@ -42,7 +42,7 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t n, const int
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err);
 /* Picks the next token of every live row. */
 dra_status dra_generator_pick(dra_generator *g, dra_error *err);
-/* Whether a row can read n tokens beside the one it has picked. */
+/* Whether a row can read n tokens besides the one it has picked. */
 bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n);
 
 dra_status dra_snapshot_take(dra_generator *g, int64_t row, dra_error *err);

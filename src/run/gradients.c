@@ -1,4 +1,4 @@
-/* Lessons: the loss of a model and its gradients, whole or through the borders of chunks.
+/* Microbatches: the loss of a model and its gradients, whole or through the borders of chunks.
  *
  * A program is compiled for each shape met. Forward programs only advance the state; gradient
  * programs add their part to the gradients, which are donated states of theirs. Through chunks:
@@ -17,7 +17,7 @@
 
 static dra_status out_of_memory(dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_MEMORY, "learner: out of memory");
+    return dra_fail(err, DRA_ERR_MEMORY, "gradients: out of memory");
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -119,7 +119,7 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (config->add[k] != 0 && !(dra_model_config_of(config->model)->aux >> k & 1)) {
             free(l);
-            return dra_fail(err, DRA_ERR_VALUE, "learner: the model was not made to watch %s",
+            return dra_fail(err, DRA_ERR_VALUE, "gradients: the model does not measure %s",
                             dra_aux_name(k));
         }
     l->params = dra_model_params(config->model);
@@ -202,7 +202,7 @@ const dra_real *dra_gradients_of(dra_gradients *l, int i)
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
 
-typedef struct chunk { /* tokens of a lesson, cut out of it; all (B, T) */
+typedef struct chunk { /* tokens of a microbatch, cut out of it; all (B, T) */
     int64_t     first, T, count;
     int32_t    *ids, *targets, *mark; /* ids owns the memory of all three */
     dra_states *start;                /* the state before it; NULL: fresh */
@@ -271,7 +271,7 @@ static dra_status bind_row(dra_gradients *l, dra_metric_row row, dra_error *err)
 {
     const size_t real = sizeof(dra_real), each = DRA_METRICS * real;
     dra_status   st = DRA_OK;
-    if (l->n_rows == l->rows_room) return dra_fail(err, DRA_ERR_INDEX, "learner: no row is left");
+    if (l->n_rows == l->rows_room) return dra_fail(err, DRA_ERR_INDEX, "gradients: no row is left");
     const dra_span all = {l->metrics, (size_t)l->n_rows * each, each};
     for (int k = 0; k < DRA_METRICS && st == DRA_OK; k++)
         st = dra_session_bind(
@@ -282,7 +282,7 @@ static dra_status bind_row(dra_gradients *l, dra_metric_row row, dra_error *err)
     return st;
 }
 
-/* A lesson without targets that count has no gradient, whatever is added to the loss. */
+/* A microbatch without targets that count has no gradient, whatever is added to the loss. */
 static double share_of(const dra_microbatch *q, int64_t count)
 {
     return count == 0 ? 0 : q->share > 0 ? q->share : 1;
@@ -292,7 +292,7 @@ static double share_of(const dra_microbatch *q, int64_t count)
 static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
                                double targets, double tokens, dra_error *err)
 {
-    const double   share = share_of(q, l->counts[l->lessons]);
+    const double   share = share_of(q, l->counts[l->microbatches]);
     const dra_real of_loss = (dra_real)(targets * share), of_rest = (dra_real)(tokens * share);
     dra_status     st = select_program(l, q, c, kind, err);
     if (st == DRA_OK) st = put_tokens(l, q, c, kind, err);
@@ -300,7 +300,7 @@ static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const 
         st = dra_session_put(l->session, l->name.share, &of_loss, sizeof of_loss, err);
     if (st == DRA_OK) st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
     if (st == DRA_OK) st = bind_states(l, c->start, err);
-    if (st == DRA_OK) st = bind_row(l, (dra_metric_row){l->lessons, targets, tokens}, err);
+    if (st == DRA_OK) st = bind_row(l, (dra_metric_row){l->microbatches, targets, tokens}, err);
     return st == DRA_OK ? dra_session_start(l->session, err) : st;
 }
 
@@ -316,7 +316,7 @@ static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *
     return st;
 }
 
-/* ---- lessons --------------------------------------------------------------------------------- */
+/* ---- microbatches ------------------------------------------------------------------------------ */
 
 static int64_t count_targets(const int32_t *target, int64_t n)
 {
@@ -365,7 +365,7 @@ static dra_status run_forwards(dra_gradients *l, const dra_microbatch *q, chunk 
     return st;
 }
 
-/* Memory for the gradients of the states after a chunk: zeros at the end of the lesson. */
+/* Memory for the gradients of the states after a chunk: zeros at the end of the microbatch. */
 static dra_status bind_state_grads(dra_gradients *l, const dra_states *s, dra_array **out,
                                    dra_error *err)
 {
@@ -386,7 +386,7 @@ static dra_status bind_state_grads(dra_gradients *l, const dra_states *s, dra_ar
 static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const chunk *c,
                                 dra_error *err)
 {
-    const double count = (double)l->counts[l->lessons];
+    const double count = (double)l->counts[l->microbatches];
     dra_array   *grads = NULL;
     dra_status   st = bind_state_grads(l, c[0].start, &grads, err);
     for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--)
@@ -415,23 +415,25 @@ static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *
 static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     int64_t sum = 0;
-    if (!l->bound) return dra_fail(err, DRA_ERR_BIND, "learner: weights are not bound");
+    if (!l->bound) return dra_fail(err, DRA_ERR_BIND, "gradients: weights are not bound");
     if (q->B < 1 || q->T < 1)
-        return dra_fail(err, DRA_ERR_VALUE, "learner: B %lld, T %lld, expected 1 or more",
+        return dra_fail(err, DRA_ERR_VALUE, "gradients: B %lld, T %lld, expected 1 or more",
                         (long long)q->B, (long long)q->T);
     for (int k = 0; k < q->chunks; k++) {
         if (q->chunk[k] < 1 || q->chunk[k] > q->T)
-            return dra_fail(err, DRA_ERR_VALUE, "learner: chunk %d has %lld tokens of %lld", k,
+            return dra_fail(err, DRA_ERR_VALUE, "gradients: chunk %d has %lld tokens of %lld", k,
                             (long long)q->chunk[k], (long long)q->T);
         sum += q->chunk[k];
     }
     if (q->chunks && sum != q->T)
-        return dra_fail(err, DRA_ERR_VALUE, "learner: chunks of %lld tokens for a lesson of %lld",
-                        (long long)sum, (long long)q->T);
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: chunks of %lld tokens for a microbatch of %lld", (long long)sum,
+                        (long long)q->T);
     if (!q->states) return DRA_OK;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))
-        return dra_fail(err, DRA_ERR_VALUE, "learner: the states belong to another model or batch");
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: the states belong to another model or batch");
     return DRA_OK;
 }
 
@@ -439,7 +441,7 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
 
 dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
 {
-    l->n_rows = l->lessons = 0;
+    l->n_rows = l->microbatches = 0;
     l->fresh = false;
     return add ? DRA_OK : dra_array_fill(dra_array_whole(l->gradient), 0, err);
 }
@@ -447,7 +449,7 @@ dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
 /* Rows of metrics for n more chunks. What was put out so far stays where it is. */
 static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
 {
-    int64_t *counts = realloc(l->counts, ((size_t)l->lessons + 1) * sizeof *counts);
+    int64_t *counts = realloc(l->counts, ((size_t)l->microbatches + 1) * sizeof *counts);
     if (!counts) return out_of_memory(err);
     l->counts = counts;
     if (l->n_rows + n <= l->rows_room) return DRA_OK;
@@ -482,18 +484,18 @@ dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_erro
     if (st != DRA_OK) return st;
     chunk *c = calloc((size_t)n, sizeof *c);
     if (!c) return out_of_memory(err);
-    l->counts[l->lessons] = 0;
+    l->counts[l->microbatches] = 0;
     for (int k = 0; k < n && st == DRA_OK; k++) {
         const int64_t T = q->chunks ? q->chunk[k] : q->T;
         st = cut_chunk(q, first, T, &c[k], err);
-        l->counts[l->lessons] += c[k].count;
+        l->counts[l->microbatches] += c[k].count;
         first += T;
     }
     if (st == DRA_OK && !q->chunks && q->states) st = dra_states_reserve(q->states, q->T, err);
     if (st == DRA_OK) st = q->chunks ? run_through(l, q, c, err) : run_whole(l, q, c, err);
     for (int k = 0; k < n; k++) free(c[k].ids);
     free(c);
-    l->lessons++;
+    l->microbatches++;
     return st;
 }
 
@@ -507,13 +509,13 @@ dra_span dra_gradients_metrics(const dra_gradients *l, int64_t *rows)
 static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra_real *x,
                     dra_microbatch_result *out)
 {
-    const unsigned watched = dra_model_config_of(l->config.model)->aux;
+    const unsigned measured = dra_model_config_of(l->config.model)->aux;
     int32_t        clamped;
     memcpy(&clamped, &x[DRA_METRIC_CLAMPED], sizeof clamped);
     out->loss += row->targets * (double)x[DRA_METRIC_LOSS];
     out->clamped += clamped;
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        out->aux[k] += watched >> k & 1 ? row->tokens * (double)x[DRA_METRIC_AUX + k] : NAN;
+        out->aux[k] += measured >> k & 1 ? row->tokens * (double)x[DRA_METRIC_AUX + k] : NAN;
 }
 
 dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
@@ -525,11 +527,11 @@ dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result 
     if (st != DRA_OK) return st;
     dra_real *x = malloc(from.bytes + 1);
     st = x ? dra_array_download(x, from, err) : out_of_memory(err);
-    for (int k = 0; k < n && k < l->lessons; k++)
+    for (int k = 0; k < n && k < l->microbatches; k++)
         out[k] = (dra_microbatch_result){.count = l->counts[k]};
     for (int64_t r = 0; r < rows && st == DRA_OK; r++)
-        if (l->rows[r].lesson < n)
-            add_row(l, &l->rows[r], x + r * DRA_METRICS, &out[l->rows[r].lesson]);
+        if (l->rows[r].microbatch < n)
+            add_row(l, &l->rows[r], x + r * DRA_METRICS, &out[l->rows[r].microbatch]);
     free(x);
     return st;
 }
@@ -547,7 +549,7 @@ dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *q, dra_micr
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Bytes of the states that a lesson in chunks holds: where it is, the start of every chunk, and
+/* Bytes of the states that a microbatch in chunks holds: where it is, the start of every chunk, and
  * their gradients. */
 static size_t chunk_states(const dra_states *s, int chunks)
 {

@@ -1,4 +1,5 @@
-/* What a learner is inside: a session, the gradients, the numbers that its programs put out. */
+/* What computes gradients, inside: a session, the gradients themselves, and the numbers that its
+ * programs put out. */
 #ifndef DRA_SRC_RUN_GRADIENTS_H
 #define DRA_SRC_RUN_GRADIENTS_H
 
@@ -15,12 +16,12 @@ enum { DRA_METRIC_LOSS, DRA_METRIC_AUX, DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT, 
 /* Gradients become 0, unless `add`; nothing is recorded yet. */
 dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err);
 /* Starts a microbatch, whose gradients are added. */
-dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *lesson, dra_error *err);
+dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *microbatch, dra_error *err);
 /* Waits for all of them and reads what they put out, one result for each. */
 dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
                                  dra_error *err);
 
-/* Starts the step of an optimizer on the gradients of a learner, to be collected after that one. */
+/* Starts the step of an optimizer on gradients, to be collected after them. */
 dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_gradients *l, double rate,
                                int64_t step, dra_error *err);
 dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err);
@@ -47,8 +48,8 @@ typedef struct dra_gradients_names { /* numbers in the session */
 } dra_gradients_names;
 
 typedef struct dra_metric_row { /* of metrics: what its numbers count for */
-    int    lesson;
-    double targets, tokens; /* its part of those of its lesson */
+    int    microbatch;
+    double targets, tokens; /* its part of those of its microbatch */
 } dra_metric_row;
 
 struct dra_gradients {
@@ -67,8 +68,8 @@ struct dra_gradients {
     bool                 fresh; /* the copy is of now */
     dra_array           *metrics;
     dra_metric_row      *rows; /* of metrics, since dra_gradients_begin() */
-    int                  n_rows, rows_room, lessons;
-    int64_t             *counts;                   /* targets that count, by lesson */
+    int                  n_rows, rows_room, microbatches;
+    int64_t             *counts;                   /* targets that count, by microbatch */
     size_t               chunk_bytes, carry_bytes; /* of states, by dra_gradients_bytes() */
     dra_shape           *key;
     dra_extents          extents;
@@ -90,11 +91,11 @@ enum {
 /* The name of a metric in the graph. */
 const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric);
 
-/* The model with its loss as a module's own nodes; `self` is the learner. */
+/* The model with its loss as a module's own nodes; `self` is a dra_gradients. */
 void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,
                               dra_value *state_out);
 
-/* Builds the program of a key: for dra_session_create(), `user` is the learner. */
+/* Builds the program of a key: for dra_session_create(), `user` is a dra_gradients. */
 void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t n_key);
 
 #endif

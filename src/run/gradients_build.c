@@ -1,4 +1,4 @@
-/* The graphs of lessons: a model with its loss, and the gradients that are added to. */
+/* The graphs of microbatches: a model with its loss, and the gradients that are added to. */
 #include <stdlib.h>
 
 #include "run/gradients.h"
@@ -61,7 +61,7 @@ static void put_metrics(dra_graph *g)
     for (int k = 0; k < DRA_AUX_COUNT; k++) put_metric(g, dra_aux_name(k), DRA_METRIC_AUX + k);
 }
 
-/* Adds the gradients of parameters to memory of the learner. */
+/* Adds the gradients of parameters to the block of all of them. */
 static void put_gradients(dra_graph *g, const dra_gradients *l, const dra_value *d)
 {
     char name[DRA_NAME_TEXT];

@@ -19,7 +19,7 @@ typedef struct work {
     const dra_probe_config *c;
     const dra_probe        *p;
     dra_train_config        train; /* complete */
-    dra_gradients          *learner;
+    dra_gradients          *gradients;
     dra_optimizer          *optimizer;
     int                     blend;      /* the parameter of a blend by schedule; -1: none */
     double                  blend_from; /* where it started */
@@ -79,8 +79,8 @@ static dra_status open_learner(work *w, dra_error *err)
                                     .decay = fmax(0, t->weight_decay),
                                     .clip = fmax(0, t->clip)};
     memcpy(l.add, t->add, sizeof l.add);
-    dra_status st = dra_gradients_create(&l, &w->learner, err);
-    if (st == DRA_OK) st = dra_gradients_bind(w->learner, c->weights, err);
+    dra_status st = dra_gradients_create(&l, &w->gradients, err);
+    if (st == DRA_OK) st = dra_gradients_bind(w->gradients, c->weights, err);
     if (st == DRA_OK) st = dra_optimizer_create(&o, c->model, c->device, &w->optimizer, err);
     w->blend = dra_specs_find(dra_model_params(c->model), "blend");
     if (w->blend >= 0) w->blend_from = (double)dra_weights_at(c->weights, w->blend)[0];
@@ -130,7 +130,7 @@ static void close_work(work *w)
     dra_states_destroy(w->states);
     dra_reader_destroy(w->reader);
     dra_optimizer_destroy(w->optimizer);
-    dra_gradients_destroy(w->learner);
+    dra_gradients_destroy(w->gradients);
     free(w->chunk);
     free(w->part);
     free(w->ids);
@@ -154,7 +154,7 @@ static dra_status set_blend(work *w, int64_t step, dra_error *err)
     dra_real *a = dra_weights_edit(w->c->weights, w->blend);
     if (!a) return dra_fail(err, DRA_ERR_MEMORY, "probe: out of memory");
     a[0] = (dra_real)dra_train_blend(&w->train, w->blend_from, step);
-    return dra_gradients_bind(w->learner, w->c->weights, err);
+    return dra_gradients_bind(w->gradients, w->c->weights, err);
 }
 
 static dra_status train_step(work *w, dra_error *err)
@@ -162,23 +162,23 @@ static dra_status train_step(work *w, dra_error *err)
     const dra_train_config *t = &w->train;
     const int64_t           step = w->r.step + 1;
     const double            began = now();
-    const dra_microbatch    lesson = {.B = t->batch,
-                                      .T = w->p->length,
-                                      .ids = w->ids,
-                                      .targets = w->targets,
-                                      .chunks = w->chunks,
-                                      .chunk = w->chunk,
-                                      .seed = (uint64_t)t->seed,
-                                      .step = (uint64_t)step,
-                                      .clamp = t->guard};
+    const dra_microbatch    microbatch = {.B = t->batch,
+                                          .T = w->p->length,
+                                          .ids = w->ids,
+                                          .targets = w->targets,
+                                          .chunks = w->chunks,
+                                          .chunk = w->chunk,
+                                          .seed = (uint64_t)t->seed,
+                                          .step = (uint64_t)step,
+                                          .clamp = t->guard};
     dra_microbatch_result   r = {0};
     double                  norm = NAN;
     dra_status st = make_rows(w, DRA_SPLIT_TRAIN, (step - 1) * t->batch, t->batch, err);
     if (st == DRA_OK) st = set_blend(w, step, err);
-    if (st == DRA_OK) st = dra_gradients_run(w->learner, &lesson, &r, err);
+    if (st == DRA_OK) st = dra_gradients_run(w->gradients, &microbatch, &r, err);
     w->r.rate = dra_train_rate(t, step);
     if (st == DRA_OK)
-        st = dra_optimizer_step(w->optimizer, w->c->weights, w->learner, w->r.rate, step, &norm,
+        st = dra_optimizer_step(w->optimizer, w->c->weights, w->gradients, w->r.rate, step, &norm,
                                 err);
     if (st == DRA_OK && !(isfinite(r.loss) && isfinite(norm)))
         st = dra_fail(

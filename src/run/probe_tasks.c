@@ -1,7 +1,7 @@
 /* The tasks of probes.
  *
- *   copy      s1 .. sn  filler  ASK s1 .. sn            all s behind ASK are asked for
- *   recall    k1 v1 .. kK vK  filler  k3 k1 ..          behind each key its value, which is not
+ *   copy      s1 .. sn  filler  ASK s1 .. sn            all s after ASK are asked for
+ *   recall    k1 v1 .. kK vK  filler  k3 k1 ..          after each key its value, which is not
  *                                                       given: the next key follows [Arora et al.
  *                                                       2023, multi-query associative recall]
  *   addition  a + b  filler  ASK c                      digits of c = a + b, the highest first
@@ -36,7 +36,7 @@ static void fill(dra_probe_line *r, int64_t n)
     while (n-- > 0) put(r, dra_probe_below(r, DRA_PROBE_FILLERS));
 }
 
-/* Tokens of each of n alphabets of the same size, which stand one behind the other. */
+/* Tokens of each of n alphabets of the same size, one after the other. */
 static int64_t alphabet(const dra_probe *p, int n) { return (p->vocab - DRA_PROBE_FIRST) / n; }
 
 static void otherwise(int64_t *option, int64_t x)

@@ -251,7 +251,7 @@ dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
     if (stat(t->log_path, &s) != 0 || !S_ISREG(s.st_mode))
         return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
                            "is there and no regular file, expected a log or a new name");
-    /* A run that goes on may have its log anywhere. */
+    /* A run that is resumed may have its log anywhere. */
     if (t->c.force || is_own_log(t) || (t->is_run && t->c.resume && dra_runlog_is(t->log_path)))
         return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
@@ -326,7 +326,7 @@ static dra_status clear(const dra_trainer *t, dra_error *err)
     return dra_folder_clear(t->c.folder, err);
 }
 
-/* Checkpoints of another run go first: killed in between, nobody goes on from them by mistake. */
+/* Checkpoints of another run go first: killed in between, nobody continues from them by mistake. */
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
 {
     if (t->saved < 0) dra_checkpoint_prune(t->c.folder, -1);
@@ -336,7 +336,7 @@ dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
 
 /* ---- what a model folder has ----------------------------------------------------------------- */
 
-/* Where further keys of config.json and files beside the weights come from: for a run that
+/* Where further keys of config.json and files next to the weights come from: for a run that
  * starts, from the folder of its weights; else, and for its best model, from the run. */
 static dra_status origin(const dra_trainer *t, const char *folder, char path[DRA_PATH],
                          dra_error *err)
@@ -356,7 +356,7 @@ static dra_status copy_others(const dra_trainer *t, const char *from, const char
     return dra_folder_copy(from, to, DRA_FOLDER_HABITS | (same ? DRA_FOLDER_NOTES : 0), err);
 }
 
-/* A run that goes on with another tokenizer keeps nothing of the one before. Without any nobody
+/* A run that is resumed with another tokenizer keeps nothing of the one before. Without any nobody
  * asked for that, and files of a folder that was no run are not ours. */
 static dra_status drop_tokenizer(const dra_trainer *t, const char *folder, dra_error *err)
 {

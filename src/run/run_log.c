@@ -1,5 +1,5 @@
 /* log.jsonl: a JSON object a line. Lines are appended by one write each, so that a kill leaves
- * whole ones; a run that goes on from step s first forgets what was said after s. */
+ * whole ones; a run that is resumed from step s first forgets what was said after s. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -78,7 +78,7 @@ static void sink(choice *at, int64_t n, int64_t i)
 }
 
 /* Takes the most likely choices out of a heap of n, one by one, as long as they are wanted: at the
- * end of the array they are lined up from behind. Sorting all of a vocabulary would cost more than
+ * end of the array they are lined up from the end. Sorting all of a vocabulary would cost more than
  * the few that are kept. Returns how many were taken. */
 static int64_t take(choice *at, int64_t n, int64_t most, double sum)
 {

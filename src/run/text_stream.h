@@ -17,7 +17,7 @@ typedef struct dra_text_stream {
 typedef struct dra_text_chunk {
     const char *text; /* good until the next call */
     size_t      bytes;
-    bool        stopped; /* a stop string was met; it begins behind `before` of all bytes */
+    bool        stopped; /* a stop string was met; it begins after `before` of all bytes */
     size_t      before;
     bool        partial; /* what came ends with the beginning of one, which is there */
 } dra_text_chunk;

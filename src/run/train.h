@@ -66,7 +66,7 @@ typedef struct dra_checkpoint { /* train.json: where a run stands */
     dra_train_config train;
 } dra_checkpoint;
 
-typedef struct dra_saved { /* what lies beside it */
+typedef struct dra_saved { /* what is stored with it */
     dra_device      *device;
     const dra_model *model;
     dra_weights     *weights;
@@ -105,15 +105,15 @@ struct dra_trainer {
     char               log_path[DRA_PATH];
     dra_runlog         log;
     dra_weights       *weights;
-    dra_gradients     *learner;
+    dra_gradients     *gradients;
     dra_optimizer     *optimizer;
     int                blend; /* the parameter of a blend by schedule; -1: there is none */
 
-    double                *share;   /* of each lesson in the targets of a step */
+    double                *share;   /* of each microbatch in the targets of a step */
     dra_microbatch_result *results; /* likewise */
 
-    int64_t      rows;   /* of a lesson */
-    dra_states **states; /* of each lesson, where they are carried */
+    int64_t      rows;   /* of a microbatch */
+    dra_states **states; /* of each microbatch, where they are carried */
     int          stage;  /* of the feed; -1: there is none yet */
     dra_feed    *feed;
     int32_t     *ids, *targets, *mark; /* (batch, longest context); ids owns all */
@@ -146,7 +146,7 @@ dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);
 /* The settings that were noted. */
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err);
-/* Writes what a model folder has beside weights. */
+/* Writes what a model folder has besides weights. */
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err);
 
 /* ---- saving ---------------------------------------------------------------------------------- */

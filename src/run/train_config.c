@@ -1,4 +1,4 @@
-/* The config of a run: its table, its defaults, and what of it may change when a run goes on. */
+/* The config of a run: its table, its defaults, and what of it may change when a run is resumed. */
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -186,7 +186,8 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
                         DRA_STAGES_MOST);
     fill_in(c, model);
     if (c->batch % c->accumulate != 0)
-        return dra_fail(err, DRA_ERR_VALUE, "train: %lld rows cannot be read in %lld equal lessons",
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: %lld rows cannot be read in %lld equal microbatches",
                         (long long)c->batch, (long long)c->accumulate);
     if (c->min_lr > c->lr)
         return dra_fail(err, DRA_ERR_VALUE, "train: min_lr is %g, expected at most lr, %g",

@@ -1,7 +1,7 @@
 /* A run from step to step.
  *
  * What a step does follows from its number, the seed, the data, weights, moments and carried states
- * alone. A checkpoint holds or names them all, so a run that goes on gives the same bits. */
+ * alone. A checkpoint holds or names them all, so a run that is resumed gives the same bits. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- lessons --------------------------------------------------------------------------------- */
+/* ---- microbatches ------------------------------------------------------------------------------ */
 
 static int64_t count_targets(const int32_t *target, int64_t n)
 {
@@ -57,13 +57,13 @@ static void add_result(dra_event *e, double share, const dra_microbatch_result *
     for (int k = 0; k < DRA_AUX_COUNT; k++) e->aux[k] += share * r->aux[k];
 }
 
-/* Starts the lessons of a step, which add up its gradients. */
+/* Starts the microbatches of a step, which add up its gradients. */
 static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total,
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const bool              early = step <= c->guard_steps, marked = dra_trainer_marked(t);
-    dra_status              st = dra_gradients_begin(t->learner, false, err);
+    dra_status              st = dra_gradients_begin(t->gradients, false, err);
     dra_microbatch          q = {.B = t->rows,
                                  .T = T,
                                  .chunks = dra_trainer_chunks(t, T),
@@ -79,17 +79,17 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t
         q.share = t->share[k] = total
                                     ? (double)count_targets(q.targets, t->rows * T) / (double)total
                                     : 0;
-        q.step = (uint64_t)(step * c->accumulate + k); /* each lesson drops out on its own */
-        st = dra_gradients_add(t->learner, &q, err);
+        q.step = (uint64_t)(step * c->accumulate + k); /* each microbatch drops out on its own */
+        st = dra_gradients_add(t->gradients, &q, err);
     }
     return st;
 }
 
-/* The mean loss over all targets of the step, and what else its lessons put out. */
+/* The mean loss over all targets of the step, and what else its microbatches put out. */
 static dra_status collect_lessons(dra_trainer *t, dra_error *err)
 {
     const int        n = (int)t->at.train.accumulate;
-    const dra_status st = dra_gradients_collect(t->learner, n, t->results, err);
+    const dra_status st = dra_gradients_collect(t->gradients, n, t->results, err);
     t->event.loss = 0;
     t->event.clamped = 0;
     memset(t->event.aux, 0, sizeof t->event.aux);
@@ -107,7 +107,7 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
     dra_real *a = dra_weights_edit(t->weights, t->blend);
     if (!a) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     a[0] = (dra_real)t->event.blend;
-    return dra_gradients_bind(t->learner, t->weights, err);
+    return dra_gradients_bind(t->gradients, t->weights, err);
 }
 
 /* Gradients of a step into the weights, and what came of it. Where loss or gradients are not finite
@@ -119,7 +119,7 @@ static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *
     dra_status st = DRA_OK;
     e->norm = NAN;
     if (total) /* else nothing but pads */
-        st = dra_optimizer_start(t->optimizer, t->weights, t->learner, e->rate,
+        st = dra_optimizer_start(t->optimizer, t->weights, t->gradients, e->rate,
                                  step - t->at.skipped, err);
     if (st == DRA_OK) st = collect_lessons(t, err);
     if (st == DRA_OK && total) st = dra_optimizer_collect(t->optimizer, &e->norm, err);
@@ -292,7 +292,7 @@ dra_status dra_trainer_publish(dra_trainer *t, dra_error *err)
     return st == DRA_OK ? dra_folder_sync(t->c.folder, err) : st;
 }
 
-/* The states of all lessons as one. */
+/* The states of all microbatches as one. */
 static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -339,7 +339,7 @@ static bool due(const dra_trainer *t, int64_t every)
     return every > 0 && t->at.step % every == 0;
 }
 
-/* What comes behind a step: it is logged, measured, sampled, saved. */
+/* What follows a step: it is logged, evaluated, sampled, saved. */
 static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;

@@ -49,11 +49,11 @@ static dra_status find_place(dra_trainer *t, const int64_t *steps, int n, dra_er
     const dra_status st = dra_checkpoint_read(t->c.folder, steps[0], &t->at, &why);
     if (st == DRA_OK) return DRA_OK;
     if (n < 2) return dra_fail(err, st, "%.500s", why.text);
-    return dra_fail(err, st,
-                    "%.250s; step %lld is there as well: remove %s/train/step-%08lld to go on from "
-                    "it",
-                    why.text, (long long)steps[1], dra_brief(t->c.folder, room),
-                    (long long)steps[0]);
+    return dra_fail(
+        err, st,
+        "%.250s; step %lld is there as well: remove %s/train/step-%08lld to continue from "
+        "it",
+        why.text, (long long)steps[1], dra_brief(t->c.folder, room), (long long)steps[0]);
 }
 
 static dra_status resume(dra_trainer *t, dra_error *err)
@@ -64,7 +64,7 @@ static dra_status resume(dra_trainer *t, dra_error *err)
     dra_status st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST)
-        t->at.in_a_row = 0; /* it was told, and goes on all the same */
+        t->at.in_a_row = 0; /* it was told, and continues all the same */
     t->saved = t->at.step;
     return st;
 }
@@ -132,7 +132,7 @@ static dra_status open_data(dra_trainer *t, dra_error *err)
     const uint64_t found = dra_feed_fingerprint(t->feed);
     if (t->saved >= 0 && found != t->at.data && !t->c.force)
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
-                           "was trained on other data (or by another tokenizer); force goes on");
+                           "was trained on other data (or by another tokenizer); force continues");
     return DRA_OK;
 }
 
@@ -153,7 +153,7 @@ static dra_status open_eval(dra_trainer *t, dra_error *err)
     dra_status       st = dra_feed_create(&f, &t->eval, err);
     if (st == DRA_OK) st = dra_reader_create(t->c.device, &module, &t->reader, err);
     if (st == DRA_OK)
-        dra_session_share(dra_reader_session(t->reader), dra_gradients_session(t->learner));
+        dra_session_share(dra_reader_session(t->reader), dra_gradients_session(t->gradients));
     return st;
 }
 
@@ -180,12 +180,12 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
 static dra_status make_tools(dra_trainer *t, dra_error *err)
 {
     const dra_train_config    *c = &t->at.train;
-    dra_gradients_config       learner = {.model = t->c.model,
-                                          .device = t->c.device,
-                                          .precision = c->precision,
-                                          .recompute = c->recompute,
-                                          .smoothing = c->smoothing,
-                                          .logit_pull = c->logit_pull};
+    dra_gradients_config       gradients = {.model = t->c.model,
+                                            .device = t->c.device,
+                                            .precision = c->precision,
+                                            .recompute = c->recompute,
+                                            .smoothing = c->smoothing,
+                                            .logit_pull = c->logit_pull};
     const dra_optimizer_config optimizer = {.beta1 = c->beta1,
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
@@ -193,9 +193,9 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .clip = fmax(0, c->clip),
                                             .rwkv_rates = c->rwkv_rates,
                                             .rwkv_stage = (int)c->rwkv_stage};
-    memcpy(learner.add, c->add, sizeof learner.add);
+    memcpy(gradients.add, c->add, sizeof gradients.add);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
-    dra_status st = dra_gradients_create(&learner, &t->learner, err);
+    dra_status st = dra_gradients_create(&gradients, &t->gradients, err);
     return st == DRA_OK
                ? dra_optimizer_create(&optimizer, t->c.model, t->c.device, &t->optimizer, err)
                : st;
@@ -218,8 +218,8 @@ static int64_t add_tokens(int64_t sum, int64_t rows, int64_t T, int64_t steps)
     return n;
 }
 
-/* A lesson of a stage, without its tokens. Steps are guarded at first, or always, or never; either
- * way has its programs. */
+/* A microbatch of a stage, without its tokens. States are clamped at first, or always, or never;
+ * either way has its programs. */
 static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *bytes,
                                 dra_error *err)
 {
@@ -232,7 +232,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                  .chunk = t->chunk,
                                  .clamp = guard};
     for (int64_t b = 0; b < t->rows; b++) t->mark[b] = c->skip > 0 ? DRA_MARK_SKIP : 0;
-    return dra_gradients_bytes(t->learner, &q, c->carry, bytes, err);
+    return dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
 }
 
 /* What an evaluation holds beyond the workspace, which it shares. */
@@ -281,7 +281,7 @@ static dra_status check_memory(dra_trainer *t, dra_error *err)
         (double)plan.activations / (1 << 30));
 }
 
-/* Rows of one state become those of the lessons. Without any they start anew. */
+/* Rows of one state become those of the microbatches. Without any they start from nothing. */
 static dra_status share_states(dra_trainer *t, const dra_states *all, dra_error *err)
 {
     const int64_t n = t->at.train.accumulate;
@@ -306,7 +306,7 @@ static dra_status load(dra_trainer *t, dra_error *err)
     if (st == DRA_OK && t->at.train.carry) st = share_states(t, s.states, err);
     dra_states_destroy(s.states);
     if (st == DRA_OK) st = dra_weights_train(t->weights, t->c.device, err);
-    if (st == DRA_OK) st = dra_gradients_bind(t->learner, t->weights, err);
+    if (st == DRA_OK) st = dra_gradients_bind(t->gradients, t->weights, err);
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
@@ -366,7 +366,7 @@ void dra_trainer_destroy(dra_trainer *t)
     dra_feed_destroy(t->eval);
     dra_feed_destroy(t->feed);
     dra_optimizer_destroy(t->optimizer);
-    dra_gradients_destroy(t->learner);
+    dra_gradients_destroy(t->gradients);
     dra_weights_destroy(t->weights);
     dra_runlog_close(&t->log);
     if (t->lock >= 0) close(t->lock);

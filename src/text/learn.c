@@ -35,7 +35,7 @@ typedef struct waiting { /* for its turn */
     uint64_t tie; /* left id, right id */
 } waiting;
 
-typedef struct learner {
+typedef struct trainer {
     const dra_learn_config *c;
     /* Places: */
     size_t    n;
@@ -56,7 +56,7 @@ typedef struct learner {
     waiting  *queue; /* a heap, the first on top */
     size_t    n_waiting, waiting_room;
     bool      failed; /* no memory */
-} learner;
+} trainer;
 
 /* A list with room for n things: the same, or a larger copy; *failed: no memory, too small. */
 static void *grown(void *list, size_t *room, size_t n, size_t size, bool *failed)
@@ -79,7 +79,7 @@ static bool is_before(waiting a, waiting b)
     return a.count != b.count ? a.count > b.count : a.tie < b.tie;
 }
 
-static void push(learner *l, waiting w)
+static void push(trainer *l, waiting w)
 {
     size_t i = l->n_waiting++;
     for (; i && is_before(w, l->queue[(i - 1) / 2]); i = (i - 1) / 2)
@@ -88,7 +88,7 @@ static void push(learner *l, waiting w)
 }
 
 /* Puts w in the place of the top. */
-static void replace_top(learner *l, waiting w)
+static void replace_top(trainer *l, waiting w)
 {
     size_t i = 0;
     for (size_t child = 1; child < l->n_waiting; child = 2 * i + 1) {
@@ -100,13 +100,13 @@ static void replace_top(learner *l, waiting w)
     l->queue[i] = w;
 }
 
-static const pair *pair_of(const learner *l, waiting w)
+static const pair *pair_of(const trainer *l, waiting w)
 {
     return &l->pair[dra_pairs_find(&l->number, (int32_t)(w.tie >> 32), (int32_t)w.tie)->id];
 }
 
 /* Takes the pair that is seen most often; NULL: none is seen often enough. */
-static const pair *pop(learner *l)
+static const pair *pop(trainer *l)
 {
     while (l->n_waiting) {
         waiting     top = l->queue[0];
@@ -127,7 +127,7 @@ static const pair *pop(learner *l)
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
 /* Old tables stay in the arena: twice the memory at most. */
-static void grow_pairs(learner *l)
+static void grow_pairs(trainer *l)
 {
     const size_t room = l->pair_room ? 2 * l->pair_room : FIRST_PAIRS;
     l->failed = l->failed || room > INT32_MAX || !dra_pairs_make(&l->number, room, &l->arena);
@@ -140,7 +140,7 @@ static void grow_pairs(learner *l)
 }
 
 /* The pair starts at a place, in a word that was seen `count` times. */
-static void gain(learner *l, int32_t left, int32_t right, uint32_t place, int64_t count)
+static void gain(trainer *l, int32_t left, int32_t right, uint32_t place, int64_t count)
 {
     l->formed = grown(l->formed, &l->formed_room, l->n_formed + 1, sizeof *l->formed, &l->failed);
     if (l->pairs == l->pair_room) grow_pairs(l);
@@ -157,13 +157,13 @@ static void gain(learner *l, int32_t left, int32_t right, uint32_t place, int64_
     l->formed[l->n_formed++] = (formed){(uint32_t)slot->id, place};
 }
 
-static void lose(learner *l, int32_t left, int32_t right, int64_t count)
+static void lose(trainer *l, int32_t left, int32_t right, int64_t count)
 {
     l->pair[dra_pairs_find(&l->number, left, right)->id].count -= count;
 }
 
 /* Writes down where the formed pairs stand, from left to right, and lets them wait. */
-static void queue_formed(learner *l)
+static void queue_formed(trainer *l)
 {
     l->place = grown(l->place, &l->place_room, l->places + l->n_formed, sizeof *l->place,
                      &l->failed);
@@ -185,7 +185,7 @@ static void queue_formed(learner *l)
 
 /* ---- merging --------------------------------------------------------------------------------- */
 
-static void merge_at(learner *l, uint32_t at, int32_t left, int32_t right, int32_t made)
+static void merge_at(trainer *l, uint32_t at, int32_t left, int32_t right, int32_t made)
 {
     const uint32_t middle = at + l->bytes[left];
     if (l->id[at] != left || l->id[middle] != right) return; /* part of another one by now */
@@ -205,7 +205,7 @@ static void merge_at(learner *l, uint32_t at, int32_t left, int32_t right, int32
     }
 }
 
-static void learn_merges(learner *l, dra_merge_rule *rule, size_t *n)
+static void learn_merges(trainer *l, dra_merge_rule *rule, size_t *n)
 {
     const pair *best;
     while (!l->failed && *n < l->c->merges && (best = pop(l))) {
@@ -222,7 +222,7 @@ static void learn_merges(learner *l, dra_merge_rule *rule, size_t *n)
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-static void lay_out(learner *l, const dra_words *words)
+static void lay_out(trainer *l, const dra_words *words)
 {
     uint32_t at = 0, word = 0;
     l->id[at++] = BORDER;
@@ -250,7 +250,7 @@ static size_t count_places(const dra_words *words)
     return n;
 }
 
-static bool make_places(learner *l, const dra_words *words)
+static bool make_places(trainer *l, const dra_words *words)
 {
     const size_t ids = (size_t)l->c->start->size + l->c->merges;
     l->id = malloc(l->n * sizeof *l->id);
@@ -261,7 +261,7 @@ static bool make_places(learner *l, const dra_words *words)
     return l->id && l->first && l->word && l->count && l->bytes;
 }
 
-static void free_all(learner *l)
+static void free_all(trainer *l)
 {
     dra_arena_free(&l->arena);
     free(l->id);
@@ -278,7 +278,7 @@ static void free_all(learner *l)
 dra_status dra_learn(const dra_learn_config *c, const dra_words *words, dra_merge_rule *rule,
                      size_t *n, dra_error *err)
 {
-    learner l = {.c = c, .n = count_places(words)};
+    trainer l = {.c = c, .n = count_places(words)};
     *n = 0;
     if (l.n > UINT32_MAX)
         return dra_fail(err, DRA_ERR_VALUE,

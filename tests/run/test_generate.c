@@ -482,7 +482,7 @@ static void nothing_to_go_on_from(void **unused)
     open_subject(&s, "dra-ema-tiny", 16, 3);
     dra_generator *g = open_generator(&s, 1, 1);
     assert_int_not_equal(dra_generate(g, &(dra_generate_config){.tokens = 1}, &out, &err), DRA_OK);
-    assert_string_equal(err.text, "generate: row 0 has read nothing to go on from");
+    assert_string_equal(err.text, "generate: row 0 has read nothing to continue from");
     assert_int_not_equal(dra_generator_save(g, path, &err), DRA_OK);
     assert_string_equal(err.text, "generator: row 0 has read nothing to save");
     dra_generator_destroy(g);

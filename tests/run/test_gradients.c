@@ -540,10 +540,10 @@ static void wrong_microbatches_are_named(void **unused)
     q.chunks = 2;
     q.chunk = chunk;
     assert_int_not_equal(dra_gradients_run(c.gradients, &q, &r, &err), DRA_OK);
-    assert_string_equal(err.text, "learner: chunks of 14 tokens for a lesson of 30");
+    assert_string_equal(err.text, "gradients: chunks of 14 tokens for a microbatch of 30");
     q.T = 0;
     assert_int_not_equal(dra_gradients_run(c.gradients, &q, &r, &err), DRA_OK);
-    assert_string_equal(err.text, "learner: B 2, T 0, expected 1 or more");
+    assert_string_equal(err.text, "gradients: B 2, T 0, expected 1 or more");
     close_course(&c);
 }
 

@@ -25,7 +25,7 @@ typedef struct course {
     dra_model     *model;
     dra_weights   *weights;
     dra_device    *device;
-    dra_gradients *learner;
+    dra_gradients *gradients;
     int32_t        ids[B * T], targets[B * T];
     int            log_tau[LAYERS]; /* numbers of the parameters */
 } course;
@@ -42,8 +42,8 @@ static void open_course(course *c, int64_t slots, int64_t depth, uint64_t seed)
     expect_ok(dra_weights_draw(c->model, seed, &c->weights, &err), &err);
     expect_ok(check_cpu(NULL, &c->device, &err), &err);
     const dra_gradients_config lc = {.model = c->model, .device = c->device};
-    expect_ok(dra_gradients_create(&lc, &c->learner, &err), &err);
-    expect_ok(dra_gradients_bind(c->learner, c->weights, &err), &err);
+    expect_ok(dra_gradients_create(&lc, &c->gradients, &err), &err);
+    expect_ok(dra_gradients_bind(c->gradients, c->weights, &err), &err);
     for (int i = 0; i < B * T; i++) {
         c->ids[i] = (int32_t)(check_random(&seed) * V);
         c->targets[i] = (int32_t)(check_random(&seed) * V);
@@ -55,7 +55,7 @@ static void open_course(course *c, int64_t slots, int64_t depth, uint64_t seed)
 
 static void close_course(course *c)
 {
-    dra_gradients_destroy(c->learner);
+    dra_gradients_destroy(c->gradients);
     dra_weights_destroy(c->weights);
     dra_model_destroy(c->model);
     dra_device_destroy(c->device);
@@ -67,9 +67,9 @@ static void learn(course *c, int chunks, const int64_t *chunk, int64_t depth, do
     dra_microbatch_result r;
     const dra_microbatch  q = {
          .B = B, .T = T, .ids = c->ids, .targets = c->targets, .chunks = chunks, .chunk = chunk};
-    expect_ok(dra_gradients_run(c->learner, &q, &r, &err), &err);
+    expect_ok(dra_gradients_run(c->gradients, &q, &r, &err), &err);
     for (int64_t i = 0; i < depth * HEADS; i++)
-        to[i] = (double)dra_gradients_of(c->learner, c->log_tau[i / HEADS])[i % HEADS];
+        to[i] = (double)dra_gradients_of(c->gradients, c->log_tau[i / HEADS])[i % HEADS];
 }
 
 /* The largest difference of a layer, of its largest. */

@@ -140,7 +140,7 @@ static void what_cannot_be_is_refused(void **state)
 {
     dra_model *gpt = make_model("gpt2-tiny"), *gru = make_model("dra-gru-tiny");
     refused(gru, (dra_train_config){.batch = 8, .accumulate = 3},
-            "train: 8 rows cannot be read in 3 equal lessons");
+            "train: 8 rows cannot be read in 3 equal microbatches");
     refused(gru, (dra_train_config){.lr = 0.1, .min_lr = 0.2},
             "train: min_lr is 0.2, expected at most lr, 0.1");
     refused(gru, (dra_train_config){.stages = 1, .stage = {{64, 5}}},
