@@ -152,9 +152,9 @@ static bool knows_all(const dra_launch *l)
 {
     for (size_t i = 0; i < l->n_storage; i++) {
         const dra_storage *s = &l->storage[i];
-        if (s->alias >= 0 || s->kind == DRA_STORAGE_MOVING || !l->base[i]) continue;
-        if (!find(l->base[i], s->first >= 0 || s->kind == DRA_STORAGE_BOUND ? s->bytes : 0))
-            return false;
+        const bool         unused = s->kind == DRA_STORAGE_LOCAL && s->first < 0;
+        if (s->alias >= 0 || s->kind == DRA_STORAGE_MOVING || unused || !l->base[i]) continue;
+        if (!find(l->base[i], s->bytes)) return false;
     }
     return find(l->fault, sizeof *l->fault) != NULL;
 }

@@ -2,6 +2,7 @@
  * needed, so models have the shapes they are known for. */
 #include "check.h"
 #include "graph/program.h"
+#include "sequence/module.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,7 @@ static dra_graph *token(const dra_module *m)
         snprintf(name, sizeof name, "next.%s", dra_specs_at(m->state, i)->name);
         dra_donate(g, name, state[n + i], state[i]);
     }
+    dra_module_count_clamped(g, "clamped.sum");
     free(state);
     free(rows);
     return g;
