@@ -443,7 +443,10 @@ dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err)
 {
     l->n_rows = l->microbatches = 0;
     l->fresh = false;
-    return add ? DRA_OK : dra_array_fill(dra_array_whole(l->gradient), 0, err);
+    /* Not every program puts out every number. */
+    dra_status st = l->metrics ? dra_array_fill(dra_array_whole(l->metrics), 0, err) : DRA_OK;
+    if (st == DRA_OK && !add) st = dra_array_fill(dra_array_whole(l->gradient), 0, err);
+    return st;
 }
 
 /* Rows of metrics for n more chunks. What was put out so far stays where it is. */

@@ -80,7 +80,7 @@ TYPES = {"v": [Value], "V": [c_int, Values], "i": [c_int], "I": [POINTER(c_int)]
 # Functions that are no builders, by what they return; all take a handle first.
 OTHERS = {
     "dtype_of": (c_int, [Value]), "output": (None, [c_char_p, Value]),
-    "donate": (None, [c_char_p, Value, Value]), "result": (c_void_p, [c_char_p]),
+    "donate": (None, [c_char_p, Value, Value]),
     "gradient": (None, [c_int, c_void_p, c_void_p, c_int, c_void_p, c_void_p]),
     "scan": (None, [c_void_p, c_void_p, c_void_p]),
     "causal_interval": (None, [Value, c_int64, c_int64, c_int64, c_void_p, c_void_p]),
@@ -219,22 +219,28 @@ class Program:
         self.lib.check("buffers_create", self.program, byref(self.buffers))
         for name, array in self.arrays.items():
             assert array.flags.c_contiguous and array.flags.writeable, name
-            self.lib.check("bind", self.buffers, name.encode(), c_void_p(array.ctypes.data),
-                           c_size_t(array.nbytes))
+
+    def move(self, function, name, array):
+        """put: to the device; get: from there."""
+        self.lib.check(function, self.buffers, name.encode(), c_void_p(array.ctypes.data),
+                       c_size_t(array.nbytes))
 
     def __del__(self):
         self.lib.call("buffers_destroy", self.buffers)
         self.lib.call("program_destroy", self.program)
 
     def run(self):
-        """Computes; returns copies of the outputs by name."""
+        """Computes; returns copies of the outputs by name. What was donated is in its array."""
+        for name, array in self.arrays.items():
+            self.move("put", name, array)
         self.lib.check("run", self.buffers)
+        for name, array in self.arrays.items():
+            self.move("get", name, array)
         return {name: self.result(name) for name in self.outputs}
 
     def result(self, name):
         dtype, shape = c_int(), Shape()
         self.lib.check("result_type", self.program, name.encode(), byref(dtype), byref(shape))
         array = numpy.empty(shape.dim[:shape.rank], NUMPY[dtype.value])
-        data = self.lib.call("result", self.buffers, name.encode())
-        ctypes.memmove(array.ctypes.data, data, array.nbytes)
+        self.move("get", name, array)
         return array

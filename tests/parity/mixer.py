@@ -27,14 +27,15 @@ Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim
                 blend=c_int, blend_value=c_double, b=Memory, norm=c_int,
                 norm_eps=c_double, rescale=c_double, residual=c_int, memory_residual=c_bool,
                 project=c_bool, key_std=c_double, out_gain=c_double, dropout=c_double,
-                attention_dropout=c_double, watch=c_uint32, maps=c_bool,
+                attention_dropout=c_double, aux=c_uint32, maps=c_bool,
                 blend_given=c_bool)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
               frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
               maximum=c_bool, product=c_bool)
 Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p)
 ModuleShape = struct("ModuleShape", B=c_int64, T=c_int64, marked=c_bool, fresh=c_bool,
-                     rows=POINTER(c_int64), skips=c_bool, guard=c_bool, forms=c_void_p)
+                     rows=POINTER(c_int64), skips=c_bool, clamp=c_bool, layouts=c_void_p,
+                     limit=c_double)
 
 FUNCTIONS = {
     "mixer_module": (POINTER(Module), []), "mixer_destroy": (None, []),

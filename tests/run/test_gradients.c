@@ -360,6 +360,20 @@ static void addons_have_weights(void **unused)
     expect_ok(dra_gradients_run(plain.gradients, &q, &s, &err), &err);
     assert_int_equal(s.clamped, 0);
     expect_gradients(&plain, alone, "guard");
+    for (int i = 0; i < dra_specs_count(dra_model_state(plain.model)); i++) {
+        const dra_spec *p = dra_specs_at(dra_model_state(plain.model), i);
+        const size_t    n = dra_states_size(states, i, 0);
+        dra_real       *x = calloc(n + 1, sizeof *x);
+        if (!p->items && n) x[0] = (dra_real)1e9;
+        if (!p->items) expect_ok(dra_states_write(states, i, 0, x, n, &err), &err);
+        free(x);
+    }
+    expect_ok(dra_gradients_run(plain.gradients, &q, &s, &err), &err);
+    assert_true(s.clamped > 0);
+    q.clamp = false; /* nothing is left of that count */
+    q.states = NULL;
+    expect_ok(dra_gradients_run(plain.gradients, &q, &s, &err), &err);
+    assert_int_equal(s.clamped, 0);
     dra_states_destroy(states);
     free_gradients(&plain, alone);
     free_gradients(&plain, all);
