@@ -69,7 +69,7 @@ static dra_status write_all(const cli_model *m, dra_gradients *l, double loss, c
 {
     const int             n = dra_specs_count(dra_model_params(m->model));
     const dra_real        number = (dra_real)loss;
-    const dra_tensor_item beside = {"loss", DRA_REAL, (dra_shape){0}, &number};
+    const dra_tensor_item extra = {"loss", DRA_REAL, (dra_shape){0}, &number};
     const dra_real      **values = calloc((size_t)n + 1, sizeof *values);
     if (!values) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     dra_status st = DRA_OK;
@@ -77,7 +77,7 @@ static dra_status write_all(const cli_model *m, dra_gradients *l, double loss, c
         values[i] = dra_gradients_of(l, i);
         if (!values[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     }
-    if (st == DRA_OK) st = dra_weights_save_like(m->model, values, 1, &beside, path, err);
+    if (st == DRA_OK) st = dra_weights_save_like(m->model, values, 1, &extra, path, err);
     free(values);
     return st;
 }

@@ -22,8 +22,8 @@ DRA_API dra_status  dra_session_create(dra_device *device, dra_build build, void
                                        dra_session **out, dra_error *err);
 DRA_API void        dra_session_destroy(dra_session *s); /* NULL is allowed */
 DRA_API dra_device *dra_session_device(const dra_session *s);
-/* Runs in the workspace of another session of the device from now on, in turns with it; that one
- * must outlive it. Call it before the first program. */
+/* From the next select on, runs in the workspace of another session of the device, in turns with
+ * it. That one must outlive the last run of this one. */
 DRA_API void dra_session_share(dra_session *s, dra_session *with);
 
 /* The number of a name of an input, parameter or state, the same in all programs; -1: no memory. */

@@ -18,7 +18,7 @@ typedef struct dra_slots_part { /* of each token: weights (S) and a row (W), one
  * A reset clears the slots in the place of fading; a pad writes nothing and reads 0. */
 typedef struct dra_slots_run {
     int64_t               n, S, W;
-    int64_t               ahead; /* the rows wanted next lie so many tokens further */
+    int64_t               ahead; /* the rows wanted next are this many tokens further */
     bool                  back;
     const int32_t        *mark; /* DRA_MARK_ bits of each token, or NULL */
     const dra_real       *fade; /* (n, S): m += fade m */
@@ -26,7 +26,7 @@ typedef struct dra_slots_run {
     dra_real             *to;   /* after it, may be `from`; or NULL */
     const dra_slots_part *write, *read;
     int64_t               writes, reads;
-    /* Every so many tokens, 0: never, the slots are saved, p before token (p + 1) every. Forwards m
+    /* Every `every` tokens, 0: never, the slots are saved, p before token (p + 1) every. Forwards m
      * is stored to saved (p, S, W). Backwards `dots` gives its products with what was saved there,
      * before m fades by token (p + 1) every: saved_dots (p, S). */
     int64_t   every;

@@ -114,7 +114,7 @@ static void compare(const subject *s)
         near("slot", i, (double)s->to.at[i], m[i], ERRORS * tiny);
 }
 
-/* What is only read, guards, and what lies between rows. */
+/* What is only read, guards, and what is between rows. */
 static void compare_rest(const subject *s)
 {
     check_untouched(&s->fade, true);

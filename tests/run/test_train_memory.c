@@ -116,6 +116,7 @@ static void plans_are_what_runs_take(void **state)
         const double took = peak(&courses[i], STEPS, &plan) - rest;
         print_message("# %s: planned %.1f MiB, took %.1f MiB\n", courses[i].name, plan / 0x1p20,
                       took / 0x1p20);
+        /* 10 %: pages that are touched in part, and the lists of instructions on the host. */
         if (!(fabs(took - plan) <= 0.1 * plan))
             fail_msg("%s: planned %.1f MiB, took %.1f MiB", courses[i].name, plan / 0x1p20,
                      took / 0x1p20);
