@@ -316,7 +316,7 @@ static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *
     return st;
 }
 
-/* ---- microbatches ----------------------------------------------------------------------------- */
+/* ---- microbatches ---------------------------------------------------------------------------- */
 
 static int64_t count_targets(const int32_t *target, int64_t n)
 {

@@ -20,7 +20,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* ---- microbatches ----------------------------------------------------------------------------- */
+/* ---- microbatches ---------------------------------------------------------------------------- */
 
 static int64_t count_targets(const int32_t *target, int64_t n)
 {
