@@ -73,8 +73,9 @@ typedef struct dra_cumulate_attr { /* cumsum, cummax */
     bool    reverse;
 } dra_cumulate_attr;
 
+/* Without padding: products are fused where their attributes are the same bytes. */
 typedef struct dra_matmul_attr {
-    bool db_transposed; /* b is a transposed view: lay db out in the order of what b looks at */
+    int32_t db_transposed; /* b is a transposed view: lay db out in the order of what b looks at */
     dra_precision precision; /* of the product and its gradients */
 } dra_matmul_attr;
 
