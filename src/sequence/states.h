@@ -55,6 +55,12 @@ void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark);
 void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
                         dra_tokens *out);
 
+/* The different limits of a module's items; returns how many, -1: too many. */
+int dra_token_limits(const dra_specs *state, int64_t limit[DRA_TOKEN_KINDS]);
+enum { DRA_TOKEN_TEXT = 48 };
+/* The name of an input of items with this limit. */
+const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t limit);
+
 typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receive */
     int32_t *mark, *writes, *pos, *prev, *last;
     struct {
