@@ -17,8 +17,16 @@ static void expect_ok(dra_status st, const dra_error *err)
 }
 
 static bool has_skips(const trial *t) { return dra_marks_any_skip(t->mark, t->B * t->T); }
-static int  params_of(const trial *t) { return dra_specs_count(t->module->params); }
-static int  states_of(const trial *t) { return dra_specs_count(t->module->state); }
+
+static bool has_holes(const trial *t)
+{
+    dra_extents e = {.whole = t->module->whole};
+    dra_extents_plan(&e, t->B, t->T, t->mark);
+    return e.holes;
+}
+
+static int params_of(const trial *t) { return dra_specs_count(t->module->params); }
+static int states_of(const trial *t) { return dra_specs_count(t->module->state); }
 
 size_t live_elements(const dra_states *s, int i)
 {
@@ -71,7 +79,8 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, int64_t T)
                                     .marked = t->mark != NULL,
                                     .fresh = t->fresh,
                                     .rows = rows,
-                                    .skips = has_skips(t)};
+                                    .skips = has_skips(t),
+                                    .holes = has_holes(t)};
     dra_module_graph(g, t->module, &shape, v + 1, S ? v + 1 + P : NULL, next);
     v[0] = dra_find_input(g, "x");
     const dra_value L = build_loss(g, t, T, next);
@@ -145,6 +154,8 @@ void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
     put_tokens(b, "pos", -1, e->pos, n);
     put_tokens(b, "prev", -1, e->prev, n);
     put_tokens(b, "last", -1, e->last, B);
+    if (e->whole) put_tokens(b, "lo", -1, e->lo, n);
+    if (e->whole) put_tokens(b, "hi", -1, e->hi, n);
     for (int i = 0; i < e->n_items; i++) {
         put_tokens(b, "at", e->items[i].limit, e->items[i].at, n);
         put_tokens(b, "lo", e->items[i].limit, e->items[i].lo, n);
@@ -178,6 +189,7 @@ static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const
     char         name[32];
     expect_ok(dra_put(p->buffers, "x", c->x, bytes, &err), &err);
     expect_ok(dra_put(p->buffers, "u", c->u, bytes, &err), &err);
+    c->extents.whole = t->module->whole;
     expect_ok(dra_extents_fill(&c->extents, t->module->state, t->fresh ? NULL : c->start, t->B,
                                c->T, c->mark, &err),
               &err);

@@ -8,6 +8,8 @@
  * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
  *          (what a residual adds stays), and resets, before which a sequence starts over. Pads
  *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
+ * Whole:   an encoder reads every call as a complete text: its tokens see those after them too, and
+ *          no state joins one call to the next. See dra_module.
  * Threads: one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
@@ -78,14 +80,18 @@ typedef struct dra_token_items {
 } dra_token_items;
 
 typedef struct dra_tokens {
-    int64_t         B, T;
-    bool            fresh;  /* every sequence starts here; there is no state to come in */
-    dra_value       mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
-    dra_value       writes; /* the same as memories take it: skipped tokens are pads   */
-    dra_value       skip;   /* bool (B, T): skipped tokens; none: there are none        */
-    dra_value       pos;    /* i32 (B, T): tokens since the last reset */
-    dra_value       prev; /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
-    dra_value       last; /* i32 (B, 1): the same for the token after these */
+    int64_t   B, T;
+    bool      fresh;  /* every sequence starts here; there is no state to come in */
+    dra_value mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
+    dra_value writes; /* the same as memories take it: skipped tokens are pads   */
+    dra_value skip;   /* bool (B, T): skipped tokens; none: there are none        */
+    dra_value pos;    /* i32 (B, T): tokens since the last reset */
+    dra_value prev;   /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
+    dra_value last;   /* i32 (B, 1): the same for the token after these */
+    /* Of a whole module, see dra_module; else false and none. Keys are those of this call, j = t. */
+    bool            whole;
+    dra_value       lo, hi; /* i32 (B, T): its text without the pads at both ends */
+    dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
 } dra_tokens;
@@ -126,10 +132,18 @@ DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, 
 typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_module_call *call,
                                  dra_value *state_out);
 
+/* A whole module reads every call as a complete text of each row, or as several, each starting at
+ * DRA_MARK_RESET: a token sees all of its own text, later ones too, but not pads or skipped tokens.
+ * Its programs are always fresh: what it declares as state, which must not be items, neither comes
+ * in nor goes out, and keeps its initial value. Pads keep their places: pos counts all tokens since
+ * the first of the text, and dra_tokens_shift takes the place before, 0 if that is a pad. Every
+ * call starts over: a dra_states of it only counts the tokens of the last text of each row, and
+ * there is nothing in it to resume from. */
 typedef struct dra_module {
     const dra_specs *params, *state;
     dra_module_build build;
     const void      *self;
+    bool             whole;
 } dra_module;
 
 typedef struct dra_module_shape {
@@ -141,6 +155,7 @@ typedef struct dra_module_shape {
     bool           clamp; /* states are clamped as they come in and go out, see below */
     const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
     double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
+    bool                    holes;   /* of a whole module: some keys between others are not seen */
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0

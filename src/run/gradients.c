@@ -124,7 +124,10 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
         }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
-    l->module = (dra_module){l->params, l->state, dra_gradients_microbatch, l};
+    l->module = dra_view_module(&(dra_view){.model = config->model});
+    l->module.build = dra_gradients_microbatch;
+    l->module.self = l;
+    l->extents.whole = l->module.whole;
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
@@ -238,8 +241,9 @@ static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_stat
 static dra_status select_program(dra_gradients *l, const dra_microbatch *q, const chunk *c,
                                  int kind, dra_error *err)
 {
-    const bool skips = dra_marks_any_skip(c->mark, q->B * c->T);
-    const int  marks = (c->mark ? MARKED : 0) | (skips ? SKIPS : 0);
+    dra_extents_plan(&l->extents, q->B, c->T, c->mark);
+    const int marks = (c->mark ? MARKED : 0) | (l->extents.skips ? SKIPS : 0) |
+                      (l->extents.holes ? HOLES : 0);
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, marks, kind), err);
 }
 
@@ -429,6 +433,10 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
         return dra_fail(err, DRA_ERR_VALUE,
                         "gradients: chunks of %lld tokens for a microbatch of %lld", (long long)sum,
                         (long long)q->T);
+    if (l->module.whole && (q->chunks || q->states))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: the model reads a text as a whole, not in %s",
+                        q->chunks ? "chunks" : "parts that continue from a state");
     if (!q->states) return DRA_OK;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))
@@ -562,7 +570,9 @@ static size_t chunk_states(const dra_states *s, int chunks)
 static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                           int kind, dra_error *err)
 {
-    const int marks = (q->mark ? MARKED : 0) | (dra_marks_any_skip(q->mark, q->B) ? SKIPS : 0);
+    const bool skips = dra_marks_any_skip(q->mark, q->B);
+    const int  marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
+                      (skips && l->module.whole ? HOLES : 0);
     return dra_session_measure(l->session, l->key, make_key(l, q, s, T, marks, kind), err);
 }
 

@@ -79,7 +79,7 @@ struct dra_gradients {
 
 /* What a program is made for: dims of the first shape of its key; then the rows of each state. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS };
-enum { MARKED = 1, SKIPS = 2 };            /* of KEY_MARKS   */
+enum { MARKED = 1, SKIPS = 2, HOLES = 4 }; /* of KEY_MARKS   */
 enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */

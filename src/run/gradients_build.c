@@ -124,6 +124,7 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
                                         .T = key[0].dim[KEY_T],
                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
+                                        .holes = key[0].dim[KEY_MARKS] & HOLES,
                                         .fresh = kind == FRESH,
                                         .clamp = l->options & CLAMP,
                                         .rows = rows};

@@ -117,7 +117,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
-    dra_tokens_declare(g, module->state, shape, &call.tokens);
+    dra_tokens_declare(g, module, shape, &call.tokens);
     module->build(g, module->self, &call, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
     if (clamped.id) dra_output(g, "clamped", clamped);

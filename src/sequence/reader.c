@@ -40,7 +40,7 @@ struct dra_reader {
 
 /* ---- programs: keyed by (B, T, options, limit of the clamp) and the rows of each state ------- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4 }; /* options */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8 }; /* options */
 
 static const char CLAMPED[] = "clamped.sum";
 
@@ -59,11 +59,13 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                         .marked = key[0].dim[2] & MARKED,
                                         .skips = key[0].dim[2] & SKIPS,
                                         .clamp = key[0].dim[2] & CLAMP,
+                                        .holes = key[0].dim[2] & HOLES,
+                                        .fresh = m->whole,
                                         .rows = rows,
                                         .layouts = r->layouts,
                                         .limit = r->limit};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n && !m->whole; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
                        state[n + i], state[i]);
         dra_module_count_clamped(g, CLAMPED);
@@ -103,6 +105,7 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->device = device;
     r->module = *module;
+    r->extents.whole = module->whole;
     r->param = calloc(n_param + 1, sizeof *r->param);
     r->state = calloc(n_state + 1, sizeof *r->state);
     r->layouts = calloc(n_param + 1, sizeof *r->layouts);
@@ -266,7 +269,7 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
                             "reader: mark of row %lld, token %lld is %d, expected 0 to 7",
                             (long long)(i / T), (long long)(i % T), (int)mark[i]);
     for (int64_t b = 0; b < s->B; b++)
-        if (s->tokens[b] > INT32_MAX - T)
+        if ((r->module.whole ? 0 : s->tokens[b]) > INT32_MAX - T)
             return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld has read %lld tokens: too many",
                             (long long)b, (long long)s->tokens[b]);
     return DRA_OK;
@@ -283,9 +286,9 @@ static int64_t bits_of(double x)
 /* The key of the program that reads T tokens after s; returns its length. */
 static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
 {
-    const int n = dra_specs_count(s->specs);
-    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unclamped ? 0 : CLAMP),
-                          r->unclamped ? 0 : bits_of(r->limit));
+    const int  n = dra_specs_count(s->specs);
+    const bool clamp = !r->unclamped && !r->module.whole;
+    r->key[0] = DRA_SHAPE(s->B, T, marks | (clamp ? CLAMP : 0), clamp ? bits_of(r->limit) : 0);
     for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
     return 1 + (size_t)n;
 }
@@ -293,8 +296,9 @@ static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
 static dra_status select_program(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
                                  dra_error *err)
 {
-    const bool skips = dra_marks_any_skip(mark, s->B * T);
-    const int  marks = (mark ? MARKED : 0) | (skips ? SKIPS : 0);
+    dra_extents_plan(&r->extents, s->B, T, mark);
+    const int marks = (mark ? MARKED : 0) | (r->extents.skips ? SKIPS : 0) |
+                      (r->extents.holes ? HOLES : 0);
     return dra_session_select(r->session, r->key, make_key(r, s, T, marks), err);
 }
 
@@ -316,7 +320,7 @@ static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const i
 {
     dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, T, mark, err);
     if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, mark != NULL, err);
-    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
+    for (int i = 0; i < dra_specs_count(s->specs) && !r->module.whole && st == DRA_OK; i++)
         st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
     for (int i = 0; i < n && st == DRA_OK; i++)
         st = dra_session_put(r->session, dra_session_name(r->session, inputs[i].name),
@@ -336,7 +340,7 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     if (st == DRA_OK) st = dra_session_start(r->session, err);
     if (st == DRA_OK) st = dra_session_finish(r->session, err);
     if (st != DRA_OK) return st;
-    dra_states_advance(states, T, mark);
+    (r->module.whole ? dra_states_count : dra_states_advance)(states, T, mark);
     r->valid = true;
     return DRA_OK;
 }

@@ -235,6 +235,18 @@ void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark)
         }
 }
 
+void dra_states_count(dra_states *s, int64_t T, const int32_t *mark)
+{
+    for (int64_t b = 0; b < s->B; b++) {
+        s->tokens[b] = 0;
+        for (int64_t t = 0; t < T; t++) {
+            const int32_t what = mark ? mark[b * T + t] : 0;
+            if (what & DRA_MARK_RESET) s->tokens[b] = 0;
+            s->tokens[b] += !(what & DRA_MARK_PAD);
+        }
+    }
+}
+
 /* ---- rows ------------------------------------------------------------------------------------ */
 
 static dra_status check_row(const dra_states *s, int64_t row, dra_error *err)

@@ -48,11 +48,13 @@ int64_t dra_states_first(const dra_states *s, int i, int64_t row);
 
 /* Counts the tokens of a call that has been run. */
 void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark);
+/* The same for a call of a whole module: counts start over. */
+void dra_states_count(dra_states *s, int64_t T, const int32_t *mark);
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Declares the inputs of dra_tokens in g, for a module with this state. */
-void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
+/* Declares the inputs of dra_tokens in g. */
+void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                         dra_tokens *out);
 
 /* The different limits of a module's items; returns how many, -1: too many. */
@@ -62,25 +64,29 @@ enum { DRA_TOKEN_TEXT = 48 };
 const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t limit);
 
 typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receive */
-    int32_t *mark, *writes, *pos, *prev, *last;
+    bool     whole;          /* of a whole module: to be set before the rest is filled */
+    int32_t *mark, *writes, *pos, *prev, *last, *lo, *hi;
     struct {
         int64_t  limit;
         int32_t *at, *lo, *hi, *base;
     } items[DRA_TOKEN_KINDS];
     int      n_items;
     bool     skips; /* some tokens are skipped; may be set for a graph that was built for such */
+    bool     holes; /* as of dra_module_shape */
     int32_t *memory;
     size_t   room;
     int64_t  B, T;
 } dra_extents; /* all zero = empty */
 
-/* Fills them for T tokens after `s` (NULL: every row of B starts fresh). */
+/* What the shape of a call is: skips and holes. */
+void dra_extents_plan(dra_extents *e, int64_t B, int64_t T, const int32_t *mark);
+/* The same, and fills them for T tokens after `s` (NULL: every row of B starts fresh). */
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);
 
 typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declare() makes */
-    int mark, writes, pos, prev, last;
+    int mark, writes, pos, prev, last, lo, hi;
     struct {
         int at, lo, hi, base;
     } items[DRA_TOKEN_KINDS];

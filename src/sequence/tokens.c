@@ -28,14 +28,30 @@ const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t
     return text;
 }
 
-void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
+/* What tokens of a whole module see. */
+static void declare_whole(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
+{
+    const dra_shape each = DRA_SHAPE(shape->B, shape->T);
+    if (out->n_items) {
+        dra_build_fail(g, "tokens", DRA_ERR_VALUE, "a module that reads whole texts has items");
+        return;
+    }
+    out->lo = dra_input(g, "tokens.lo", DRA_I32, each);
+    out->hi = dra_input(g, "tokens.hi", DRA_I32, each);
+    if (!shape->holes) return;
+    const dra_value two = dra_integer(g, DRA_MARK_RESET), none = dra_integer(g, 0);
+    out->seen = dra_equal(g, dra_mod(g, out->writes, two), none);
+}
+
+void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                         dra_tokens *out)
 {
     const dra_shape each = DRA_SHAPE(shape->B, shape->T);
     int64_t         limit[DRA_TOKEN_KINDS];
     char            name[DRA_TOKEN_TEXT];
     *out = (dra_tokens){.B = shape->B, .T = shape->T, .fresh = shape->fresh};
-    out->n_items = dra_token_limits(state, limit);
+    out->whole = module->whole;
+    out->n_items = dra_token_limits(module->state, limit);
     if (out->n_items < 0) {
         dra_build_fail(g, "tokens", DRA_ERR_VALUE, "items with more than %d different limits",
                        DRA_TOKEN_KINDS);
@@ -50,6 +66,10 @@ void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_s
     out->pos = dra_input(g, "tokens.pos", DRA_I32, each);
     out->prev = dra_input(g, "tokens.prev", DRA_I32, each);
     out->last = dra_input(g, "tokens.last", DRA_I32, DRA_SHAPE(shape->B, 1));
+    if (module->whole) {
+        declare_whole(g, shape, out);
+        return;
+    }
     for (int i = 0; i < out->n_items; i++)
         out->items[i] = (dra_token_items){
             .limit = limit[i],
