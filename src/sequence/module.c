@@ -135,10 +135,21 @@ void dra_module_count_clamped(dra_graph *g, const char *name)
     dra_donate(g, "clamped.sum.next", dra_add(g, sum, count), sum);
 }
 
+static dra_value drop(dra_graph *g, const dra_module_call *call, const char *name, double p,
+                      dra_value at, dra_value x)
+{
+    if (!call->random.id || !(p > 0)) return x;
+    return dra_dropout(g, x, p, &(dra_random_config){.name = name, .key = call->random, .pos = at});
+}
+
 dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,
                              dra_value x)
 {
-    if (!call->random.id || !(p > 0)) return x;
-    return dra_dropout(g, x, p,
-                       &(dra_random_config){.name = name, .key = call->random, .pos = call->at});
+    return drop(g, call, name, p, call->at, x);
+}
+
+dra_value dra_module_dropout_given(dra_graph *g, const dra_module_call *call, const char *name,
+                                   double p, dra_value x)
+{
+    return drop(g, call, name, p, call->given_at, x);
 }

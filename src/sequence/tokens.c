@@ -31,7 +31,7 @@ const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t
 /* What tokens of a whole module see. */
 static void declare_whole(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
 {
-    const dra_shape each = DRA_SHAPE(shape->B, shape->T);
+    const dra_shape each = DRA_SHAPE(out->B, out->T);
     if (out->n_items) {
         dra_build_fail(g, "tokens", DRA_ERR_VALUE, "a module that reads whole texts has items");
         return;
@@ -43,14 +43,27 @@ static void declare_whole(dra_graph *g, const dra_module_shape *shape, dra_token
     out->seen = dra_equal(g, dra_mod(g, out->writes, two), none);
 }
 
+/* Start vectors, where a module has them. */
+static void declare_start(dra_graph *g, dra_tokens *out)
+{
+    const dra_shape own = DRA_SHAPE(out->B, out->given);
+    out->place = out->start > 0 ? dra_input(g, "tokens.place", DRA_I32, own) : out->pos;
+    if (out->T == out->given) return;
+    out->take = dra_input(g, "tokens.take", DRA_I32, DRA_SHAPE(out->B, out->T));
+    out->give = dra_input(g, "tokens.give", DRA_I32, own);
+}
+
 void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                         dra_tokens *out)
 {
-    const dra_shape each = DRA_SHAPE(shape->B, shape->T);
+    const int64_t   inner = shape->inner ? shape->inner : shape->T;
+    const dra_shape each = DRA_SHAPE(shape->B, inner);
     int64_t         limit[DRA_TOKEN_KINDS];
     char            name[DRA_TOKEN_TEXT];
-    *out = (dra_tokens){.B = shape->B, .T = shape->T, .fresh = shape->fresh};
+    *out = (dra_tokens){.B = shape->B, .T = inner, .fresh = shape->fresh};
     out->whole = module->whole;
+    out->start = module->start;
+    out->given = shape->T;
     out->n_items = dra_token_limits(module->state, limit);
     if (out->n_items < 0) {
         dra_build_fail(g, "tokens", DRA_ERR_VALUE, "items with more than %d different limits",
@@ -66,6 +79,7 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
     out->pos = dra_input(g, "tokens.pos", DRA_I32, each);
     out->prev = dra_input(g, "tokens.prev", DRA_I32, each);
     out->last = dra_input(g, "tokens.last", DRA_I32, DRA_SHAPE(shape->B, 1));
+    declare_start(g, out);
     if (module->whole) {
         declare_whole(g, shape, out);
         return;
@@ -111,6 +125,28 @@ dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x, 
     row.rank--;
     *after = dra_reshape(g, last, row);
     return shifted;
+}
+
+/* Two reads, since a row of tokens may be read but once where a gradient is wanted, and a start
+ * vector is read by every sequence: the gradient of an embedding sums over its reads. */
+dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value start, dra_value x)
+{
+    if (!tokens->take.id || dra_graph_failed(g)) return x;
+    const int32_t   n = (int32_t)tokens->start;
+    const dra_value take = tokens->take, M = dra_integer(g, n), zero = dra_integer(g, 0);
+    const dra_value own = dra_read_rows(g, x, dra_sub(g, take, M)); /* below 0: zeros */
+    const dra_value id = dra_maximum(g, dra_minimum(g, take, dra_integer(g, n - 1)), zero);
+    const dra_value is_start = dra_and(g, dra_less(g, take, M), dra_greater_equal(g, take, zero));
+    dra_value       first = dra_embedding(g, start, id);
+    if (dra_graph_failed(g)) return (dra_value){0};
+    if (dra_dtype_of(g, first) != DRA_REAL) first = dra_cast(g, first, DRA_REAL);
+    const dra_value where = dra_reshape(g, is_start, DRA_SHAPE(tokens->B, tokens->T, 1));
+    return dra_select(g, where, first, own);
+}
+
+dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y)
+{
+    return tokens->give.id ? dra_read_rows(g, y, tokens->give) : y;
 }
 
 dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y)
