@@ -1,11 +1,21 @@
-/* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
- * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
- * that never hold the score matrix), attend_one.c (the first of them for one query), attend_small.c
- * (few keys). */
+/* What the files of attention share: attend.c (checks), attend_plain.c (the path that holds the
+ * scores), attend_drop.c (dropout of the weights), attend_tile.c (one block of scores),
+ * attend_tiled.c and attend_back.c (the ops that never hold the score matrix), attend_one.c (the
+ * first of them for one query), attend_small.c (few keys). */
 #ifndef DRA_SRC_OPS_ATTEND_H
 #define DRA_SRC_OPS_ATTEND_H
 
 #include "ops/common.h"
+
+typedef struct dra_attention { /* what was asked, checked */
+    const dra_attend_config *config;
+    dra_value                q, k, v, option[DRA_ATTEND_OPTIONS];
+    dra_attend_attr          a;
+    int64_t                  K;
+} dra_attention;
+
+/* y = attention by the plain path. */
+dra_value dra_attend_plain(dra_graph *g, const dra_attention *x);
 
 /* The option as a tensor of the call, or NULL. */
 static inline const dra_tensor *dra_attend_option(const dra_call *c, dra_attend_input which)
