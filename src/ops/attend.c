@@ -1,5 +1,6 @@
 /* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
- *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
+ *          - slope |q_pos_t - k_pos_j|
  * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere. This file checks
  * what is asked and picks the path. */
 #include <math.h>
@@ -71,6 +72,27 @@ static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype 
                   dra_shape_text(&shape, text, sizeof text));
 }
 
+/* A table by distance has as many columns as it likes, but one. */
+static bool check_distance(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_config *f = x->config;
+    if (!f->distance.id)
+        return f->distance_zero == 0 || refuse(g, DRA_ERR_VALUE, "distance_zero without distance");
+    if (!dra_check_values(g, "attend: distance", 1, &f->distance)) return false;
+    const dra_type *t = dra_type_of(g, f->distance);
+    const int64_t  *dim = t->shape.dim;
+    const bool      fits = t->shape.rank == 2 && (dim[0] == 1 || dim[0] == x->a.H) && dim[1] > 0;
+    if (!fits || t->dtype != DRA_REAL)
+        return refuse(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
+                      "distance is %s, expected %s (%lld, N) or (1, N), N > 0",
+                      dra_type_text(g, f->distance), dra_dtype_get(DRA_REAL)->name,
+                      (long long)x->a.H);
+    if (f->distance_zero < 0 || f->distance_zero >= dim[1])
+        return refuse(g, DRA_ERR_VALUE, "distance_zero is %lld, expected 0 to %lld",
+                      (long long)f->distance_zero, (long long)dim[1] - 1);
+    return true;
+}
+
 static bool check_options(dra_graph *g, dra_attention *x)
 {
     const dra_attend_config *f = x->config;
@@ -78,6 +100,8 @@ static bool check_options(dra_graph *g, dra_attention *x)
     const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
     const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
     const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
+    if (!check_distance(g, x)) return false;
+    const dra_shape by_distance = f->distance.id ? dra_shape_of(g, f->distance) : DRA_SHAPE(0);
     const struct {
         const char *name;
         dra_value   value;
@@ -89,6 +113,7 @@ static bool check_options(dra_graph *g, dra_attention *x)
         [DRA_ATTEND_HI] = {"hi", f->hi, DRA_I32, queries, false},
         [DRA_ATTEND_MASK] = {"mask", f->mask, DRA_BOOL, pairs, true},
         [DRA_ATTEND_BIAS] = {"bias", f->bias, DRA_REAL, pairs, true},
+        [DRA_ATTEND_DISTANCE] = {"distance", f->distance, DRA_REAL, by_distance, false},
         [DRA_ATTEND_SLOPES] = {"slopes", f->slopes, DRA_REAL, DRA_SHAPE(a->H), false},
         [DRA_ATTEND_Q_POS] = {"q_pos", f->q_pos, DRA_I32, queries, false},
         [DRA_ATTEND_K_POS] = {"k_pos", f->k_pos, DRA_I32, keys, false},
@@ -103,6 +128,9 @@ static bool check_options(dra_graph *g, dra_attention *x)
             return refuse(g, DRA_ERR_VALUE, "the few path has no %s", table[i].name);
         x->option[i] = table[i].value;
     }
+    if (f->distance.id)
+        x->option[DRA_ATTEND_DISTANCE] = dra_broadcast(g, f->distance,
+                                                       DRA_SHAPE(a->H, by_distance.dim[1]));
     return true;
 }
 
@@ -169,6 +197,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
     x.a.softcap = f->softcap;
     x.a.dropout = f->dropout;
+    x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;

@@ -46,6 +46,14 @@ int32_t dra_attend_q_pos(const dra_call *c, int64_t b, int64_t t);
 /* Of n keys from j0 on. */
 void dra_attend_k_pos(const dra_call *c, int64_t b, int64_t j0, int64_t n, int32_t *pos);
 
+/* The column of `distance` (H, N) for a query and a key. */
+static inline int64_t dra_attend_column(const dra_attend_attr *a, const dra_tensor *distance,
+                                        int32_t q_pos, int32_t k_pos)
+{
+    const int64_t at = (int64_t)q_pos - k_pos + a->distance_zero;
+    return dra_imax(0, dra_imin(at, distance->shape.dim[1] - 1));
+}
+
 typedef struct dra_attend_drop { /* what draws the factors of one row of the batch and head */
     uint64_t key;
     uint32_t row, head;
@@ -78,6 +86,7 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
     int64_t                lo[DRA_ATTEND_ROWS], hi[DRA_ATTEND_ROWS]; /* what each sees, in 0..J */
     int64_t                first, end;                               /* the union of these */
     int32_t                q_pos[DRA_ATTEND_ROWS];
+    const dra_tensor      *distance; /* (H, N), or NULL */
     real                   slope;
     real                   factor; /* what the scores below are still to be multiplied by */
     dra_attend_drop        drop;

@@ -26,7 +26,7 @@ static dra_value logits(dra_graph *g, const dra_attention *x)
     return dra_affine(g, s, a->scale, 0);
 }
 
-/* |q_pos - k_pos|, real (B, 1, T, J); (1, 1, T, J) where both are counted. */
+/* q_pos - k_pos, i32 (B, 1, T, J); (1, 1, T, J) where both are counted. */
 static dra_value distances(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
@@ -35,7 +35,20 @@ static dra_value distances(dra_graph *g, const dra_attention *x)
     if (!k.id) k = dra_arange(g, a->J);
     q = dra_reshape(g, q, DRA_SHAPE(x->option[DRA_ATTEND_Q_POS].id ? a->B : 1, 1, a->T, 1));
     k = dra_reshape(g, k, DRA_SHAPE(x->option[DRA_ATTEND_K_POS].id ? a->B : 1, 1, 1, a->J));
-    return dra_cast(g, dra_abs(g, dra_sub(g, q, k)), DRA_REAL);
+    return dra_sub(g, q, k);
+}
+
+/* The biases by distance, real (B, H, T, J) or (1, H, T, J). */
+static dra_value distance_bias(dra_graph *g, const dra_attention *x)
+{
+    const dra_value table = dra_transpose(g, x->option[DRA_ATTEND_DISTANCE], 0, 1);
+    const dra_value last = dra_integer(g, (int32_t)(dra_shape_of(g, table).dim[0] - 1));
+    const dra_value zero = dra_integer(g, (int32_t)x->a.distance_zero);
+    dra_value       at = dra_add(g, distances(g, x), zero);
+    at = dra_maximum(g, dra_minimum(g, at, last), dra_integer(g, 0));
+    const dra_shape s = dra_shape_of(g, at);
+    at = dra_reshape(g, at, DRA_SHAPE(s.dim[0], s.dim[2], s.dim[3]));
+    return dra_permute(g, dra_embedding(g, table, at), (const int[]){0, 3, 1, 2});
 }
 
 /* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
@@ -63,9 +76,11 @@ static dra_value masked_logits(dra_graph *g, const dra_attention *x)
     const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
     dra_value       s = logits(g, x);
     if (bias.id) s = dra_add(g, s, bias);
+    if (x->option[DRA_ATTEND_DISTANCE].id) s = dra_add(g, s, distance_bias(g, x));
     if (slopes.id) {
         const dra_value slope = dra_reshape(g, slopes, DRA_SHAPE(x->a.H, 1, 1));
-        s = dra_sub(g, s, dra_mul(g, slope, distances(g, x)));
+        const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
+        s = dra_sub(g, s, dra_mul(g, slope, far));
     }
     return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
 }

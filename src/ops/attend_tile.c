@@ -1,6 +1,7 @@
 /* One block of scores: up to 32 queries of a head against 64 keys, what the tiled ops of attention
  * are made of.
- *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|, masked
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
+ *          - slope |q_pos_t - k_pos_j|, masked
  * Blocks of keys start at multiples of 64 whatever the queries see, and sums over keys always run
  * over 64 of them, so the bits of a query's result depend neither on its neighbours nor on how
  * the queries are cut, nor on J beyond what it sees. */
@@ -47,7 +48,7 @@ static real read_slope(const dra_call *c, int64_t h)
 static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
 {
     return a->scale >= 1e-6 && a->softcap == 0 && !dra_attend_option(c, DRA_ATTEND_BIAS) &&
-           !dra_attend_option(c, DRA_ATTEND_SLOPES);
+           !dra_attend_option(c, DRA_ATTEND_DISTANCE) && !dra_attend_option(c, DRA_ATTEND_SLOPES);
 }
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
@@ -61,6 +62,7 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     t.rows = dra_imin(ROWS, t.size.T - t0);
     t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
     t.first = J;
+    t.distance = dra_attend_option(c, DRA_ATTEND_DISTANCE);
     t.slope = read_slope(c, h);
     t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
     if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
@@ -110,7 +112,16 @@ static void add_bias(const dra_tensor *bias, int64_t at, int64_t n, real *s)
     for (int64_t j = 0; j < n; j++) s[j] += x[j * bias->stride[3]];
 }
 
-static void add_distance(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos, real *s)
+static void add_distance(const dra_attend_block *t, int32_t q_pos, int64_t n, const int32_t *k_pos,
+                         real *s)
+{
+    const dra_tensor *table = t->distance;
+    const real       *row = (const real *)table->data + t->h * table->stride[0];
+    for (int64_t j = 0; j < n; j++)
+        s[j] += row[dra_attend_column(t->a, table, q_pos, k_pos[j]) * table->stride[1]];
+}
+
+static void add_slope(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos, real *s)
 {
     for (int64_t j = 0; j < n; j++)
         s[j] -= slope * (real)dra_imax((int64_t)q_pos - k_pos[j], (int64_t)k_pos[j] - q_pos);
@@ -139,8 +150,9 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
     if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
+    if (t->distance) add_distance(t, t->q_pos[r], n, k_pos + from, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
-        add_distance(t->slope, t->q_pos[r], n, k_pos + from, s);
+        add_slope(t->slope, t->q_pos[r], n, k_pos + from, s);
     if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 
