@@ -288,6 +288,8 @@ typedef struct dra_attend_config {
      * lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
     dra_value lo, hi; /* i32 (B, T); none: 0 and J */
     dra_value mask;   /* bool, broadcastable to (B, H, T, J); true = sees */
+    int64_t   always; /* keys 0 .. always-1 are seen by every query, whatever lo, hi and mask say,
+                         and get no bias, distance or slope; other keys keep their numbers */
     dra_value bias;   /* real, broadcastable to (B, H, T, J); added to the logits */
     dra_value slopes; /* real (H): ALiBi, adds -slope |q_pos - k_pos| */
     /* Biases by distance, real (H, N), or (1, N) for all heads: adds column

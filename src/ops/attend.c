@@ -1,8 +1,8 @@
 /* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
  *          - slope |q_pos_t - k_pos_j|
- * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere. This file checks
- * what is asked and picks the path. */
+ * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
+ * keys are seen by all and get q.k alone. This file checks what is asked and picks the path. */
 #include <math.h>
 #include <stdio.h>
 
@@ -72,7 +72,7 @@ static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype 
                   dra_shape_text(&shape, text, sizeof text));
 }
 
-/* A table by distance has as many columns as it likes, but one. */
+/* A table by distance has as many columns as it likes, one at least. */
 static bool check_distance(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
@@ -172,9 +172,14 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
                       f->topk > 0 ? "topk"
                       : f->hard   ? "hard"
                                   : "scores");
-    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0))
+    if (f->always < 0 || f->always > x->a.J)
+        return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
+                      (long long)x->a.J);
+    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0 || f->always > 0))
         return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
-                      f->softcap > 0 ? "softcap" : "dropout");
+                      f->softcap > 0   ? "softcap"
+                      : f->dropout > 0 ? "dropout"
+                                       : "always");
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
         return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
                       (long long)x->a.T, (long long)x->a.J);
@@ -197,6 +202,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
     x.a.softcap = f->softcap;
     x.a.dropout = f->dropout;
+    x.a.always = f->always;
     x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);

@@ -84,7 +84,7 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
     dra_attend_sizes       size;
     int64_t                b, h, kv, t0, rows;
     int64_t                lo[DRA_ATTEND_ROWS], hi[DRA_ATTEND_ROWS]; /* what each sees, in 0..J */
-    int64_t                first, end;                               /* the union of these */
+    int64_t                first, end; /* the union of these; always-seen keys are not counted */
     int32_t                q_pos[DRA_ATTEND_ROWS];
     const dra_tensor      *distance; /* (H, N), or NULL */
     real                   slope;
@@ -93,6 +93,10 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
 } dra_attend_block;
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0);
+
+/* Where a walk through the blocks of keys starts, and the end of all that is seen. */
+int64_t dra_attend_begin(const dra_attend_block *t);
+int64_t dra_attend_end(const dra_attend_block *t);
 
 /* True when some query of the block may see some of the keys from j0 on. */
 bool dra_attend_sees(const dra_attend_block *t, int64_t j0);

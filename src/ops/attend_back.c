@@ -121,6 +121,12 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     return DRA_OK;
 }
 
+/* How many of the keys from j0 on have no bias of any kind: those that all see. */
+static int64_t unbiased(const dra_attend_block *t, int64_t j0)
+{
+    return dra_imax(0, dra_imin(t->a->always - j0, KEYS));
+}
+
 /* out (rows) -= sum_j ds |q_pos - k_pos| */
 static void add_slopes(const dra_attend_block *t, int64_t j0, const work *w, real *out)
 {
@@ -128,7 +134,7 @@ static void add_slopes(const dra_attend_block *t, int64_t j0, const work *w, rea
     int32_t       k_pos[KEYS];
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = 0; j < n; j++) {
+        for (int64_t j = unbiased(t, j0); j < n; j++) {
             const int64_t far = (int64_t)t->q_pos[r] - k_pos[j];
             out[r] -= w->ds[r * KEYS + j] * (real)(far < 0 ? -far : far);
         }
@@ -141,16 +147,16 @@ static void add_distances(const dra_attend_block *t, int64_t j0, work *w)
     int32_t       k_pos[KEYS];
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = 0; j < n; j++)
+        for (int64_t j = unbiased(t, j0); j < n; j++)
             w->sum[dra_attend_column(t->a, t->distance, t->q_pos[r], k_pos[j])] +=
                 (double)w->ds[r * KEYS + j];
 }
 
 static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
 {
-    const int64_t n = dra_imin(KEYS, t->size.J - j0);
-    for (int64_t r = 0; r < t->rows; r++)
-        memcpy(out + r * t->size.J + j0, w->ds + r * KEYS, (size_t)n * sizeof *out);
+    const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
+    for (int64_t r = 0; n > 0 && r < t->rows; r++)
+        memcpy(out + r * t->size.J + j0 + from, w->ds + r * KEYS + from, (size_t)n * sizeof *out);
 }
 
 /* out (keys, W) += p^T (keys, rows) x (rows, W), x the rows of the queries. */

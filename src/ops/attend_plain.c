@@ -51,6 +51,12 @@ static dra_value distance_bias(dra_graph *g, const dra_attention *x)
     return dra_permute(g, dra_embedding(g, table, at), (const int[]){0, 3, 1, 2});
 }
 
+/* The keys that all see, bool (J). */
+static dra_value first_keys(dra_graph *g, const dra_attention *x)
+{
+    return dra_less(g, dra_arange(g, x->a.J), dra_integer(g, (int32_t)x->a.always));
+}
+
 /* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
 static dra_value visible(dra_graph *g, const dra_attention *x)
 {
@@ -67,14 +73,13 @@ static dra_value visible(dra_graph *g, const dra_attention *x)
         const dra_value before = dra_less(g, key, dra_reshape(g, hi, column));
         sees = sees.id ? dra_and(g, sees, before) : before;
     }
-    return sees;
+    return sees.id && a->always > 0 ? dra_or(g, sees, first_keys(g, x)) : sees;
 }
 
-static dra_value masked_logits(dra_graph *g, const dra_attention *x)
+/* Logits s with what is added to them by pair and by distance. */
+static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
 {
-    const dra_value sees = visible(g, x);
     const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
-    dra_value       s = logits(g, x);
     if (bias.id) s = dra_add(g, s, bias);
     if (x->option[DRA_ATTEND_DISTANCE].id) s = dra_add(g, s, distance_bias(g, x));
     if (slopes.id) {
@@ -82,6 +87,14 @@ static dra_value masked_logits(dra_graph *g, const dra_attention *x)
         const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
         s = dra_sub(g, s, dra_mul(g, slope, far));
     }
+    return s;
+}
+
+static dra_value masked_logits(dra_graph *g, const dra_attention *x)
+{
+    const dra_value sees = visible(g, x), s0 = logits(g, x);
+    dra_value       s = biased(g, x, s0);
+    if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
     return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
 }
 

@@ -101,7 +101,7 @@ static void walk(const dra_call *c, int64_t i)
     if (y) y += (row * n.T + t0) * n.E;
     if (y) memset(y, 0, (size_t)(t.rows * n.E) * sizeof *y);
     for (int64_t r = 0; r < t.rows; r++) m[r] = -(real)INFINITY;
-    for (int64_t j0 = t.first / KEYS * KEYS; j0 < t.end; j0 += KEYS) {
+    for (int64_t j0 = dra_attend_begin(&t); j0 < dra_attend_end(&t); j0 += KEYS) {
         if (!dra_attend_sees(&t, j0)) continue;
         dra_attend_scores(&t, j0, s, NULL);
         dra_attend_absorb(&t, j0, s, m, l, fade);

@@ -132,6 +132,7 @@ enum { DRA_ATTEND_INPUTS = 3 + DRA_ATTEND_OPTIONS };
 typedef struct dra_attend_attr { /* attend, attend_small, their gradients, attend_factors */
     int64_t      B, H, T, J;
     double       scale, softcap, dropout;
+    int64_t      always;        /* keys that all see */
     int64_t      distance_zero; /* column of distance 0 */
     uint64_t     path;          /* of the random numbers */
     dra_head_map heads;

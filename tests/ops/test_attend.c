@@ -12,6 +12,7 @@
 typedef struct args { /* options by number of input; 0: none, since that is q */
     int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row;
     int64_t      zero; /* column of distance 0 */
+    int64_t      always;
     dra_head_map heads;
     double       scale, softcap, dropout;
     int64_t      topk;
@@ -33,6 +34,7 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .slopes = pick(in, a->slopes),
                                .q_pos = pick(in, a->q_pos),
                                .k_pos = pick(in, a->k_pos),
+                               .always = a->always,
                                .heads = a->heads,
                                .scale = a->scale,
                                .softcap = a->softcap,
@@ -119,13 +121,15 @@ static double logit(const args *a, const check_tensor *in, const int64_t *at, in
     const int64_t b = at[0], h = at[1], t = at[2], j = at[3];
     const double *q = in[0].at + ((b * n.H + h) * n.T + t) * n.D;
     const double *k = in[1].at + ((b * n.K + key_head(a, &n, h)) * n.J + j) * n.D;
+    const bool    always = j < a->always;
     double        s = 0;
-    if (a->lo && j < in[a->lo].at[b * n.T + t]) return -INFINITY;
-    if (a->hi && j >= in[a->hi].at[b * n.T + t]) return -INFINITY;
-    if (a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
+    if (!always && a->lo && j < in[a->lo].at[b * n.T + t]) return -INFINITY;
+    if (!always && a->hi && j >= in[a->hi].at[b * n.T + t]) return -INFINITY;
+    if (!always && a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
     for (int64_t i = 0; i < n.D; i++) s += q[i] * k[i];
     s *= a->scale != 0 ? a->scale : n.D ? 1 / sqrt((double)n.D) : 1;
     if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
+    if (always) return s;
     if (a->bias) s += element(&in[a->bias], at);
     if (a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
     if (a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
@@ -252,6 +256,20 @@ static const args all_far = {.lo = 3,
                              .scale = 0.8,
                              .softcap = 1.5};
 
+static const args always_some = {
+    .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 3};
+static const args always_blocks = {
+    .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 70};
+
+#define ALWAYS(B, H, T, J)                                                                         \
+    INTS(B, T, -2, J), INTS(B, T, 0, J + 3), {{4, {B, H, T, J}}, CHECK_BOOL}, {{3, {H, 1, J}}},    \
+        {{1, {H}}, .lo = 0.05, .hi = 0.5},                                                         \
+    {                                                                                              \
+        {                                                                                          \
+            2, { H, 9 }                                                                            \
+        }                                                                                          \
+    }
+
 static const check_case both_cases[] = {
     {"sees all", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &none},
     {"one of each", 3, {QKV(1, 1, 1, 1, 1, 1, 1)}, &none},
@@ -327,6 +345,26 @@ static const check_case both_cases[] = {
       INTS(2, 5, 0, 9)},
      &far_sloped},
     {"by distance, dropout", 5, {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {3, 11}}}, KEY}, &far_dropped},
+    {"always", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &(args){.always = 4}},
+    {"always all", 4, {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9)}, &(args){.hi = 3, .always = 9}},
+    {"always and a soft cap",
+     4,
+     {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9)},
+     &(args){.lo = 3, .always = 2, .softcap = 1.3}},
+    {"always and dropout",
+     5,
+     {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9), KEY},
+     &(args){.hi = 3, .always = 2, .dropout = 0.4, .key = 4}},
+    {"always, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &always_some},
+    {"always, several tiles",
+     9,
+     {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)},
+     &always_some},
+    {"always, blocks of them",
+     9,
+     {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)},
+     &always_blocks},
+    {"always, one query", 9, {QKV(3, 2, 1, 1, 300, 5, 3), ALWAYS(3, 2, 1, 300)}, &always_blocks},
     {"shared keys, h / group", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
     {"shared keys, h mod K", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_mod},
     {"one key head", 4, {QKV(2, 4, 1, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
@@ -413,6 +451,10 @@ static const check_case plain_cases[] = {
     {"top of fewer", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &top99},
     {"top of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &top1},
     {"top 2, masked", 4, {QKV(2, 3, 3, 5, 4, 7, 4), {{4, {2, 3, 5, 4}}, CHECK_BOOL}}, &top_masked},
+    {"top 3, some always",
+     4,
+     {QKV(2, 3, 3, 5, 9, 7, 4), INTS(2, 5, 0, 9)},
+     &(args){.topk = 3, .hi = 3, .always = 2}},
     {"hard", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &hard, .no_grad = true},
     {"hard, masked",
      4,

@@ -32,6 +32,7 @@ typedef struct options {
     where where;
     heads heads;
     table table;
+    int   always;
     bool  mask, cap, scale, drop;
 } options;
 
@@ -105,7 +106,8 @@ static int build(job *j, const options *o, dra_attend_path path, dra_value *out)
     dra_attend_config c = {.path = path,
                            .heads = o->heads == BY_MOD ? DRA_HEADS_MOD : DRA_HEADS_DIV,
                            .softcap = o->cap ? 1.2 : 0,
-                           .scale = o->scale ? 1.7 : 0};
+                           .scale = o->scale ? 1.7 : 0,
+                           .always = o->always};
     int               n = 3;
     set_interval(j, o, &c);
     if (o->bias) x[n++] = c.bias = drawn(j, "bias", DRA_REAL, bias_shape(o->bias, H), -1, 1);
@@ -170,10 +172,11 @@ static void compare_paths(const options *o)
         for (int64_t k = 0; k < plain.count[i]; k++) largest = fmax(largest, fabs(plain.at[i][k]));
         for (int64_t k = 0; k < plain.count[i]; k++)
             if (!(fabs(plain.at[i][k] - tiled.at[i][k]) <= tolerance * largest))
-                fail_msg("sees %d, bias %d, slopes %d, heads %d, table %d, mask %d, cap %d, "
-                         "scale %d, drop %d: result %d, element %lld: plain %.17g, tiled %.17g",
-                         o->sees, o->bias, o->where, o->heads, o->table, o->mask, o->cap, o->scale,
-                         o->drop, i, (long long)k, plain.at[i][k], tiled.at[i][k]);
+                fail_msg(
+                    "sees %d, bias %d, slopes %d, heads %d, table %d, always %d, mask %d, "
+                    "cap %d, scale %d, drop %d: result %d, element %lld: plain %.17g, tiled %.17g",
+                    o->sees, o->bias, o->where, o->heads, o->table, o->always, o->mask, o->cap,
+                    o->scale, o->drop, i, (long long)k, plain.at[i][k], tiled.at[i][k]);
         free(plain.at[i]);
         free(tiled.at[i]);
     }
@@ -190,6 +193,7 @@ static void all_options(sees s)
                                  .where = (where)(rest / BIASES % WHERES),
                                  .heads = (heads)(rest / BIASES / WHERES),
                                  .table = (table)(i % TABLES), /* in turns: the rest is by 16 */
+                                 .always = (const int[]){0, 0, 0, 4, 33}[i % 5],
                                  .mask = flags & 1,
                                  .cap = flags & 2,
                                  .scale = flags & 4,
@@ -211,6 +215,7 @@ static dra_real cut_distance[HEAD_COUNT * COLUMNS];
 typedef struct cut_options {
     bool    plain; /* the path: dropout is the same on both */
     int64_t window;
+    int64_t always;
     int64_t pos; /* where the whole starts */
     int64_t J;   /* keys there are, at least pos + 12 */
     bool    dropout, slopes, distance;
@@ -226,7 +231,8 @@ static void run_cut(const cut_options *o, int64_t from, int64_t n, const dra_rea
     const dra_value   in_v = check_real(g, "v", DRA_SHAPE(1, o->J, HEAD_COUNT / 2, CHANNELS));
     const dra_value   pos = dra_input(g, "pos", DRA_I32, DRA_SHAPE(1));
     dra_random_config random = {"weights", dra_input(g, "key", DRA_I32, DRA_SHAPE(4)), pos, {0}};
-    dra_attend_config c = {.path = o->plain ? DRA_ATTEND_PLAIN : DRA_ATTEND_TILED};
+    dra_attend_config c = {.path = o->plain ? DRA_ATTEND_PLAIN : DRA_ATTEND_TILED,
+                           .always = o->always};
     c.q_pos = dra_reshape(g, dra_add(g, dra_arange(g, n), pos), DRA_SHAPE(1, n));
     if (o->slopes) c.slopes = dra_broadcast(g, dra_number(g, 0.125), DRA_SHAPE(HEAD_COUNT));
     if (o->distance) {
@@ -290,6 +296,8 @@ static const cut_options cuts[] = {
     {.J = LONG, .pos = 120, .distance = true}, /* far ones share the last column */
     {.J = LONG, .pos = 280, .distance = true, .dropout = true},
     {.J = LONG, .pos = 250, .window = 100, .distance = true},
+    {.J = WIDE, .pos = 130, .window = 40, .always = 3, .distance = true, .slopes = true},
+    {.J = LONG, .pos = 250, .window = 60, .always = 70, .dropout = true},
 };
 
 /* 12 queries at once, as 5 and 7, and one by one: the same bits. */
@@ -578,6 +586,10 @@ static void refuses_numbers(void **state)
                "attend: the few path has no hard");
     try_config(&(dra_attend_config){.softcap = 1, .path = DRA_ATTEND_FEW},
                "attend: the few path has no softcap");
+    try_config(&(dra_attend_config){.always = -1}, "attend: always is -1, expected 0 to 3");
+    try_config(&(dra_attend_config){.always = 4}, "attend: always is 4, expected 0 to 3");
+    try_config(&(dra_attend_config){.always = 1, .path = DRA_ATTEND_FEW},
+               "attend: the few path has no always");
     try_config(&(dra_attend_config){.dropout = 0.5, .path = DRA_ATTEND_FEW},
                "attend: the few path has no dropout");
 }
