@@ -87,7 +87,7 @@ def held_mib(pid):
     counts the process it was forked from, too.)"""
     try:
         with open(f"/proc/{pid}/status") as f:
-            return max([int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM")] + [0])
+            return sum(int(line.split()[1]) / 1024 for line in f if line.startswith("VmHWM"))
     except OSError:
         return 0
 
