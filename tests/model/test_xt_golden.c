@@ -26,15 +26,15 @@ typedef struct xt_golden {
 
 static json_t *config_of(const json_t *row)
 {
-    const char *release = json_string_value(json_object_get(row, "release"));
-    json_t     *layers = json_pack("{s:s, s:i, s:i, s:i, s:i}", "type",
-                                   json_string_value(json_object_get(row, "type")), "dim", 16, "depth",
-                                   2, "heads", 4, "attn_dim_head", 8);
-    json_t     *config = json_pack("{s:s, s:s, s:i, s:i, s:s}", "model_type", "x-transformers",
-                                   "wrapper", "TransformerWrapper", "num_tokens", 10, "max_seq_len", 8,
-                                   "release", release ? release : "E");
+    const json_t *type = json_object_get(row, "type"), *release = json_object_get(row, "release");
+    json_t       *layers = json_pack("{s:i, s:i, s:i, s:i}", "dim", 16, "depth", 2, "heads", 4,
+                                     "attn_dim_head", 8);
+    json_t *config = json_pack("{s:s, s:s, s:i, s:i}", "model_type", "x-transformers", "wrapper",
+                               "TransformerWrapper", "num_tokens", 10, "max_seq_len", 8);
     assert_non_null(layers);
     assert_non_null(config);
+    json_object_set_new(layers, "type", json_string(json_string_value(type)));
+    json_object_set_new(config, "release", json_string(release ? json_string_value(release) : "E"));
     json_object_update(layers, json_object_get(row, "stack"));
     json_object_update(config, json_object_get(row, "wrapper"));
     if (json_object_get(layers, "custom_layers")) json_object_del(layers, "depth");

@@ -115,10 +115,14 @@ static inline bool xt_on(const json_t *o, const char *name)
 
 static inline bool xt_when(const json_t *o, const char *when)
 {
-    char        name[80];
-    const char *at = when;
-    for (int n; sscanf(at, " %79s%n", name, &n) == 1; at += n)
-        if (xt_on(o, name + (name[0] == '!')) == (name[0] == '!')) return false;
+    for (const char *at = when + strspn(when, " "); *at; at += strspn(at, " ")) {
+        const bool   off = *at == '!';
+        const size_t n = strcspn(at, " ");
+        char         name[80];
+        snprintf(name, sizeof name, "%.*s", (int)(n - off), at + off);
+        if (xt_on(o, name) == off) return false;
+        at += n;
+    }
     return true;
 }
 
@@ -199,8 +203,16 @@ static inline void xt_add(fixture *f, const json_t *o, const xt_row *rows, const
 
 /* ---- sublayers ------------------------------------------------------------------------------- */
 
+enum { XT_SUBLAYERS = 64 };
+
+static inline void xt_append(char *letters, const char *more)
+{
+    const size_t n = strlen(letters);
+    snprintf(letters + n, XT_SUBLAYERS - n, "%s", more);
+}
+
 /* One letter for each that has parameters: a attention, f feed-forward. */
-static inline void xt_layout(const json_t *o, char *letters)
+static inline void xt_layout(const json_t *o, char letters[XT_SUBLAYERS])
 {
     const json_t *custom = json_object_get(o, "custom_layers");
     const char   *block = xt_on(o, "macaron") ? "faf" : "af";
@@ -208,10 +220,10 @@ static inline void xt_layout(const json_t *o, char *letters)
     const int64_t ends = xt_number(o, "sandwich_coef", 0);
     letters[0] = 0;
     for (size_t i = 0; i < json_array_size(custom); i++)
-        strcat(letters, json_string_value(json_array_get(custom, i)));
-    for (int64_t i = 0; i < ends; i++) strcat(letters, "a");
-    for (int64_t i = ends; i < depth; i++) strcat(letters, block);
-    for (int64_t i = 0; i < ends; i++) strcat(letters, "f");
+        xt_append(letters, json_string_value(json_array_get(custom, i)));
+    for (int64_t i = 0; i < ends; i++) xt_append(letters, "a");
+    for (int64_t i = ends; i < depth; i++) xt_append(letters, block);
+    for (int64_t i = 0; i < ends; i++) xt_append(letters, "f");
 }
 
 /* By how much sublayer i shifts tokens. */
@@ -241,7 +253,7 @@ static inline void xt_tensors(fixture *f, const json_t *config, bool bare)
 {
     json_t      *o = xt_options(config);
     const size_t skip = bare ? strlen("attn_layers.") : 0;
-    char         letters[64];
+    char         letters[XT_SUBLAYERS];
     *f = (fixture){0};
     xt_layout(o, letters);
     xt_add(f, o, xt_wrapper, "", 0);
