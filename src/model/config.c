@@ -209,7 +209,7 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
     const dra_format *f = format_of(place, object, &why);
     if (!f) {
         st = dra_fail(err, why.code, "%s", why.text);
-    } else if (f->rules) {
+    } else if (f->read) {
         st = dra_format_read(f, place, object, out, err);
     } else {
         st = drop_others(place, object, err);
@@ -265,7 +265,7 @@ char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t
                             dra_error *err)
 {
     dra_status st = object ? DRA_OK : DRA_ERR_MEMORY;
-    if (object && dra_format_of(c)->rules) {
+    if (object && dra_format_of(c)->read) {
         st = dra_format_write(place, c, object, err);
         if (st != DRA_OK) return NULL;
     } else if (object) {

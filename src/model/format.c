@@ -148,7 +148,7 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     dra_model_config  full = *c;
     dra_model_config_complete(&full);
     dra_keys_put(&k, "model_type", json_string(f->name));
-    if (!json_object_get(object, "architectures"))
+    if (f->class_name && !json_object_get(object, "architectures"))
         dra_keys_put(&k, "architectures", json_pack("[s]", f->class_name));
     f->write(&k, &full);
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
@@ -176,7 +176,7 @@ static json_t *without_config(const dra_format *f, const char *place, json_t *ob
 json_t *dra_format_others(const char *place, json_t *object)
 {
     const dra_format *f = dra_format_named(object);
-    if (f && f->rules) return without_config(f, place, object);
+    if (f && f->read) return without_config(f, place, object);
     return json_incref(json_object_get(object, DRA_KEPT_KEYS));
 }
 
@@ -188,7 +188,8 @@ static void settle_head(const dra_format *f, const dra_tensor_source *s, dra_mod
 {
     const dra_name_rule           *rule;
     const dra_spec                 embedding = {.name = "embedding"};
-    const dra_tensor_source_entry *e = dra_format_find(f, s, &embedding, &rule);
+    const dra_name_rules           rules = {.format = f, .row = f->rules};
+    const dra_tensor_source_entry *e = dra_format_find(&rules, s, &embedding, &rule);
     const dra_tensor_source_entry *head = dra_tensor_source_find(s, f->head);
     if (!head) c->tied = DRA_ON;
     if (!head || !e || c->tied == DRA_OFF) return;
@@ -257,6 +258,6 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
     if (st == DRA_OK && c->depth > (int64_t)s->count)
         st = dra_fail_at(err, DRA_ERR_VALUE, s->path, "%zu tensors, expected those of %lld layers",
                          s->count, (long long)c->depth);
-    if (st == DRA_OK && f->rules) settle_head(f, s, c);
+    if (st == DRA_OK && f->class_name) settle_head(f, s, c);
     return st;
 }
