@@ -41,7 +41,8 @@ static void build_layer(bench_work *w, const dra_mixer *m, int64_t B, int64_t T,
                         &call.tokens.items[0].hi);
     v[0] = real_input(w, "x", DRA_SHAPE(B, T, C));
     for (int i = 0; i < P; i++) v[1 + i] = parameter(w, dra_specs_at(module->params, i));
-    const dra_mixer_result r = dra_mixer_build(w->graph, m, &call, v[0], none, v + 1 + P + S);
+    dra_channels           channels = {0};
+    const dra_mixer_result r = dra_mixer_build(w->graph, m, &call, v[0], &channels, v + 1 + P + S);
     bench_gradient(w, r.y, 1 + P, v);
     free(v);
 }

@@ -176,7 +176,7 @@ static dra_status make_room(work *w, dra_error *err)
     w->picks = calloc((size_t)(w->in.B * w->view.picks) + 1, sizeof *w->picks);
     for (int i = 0; i < STACKS; i++) {
         stack *s = &w->stack[i];
-        s->n = dra_model_config_of(w->m.model)->depth + (i == STREAMS);
+        s->n = dra_model_layers(w->m.model) + (i == STREAMS);
         s->each = i == STREAMS ? "stream" : "branch";
         s->all = i == STREAMS ? "streams" : "branches";
         s->data = calloc(s->wanted ? (size_t)s->n * each + 1 : 1, sizeof *s->data);
@@ -360,7 +360,7 @@ typedef struct map_list {
 static dra_status list_maps(const work *w, map_list *m, dra_error *err)
 {
     static const char *const part[] = {"", "a.", "b."};
-    const int64_t            L = w->maps ? dra_model_config_of(w->m.model)->depth : 0;
+    const int64_t            L = w->maps ? dra_model_layers(w->m.model) : 0;
     const size_t             most = (size_t)(L * 3 * DRA_SHOW_COUNT);
     m->name = calloc(most + 1, sizeof *m->name);
     m->item = calloc(most + 1, sizeof *m->item);

@@ -10,8 +10,8 @@ const dra_real **cli_layer_params(const dra_model *m, const dra_weights *w, int6
     const dra_real **params = calloc((size_t)n + 1, sizeof *params);
     char             name[256];
     for (int i = 0; i < n && params; i++) {
-        snprintf(name, sizeof name, "layers.%lld.mixer.%s", (long long)layer,
-                 dra_specs_at(specs, i)->name);
+        snprintf(name, sizeof name, "layers.%lld.mixer.%s",
+                 (long long)dra_model_attention_params(m, layer), dra_specs_at(specs, i)->name);
         params[i] = dra_weights_at(w, dra_specs_find(dra_model_params(m), name));
     }
     return params;
@@ -35,7 +35,7 @@ dra_status cli_decays_find(const dra_model *m, const dra_weights *w, cli_decays 
                            dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int64_t l = 0; l < dra_model_config_of(m)->depth && st == DRA_OK; l++) {
+    for (int64_t l = 0; l < dra_model_attentions(m) && st == DRA_OK; l++) {
         const dra_real **params = w ? cli_layer_params(m, w, l) : NULL;
         st = params || !w ? add_layer(dra_mixer_config_of(dra_model_mixer(m, l)), params, out, err)
                           : cli_error(err, DRA_ERR_MEMORY, "out of memory");

@@ -1,4 +1,4 @@
-/* What one layer of a model attends to and writes while it reads a text. */
+/* What one attention sublayer of a model attends to and writes while it reads a text. */
 #ifndef DRA_CLI_LAYER_MAPS_H
 #define DRA_CLI_LAYER_MAPS_H
 
@@ -13,8 +13,8 @@ typedef struct cli_layer_maps {
     cli_shown map[2][DRA_SHOW_COUNT]; /* of each memory of a blend */
 } cli_layer_maps;                     /* starts as {0} */
 
-/* Reads T tokens from a fresh state. DRA_ERR_VALUE: the layer has no maps. */
-dra_status cli_layer_maps_read(const dra_model *m, const dra_weights *w, int64_t layer,
+/* Attention sublayer i reads T tokens from a fresh state. DRA_ERR_VALUE: it has no maps. */
+dra_status cli_layer_maps_read(const dra_model *m, const dra_weights *w, int64_t i,
                                const int32_t *ids, int64_t T, cli_layer_maps *out, dra_error *err);
 void       cli_layer_maps_free(cli_layer_maps *maps);
 

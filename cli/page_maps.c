@@ -99,7 +99,7 @@ static void write_run(const cli_page *p, size_t i, bool *open)
 {
     const cli_record *r = &p->records[i];
     dra_ids           ids = {0};
-    const int64_t     T = read_sample(r, &ids), L = dra_model_config_of(r->model)->depth;
+    const int64_t     T = read_sample(r, &ids), L = dra_model_attentions(r->model);
     const int64_t     shown = L < LAYERS ? L : LAYERS;
     for (int64_t k = 0; T > 1 && k < shown; k++) { /* evenly, from the first to the last */
         const int64_t  layer = shown > 1 ? k * (L - 1) / (shown - 1) : 0;

@@ -42,6 +42,7 @@ void expect_steps(const setting *s, const trial *t, const outcome *fused)
     expect_equal(t, fused, &steps, false, "fused and steps");
     outcome_free(&other.t, &steps);
     dra_mixer_destroy(other.mixer);
+    dra_sublayer_destroy(other.sublayer);
 }
 
 /* The other form of the same memory. */

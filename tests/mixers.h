@@ -16,6 +16,7 @@ typedef struct mixer_row {
     bool             equal; /* chunks are equal, not the same bits; the reason is next to the row */
     bool             fixed; /* the state has a fixed size: long runs must leave it flat */
     double           bound; /* of |m| if inputs and start are within it; 0: none is promised */
+    const dra_sublayer_config *around; /* the mixer as part of this sublayer; NULL: alone */
 } mixer_row;
 
 /* Runs all invariants of all rows as tests. Returns main's status. */

@@ -55,8 +55,15 @@ double upstream(const void *user, int i, int64_t b, int64_t k)
 void open_mixer(setting *s, const dra_mixer_config *config)
 {
     dra_error err = {0};
-    expect_ok(dra_mixer_create(config, &s->mixer, &err), &err);
-    s->t.module = dra_mixer_module(s->mixer);
+    if (s->row->around) {
+        dra_sublayer_config c = *s->row->around;
+        c.mixer = *config;
+        expect_ok(dra_sublayer_create(&c, &s->sublayer, &err), &err);
+        s->t.module = dra_sublayer_module(s->sublayer);
+    } else {
+        expect_ok(dra_mixer_create(config, &s->mixer, &err), &err);
+        s->t.module = dra_mixer_module(s->mixer);
+    }
     assert_true(dra_specs_count(s->t.module->params) <= MOST);
 }
 
@@ -92,6 +99,7 @@ void close_setting(setting *s)
     dra_states_destroy(s->start);
     dra_states_destroy(s->initial);
     dra_mixer_destroy(s->mixer);
+    dra_sublayer_destroy(s->sublayer);
 }
 
 void expect_equal(const trial *t, const outcome *a, const outcome *b, bool same, const char *what)

@@ -14,7 +14,8 @@ enum { B = 2, T = 20, MOST = 64 };
 
 typedef struct setting {
     const mixer_row *row;
-    dra_mixer       *mixer;
+    dra_mixer       *mixer; /* one of these two */
+    dra_sublayer    *sublayer;
     trial            t;
     dra_real        *param[MOST], *x, *u;
     dra_states      *start, *initial;

@@ -97,13 +97,6 @@ typedef struct dra_memory_config {
 /* ---- a mixer --------------------------------------------------------------------------------- */
 
 typedef enum dra_shift_kind { DRA_SHIFT_NONE, DRA_SHIFT_HALF, DRA_SHIFT_MIX } dra_shift_kind;
-typedef enum dra_norm_kind { DRA_NORM_NONE, DRA_NORM_RMS, DRA_NORM_LAYER } dra_norm_kind;
-
-typedef enum dra_residual_kind {
-    DRA_RESIDUAL_NONE, /* y = mix(norm(x))             */
-    DRA_RESIDUAL_PRE,  /* y = x + mix(norm(x)) [+ P h] */
-    DRA_RESIDUAL_POST  /* y = norm(x + mix(x) [+ P h]) */
-} dra_residual_kind;
 
 typedef enum dra_blend_kind {
     DRA_BLEND_NONE,
@@ -112,6 +105,27 @@ typedef enum dra_blend_kind {
     DRA_BLEND_LEARNED, /* a is learned, one for each head           */
 } dra_blend_kind;
 
+/* How q, k and v are normalised, each head's channels by themselves. */
+typedef enum dra_qkv_norm {
+    DRA_QKV_RMS,
+    DRA_QKV_LAYER,
+    DRA_QKV_UNIT /* to length 1: scores are cosines */
+} dra_qkv_norm;
+typedef enum dra_qkv_gain {
+    DRA_QKV_SHARED, /* (D): all heads have the same gains */
+    DRA_QKV_HEADS,  /* (H, D)                             */
+    DRA_QKV_NONE
+} dra_qkv_gain;
+typedef enum dra_value_gate {
+    DRA_GATE_NONE,
+    DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
+    DRA_GATE_PLAIN   /* without b: half open at first                   */
+} dra_value_gate;
+typedef enum dra_init_kind {
+    DRA_INIT_NORMAL, /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
+    DRA_INIT_UNIFORM /* matrices and biases uniform within 1 / sqrt(inputs), as PyTorch */
+} dra_init_kind;
+
 typedef struct dra_mixer_config {
     int64_t           dim, heads;         /* C, H                                  */
     int64_t           key_dim, value_dim; /* D, E for each head; 0: C / H, and D   */
@@ -119,7 +133,7 @@ typedef struct dra_mixer_config {
     dra_shift_kind    shift;              /* mixes the token before into x         */
     bool              qk_norm;            /* q and k normalised over D, with gains */
     bool              v_norm;             /* v normalised over E, with a gain      */
-    bool              rotary;             /* turns queries and items by position   */
+    bool              rotary;             /* rotates queries and items by position */
     double            score_scale;        /* of q.k over items; 0: 1 / sqrt(D)     */
     dra_memory_config a;                  /* the memory                            */
 
@@ -128,22 +142,40 @@ typedef struct dra_mixer_config {
     double            blend_value;
     dra_memory_config b;
 
-    dra_norm_kind     norm;
-    double            norm_eps; /* 0: 1e-5 */
-    double            rescale;  /* reading: x counts as divided by it, see dra_model_config; 0: 1 */
-    dra_residual_kind residual;
-    bool              memory_residual; /* adds h, the memory's values of all heads (ADR's Law 5) */
-    bool              project;         /* through a learned P (C, H E)                  */
-
     /* W_k starts normal with it, W_q with 1 / (C key_std), so that the logits of normed x start
      * with variance 1; 0: 1 / sqrt(C). */
     double   key_std;
     double   out_gain;          /* W_o starts normal with this over sqrt(its inputs); 0: 1 */
-    double   dropout;           /* of y, when learning */
     double   attention_dropout; /* of weights over items, when learning */
     uint32_t aux;               /* bits 1 << dra_aux_kind: what to measure for the loss */
     bool     maps;              /* puts out what was attended to and written              */
     bool     blend_given;       /* a model's schedule starts at blend_value though it is 0 */
+    bool     gives_memory;      /* the result has h, the memory's values of all heads     */
+
+    /* ---- options of softmax reads over items, and of what is made of them */
+    int64_t        kv_heads;      /* K heads of keys and values, a divisor of H; 0: H */
+    dra_head_map   kv_order;      /* query head h reads head h / (H/K) of them, or h mod K */
+    dra_qkv_norm   qkv_norm;      /* how qk_norm and v_norm do it */
+    dra_qkv_gain   qkv_gain;      /* of q and k */
+    double         qk_gain_start; /* 0: 1 */
+    int64_t        qk_groups;     /* unit: each of so many equal parts of a head's channels; 0: 1 */
+    int64_t        mem_kv;        /* learned keys and values that every query sees besides */
+    bool           mem_whole;     /* unit: their keys are normalised as a whole, not in groups */
+    int64_t        topk;          /* of the scores only those >= the k-th largest count; 0: all */
+    bool           topk_straight; /* gradient as if all counted */
+    bool           hard;          /* only the largest counts; gradient of the softmax */
+    bool           talk_before, talk_after; /* heads mix their scores, their weights */
+    bool           residual_scores;         /* adds the scores of the attention sublayer before */
+    double         softcap;                 /* scores s become cap tanh(s / cap); 0: no cap */
+    bool           head_scale;              /* a factor for each head's output */
+    dra_value_gate gate_values;             /* heads are multiplied by a gate made of x */
+    bool           out_glu;      /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
+    bool           whole;        /* a query sees later tokens too: for encoders */
+    int64_t        rotary_width; /* channels that are rotated; 0: all */
+    int64_t        rotary_heads; /* only the last of so many heads are; 0: all */
+    double         rotary_base;  /* 0: 10000 */
+    double         xpos_base;    /* > 0: xPos, its scale base */
+    dra_init_kind  init;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -181,7 +213,7 @@ DRA_API dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **
                                     dra_error *err);
 DRA_API void       dra_mixer_destroy(dra_mixer *m); /* NULL is allowed */
 
-/* The mixer as a module: input "x" (B, T, C), outputs "y", with memory_residual "memory"
+/* The mixer as a module: input "x" (B, T, C), outputs "y", 0 at pads, with gives_memory "memory"
  * (B, T, H E), 0 at pads, and by their names what is watched and the maps, those of a blend with
  * the prefixes "a." and "b.". Borrowed from m. */
 DRA_API const dra_module       *dra_mixer_module(const dra_mixer *m);
@@ -191,18 +223,34 @@ DRA_API uint32_t    dra_mixer_aux_losses(const dra_mixer *m);
 DRA_API bool        dra_mixer_mappable(const dra_mixer *m);
 DRA_API const char *dra_show_name(dra_show_kind kind);
 
+/* Side channels: values that sublayers hand on to later ones, by name. */
+typedef enum dra_channel {
+    DRA_CHANNEL_BLEND,    /* "blend": real scalar, for DRA_BLEND_INPUT                          */
+    DRA_CHANNEL_SCORES,   /* "scores": (B, H, T, rows) of the attention before, residual_scores */
+    DRA_CHANNEL_DISTANCE, /* "distance": (H, N): added to scores by distance                    */
+    DRA_CHANNEL_SLOPES,   /* "slopes": (H): times -distance, added to scores (ALiBi)            */
+    DRA_CHANNEL_DUAL,     /* "dual": (B, T, C), the sum of what sublayers add (ResiDual)        */
+    DRA_CHANNELS
+} dra_channel;
+
+typedef struct dra_channels {
+    dra_value value[DRA_CHANNELS]; /* none: nothing was handed on */
+    int64_t   distance_zero;       /* the column of `distance` for distance 0 */
+} dra_channels;
+
+DRA_API const char *dra_channel_name(dra_channel c);
+
 typedef struct dra_mixer_result {
-    dra_value y;      /* (B, T, C) */
-    dra_value branch; /* (B, T, C): what it adds to x, 0 at pads */
-    dra_value memory; /* (B, T, H, E): values after each token, with memory_residual; else none */
+    dra_value y;                      /* (B, T, C) */
+    dra_value memory;                 /* (B, T, H, E): values after each token, with gives_memory */
     dra_value aux[DRA_AUX_COUNT];     /* scalars; none where not asked for      */
     dra_value map[2][DRA_SHOW_COUNT]; /* of each memory; none where it has none */
 } dra_mixer_result;
 
-/* The mixer as part of a larger graph: x (B, T, C); blend: a real scalar for DRA_BLEND_INPUT. */
+/* The mixer as part of a larger graph: x (B, T, C). channels: read, and written for later ones. */
 DRA_API dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m,
-                                         const dra_module_call *call, dra_value x, dra_value blend,
-                                         dra_value *state_out);
+                                         const dra_module_call *call, dra_value x,
+                                         dra_channels *channels, dra_value *state_out);
 
 /* ---- memories as tables ---------------------------------------------------------------------- */
 
@@ -213,6 +261,7 @@ typedef struct dra_stream { /* what a memory is fed: keys, values, or both joine
 
 typedef struct dra_memory_sizes {
     int64_t                  C, H, D, E;
+    int64_t                  Q; /* heads of queries: H, but where they share keys and values */
     int                      streams;
     dra_stream               stream[2];
     bool                     shows_items; /* memory_residual reads the items, too */

@@ -13,37 +13,50 @@
 #ifndef DRA_MODEL_H
 #define DRA_MODEL_H
 
-#include "dra/memory.h"
+#include "dra/stack.h"
 #include "dra/text.h"
 DRA_BEGIN_C
 
 /* ---- config: zero is the default of every field ---------------------------------------------- */
 
 typedef enum dra_positions_kind { DRA_POSITIONS_NONE, DRA_POSITIONS_LEARNED } dra_positions_kind;
-typedef enum dra_place_kind { DRA_PLACE_PRE, DRA_PLACE_POST } dra_place_kind;
-typedef enum dra_model_norm { DRA_MODEL_RMS, DRA_MODEL_LAYER } dra_model_norm;
-typedef enum dra_ff_kind {
-    DRA_FF_GELU,   /* W_down gelu_tanh(W_up x), as GPT-2                                   */
-    DRA_FF_ERF,    /* the same with the exact gelu                                         */
-    DRA_FF_RELU,   /* with relu                                                            */
-    DRA_FF_RELU2,  /* with its square                                                      */
-    DRA_FF_SWIGLU, /* W_down (W_up x * silu(W_gate x))                                     */
-    DRA_FF_MIX,    /* RWKV-4's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)      */
-    DRA_FF_NONE
-} dra_ff_kind;
+typedef enum dra_rotate_kind {
+    DRA_ROTATE_NONE,
+    DRA_ROTATE_ROTARY,
+    DRA_ROTATE_XPOS
+} dra_rotate_kind;
+typedef enum dra_distance_kind {
+    DRA_DISTANCE_NONE,
+    DRA_DISTANCE_T5,      /* a learned number for each bucket of distances     */
+    DRA_DISTANCE_DYNAMIC, /* a small network of the distance                   */
+    DRA_DISTANCE_ALIBI    /* - slope |distance|, a fixed slope for each head   */
+} dra_distance_kind;
+typedef enum dra_visible_kind {
+    DRA_VISIBLE_CAUSAL, /* a token sees itself and those before: a decoder    */
+    DRA_VISIBLE_WHOLE   /* it sees the whole text: an encoder, without a state */
+} dra_visible_kind;
+typedef enum dra_embed_norm_kind {
+    DRA_EMBED_NORM_SAME, /* as all norms                                  */
+    DRA_EMBED_NORM_LAYER /* a layer norm with gains, without bias         */
+} dra_embed_norm_kind;
 
-typedef struct dra_ff_config {
-    dra_ff_kind kind;
-    int64_t     dim; /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64 */
-} dra_ff_config;
+/* Positions of the attention sublayers of a stack, besides learned ones. */
+typedef struct dra_position_config {
+    dra_rotate_kind   rotate;                /* queries and keys */
+    int64_t           width;                 /* channels of a head that are rotated; 0: all   */
+    int64_t           heads;                 /* only the last of so many heads are; 0: all    */
+    double            base;                  /* 0: 10000                                      */
+    double            xpos_base;             /* of xpos; 0: 512                            */
+    dra_distance_kind distance;              /* what a distance adds to scores             */
+    int64_t           buckets, max_distance; /* t5; 0: 32, 128                 */
+    double            distance_scale;        /* t5: times this; 0: 1           */
+    int64_t           layers;                /* dynamic: hidden layers; 0: 2                  */
+    bool              log;                   /* dynamic: of sign(n) ln(|n| + 1)               */
+    int64_t           slopes;                /* alibi: only the first of so many heads; 0: all */
+    double            scale;                 /* of learned positions; 0: 1                     */
+} dra_position_config;
 
-typedef struct dra_block_config {
-    dra_place_kind norm;
-    bool           memory_residual; /* adds the memory's values (ADR's Law 5) */
-    bool           project;         /* through a learned map                  */
-} dra_block_config;
-
-enum { DRA_MIXERS_MOST = 16 };
+enum { DRA_MIXERS_MOST = 16, DRA_SUBLAYERS_MOST = 256 };
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
 typedef enum dra_format_kind { DRA_FORMAT_DRA, DRA_FORMAT_GPT2, DRA_FORMAT_RWKV } dra_format_kind;
@@ -54,7 +67,7 @@ typedef struct dra_model_config {
     int64_t            key_dim, value_dim;       /* of a head; 0: C / H, and key_dim */
     int64_t            context; /* rows of learned positions; what training reads at a time */
     dra_positions_kind positions;
-    dra_model_norm     norm;
+    dra_norm_kind      norm;
     bool               bias;       /* of all projections                          */
     dra_switch         tied;       /* the head is the embedding; default on       */
     bool               embed_norm; /* normalises what is embedded (RWKV-4)        */
@@ -78,6 +91,31 @@ typedef struct dra_model_config {
      * need not be said again. */
     int              mixers; /* 0: one */
     dra_mixer_config mixer[DRA_MIXERS_MOST];
+
+    /* ---- norms, besides their kind and eps */
+    dra_gain_kind norm_gain;
+    dra_switch    norm_bias;
+    bool          norm_offset;
+
+    /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
+     * a: attention (a mixer), f: a feed-forward. Mixers are counted by attention sublayers. */
+    char    layout[DRA_SUBLAYERS_MOST + 1]; /* "": "af", without ff.kind "a"                  */
+    int64_t sandwich;    /* the first `sandwich` feed-forwards move to the end; needs "af", "faf" */
+    bool    tied_layers; /* one block of parameters, executed `depth` times                   */
+    int     n_order;     /* 0: all in order, else which sublayer is executed when, from 0     */
+    int64_t order[DRA_SUBLAYERS_MOST];
+    int     n_shifts; /* block.shift of each sublayer; 0: the same for all               */
+    int64_t shifts[DRA_SUBLAYERS_MOST];
+    int     n_drops; /* block.drop likewise                                             */
+    double  drops[DRA_SUBLAYERS_MOST];
+
+    dra_visible_kind    visible;
+    dra_position_config position;
+    int64_t             embed_dim;  /* width of the embedding, projected to dim; 0: dim       */
+    bool                embed_unit; /* rows of tokens and positions have length 1       */
+    dra_embed_norm_kind embed_norm_kind; /* of embed_norm                                    */
+    int64_t             memory_tokens;   /* learned vectors that every text starts with      */
+    dra_init_kind       init;
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
@@ -111,8 +149,15 @@ DRA_API void       dra_model_destroy(dra_model *m); /* NULL is allowed */
 DRA_API const dra_model_config *dra_model_config_of(const dra_model *m); /* all filled in */
 DRA_API const dra_specs        *dra_model_params(const dra_model *m);
 DRA_API const dra_specs        *dra_model_state(const dra_model *m);
-DRA_API const dra_mixer        *dra_model_mixer(const dra_model *m, int64_t layer);
-DRA_API int64_t                 dra_model_param_count(const dra_model *m); /* numbers in all */
+DRA_API int64_t dra_model_layers(const dra_model *m); /* of different numbers N in "layers.N." */
+/* Attention sublayers in the order in which they are executed; NULL, -1 beyond the last. */
+DRA_API int64_t             dra_model_attentions(const dra_model *m);
+DRA_API const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i);
+DRA_API const dra_mixer    *dra_model_mixer(const dra_model *m, int64_t i);
+/* N in the names of its states and maps, and in those of its parameters: others may share them. */
+DRA_API int64_t dra_model_attention_layer(const dra_model *m, int64_t i);
+DRA_API int64_t dra_model_attention_params(const dra_model *m, int64_t i);
+DRA_API int64_t dra_model_param_count(const dra_model *m); /* numbers in all */
 /* A number that two models share only if configs and shapes are equal. */
 DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 
@@ -141,6 +186,7 @@ DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowe
 typedef struct dra_model_result {
     dra_value hidden;             /* (B, T, C), ready for the head */
     dra_value head;               /* (V, C) */
+    dra_value dual;               /* ResiDual's second stream, before the norm; else none */
     dra_value aux[DRA_AUX_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;
 

@@ -104,6 +104,40 @@ static dra_status read_pair(reading *r, const dra_field *f, const json_t *v, cha
     return DRA_OK;
 }
 
+static dra_status read_numbers(reading *r, const dra_field *f, const json_t *v, char *to,
+                               char *base)
+{
+    const bool   whole = f->kind == DRA_FIELD_INTS;
+    const size_t n = json_array_size(v);
+    char         what[100];
+    snprintf(what, sizeof what, "a list of at most %d %s from %.10g to %.10g", f->most,
+             whole ? "whole numbers" : "numbers", f->min, f->max);
+    bool fits = json_is_array(v) && n <= (size_t)f->most;
+    for (size_t i = 0; i < n && fits; i++) {
+        const json_t *x = json_array_get(v, i);
+        const double  number = json_number_value(x);
+        fits = (whole ? json_is_integer(x) : json_is_number(x)) && number >= f->min &&
+               number <= f->max;
+        if (fits && whole) ((int64_t *)(void *)to)[i] = json_integer_value(x);
+        if (fits && !whole) ((double *)(void *)to)[i] = number;
+    }
+    if (!fits) return expected(r, f->name, v, what);
+    *(int *)(void *)(base + f->given) = (int)n;
+    return DRA_OK;
+}
+
+static dra_status read_text(reading *r, const dra_field *f, const json_t *v, char *to)
+{
+    const char *text = json_string_value(v);
+    char        what[100];
+    snprintf(what, sizeof what, "a text of at most %d of the letters %s", f->most - 1,
+             f->choices[0]);
+    if (!text || strlen(text) >= (size_t)f->most || strspn(text, f->choices[0]) != strlen(text))
+        return expected(r, f->name, v, what);
+    memcpy(to, text, strlen(text) + 1);
+    return DRA_OK;
+}
+
 /* Reads the object under `name`, below the present path. */
 static dra_status descend(reading *r, const char *name, const dra_field *table, const json_t *v,
                           char *to)
@@ -170,6 +204,9 @@ static dra_status read_field(reading *r, const dra_field *f, const json_t *v, ch
     case DRA_FIELD_PAIR: return read_pair(r, f, v, to, base);
     case DRA_FIELD_OBJECT: return descend(r, f->name, f->fields, v, to);
     case DRA_FIELD_LIST: return read_list(r, f, v, to, base);
+    case DRA_FIELD_INTS:
+    case DRA_FIELD_REALS: return read_numbers(r, f, v, to, base);
+    case DRA_FIELD_TEXT: return read_text(r, f, v, to);
     }
     return DRA_OK;
 }
@@ -244,6 +281,16 @@ static json_t *write_list(const dra_field *f, const char *from, int n)
     return list;
 }
 
+static json_t *write_numbers(const dra_field *f, const char *from, int n)
+{
+    json_t *list = n ? json_array() : NULL;
+    for (int i = 0; i < n; i++)
+        json_array_append_new(list, f->kind == DRA_FIELD_INTS
+                                        ? json_integer(((const int64_t *)(const void *)from)[i])
+                                        : json_real(((const double *)(const void *)from)[i]));
+    return list;
+}
+
 /* NULL: it has its default. */
 static json_t *write_field(const dra_field *f, const char *base)
 {
@@ -280,6 +327,10 @@ static json_t *write_field(const dra_field *f, const char *base)
         const int n = *(const int *)(const void *)(base + f->given);
         return n ? write_list(f, from, n) : NULL;
     }
+    case DRA_FIELD_INTS:
+    case DRA_FIELD_REALS:
+        return write_numbers(f, from, *(const int *)(const void *)(base + f->given));
+    case DRA_FIELD_TEXT: return *from ? json_string(from) : NULL;
     }
     return NULL;
 }

@@ -16,7 +16,10 @@ typedef enum dra_field_kind {
     DRA_FIELD_NAME,   /* const char *: one of `choices`, NULL by default          */
     DRA_FIELD_PAIR,   /* double[2]; a bool at `given`, if that is not 0, becomes true */
     DRA_FIELD_OBJECT, /* a struct of its own, with its own table                  */
-    DRA_FIELD_LIST    /* `most` such structs; one, or a list of them; an int at `given` counts */
+    DRA_FIELD_LIST,   /* `most` such structs; one, or a list of them; an int at `given` counts */
+    DRA_FIELD_INTS,   /* int64_t[most]; an int at `given` counts them             */
+    DRA_FIELD_REALS,  /* double[most]; the same                                   */
+    DRA_FIELD_TEXT    /* char[most]: letters out of choices[0]                    */
 } dra_field_kind;
 
 typedef struct dra_field {

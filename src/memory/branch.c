@@ -27,6 +27,19 @@ const dra_memory *dra_memory_find(const char *name)
     return NULL;
 }
 
+static bool reads_time(const dra_memory_config *c)
+{
+    const dra_memory    *m = c->own ? c->own : dra_memory_find(c->memory ? c->memory : "append");
+    const char          *name = c->retrieval ? c->retrieval : m ? m->retrievals[0] : "none";
+    const dra_retrieval *how = dra_retrieval_find(name);
+    return how && how->over_time;
+}
+
+bool dra_mixer_reads_time(const dra_mixer_config *c)
+{
+    return reads_time(&c->a) && (c->blend == DRA_BLEND_NONE || reads_time(&c->b));
+}
+
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static const char *join_names(const char *const *name, char *text, size_t size)
@@ -175,7 +188,6 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     b->config = *config;
     b->aux = mixer->aux;
     b->maps = mixer->maps;
-    b->score_scale = mixer->score_scale;
     b->attention_dropout = mixer->attention_dropout;
     dra_status st = find_memory(b, err);
     if (st == DRA_OK) st = find_retrieval(b, err);
@@ -185,14 +197,17 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
         (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
+    /* Reads over items take fewer heads of keys than of queries; for others they are repeated. */
+    const bool    grouped = b->retrieval->over_time && b->retrieval->from_memory;
     const int64_t D = mixer->key_dim, E = mixer->value_dim;
     b->sizes = (dra_memory_sizes){.C = mixer->dim,
-                                  .H = mixer->heads,
+                                  .H = grouped && mixer->kv_heads ? mixer->kv_heads : mixer->heads,
+                                  .Q = mixer->heads,
                                   .D = D,
                                   .E = E,
                                   .streams = 2,
                                   .stream = {{"k", D}, {"v", E}},
-                                  .shows_items = mixer->memory_residual,
+                                  .shows_items = mixer->gives_memory,
                                   .gives_items = mixer->maps || config->norm,
                                   .config = &b->config};
     if (config->joined) {

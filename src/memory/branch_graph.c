@@ -48,7 +48,7 @@ static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_s
 void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 {
     const dra_memory_sizes *s = &b->sizes;
-    const int64_t           all = (b->retrieval->pooled ? 1 : s->H) * s->E;
+    const int64_t           all = (b->retrieval->pooled ? 1 : s->Q) * s->E;
     b->own = params;
     b->specs = state;
     b->params = dra_specs_count(params);
@@ -72,10 +72,11 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 /* ---- the graph ------------------------------------------------------------------------------- */
 
 typedef struct building {
-    dra_graph             *g;
-    const dra_branch      *b;
-    const dra_module_call *call;
-    const dra_value       *qkv;
+    dra_graph              *g;
+    const dra_branch       *b;
+    const dra_module_call  *call;
+    const dra_value        *qkv;
+    const dra_read_options *options;
 } building;
 
 /* A parameter that comes after the memory's own. */
@@ -174,7 +175,7 @@ static dra_read_drop drop_of(const building *u, char name[32])
 }
 
 /* Reads what the memory made: its items, normed where that is wanted. */
-static void retrieve(const building *u, bool rotary, const dra_memory_call *c, dra_memory_result *r,
+static void retrieve(const building *u, const dra_memory_call *c, dra_memory_result *r,
                      dra_value *state_out, dra_branch_result *out)
 {
     dra_graph          *g = u->g;
@@ -182,8 +183,7 @@ static void retrieve(const building *u, bool rotary, const dra_memory_call *c, d
     char                name[32];
     const dra_read_call read = {.sizes = &u->b->sizes,
                                 .tokens = &u->call->tokens,
-                                .rotary = rotary,
-                                .scale = u->b->score_scale,
+                                .options = u->options,
                                 .q = u->qkv[0],
                                 .k = u->qkv[1],
                                 .v = u->qkv[2],
@@ -230,8 +230,8 @@ static void observe(const building *u, const dra_memory_call *c, const dra_memor
 }
 
 /* `room` holds the parameters as they are used, then the trail. */
-static void remember(const building *u, dra_value x, bool rotary, dra_value *room,
-                     dra_value *state_out, dra_branch_result *out)
+static void remember(const building *u, dra_value x, dra_value *room, dra_value *state_out,
+                     dra_branch_result *out)
 {
     const dra_branch *b = u->b;
     dra_graph        *g = u->g;
@@ -260,19 +260,19 @@ static void remember(const building *u, dra_value x, bool rotary, dra_value *roo
         r.item[0] = dra_rms_norm(g, r.item[0], param(u, "gain_mk"), 1e-6);
         r.item[1] = dra_rms_norm(g, r.item[1], param(u, "gain_mv"), 1e-6);
     }
-    retrieve(u, rotary, &c, &r, state_out, out);
+    retrieve(u, &c, &r, state_out, out);
     observe(u, &c, &r, out);
 }
 
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                                   bool rotary, dra_value x, const dra_value qkv[3],
-                                   dra_value *state_out)
+                                   const dra_read_options *options, dra_value x,
+                                   const dra_value qkv[3], dra_value *state_out)
 {
-    const building    u = {g, b, call, qkv};
+    const building    u = {g, b, call, qkv, options};
     dra_branch_result out = {0};
     dra_value        *room = calloc((size_t)(b->n_params + b->n_states) + 1, sizeof *room);
     if (room)
-        remember(&u, x, rotary, room, state_out, &out);
+        remember(&u, x, room, state_out, &out);
     else
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");
     free(room);

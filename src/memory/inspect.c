@@ -31,7 +31,7 @@ static dra_status open_look(look *l, const dra_mixer_config *config, const dra_r
     dra_status st = dra_mixer_create(config, &l->mixer, err);
     if (st != DRA_OK) return st;
     l->specs = dra_mixer_module(l->mixer)->params;
-    l->config.memory_residual = true; /* asks memories to show what they hold after each token */
+    l->config.gives_memory = true; /* asks memories to show what they hold after each token */
     l->config.heads = dra_mixer_config_of(l->mixer)->heads;
     l->config.key_dim = dra_mixer_config_of(l->mixer)->key_dim;
     l->config.value_dim = dra_mixer_config_of(l->mixer)->value_dim;
@@ -404,9 +404,12 @@ static void build_memory(dra_graph *g, const void *self, const dra_module_call *
     const dra_value         k = dra_input(g, "k", DRA_REAL, DRA_SHAPE(1, T, s->H, s->D));
     const dra_value         v = dra_input(g, "v", DRA_REAL, DRA_SHAPE(1, T, s->H, s->E));
     const dra_value         qkv[] = {k, k, v};
-    const dra_value         memory = dra_branch_build(g, b, call, false, x, qkv, state_out).memory;
-    dra_value               dv;
-    const dra_value         sum = dra_sum_all(g, dra_slice(g, memory, 1, T - 1, 1));
+    const dra_mixer_config  plain = {0}; /* what is read does not matter, nor how */
+    dra_channels            channels = {0};
+    const dra_read_options  options = {.config = &plain, .channels = &channels};
+    const dra_value memory = dra_branch_build(g, b, call, &options, x, qkv, state_out).memory;
+    dra_value       dv;
+    const dra_value sum = dra_sum_all(g, dra_slice(g, memory, 1, T - 1, 1));
     dra_gradient(g, 1, &sum, NULL, 1, &v, &dv);
     dra_output(g, "dv", dv);
 }

@@ -16,11 +16,17 @@ typedef struct dra_read_drop { /* dropout of the weights of items */
     dra_value   key, at; /* as in dra_module_call */
 } dra_read_drop;
 
+typedef struct dra_read_options { /* what a mixer's config asks of softmax reads over items */
+    const dra_mixer_config *config;
+    dra_value               mem_k, mem_v;            /* (K, m, D), (K, m, E), or none */
+    dra_value               talk_before, talk_after; /* (H, H), or none               */
+    dra_channels           *channels;
+} dra_read_options;
+
 typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_memory_sizes *sizes;
     const dra_tokens       *tokens;
-    bool                    rotary;
-    double                  scale;      /* of q.k over items; 0: 1 / sqrt(D) */
+    const dra_read_options *options;
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
     dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
@@ -43,6 +49,8 @@ typedef struct dra_retrieval {
 } dra_retrieval;
 
 const dra_retrieval *dra_retrieval_find(const char *name);
+/* Whether all memories of a mixer read items of the past: positions mean something. */
+bool dra_mixer_reads_time(const dra_mixer_config *c);
 
 /* For retrievals that keep items: K and V as states; queries over the items of the state and those
  * of this call, key and value. lse (B, H, T) may be NULL. */
@@ -62,7 +70,7 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
     bool                 maps;
-    double               score_scale, attention_dropout; /* as in the mixer */
+    double               attention_dropout; /* as in the mixer */
 } dra_branch;
 
 /* Resolves the names of `config` and checks that they go together. */
@@ -79,8 +87,8 @@ typedef struct dra_branch_result {
 
 /* Remember and retrieve. */
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
-                                   bool rotary, dra_value x, const dra_value qkv[3],
-                                   dra_value *state_out);
+                                   const dra_read_options *options, dra_value x,
+                                   const dra_value qkv[3], dra_value *state_out);
 
 static inline const dra_spec *dra_branch_param(const dra_branch *b, int i) /* of its memory */
 {
@@ -138,6 +146,11 @@ void dra_aux_branch(dra_graph *g, const dra_aux_losses *w, dra_value out[DRA_AUX
 void dra_aux_mixer(dra_graph *g, uint32_t aux, int n, const dra_branch *b,
                    const dra_branch_result *r, const dra_value *param,
                    dra_value out[DRA_AUX_COUNT]);
+
+dra_value dra_join_heads(dra_graph *g, dra_value x); /* (B, T, H, E) -> (B, T, H E) */
+/* What it shows as outputs. */
+void dra_mixer_put_out(dra_graph *g, const dra_mixer *m, const dra_tokens *tokens,
+                       const dra_mixer_result *r);
 
 bool      dra_map_has(const dra_branch *b);
 dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c);

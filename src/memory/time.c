@@ -1,7 +1,7 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
- * rotary. */
+ * rotary. All options of softmax reads are handed to dra_attend here. */
 #include "memory/memory.h"
 
 enum { K, V };
@@ -18,12 +18,26 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
-/* x (B, T, H, D) rotated by position. */
-static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x)
+/* ---- positions ------------------------------------------------------------------------------- */
+
+/* x (B, T, heads, D) rotated by position; with xPos keys have the inverse factor of queries. */
+static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
 {
-    if (!c->rotary) return x;
-    return swap_heads(g, dra_rotary(g, swap_heads(g, x), c->tokens->pos, NULL));
+    const dra_mixer_config *m = c->options->config;
+    if (!m->rotary || dra_graph_failed(g)) return x;
+    const dra_rotary_config config = {.base = m->rotary_base,
+                                      .width = m->rotary_width,
+                                      .xpos_base = m->xpos_base,
+                                      .xpos_invert = key};
+    const int64_t heads = dra_shape_of(g, x).dim[2], n = m->rotary_heads ? m->rotary_heads : heads;
+    const dra_value parts[] = {
+        dra_slice(g, x, 2, 0, heads - n),
+        swap_heads(g, dra_rotary(g, swap_heads(g, dra_slice(g, x, 2, heads - n, n)), c->tokens->pos,
+                                 &config))};
+    return n == heads ? parts[1] : dra_concat(g, 2, parts, 2);
 }
+
+/* ---- items ----------------------------------------------------------------------------------- */
 
 /* The items of the state, then those of this call, (B, rows, H, width). */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items,
@@ -36,6 +50,8 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
+
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* Weights are dropped out by the place of the query and the number of the item, so that it does not
  * matter where a text is cut. */
@@ -56,14 +72,15 @@ static dra_value drop_items(dra_graph *g, const dra_read_call *c, const dra_toke
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
-    const dra_value        keys = append(g, c, K, rotate(g, c, key), state_out);
+    const double           scale = c->options->config->score_scale;
+    const dra_value        keys = append(g, c, K, rotate(g, c, key, true), state_out);
     const dra_value        values = append(g, c, V, value, state_out);
     const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
     if (dra_graph_failed(g)) return (dra_value){0};
-    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = c->scale};
+    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = scale};
     const dra_attend_config plain = {
-        .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = c->scale};
-    const dra_value q = swap_heads(g, rotate(g, c, c->q)), k = swap_heads(g, keys);
+        .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = scale};
+    const dra_value q = swap_heads(g, rotate(g, c, c->q, false)), k = swap_heads(g, keys);
     const dra_value v = swap_heads(g, values);
     if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
     return swap_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)

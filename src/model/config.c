@@ -29,9 +29,23 @@ static const char *const whose[] = {"own", "all", NULL};
 static const char *const shifts[] = {"none", "half", "mix", NULL};
 static const char *const blends[] = {"none", "number", "schedule", "learned", NULL};
 static const char *const positions[] = {"none", "learned", NULL};
-static const char *const norms[] = {"rms", "layer", NULL};
-static const char *const places[] = {"pre", "post", NULL};
-static const char *const inners[] = {"gelu", "erf", "relu", "relu2", "swiglu", "mix", "none", NULL};
+static const char *const norms[] = {"rms", "layer", "unit", NULL};
+static const char *const gains[] = {"channel", "scalar", "none", NULL};
+static const char *const places[] = {"pre", "post", "dual", NULL};
+static const char *const joins[] = {"add", "gru", NULL};
+static const char *const inners[] = {"gelu", "erf",  "relu", "relu2", "swiglu",
+                                     "mix",  "none", "silu", NULL};
+static const char *const ff_biases[] = {"default", "all", "none", "in", NULL};
+static const char *const head_maps[] = {"div", "mod", NULL};
+static const char *const qkv_norms[] = {"rms", "layer", "unit", NULL};
+static const char *const qkv_gains[] = {"shared", "heads", "none", NULL};
+static const char *const value_gates[] = {"none", "biased", "plain", NULL};
+static const char *const rotates[] = {"none", "rotary", "xpos", NULL};
+static const char *const distances[] = {"none", "t5", "dynamic", "alibi", NULL};
+static const char *const visibles[] = {"causal", "whole", NULL};
+static const char *const embed_norms[] = {"same", "layer", NULL};
+static const char *const inits[] = {"normal", "uniform", NULL};
+static const char *const letters[] = {"af", NULL};
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -128,17 +142,66 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                           .kind = DRA_FIELD_OBJECT,
                                           .offset = offsetof(dra_mixer_config, b),
                                           .fields = memory_fields},
+                                         INT(dra_mixer_config, kv_heads),
+                                         CHOICE(dra_mixer_config, kv_order, head_maps),
+                                         CHOICE(dra_mixer_config, qkv_norm, qkv_norms),
+                                         CHOICE(dra_mixer_config, qkv_gain, qkv_gains),
+                                         INT(dra_mixer_config, qk_groups),
+                                         INT(dra_mixer_config, mem_kv),
+                                         BOOL(dra_mixer_config, mem_whole),
+                                         INT(dra_mixer_config, topk),
+                                         BOOL(dra_mixer_config, topk_straight),
+                                         BOOL(dra_mixer_config, hard),
+                                         BOOL(dra_mixer_config, talk_before),
+                                         BOOL(dra_mixer_config, talk_after),
+                                         BOOL(dra_mixer_config, residual_scores),
+                                         REAL(dra_mixer_config, softcap, 0, 1e6),
+                                         BOOL(dra_mixer_config, head_scale),
+                                         CHOICE(dra_mixer_config, gate_values, value_gates),
+                                         BOOL(dra_mixer_config, out_glu),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
                                          BOOL(dra_block_config, memory_residual),
                                          BOOL(dra_block_config, project),
+                                         BOOL(dra_block_config, branch_norm),
+                                         CHOICE(dra_block_config, residual, joins),
+                                         BOOL(dra_block_config, residual_scale),
+                                         REAL(dra_block_config, dual_scale, 0, 1),
+                                         BOOL(dra_block_config, macaron),
+                                         INT(dra_block_config, shift),
+                                         REAL(dra_block_config, drop, 0, 0.999),
                                          {0}};
 
-static const dra_field ff_fields[] = {
-    CHOICE(dra_ff_config, kind, inners), INT(dra_ff_config, dim), {0}};
+static const dra_field ff_fields[] = {CHOICE(dra_ff_config, kind, inners),
+                                      INT(dra_ff_config, dim),
+                                      BOOL(dra_ff_config, gated),
+                                      CHOICE(dra_ff_config, bias, ff_biases),
+                                      BOOL(dra_ff_config, act_norm),
+                                      REAL(dra_ff_config, dropout, 0, 0.999),
+                                      {0}};
+
+static const dra_field position_fields[] = {CHOICE(dra_position_config, rotate, rotates),
+                                            INT(dra_position_config, width),
+                                            INT(dra_position_config, heads),
+                                            REAL(dra_position_config, base, 0, 1e12),
+                                            REAL(dra_position_config, xpos_base, 0, 1e12),
+                                            CHOICE(dra_position_config, distance, distances),
+                                            INT(dra_position_config, buckets),
+                                            INT(dra_position_config, max_distance),
+                                            REAL(dra_position_config, distance_scale, 0, 1e6),
+                                            INT(dra_position_config, layers),
+                                            BOOL(dra_position_config, log),
+                                            INT(dra_position_config, slopes),
+                                            REAL(dra_position_config, scale, 0, 1e6),
+                                            {0}};
 
 #define MODEL(f) offsetof(dra_model_config, f)
+#define NUMBERS(f, count, k, hi)                                                                   \
+    {                                                                                              \
+        .name = #f, .kind = k, .offset = MODEL(f), .given = MODEL(count), .max = hi,               \
+        .most = DRA_SUBLAYERS_MOST                                                                 \
+    }
 static const dra_field model_fields[] = {
     INT(dra_model_config, vocab),
     INT(dra_model_config, dim),
@@ -168,6 +231,29 @@ static const dra_field model_fields[] = {
      .given = MODEL(mixers),
      .size = sizeof(dra_mixer_config),
      .most = DRA_MIXERS_MOST},
+    CHOICE(dra_model_config, norm_gain, gains),
+    SWITCH(dra_model_config, norm_bias),
+    BOOL(dra_model_config, norm_offset),
+    {.name = "layout",
+     .kind = DRA_FIELD_TEXT,
+     .offset = MODEL(layout),
+     .choices = letters,
+     .most = DRA_SUBLAYERS_MOST + 1},
+    INT(dra_model_config, sandwich),
+    BOOL(dra_model_config, tied_layers),
+    NUMBERS(order, n_order, DRA_FIELD_INTS, DRA_SUBLAYERS_MOST - 1),
+    NUMBERS(shifts, n_shifts, DRA_FIELD_INTS, MOST),
+    NUMBERS(drops, n_drops, DRA_FIELD_REALS, 0.999),
+    CHOICE(dra_model_config, visible, visibles),
+    {.name = "position",
+     .kind = DRA_FIELD_OBJECT,
+     .offset = MODEL(position),
+     .fields = position_fields},
+    INT(dra_model_config, embed_dim),
+    BOOL(dra_model_config, embed_unit),
+    CHOICE(dra_model_config, embed_norm_kind, embed_norms),
+    INT(dra_model_config, memory_tokens),
+    CHOICE(dra_model_config, init, inits),
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

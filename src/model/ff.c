@@ -1,66 +1,173 @@
-/* The feed-forward half of a block: each token by itself, but for RWKV-4's channel mix, which also
- * sees the token before.
- *   norm before: x + ff(norm x)     norm after: norm(x + ff x) */
+/* Feed-forwards: each token by itself, but for RWKV-4's channel mix, which also sees the token
+ * before.
+ *   y = W_down drop(norm(act(W_up x + b_up))) + b_down
+ *   gated: act(W_up x) becomes (W_up x + b_up) * act(W_gate x + b_gate) */
 #include <math.h>
+#include <stdlib.h>
 
-#include "model/model.h"
+#include "base/error.h"
+#include "model/stack.h"
 
-static bool mixes(const dra_model_config *c) { return c->ff.kind == DRA_FF_MIX; }
+/* In the order in which they are declared. */
+enum { W_UP, W_DOWN, W_GATE, W_R, MU_K, MU_R, B_UP, B_DOWN, B_GATE, PARAMS };
+
+struct dra_ff {
+    dra_sublayer_config config;
+    dra_specs          *params, *state;
+    int                 at[PARAMS]; /* -1: it has none */
+    dra_norm            norm;       /* after the activation */
+    dra_module          module;
+};
+
+static bool mixes(const dra_ff *f) { return f->config.ff.kind == DRA_FF_MIX; }
+static bool gated(const dra_ff *f)
+{
+    return f->config.ff.gated || f->config.ff.kind == DRA_FF_SWIGLU;
+}
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-static void add_matrix(dra_specs *params, const char *prefix, const char *name, int64_t out,
-                       int64_t in, double std)
+static const char *const names[PARAMS] = {"W_up", "W_down", "W_gate", "W_r",   "mu_k",
+                                          "mu_r", "b_up",   "b_down", "b_gate"};
+
+static void add_matrix(dra_ff *f, int p, int64_t out, int64_t in, double std)
 {
-    dra_specs_add(
-        params, prefix,
-        &(dra_spec){name, DRA_SHAPE(out, in), DRA_FILL_NORMAL, .number = std, .product = true});
+    const bool uniform = f->config.mixer.init == DRA_INIT_UNIFORM;
+    f->at[p] = dra_specs_count(f->params);
+    dra_specs_add(f->params, NULL,
+                  &(dra_spec){names[p], DRA_SHAPE(out, in),
+                              uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                              .number = uniform ? 1 / sqrt((double)in) : std, .product = true});
+}
+
+static void add_vector(dra_ff *f, int p, int64_t n, double number)
+{
+    f->at[p] = dra_specs_count(f->params);
+    dra_specs_add(f->params, NULL, &(dra_spec){names[p], DRA_SHAPE(n), .number = number});
+}
+
+/* in: the number of inputs of its matrix. */
+static void add_bias(dra_ff *f, int p, int64_t n, int64_t in)
+{
+    const bool uniform = f->config.mixer.init == DRA_INIT_UNIFORM;
+    f->at[p] = dra_specs_count(f->params);
+    dra_specs_add(f->params, NULL,
+                  &(dra_spec){names[p], DRA_SHAPE(n), uniform ? DRA_FILL_UNIFORM : DRA_FILL_CONST,
+                              .number = uniform ? 1 / sqrt((double)in) : 0});
+}
+
+static void declare_biases(dra_ff *f)
+{
+    const int64_t     C = f->config.mixer.dim, F = f->config.ff.dim;
+    const dra_ff_bias b = f->config.ff.bias;
+    const bool        model = b == DRA_FF_BIAS_MODEL && f->config.mixer.bias;
+    if (model || b == DRA_FF_BIAS_ALL || b == DRA_FF_BIAS_IN) add_bias(f, B_UP, F, C);
+    if (model || b == DRA_FF_BIAS_ALL) add_bias(f, B_DOWN, C, F);
+    if (gated(f) && (b == DRA_FF_BIAS_ALL || b == DRA_FF_BIAS_IN)) add_bias(f, B_GATE, F, C);
 }
 
 /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
-void dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *params,
-                    dra_specs *state)
+static void declare(dra_ff *f)
 {
-    const int64_t C = c->dim, F = c->ff.dim;
-    const double  in = 1 / sqrt((double)C), out = 1 / sqrt(2.0 * (double)(F * c->depth));
-    if (c->ff.kind == DRA_FF_NONE) return;
-    dra_model_norm_declare(c, prefix, params);
-    add_matrix(params, prefix, "W_up", F, C, in);
-    add_matrix(params, prefix, "W_down", C, F, out);
-    if (c->ff.kind == DRA_FF_SWIGLU) add_matrix(params, prefix, "W_gate", F, C, in);
-    if (mixes(c)) {
-        add_matrix(params, prefix, "W_r", C, C, in);
-        dra_specs_add(params, prefix, &(dra_spec){"mu_k", DRA_SHAPE(C), .number = 0.5});
-        dra_specs_add(params, prefix, &(dra_spec){"mu_r", DRA_SHAPE(C), .number = 0.5});
-        dra_specs_add(state, prefix, &(dra_spec){"x", DRA_SHAPE(C)});
-    } else if (c->bias) {
-        dra_specs_add(params, prefix, &(dra_spec){"b_up", DRA_SHAPE(F)});
-        dra_specs_add(params, prefix, &(dra_spec){"b_down", DRA_SHAPE(C)});
+    const dra_sublayer_config *c = &f->config;
+    const int64_t              C = c->mixer.dim, F = c->ff.dim;
+    const double               in = 1 / sqrt((double)C);
+    const double               out = 1 / sqrt(c->depth ? 2.0 * (double)(F * c->depth) : (double)F);
+    const dra_norm_config      act = {.kind = c->ff.act_norm ? DRA_NORM_LAYER : DRA_NORM_NONE,
+                                      .bias = DRA_OFF};
+    for (int i = 0; i < PARAMS; i++) f->at[i] = -1;
+    add_matrix(f, W_UP, F, C, in);
+    add_matrix(f, W_DOWN, C, F, out);
+    if (gated(f)) add_matrix(f, W_GATE, F, C, in);
+    if (mixes(f)) {
+        add_matrix(f, W_R, C, C, in);
+        add_vector(f, MU_K, C, 0.5);
+        add_vector(f, MU_R, C, 0.5);
+        dra_specs_add(f->state, NULL, &(dra_spec){"x", DRA_SHAPE(C)});
+    } else {
+        declare_biases(f);
     }
+    f->norm = dra_norm_declare(&act, F, "act_", f->params);
 }
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+static dra_status check(const dra_sublayer_config *c, dra_error *err)
+{
+    const dra_ff_config *f = &c->ff;
+    if (f->dim < 1 || f->dim > 1 << 20)
+        return dra_fail(err, DRA_ERR_VALUE, "ff: dim is %lld, expected 1 to 1048576",
+                        (long long)f->dim);
+    if (f->kind == DRA_FF_NONE || (unsigned)f->kind > DRA_FF_SILU)
+        return dra_fail(err, DRA_ERR_VALUE, "ff: kind is %d", (int)f->kind);
+    if (f->kind == DRA_FF_MIX && (c->mixer.bias || f->gated || f->bias || f->act_norm))
+        return dra_fail(err, DRA_ERR_VALUE, "ff: kind mix has no %s",
+                        c->mixer.bias || f->bias ? "bias"
+                        : f->gated               ? "gate"
+                                                 : "act_norm");
+    if (f->kind == DRA_FF_MIX && c->mixer.whole)
+        return dra_fail(err, DRA_ERR_VALUE, "ff: kind mix looks back, but whole sees all");
+    if (!(f->dropout >= 0 && f->dropout < 1))
+        return dra_fail(err, DRA_ERR_VALUE, "ff: dropout is %g, expected 0 <= p < 1", f->dropout);
+    return DRA_OK;
+}
+
+dra_status dra_ff_create(const dra_sublayer_config *c, dra_ff **out, dra_error *err)
+{
+    *out = NULL;
+    dra_status st = check(c, err);
+    if (st != DRA_OK) return st;
+    dra_ff *f = calloc(1, sizeof *f);
+    if (!f) return dra_fail(err, DRA_ERR_MEMORY, "ff: out of memory");
+    f->config = *c;
+    st = dra_specs_create(&f->params, err);
+    if (st == DRA_OK) st = dra_specs_create(&f->state, err);
+    if (st == DRA_OK) {
+        declare(f);
+        f->module = (dra_module){.params = f->params, .state = f->state};
+        st = dra_specs_error(f->params, err);
+    }
+    if (st == DRA_OK)
+        *out = f;
+    else
+        dra_ff_destroy(f);
+    return st;
+}
+
+void dra_ff_destroy(dra_ff *f)
+{
+    if (!f) return;
+    dra_specs_destroy(f->params);
+    dra_specs_destroy(f->state);
+    free(f);
+}
+
+const dra_module *dra_ff_module(const dra_ff *f) { return &f->module; }
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-enum { UP, DOWN, GATE }; /* after the norm; then biases */
-enum { R = 2, MU_K, MU_R };
-
-static const dra_value none;
-
-static dra_value plain(dra_graph *g, const dra_model_config *c, const dra_value *w, dra_value x)
+static dra_value param(const dra_ff *f, const dra_module_call *call, int p)
 {
-    static const dra_activation act[] = {[DRA_FF_GELU] = DRA_ACT_GELU_TANH,
-                                         [DRA_FF_ERF] = DRA_ACT_GELU,
-                                         [DRA_FF_RELU] = DRA_ACT_RELU,
-                                         [DRA_FF_RELU2] = DRA_ACT_RELU2,
-                                         [DRA_FF_SWIGLU] = DRA_ACT_SILU};
-    const bool                  gated = c->ff.kind == DRA_FF_SWIGLU;
-    const dra_value            *bias = w + 2 + gated;
-    dra_value                   h = dra_linear(g, x, w[UP], c->bias ? bias[0] : none);
-    if (gated)
-        h = dra_mul(g, h, dra_silu(g, dra_linear(g, x, w[GATE], none)));
-    else
-        h = dra_activate(g, h, act[c->ff.kind]);
-    return dra_linear(g, h, w[DOWN], c->bias ? bias[1] : none);
+    return f->at[p] < 0 ? (dra_value){0} : call->param[f->at[p]];
+}
+
+static dra_value plain(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x)
+{
+    static const dra_activation act[] = {
+        [DRA_FF_GELU] = DRA_ACT_GELU_TANH, [DRA_FF_ERF] = DRA_ACT_GELU,
+        [DRA_FF_RELU] = DRA_ACT_RELU,      [DRA_FF_RELU2] = DRA_ACT_RELU2,
+        [DRA_FF_SWIGLU] = DRA_ACT_SILU,    [DRA_FF_SILU] = DRA_ACT_SILU};
+    const dra_activation a = act[f->config.ff.kind];
+    dra_value            h = dra_linear(g, x, param(f, call, W_UP), param(f, call, B_UP));
+    if (gated(f)) {
+        const dra_value gate = dra_linear(g, x, param(f, call, W_GATE), param(f, call, B_GATE));
+        h = dra_mul(g, h, dra_activate(g, gate, a));
+    } else {
+        h = dra_activate(g, h, a);
+    }
+    h = dra_norm_build(g, &f->norm, call->param, h, 1e-5);
+    h = dra_module_dropout(g, call, "ff.inner", f->config.ff.dropout, h);
+    return dra_linear(g, h, param(f, call, W_DOWN), param(f, call, B_DOWN));
 }
 
 /* before + mu (x - before) */
@@ -69,27 +176,19 @@ static dra_value blend(dra_graph *g, dra_value mu, dra_value x, dra_value before
     return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, dra_affine(g, mu, -1, 1)));
 }
 
-static dra_value channel_mix(dra_graph *g, const dra_module_call *call, const dra_value *w, int at,
+static dra_value channel_mix(dra_graph *g, const dra_ff *f, const dra_module_call *call,
                              dra_value x, dra_value *state_out)
 {
-    const dra_value before = dra_tokens_shift(g, &call->tokens, x, call->state[at], &state_out[at]);
-    const dra_value k = dra_linear(g, blend(g, w[MU_K], x, before), w[UP], none);
-    const dra_value r = dra_linear(g, blend(g, w[MU_R], x, before), w[R], none);
-    return dra_mul(g, dra_sigmoid(g, r), dra_linear(g, dra_relu2(g, k), w[DOWN], none));
+    const dra_value none = {0}, mu_k = param(f, call, MU_K), mu_r = param(f, call, MU_R);
+    const dra_value before = dra_tokens_shift(g, &call->tokens, x, call->state[0], &state_out[0]);
+    const dra_value k = dra_linear(g, blend(g, mu_k, x, before), param(f, call, W_UP), none);
+    const dra_value r = dra_linear(g, blend(g, mu_r, x, before), param(f, call, W_R), none);
+    return dra_mul(g, dra_sigmoid(g, r),
+                   dra_linear(g, dra_relu2(g, k), param(f, call, W_DOWN), none));
 }
 
-dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module_call *call,
-                       int64_t l, const dra_part *at, dra_value x, dra_value *state_out)
+dra_value dra_ff_build(dra_graph *g, const dra_ff *f, const dra_module_call *call, dra_value x,
+                       dra_value *state_out)
 {
-    if (c->ff.kind == DRA_FF_NONE) return x;
-    const bool       post = c->block.norm == DRA_PLACE_POST;
-    const dra_value *norm = call->param + at->params;
-    const dra_value *w = norm + 1 + (c->norm == DRA_MODEL_LAYER);
-    const double     scale = call->learning ? 1 : dra_model_rescale(c, l);
-    const double     eps = c->norm_eps * scale * scale;
-    const dra_value  in = post ? x : dra_model_norm_build(g, c, norm, x, eps);
-    const dra_value  y = mixes(c) ? channel_mix(g, call, w, at->states, in, state_out)
-                                  : plain(g, c, w, in);
-    x = dra_add(g, x, dra_module_dropout(g, call, "ff.dropout", c->dropout, y));
-    return post ? dra_model_norm_build(g, c, norm, x, eps) : x;
+    return mixes(f) ? channel_mix(g, f, call, x, state_out) : plain(g, f, call, x);
 }

@@ -75,7 +75,7 @@ static void read(dra_keys *k, dra_model_config *c)
     c->embed_dropout = dra_keys_real(k, "embd_pdrop", 0.1);
     c->tied = dra_keys_bool(k, "tie_word_embeddings", true) ? DRA_ON : DRA_OFF;
     c->positions = DRA_POSITIONS_LEARNED;
-    c->norm = DRA_MODEL_LAYER;
+    c->norm = DRA_NORM_LAYER;
     c->bias = true;
     c->mixers = 1;
     if (!dra_keys_bool(k, "scale_attn_weights", true)) c->mixer[0].score_scale = 1;

@@ -59,7 +59,7 @@ static void read(dra_keys *k, dra_model_config *c)
     c->final_eps = final_eps;
     c->rescale_every = every > 0 ? every : 0;
     c->tied = dra_keys_bool(k, "tie_word_embeddings", false) ? DRA_ON : DRA_OFF;
-    c->norm = DRA_MODEL_LAYER;
+    c->norm = DRA_NORM_LAYER;
     c->embed_norm = true;
     c->ff.kind = DRA_FF_MIX;
     c->mixers = 1;

@@ -30,12 +30,17 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     if (c->mixers < 0 || c->mixers > DRA_MIXERS_MOST)
         return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers, expected 1 to %d", c->mixers,
                         DRA_MIXERS_MOST);
-    if (c->mixers > c->depth)
+    if (c->mixers > c->depth && !c->layout[0])
         return dra_fail(err, DRA_ERR_VALUE, "model: %d mixers for %lld layers", c->mixers,
                         (long long)c->depth);
     if (c->ff.kind == DRA_FF_MIX && c->bias)
         return dra_fail(err, DRA_ERR_VALUE, "model: ff.kind mix has no bias");
-    return DRA_OK;
+    if (c->tied == DRA_ON && c->embed_dim && c->embed_dim != c->dim)
+        return dra_fail(err, DRA_ERR_VALUE, "model: tied needs embed_dim %lld to be dim %lld",
+                        (long long)c->embed_dim, (long long)c->dim);
+    if (c->embed_norm_kind && !c->embed_norm)
+        return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
+    return dra_positions_check(c, err);
 }
 
 void dra_model_config_complete(dra_model_config *c)
@@ -50,85 +55,24 @@ void dra_model_config_complete(dra_model_config *c)
         c->ff.dim = c->ff.kind == DRA_FF_SWIGLU ? (8 * c->dim / 3 + 63) / 64 * 64 : 4 * c->dim;
 }
 
-double dra_model_rescale(const dra_model_config *c, int64_t l)
-{
-    return c->rescale_every > 0 ? ldexp(1, (int)dra_imin(l / c->rescale_every, 400)) : 1;
-}
-
-/* Of q.k in layer l; 0: as mixers have it by themselves. */
-static double score_scale(const dra_model_config *c, const dra_mixer_config *m, int64_t l)
-{
-    const int64_t D = m->key_dim ? m->key_dim : c->dim / m->heads;
-    if (!c->layer_scale || D < 1) return m->score_scale;
-    return (m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D)) / (double)(l + 1);
-}
-
-/* The mixer of layer l: what the model knows is filled in. */
-static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l)
-{
-    dra_mixer_config m = c->mixer[l % c->mixers];
-    m.dim = c->dim;
-    if (!m.heads) m.heads = c->heads;
-    if (!m.key_dim) m.key_dim = c->key_dim;
-    if (!m.value_dim) m.value_dim = c->value_dim;
-    m.score_scale = score_scale(c, &m, l);
-    m.bias = c->bias;
-    m.norm = c->norm == DRA_MODEL_LAYER ? DRA_NORM_LAYER : DRA_NORM_RMS;
-    m.norm_eps = c->norm_eps;
-    m.rescale = dra_model_rescale(c, l);
-    m.residual = c->block.norm == DRA_PLACE_POST ? DRA_RESIDUAL_POST : DRA_RESIDUAL_PRE;
-    m.memory_residual = c->block.memory_residual;
-    m.project = c->block.project;
-    m.dropout = c->dropout;
-    m.attention_dropout = c->attention_dropout;
-    m.aux = c->aux;
-    m.maps = c->maps;
-    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
-    m.out_gain = 1 / sqrt(2.0 * (double)c->depth);
-    m.a.gamma.layer = m.b.gamma.layer = (int)l;
-    m.a.gamma.layers = m.b.gamma.layers = (int)c->depth;
-    return m;
-}
-
 /* ---- tensors --------------------------------------------------------------------------------- */
 
-void dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params)
+static int64_t embed_width(const dra_model_config *c)
 {
-    dra_specs_add(params, prefix, &(dra_spec){"norm_g", DRA_SHAPE(c->dim), .number = 1});
-    if (c->norm == DRA_MODEL_LAYER)
-        dra_specs_add(params, prefix, &(dra_spec){"norm_b", DRA_SHAPE(c->dim)});
+    return c->embed_dim ? c->embed_dim : c->dim;
 }
 
-/* Adds the tensors of a part under a prefix and says where they are. */
-static dra_part append(dra_model *m, const char *prefix, const dra_module *part)
-{
-    const dra_part at = {dra_specs_count(m->params), dra_specs_count(m->state)};
-    for (int i = 0; i < dra_specs_count(part->params); i++)
-        dra_specs_add(m->params, prefix, dra_specs_at(part->params, i));
-    for (int i = 0; i < dra_specs_count(part->state); i++)
-        dra_specs_add(m->state, prefix, dra_specs_at(part->state, i));
-    return at;
-}
-
-static void declare_layer(dra_model *m, int64_t l)
-{
-    dra_layer *layer = &m->layer[l];
-    char       prefix[48];
-    snprintf(prefix, sizeof prefix, "layers.%lld.mixer.", (long long)l);
-    layer->mix = append(m, prefix, dra_mixer_module(layer->mixer));
-    snprintf(prefix, sizeof prefix, "layers.%lld.ff.", (long long)l);
-    layer->ff = (dra_part){dra_specs_count(m->params), dra_specs_count(m->state)};
-    dra_ff_declare(&m->config, prefix, m->params, m->state);
-    layer->end = (dra_part){dra_specs_count(m->params), dra_specs_count(m->state)};
-}
-
-static int add_table(dra_model *m, const char *name, int64_t rows)
+static int add(dra_model *m, const dra_spec *spec)
 {
     const int at = dra_specs_count(m->params);
-    dra_specs_add(m->params, NULL,
-                  &(dra_spec){name, DRA_SHAPE(rows, m->config.dim), DRA_FILL_NORMAL,
-                              .number = 1 / sqrt((double)m->config.dim), .product = true});
+    dra_specs_add(m->params, NULL, spec);
     return at;
+}
+
+static int add_table(dra_model *m, const char *name, int64_t rows, int64_t width, double std)
+{
+    return add(m, &(dra_spec){name, DRA_SHAPE(rows, width), DRA_FILL_NORMAL, .number = std,
+                              .product = true});
 }
 
 /* A blend by schedule: how far it is belongs to the model, so it is a parameter, not trained. */
@@ -148,56 +92,65 @@ static int add_blend(dra_model *m)
     return -1;
 }
 
+/* How tables start: rows of length 1, or as x-transformers has them. */
+static double table_std(const dra_model_config *c, bool tokens)
+{
+    if (c->embed_unit) return 1e-5;
+    if (c->init == DRA_INIT_UNIFORM) return tokens ? sqrt(2 / (double)embed_width(c)) : 1;
+    return 1 / sqrt((double)embed_width(c));
+}
+
+/* From the width of the embedding to that of the stream. */
+static void declare_project(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const int64_t           W = embed_width(c);
+    const double            within = 1 / sqrt((double)W);
+    m->project_w = m->project_b = -1;
+    if (W == c->dim) return;
+    m->project_w = add(m, &(dra_spec){"embed_project_w", DRA_SHAPE(c->dim, W), DRA_FILL_UNIFORM,
+                                      .number = within, .product = true});
+    m->project_b = add(
+        m, &(dra_spec){"embed_project_b", DRA_SHAPE(c->dim), DRA_FILL_UNIFORM, .number = within});
+}
+
+static dra_norm declare_embed_norm(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const dra_norm_config   layer = {.kind = DRA_NORM_LAYER, .bias = DRA_OFF, .eps = c->norm_eps};
+    const dra_norm_config   same = dra_model_norm(c);
+    const bool              own = c->embed_norm_kind == DRA_EMBED_NORM_LAYER;
+    return dra_norm_declare(own ? &layer : &same, embed_width(c), "embed_", m->params);
+}
+
 static void declare(dra_model *m)
 {
     const dra_model_config *c = &m->config;
-    m->embedding = add_table(m, "embedding", c->vocab);
-    m->positions = c->positions == DRA_POSITIONS_LEARNED ? add_table(m, "positions", c->context)
-                                                         : -1;
-    m->embed_norm = c->embed_norm ? dra_specs_count(m->params) : -1;
-    if (c->embed_norm) dra_model_norm_declare(c, "embed_", m->params);
+    const dra_norm_config   norm = dra_model_norm(c);
+    const bool              uniform = c->init == DRA_INIT_UNIFORM;
+    const double            head = uniform ? 1 / sqrt((double)c->dim) : 0;
+    m->embedding = add_table(m, "embedding", c->vocab, embed_width(c), table_std(c, true));
+    m->positions = c->positions == DRA_POSITIONS_LEARNED
+                       ? add_table(m, "positions", c->context, embed_width(c), table_std(c, false))
+                       : -1;
+    if (c->embed_norm) m->embed_norm = declare_embed_norm(m);
     m->blend = add_blend(m);
-    for (int64_t l = 0; l < c->depth; l++) declare_layer(m, l);
-    m->norm = c->block.norm == DRA_PLACE_PRE ? dra_specs_count(m->params) : -1;
-    if (m->norm >= 0) dra_model_norm_declare(c, NULL, m->params);
-    m->head = c->tied == DRA_OFF ? add_table(m, "head", c->vocab) : m->embedding;
+    declare_project(m);
+    m->memory_tokens = c->memory_tokens ? add_table(m, "memory_tokens", c->memory_tokens, c->dim, 1)
+                                        : -1;
+    dra_positions_declare(&m->distance, c, m->params);
+    dra_stack_declare(&m->stack, m->params, m->state);
+    m->has_norm = c->block.norm != DRA_PLACE_POST;
+    if (m->has_norm) m->norm = dra_norm_declare(&norm, c->dim, NULL, m->params);
+    m->head = m->embedding;
+    if (c->tied == DRA_OFF)
+        m->head = add(m, &(dra_spec){"head", DRA_SHAPE(c->vocab, c->dim),
+                                     uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                                     .number = uniform ? head : 1 / sqrt((double)c->dim),
+                                     .product = true});
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
-
-/* Collects the auxiliary losses it has; asks a mixer only for those it has. */
-static dra_status open_mixer(const dra_mixer_config *c, dra_mixer **out, uint32_t *seen,
-                             dra_error *err)
-{
-    dra_mixer_config plain = *c;
-    plain.aux = 0;
-    plain.maps = false;
-    dra_status st = dra_mixer_create(&plain, out, err);
-    if (st != DRA_OK) return st;
-    plain.aux = c->aux & dra_mixer_aux_losses(*out);
-    plain.maps = c->maps && dra_mixer_mappable(*out);
-    *seen |= plain.aux;
-    if (!plain.aux && !plain.maps) return DRA_OK;
-    dra_mixer_destroy(*out);
-    return dra_mixer_create(&plain, out, err);
-}
-
-static dra_status open_mixers(dra_model *m, dra_error *err)
-{
-    uint32_t seen = 0;
-    m->layer = calloc((size_t)m->config.depth, sizeof *m->layer);
-    if (!m->layer) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
-    for (int64_t l = 0; l < m->config.depth; l++) {
-        const dra_mixer_config c = mixer_config(&m->config, l);
-        dra_error              why = {0};
-        const dra_status       st = open_mixer(&c, &m->layer[l].mixer, &seen, &why);
-        if (st != DRA_OK) return dra_fail(err, st, "layer %lld: %.400s", (long long)l, why.text);
-    }
-    for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (m->config.aux >> k & 1 && !(seen >> k & 1))
-            return dra_fail(err, DRA_ERR_VALUE, "model: no layer has %s", dra_aux_name(k));
-    return DRA_OK;
-}
 
 dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra_error *err)
 {
@@ -209,7 +162,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     dra_status st = check(&m->config, err);
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
-    if (st == DRA_OK) st = open_mixers(m, err);
+    if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
     if (st == DRA_OK) {
         declare(m);
         st = dra_specs_error(m->params, err);
@@ -225,8 +178,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
 void dra_model_destroy(dra_model *m)
 {
     if (!m) return;
-    for (int64_t l = 0; m->layer && l < m->config.depth; l++) dra_mixer_destroy(m->layer[l].mixer);
-    free(m->layer);
+    dra_stack_close(&m->stack);
     dra_specs_destroy(m->params);
     dra_specs_destroy(m->state);
     free(m);
@@ -235,12 +187,58 @@ void dra_model_destroy(dra_model *m)
 const dra_model_config *dra_model_config_of(const dra_model *m) { return &m->config; }
 const dra_specs        *dra_model_params(const dra_model *m) { return m->params; }
 const dra_specs        *dra_model_state(const dra_model *m) { return m->state; }
-const dra_mixer        *dra_model_mixer(const dra_model *m, int64_t l) { return m->layer[l].mixer; }
+
+/* The step of attention number i; -1: there are fewer. */
+static int attention_step(const dra_model *m, int64_t i)
+{
+    for (int k = 0; k < m->stack.n_steps; k++)
+        if (dra_sublayer_mixer(dra_stack_at(&m->stack, k)) && i-- == 0) return k;
+    return -1;
+}
+
+const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i)
+{
+    const int k = attention_step(m, i);
+    return k < 0 ? NULL : dra_stack_at(&m->stack, k);
+}
+
+const dra_mixer *dra_model_mixer(const dra_model *m, int64_t i)
+{
+    const dra_sublayer *s = dra_model_attention(m, i);
+    return s ? dra_sublayer_mixer(s) : NULL;
+}
+
+int64_t dra_model_attention_layer(const dra_model *m, int64_t i)
+{
+    const int k = attention_step(m, i);
+    return k < 0 ? -1 : m->stack.step[k].layer;
+}
+
+int64_t dra_model_attention_params(const dra_model *m, int64_t i)
+{
+    const int k = attention_step(m, i);
+    return k < 0 ? -1 : m->stack.entry[m->stack.step[k].entry].layer;
+}
+
+int64_t dra_model_attentions(const dra_model *m)
+{
+    int64_t n = 0;
+    for (int k = 0; k < m->stack.n_steps; k++)
+        n += dra_sublayer_mixer(dra_stack_at(&m->stack, k)) != NULL;
+    return n;
+}
+
+int64_t dra_model_layers(const dra_model *m)
+{
+    return m->stack.step[m->stack.n_steps - 1].layer + 1;
+}
 
 bool dra_model_drops(const dra_model *m)
 {
     const dra_model_config *c = &m->config;
-    return c->dropout > 0 || c->attention_dropout > 0 || c->embed_dropout > 0;
+    bool                    drops = c->block.drop > 0 || c->ff.dropout > 0;
+    for (int i = 0; i < c->n_drops; i++) drops = drops || c->drops[i] > 0;
+    return drops || c->dropout > 0 || c->attention_dropout > 0 || c->embed_dropout > 0;
 }
 
 int64_t dra_model_param_count(const dra_model *m)
@@ -265,54 +263,63 @@ uint64_t dra_model_fingerprint(const dra_model *m)
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
-dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
-                               dra_value x, double eps)
+/* Rows of a table, real however it is stored. */
+static dra_value look_up(dra_graph *g, const dra_model_config *c, dra_value table, dra_value ids)
 {
-    return c->norm == DRA_MODEL_LAYER ? dra_layer_norm(g, x, param[0], param[1], eps)
-                                      : dra_rms_norm(g, x, param[0], eps);
+    dra_value x = dra_embedding(g, table, ids);
+    if (dra_dtype_of(g, x) != DRA_REAL) x = dra_cast(g, x, DRA_REAL);
+    return c->embed_unit ? dra_unit_clamped(g, x, 1e-12) : x;
 }
 
-/* Rows of a table, real however it is stored. */
-static dra_value look_up(dra_graph *g, dra_value table, dra_value ids)
+static dra_value add_positions(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                               dra_value x)
 {
-    const dra_value x = dra_embedding(g, table, ids);
-    return dra_dtype_of(g, x) == DRA_REAL ? x : dra_cast(g, x, DRA_REAL);
+    const dra_model_config *c = &m->config;
+    const double            scale = c->embed_unit ? 0 : c->position.scale;
+    if (m->positions < 0) return x;
+    const dra_value rows = look_up(g, c, call->param[m->positions], call->tokens.pos);
+    return dra_add(g, x, scale > 0 ? dra_affine(g, rows, scale, 0) : rows);
 }
 
 static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids)
 {
-    const bool embedded = !dra_graph_failed(g) && dra_dtype_of(g, ids) == DRA_REAL;
-    dra_value  x = embedded ? ids : look_up(g, call->param[m->embedding], ids);
-    if (m->positions >= 0)
-        x = dra_add(g, x, look_up(g, call->param[m->positions], call->tokens.pos));
-    if (m->embed_norm >= 0)
-        x = dra_model_norm_build(g, &m->config, call->param + m->embed_norm, x, m->config.norm_eps);
-    return dra_module_dropout(g, call, "embed.dropout", m->config.embed_dropout, x);
+    const dra_model_config *c = &m->config;
+    const bool              embedded = !dra_graph_failed(g) && dra_dtype_of(g, ids) == DRA_REAL;
+    dra_value               x = embedded ? ids : look_up(g, c, call->param[m->embedding], ids);
+    x = add_positions(g, m, call, x);
+    if (c->embed_norm) x = dra_norm_build(g, &m->embed_norm, call->param, x, c->norm_eps);
+    x = dra_module_dropout(g, call, "embed.dropout", c->embed_dropout, x);
+    if (m->project_w < 0) return x;
+    return dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
 }
 
-/* One block: the mixer with its residual, then the feed-forward with its own. */
-dra_mixer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                 int64_t l, dra_value x, dra_value *state_out)
+/* A layer: the sublayers that share its number. */
+dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 int first, dra_value x, dra_channels *channels,
+                                 dra_value *state_out)
 {
-    const dra_layer      *layer = &m->layer[l];
-    const dra_value       blend = m->blend < 0 ? (dra_value){0} : call->param[m->blend];
-    const dra_module_call own = {.tokens = call->tokens,
-                                 .param = call->param + layer->mix.params,
-                                 .state = call->state + layer->mix.states,
-                                 .learning = call->learning,
-                                 .random = call->random,
-                                 .at = call->at};
-    dra_mixer_result      r = dra_mixer_build(g, layer->mixer, &own, x, blend,
-                                              state_out + layer->mix.states);
-    r.y = dra_ff_build(g, &m->config, call, l, &layer->ff, r.y, state_out);
-    return r;
+    const dra_stack *s = &m->stack;
+    dra_layer_result all = {.y = x};
+    for (int i = first; i < dra_stack_layer_end(s, first); i++) {
+        const dra_stack_step *step = &s->step[i];
+        dra_module_call       own = *call;
+        own.param = call->param + s->entry[step->entry].params;
+        own.state = call->state + step->states;
+        const dra_sublayer_result r = dra_sublayer_build(g, dra_stack_at(s, i), &own, all.y,
+                                                         channels, state_out + step->states);
+        all.y = r.y;
+        if (!dra_sublayer_mixer(dra_stack_at(s, i)) && all.branch.id) continue;
+        all.branch = r.branch;
+        all.mixer = r.mixer;
+    }
+    return all;
 }
 
 /* Adds what a layer shows: sums of add-ons, maps as outputs. */
-static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer_result *r,
+static void collect(dra_graph *g, const dra_model *m, int layer, const dra_mixer_result *r,
                     dra_value *sum, int *count)
 {
-    const bool two = dra_mixer_config_of(m->layer[l].mixer)->blend != DRA_BLEND_NONE;
+    const bool two = r->map[1][DRA_SHOW_ATTENTION].id || r->map[1][DRA_SHOW_WRITE].id;
     char       name[64];
     for (int k = 0; k < DRA_AUX_COUNT; k++) {
         if (!r->aux[k].id) continue;
@@ -321,7 +328,7 @@ static void collect(dra_graph *g, const dra_model *m, int64_t l, const dra_mixer
     for (int i = 0; m->config.maps && i < 2; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
             if (!r->map[i][k].id) continue;
-            snprintf(name, sizeof name, "layers.%lld.%s%s", (long long)l,
+            snprintf(name, sizeof name, "layers.%d.%s%s", layer,
                      !two ? ""
                      : i  ? "b."
                           : "a.",
@@ -339,33 +346,65 @@ static void put_out(dra_graph *g, const dra_model *m, const char *what, int64_t 
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
-static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              dra_value ids, bool recompute, const dra_view *show,
-                              dra_value *state_out)
+/* Rows of keys that a query may meet in this call. */
+static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
+    int64_t rows = call->tokens.T;
+    for (int i = 0; i < dra_specs_count(m->state) && !call->tokens.fresh; i++)
+        if (dra_specs_at(m->state, i)->items && !dra_graph_failed(g))
+            rows = dra_imax(rows, dra_shape_of(g, call->state[i]).dim[1]);
+    return rows;
+}
+
+static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                              dra_value x, bool recompute, const dra_view *show,
+                              dra_value *state_out, dra_model_result *all)
+{
+    const dra_stack *s = &m->stack;
     char             name[32];
-    dra_value        x = embed(g, m, call, ids);
-    dra_model_result all = {0};
     int              count[DRA_AUX_COUNT] = {0};
-    if (show->streams) put_out(g, m, "stream", 0, x);
-    for (int64_t l = 0; l < m->config.depth; l++) {
-        snprintf(name, sizeof name, "layers.%lld", (long long)l);
+    dra_channels     channels = {0};
+    if (m->blend >= 0) channels.value[DRA_CHANNEL_BLEND] = call->param[m->blend];
+    dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
+    for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
+        const int l = s->step[i].layer;
+        snprintf(name, sizeof name, "layers.%d", l);
         dra_scope_push(g, name);
-        const dra_mixer_result r = (recompute ? dra_layer_recompute
-                                              : dra_layer_build)(g, m, call, l, x, state_out);
-        collect(g, m, l, &r, all.aux, count);
+        const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
+            g, m, call, i, x, &channels, state_out);
+        collect(g, m, l, &r.mixer, all->aux, count);
         x = r.y;
         dra_scope_pop(g);
         if (show->branches) put_out(g, m, "branch", l, r.branch);
         if (show->streams) put_out(g, m, "stream", l + 1, x);
     }
-    const dra_model_config *c = &m->config;
-    const double            scale = call->learning ? 1 : dra_model_rescale(c, c->depth);
-    if (m->norm >= 0)
-        x = dra_model_norm_build(g, c, call->param + m->norm, x, c->final_eps * scale * scale);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (count[k] > 1) all.aux[k] = dra_affine(g, all.aux[k], 1.0 / count[k], 0);
-    all.hidden = x;
+        if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
+    all->dual = channels.value[DRA_CHANNEL_DUAL];
+    return x;
+}
+
+/* The norm before the head; of two streams the second is normalised and added. */
+static dra_value final_norm(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                            dra_value x, dra_value dual)
+{
+    const dra_model_config *c = &m->config;
+    const double            scale = call->learning ? 1 : dra_model_rescale(c, dra_model_layers(m));
+    const double            eps = c->final_eps * scale * scale;
+    if (!m->has_norm) return x;
+    if (!dual.id) return dra_norm_build(g, &m->norm, call->param, x, eps);
+    return dra_add(g, x, dra_norm_build(g, &m->norm, call->param, dual, eps));
+}
+
+static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                              dra_value ids, bool recompute, const dra_view *show,
+                              dra_value *state_out)
+{
+    dra_value        x = embed(g, m, call, ids);
+    dra_model_result all = {0};
+    if (show->streams) put_out(g, m, "stream", 0, x);
+    x = build_layers(g, m, call, x, recompute, show, state_out, &all);
+    all.hidden = final_norm(g, m, call, x, all.dual);
     all.head = call->param[m->head];
     return all;
 }
@@ -393,7 +432,7 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
     const dra_view        *v = self;
     const dra_tokens      *t = &call->tokens;
     const dra_shape        each = DRA_SHAPE(t->B, t->T);
-    const dra_shape        wide = DRA_SHAPE(t->B, t->T, v->model->config.dim);
+    const dra_shape        wide = DRA_SHAPE(t->B, t->T, embed_width(&v->model->config));
     const dra_value        in = v->embedded ? dra_input(g, "x", DRA_REAL, wide)
                                             : dra_input(g, "ids", DRA_I32, each);
     const dra_value        none = {0};

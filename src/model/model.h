@@ -3,22 +3,17 @@
 #define DRA_SRC_MODEL_H
 
 #include "dra/model.h"
-
-/* Where the tensors of one part of the model are in the lists of the whole. */
-typedef struct dra_part {
-    int params, states;
-} dra_part;
-
-typedef struct dra_layer {
-    dra_mixer *mixer;
-    dra_part   mix, ff, end;
-} dra_layer;
+#include "model/stack.h"
 
 struct dra_model {
     dra_model_config config; /* all filled in */
     dra_specs       *params, *state;
-    dra_layer       *layer;
-    int              embedding, positions, embed_norm, norm, head, blend; /* -1: has none */
+    dra_stack        stack;
+    dra_positions    distance;
+    dra_norm         embed_norm, norm;
+    bool             has_norm;
+    /* Parameters by handle; -1: has none. */
+    int embedding, positions, memory_tokens, project_w, project_b, head, blend;
 };
 
 /* Element k of weight i, wherever it is stored. */
@@ -33,26 +28,27 @@ dra_span dra_weights_span(const dra_weights *w, int i, const dra_device *device)
 /* Whether anything is dropped out when learning. */
 bool dra_model_drops(const dra_model *m);
 
-/* norm (gain and, of layer norms, bias) as the next parameters of a list. */
-void      dra_model_norm_declare(const dra_model_config *c, const char *prefix, dra_specs *params);
-dra_value dra_model_norm_build(dra_graph *g, const dra_model_config *c, const dra_value *param,
-                               dra_value x, double eps);
+/* The norm of sublayers. */
+dra_norm_config dra_model_norm(const dra_model_config *c);
 /* By how much the stream is divided when layer l reads it. */
 double dra_model_rescale(const dra_model_config *c, int64_t l);
 /* Fills in what follows from the rest. */
 void dra_model_config_complete(dra_model_config *c);
 
-/* One block: y and what its mixer shows besides; the second keeps no intermediate values for the
- * gradient but recomputes them. */
-dra_mixer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                 int64_t l, dra_value x, dra_value *state_out);
-dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                     int64_t l, dra_value x, dra_value *state_out);
+/* ---- layers of a stack: the steps first .. end - 1, which share a number ---------------------- */
 
-/* The feed-forward half of a block, residual and norm included. */
-void      dra_ff_declare(const dra_model_config *c, const char *prefix, dra_specs *params,
-                         dra_specs *state);
-dra_value dra_ff_build(dra_graph *g, const dra_model_config *c, const dra_module_call *call,
-                       int64_t l, const dra_part *at, dra_value x, dra_value *state_out);
+typedef struct dra_layer_result {
+    dra_value        y;
+    dra_value        branch; /* of its mixer, or of its last sublayer */
+    dra_mixer_result mixer;  /* what its mixer shows */
+} dra_layer_result;
+
+/* The second keeps no intermediate values for the gradient but recomputes them. */
+dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 int first, dra_value x, dra_channels *channels,
+                                 dra_value *state_out);
+dra_layer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                     int first, dra_value x, dra_channels *channels,
+                                     dra_value *state_out);
 
 #endif

@@ -37,43 +37,92 @@ static void hand_tokens(handing *h, dra_tokens *t)
     }
 }
 
+/* The steps of a layer, and where its tensors are in the lists of the model. Parameters may be
+ * shared by several steps, states never are. */
+typedef struct extent {
+    int first, end; /* steps */
+    int states, states_end;
+} extent;
+
+static extent extent_of(const dra_model *m, int first)
+{
+    const dra_stack *s = &m->stack;
+    const int        end = dra_stack_layer_end(s, first);
+    return (extent){first, end, s->step[first].states,
+                    end < s->n_steps ? s->step[end].states : dra_specs_count(m->state)};
+}
+
 typedef struct inside { /* a layer's call with arrays of its own */
     const dra_model *model;
-    int64_t          layer;
+    extent           at;
     dra_module_call  call;
+    dra_channels     channels;
     dra_value       *param, *state, *state_out, x;
 } inside;
+
+/* Each parameter once, though several steps may use it. */
+static void hand_params(handing *h, inside *in)
+{
+    const dra_stack *s = &in->model->stack;
+    for (int i = in->at.first; i < in->at.end; i++) {
+        const int e = s->step[i].entry,
+                  n = dra_specs_count(dra_sublayer_module(dra_stack_at(s, i))->params);
+        bool seen = false;
+        for (int k = in->at.first; k < i; k++) seen = seen || s->step[k].entry == e;
+        for (int k = 0; k < n && !seen; k++) hand(h, &in->param[s->entry[e].params + k]);
+    }
+}
 
 /* Everything the layer reads, in one order. */
 static void hand_all(handing *h, inside *in)
 {
-    const dra_layer *l = &in->model->layer[in->layer];
     hand(h, &in->x);
     hand_tokens(h, &in->call.tokens);
     hand(h, &in->call.random);
     hand(h, &in->call.at);
-    for (int i = l->mix.params; i < l->end.params; i++) hand(h, &in->param[i]);
-    for (int i = l->mix.states; i < l->end.states; i++) hand(h, &in->state[i]);
-    if (in->model->blend >= 0) hand(h, &in->param[in->model->blend]);
+    hand_params(h, in);
+    for (int i = in->at.states; i < in->at.states_end; i++) hand(h, &in->state[i]);
+    for (int i = 0; i < DRA_CHANNELS; i++) hand(h, &in->channels.value[i]);
 }
 
-static bool measures(const dra_layer *l, int k)
+/* The auxiliary losses that its mixer measures, as bits. */
+static uint32_t measured(const dra_model *m, const extent *at)
 {
-    return dra_mixer_config_of(l->mixer)->aux >> k & 1;
+    for (int i = at->first; i < at->end; i++) {
+        const dra_mixer *mixer = dra_sublayer_mixer(dra_stack_at(&m->stack, i));
+        if (mixer) return dra_mixer_config_of(mixer)->aux;
+    }
+    return 0;
+}
+
+/* Channels that a layer writes, as bits. */
+static uint32_t written(const dra_model *m, const extent *at)
+{
+    uint32_t bits = 0;
+    for (int i = at->first; i < at->end; i++) {
+        const dra_sublayer *s = dra_stack_at(&m->stack, i);
+        if (dra_sublayer_config_of(s)->block.norm == DRA_PLACE_DUAL) bits |= 1u << DRA_CHANNEL_DUAL;
+        if (dra_sublayer_mixer(s) && dra_sublayer_config_of(s)->mixer.residual_scores)
+            bits |= 1u << DRA_CHANNEL_SCORES;
+    }
+    return bits;
 }
 
 static void body(dra_graph *g, void *user, const dra_value *list, dra_value *out)
 {
-    inside           in = *(const inside *)user; /* arrays are shared: the values in them change */
-    const dra_layer *l = &in.model->layer[in.layer];
-    handing          h = {.list = (dra_value *)(uintptr_t)list, .inside = true};
+    inside         in = *(const inside *)user; /* arrays are shared: the values in them change */
+    handing        h = {.list = (dra_value *)(uintptr_t)list, .inside = true};
+    const uint32_t aux = measured(in.model, &in.at), channels = written(in.model, &in.at);
     hand_all(&h, &in);
-    const dra_mixer_result r = dra_layer_build(g, in.model, &in.call, in.layer, in.x, in.state_out);
+    const dra_layer_result r = dra_layer_build(g, in.model, &in.call, in.at.first, in.x,
+                                               &in.channels, in.state_out);
     *out++ = r.y;
-    for (int i = l->mix.states; i < l->end.states && !in.call.tokens.fresh; i++)
+    for (int i = in.at.states; i < in.at.states_end && !in.call.tokens.fresh; i++)
         *out++ = in.state_out[i];
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (measures(l, k)) *out++ = r.aux[k];
+        if (aux >> k & 1) *out++ = r.mixer.aux[k];
+    for (int k = 0; k < DRA_CHANNELS; k++)
+        if (channels >> k & 1) *out++ = in.channels.value[k];
 }
 
 static dra_value *copy(dra_value *to, const dra_value *from, int n)
@@ -82,18 +131,41 @@ static dra_value *copy(dra_value *to, const dra_value *from, int n)
     return to;
 }
 
-dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                                     int64_t l, dra_value x, dra_value *state_out)
+/* Takes apart what the region gives, in the order of body(). */
+static dra_layer_result take_results(const inside *in, const dra_value *out, int n_state,
+                                     dra_channels *channels, dra_value *state_out)
 {
-    const dra_layer *layer = &m->layer[l];
-    const int        P = dra_specs_count(m->params), S = dra_specs_count(m->state);
-    const int        n_state = call->tokens.fresh ? 0 : layer->end.states - layer->mix.states;
-    dra_value       *room = calloc((size_t)(P + 3 * S + DRA_AUX_COUNT) + 2, sizeof *room);
-    inside           in = {.model = m, .layer = l, .call = *call, .x = x};
+    const uint32_t   aux = measured(in->model, &in->at), set = written(in->model, &in->at);
+    dra_layer_result r = {.y = *out++};
+    copy(state_out + in->at.states, out, n_state);
+    out += n_state;
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (aux >> k & 1) r.mixer.aux[k] = *out++;
+    for (int k = 0; k < DRA_CHANNELS; k++)
+        if (set >> k & 1) channels->value[k] = *out++;
+    return r;
+}
+
+static int count_bits(uint32_t x)
+{
+    int n = 0;
+    for (; x; x &= x - 1) n++;
+    return n;
+}
+
+dra_layer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                     int first, dra_value x, dra_channels *channels,
+                                     dra_value *state_out)
+{
+    const int P = dra_specs_count(m->params), S = dra_specs_count(m->state);
+    inside    in = {
+           .model = m, .at = extent_of(m, first), .call = *call, .channels = *channels, .x = x};
+    const int n_state = call->tokens.fresh ? 0 : in.at.states_end - in.at.states;
+    const int n_out = 1 + n_state + count_bits(measured(m, &in.at)) +
+                      count_bits(written(m, &in.at));
+    dra_value       *room = calloc((size_t)(P + 2 * S + n_out) + 1, sizeof *room);
     handing          h = {0};
-    dra_mixer_result r = {0};
-    int              n_aux = 0;
-    for (int k = 0; k < DRA_AUX_COUNT; k++) n_aux += measures(layer, k);
+    dra_layer_result r = {0};
     if (room) {
         in.call.param = in.param = copy(room, call->param, P);
         in.call.state = in.state = copy(room + P, call->state, S);
@@ -105,12 +177,8 @@ dra_mixer_result dra_layer_recompute(dra_graph *g, const dra_model *m, const dra
     if (h.list) {
         dra_value *out = in.state_out + S;
         hand_all(&h, &in);
-        dra_recompute(g, body, &in, h.n, h.list, 1 + n_state + n_aux, out);
-        r.y = *out++;
-        copy(state_out + layer->mix.states, out, n_state);
-        out += n_state;
-        for (int k = 0; k < DRA_AUX_COUNT; k++)
-            if (measures(layer, k)) r.aux[k] = *out++;
+        dra_recompute(g, body, &in, h.n, h.list, n_out, out);
+        r = take_results(&in, out, n_state, channels, state_out);
     } else {
         dra_build_fail(g, "layer", DRA_ERR_MEMORY, "out of memory");
     }

@@ -178,8 +178,6 @@ static void refuses_sizes_beyond_memory(void **state)
 static const bad choices[] = {
     {{SIZES, .shift = (dra_shift_kind)3}, 0, "mixer: shift is 3, expected 0 to 2"},
     {{SIZES, .shift = (dra_shift_kind)-1}, 0, "mixer: shift is -1, expected 0 to 2"},
-    {{SIZES, .norm = (dra_norm_kind)3}, 0, "mixer: norm is 3, expected 0 to 2"},
-    {{SIZES, .residual = (dra_residual_kind)3}, 0, "mixer: residual is 3, expected 0 to 2"},
     {{SIZES, .blend = (dra_blend_kind)4}, 0, "mixer: blend is 4, expected 0 to 3"},
     {{SIZES, .a = {"ema", .gamma.per = (dra_gamma_per)2}}, 0, "gamma.per is 2, expected 0 to 1"},
     {{SIZES, .a = {"ema", .gamma.start = (dra_gamma_start)3}},
@@ -346,22 +344,51 @@ static const bad sums[] = {
      0,
      "mixer: blend is nan, expected 0 <= a <= 1"},
     {{SIZES, .b = {"ema"}}, 0, "mixer: a second memory without a blend"},
-    {{SIZES, .residual = DRA_RESIDUAL_POST}, 0, "mixer: a norm after the residual needs a norm"},
-    {{SIZES, .memory_residual = true, .a = {"gru"}},
-     0,
-     "mixer: memory_residual without a residual"},
-    {{SIZES, .residual = DRA_RESIDUAL_PRE, .project = true, .a = {"gru"}},
-     0,
-     "mixer: project without memory_residual"},
-    {{SIZES, .residual = DRA_RESIDUAL_PRE, .memory_residual = true, .a = {"wkv"}},
+    {{SIZES, .gives_memory = true, .a = {"wkv"}},
      0,
      "mixer: memory_residual needs a memory of items, found wkv"},
-    {{SIZES, .value_dim = 5, .residual = DRA_RESIDUAL_PRE, .memory_residual = true, .a = {"gru"}},
-     0,
-     "mixer: memory_residual without project: 3 heads of 5 channels are not dim 12"},
 };
 
 static void refuses_wrong_sums(void **state) { expect_all_refused(COUNT(sums), sums); }
+
+/* What stands around a mixer. */
+static void refuses_wrong_blocks(void **state)
+{
+    const struct {
+        dra_sublayer_config config;
+        const char         *text;
+    } cases[] = {
+        {{.norm.kind = DRA_NORM_NONE, .block.norm = DRA_PLACE_POST, .mixer = {SIZES}},
+         "mixer: a norm after the residual needs a norm"},
+        {{.block = {.memory_residual = true, .residual = DRA_JOIN_NONE},
+          .mixer = {SIZES, .a = {"gru"}}},
+         "mixer: memory_residual without a residual"},
+        {{.block.project = true, .mixer = {SIZES, .a = {"gru"}}},
+         "mixer: project without memory_residual"},
+        {{.block.memory_residual = true, .mixer = {SIZES, .a = {"wkv"}}},
+         "mixer: memory_residual needs a memory of items, found wkv"},
+        {{.block.memory_residual = true, .mixer = {SIZES, .value_dim = 5, .a = {"gru"}}},
+         "mixer: memory_residual without project: 3 heads of 5 channels are not dim 12"},
+        {{.block = {.norm = DRA_PLACE_POST, .branch_norm = true}, .mixer = {SIZES}},
+         "block: branch_norm needs norm pre"},
+        {{.block.dual_scale = 0.5, .mixer = {SIZES}}, "block: dual_scale without norm dual"},
+        {{.block.shift = 12, .mixer = {SIZES}}, "block: shift is 12, but there are 12 channels"},
+        {{.block.drop = 1, .mixer = {SIZES}}, "block: drop is 1, expected 0 <= p < 1"},
+        {{.kind = DRA_SUBLAYER_FF, .ff = {DRA_FF_MIX, 8, .gated = true}, .mixer = {SIZES}},
+         "ff: kind mix has no gate"},
+        {{.norm.kind = (dra_norm_kind)4, .mixer = {SIZES}}, "norm: kind is 4, expected 0 to 3"},
+        {{.block.residual = (dra_join_kind)-1, .mixer = {SIZES}},
+         "block: residual is -1, expected 0 to 2"},
+        {{.kind = DRA_SUBLAYER_FF, .mixer = {SIZES}}, "ff: dim is 0, expected 1 to 1048576"},
+    };
+    for (size_t i = 0; i < COUNT(cases); i++) {
+        dra_error        err = {0};
+        dra_sublayer    *s = (dra_sublayer *)&err; /* must be cleared */
+        const dra_status st = dra_sublayer_create(&cases[i].config, &s, &err);
+        expect_refused(st, &err, DRA_ERR_VALUE, cases[i].text);
+        assert_null(s);
+    }
+}
 
 /* ---- tables from outside --------------------------------------------------------------------- */
 
@@ -406,8 +433,8 @@ int main(void)
         cmocka_unit_test(refuses_unknown_names),       cmocka_unit_test(knows_every_pair),
         cmocka_unit_test(refuses_wrong_sizes),         cmocka_unit_test(refuses_wrong_choices),
         cmocka_unit_test(refuses_sizes_beyond_memory), cmocka_unit_test(refuses_wrong_gammas),
-        cmocka_unit_test(refuses_wrong_sums),          cmocka_unit_test(refuses_incomplete_tables),
-        cmocka_unit_test(refuses_what_is_not_there),
+        cmocka_unit_test(refuses_wrong_sums),          cmocka_unit_test(refuses_wrong_blocks),
+        cmocka_unit_test(refuses_incomplete_tables),   cmocka_unit_test(refuses_what_is_not_there),
     };
     return check_main("config", NULL, 0, tests, COUNT(tests));
 }

@@ -22,7 +22,7 @@ enum { MOST = 64, MOST_ROWS = 200 }; /* parameters or states; rows */
 typedef struct golden {
     const json_t *file, *row;
     int64_t       B, T;
-    dra_mixer    *mixer;
+    dra_sublayer *sublayer;
     trial         t;
     dra_real     *param[MOST], *x, *u;
     int32_t      *mark;
@@ -129,7 +129,7 @@ static dra_memory_config memory_config(const json_t *c)
     };
 }
 
-static dra_mixer_config mixer_config(const json_t *c)
+static dra_sublayer_config sublayer_config(const json_t *c)
 {
     const json_t    *blend = json_object_get(c, "blend");
     dra_mixer_config m = {
@@ -143,7 +143,6 @@ static dra_mixer_config mixer_config(const json_t *c)
         .shift = is_text(c, "shift", "mix")    ? DRA_SHIFT_MIX
                  : is_text(c, "shift", "half") ? DRA_SHIFT_HALF
                                                : DRA_SHIFT_NONE,
-        .norm = is_text(c, "pre_norm", "rms") ? DRA_NORM_RMS : DRA_NORM_NONE,
         .a = memory_config(blend ? json_object_get(c, "a") : c),
     };
     if (blend) {
@@ -151,13 +150,17 @@ static dra_mixer_config mixer_config(const json_t *c)
         m.blend_value = json_number_value(blend);
         m.b = memory_config(json_object_get(c, "b"));
     }
+    dra_sublayer_config all = {.block = {.norm = DRA_PLACE_NONE, .residual = DRA_JOIN_NONE},
+                               .mixer = m};
+    if (is_text(c, "pre_norm", "rms")) all.block.norm = DRA_PLACE_PRE;
     if (text_of(c, "law5")) {
-        m.residual = is_text(c, "law5", "post") ? DRA_RESIDUAL_POST : DRA_RESIDUAL_PRE;
-        m.memory_residual = true;
-        m.project = is_on(c, "project");
-        m.norm = is_text(c, "norm", "layer") ? DRA_NORM_LAYER : DRA_NORM_RMS;
+        all.block = (dra_block_config){.norm = is_text(c, "law5", "post") ? DRA_PLACE_POST
+                                                                          : DRA_PLACE_PRE,
+                                       .memory_residual = true,
+                                       .project = is_on(c, "project")};
+        all.norm.kind = is_text(c, "norm", "layer") ? DRA_NORM_LAYER : DRA_NORM_RMS;
     }
-    return m;
+    return all;
 }
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
@@ -224,10 +227,11 @@ static double upstream(const void *user, int i, int64_t b, int64_t k)
 
 static void open_row(golden *r)
 {
-    const dra_mixer_config config = mixer_config(json_object_get(r->row, "config"));
-    dra_error              err = {0};
-    if (dra_mixer_create(&config, &r->mixer, &err) != DRA_OK) fail_msg("%s", err.text);
-    const dra_module *m = dra_mixer_module(r->mixer);
+    const dra_sublayer_config all = sublayer_config(json_object_get(r->row, "config"));
+    const dra_mixer_config    config = all.mixer;
+    dra_error                 err = {0};
+    if (dra_sublayer_create(&all, &r->sublayer, &err) != DRA_OK) fail_msg("%s", err.text);
+    const dra_module *m = dra_sublayer_module(r->sublayer);
     r->t = (trial){.module = m,
                    .device = check_device(2, dra_device_level_at(0)),
                    .B = r->B,
@@ -261,7 +265,7 @@ static void close_row(golden *r)
     free(r->u);
     free(r->mark);
     dra_states_destroy(r->start);
-    dra_mixer_destroy(r->mixer);
+    dra_sublayer_destroy(r->sublayer);
 }
 
 /* ---- comparison ------------------------------------------------------------------------------ */

@@ -348,7 +348,7 @@ static void expect_differences(const char *name, const dra_memory_config *memory
 {
     const bool       formula = strcmp(memory->memory, "delta") == 0;
     dra_mixer_config c = {.dim = 2 * C, .heads = H, .key_dim = C / H, .a = *memory};
-    if (!formula) c.memory_residual = c.project = true, c.residual = DRA_RESIDUAL_PRE;
+    c.gives_memory = !formula;
     subject     s = open_subject(&c, 1, T + 1);
     double      measured[H * LAGS], expected[H * LAGS];
     dra_real    k[T * C], v[T * C];

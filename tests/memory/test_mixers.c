@@ -7,10 +7,19 @@
 
 #define SIZES .dim = 12, .heads = 3
 
+/* Sublayers that mixers are part of. */
+static const dra_sublayer_config pre = {0};
+static const dra_sublayer_config law5_pre = {.block.memory_residual = true};
+static const dra_sublayer_config law5_projected = {
+    .block = {.memory_residual = true, .project = true}};
+static const dra_sublayer_config law5_post = {
+    .block = {.norm = DRA_PLACE_POST, .memory_residual = true}};
+static const dra_sublayer_config law5_layer = {
+    .norm.kind = DRA_NORM_LAYER, .block = {.norm = DRA_PLACE_POST, .memory_residual = true}};
+
 static const mixer_row rows[] = {
     {"append time", {SIZES}},
-    {"append time, bias, norms",
-     {SIZES, .bias = true, .qk_norm = true, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_PRE}},
+    {"append time, bias, norms", {SIZES, .bias = true, .qk_norm = true}, .around = &pre},
     {"append time, rotary, wide values", {SIZES, .rotary = true, .value_dim = 5}},
     {"append time, half shift", {SIZES, .shift = DRA_SHIFT_HALF}},
     {"append window", {SIZES, .a = {.retrieval = "window", .window = 4}}, .fixed = true},
@@ -52,12 +61,10 @@ static const mixer_row rows[] = {
     {"gru joint, window, rotary",
      {SIZES, .rotary = true, .a = {"gru", .retrieval = "joint", .window = 4}},
      .fixed = true},
-    {"gru time, Law 5 after",
-     {SIZES, .norm = DRA_NORM_LAYER, .residual = DRA_RESIDUAL_POST, .memory_residual = true,
-      .a = {"gru"}}},
+    {"gru time, Law 5 after", {SIZES, .a = {"gru"}}, .around = &law5_layer},
     {"gru none, Law 5 before, projected",
-     {SIZES, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_PRE, .memory_residual = true,
-      .project = true, .a = {"gru", .retrieval = "none"}},
+     {SIZES, .a = {"gru", .retrieval = "none"}},
+     .around = &law5_projected,
      .fixed = true,
      .bound = 1},
 
@@ -175,22 +182,22 @@ static const mixer_row rows[] = {
      .fixed = true,
      .bound = 1},
     {"slots gru, fixed, Law 5 before",
-     {SIZES, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_PRE, .memory_residual = true,
-      .a = {"slots", .slots = 3, .gate = DRA_GATE_FIXED, .candidate = DRA_CANDIDATE_GRU}},
+     {SIZES, .a = {"slots", .slots = 3, .gate = DRA_GATE_FIXED, .candidate = DRA_CANDIDATE_GRU}},
+     .around = &law5_pre,
      .fixed = true,
      .bound = 1},
     {"slots routed, joint over all, maps, Law 5 before",
-     {SIZES, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_PRE, .memory_residual = true,
-      .a = {"slots", .retrieval = "joint", .window = 4, .joint = DRA_SLOTS_ALL, .slots = 3,
-            .pi = true}},
+     {SIZES, .a = {"slots", .retrieval = "joint", .window = 4, .joint = DRA_SLOTS_ALL, .slots = 3,
+                   .pi = true}},
+     .around = &law5_pre,
      .fixed = true},
     {"slots fixed, pooled, Law 5 after",
-     {SIZES, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_POST, .memory_residual = true,
-      .a = {"slots", .retrieval = "pooled", .slots = 3, .gate = DRA_GATE_FIXED}},
+     {SIZES, .a = {"slots", .retrieval = "pooled", .slots = 3, .gate = DRA_GATE_FIXED}},
+     .around = &law5_post,
      .fixed = true},
     {"slots gated, Law 5 after",
-     {SIZES, .norm = DRA_NORM_RMS, .residual = DRA_RESIDUAL_POST, .memory_residual = true,
-      .a = {"slots", .slots = 3, .gate = DRA_GATE_GATED}},
+     {SIZES, .a = {"slots", .slots = 3, .gate = DRA_GATE_GATED}},
+     .around = &law5_post,
      .fixed = true},
 
     {"append time, values normed", {SIZES, .v_norm = true, .value_dim = 5, .key_std = 0.2}},

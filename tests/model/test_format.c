@@ -447,7 +447,7 @@ static void what_a_format_cannot_say(void **unused)
     assert_int_equal(dra_folder_save_config(in_folder("keys"), &c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "keys/config.json: a gpt2 folder cannot hold mixer {"));
     c.mixer[0].a.memory = NULL;
-    c.norm = DRA_MODEL_RMS;
+    c.norm = DRA_NORM_RMS;
     assert_int_equal(dra_folder_save_config(in_folder("keys"), &c, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "cannot hold norm by default, only \"layer\""));
 }

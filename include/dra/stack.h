@@ -1,0 +1,124 @@
+/* dra/stack.h - sublayers: a core with the norms, shift and residual around it.
+ *
+ *   u = shift(norm(x));  o = core(u);  x = norm(residual(norm(o), x))
+ * where each norm, the shift and the kind of residual are choices, see docs/stacks.md. A core is a
+ * mixer (dra/memory.h) or a feed-forward. Models are lists of sublayers (dra/model.h).
+ * Threads: a sublayer is read-only once created. */
+#ifndef DRA_STACK_H
+#define DRA_STACK_H
+
+#include "dra/memory.h"
+DRA_BEGIN_C
+
+/* ---- norms, over channels -------------------------------------------------------------------- */
+
+typedef enum dra_norm_kind {
+    DRA_NORM_RMS,   /* x / sqrt(mean x^2 + eps) g             */
+    DRA_NORM_LAYER, /* (x - mean) / sqrt(variance + eps) g + b */
+    DRA_NORM_UNIT,  /* x / max(|x|, 1e-12) sqrt(C) g           */
+    DRA_NORM_NONE
+} dra_norm_kind;
+typedef enum dra_gain_kind { DRA_GAIN_CHANNEL, DRA_GAIN_SCALAR, DRA_GAIN_NONE } dra_gain_kind;
+
+typedef struct dra_norm_config {
+    dra_norm_kind kind;
+    dra_gain_kind gain;   /* g for each channel, one for all, or 1 */
+    dra_switch    bias;   /* b of layer norms; default on          */
+    bool          offset; /* what is stored and trained is g - 1   */
+    double        eps;    /* 0: 1e-5                               */
+} dra_norm_config;
+
+/* ---- feed-forwards --------------------------------------------------------------------------- */
+
+typedef enum dra_ff_kind {
+    DRA_FF_GELU,   /* W_down gelu_tanh(W_up x), as GPT-2                                   */
+    DRA_FF_ERF,    /* the same with the exact gelu                                         */
+    DRA_FF_RELU,   /* with relu                                                            */
+    DRA_FF_RELU2,  /* with its square                                                      */
+    DRA_FF_SWIGLU, /* W_down (W_up x * silu(W_gate x))                                     */
+    DRA_FF_MIX,    /* RWKV-4's channel mix: sigmoid(W_r x_r) * W_down relu2(W_up x_k)      */
+    DRA_FF_NONE,
+    DRA_FF_SILU /* W_down silu(W_up x) */
+} dra_ff_kind;
+typedef enum dra_ff_bias {
+    DRA_FF_BIAS_MODEL, /* as the model's projections, but none of a gate */
+    DRA_FF_BIAS_ALL,
+    DRA_FF_BIAS_NO,
+    DRA_FF_BIAS_IN /* of W_up and W_gate, not of W_down */
+} dra_ff_bias;
+
+typedef struct dra_ff_config {
+    dra_ff_kind kind;
+    int64_t     dim;   /* inner width; 0: 4 C, of swiglu 8/3 C up to a multiple of 64    */
+    bool        gated; /* W_down (W_up x * act(W_gate x)) of gelu, erf, relu, relu2, silu */
+    dra_ff_bias bias;
+    bool        act_norm; /* a layer norm with gains, without bias, after the activation    */
+    double      dropout;  /* of what W_down reads, when learning                            */
+} dra_ff_config;
+
+/* ---- what stands around a core --------------------------------------------------------------- */
+
+typedef enum dra_place_kind {
+    DRA_PLACE_PRE,  /* norm before the core              */
+    DRA_PLACE_POST, /* norm after the residual           */
+    DRA_PLACE_DUAL, /* as post, and the sum of all o is normalised and added at the end (ResiDual) */
+    DRA_PLACE_NONE  /* no norm; only of a sublayer by itself */
+} dra_place_kind;
+typedef enum dra_join_kind {
+    DRA_JOIN_ADD,
+    DRA_JOIN_GRU, /* a GRU cell with input o and state r */
+    DRA_JOIN_NONE /* x = o; only of a sublayer by itself */
+} dra_join_kind;
+
+typedef struct dra_block_config {
+    dra_place_kind norm;
+    bool           memory_residual; /* adds the memory's values (ADR's Law 5) */
+    bool           project;         /* through a learned map                  */
+    bool           branch_norm;     /* normalises what the core adds, too (sandwich norm) */
+    dra_join_kind  residual;
+    bool           residual_scale; /* the stream is multiplied by a learned factor per channel */
+    double         dual_scale;     /* of dual's sum; 0: 1                                      */
+    bool           macaron;        /* feed-forwards add half                                   */
+    int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts
+                             from `shift` tokens after to as many before, 2 shift + 1            */
+    double         drop;  /* the probability that the sublayer is left out, when learning        */
+} dra_block_config;
+
+typedef enum dra_sublayer_kind { DRA_SUBLAYER_MIXER, DRA_SUBLAYER_FF } dra_sublayer_kind;
+
+typedef struct dra_sublayer_config {
+    dra_sublayer_kind kind;
+    dra_norm_config   norm;
+    dra_block_config  block;
+    double            rescale; /* reading: x counts as divided by it, see dra_model_config; 0: 1 */
+    double            dropout; /* of o, when learning */
+    dra_mixer_config  mixer;   /* of either kind: dim, bias, init, whole; of mixers all */
+    dra_ff_config     ff;
+    int64_t           depth; /* W_down starts smaller by sqrt(2 depth); 0: 1 / 2 */
+} dra_sublayer_config;
+
+typedef struct dra_sublayer dra_sublayer; /* opaque */
+
+/* Impossible choices are refused here, by name. */
+DRA_API dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer **out,
+                                       dra_error *err);
+DRA_API void       dra_sublayer_destroy(dra_sublayer *s); /* NULL is allowed */
+
+/* As a module: input "x" (B, T, C), outputs "y", and those of a mixer. */
+DRA_API const dra_module          *dra_sublayer_module(const dra_sublayer *s);
+DRA_API const dra_sublayer_config *dra_sublayer_config_of(const dra_sublayer *s);
+DRA_API const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s); /* or NULL */
+
+typedef struct dra_sublayer_result {
+    dra_value        y;      /* (B, T, C): the stream after it */
+    dra_value        branch; /* (B, T, C): o, what it adds; a mixer's is 0 at pads */
+    dra_mixer_result mixer;  /* what a mixer shows */
+} dra_sublayer_result;
+
+/* As part of a larger graph. */
+DRA_API dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
+                                               const dra_module_call *call, dra_value x,
+                                               dra_channels *channels, dra_value *state_out);
+
+DRA_END_C
+#endif

@@ -1,0 +1,57 @@
+/* A mixer taken apart: its tensors by handle. */
+#ifndef DRA_SRC_MEMORY_MIXER_H
+#define DRA_SRC_MEMORY_MIXER_H
+
+#include "memory/memory.h"
+
+/* Parameters in the order in which they are declared; those of the memories follow. */
+typedef enum dra_mixer_param {
+    DRA_W_Q,
+    DRA_W_K,
+    DRA_W_V,
+    DRA_W_O,
+    DRA_B_Q,
+    DRA_B_K,
+    DRA_B_V,
+    DRA_B_O,
+    DRA_GAIN_Q,
+    DRA_GAIN_K,
+    DRA_GAIN_V,
+    DRA_MU_Q,
+    DRA_MU_K,
+    DRA_MU_V,
+    DRA_BLEND,
+    DRA_BIAS_Q,
+    DRA_BIAS_K,
+    DRA_BIAS_V,
+    DRA_MEM_K,
+    DRA_MEM_V,
+    DRA_TALK_BEFORE,
+    DRA_TALK_AFTER,
+    DRA_HEAD_SCALE,
+    DRA_W_G,
+    DRA_B_G,
+    DRA_MIXER_PARAMS
+} dra_mixer_param;
+
+struct dra_mixer {
+    dra_mixer_config config;
+    dra_specs       *params, *state;
+    int              at[DRA_MIXER_PARAMS]; /* in params; -1: it has none */
+    int              shift;                /* in state; -1: it has none  */
+    dra_module       module;
+    int              branches;
+    dra_branch       branch[2];
+};
+
+/* Numbers and choices of the config, the widths of heads filled in. */
+dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err);
+/* The same where the memories and their retrievals matter. */
+dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err);
+/* Once its tensors are declared: what it is asked to show is there, in one memory at least. */
+dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err);
+
+void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_call *call,
+                            dra_value *state_out);
+
+#endif

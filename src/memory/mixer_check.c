@@ -1,0 +1,253 @@
+/* Which choices of a mixer's config are possible, and which go together. */
+#include <math.h>
+#include <string.h>
+
+#include "memory/mixer.h"
+
+/* ---- numbers and choices --------------------------------------------------------------------- */
+
+static dra_status check_size(const char *name, int64_t n, int64_t least, dra_error *err)
+{
+    if (n >= least && n <= DRA_SIZE_MOST) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %lld, expected %lld to %d", name,
+                    (long long)n, (long long)least, DRA_SIZE_MOST);
+}
+
+static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
+{
+    const struct {
+        const char *name;
+        int64_t     n, least;
+    } sizes[] = {{"dim", c->dim, 1},
+                 {"heads", c->heads, 1},
+                 {"key_dim", c->key_dim, 0},
+                 {"value_dim", c->value_dim, 0},
+                 {"kv_heads", c->kv_heads, 0},
+                 {"qk_groups", c->qk_groups, 0},
+                 {"mem_kv", c->mem_kv, 0},
+                 {"topk", c->topk, 0},
+                 {"rotary_width", c->rotary_width, 0},
+                 {"rotary_heads", c->rotary_heads, 0}};
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
+        st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
+    return st;
+}
+
+static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
+{
+    const struct {
+        const char *name;
+        int         value, last;
+    } choices[] = {{"shift", (int)c->shift, DRA_SHIFT_MIX},
+                   {"blend", (int)c->blend, DRA_BLEND_LEARNED},
+                   {"kv_order", (int)c->kv_order, DRA_HEADS_MOD},
+                   {"qkv_norm", (int)c->qkv_norm, DRA_QKV_UNIT},
+                   {"qkv_gain", (int)c->qkv_gain, DRA_QKV_NONE},
+                   {"gate_values", (int)c->gate_values, DRA_GATE_PLAIN},
+                   {"init", (int)c->init, DRA_INIT_UNIFORM}};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].value < 0 || choices[i].value > choices[i].last)
+            return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %d, expected 0 to %d",
+                            choices[i].name, choices[i].value, choices[i].last);
+    return DRA_OK;
+}
+
+static dra_status check_reals(const dra_mixer_config *c, dra_error *err)
+{
+    const struct {
+        const char *name;
+        double      x;
+    } reals[] = {{"key_std", c->key_std},
+                 {"score_scale", c->score_scale},
+                 {"softcap", c->softcap},
+                 {"rotary_base", c->rotary_base},
+                 {"xpos_base", c->xpos_base}};
+    for (size_t i = 0; i < sizeof reals / sizeof *reals; i++)
+        if (!(reals[i].x >= 0) || isinf(reals[i].x))
+            return dra_fail(err, DRA_ERR_VALUE, "mixer: %s is %g, expected 0 or more",
+                            reals[i].name, reals[i].x);
+    if (!(c->attention_dropout >= 0 && c->attention_dropout < 1))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: attention_dropout is %g, expected 0 <= p < 1",
+                        c->attention_dropout);
+    return DRA_OK;
+}
+
+/* Heads play no part in wkv: any number of them is one. */
+static bool uses_heads(const dra_mixer_config *c)
+{
+    return c->blend != DRA_BLEND_NONE || !c->a.memory || strcmp(c->a.memory, "wkv") != 0;
+}
+
+static dra_status fill_widths(dra_mixer_config *c, dra_error *err)
+{
+    if (!c->key_dim && c->dim % c->heads && !uses_heads(c)) c->heads = 1;
+    if (!c->key_dim && c->dim % c->heads)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %lld heads do not divide dim %lld",
+                        (long long)c->heads, (long long)c->dim);
+    if (!c->key_dim) c->key_dim = c->dim / c->heads;
+    if (!c->value_dim) c->value_dim = c->key_dim;
+    if (c->kv_heads && c->heads % c->kv_heads)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: kv_heads %lld do not divide %lld heads",
+                        (long long)c->kv_heads, (long long)c->heads);
+    return DRA_OK;
+}
+
+static dra_status check_rotary(const dra_mixer_config *c, dra_error *err)
+{
+    const int64_t width = c->rotary_width ? (c->rotary_width + 1) / 2 * 2 : c->key_dim;
+    if (!c->rotary && (c->rotary_width || c->rotary_heads || c->xpos_base > 0))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s without rotary",
+                        c->rotary_width   ? "rotary_width"
+                        : c->rotary_heads ? "rotary_heads"
+                                          : "xpos_base");
+    if (c->rotary && !c->rotary_width && c->key_dim % 2)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: rotary turns pairs of channels, key_dim is %lld",
+                        (long long)c->key_dim);
+    if (width > c->key_dim)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary_width is %lld, but key_dim %lld",
+                        (long long)c->rotary_width, (long long)c->key_dim);
+    if (c->rotary_heads > c->heads)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: rotary_heads is %lld of %lld heads",
+                        (long long)c->rotary_heads, (long long)c->heads);
+    if (c->rotary_heads && c->rotary_heads < c->heads && c->kv_heads && c->kv_heads < c->heads)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: rotary_heads %lld of %lld needs as many kv_heads, found %lld",
+                        (long long)c->rotary_heads, (long long)c->heads, (long long)c->kv_heads);
+    if (c->xpos_base > 0 && c->whole)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: xpos_base needs causal attention, not whole");
+    return DRA_OK;
+}
+
+static dra_status check_qk_norm(const dra_mixer_config *c, dra_error *err)
+{
+    const bool unit = c->qkv_norm == DRA_QKV_UNIT;
+    if (!c->qk_norm && (c->qk_groups || c->qkv_gain != DRA_QKV_SHARED))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: %s without qk_norm",
+                        c->qk_groups ? "qk_groups" : "qkv_gain");
+    if (!c->qk_norm && !c->v_norm && c->qkv_norm != DRA_QKV_RMS)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: qkv_norm without qk_norm or v_norm");
+    if (c->qk_groups && !unit)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: qk_groups without qkv_norm unit");
+    if (c->qk_groups && (c->key_dim % c->qk_groups || c->key_dim / c->qk_groups < 2))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: qk_groups %lld do not divide key_dim %lld into two or more",
+                        (long long)c->qk_groups, (long long)c->key_dim);
+    return DRA_OK;
+}
+
+static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
+{
+    if (c->blend == DRA_BLEND_NUMBER && !(c->blend_value >= 0 && c->blend_value <= 1))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: blend is %g, expected 0 <= a <= 1",
+                        c->blend_value);
+    if (c->blend == DRA_BLEND_NONE && (c->b.memory || c->b.own))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: a second memory without a blend");
+    return DRA_OK;
+}
+
+static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
+{
+    if (c->topk_straight && !c->topk)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: topk_straight without topk");
+    if (c->hard && c->topk)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: hard and topk exclude each other");
+    return DRA_OK;
+}
+
+dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
+{
+    dra_status st = check_choices(c, err);
+    if (st == DRA_OK) st = check_sizes(c, err);
+    if (st == DRA_OK) st = fill_widths(c, err);
+    if (st == DRA_OK) st = check_reals(c, err);
+    if (st == DRA_OK) st = check_rotary(c, err);
+    if (st == DRA_OK) st = check_qk_norm(c, err);
+    if (st == DRA_OK) st = check_weights(c, err);
+    return st == DRA_OK ? check_blend(c, err) : st;
+}
+
+/* ---- with memories and retrievals ------------------------------------------------------------ */
+
+/* The first option that only softmax reads over items have; NULL: none is set. */
+static const char *item_option(const dra_mixer_config *c)
+{
+    return c->mem_kv            ? "mem_kv"
+           : c->topk            ? "topk"
+           : c->hard            ? "hard"
+           : c->talk_before     ? "talk_before"
+           : c->talk_after      ? "talk_after"
+           : c->residual_scores ? "residual_scores"
+           : c->softcap > 0     ? "softcap"
+                                : NULL;
+}
+
+static dra_status check_reads(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const char             *option = item_option(c);
+    for (int i = 0; i < m->branches; i++) {
+        const dra_branch    *b = &m->branch[i];
+        const dra_retrieval *how = b->retrieval;
+        if (c->rotary && !how->over_time)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: rotary needs a retrieval over time, found %s", how->name);
+        if (option && !(how->over_time && how->from_memory))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: %s needs retrieval time or window, found %s", option,
+                            how->name);
+        if (c->whole && (strcmp(b->memory->name, "append") != 0 || strcmp(how->name, "time") != 0))
+            return dra_fail(
+                err, DRA_ERR_VALUE,
+                "mixer: whole needs memory append with retrieval time, found %s with %s",
+                b->memory->name, how->name);
+    }
+    if (c->residual_scores && m->branches == 2)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
+    if (c->whole && c->shift != DRA_SHIFT_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
+    return DRA_OK;
+}
+
+static dra_status check_memory(const dra_mixer *m, dra_error *err)
+{
+    const dra_branch *b = &m->branch[m->branches - 1];
+    if (m->config.gives_memory && strcmp(b->config.retrieval, "formula") == 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: memory_residual needs a memory of items, found %s",
+                        b->memory->name);
+    if (m->config.gives_memory && m->config.kv_heads)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: memory_residual and kv_heads exclude each other");
+    return DRA_OK;
+}
+
+dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const dra_branch       *a = &m->branch[0], *b = &m->branch[m->branches - 1];
+    const bool              two = m->branches == 2;
+    if (c->aux >> DRA_AUX_COUNT)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: aux is %#x, expected bits below %#x",
+                        (unsigned)c->aux, 1u << DRA_AUX_COUNT);
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (c->aux >> k & 1 && !dra_aux_has(a, k) && !dra_aux_has(b, k))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: aux asks for %s, which %s%s%s does not have", dra_aux_name(k),
+                            a->memory->name, two ? " with " : "", two ? b->memory->name : "");
+    if (c->maps && !dra_map_has(a) && !dra_map_has(b))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: maps are of attention and slots, but retrieval is %s",
+                        a->config.retrieval);
+    return DRA_OK;
+}
+
+dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
+{
+    dra_status st = check_reads(m, err);
+    if (st != DRA_OK) return st;
+    if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");
+    return check_memory(m, err);
+}

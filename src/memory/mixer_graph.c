@@ -1,0 +1,257 @@
+/* The graph of a mixer: encode, then one branch (memory and retrieval) or a blend of two, then the
+ * output.
+ *   q, k, v = W x + b of x, or of x and the token before, split into heads, normalised
+ *   y = W_o [heads] + b_o;  heads may be scaled and gated, y may be a sigmoid(b) of two halves */
+#include <stdio.h>
+#include <string.h>
+
+#include "memory/mixer.h"
+
+typedef struct building {
+    dra_graph             *g;
+    const dra_mixer       *m;
+    const dra_module_call *call;
+    dra_channels          *channels;
+    dra_value             *state_out;
+} building;
+
+/* The null value where the mixer has none. */
+static dra_value param(const building *b, dra_mixer_param p)
+{
+    return b->m->at[p] < 0 ? (dra_value){0} : b->call->param[b->m->at[p]];
+}
+
+/* ---- encode ---------------------------------------------------------------------------------- */
+
+/* mu x + (1 - mu) before */
+static dra_value mix(dra_graph *g, dra_value mu, dra_value x, dra_value before)
+{
+    const dra_value rest = dra_affine(g, mu, -1, 1);
+    return dra_add(g, dra_mul(g, x, mu), dra_mul(g, before, rest));
+}
+
+/* What q, k and v are made of. */
+static void shift(const building *b, dra_value x, dra_value out[3])
+{
+    dra_graph    *g = b->g;
+    const int64_t C = b->m->config.dim;
+    const int     at = b->m->shift;
+    out[0] = out[1] = out[2] = x;
+    if (at < 0) return;
+    const dra_value before = dra_tokens_shift(g, &b->call->tokens, x, b->call->state[at],
+                                              &b->state_out[at]);
+    if (b->m->config.shift == DRA_SHIFT_HALF) {
+        const dra_value parts[] = {dra_slice(g, before, -1, 0, C / 2),
+                                   dra_slice(g, x, -1, C / 2, C - C / 2)};
+        out[0] = out[1] = out[2] = dra_concat(g, 2, parts, -1);
+        return;
+    }
+    for (int i = 0; i < 3; i++) out[i] = mix(g, param(b, DRA_MU_Q + i), x, before);
+}
+
+/* Each of `groups` equal parts of the last axis to length 1. */
+static dra_value unit(dra_graph *g, dra_value x, int64_t groups)
+{
+    if (groups < 2 || dra_graph_failed(g)) return dra_unit_clamped(g, x, 1e-12);
+    const dra_shape s = dra_shape_of(g, x);
+    dra_shape       split = s;
+    split.dim[split.rank++] = s.dim[s.rank - 1] / groups;
+    split.dim[s.rank - 1] = groups;
+    return dra_reshape(g, dra_unit_clamped(g, dra_reshape(g, x, split), 1e-12), s);
+}
+
+/* x (..., heads, width); gain and bias (width) or (heads, width), or none. */
+static dra_value normalise(const building *b, dra_value x, dra_value gain, dra_value bias,
+                           int64_t groups)
+{
+    dra_graph      *g = b->g;
+    const dra_value none = {0};
+    if (dra_graph_failed(g)) return none;
+    const bool      shared = gain.id && dra_shape_of(g, gain).rank == 1;
+    const dra_value own = shared ? gain : none;
+    switch (b->m->config.qkv_norm) {
+    case DRA_QKV_RMS: x = dra_rms_norm(g, x, own, 1e-6); break;
+    case DRA_QKV_LAYER: x = dra_layer_norm(g, x, own, shared ? bias : none, 1e-5); break;
+    case DRA_QKV_UNIT: x = unit(g, x, groups); break;
+    }
+    if (gain.id && (!shared || b->m->config.qkv_norm == DRA_QKV_UNIT)) x = dra_mul(g, x, gain);
+    return bias.id && !shared ? dra_add(g, x, bias) : x;
+}
+
+static void normalise_all(const building *b, dra_value qkv[3])
+{
+    const dra_mixer_config *c = &b->m->config;
+    for (int i = 0; i < 2 && c->qk_norm; i++)
+        qkv[i] = normalise(b, qkv[i], param(b, DRA_GAIN_Q + i), param(b, DRA_BIAS_Q + i),
+                           c->qk_groups);
+    if (c->v_norm) qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
+}
+
+/* Returns what gates see: x shifted by halves, or as it is. */
+static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
+{
+    const dra_mixer_config *c = &b->m->config;
+    const int64_t           B = b->call->tokens.B, T = b->call->tokens.T;
+    const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
+    dra_value               in[3];
+    shift(b, x, in);
+    for (int i = 0; i < 3; i++) {
+        const int64_t   W = i == 2 ? c->value_dim : c->key_dim;
+        const dra_value y = dra_linear(b->g, in[i], param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
+        qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, i ? K : c->heads, W));
+    }
+    normalise_all(b, qkv);
+    return c->shift == DRA_SHIFT_HALF ? in[0] : x;
+}
+
+/* k or v (B, T, K, W) as (B, T, H, W): what each query head reads. */
+static dra_value repeat_heads(const building *b, dra_value x)
+{
+    const dra_mixer_config *c = &b->m->config;
+    if (dra_graph_failed(b->g)) return x;
+    const dra_shape s = dra_shape_of(b->g, x);
+    const int64_t   B = s.dim[0], T = s.dim[1], K = s.dim[2], W = s.dim[3], n = c->heads / K;
+    const bool      div = c->kv_order == DRA_HEADS_DIV;
+    x = dra_reshape(b->g, x, div ? DRA_SHAPE(B, T, K, 1, W) : DRA_SHAPE(B, T, 1, K, W));
+    x = dra_broadcast(b->g, x, div ? DRA_SHAPE(B, T, K, n, W) : DRA_SHAPE(B, T, n, K, W));
+    return dra_reshape(b->g, x, DRA_SHAPE(B, T, c->heads, W));
+}
+
+/* ---- remember and retrieve ------------------------------------------------------------------- */
+
+/* Learned keys, normalised as all keys are. */
+static dra_value memory_keys(const building *b)
+{
+    const dra_mixer_config *c = &b->m->config;
+    dra_graph              *g = b->g;
+    dra_value               k = param(b, DRA_MEM_K), gain = param(b, DRA_GAIN_K);
+    if (!k.id || !c->qk_norm || dra_graph_failed(g)) return k;
+    const bool heads = gain.id && c->qkv_gain == DRA_QKV_HEADS; /* (K, m, D) by (K, D) */
+    if (heads) gain = dra_reshape(g, gain, DRA_SHAPE(dra_shape_of(g, gain).dim[0], 1, c->key_dim));
+    return normalise(b, k, gain, (dra_value){0}, c->mem_whole ? 1 : c->qk_groups);
+}
+
+static dra_branch_result build_branch(const building *b, int i, dra_value seen,
+                                      const dra_value qkv[3])
+{
+    const dra_mixer_config *c = &b->m->config;
+    const dra_branch       *branch = &b->m->branch[i];
+    dra_value               own[3] = {qkv[0], qkv[1], qkv[2]};
+    if (c->kv_heads && branch->sizes.H != c->kv_heads)
+        for (int k = 1; k < 3; k++) own[k] = repeat_heads(b, qkv[k]);
+    const dra_read_options options = {.config = c,
+                                      .mem_k = memory_keys(b),
+                                      .mem_v = param(b, DRA_MEM_V),
+                                      .talk_before = param(b, DRA_TALK_BEFORE),
+                                      .talk_after = param(b, DRA_TALK_AFTER),
+                                      .channels = b->channels};
+    return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
+}
+
+/* a y_0 + (1-a) y_1; at 1 and 0 exactly the one, whatever is in the other. */
+static dra_value blend(const building *b, const dra_value y[2])
+{
+    dra_graph              *g = b->g;
+    const dra_mixer_config *c = &b->m->config;
+    const dra_value         one = dra_number(g, 1), zero = dra_number(g, 0);
+    dra_value               a = b->channels->value[DRA_CHANNEL_BLEND];
+    if (c->blend == DRA_BLEND_NUMBER) {
+        if (c->blend_value == 1 || c->blend_value == 0) return y[c->blend_value == 0];
+        a = dra_number(g, c->blend_value);
+    }
+    if (c->blend == DRA_BLEND_LEARNED)
+        a = dra_reshape(g, dra_sigmoid(g, param(b, DRA_BLEND)), DRA_SHAPE(-1, 1));
+    const dra_value mixed = mix(g, a, y[0], y[1]);
+    if (c->blend != DRA_BLEND_INPUT) return mixed;
+    const dra_value first = dra_select(g, dra_equal(g, a, one), y[0], mixed);
+    return dra_select(g, dra_equal(g, a, zero), y[1], first);
+}
+
+/* ---- the output ------------------------------------------------------------------------------ */
+
+dra_value dra_join_heads(dra_graph *g, dra_value x)
+{
+    if (dra_graph_failed(g)) return x;
+    const dra_shape s = dra_shape_of(g, x);
+    return dra_reshape(g, x, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] * s.dim[3]));
+}
+
+static dra_value output(const building *b, dra_value seen, dra_value heads)
+{
+    const dra_mixer_config *c = &b->m->config;
+    dra_graph              *g = b->g;
+    if (c->head_scale)
+        heads = dra_mul(g, heads, dra_reshape(g, param(b, DRA_HEAD_SCALE), DRA_SHAPE(-1, 1)));
+    dra_value y = dra_join_heads(g, heads);
+    if (c->gate_values)
+        y = dra_mul(g, y,
+                    dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_G), param(b, DRA_B_G))));
+    y = dra_linear(g, y, param(b, DRA_W_O), param(b, DRA_B_O));
+    return c->out_glu ? dra_glu(g, y, DRA_ACT_SIGMOID) : y;
+}
+
+dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_module_call *call,
+                                 dra_value x, dra_channels *channels, dra_value *state_out)
+{
+    const building    b = {g, m, call, channels, state_out};
+    dra_mixer_result  r = {0};
+    dra_value         qkv[3], y[2];
+    const dra_value   seen = encode(&b, x, qkv);
+    dra_branch_result part[2];
+    for (int i = 0; i < m->branches; i++) {
+        part[i] = build_branch(&b, i, seen, qkv);
+        y[i] = part[i].y;
+        r.memory = part[i].memory; /* that of a blend is of its second */
+        memcpy(r.map[i], part[i].map, sizeof r.map[i]);
+    }
+    dra_aux_mixer(g, m->config.aux, m->branches, m->branch, part, call->param, r.aux);
+    if (m->branches == 2) y[0] = blend(&b, y);
+    r.y = output(&b, seen, y[0]);
+    if (!m->config.gives_memory) r.memory = (dra_value){0};
+    return r;
+}
+
+/* ---- as a module ----------------------------------------------------------------------------- */
+
+const char *dra_show_name(dra_show_kind kind)
+{
+    static const char *const names[DRA_SHOW_COUNT] = {"attention", "write", "occupancy"};
+    return (unsigned)kind < DRA_SHOW_COUNT ? names[kind] : NULL;
+}
+
+const char *dra_channel_name(dra_channel c)
+{
+    static const char *const names[DRA_CHANNELS] = {"blend", "scores", "distance", "slopes",
+                                                    "dual"};
+    return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
+}
+
+void dra_mixer_put_out(dra_graph *g, const dra_mixer *m, const dra_tokens *tokens,
+                       const dra_mixer_result *r)
+{
+    char name[16];
+    if (r->memory.id)
+        dra_output(g, "memory", dra_tokens_zero_pads(g, tokens, dra_join_heads(g, r->memory)));
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (r->aux[k].id) dra_output(g, dra_aux_name(k), r->aux[k]);
+    for (int i = 0; i < m->branches; i++)
+        for (int k = 0; k < DRA_SHOW_COUNT; k++) {
+            if (!r->map[i][k].id) continue;
+            snprintf(name, sizeof name, "%s%s", m->branch[i].prefix, dra_show_name(k));
+            dra_output(g, name, r->map[i][k]);
+        }
+}
+
+void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_call *call,
+                            dra_value *state_out)
+{
+    const dra_mixer  *m = self;
+    const dra_tokens *t = &call->tokens;
+    dra_channels      channels = {0};
+    const dra_value   x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, m->config.dim));
+    if (m->config.blend == DRA_BLEND_INPUT)
+        channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
+    const dra_mixer_result r = dra_mixer_build(g, m, call, x, &channels, state_out);
+    dra_output(g, "y", dra_tokens_zero_pads(g, t, r.y));
+    dra_mixer_put_out(g, m, t, &r);
+}

@@ -1,0 +1,36 @@
+/* Norms over channels: kind, gain and bias are choices. */
+#include "model/stack.h"
+
+#include <stdio.h>
+
+dra_norm dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *prefix,
+                          dra_specs *params)
+{
+    dra_norm        n = {*c, -1, -1};
+    const dra_shape wide = DRA_SHAPE(dim), one = DRA_SHAPE(1);
+    if (c->kind == DRA_NORM_NONE || c->gain == DRA_GAIN_NONE) return n;
+    n.gain = dra_specs_count(params);
+    dra_specs_add(params, prefix,
+                  &(dra_spec){"norm_g", c->gain == DRA_GAIN_SCALAR ? one : wide,
+                              .number = c->offset ? 0 : 1});
+    if (c->kind != DRA_NORM_LAYER || c->bias == DRA_OFF) return n;
+    n.bias = dra_specs_count(params);
+    dra_specs_add(params, prefix, &(dra_spec){"norm_b", wide});
+    return n;
+}
+
+dra_value dra_norm_build(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
+                         double eps)
+{
+    const dra_value none = {0}, bias = n->bias < 0 ? none : param[n->bias];
+    dra_value       gain = n->gain < 0 ? none : param[n->gain], own = gain;
+    if (gain.id && n->config.offset) gain = own = dra_affine(g, gain, 1, 1);
+    if (n->config.gain == DRA_GAIN_SCALAR) own = none;
+    switch (n->config.kind) {
+    case DRA_NORM_RMS: x = dra_rms_norm(g, x, own, eps); break;
+    case DRA_NORM_LAYER: x = dra_layer_norm(g, x, own, bias, eps); break;
+    case DRA_NORM_UNIT: x = dra_scale_norm(g, x, own, 1e-12); break;
+    case DRA_NORM_NONE: return x;
+    }
+    return gain.id && !own.id ? dra_mul(g, x, gain) : x;
+}

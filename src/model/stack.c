@@ -1,0 +1,275 @@
+/* The list of sublayers that a config describes: which there are, which is executed when. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "memory/memory.h"
+#include "model/model.h"
+#include "model/stack.h"
+
+/* ---- the list -------------------------------------------------------------------------------- */
+
+/* One block, as letters. */
+static const char *block_of(const dra_model_config *c)
+{
+    if (c->layout[0]) return c->layout;
+    return c->ff.kind == DRA_FF_NONE ? "a" : "af";
+}
+
+static int64_t count_blocks(const dra_model_config *c) { return c->tied_layers ? 1 : c->depth; }
+
+/* Letter i of all sublayers with parameters. Of a sandwich the first feed-forwards come last:
+ * attention k times, blocks, feed-forward k times. */
+static char letter(const dra_model_config *c, int64_t i)
+{
+    const char   *block = block_of(c);
+    const int64_t n = (int64_t)strlen(block), k = c->sandwich;
+    if (i < k) return 'a';
+    return i - k < n * (c->depth - k) ? block[(i - k) % n] : (k ? 'f' : block[i % n]);
+}
+
+static int64_t count_sublayers(const dra_model_config *c)
+{
+    const int64_t n = (int64_t)strlen(block_of(c));
+    return c->sandwich ? 2 * c->sandwich + n * (c->depth - c->sandwich) : n * count_blocks(c);
+}
+
+/* N in "layers.N.": it grows where the kind is taken already. */
+typedef struct numbering {
+    int  layer;
+    bool taken[2];
+} numbering;
+
+static int next_layer(numbering *n, dra_sublayer_kind kind)
+{
+    if (n->taken[kind]) *n = (numbering){.layer = n->layer + 1};
+    n->taken[kind] = true;
+    return n->layer;
+}
+
+static dra_sublayer_kind kind_of(char letter)
+{
+    return letter == 'a' ? DRA_SUBLAYER_MIXER : DRA_SUBLAYER_FF;
+}
+
+/* ---- configs of sublayers -------------------------------------------------------------------- */
+
+double dra_model_rescale(const dra_model_config *c, int64_t l)
+{
+    return c->rescale_every > 0 ? ldexp(1, (int)dra_imin(l / c->rescale_every, 400)) : 1;
+}
+
+dra_norm_config dra_model_norm(const dra_model_config *c)
+{
+    return (dra_norm_config){.kind = c->norm,
+                             .gain = c->norm_gain,
+                             .bias = c->norm_bias,
+                             .offset = c->norm_offset,
+                             .eps = c->norm_eps};
+}
+
+/* Of q.k in layer l; 0: as mixers have it by themselves. */
+static double score_scale(const dra_model_config *c, const dra_mixer_config *m, int64_t l)
+{
+    const int64_t D = m->key_dim ? m->key_dim : c->dim / m->heads;
+    if (!c->layer_scale || D < 1) return m->score_scale;
+    return (m->score_scale > 0 ? m->score_scale : 1 / sqrt((double)D)) / (double)(l + 1);
+}
+
+static void rotate(const dra_model_config *c, dra_mixer_config *m)
+{
+    const dra_position_config *p = &c->position;
+    if (p->rotate == DRA_ROTATE_NONE || !dra_mixer_reads_time(m)) return;
+    m->rotary = true;
+    m->rotary_width = p->width;
+    m->rotary_heads = p->heads;
+    m->rotary_base = p->base;
+    if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
+}
+
+/* The mixer of attention sublayer l of `layers`: what the model knows is filled in. */
+static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64_t layers)
+{
+    dra_mixer_config m = c->mixer[l % c->mixers];
+    m.dim = c->dim;
+    if (!m.heads) m.heads = c->heads;
+    if (!m.key_dim) m.key_dim = c->key_dim;
+    if (!m.value_dim) m.value_dim = c->value_dim;
+    m.score_scale = score_scale(c, &m, l);
+    m.bias = c->bias;
+    m.init = c->init;
+    m.whole = c->visible == DRA_VISIBLE_WHOLE;
+    m.attention_dropout = c->attention_dropout;
+    m.aux = c->aux;
+    m.maps = c->maps;
+    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
+    m.out_gain = 1 / sqrt(2.0 * (double)c->depth);
+    m.a.gamma.layer = m.b.gamma.layer = (int)l;
+    m.a.gamma.layers = m.b.gamma.layers = (int)layers;
+    rotate(c, &m);
+    return m;
+}
+
+/* Sublayer i, which is number l of its kind. */
+static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int layer, int64_t l,
+                                           int64_t attentions)
+{
+    dra_sublayer_config s = {.kind = kind_of(letter(c, i)),
+                             .norm = dra_model_norm(c),
+                             .block = c->block,
+                             .rescale = dra_model_rescale(c, layer),
+                             .dropout = c->dropout,
+                             .ff = c->ff,
+                             .depth = c->depth};
+    s.mixer = mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
+    if (s.kind == DRA_SUBLAYER_FF) s.block.memory_residual = s.block.project = false;
+    if (c->n_shifts) s.block.shift = c->shifts[i];
+    if (c->n_drops) s.block.drop = c->drops[i];
+    return s;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static dra_status check_lists(const dra_model_config *c, int64_t n, dra_error *err)
+{
+    if (c->n_shifts && c->n_shifts != n)
+        return dra_fail(err, DRA_ERR_VALUE, "model: %d shifts for %lld sublayers", c->n_shifts,
+                        (long long)n);
+    if (c->n_drops && c->n_drops != n)
+        return dra_fail(err, DRA_ERR_VALUE, "model: %d drops for %lld sublayers", c->n_drops,
+                        (long long)n);
+    for (int i = 0; i < c->n_order; i++)
+        if (c->order[i] < 0 || c->order[i] >= n)
+            return dra_fail(err, DRA_ERR_VALUE, "model: order names sublayer %lld of %lld",
+                            (long long)c->order[i], (long long)n);
+    return DRA_OK;
+}
+
+static dra_status check(const dra_model_config *c, dra_error *err)
+{
+    const char *block = block_of(c);
+    if (strchr(block, 'f') && c->ff.kind == DRA_FF_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "model: layout is %.40s, but ff.kind none", block);
+    if (!strchr(block, 'a'))
+        return dra_fail(err, DRA_ERR_VALUE, "model: layout is %.40s, expected attention (a)",
+                        block);
+    if (c->sandwich > c->depth)
+        return dra_fail(err, DRA_ERR_VALUE, "model: sandwich is %lld, expected at most depth %lld",
+                        (long long)c->sandwich, (long long)c->depth);
+    if (c->sandwich && strcmp(block, "af") != 0 && strcmp(block, "faf") != 0)
+        return dra_fail(err, DRA_ERR_VALUE, "model: sandwich needs layout af or faf, found %.40s",
+                        block);
+    if (c->tied_layers && c->sandwich)
+        return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
+    if (c->tied_layers && c->n_order)
+        return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and order exclude each other");
+    return check_lists(c, count_sublayers(c), err);
+}
+
+/* ---- making one ------------------------------------------------------------------------------ */
+
+/* Asks a mixer only for what it can show. */
+static dra_status open_sublayer(const dra_sublayer_config *c, dra_sublayer **out, uint32_t *seen,
+                                dra_error *err)
+{
+    dra_sublayer_config plain = *c;
+    plain.mixer.aux = 0;
+    plain.mixer.maps = false;
+    const dra_status st = dra_sublayer_create(&plain, out, err);
+    if (st != DRA_OK || c->kind != DRA_SUBLAYER_MIXER) return st;
+    plain.mixer.aux = c->mixer.aux & dra_mixer_aux_losses(dra_sublayer_mixer(*out));
+    plain.mixer.maps = c->mixer.maps && dra_mixer_mappable(dra_sublayer_mixer(*out));
+    *seen |= plain.mixer.aux;
+    if (!plain.mixer.aux && !plain.mixer.maps) return DRA_OK;
+    dra_sublayer_destroy(*out);
+    return dra_sublayer_create(&plain, out, err);
+}
+
+static dra_status open_entries(dra_stack *s, const dra_model_config *c, dra_error *err)
+{
+    numbering names = {0};
+    uint32_t  seen = 0;
+    int64_t   count[2] = {0}, attentions = 0;
+    for (int i = 0; i < s->n_entries; i++) attentions += letter(c, i) == 'a';
+    for (int i = 0; i < s->n_entries; i++) {
+        const dra_sublayer_kind kind = kind_of(letter(c, i));
+        dra_stack_entry        *e = &s->entry[i];
+        dra_error               why = {0};
+        e->layer = next_layer(&names, kind);
+        const dra_sublayer_config config = sublayer_config(c, i, e->layer, count[kind]++,
+                                                           attentions);
+        const dra_status          st = open_sublayer(&config, &e->sublayer, &seen, &why);
+        if (st != DRA_OK) return dra_fail(err, st, "layer %d: %.400s", e->layer, why.text);
+    }
+    for (int k = 0; k < DRA_AUX_COUNT; k++)
+        if (c->aux >> k & 1 && !(seen >> k & 1))
+            return dra_fail(err, DRA_ERR_VALUE, "model: no layer has %s", dra_aux_name(k));
+    return DRA_OK;
+}
+
+static void list_steps(dra_stack *s, const dra_model_config *c)
+{
+    numbering names = {0};
+    for (int i = 0; i < s->n_steps; i++) {
+        s->step[i].entry = c->n_order ? (int)c->order[i] : i % s->n_entries;
+        s->step[i].layer = next_layer(&names, kind_of(letter(c, s->step[i].entry)));
+    }
+}
+
+dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *err)
+{
+    const dra_status st = check(c, err);
+    if (st != DRA_OK) return st;
+    const int64_t n = count_sublayers(c);
+    const int64_t steps = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
+    s->entry = calloc((size_t)n + 1, sizeof *s->entry);
+    s->step = calloc((size_t)steps + 1, sizeof *s->step);
+    if (!s->entry || !s->step) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
+    s->n_entries = (int)n;
+    s->n_steps = (int)steps;
+    list_steps(s, c);
+    return open_entries(s, c, err);
+}
+
+void dra_stack_close(dra_stack *s)
+{
+    for (int i = 0; s->entry && i < s->n_entries; i++) dra_sublayer_destroy(s->entry[i].sublayer);
+    free(s->entry);
+    free(s->step);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static void append(dra_specs *to, int layer, const dra_sublayer *s, const dra_specs *from)
+{
+    char       prefix[48];
+    const bool mixer = dra_sublayer_mixer(s) != NULL;
+    snprintf(prefix, sizeof prefix, "layers.%d.%s.", layer, mixer ? "mixer" : "ff");
+    for (int i = 0; i < dra_specs_count(from); i++)
+        dra_specs_add(to, prefix, dra_specs_at(from, i));
+}
+
+void dra_stack_declare(dra_stack *s, dra_specs *params, dra_specs *state)
+{
+    for (int i = 0; i < s->n_entries; i++) {
+        dra_stack_entry *e = &s->entry[i];
+        e->params = dra_specs_count(params);
+        append(params, e->layer, e->sublayer, dra_sublayer_module(e->sublayer)->params);
+    }
+    for (int i = 0; i < s->n_steps; i++) {
+        dra_stack_step     *step = &s->step[i];
+        const dra_sublayer *sub = dra_stack_at(s, i);
+        step->states = dra_specs_count(state);
+        append(state, step->layer, sub, dra_sublayer_module(sub)->state);
+    }
+}
+
+int dra_stack_layer_end(const dra_stack *s, int step)
+{
+    int end = step;
+    while (end < s->n_steps && s->step[end].layer == s->step[step].layer) end++;
+    return end;
+}

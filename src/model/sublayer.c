@@ -1,0 +1,378 @@
+/* A sublayer: a core, and the norms, the shift and the residual around it.
+ *   u = shift(norm(x));  o = core(u);  x = norm(residual(norm(o), x)) */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "graph/op.h"
+#include "memory/memory.h"
+#include "model/token_shift.h"
+#include "model/stack.h"
+
+/* Parameters of a sublayer itself. */
+enum { P, SCALE, W_I, W_H, B_I, B_H, OWN };
+
+struct dra_sublayer {
+    dra_sublayer_config config;
+    dra_mixer          *mixer; /* one of these two is the core */
+    dra_ff             *ff;
+    dra_specs          *params, *state;
+    int                *core; /* where parameter i of the core is in params */
+    dra_norm            norm, branch;
+    int                 at[OWN]; /* -1: it has none */
+    dra_token_shift     shift;
+    dra_module          module;
+};
+
+static bool is_mixer(const dra_sublayer *s) { return s->config.kind == DRA_SUBLAYER_MIXER; }
+
+static const dra_module *core_of(const dra_sublayer *s)
+{
+    return is_mixer(s) ? dra_mixer_module(s->mixer) : dra_ff_module(s->ff);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static dra_status check_choices(const dra_sublayer_config *c, dra_error *err)
+{
+    const struct {
+        const char *name;
+        int         value, last;
+    } choices[] = {{"norm: kind", (int)c->norm.kind, DRA_NORM_NONE},
+                   {"norm: gain", (int)c->norm.gain, DRA_GAIN_NONE},
+                   {"norm: bias", (int)c->norm.bias, DRA_OFF},
+                   {"block: norm", (int)c->block.norm, DRA_PLACE_NONE},
+                   {"block: residual", (int)c->block.residual, DRA_JOIN_NONE}};
+    for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
+        if (choices[i].value < 0 || choices[i].value > choices[i].last)
+            return dra_fail(err, DRA_ERR_VALUE, "%s is %d, expected 0 to %d", choices[i].name,
+                            choices[i].value, choices[i].last);
+    return DRA_OK;
+}
+
+static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
+{
+    const dra_block_config *b = &c->block;
+    const dra_mixer_config *m = &c->mixer;
+    const bool              post = b->norm == DRA_PLACE_POST || b->norm == DRA_PLACE_DUAL;
+    if (post && c->norm.kind == DRA_NORM_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: a norm after the residual needs a norm");
+    if (b->branch_norm && b->norm != DRA_PLACE_PRE)
+        return dra_fail(err, DRA_ERR_VALUE, "block: branch_norm needs norm pre");
+    if (b->dual_scale > 0 && b->norm != DRA_PLACE_DUAL)
+        return dra_fail(err, DRA_ERR_VALUE, "block: dual_scale without norm dual");
+    if (b->shift < 0 || (m->whole ? 2 : 1) * b->shift >= c->mixer.dim)
+        return dra_fail(err, DRA_ERR_VALUE, "block: shift is %lld, but there are %lld channels",
+                        (long long)b->shift, (long long)m->dim);
+    if (!(b->drop >= 0 && b->drop < 1))
+        return dra_fail(err, DRA_ERR_VALUE, "block: drop is %g, expected 0 <= p < 1", b->drop);
+    if (b->project && !b->memory_residual)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: project without memory_residual");
+    if (b->memory_residual && b->residual == DRA_JOIN_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: memory_residual without a residual");
+    return DRA_OK;
+}
+
+/* The memory's values as they are fit the stream. */
+static dra_status check_memory(const dra_sublayer *s, dra_error *err)
+{
+    if (!s->config.block.memory_residual || !is_mixer(s) || s->config.block.project) return DRA_OK;
+    const dra_mixer_config *c = dra_mixer_config_of(s->mixer);
+    if (c->heads * c->value_dim == c->dim) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "mixer: memory_residual without project: %lld heads of %lld channels are "
+                    "not dim %lld",
+                    (long long)c->heads, (long long)c->value_dim, (long long)c->dim);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/* The order in lists is older than sublayers: sums over all gradients and fingerprints of states
+ * follow it. A mixer has its norm after its projections and P after its gains and shares. */
+static int rank_of(bool mixer, const char *name)
+{
+    static const char *const ranks[][8] = {
+        {"W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o"},
+        {"norm_g", "norm_b"},
+        {"gain_q", "gain_k", "gain_v", "mu_q", "mu_k", "mu_v"},
+        {"P"},
+    };
+    const int n = (int)(sizeof ranks / sizeof *ranks);
+    if (!mixer) return strncmp(name, "norm_", 5) != 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < 8 && ranks[i][k]; k++)
+            if (strcmp(ranks[i][k], name) == 0) return i;
+    return n;
+}
+
+/* Parameters of the core and of what is around it as one list. Those of the core are first found
+ * among equals. */
+static dra_status merge(dra_sublayer *s, const dra_specs *around, dra_error *err)
+{
+    const dra_specs *core = core_of(s)->params;
+    const int        n = dra_specs_count(core);
+    s->core = calloc((size_t)n + 1, sizeof *s->core);
+    if (!s->core) return dra_fail(err, DRA_ERR_MEMORY, "sublayer: out of memory");
+    for (int rank = 0; rank < 5; rank++) {
+        for (int i = 0; i < n; i++) {
+            if (rank_of(is_mixer(s), dra_specs_at(core, i)->name) != rank) continue;
+            s->core[i] = dra_specs_count(s->params);
+            dra_specs_add(s->params, NULL, dra_specs_at(core, i));
+        }
+        for (int i = 0; i < dra_specs_count(around); i++)
+            if (rank_of(is_mixer(s), dra_specs_at(around, i)->name) == rank)
+                dra_specs_add(s->params, NULL, dra_specs_at(around, i));
+    }
+    return dra_specs_error(s->params, err);
+}
+
+static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",
+                                       "gru_W_h", "gru_b_i",        "gru_b_h"};
+
+/* Norms are declared where they will be found by name, see handles(). */
+static void declare_around(const dra_sublayer *s, dra_specs *params)
+{
+    const dra_block_config *b = &s->config.block;
+    const dra_mixer_config *m = &s->config.mixer;
+    const int64_t           C = m->dim, H = is_mixer(s) ? dra_mixer_config_of(s->mixer)->heads : 0;
+    const int64_t           E = is_mixer(s) ? dra_mixer_config_of(s->mixer)->value_dim : 0;
+    const double            in = 1 / sqrt((double)C);
+    if (b->norm != DRA_PLACE_NONE) dra_norm_declare(&s->config.norm, C, NULL, params);
+    if (b->branch_norm) dra_norm_declare(&s->config.norm, C, "branch_", params);
+    if (b->project && is_mixer(s))
+        dra_specs_add(params, NULL,
+                      &(dra_spec){names[P], DRA_SHAPE(C, H * E), DRA_FILL_NORMAL,
+                                  .number = 1 / sqrt((double)(H * E))});
+    if (b->residual_scale)
+        dra_specs_add(params, NULL, &(dra_spec){names[SCALE], DRA_SHAPE(C), .number = 1});
+    if (b->residual != DRA_JOIN_GRU) return;
+    for (int i = W_I; i <= W_H; i++)
+        dra_specs_add(params, NULL,
+                      &(dra_spec){names[i], DRA_SHAPE(3 * C, C), DRA_FILL_UNIFORM, .number = in,
+                                  .product = true});
+    for (int i = B_I; i <= B_H; i++)
+        dra_specs_add(params, NULL,
+                      &(dra_spec){names[i], DRA_SHAPE(3 * C), DRA_FILL_UNIFORM, .number = in});
+}
+
+static void find_handles(dra_sublayer *s)
+{
+    const dra_specs *p = s->params;
+    s->norm = (dra_norm){s->config.norm, dra_specs_find(p, "norm_g"), dra_specs_find(p, "norm_b")};
+    s->branch = (dra_norm){s->config.norm, dra_specs_find(p, "branch_norm_g"),
+                           dra_specs_find(p, "branch_norm_b")};
+    for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
+}
+
+static dra_status declare(dra_sublayer *s, dra_error *err)
+{
+    const dra_specs *core = core_of(s)->state;
+    dra_specs       *around;
+    dra_status       st = dra_specs_create(&around, err);
+    if (st != DRA_OK) return st;
+    declare_around(s, around);
+    st = dra_specs_error(around, err);
+    if (st == DRA_OK) st = merge(s, around, err);
+    dra_specs_destroy(around);
+    if (st != DRA_OK) return st;
+    find_handles(s);
+    for (int i = 0; i < dra_specs_count(core); i++)
+        dra_specs_add(s->state, NULL, dra_specs_at(core, i));
+    s->shift = dra_token_shift_declare(s->config.block.shift, s->config.mixer.dim,
+                                       s->config.mixer.whole, is_mixer(s), s->state);
+    return dra_specs_error(s->state, err);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+typedef struct building {
+    dra_graph             *g;
+    const dra_sublayer    *s;
+    const dra_module_call *call;
+    dra_channels          *channels;
+    dra_value             *state_out;
+} building;
+
+static dra_value param(const building *b, int p)
+{
+    return b->s->at[p] < 0 ? (dra_value){0} : b->call->param[b->s->at[p]];
+}
+
+/* norm(x / c; eps) = norm(x; c^2 eps) */
+static dra_value normed(const building *b, const dra_norm *n, dra_value x)
+{
+    const double rescale = b->s->config.rescale;
+    const double c = rescale > 0 && !b->call->learning ? rescale : 1;
+    const double eps = n->config.eps > 0 ? n->config.eps : 1e-5;
+    return dra_norm_build(b->g, n, b->call->param, x, eps * c * c);
+}
+
+/* `room` has place for the parameters of the core. */
+static dra_value build_core(const building *b, dra_value u, dra_value *room, dra_sublayer_result *r)
+{
+    const dra_sublayer *s = b->s;
+    dra_module_call     own = *b->call;
+    for (int i = 0; i < dra_specs_count(core_of(s)->params); i++)
+        room[i] = b->call->param[s->core[i]];
+    own.param = room;
+    if (!is_mixer(s)) return dra_ff_build(b->g, s->ff, &own, u, b->state_out);
+    r->mixer = dra_mixer_build(b->g, s->mixer, &own, u, b->channels, b->state_out);
+    return r->mixer.y;
+}
+
+/* The new state of a GRU with input o and state r. */
+static dra_value gru(const building *b, dra_value o, dra_value r)
+{
+    dra_graph      *g = b->g;
+    const int64_t   C = b->s->config.mixer.dim;
+    const dra_value i = dra_linear(g, o, param(b, W_I), param(b, B_I));
+    const dra_value h = dra_linear(g, r, param(b, W_H), param(b, B_H));
+    const dra_value both = dra_add(g, dra_slice(g, i, -1, 0, 2 * C), dra_slice(g, h, -1, 0, 2 * C));
+    const dra_value gates = dra_sigmoid(g, both);
+    const dra_value reset = dra_slice(g, gates, -1, 0, C), z = dra_slice(g, gates, -1, C, C);
+    const dra_value more = dra_mul(g, reset, dra_slice(g, h, -1, 2 * C, C));
+    const dra_value n = dra_tanh(g, dra_add(g, dra_slice(g, i, -1, 2 * C, C), more));
+    return dra_add(g, n, dra_mul(g, z, dra_sub(g, r, n)));
+}
+
+static dra_value join(const building *b, dra_value o, dra_value r, dra_value memory)
+{
+    const dra_block_config *c = &b->s->config.block;
+    dra_graph              *g = b->g;
+    if (c->residual == DRA_JOIN_NONE) return o;
+    if (c->residual_scale) r = dra_mul(g, r, param(b, SCALE));
+    dra_value x = c->residual == DRA_JOIN_GRU ? gru(b, o, r) : dra_add(g, r, o);
+    if (memory.id) {
+        dra_value h = dra_join_heads(g, memory);
+        if (c->project) h = dra_linear(g, h, param(b, P), (dra_value){0});
+        x = dra_add(g, x, dra_tokens_zero_pads(g, &b->call->tokens, h));
+    }
+    return x;
+}
+
+/* Adds o to the second stream of ResiDual, which starts as the first. */
+static void add_dual(const building *b, dra_value o, dra_value r)
+{
+    const double scale = b->s->config.block.dual_scale > 0 ? b->s->config.block.dual_scale : 1;
+    dra_value   *dual = &b->channels->value[DRA_CHANNEL_DUAL];
+    if (b->s->config.block.norm != DRA_PLACE_DUAL) return;
+    if (!dual->id) *dual = scale == 1 ? r : dra_affine(b->g, r, scale, 0);
+    *dual = dra_add(b->g, *dual, scale == 1 ? o : dra_affine(b->g, o, scale, 0));
+}
+
+/* x, or r where the sublayer is left out: one draw for the whole batch and all parts of a text. */
+static dra_value drop(const building *b, dra_value x, dra_value r)
+{
+    const double p = b->s->config.block.drop;
+    dra_graph   *g = b->g;
+    if (!(p > 0) || !b->call->random.id) return x;
+    const dra_random_config c = {.name = is_mixer(b->s) ? "mixer.drop" : "ff.drop",
+                                 .key = b->call->random};
+    const dra_value         draw = dra_random_uniform(g, DRA_SHAPE(1), &c);
+    const dra_value         keep = dra_greater_equal(g, draw, dra_number(g, p));
+    return dra_select(g, dra_reshape(g, keep, DRA_SHAPE(1, 1, 1)), x, r);
+}
+
+static dra_value build_branch(const building *b, dra_value x, dra_value *room,
+                              dra_sublayer_result *r)
+{
+    const dra_sublayer_config *c = &b->s->config;
+    dra_graph                 *g = b->g;
+    const bool                 mixer = is_mixer(b->s);
+    const int                  at = dra_specs_count(core_of(b->s)->state);
+    dra_value                  u = c->block.norm == DRA_PLACE_PRE ? normed(b, &b->s->norm, x) : x;
+    u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
+    dra_value o = build_core(b, u, room, r);
+    o = dra_module_dropout(g, b->call, mixer ? "dropout" : "ff.dropout", c->dropout, o);
+    if (c->block.macaron && !mixer) o = dra_affine(g, o, 0.5, 0);
+    if (c->block.branch_norm) o = normed(b, &b->s->branch, o);
+    return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
+}
+
+dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
+                                       const dra_module_call *call, dra_value x,
+                                       dra_channels *channels, dra_value *state_out)
+{
+    const building b = {g, s, call, channels, state_out};
+    const bool     post = s->config.block.norm == DRA_PLACE_POST ||
+                      s->config.block.norm == DRA_PLACE_DUAL;
+    dra_sublayer_result r = {0};
+    dra_value *room = calloc((size_t)dra_specs_count(core_of(s)->params) + 1, sizeof *room);
+    if (room) {
+        r.branch = build_branch(&b, x, room, &r);
+        add_dual(&b, r.branch, x);
+        r.y = join(&b, r.branch, x,
+                   s->config.block.memory_residual ? r.mixer.memory : (dra_value){0});
+        if (post) r.y = normed(&b, &s->norm, r.y);
+        r.y = drop(&b, r.y, x);
+    } else {
+        dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
+    }
+    free(room);
+    return r;
+}
+
+/* ---- as a module, making one ----------------------------------------------------------------- */
+
+static void build_module(dra_graph *g, const void *self, const dra_module_call *call,
+                         dra_value *state_out)
+{
+    const dra_sublayer *s = self;
+    const dra_tokens   *t = &call->tokens;
+    dra_channels        channels = {0};
+    const dra_value     x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, s->config.mixer.dim));
+    if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
+        channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
+    const dra_sublayer_result r = dra_sublayer_build(g, s, call, x, &channels, state_out);
+    dra_output(g, "y", r.y);
+    if (is_mixer(s)) dra_mixer_put_out(g, s->mixer, t, &r.mixer);
+}
+
+static dra_status create(dra_sublayer *s, dra_error *err)
+{
+    dra_status st = dra_specs_create(&s->params, err);
+    if (st == DRA_OK) st = dra_specs_create(&s->state, err);
+    if (st == DRA_OK) st = check_choices(&s->config, err);
+    if (st == DRA_OK) st = check_residual(&s->config, err);
+    s->config.mixer.gives_memory = s->config.block.memory_residual;
+    if (st == DRA_OK)
+        st = is_mixer(s) ? dra_mixer_create(&s->config.mixer, &s->mixer, err)
+                         : dra_ff_create(&s->config, &s->ff, err);
+    if (st == DRA_OK) st = check_memory(s, err);
+    if (st == DRA_OK) st = declare(s, err);
+    return st;
+}
+
+dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer **out,
+                               dra_error *err)
+{
+    dra_sublayer *s = calloc(1, sizeof *s);
+    *out = NULL;
+    if (!s) return dra_fail(err, DRA_ERR_MEMORY, "sublayer: out of memory");
+    s->config = *config;
+    const dra_status st = create(s, err);
+    if (st != DRA_OK) {
+        dra_sublayer_destroy(s);
+        return st;
+    }
+    s->module = (dra_module){s->params, s->state, build_module, s};
+    *out = s;
+    return DRA_OK;
+}
+
+void dra_sublayer_destroy(dra_sublayer *s)
+{
+    if (!s) return;
+    dra_mixer_destroy(s->mixer);
+    dra_ff_destroy(s->ff);
+    dra_specs_destroy(s->params);
+    dra_specs_destroy(s->state);
+    free(s->core);
+    free(s);
+}
+
+const dra_module          *dra_sublayer_module(const dra_sublayer *s) { return &s->module; }
+const dra_sublayer_config *dra_sublayer_config_of(const dra_sublayer *s) { return &s->config; }
+const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s) { return s->mixer; }
