@@ -146,6 +146,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          CHOICE(dra_mixer_config, kv_order, head_maps),
                                          CHOICE(dra_mixer_config, qkv_norm, qkv_norms),
                                          CHOICE(dra_mixer_config, qkv_gain, qkv_gains),
+                                         REAL(dra_mixer_config, qk_gain_start, 0, 1e6),
                                          INT(dra_mixer_config, qk_groups),
                                          INT(dra_mixer_config, mem_kv),
                                          BOOL(dra_mixer_config, mem_whole),
@@ -268,7 +269,8 @@ static const dra_format *format_of(const char *place, json_t *object, dra_error 
         return NULL;
     }
     if (f) return f;
-    dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra, gpt2 or rwkv", place,
+    dra_fail(err, DRA_ERR_VALUE,
+             "%.120s: model_type is %.40s, expected dra, gpt2, rwkv or x-transformers", place,
              type ? type : "missing");
     return NULL;
 }

@@ -208,10 +208,10 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     dra_status                st = dra_folder_config(how->from, &old, err);
     if (st != DRA_OK) return st;
     c->config = how->config ? *how->config : old;
-    st = dra_name_rules_create(&old, &c->old, err);
-    if (st == DRA_OK) st = dra_name_rules_create(&c->config, &c->rules, err);
-    if (st == DRA_OK) st = dra_model_create(&old, &c->source, err);
+    st = dra_model_create(&old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
+    if (st == DRA_OK) st = dra_name_rules_create(&old, &c->old, err);
+    if (st == DRA_OK) st = dra_name_rules_create(&c->config, &c->rules, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
     if (st == DRA_OK) st = check(c, err);
     if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);

@@ -11,7 +11,8 @@
 static const dra_format        own = {.name = "dra"};
 static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
                                             [DRA_FORMAT_GPT2] = &dra_format_gpt2,
-                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv};
+                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv,
+                                            [DRA_FORMAT_XT] = &dra_format_xt};
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 
@@ -130,8 +131,9 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
     if (key) {
         char *is = json_dumps(json_object_get(a, key), JSON_ENCODE_ANY | JSON_COMPACT);
         char *can = json_dumps(json_object_get(b, key), JSON_ENCODE_ANY | JSON_COMPACT);
-        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: a %s folder cannot hold %s %.120s, only %.120s",
-                      place, f->name, key, is ? is : "by default", can ? can : "the default");
+        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
+                      place, f->name[0] == 'x' ? "an" : "a", f->name, key, is ? is : "by default",
+                      can ? can : "the default");
         free(is);
         free(can);
     }
@@ -154,14 +156,17 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
 }
 
-/* A copy without what writing the same config gives again. torch_dtype follows the weights. */
+/* A copy without what writing the same config gives again, of which dra's own names know no xt.
+ * torch_dtype follows the weights. */
 static json_t *without_config(const dra_format *f, const char *place, json_t *object)
 {
     dra_model_config c;
     json_t          *rest = json_copy(object), *written = json_object(), *v;
     const char      *key;
-    if (dra_format_read(f, place, object, &c, NULL) == DRA_OK &&
-        dra_format_write(place, &c, written, NULL) == DRA_OK) {
+    dra_status       st = dra_format_read(f, place, object, &c, NULL);
+    c.xt = (dra_xt_config){0};
+    if (st == DRA_OK) st = dra_format_write(place, &c, written, NULL);
+    if (st == DRA_OK) {
         json_object_del(written, "model_type");
         json_object_foreach(written, key, v) if (json_equal(v, json_object_get(rest, key)))
             json_object_del(rest, key);
@@ -255,7 +260,7 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
     dra_status        st = DRA_OK;
     const dra_format *f = dra_format_of(c);
     /* Every layer has tensors: a false number must not make a model of a million layers. */
-    if (st == DRA_OK && c->depth > (int64_t)s->count)
+    if (st == DRA_OK && !c->tied_layers && c->depth > (int64_t)s->count)
         st = dra_fail_at(err, DRA_ERR_VALUE, s->path, "%zu tensors, expected those of %lld layers",
                          s->count, (long long)c->depth);
     if (st == DRA_OK && f->class_name) settle_head(f, s, c);

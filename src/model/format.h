@@ -64,7 +64,7 @@ typedef struct dra_format {
 
 const dra_format *dra_format_of(const dra_model_config *c);
 
-extern const dra_format dra_format_gpt2, dra_format_rwkv;
+extern const dra_format dra_format_gpt2, dra_format_rwkv, dra_format_xt;
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
