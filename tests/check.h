@@ -19,7 +19,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-enum { CHECK_INPUTS = 10, CHECK_OUTPUTS = 8 };
+enum { CHECK_INPUTS = 14, CHECK_OUTPUTS = 8 };
 
 typedef enum check_dtype { CHECK_REAL, CHECK_I32, CHECK_BOOL, CHECK_BF16, CHECK_F16 } check_dtype;
 

@@ -17,8 +17,16 @@ static void expect_ok(dra_status st, const dra_error *err)
 }
 
 static bool has_skips(const trial *t) { return dra_marks_any_skip(t->mark, t->B * t->T); }
-static int  params_of(const trial *t) { return dra_specs_count(t->module->params); }
-static int  states_of(const trial *t) { return dra_specs_count(t->module->state); }
+
+static bool has_holes(const trial *t)
+{
+    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_extents_plan(&e, NULL, t->B, t->T, t->mark);
+    return e.holes;
+}
+
+static int params_of(const trial *t) { return dra_specs_count(t->module->params); }
+static int states_of(const trial *t) { return dra_specs_count(t->module->state); }
 
 size_t live_elements(const dra_states *s, int i)
 {
@@ -30,7 +38,8 @@ size_t live_elements(const dra_states *s, int i)
 /* ---- programs: a chunk of T tokens with its gradients ---------------------------------------- */
 
 typedef struct piece {
-    int64_t      T;
+    int64_t      T, inner;
+    bool         marked;
     dra_program *program;
     dra_buffers *buffers;
 } piece;
@@ -57,7 +66,7 @@ static dra_value build_loss(dra_graph *g, const trial *t, int64_t T, const dra_v
     return L;
 }
 
-static void build(dra_graph *g, const trial *t, const dra_states *s, int64_t T)
+static void build(dra_graph *g, const trial *t, const dra_states *s, const piece *p)
 {
     const int  P = params_of(t), S = t->fresh ? 0 : states_of(t);
     dra_value *v = need(calloc((size_t)(1 + P + S), sizeof *v)); /* x, parameters, states */
@@ -67,14 +76,16 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, int64_t T)
     char       name[32];
     for (int i = 0; i < S; i++) rows[i] = s->at[i].rows;
     const dra_module_shape shape = {.B = t->B,
-                                    .T = T,
-                                    .marked = t->mark != NULL,
+                                    .T = p->T,
+                                    .inner = p->inner,
+                                    .marked = p->marked,
                                     .fresh = t->fresh,
                                     .rows = rows,
-                                    .skips = has_skips(t)};
+                                    .skips = has_skips(t),
+                                    .holes = has_holes(t)};
     dra_module_graph(g, t->module, &shape, v + 1, S ? v + 1 + P : NULL, next);
     v[0] = dra_find_input(g, "x");
-    const dra_value L = build_loss(g, t, T, next);
+    const dra_value L = build_loss(g, t, p->T, next);
     dra_gradient(g, 1, &L, NULL, 1 + P + S, v, dv);
     dra_output(g, "dx", dv[0]);
     for (int i = 0; i < P; i++) dra_output(g, numbered(name, "dparam", i), dv[1 + i]);
@@ -85,12 +96,11 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, int64_t T)
     free(rows);
 }
 
-static piece make_piece(const trial *t, const dra_states *s, int64_t T)
+static piece make_piece(const trial *t, const dra_states *s, piece p)
 {
     dra_error  err = {0};
-    piece      p = {.T = T};
     dra_graph *g = check_graph();
-    build(g, t, s, T);
+    build(g, t, s, &p);
     expect_ok(dra_compile(g, t->device, &p.program, &err), &err);
     expect_ok(dra_buffers_create(p.program, &p.buffers, &err), &err);
     for (int i = 0; i < params_of(t); i++) {
@@ -145,6 +155,11 @@ void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
     put_tokens(b, "pos", -1, e->pos, n);
     put_tokens(b, "prev", -1, e->prev, n);
     put_tokens(b, "last", -1, e->last, B);
+    if (e->start > 0) put_tokens(b, "place", -1, e->place, (size_t)(e->B * e->given));
+    if (e->T > e->given) put_tokens(b, "take", -1, e->take, n);
+    if (e->T > e->given) put_tokens(b, "give", -1, e->give, (size_t)(e->B * e->given));
+    if (e->whole) put_tokens(b, "lo", -1, e->lo, n);
+    if (e->whole) put_tokens(b, "hi", -1, e->hi, n);
     for (int i = 0; i < e->n_items; i++) {
         put_tokens(b, "at", e->items[i].limit, e->items[i].at, n);
         put_tokens(b, "lo", e->items[i].limit, e->items[i].lo, n);
@@ -178,11 +193,13 @@ static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const
     char         name[32];
     expect_ok(dra_put(p->buffers, "x", c->x, bytes, &err), &err);
     expect_ok(dra_put(p->buffers, "u", c->u, bytes, &err), &err);
+    c->extents.whole = t->module->whole;
+    c->extents.start = t->module->start;
     expect_ok(dra_extents_fill(&c->extents, t->module->state, t->fresh ? NULL : c->start, t->B,
                                c->T, c->mark, &err),
               &err);
     c->extents.skips = has_skips(t); /* programs are made for the trial as a whole */
-    put_extents(p->buffers, &c->extents, c->mark != NULL);
+    put_extents(p->buffers, &c->extents, p->marked);
     for (int i = 0; i < states_of(t) && !t->fresh; i++) {
         const dra_span from = dra_states_span(c->start, i);
         char           state[200];
@@ -258,14 +275,34 @@ static void start_outcome(const trial *t, outcome *out)
     }
 }
 
+/* The start state with room for all tokens. */
+static dra_states *roomy_states(const trial *t)
+{
+    dra_error   err = {0};
+    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_states *s = clone(t, t->start);
+    dra_extents_plan(&e, s, t->B, t->T, t->mark);
+    expect_ok(dra_states_reserve(s, e.T, &err), &err);
+    return s;
+}
+
+/* The program of a chunk after s: one of the k before it, or a new one. */
+static piece find_piece(const trial *t, const dra_states *s, const chunk *c, int k, const piece *p)
+{
+    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_extents_plan(&e, t->fresh ? NULL : s, t->B, c->T, c->mark);
+    for (int i = 0; i < k; i++)
+        if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked) return p[i];
+    return make_piece(t, s, (piece){.T = c->T, .inner = e.T, .marked = e.marked});
+}
+
 /* Forwards through the chunks; each keeps the state it starts from. Returns the last state. */
 static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, outcome *out)
 {
     dra_error   err = {0};
     char        name[32];
-    dra_states *s = clone(t, t->start);
-    expect_ok(dra_states_reserve(s, t->T, &err), &err);
-    dra_real **none = need(calloc((size_t)states_of(t) + 1, sizeof *none));
+    dra_states *s = roomy_states(t);
+    dra_real  **none = need(calloc((size_t)states_of(t) + 1, sizeof *none));
     for (int i = 0; i < states_of(t); i++) none[i] = need(calloc(held(s, i) + 1, sizeof *none[i]));
     for (int k = 0; k < n; k++) {
         c[k].start = clone(t, s);
@@ -275,7 +312,7 @@ static dra_states *run_forward(const trial *t, int n, chunk *c, const piece *p, 
             expect_ok(dra_array_copy(dra_states_span(s, i),
                                      dra_result(p[k].buffers, numbered(name, "next", i)), &err),
                       &err);
-        dra_states_advance(s, c[k].T, c[k].mark);
+        dra_states_advance(s, t->module->start, c[k].T, c[k].mark);
     }
     for (int i = 0; i < states_of(t); i++) free(none[i]);
     free(none);
@@ -328,16 +365,13 @@ void trial_run(const trial *t, int n, const int64_t *length, outcome *out)
     if (n == 0) n = 1, length = whole;
     chunk      *c = need(calloc((size_t)n, sizeof *c));
     piece      *p = need(calloc((size_t)n, sizeof *p));
-    dra_error   err = {0};
     int64_t     first = 0;
-    dra_states *roomy = clone(t, t->start);
-    expect_ok(dra_states_reserve(roomy, t->T, &err), &err);
+    dra_states *roomy = roomy_states(t);
     start_outcome(t, out);
     for (int k = 0; k < n; first += length[k++]) {
         c[k] = cut_chunk(t, first, length[k]);
-        for (int i = 0; i < k; i++)
-            if (p[i].T == length[k]) p[k] = p[i];
-        if (!p[k].program) p[k] = make_piece(t, roomy, length[k]);
+        p[k] = find_piece(t, roomy, &c[k], k, p);
+        dra_states_advance(roomy, t->module->start, c[k].T, c[k].mark);
     }
     assert_int_equal(first, t->T);
     dra_states *last = run_forward(t, n, c, p, out);

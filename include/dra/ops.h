@@ -288,11 +288,17 @@ typedef struct dra_attend_config {
      * lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
     dra_value lo, hi; /* i32 (B, T); none: 0 and J */
     dra_value mask;   /* bool, broadcastable to (B, H, T, J); true = sees */
+    int64_t   always; /* keys 0 .. always-1 are seen by every query, whatever lo, hi and mask say,
+                         and get no bias, distance or slope; other keys keep their numbers */
     dra_value bias;   /* real, broadcastable to (B, H, T, J); added to the logits */
     dra_value slopes; /* real (H): ALiBi, adds -slope |q_pos - k_pos| */
-    dra_value q_pos;  /* i32 (B, T), for slopes and dropout; none: J - T + t; dropout of a part
-                         of a sequence (random->pos) needs it */
-    dra_value k_pos;  /* i32 (B, J), for slopes and dropout; none: j */
+    /* Biases by distance, real (H, N), or (1, N) for all heads: adds column
+     * q_pos - k_pos + distance_zero, the first or last where that is outside. */
+    dra_value distance;
+    int64_t   distance_zero; /* column of distance 0, 0 to N-1 */
+    dra_value q_pos;         /* i32 (B, T), for slopes, distance and dropout; none: J - T + t;
+                                dropout of a part of a sequence (random->pos) needs it */
+    dra_value k_pos;         /* i32 (B, J), likewise; none: j */
 
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */

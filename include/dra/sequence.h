@@ -8,6 +8,10 @@
  * Marks:   every call may mark its tokens: pads, which change no state and at which a mixer gives 0
  *          (what a residual adds stays), and resets, before which a sequence starts over. Pads
  *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
+ * Whole:   an encoder reads every call as a complete text: its tokens see those after them too, and
+ *          no state joins one call to the next. See dra_module.
+ * Start:   a sequence may begin with learned vectors, which its layers see as tokens and the caller
+ *          does not see at all. See dra_module.
  * Threads: one thread at a time uses a reader or a dra_states. */
 #ifndef DRA_SEQUENCE_H
 #define DRA_SEQUENCE_H
@@ -78,14 +82,24 @@ typedef struct dra_token_items {
 } dra_token_items;
 
 typedef struct dra_tokens {
-    int64_t         B, T;
-    bool            fresh;  /* every sequence starts here; there is no state to come in */
-    dra_value       mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
-    dra_value       writes; /* the same as memories take it: skipped tokens are pads   */
-    dra_value       skip;   /* bool (B, T): skipped tokens; none: there are none        */
-    dra_value       pos;    /* i32 (B, T): tokens since the last reset */
-    dra_value       prev; /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
-    dra_value       last; /* i32 (B, 1): the same for the token after these */
+    int64_t   B, T;   /* as layers see them: with start vectors, and pads that fill rows up */
+    bool      fresh;  /* every sequence starts here; there is no state to come in */
+    dra_value mark;   /* i32 (B, T), see DRA_MARK_PAD; none: all are plain tokens */
+    dra_value writes; /* the same as memories take it: skipped tokens are pads   */
+    dra_value skip;   /* bool (B, T): skipped tokens; none: there are none        */
+    dra_value pos;    /* i32 (B, T): tokens since the last reset, start vectors counted */
+    dra_value prev;   /* i32 (B, T): 1 + the token before, 0: the one of the state, -1: none */
+    dra_value last;   /* i32 (B, 1): the same for the token after these */
+    /* Start vectors, see dra_module. In a call where no sequence starts, T is `given`. */
+    int64_t   start, given; /* how many vectors; how many tokens the caller passes */
+    dra_value take;  /* i32 (B, T): row of (start vectors, then the given tokens), -1: a pad that
+                        fills up; none: T is `given` */
+    dra_value give;  /* i32 (B, given): which of T tokens it is; none: T is `given` */
+    dra_value place; /* i32 (B, given): pos without start vectors, for learned positions */
+    /* Of a whole module, see dra_module; else false and none. Keys are those of this call, j = t. */
+    bool            whole;
+    dra_value       lo, hi; /* i32 (B, T): its text without the pads at both ends */
+    dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
 } dra_tokens;
@@ -96,6 +110,12 @@ DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_v
                                    dra_value before, dra_value *after);
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
+/* What layers see of the given tokens x (B, given, C): (B, T, C), with rows of `start` (M, C), which
+ * may be bf16 or f16, where sequences start; its gradient sums over all of them. */
+DRA_API dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value start,
+                                  dra_value x);
+/* The given tokens of what layers make, y (B, T, ...): (B, given, ...). */
+DRA_API dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y);
 /* y (B, T, ...) with 0 at pads. */
 DRA_API dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y);
 
@@ -113,34 +133,58 @@ typedef struct dra_module_call {
     const dra_value *state;    /* (B, ...) each, items (B, rows, ...); null values when fresh */
     bool             learning; /* built for its gradient: what only reading does is left out */
     dra_value        random;   /* i32 (4), the key of what is dropped out; none: nothing is */
-    dra_value        at; /* i32 (B): where the tokens of this call start, for random numbers */
+    /* i32 (B): where the tokens of this call start, for random numbers, among those that layers
+     * see, and among the given ones. */
+    dra_value at, given_at;
 } dra_module_call;
 
 /* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its
  * scope. What is dropped follows from key, name, row and place, not from how a row is cut. */
 DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name,
                                      double p, dra_value x);
+/* The same for x (B, given, ...). */
+DRA_API dra_value dra_module_dropout_given(dra_graph *g, const dra_module_call *call,
+                                           const char *name, double p, dra_value x);
 
 /* Declares the inputs it wants besides (by dra_input) and its outputs (by dra_output), and puts
  * the new state into state_out. When fresh, items need no new state. */
 typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_module_call *call,
                                  dra_value *state_out);
 
+/* A whole module reads every call as a complete text of each row, or as several, each starting at
+ * DRA_MARK_RESET: a token sees all of its own text, later ones too, but not pads or skipped tokens.
+ * Its programs are always fresh: what it declares as state, which must not be items, neither comes
+ * in nor goes out, and keeps its initial value. Pads keep their places: pos counts all tokens since
+ * the first of the text, and dra_tokens_shift takes the place before, 0 if that is a pad. Every
+ * call starts over: a dra_states of it only counts the tokens of the last text of each row, and
+ * there is nothing in it to resume from.
+ *
+ * `start` learned vectors come before the first token of every sequence: the first that is no pad,
+ * after dra_states_reset and after every DRA_MARK_RESET; of a whole module, before every text, pads
+ * or not. To layers they are tokens, which have positions and write items and states, also where
+ * the token after them is skipped. The module puts them in by dra_tokens_take and leaves them out
+ * by dra_tokens_give, so that its inputs and outputs are those of the given tokens. Rows in which
+ * fewer sequences start are filled up with pads at the end. A call with n starts in a row may take
+ * a program for the next power of two. */
 typedef struct dra_module {
     const dra_specs *params, *state;
     dra_module_build build;
     const void      *self;
+    bool             whole;
+    int64_t          start;
 } dra_module;
 
 typedef struct dra_module_shape {
     int64_t        B, T;
-    bool           marked; /* tokens carry marks */
+    bool           marked; /* tokens carry marks: given ones, or pads that fill rows up */
     bool           fresh;
     const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
     bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool           clamp; /* states are clamped as they come in and go out, see below */
     const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
     double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
+    bool                    holes;   /* of a whole module: some keys between others are not seen */
+    int64_t                 inner;   /* tokens that layers see; 0: T, no sequence starts */
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0
@@ -166,8 +210,9 @@ DRA_API dra_status dra_states_create(dra_device *device, const dra_specs *specs,
                                      dra_states **out, dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
 DRA_API int64_t    dra_states_batch(const dra_states *s);
-DRA_API int64_t    dra_states_tokens(const dra_states *s, int64_t row); /* read since its reset */
-DRA_API int64_t    dra_states_items(const dra_states *s, int64_t row);  /* written since then */
+/* Given tokens read since its reset, and items written since then, those of start vectors too. */
+DRA_API int64_t dra_states_tokens(const dra_states *s, int64_t row);
+DRA_API int64_t dra_states_items(const dra_states *s, int64_t row);
 /* Bytes of what is live, and of all memory held. */
 DRA_API size_t dra_states_bytes(const dra_states *s);
 DRA_API size_t dra_states_held(const dra_states *s);
@@ -189,7 +234,8 @@ DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra
                                     size_t count, dra_error *err);
 /* How many of them: of the spec's shape times its live items. */
 DRA_API size_t dra_states_size(const dra_states *s, int i, int64_t row);
-/* Says that a row has read `tokens` tokens and written `items` items, zeros for now. */
+/* Says that a row has read `tokens` tokens and written `items` items, zeros for now. Where tokens
+ * is more than 0 it has read its start vectors. */
 DRA_API dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
                                     dra_error *err);
 
@@ -248,7 +294,7 @@ DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err
  * declared, by name. The states advance. After an error of the run itself they must be reset; one
  * found before it leaves them as they were. A program is compiled and kept for every B, T and
  * capacity met, so keep the number of different lengths small. A sequence may have 2^31 - 1 tokens
- * between resets. A long read makes room for all its items even if only the last few are kept; a
+ * between resets, start vectors counted. A long read makes room for all its items even if only the last few are kept; a
  * fork of the states has room only for what is live. */
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,

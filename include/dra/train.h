@@ -68,7 +68,8 @@ DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
 
 /* Bytes of the device that microbatches of this shape, and of those asked about before, need
  * besides weights and gradients; compiles their programs. Looks only at B, T, chunks, clamp and
- * no_dropout, and at the marks of each row's first token. */
+ * no_dropout, and at the marks of each row's first token. Of start vectors (dra_module), those of
+ * one sequence in each row are counted, or in each chunk of it if there are marks. */
 DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *microbatch,
                                        bool carried, size_t *bytes, dra_error *err);
 

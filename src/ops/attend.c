@@ -1,19 +1,12 @@
 /* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
- *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|
- * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere. This file checks
- * what is asked, picks the path, and holds the plain path: a composition of small ops, which can
- * show its scores and choose among them (top-k, hard). */
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
+ *          - slope |q_pos_t - k_pos_j|
+ * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
+ * keys are seen by all and get q.k alone. This file checks what is asked and picks the path. */
 #include <math.h>
 #include <stdio.h>
 
 #include "ops/attend.h"
-
-typedef struct attention { /* what was asked, checked */
-    const dra_attend_config *config;
-    dra_value                q, k, v, option[DRA_ATTEND_OPTIONS];
-    dra_attend_attr          a;
-    int64_t                  K;
-} attention;
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -39,7 +32,7 @@ static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *
                   dra_dtype_get(DRA_REAL)->name, shape);
 }
 
-static bool check_qkv(dra_graph *g, attention *x)
+static bool check_qkv(dra_graph *g, dra_attention *x)
 {
     const dra_value all[] = {x->q, x->k, x->v};
     if (!dra_check_values(g, "attend", 3, all) || !is_real_4d(g, "q", x->q, "(B, H, T, D)") ||
@@ -79,13 +72,36 @@ static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype 
                   dra_shape_text(&shape, text, sizeof text));
 }
 
-static bool check_options(dra_graph *g, attention *x)
+/* A table by distance has as many columns as it likes, one at least. */
+static bool check_distance(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_config *f = x->config;
+    if (!f->distance.id)
+        return f->distance_zero == 0 || refuse(g, DRA_ERR_VALUE, "distance_zero without distance");
+    if (!dra_check_values(g, "attend: distance", 1, &f->distance)) return false;
+    const dra_type *t = dra_type_of(g, f->distance);
+    const int64_t  *dim = t->shape.dim;
+    const bool      fits = t->shape.rank == 2 && (dim[0] == 1 || dim[0] == x->a.H) && dim[1] > 0;
+    if (!fits || t->dtype != DRA_REAL)
+        return refuse(g, fits ? DRA_ERR_DTYPE : DRA_ERR_SHAPE,
+                      "distance is %s, expected %s (%lld, N) or (1, N), N > 0",
+                      dra_type_text(g, f->distance), dra_dtype_get(DRA_REAL)->name,
+                      (long long)x->a.H);
+    if (f->distance_zero < 0 || f->distance_zero >= dim[1])
+        return refuse(g, DRA_ERR_VALUE, "distance_zero is %lld, expected 0 to %lld",
+                      (long long)f->distance_zero, (long long)dim[1] - 1);
+    return true;
+}
+
+static bool check_options(dra_graph *g, dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
     const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
     const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
     const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
+    if (!check_distance(g, x)) return false;
+    const dra_shape by_distance = f->distance.id ? dra_shape_of(g, f->distance) : DRA_SHAPE(0);
     const struct {
         const char *name;
         dra_value   value;
@@ -97,6 +113,7 @@ static bool check_options(dra_graph *g, attention *x)
         [DRA_ATTEND_HI] = {"hi", f->hi, DRA_I32, queries, false},
         [DRA_ATTEND_MASK] = {"mask", f->mask, DRA_BOOL, pairs, true},
         [DRA_ATTEND_BIAS] = {"bias", f->bias, DRA_REAL, pairs, true},
+        [DRA_ATTEND_DISTANCE] = {"distance", f->distance, DRA_REAL, by_distance, false},
         [DRA_ATTEND_SLOPES] = {"slopes", f->slopes, DRA_REAL, DRA_SHAPE(a->H), false},
         [DRA_ATTEND_Q_POS] = {"q_pos", f->q_pos, DRA_I32, queries, false},
         [DRA_ATTEND_K_POS] = {"k_pos", f->k_pos, DRA_I32, keys, false},
@@ -111,6 +128,9 @@ static bool check_options(dra_graph *g, attention *x)
             return refuse(g, DRA_ERR_VALUE, "the few path has no %s", table[i].name);
         x->option[i] = table[i].value;
     }
+    if (f->distance.id)
+        x->option[DRA_ATTEND_DISTANCE] = dra_broadcast(g, f->distance,
+                                                       DRA_SHAPE(a->H, by_distance.dim[1]));
     return true;
 }
 
@@ -128,7 +148,7 @@ static bool check_random(dra_graph *g, const dra_attend_config *f)
     return true;
 }
 
-static bool check_numbers(dra_graph *g, const attention *x)
+static bool check_numbers(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     if (f->heads != DRA_HEADS_DIV && f->heads != DRA_HEADS_MOD)
@@ -152,9 +172,14 @@ static bool check_numbers(dra_graph *g, const attention *x)
                       f->topk > 0 ? "topk"
                       : f->hard   ? "hard"
                                   : "scores");
-    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0))
+    if (f->always < 0 || f->always > x->a.J)
+        return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
+                      (long long)x->a.J);
+    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0 || f->always > 0))
         return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
-                      f->softcap > 0 ? "softcap" : "dropout");
+                      f->softcap > 0   ? "softcap"
+                      : f->dropout > 0 ? "dropout"
+                                       : "always");
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
         return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
                       (long long)x->a.T, (long long)x->a.J);
@@ -163,123 +188,13 @@ static bool check_numbers(dra_graph *g, const attention *x)
     return check_random(g, f);
 }
 
-/* ---- the plain path -------------------------------------------------------------------------- */
-
-/* Heads as two axes, so that keys broadcast over the query heads that share them and nothing is
- * copied: (B, K, H/K, ...) where h reads h div (H/K), (B, H/K, K, ...) where it reads h mod K. */
-static dra_value split_heads(dra_graph *g, const attention *x, dra_value v)
-{
-    const dra_shape s = dra_shape_of(g, v);
-    const int64_t   K = x->K, group = s.dim[1] == K ? 1 : s.dim[1] / K;
-    if (x->a.H == K) return v;
-    if (x->a.heads == DRA_HEADS_DIV)
-        return dra_reshape(g, v, DRA_SHAPE(s.dim[0], K, group, s.dim[2], s.dim[3]));
-    return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
-}
-
-static dra_value logits(dra_graph *g, const attention *x)
-{
-    const dra_attend_attr *a = &x->a;
-    const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
-    dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
-    s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
-    if (a->softcap > 0)
-        return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
-                          0);
-    return dra_affine(g, s, a->scale, 0);
-}
-
-/* |q_pos - k_pos|, real (B, 1, T, J); (1, 1, T, J) where both are counted. */
-static dra_value distances(dra_graph *g, const attention *x)
-{
-    const dra_attend_attr *a = &x->a;
-    dra_value              q = x->option[DRA_ATTEND_Q_POS], k = x->option[DRA_ATTEND_K_POS];
-    if (!q.id) q = dra_add(g, dra_arange(g, a->T), dra_integer(g, (int32_t)(a->J - a->T)));
-    if (!k.id) k = dra_arange(g, a->J);
-    q = dra_reshape(g, q, DRA_SHAPE(x->option[DRA_ATTEND_Q_POS].id ? a->B : 1, 1, a->T, 1));
-    k = dra_reshape(g, k, DRA_SHAPE(x->option[DRA_ATTEND_K_POS].id ? a->B : 1, 1, 1, a->J));
-    return dra_cast(g, dra_abs(g, dra_sub(g, q, k)), DRA_REAL);
-}
-
-/* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
-static dra_value visible(dra_graph *g, const attention *x)
-{
-    const dra_attend_attr *a = &x->a;
-    const dra_shape        column = DRA_SHAPE(a->B, 1, a->T, 1);
-    const dra_value        lo = x->option[DRA_ATTEND_LO], hi = x->option[DRA_ATTEND_HI];
-    const dra_value        mask = x->option[DRA_ATTEND_MASK], key = dra_arange(g, a->J);
-    dra_value              sees = mask;
-    if (lo.id) {
-        const dra_value after = dra_greater_equal(g, key, dra_reshape(g, lo, column));
-        sees = sees.id ? dra_and(g, sees, after) : after;
-    }
-    if (hi.id) {
-        const dra_value before = dra_less(g, key, dra_reshape(g, hi, column));
-        sees = sees.id ? dra_and(g, sees, before) : before;
-    }
-    return sees;
-}
-
-static dra_value masked_logits(dra_graph *g, const attention *x)
-{
-    const dra_value sees = visible(g, x);
-    const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
-    dra_value       s = logits(g, x);
-    if (bias.id) s = dra_add(g, s, bias);
-    if (slopes.id) {
-        const dra_value slope = dra_reshape(g, slopes, DRA_SHAPE(x->a.H, 1, 1));
-        s = dra_sub(g, s, dra_mul(g, slope, distances(g, x)));
-    }
-    return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
-}
-
-/* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
- * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
-static dra_value topk_weights(dra_graph *g, const dra_attend_config *f, dra_value s)
-{
-    const dra_value keep = dra_greater_equal(g, s, dra_topk_threshold(g, s, f->topk));
-    const dra_value p = dra_softmax(g, dra_select(g, keep, s, dra_number(g, DRA_MASKED)));
-    return f->topk_straight ? dra_straight_through(g, p, dra_softmax(g, s)) : p;
-}
-
-static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
-{
-    const dra_value one = dra_one_hot(g, dra_argmax(g, s), J);
-    const dra_value takes_part = dra_greater(g, s, dra_number(g, DRA_MASKED / 2));
-    const dra_value p = dra_select(g, takes_part, one, dra_number(g, 0)); /* 0 if nothing is seen */
-    return dra_straight_through(g, p, dra_softmax(g, s));
-}
-
-static dra_value attend_plain(dra_graph *g, const attention *x)
-{
-    const dra_attend_config *f = x->config;
-    const dra_attend_attr   *a = &x->a;
-    const dra_value          s = masked_logits(g, x);
-    dra_value                p;
-    if (f->scores) *f->scores = s;
-    if (f->topk > 0 && f->topk < a->J)
-        p = topk_weights(g, f, s);
-    else if (f->hard && a->J > 0)
-        p = hard_weights(g, s, a->J);
-    else
-        p = dra_softmax(g, s);
-    if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
-    const dra_value y = dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
-    if (dra_graph_failed(g)) {
-        if (f->scores) *f->scores = (dra_value){0};
-        return (dra_value){0};
-    }
-    const int64_t E = dra_type_of(g, x->v)->shape.dim[3];
-    return dra_reshape(g, y, DRA_SHAPE(a->B, a->H, a->T, E));
-}
-
 /* ---- the entry ------------------------------------------------------------------------------- */
 
 dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                      const dra_attend_config *config)
 {
     const dra_attend_config zero = {0}, *f = config ? config : &zero;
-    attention               x = {.config = f, .q = q, .k = k, .v = v};
+    dra_attention           x = {.config = f, .q = q, .k = k, .v = v};
     if (f->scores) *f->scores = (dra_value){0};
     if (f->lse) *f->lse = (dra_value){0};
     if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x)) return (dra_value){0};
@@ -287,10 +202,12 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
     x.a.softcap = f->softcap;
     x.a.dropout = f->dropout;
+    x.a.always = f->always;
+    x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;
-    if (plain) return attend_plain(g, &x);
+    if (plain) return dra_attend_plain(g, &x);
     if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)

@@ -1,11 +1,21 @@
-/* What the files of attention share: attend.c (checks, the plain path), attend_drop.c (dropout of
- * the weights), attend_tile.c (one block of scores), attend_tiled.c and attend_back.c (the ops
- * that never hold the score matrix), attend_one.c (the first of them for one query), attend_small.c
- * (few keys). */
+/* What the files of attention share: attend.c (checks), attend_plain.c (the path that holds the
+ * scores), attend_drop.c (dropout of the weights), attend_tile.c (one block of scores),
+ * attend_tiled.c and attend_back.c (the ops that never hold the score matrix), attend_one.c (the
+ * first of them for one query), attend_small.c (few keys). */
 #ifndef DRA_SRC_OPS_ATTEND_H
 #define DRA_SRC_OPS_ATTEND_H
 
 #include "ops/common.h"
+
+typedef struct dra_attention { /* what was asked, checked */
+    const dra_attend_config *config;
+    dra_value                q, k, v, option[DRA_ATTEND_OPTIONS];
+    dra_attend_attr          a;
+    int64_t                  K;
+} dra_attention;
+
+/* y = attention by the plain path. */
+dra_value dra_attend_plain(dra_graph *g, const dra_attention *x);
 
 /* The option as a tensor of the call, or NULL. */
 static inline const dra_tensor *dra_attend_option(const dra_call *c, dra_attend_input which)
@@ -35,6 +45,14 @@ bool dra_attend_upstream(dra_graph *g, const dra_node *n, const dra_value *dy, d
 int32_t dra_attend_q_pos(const dra_call *c, int64_t b, int64_t t);
 /* Of n keys from j0 on. */
 void dra_attend_k_pos(const dra_call *c, int64_t b, int64_t j0, int64_t n, int32_t *pos);
+
+/* The column of `distance` (H, N) for a query and a key. */
+static inline int64_t dra_attend_column(const dra_attend_attr *a, const dra_tensor *distance,
+                                        int32_t q_pos, int32_t k_pos)
+{
+    const int64_t at = (int64_t)q_pos - k_pos + a->distance_zero;
+    return dra_imax(0, dra_imin(at, distance->shape.dim[1] - 1));
+}
 
 typedef struct dra_attend_drop { /* what draws the factors of one row of the batch and head */
     uint64_t key;
@@ -66,14 +84,19 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
     dra_attend_sizes       size;
     int64_t                b, h, kv, t0, rows;
     int64_t                lo[DRA_ATTEND_ROWS], hi[DRA_ATTEND_ROWS]; /* what each sees, in 0..J */
-    int64_t                first, end;                               /* the union of these */
+    int64_t                first, end; /* the union of these; always-seen keys are not counted */
     int32_t                q_pos[DRA_ATTEND_ROWS];
+    const dra_tensor      *distance; /* (H, N), or NULL */
     real                   slope;
     real                   factor; /* what the scores below are still to be multiplied by */
     dra_attend_drop        drop;
 } dra_attend_block;
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0);
+
+/* Where a walk through the blocks of keys starts, and the end of all that is seen. */
+int64_t dra_attend_begin(const dra_attend_block *t);
+int64_t dra_attend_end(const dra_attend_block *t);
 
 /* True when some query of the block may see some of the keys from j0 on. */
 bool dra_attend_sees(const dra_attend_block *t, int64_t j0);

@@ -2,7 +2,7 @@
  * dp_tj = f_tj dy_t.v_j and delta_t = dy_t.y_t = sum_j p_tj dp_tj:
  *   ds_tj = p_tj (dp_tj - delta_t)             also the gradient of bias
  *   dq_t = sum_j da_tj k_j,  dk_j = sum_t da_tj q_t,  dv_j = sum_t f_tj p_tj dy_t
- *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|
+ *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|,  ddistance_hn = sum of ds_tj at distance n
  * where da = scale (1 - tanh^2) ds undoes scale and soft cap. One op makes them all, so that p and
  * dp are computed once; a tile takes all queries that read one key head, so every output has one
  * writer.
@@ -13,10 +13,20 @@
 
 enum { ROWS = DRA_ATTEND_ROWS, KEYS = DRA_ATTEND_KEYS };
 
+enum {
+    DQ = DRA_ATTEND_DQ,
+    DSLOPES = DRA_ATTEND_DSLOPES,
+    DBIAS = DRA_ATTEND_DBIAS,
+    DDISTANCE = DRA_ATTEND_DDISTANCE,
+    DK = DRA_ATTEND_DK,
+    DV = DRA_ATTEND_DV
+};
+
 typedef struct work {
-    real s[ROWS * KEYS];    /* scores, then weights p, then f p */
-    real ds[ROWS * KEYS];   /* dp, then ds */
-    real dcap[ROWS * KEYS]; /* derivative of the soft cap */
+    real    s[ROWS * KEYS];    /* scores, then weights p, then f p */
+    real    ds[ROWS * KEYS];   /* dp, then ds */
+    real    dcap[ROWS * KEYS]; /* derivative of the soft cap */
+    double *sum;               /* (N): ddistance of a head, or NULL */
 } work;
 
 static const dra_tensor *upstream(const dra_call *c) { return &c->in[c->n_in - 3]; }
@@ -87,39 +97,66 @@ static void undo_scale(const dra_attend_block *t, work *w)
     dra_simd_of(t->c)->scale(n, (real)t->a->scale, w->ds);
 }
 
-/* ---- outputs: dq, distance (B, H, T) = -sum_j ds |q_pos - k_pos|, dbias, dk, dv -------------- */
+/* ---- outputs --------------------------------------------------------------------------------- */
 
-enum { DQ, DISTANCE, DBIAS, DK, DV, OUTPUTS };
+static int64_t columns_of(const dra_call *c) /* N, 0 without a table by distance */
+{
+    const dra_tensor *table = dra_attend_option(c, DRA_ATTEND_DISTANCE);
+    return table ? table->shape.dim[1] : 0;
+}
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const dra_type *q = dra_type_of(g, n->in[0]), *k = dra_type_of(g, n->in[1]);
-    const int64_t  *dim = q->shape.dim;
+    const dra_attend_attr *a = n->attr;
+    const dra_type        *q = dra_type_of(g, n->in[0]), *k = dra_type_of(g, n->in[1]);
+    const int64_t         *dim = q->shape.dim;
+    const int32_t          at = a->at[DRA_ATTEND_DISTANCE];
+    const int64_t          N = at < 0 ? 0 : dra_type_of(g, n->in[at])->shape.dim[1];
     out[DQ] = *q;
-    out[DISTANCE] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], dim[2])};
+    out[DSLOPES] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], dim[2])};
     out[DBIAS] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], dim[2], k->shape.dim[2])};
+    out[DDISTANCE] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], N)};
     out[DK] = *k;
     out[DV] = *dra_type_of(g, n->in[2]);
     return DRA_OK;
 }
 
-static void add_distances(const dra_attend_block *t, int64_t j0, const work *w, real *out)
+/* How many of the keys from j0 on have no bias of any kind: those that all see. */
+static int64_t unbiased(const dra_attend_block *t, int64_t j0)
+{
+    return dra_imax(0, dra_imin(t->a->always - j0, KEYS));
+}
+
+/* out (rows) -= sum_j ds |q_pos - k_pos| */
+static void add_slopes(const dra_attend_block *t, int64_t j0, const work *w, real *out)
 {
     const int64_t n = dra_imin(KEYS, t->size.J - j0);
     int32_t       k_pos[KEYS];
     dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = 0; j < n; j++) {
+        for (int64_t j = unbiased(t, j0); j < n; j++) {
             const int64_t far = (int64_t)t->q_pos[r] - k_pos[j];
             out[r] -= w->ds[r * KEYS + j] * (real)(far < 0 ? -far : far);
         }
 }
 
-static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
+/* w->sum += ds by distance. In double: a column at the end of the table may take in millions. */
+static void add_distances(const dra_attend_block *t, int64_t j0, work *w)
 {
     const int64_t n = dra_imin(KEYS, t->size.J - j0);
+    int32_t       k_pos[KEYS];
+    dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        memcpy(out + r * t->size.J + j0, w->ds + r * KEYS, (size_t)n * sizeof *out);
+        for (int64_t j = unbiased(t, j0); j < n; j++)
+            w->sum[dra_attend_column(t->a, t->distance, t->q_pos[r], k_pos[j])] +=
+                (double)w->ds[r * KEYS + j];
+}
+
+static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
+{
+    const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
+    for (int64_t r = 0; n > 0 && r < t->rows; r++)
+        memcpy(out + r * t->size.J + j0 + from, w->ds + r * KEYS + from, (size_t)n * sizeof *out);
 }
 
 /* out (keys, W) += p^T (keys, rows) x (rows, W), x the rows of the queries. */
@@ -165,11 +202,12 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     const dra_attend_sizes n = t->size;
     const int64_t          query = (t->b * n.H + t->h) * n.T + t->t0;
     const int64_t          key = (t->b * n.K + t->kv) * n.J + j0;
-    real *far = row_of(c, DISTANCE, query, 1), *dbias = row_of(c, DBIAS, query, n.J);
+    real *dslopes = row_of(c, DSLOPES, query, 1), *dbias = row_of(c, DBIAS, query, n.J);
     real *dq = row_of(c, DQ, query, n.D), *dk = row_of(c, DK, key, n.D);
     real *dv = row_of(c, DV, key, n.E);
     open_block(t, j0, w);
-    if (far) add_distances(t, j0, w, far);
+    if (dslopes) add_slopes(t, j0, w, dslopes);
+    if (w->sum) add_distances(t, j0, w);
     if (dbias) store_bias(t, j0, w, dbias);
     if (dv) gather(t, j0, w->s, upstream(c), dv);
     if (!dq && !dk) return;
@@ -191,13 +229,16 @@ static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          query = (b * n.H + h) * n.T;
     clear(row_of(c, DQ, query, n.D), n.T * n.D);
-    clear(row_of(c, DISTANCE, query, 1), n.T);
+    clear(row_of(c, DSLOPES, query, 1), n.T);
     clear(row_of(c, DBIAS, query, n.J), n.T * n.J);
+    for (int64_t i = 0; w->sum && i < columns_of(c); i++) w->sum[i] = 0;
     for (int64_t j0 = 0; j0 < n.J; j0 += KEYS)
         for (int64_t t0 = 0; t0 < n.T; t0 += ROWS) {
             const dra_attend_block t = dra_attend_open(c, b, h, t0);
             if (dra_attend_sees(&t, j0)) add_block(&t, j0, w);
         }
+    real *ddistance = row_of(c, DDISTANCE, b * n.H + h, columns_of(c));
+    for (int64_t i = 0; w->sum && i < columns_of(c); i++) ddistance[i] = (real)w->sum[i];
 }
 
 static void tile(const dra_call *c, int64_t i)
@@ -206,10 +247,16 @@ static void tile(const dra_call *c, int64_t i)
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          kv = i % n.K, group = n.H / n.K;
     work                   w;
+    w.sum = c->out[DDISTANCE].data ? (double *)c->scratch + i * columns_of(c) : NULL;
     clear(row_of(c, DK, i * n.J, n.D), n.J * n.D);
     clear(row_of(c, DV, i * n.J, n.E), n.J * n.E);
     for (int64_t k = 0; k < group; k++)
         add_head(c, i / n.K, a->heads == DRA_HEADS_DIV ? kv * group + k : kv + k * n.K, &w);
+}
+
+static size_t scratch(const dra_call *c)
+{
+    return (size_t)(tiles(c) * columns_of(c)) * sizeof(double);
 }
 
 /* Two products to have p and dp again, one for each of dq, dk and dv. */
@@ -223,13 +270,15 @@ static dra_cost cost(const dra_call *c)
 
 const dra_op dra_op_attend_back = {.name = "attend_back",
                                    .n_in = DRA_MANY,
-                                   .n_out = OUTPUTS,
+                                   .n_out = DRA_ATTEND_BACK_OUTPUTS,
                                    .attr_size = sizeof(dra_attend_attr),
                                    .infer = infer,
                                    .cost = cost};
 
 const dra_cpu_kernel dra_cpu_attend_back = {
-    .base = {.op = "attend_back", .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL)},
+    .base = {.op = "attend_back",
+             .dtypes = DRA_REALS | DRA_BIT(DRA_I32) | DRA_BIT(DRA_BOOL),
+             .scratch = scratch},
     .tiles = tiles,
     .tile = tile,
 };

@@ -53,7 +53,9 @@ int64_t dra_attend_one_stages(const dra_call *c) { return c->out[0].data ? 4 : 2
 static int64_t walked_blocks(const dra_call *c)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return dra_div_up(n.B == 1 ? dra_attend_open(c, 0, 0, 0).end : n.J, KEYS);
+    if (n.B > 1) return dra_div_up(n.J, KEYS);
+    const dra_attend_block t = dra_attend_open(c, 0, 0, 0);
+    return dra_div_up(dra_attend_end(&t), KEYS);
 }
 
 int64_t dra_attend_one_tiles(const dra_call *c)
@@ -90,7 +92,7 @@ static void weigh(const dra_call *c, const room *r, int64_t row)
     const int64_t          H = c->in[0].shape.dim[1];
     const dra_attend_block t = dra_attend_open(c, row / H, row % H, 0);
     real                   m = -(real)INFINITY, l = 0, *lse = c->out[1].data;
-    for (int64_t i = t.first / KEYS; i * KEYS < t.end; i++)
+    for (int64_t i = dra_attend_begin(&t) / KEYS; i * KEYS < dra_attend_end(&t); i++)
         if (dra_attend_sees(&t, i * KEYS))
             dra_attend_absorb(&t, i * KEYS, r->s + (row * r->blocks + i) * KEYS, &m, &l,
                               r->fade + row * r->blocks + i);
@@ -116,7 +118,7 @@ static void add_up(const dra_call *c, const room *r, int64_t row)
     const dra_attend_block t = dra_attend_open(c, row / H, row % H, 0);
     real                  *y = (real *)c->out[0].data + row * E;
     for (int64_t e = 0; e < E; e++) y[e] = 0;
-    for (int64_t i = t.first / KEYS; i * KEYS < t.end; i++) {
+    for (int64_t i = dra_attend_begin(&t) / KEYS; i * KEYS < dra_attend_end(&t); i++) {
         const int64_t at = row * r->blocks + i;
         if (!dra_attend_sees(&t, i * KEYS)) continue;
         if (r->fade[at] != 1) dra_simd_of(c)->scale(E, r->fade[at], y);

@@ -1,6 +1,7 @@
 /* One block of scores: up to 32 queries of a head against 64 keys, what the tiled ops of attention
  * are made of.
- *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj - slope |q_pos_t - k_pos_j|, masked
+ *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
+ *          - slope |q_pos_t - k_pos_j|, masked
  * Blocks of keys start at multiples of 64 whatever the queries see, and sums over keys always run
  * over 64 of them, so the bits of a query's result depend neither on its neighbours nor on how
  * the queries are cut, nor on J beyond what it sees. */
@@ -47,7 +48,7 @@ static real read_slope(const dra_call *c, int64_t h)
 static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
 {
     return a->scale >= 1e-6 && a->softcap == 0 && !dra_attend_option(c, DRA_ATTEND_BIAS) &&
-           !dra_attend_option(c, DRA_ATTEND_SLOPES);
+           !dra_attend_option(c, DRA_ATTEND_DISTANCE) && !dra_attend_option(c, DRA_ATTEND_SLOPES);
 }
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
@@ -61,6 +62,7 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     t.rows = dra_imin(ROWS, t.size.T - t0);
     t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
     t.first = J;
+    t.distance = dra_attend_option(c, DRA_ATTEND_DISTANCE);
     t.slope = read_slope(c, h);
     t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
     if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
@@ -75,8 +77,16 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     return t;
 }
 
+int64_t dra_attend_begin(const dra_attend_block *t)
+{
+    return t->a->always > 0 ? 0 : t->first / KEYS * KEYS;
+}
+
+int64_t dra_attend_end(const dra_attend_block *t) { return dra_imax(t->a->always, t->end); }
+
 bool dra_attend_sees(const dra_attend_block *t, int64_t j0)
 {
+    if (j0 < t->a->always) return true;
     for (int64_t r = 0; r < t->rows; r++)
         if (dra_imax(t->lo[r], j0) < dra_imin(t->hi[r], j0 + KEYS)) return true;
     return false;
@@ -84,7 +94,9 @@ bool dra_attend_sees(const dra_attend_block *t, int64_t j0)
 
 dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0)
 {
-    const int64_t from = dra_imax(t->first, j0), to = dra_imin(t->end, j0 + KEYS);
+    const int64_t from = j0 < t->a->always ? j0 : dra_imax(t->first, j0);
+    const int64_t end = t->first < j0 + KEYS ? dra_attend_end(t) : t->a->always;
+    const int64_t to = dra_imin(end, j0 + KEYS);
     return (dra_attend_keys){from - j0, to - from};
 }
 
@@ -110,7 +122,16 @@ static void add_bias(const dra_tensor *bias, int64_t at, int64_t n, real *s)
     for (int64_t j = 0; j < n; j++) s[j] += x[j * bias->stride[3]];
 }
 
-static void add_distance(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos, real *s)
+static void add_distance(const dra_attend_block *t, int32_t q_pos, int64_t n, const int32_t *k_pos,
+                         real *s)
+{
+    const dra_tensor *table = t->distance;
+    const real       *row = (const real *)table->data + t->h * table->stride[0];
+    for (int64_t j = 0; j < n; j++)
+        s[j] += row[dra_attend_column(t->a, table, q_pos, k_pos[j]) * table->stride[1]];
+}
+
+static void add_slope(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos, real *s)
 {
     for (int64_t j = 0; j < n; j++)
         s[j] -= slope * (real)dra_imax((int64_t)q_pos - k_pos[j], (int64_t)k_pos[j] - q_pos);
@@ -123,24 +144,33 @@ static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
         if (!sees[j * mask->stride[3]]) s[j] = (real)DRA_MASKED;
 }
 
+/* From q.k to its part of the logits, n of them. */
+static void finish_products(const dra_attend_block *t, int64_t n, real *s, real *dcap)
+{
+    if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
+    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, dcap);
+}
+
 /* From q.k to the masked logits of one query, in place. */
 static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const int32_t *k_pos,
                        real *s, real *dcap)
 {
     const dra_tensor *bias = dra_attend_option(t->c, DRA_ATTEND_BIAS);
     const dra_tensor *mask = dra_attend_option(t->c, DRA_ATTEND_MASK);
-    const int64_t     from = dra_imax(0, dra_imin(t->lo[r] - j0, KEYS));
+    const int64_t     always = dra_imax(0, dra_imin(t->a->always - j0, KEYS));
+    const int64_t     from = dra_imax(always, dra_imin(t->lo[r] - j0, KEYS));
     const int64_t     to = dra_imax(from, dra_imin(t->hi[r] - j0, KEYS)), n = to - from;
     const int64_t     key = j0 + from, query = t->t0 + r;
-    for (int64_t j = 0; j < from; j++) s[j] = (real)DRA_MASKED;
+    for (int64_t j = always; j < from; j++) s[j] = (real)DRA_MASKED;
     for (int64_t j = to; j < KEYS; j++) s[j] = (real)DRA_MASKED;
+    if (always > 0) finish_products(t, always, s, dcap);
     if (n == 0) return;
     s += from;
-    if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
-    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
+    finish_products(t, n, s, dcap ? dcap + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
+    if (t->distance) add_distance(t, t->q_pos[r], n, k_pos + from, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
-        add_distance(t->slope, t->q_pos[r], n, k_pos + from, s);
+        add_slope(t->slope, t->q_pos[r], n, k_pos + from, s);
     if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 
@@ -200,10 +230,11 @@ static double visible_pairs(const dra_call *c) /* of one head; masks are not cou
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const dra_tensor      *lo = dra_attend_option(c, DRA_ATTEND_LO);
     const dra_tensor      *hi = dra_attend_option(c, DRA_ATTEND_HI);
-    double                 pairs = 0;
+    const int64_t          always = ((const dra_attend_attr *)c->attr)->always;
+    double                 pairs = (double)(n.B * n.T * always);
     for (int64_t i = 0; i < n.B * n.T; i++)
         pairs += (double)dra_imax(0, bound(hi, i / n.T, i % n.T, n.J, n.J) -
-                                         bound(lo, i / n.T, i % n.T, n.J, 0));
+                                         dra_imax(always, bound(lo, i / n.T, i % n.T, n.J, 0)));
     return pairs;
 }
 

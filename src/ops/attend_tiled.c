@@ -42,12 +42,16 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
     if (!dra_attend_upstream(g, n, dy, in)) return;
     const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
     if (!back) return;
-    dx[0] = back->out[0]; /* dq, distance, dbias, dk, dv */
-    dx[1] = back->out[3];
-    dx[2] = back->out[4];
+    dx[0] = back->out[DRA_ATTEND_DQ];
+    dx[1] = back->out[DRA_ATTEND_DK];
+    dx[2] = back->out[DRA_ATTEND_DV];
     if (a->at[DRA_ATTEND_SLOPES] >= 0)
-        dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, back->out[1], (dra_axes){2, {0, 2}, false});
-    if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = back->out[2];
+        dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, back->out[DRA_ATTEND_DSLOPES],
+                                               (dra_axes){2, {0, 2}, false});
+    if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = back->out[DRA_ATTEND_DBIAS];
+    if (a->at[DRA_ATTEND_DISTANCE] >= 0)
+        dx[a->at[DRA_ATTEND_DISTANCE]] = dra_sum(g, back->out[DRA_ATTEND_DDISTANCE],
+                                                 (dra_axes){1, {0}, false});
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
@@ -97,7 +101,7 @@ static void walk(const dra_call *c, int64_t i)
     if (y) y += (row * n.T + t0) * n.E;
     if (y) memset(y, 0, (size_t)(t.rows * n.E) * sizeof *y);
     for (int64_t r = 0; r < t.rows; r++) m[r] = -(real)INFINITY;
-    for (int64_t j0 = t.first / KEYS * KEYS; j0 < t.end; j0 += KEYS) {
+    for (int64_t j0 = dra_attend_begin(&t); j0 < dra_attend_end(&t); j0 += KEYS) {
         if (!dra_attend_sees(&t, j0)) continue;
         dra_attend_scores(&t, j0, s, NULL);
         dra_attend_absorb(&t, j0, s, m, l, fade);

@@ -73,8 +73,9 @@ typedef struct dra_cumulate_attr { /* cumsum, cummax */
     bool    reverse;
 } dra_cumulate_attr;
 
+/* Without padding: products are fused where their attributes are the same bytes. */
 typedef struct dra_matmul_attr {
-    bool db_transposed; /* b is a transposed view: lay db out in the order of what b looks at */
+    int32_t db_transposed; /* b is a transposed view: lay db out in the order of what b looks at */
     dra_precision precision; /* of the product and its gradients */
 } dra_matmul_attr;
 
@@ -118,11 +119,12 @@ typedef enum dra_attend_input {
     DRA_ATTEND_HI,
     DRA_ATTEND_MASK, /* (B, H, T, J), as bias */
     DRA_ATTEND_BIAS,
-    DRA_ATTEND_SLOPES, /* (H) */
-    DRA_ATTEND_Q_POS,  /* (B, T) */
-    DRA_ATTEND_K_POS,  /* (B, J) */
-    DRA_ATTEND_KEY,    /* (4) */
-    DRA_ATTEND_ROW,    /* (B) */
+    DRA_ATTEND_DISTANCE, /* (H, N) */
+    DRA_ATTEND_SLOPES,   /* (H) */
+    DRA_ATTEND_Q_POS,    /* (B, T) */
+    DRA_ATTEND_K_POS,    /* (B, J) */
+    DRA_ATTEND_KEY,      /* (4) */
+    DRA_ATTEND_ROW,      /* (B) */
     DRA_ATTEND_OPTIONS
 } dra_attend_input;
 
@@ -131,10 +133,23 @@ enum { DRA_ATTEND_INPUTS = 3 + DRA_ATTEND_OPTIONS };
 typedef struct dra_attend_attr { /* attend, attend_small, their gradients, attend_factors */
     int64_t      B, H, T, J;
     double       scale, softcap, dropout;
-    uint64_t     path; /* of the random numbers */
+    int64_t      always;        /* keys that all see */
+    int64_t      distance_zero; /* column of distance 0 */
+    uint64_t     path;          /* of the random numbers */
     dra_head_map heads;
     int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
 } dra_attend_attr;
+
+/* Outputs of the gradient of attend. */
+enum {
+    DRA_ATTEND_DQ,
+    DRA_ATTEND_DSLOPES,   /* (B, H, T) */
+    DRA_ATTEND_DBIAS,     /* (B, H, T, J) */
+    DRA_ATTEND_DDISTANCE, /* (B, H, N) */
+    DRA_ATTEND_DK,
+    DRA_ATTEND_DV,
+    DRA_ATTEND_BACK_OUTPUTS
+};
 
 /* ---- recurrences over time ------------------------------------------------------------------- */
 

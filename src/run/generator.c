@@ -216,7 +216,8 @@ static dra_status keep_logits(dra_generator *g, int64_t row, int64_t n, const in
 static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
                               dra_error *err)
 {
-    dra_status st = dra_states_reserve(s, n, err); /* at once: each room is a program of its own */
+    /* At once: each room is a program of its own. */
+    dra_status st = dra_states_reserve(s, n + dra_view_module(&g->view).start, err);
     for (int64_t at = 0, k = 0; at < n && st == DRA_OK;) {
         const int64_t T = lengths[k];
         if (T > n - at) {

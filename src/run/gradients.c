@@ -62,6 +62,7 @@ static void name_inputs(dra_gradients *l)
     n->targets = dra_session_name(s, "targets");
     n->random = dra_session_name(s, "random");
     n->at = dra_session_name(s, "at");
+    n->given_at = dra_session_name(s, "given_at");
     n->share = dra_session_name(s, "share");
     n->part = dra_session_name(s, "part");
 }
@@ -124,7 +125,11 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
         }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
-    l->module = (dra_module){l->params, l->state, dra_gradients_microbatch, l};
+    l->module = dra_view_module(&(dra_view){.model = config->model});
+    l->module.build = dra_gradients_microbatch;
+    l->module.self = l;
+    l->extents.whole = l->module.whole;
+    l->extents.start = l->module.start;
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
@@ -204,7 +209,9 @@ const dra_real *dra_gradients_of(dra_gradients *l, int i)
 
 typedef struct chunk { /* tokens of a microbatch, cut out of it; all (B, T) */
     int64_t     first, T, count;
-    int32_t    *ids, *targets, *mark; /* ids owns the memory of all three */
+    int64_t     tokens;               /* of all rows, as layers see them */
+    int32_t    *ids, *targets, *mark; /* ids owns the memory of these and of `at` */
+    int32_t    *at;                   /* (B): where it starts, as layers count */
     dra_states *start;                /* the state before it; NULL: fresh */
 } chunk;
 
@@ -214,23 +221,27 @@ static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const ch
     const int32_t key[4] = {(int32_t)q->seed, (int32_t)(q->seed >> 32), (int32_t)q->step,
                             (int32_t)(q->step >> 32)};
     const size_t  bytes = (size_t)q->B * sizeof *l->starts;
-    int32_t      *at = realloc(l->starts, bytes);
-    if (!at) return out_of_memory(err);
-    l->starts = at;
-    for (int64_t r = 0; r < q->B; r++) at[r] = (int32_t)c->first;
-    const dra_status st = dra_session_put(l->session, l->name.random, key, sizeof key, err);
-    return st == DRA_OK ? dra_session_put(l->session, l->name.at, at, bytes, err) : st;
+    int32_t      *given = realloc(l->starts, bytes);
+    if (!given) return out_of_memory(err);
+    l->starts = given;
+    for (int64_t r = 0; r < q->B; r++) given[r] = (int32_t)c->first;
+    dra_status st = dra_session_put(l->session, l->name.random, key, sizeof key, err);
+    if (st == DRA_OK) st = dra_session_put(l->session, l->name.at, c->at, bytes, err);
+    if (st == DRA_OK && l->module.start > 0)
+        st = dra_session_put(l->session, l->name.given_at, given, bytes, err);
+    return st;
 }
 
-/* The key of a program over T tokens that starts from s (NULL: fresh); returns its length. */
+/* The key of a program over T tokens, `inner` of them to layers, that starts from s (NULL: fresh);
+ * returns its length. */
 static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
-                       int marks, int kind)
+                       int64_t inner, int marks, int kind)
 {
     const bool drops = dra_model_drops(l->config.model) && !q->no_dropout;
     const int  n = dra_specs_count(l->state);
-    l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
-                          (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
-                              (kind == FORWARD ? 0 : LOSS));
+    l->key[0] = DRA_SHAPE(
+        q->B, T, marks, kind,
+        (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) | (kind == FORWARD ? 0 : LOSS), inner);
     for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     return 1 + (size_t)n;
 }
@@ -238,9 +249,11 @@ static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_stat
 static dra_status select_program(dra_gradients *l, const dra_microbatch *q, const chunk *c,
                                  int kind, dra_error *err)
 {
-    const bool skips = dra_marks_any_skip(c->mark, q->B * c->T);
-    const int  marks = (c->mark ? MARKED : 0) | (skips ? SKIPS : 0);
-    return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, marks, kind), err);
+    const dra_extents *e = &l->extents;
+    dra_extents_plan(&l->extents, c->start, q->B, c->T, c->mark);
+    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
+    return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
+                              err);
 }
 
 static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
@@ -248,8 +261,7 @@ static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const ch
 {
     const size_t bytes = (size_t)(q->B * c->T) * sizeof(int32_t);
     dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
-    if (st == DRA_OK)
-        st = dra_extents_put(&l->extents, l->session, &l->name.tokens, c->mark != NULL, err);
+    if (st == DRA_OK) st = dra_extents_put(&l->extents, l->session, &l->name.tokens, err);
     if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
     if (st == DRA_OK && kind != FORWARD)
         st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
@@ -312,7 +324,7 @@ static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *
     if (st == DRA_OK) st = put_tokens(l, q, c, FORWARD, err);
     if (st == DRA_OK) st = bind_states(l, s, err);
     if (st == DRA_OK) st = dra_session_start(l->session, err);
-    if (st == DRA_OK) dra_states_advance(s, c->T, c->mark);
+    if (st == DRA_OK) dra_states_advance(s, l->module.start, c->T, c->mark);
     return st;
 }
 
@@ -325,12 +337,25 @@ static int64_t count_targets(const int32_t *target, int64_t n)
     return count;
 }
 
-static dra_status cut_chunk(const dra_microbatch *q, int64_t first, int64_t T, chunk *c,
-                            dra_error *err)
+/* Where the rows of a chunk start as layers count, and how many of their tokens it has. */
+static void count_tokens(const dra_gradients *l, const dra_microbatch *q, chunk *c)
+{
+    for (int64_t b = 0; b < q->B; b++) {
+        const int32_t *mark = q->mark ? q->mark + b * q->T : NULL;
+        const int64_t  read = q->states ? q->states->tokens[b] : 0, M = l->module.start;
+        const int64_t  before = M ? M * dra_marks_starts(mark, c->first, read) : 0;
+        const int64_t  after = M ? M * dra_marks_starts(mark, c->first + c->T, read) : 0;
+        c->at[b] = (int32_t)(c->first + before);
+        c->tokens += c->T + after - before;
+    }
+}
+
+static dra_status cut_chunk(const dra_gradients *l, const dra_microbatch *q, int64_t first,
+                            int64_t T, chunk *c, dra_error *err)
 {
     const size_t   n = (size_t)(q->B * T);
     const int32_t *from[3] = {q->ids, q->targets, q->mark};
-    int32_t       *memory = malloc(3 * n * sizeof *memory + 1);
+    int32_t       *memory = malloc((3 * n + (size_t)q->B) * sizeof *memory + 1);
     if (!memory) return out_of_memory(err);
     for (int k = 0; k < 3 && from[k]; k++)
         for (int64_t b = 0; b < q->B; b++)
@@ -341,7 +366,9 @@ static dra_status cut_chunk(const dra_microbatch *q, int64_t first, int64_t T, c
                  .ids = memory,
                  .targets = memory + n,
                  .mark = q->mark ? memory + 2 * n : NULL,
+                 .at = memory + 3 * n,
                  .count = count_targets(memory + n, q->B * T)};
+    count_tokens(l, q, c);
     return DRA_OK;
 }
 
@@ -349,7 +376,7 @@ static dra_status run_whole(dra_gradients *l, const dra_microbatch *q, chunk *c,
 {
     c->start = q->states;
     const dra_status st = run_gradient(l, q, c, q->states ? CARRIED : FRESH, 1, 1, err);
-    if (st == DRA_OK && q->states) dra_states_advance(q->states, c->T, c->mark);
+    if (st == DRA_OK && q->states) dra_states_advance(q->states, l->module.start, c->T, c->mark);
     return st;
 }
 
@@ -387,13 +414,23 @@ static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const
                                 dra_error *err)
 {
     const double count = (double)l->counts[l->microbatches];
+    int64_t      tokens = 0;
     dra_array   *grads = NULL;
     dra_status   st = bind_state_grads(l, c[0].start, &grads, err);
+    for (int k = 0; k < q->chunks; k++) tokens += c[k].tokens;
     for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--)
         st = run_gradient(l, q, &c[k], THROUGH, count > 0 ? (double)c[k].count / count : 0,
-                          (double)c[k].T / (double)q->T, err);
+                          (double)c[k].tokens / (double)tokens, err);
     dra_array_destroy(grads);
     return st;
+}
+
+/* Makes room in s for all items of a microbatch. */
+static dra_status reserve_items(dra_gradients *l, const dra_microbatch *q, dra_states *s,
+                                dra_error *err)
+{
+    dra_extents_plan(&l->extents, s, q->B, q->T, q->mark);
+    return dra_states_reserve(s, l->extents.T, err);
 }
 
 static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_error *err)
@@ -402,7 +439,7 @@ static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *
     dra_status  st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
                                : dra_states_create(l->config.device, l->state, q->B, &s, err);
     /* Room for all at once, so that items stay where they are from chunk to chunk. */
-    if (st == DRA_OK) st = dra_states_reserve(s, q->T, err);
+    if (st == DRA_OK) st = reserve_items(l, q, s, err);
     if (st == DRA_OK) st = run_forwards(l, q, c, s, err);
     if (st == DRA_OK) st = run_backwards(l, q, c, err);
     for (int64_t b = 0; st == DRA_OK && q->states && b < q->B; b++)
@@ -429,6 +466,10 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
         return dra_fail(err, DRA_ERR_VALUE,
                         "gradients: chunks of %lld tokens for a microbatch of %lld", (long long)sum,
                         (long long)q->T);
+    if (l->module.whole && (q->chunks || q->states))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: the model reads a text as a whole, not in %s",
+                        q->chunks ? "chunks" : "parts that continue from a state");
     if (!q->states) return DRA_OK;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))
@@ -490,11 +531,11 @@ dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_erro
     l->counts[l->microbatches] = 0;
     for (int k = 0; k < n && st == DRA_OK; k++) {
         const int64_t T = q->chunks ? q->chunk[k] : q->T;
-        st = cut_chunk(q, first, T, &c[k], err);
+        st = cut_chunk(l, q, first, T, &c[k], err);
         l->counts[l->microbatches] += c[k].count;
         first += T;
     }
-    if (st == DRA_OK && !q->chunks && q->states) st = dra_states_reserve(q->states, q->T, err);
+    if (st == DRA_OK && !q->chunks && q->states) st = reserve_items(l, q, q->states, err);
     if (st == DRA_OK) st = q->chunks ? run_through(l, q, c, err) : run_whole(l, q, c, err);
     for (int k = 0; k < n; k++) free(c[k].ids);
     free(c);
@@ -559,11 +600,15 @@ static size_t chunk_states(const dra_states *s, int chunks)
     return dra_states_held(s) * (size_t)(chunks + 2);
 }
 
-static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
-                          int kind, dra_error *err)
+/* Of chunk k, T tokens: a sequence starts in the first, and may start in every one with marks. */
+static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int k,
+                          int64_t T, int kind, dra_error *err)
 {
-    const int marks = (q->mark ? MARKED : 0) | (dra_marks_any_skip(q->mark, q->B) ? SKIPS : 0);
-    return dra_session_measure(l->session, l->key, make_key(l, q, s, T, marks, kind), err);
+    const int64_t inner = T + (k == 0 || q->mark ? l->module.start : 0);
+    const bool    skips = dra_marks_any_skip(q->mark, q->B);
+    const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
+                      (skips && l->module.whole ? HOLES : 0);
+    return dra_session_measure(l->session, l->key, make_key(l, q, s, T, inner, marks, kind), err);
 }
 
 dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool carried,
@@ -573,12 +618,12 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool c
     dra_status  st = DRA_OK;
     *bytes = 0;
     if (q->chunks || carried) st = dra_states_create(l->config.device, l->state, q->B, &s, err);
-    if (st == DRA_OK && s) st = dra_states_reserve(s, q->T, err);
-    if (st == DRA_OK && !q->chunks) st = measure(l, q, s, q->T, s ? CARRIED : FRESH, err);
+    if (st == DRA_OK && s) st = dra_states_reserve(s, q->T + l->module.start, err);
+    if (st == DRA_OK && !q->chunks) st = measure(l, q, s, 0, q->T, s ? CARRIED : FRESH, err);
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
-        st = measure(l, q, s, q->chunk[k], THROUGH, err);
+        st = measure(l, q, s, k, q->chunk[k], THROUGH, err);
         if (st == DRA_OK && (k + 1 < q->chunks || carried))
-            st = measure(l, q, s, q->chunk[k], FORWARD, err);
+            st = measure(l, q, s, k, q->chunk[k], FORWARD, err);
     }
     if (q->chunks && s) l->chunk_bytes = max_size(l->chunk_bytes, chunk_states(s, q->chunks));
     if (carried && s) l->carry_bytes = max_size(l->carry_bytes, dra_states_held(s));

@@ -43,7 +43,7 @@ typedef struct dra_gradients_names { /* numbers in the session */
     int            *sum;      /* of gradients, by parameter */
     int            *upstream; /* of gradients of states */
     dra_token_names tokens;
-    int             ids, targets, random, at, share, part;
+    int             ids, targets, random, at, given_at, share, part;
     int             metric[DRA_METRICS];
 } dra_gradients_names;
 
@@ -78,8 +78,8 @@ struct dra_gradients {
 };
 
 /* What a program is made for: dims of the first shape of its key; then the rows of each state. */
-enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS };
-enum { MARKED = 1, SKIPS = 2 };            /* of KEY_MARKS   */
+enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
+enum { MARKED = 1, SKIPS = 2, HOLES = 4 }; /* of KEY_MARKS   */
 enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */

@@ -7,13 +7,15 @@ void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_c
                               dra_value *state_out)
 {
     const dra_gradients *l = self;
-    const dra_shape      each = DRA_SHAPE(call->tokens.B, call->tokens.T);
+    const dra_shape      each = DRA_SHAPE(call->tokens.B, call->tokens.given);
     const dra_value      ids = dra_input(g, "ids", DRA_I32, each);
     dra_module_call      learning = *call;
     learning.learning = true;
     if (l->options & DROPOUT) {
         learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
-        learning.at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
+        learning.at = learning.given_at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
+        if (call->tokens.start > 0)
+            learning.given_at = dra_input(g, "given_at", DRA_I32, DRA_SHAPE(call->tokens.B));
     }
     const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
                                                l->config.recompute, state_out);
@@ -122,8 +124,10 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
         l->options = (int)key[0].dim[KEY_OPTIONS];
         const dra_module_shape shape = {.B = key[0].dim[KEY_B],
                                         .T = key[0].dim[KEY_T],
+                                        .inner = key[0].dim[KEY_INNER],
                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
+                                        .holes = key[0].dim[KEY_MARKS] & HOLES,
                                         .fresh = kind == FRESH,
                                         .clamp = l->options & CLAMP,
                                         .rows = rows};

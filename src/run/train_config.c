@@ -179,6 +179,14 @@ static dra_status check_carry(const dra_model *model, dra_error *err)
     return DRA_OK;
 }
 
+/* A model that reads a text as a whole has no state between parts of it. */
+static dra_status check_whole(const dra_train_config *c, dra_error *err)
+{
+    if (!c->carry && !c->chunk) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "train: %s: the model reads a text as a whole, not in %s",
+                    c->carry ? "carry" : "chunk", c->carry ? "parts with a state" : "chunks");
+}
+
 dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model, dra_error *err)
 {
     if (c->stages < 0 || c->stages > DRA_STAGES_MOST)
@@ -195,7 +203,9 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     if (c->rwkv_stage && !c->rwkv_rates)
         return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
                         (long long)c->rwkv_stage);
-    const dra_status st = check_stages(c, dra_model_config_of(model), err);
+    dra_status st = check_stages(c, dra_model_config_of(model), err);
+    if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
+        st = check_whole(c, err);
     return st == DRA_OK && c->carry ? check_carry(model, err) : st;
 }
 

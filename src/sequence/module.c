@@ -117,7 +117,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
-    dra_tokens_declare(g, module->state, shape, &call.tokens);
+    dra_tokens_declare(g, module, shape, &call.tokens);
     module->build(g, module->self, &call, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
     if (clamped.id) dra_output(g, "clamped", clamped);
@@ -135,10 +135,21 @@ void dra_module_count_clamped(dra_graph *g, const char *name)
     dra_donate(g, "clamped.sum.next", dra_add(g, sum, count), sum);
 }
 
+static dra_value drop(dra_graph *g, const dra_module_call *call, const char *name, double p,
+                      dra_value at, dra_value x)
+{
+    if (!call->random.id || !(p > 0)) return x;
+    return dra_dropout(g, x, p, &(dra_random_config){.name = name, .key = call->random, .pos = at});
+}
+
 dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name, double p,
                              dra_value x)
 {
-    if (!call->random.id || !(p > 0)) return x;
-    return dra_dropout(g, x, p,
-                       &(dra_random_config){.name = name, .key = call->random, .pos = call->at});
+    return drop(g, call, name, p, call->at, x);
+}
+
+dra_value dra_module_dropout_given(dra_graph *g, const dra_module_call *call, const char *name,
+                                   double p, dra_value x)
+{
+    return drop(g, call, name, p, call->given_at, x);
 }

@@ -38,9 +38,9 @@ struct dra_reader {
     size_t            n_results;
 };
 
-/* ---- programs: keyed by (B, T, options, limit of the clamp) and the rows of each state ------- */
+/* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states -- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4 }; /* options */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8 }; /* options */
 
 static const char CLAMPED[] = "clamped.sum";
 
@@ -56,14 +56,17 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
         for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0];
         const dra_module_shape shape = {.B = key[0].dim[0],
                                         .T = key[0].dim[1],
+                                        .inner = key[0].dim[4],
                                         .marked = key[0].dim[2] & MARKED,
                                         .skips = key[0].dim[2] & SKIPS,
                                         .clamp = key[0].dim[2] & CLAMP,
+                                        .holes = key[0].dim[2] & HOLES,
+                                        .fresh = m->whole,
                                         .rows = rows,
                                         .layouts = r->layouts,
                                         .limit = r->limit};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
-        for (int i = 0; i < n; i++)
+        for (int i = 0; i < n && !m->whole; i++)
             dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
                        state[n + i], state[i]);
         dra_module_count_clamped(g, CLAMPED);
@@ -103,6 +106,8 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->device = device;
     r->module = *module;
+    r->extents.whole = module->whole;
+    r->extents.start = module->start;
     r->param = calloc(n_param + 1, sizeof *r->param);
     r->state = calloc(n_state + 1, sizeof *r->state);
     r->layouts = calloc(n_param + 1, sizeof *r->layouts);
@@ -248,6 +253,16 @@ dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Positions of n more tokens, as layers count them, are in range. */
+static dra_status check_length(const dra_reader *r, const dra_states *s, int64_t n, dra_error *err)
+{
+    for (int64_t b = 0; b < s->B; b++)
+        if ((r->module.whole ? 0 : dra_states_position(s, r->module.start, b)) > INT32_MAX - n)
+            return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld has read %lld tokens: too many",
+                            (long long)b, (long long)s->tokens[b]);
+    return DRA_OK;
+}
+
 static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
                         dra_error *err)
 {
@@ -265,11 +280,7 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
             return dra_fail(err, DRA_ERR_VALUE,
                             "reader: mark of row %lld, token %lld is %d, expected 0 to 7",
                             (long long)(i / T), (long long)(i % T), (int)mark[i]);
-    for (int64_t b = 0; b < s->B; b++)
-        if (s->tokens[b] > INT32_MAX - T)
-            return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld has read %lld tokens: too many",
-                            (long long)b, (long long)s->tokens[b]);
-    return DRA_OK;
+    return check_length(r, s, T, err);
 }
 
 /* A number as a part of a key. */
@@ -280,22 +291,22 @@ static int64_t bits_of(double x)
     return bits;
 }
 
-/* The key of the program that reads T tokens after s; returns its length. */
-static size_t make_key(dra_reader *r, const dra_states *s, int64_t T, int marks)
+/* The key of the program that reads the tokens of r->extents after s; returns its length. */
+static size_t make_key(dra_reader *r, const dra_states *s, int marks)
 {
-    const int n = dra_specs_count(s->specs);
-    r->key[0] = DRA_SHAPE(s->B, T, marks | (r->unclamped ? 0 : CLAMP),
-                          r->unclamped ? 0 : bits_of(r->limit));
+    const int  n = dra_specs_count(s->specs);
+    const bool clamp = !r->unclamped && !r->module.whole;
+    r->key[0] = DRA_SHAPE(s->B, r->extents.given, marks | (clamp ? CLAMP : 0),
+                          clamp ? bits_of(r->limit) : 0, r->extents.T);
     for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
     return 1 + (size_t)n;
 }
 
-static dra_status select_program(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark,
-                                 dra_error *err)
+static dra_status select_program(dra_reader *r, const dra_states *s, dra_error *err)
 {
-    const bool skips = dra_marks_any_skip(mark, s->B * T);
-    const int  marks = (mark ? MARKED : 0) | (skips ? SKIPS : 0);
-    return dra_session_select(r->session, r->key, make_key(r, s, T, marks), err);
+    const dra_extents *e = &r->extents;
+    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
+    return dra_session_select(r->session, r->key, make_key(r, s, marks), err);
 }
 
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
@@ -303,9 +314,10 @@ dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, 
 {
     dra_states *s = NULL;
     dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
-    if (st == DRA_OK) st = dra_states_reserve(s, T, err);
+    if (st == DRA_OK) dra_extents_plan(&r->extents, s, B, T, NULL);
+    if (st == DRA_OK) st = dra_states_reserve(s, r->extents.T, err);
     if (st == DRA_OK)
-        st = dra_session_measure(r->session, r->key, make_key(r, s, T, marked ? MARKED : 0), err);
+        st = dra_session_measure(r->session, r->key, make_key(r, s, marked ? MARKED : 0), err);
     *states = st == DRA_OK ? dra_states_held(s) : 0;
     dra_states_destroy(s);
     return st;
@@ -315,8 +327,8 @@ static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const i
                           const dra_named *inputs, dra_error *err)
 {
     dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, T, mark, err);
-    if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, mark != NULL, err);
-    for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
+    if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, err);
+    for (int i = 0; i < dra_specs_count(s->specs) && !r->module.whole && st == DRA_OK; i++)
         st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
     for (int i = 0; i < n && st == DRA_OK; i++)
         st = dra_session_put(r->session, dra_session_name(r->session, inputs[i].name),
@@ -330,13 +342,18 @@ dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const i
     r->reads++;
     r->valid = false;
     dra_status st = check(r, states, T, mark, err);
-    if (st == DRA_OK) st = dra_states_reserve(states, T, err);
-    if (st == DRA_OK) st = select_program(r, states, T, mark, err);
+    if (st == DRA_OK) dra_extents_plan(&r->extents, states, states->B, T, mark);
+    if (st == DRA_OK) st = check_length(r, states, r->extents.T, err);
+    if (st == DRA_OK) st = dra_states_reserve(states, r->extents.T, err);
+    if (st == DRA_OK) st = select_program(r, states, err);
     if (st == DRA_OK) st = put_all(r, states, T, mark, n, inputs, err);
     if (st == DRA_OK) st = dra_session_start(r->session, err);
     if (st == DRA_OK) st = dra_session_finish(r->session, err);
     if (st != DRA_OK) return st;
-    dra_states_advance(states, T, mark);
+    if (r->module.whole)
+        dra_states_count(states, T, mark);
+    else
+        dra_states_advance(states, r->module.start, T, mark);
     r->valid = true;
     return DRA_OK;
 }

@@ -223,16 +223,34 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
     return st;
 }
 
-void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark)
+int64_t dra_states_position(const dra_states *s, int64_t start, int64_t row)
+{
+    return s->tokens[row] > 0 ? s->tokens[row] + start : 0;
+}
+
+void dra_states_advance(dra_states *s, int64_t start, int64_t T, const int32_t *mark)
 {
     for (int64_t b = 0; b < s->B; b++)
         for (int64_t t = 0; t < T; t++) {
             const int32_t what = mark ? mark[b * T + t] : 0;
             if (what & DRA_MARK_RESET) s->tokens[b] = 0, s->begin[b] = s->end[b];
             if (what & DRA_MARK_PAD) continue;
+            if (s->tokens[b] == 0) s->end[b] += start;
             s->tokens[b]++;
             s->end[b] += !(what & DRA_MARK_SKIP);
         }
+}
+
+void dra_states_count(dra_states *s, int64_t T, const int32_t *mark)
+{
+    for (int64_t b = 0; b < s->B; b++) {
+        s->tokens[b] = 0;
+        for (int64_t t = 0; t < T; t++) {
+            const int32_t what = mark ? mark[b * T + t] : 0;
+            if (what & DRA_MARK_RESET) s->tokens[b] = 0;
+            s->tokens[b] += !(what & DRA_MARK_PAD);
+        }
+    }
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */

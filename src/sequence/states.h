@@ -46,35 +46,55 @@ dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states 
 /* The live items of a row: from this number to end[row]. */
 int64_t dra_states_first(const dra_states *s, int i, int64_t row);
 
-/* Counts the tokens of a call that has been run. */
-void dra_states_advance(dra_states *s, int64_t T, const int32_t *mark);
+/* Where the next token of a row is, counted as its layers do: with the start vectors that it has
+ * read. */
+int64_t dra_states_position(const dra_states *s, int64_t start, int64_t row);
+
+/* Counts the tokens of a call that has been run, and its items, also those of start vectors, of
+ * which a sequence has `start`. */
+void dra_states_advance(dra_states *s, int64_t start, int64_t T, const int32_t *mark);
+/* The same for a call of a whole module: counts start over. */
+void dra_states_count(dra_states *s, int64_t T, const int32_t *mark);
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* Declares the inputs of dra_tokens in g, for a module with this state. */
-void dra_tokens_declare(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
+/* Declares the inputs of dra_tokens in g. */
+void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                         dra_tokens *out);
 
+/* The different limits of a module's items; returns how many, -1: too many. */
+int dra_token_limits(const dra_specs *state, int64_t limit[DRA_TOKEN_KINDS]);
+enum { DRA_TOKEN_TEXT = 48 };
+/* The name of an input of items with this limit. */
+const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t limit);
+
 typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receive */
-    int32_t *mark, *writes, *pos, *prev, *last;
+    bool     whole;          /* this and `start` as of the module: to be set before the rest */
+    int64_t  start;
+    int32_t *mark, *writes, *pos, *prev, *last, *lo, *hi, *take, *give, *place;
     struct {
         int64_t  limit;
         int32_t *at, *lo, *hi, *base;
     } items[DRA_TOKEN_KINDS];
     int      n_items;
     bool     skips; /* some tokens are skipped; may be set for a graph that was built for such */
+    bool     holes; /* as of dra_module_shape */
+    bool     marked;
     int32_t *memory;
     size_t   room;
-    int64_t  B, T;
-} dra_extents; /* all zero = empty */
+    int64_t  B, T, given; /* T: tokens that layers see */
+} dra_extents;            /* all zero = empty */
 
-/* Fills them for T tokens after `s` (NULL: every row of B starts fresh). */
+/* What the shape of a call is: skips, holes, marked, T. */
+void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
+                      const int32_t *mark);
+/* The same, and fills them for T tokens after `s` (NULL: every row of B starts fresh). */
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);
 
 typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declare() makes */
-    int mark, writes, pos, prev, last;
+    int mark, writes, pos, prev, last, lo, hi, take, give, place;
     struct {
         int at, lo, hi, base;
     } items[DRA_TOKEN_KINDS];
@@ -83,7 +103,10 @@ typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declar
 void dra_tokens_name(dra_session *session, const dra_specs *state, dra_token_names *out);
 /* Puts the extents into these inputs of the session's program. */
 dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra_token_names *names,
-                           bool marked, dra_error *err);
+                           dra_error *err);
+/* How many sequences start among the next n tokens of a row that has read `tokens` since its reset:
+ * at each first token that is no pad. mark may be NULL. */
+int64_t dra_marks_starts(const int32_t *mark, int64_t n, int64_t tokens);
 /* Is any of n tokens marked DRA_MARK_SKIP? mark may be NULL. */
 bool dra_marks_any_skip(const int32_t *mark, int64_t n);
 

@@ -57,7 +57,7 @@ static void advance(dra_states *s, int64_t T)
         mark[i] = dice < 4 ? DRA_MARK_PAD : dice == 39 ? DRA_MARK_RESET : 0;
     }
     must(dra_states_reserve(s, T, &err), &err);
-    dra_states_advance(s, T, mark);
+    dra_states_advance(s, 0, T, mark);
 }
 
 static dra_states *random_states(const dra_specs *specs)

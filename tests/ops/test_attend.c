@@ -10,7 +10,9 @@
 /* ---- the formula ----------------------------------------------------------------------------- */
 
 typedef struct args { /* options by number of input; 0: none, since that is q */
-    int          lo, hi, mask, bias, slopes, q_pos, k_pos, key, row;
+    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row;
+    int64_t      zero; /* column of distance 0 */
+    int64_t      always;
     dra_head_map heads;
     double       scale, softcap, dropout;
     int64_t      topk;
@@ -27,9 +29,12 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .hi = pick(in, a->hi),
                                .mask = pick(in, a->mask),
                                .bias = pick(in, a->bias),
+                               .distance = pick(in, a->distance),
+                               .distance_zero = a->zero,
                                .slopes = pick(in, a->slopes),
                                .q_pos = pick(in, a->q_pos),
                                .k_pos = pick(in, a->k_pos),
+                               .always = a->always,
                                .heads = a->heads,
                                .scale = a->scale,
                                .softcap = a->softcap,
@@ -99,6 +104,15 @@ static int64_t key_head(const args *a, const sizes *n, int64_t h)
     return a->heads == DRA_HEADS_DIV ? h / (n->H / n->K) : h % n->K;
 }
 
+static double by_distance(const args *a, const check_tensor *table, int64_t h, int64_t far)
+{
+    const int64_t N = table->shape.dim[1];
+    int64_t       at = far + a->zero;
+    if (at < 0) at = 0;
+    if (at >= N) at = N - 1;
+    return table->at[(table->shape.dim[0] == 1 ? 0 : h) * N + at];
+}
+
 /* The masked logit; -INFINITY where nothing is seen. */
 static double logit(const args *a, const check_tensor *in, const int64_t *at, int64_t q_pos,
                     int64_t k_pos)
@@ -107,14 +121,17 @@ static double logit(const args *a, const check_tensor *in, const int64_t *at, in
     const int64_t b = at[0], h = at[1], t = at[2], j = at[3];
     const double *q = in[0].at + ((b * n.H + h) * n.T + t) * n.D;
     const double *k = in[1].at + ((b * n.K + key_head(a, &n, h)) * n.J + j) * n.D;
+    const bool    always = j < a->always;
     double        s = 0;
-    if (a->lo && j < in[a->lo].at[b * n.T + t]) return -INFINITY;
-    if (a->hi && j >= in[a->hi].at[b * n.T + t]) return -INFINITY;
-    if (a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
+    if (!always && a->lo && j < in[a->lo].at[b * n.T + t]) return -INFINITY;
+    if (!always && a->hi && j >= in[a->hi].at[b * n.T + t]) return -INFINITY;
+    if (!always && a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
     for (int64_t i = 0; i < n.D; i++) s += q[i] * k[i];
     s *= a->scale != 0 ? a->scale : n.D ? 1 / sqrt((double)n.D) : 1;
     if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
+    if (always) return s;
     if (a->bias) s += element(&in[a->bias], at);
+    if (a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
     if (a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
     return s;
 }
@@ -205,6 +222,11 @@ static void oracle(const void *p, const check_tensor *in, check_tensor *out)
 static const args none = {0}, lo_hi = {.lo = 3, .hi = 4}, only_lo = {.lo = 3}, only_hi = {.hi = 3};
 static const args masked = {.mask = 3}, biased = {.bias = 3}, sloped = {.slopes = 3};
 static const args placed = {.slopes = 3, .q_pos = 4, .k_pos = 5};
+static const args by_distances = {.distance = 3, .zero = 4};
+static const args far_placed = {.distance = 3, .zero = 10, .q_pos = 4, .k_pos = 5};
+static const args far_sloped = {
+    .distance = 3, .slopes = 4, .bias = 5, .hi = 6, .zero = 2, .softcap = 2};
+static const args far_dropped = {.distance = 3, .zero = 4, .dropout = 0.4, .key = 4};
 static const args half_placed = {.slopes = 3, .k_pos = 4};
 static const args by_div = {.hi = 3}, by_mod = {.hi = 3, .heads = DRA_HEADS_MOD};
 static const args capped = {.softcap = 0.7}, scaled = {.scale = -1.5};
@@ -221,6 +243,32 @@ static const args all = {.lo = 3,
                          .heads = DRA_HEADS_MOD,
                          .scale = 0.8,
                          .softcap = 1.5};
+static const args all_far = {.lo = 3,
+                             .hi = 4,
+                             .mask = 5,
+                             .bias = 6,
+                             .slopes = 7,
+                             .q_pos = 8,
+                             .k_pos = 9,
+                             .distance = 10,
+                             .zero = 6,
+                             .heads = DRA_HEADS_MOD,
+                             .scale = 0.8,
+                             .softcap = 1.5};
+
+static const args always_some = {
+    .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 3};
+static const args always_blocks = {
+    .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 70};
+
+#define ALWAYS(B, H, T, J)                                                                         \
+    INTS(B, T, -2, J), INTS(B, T, 0, J + 3), {{4, {B, H, T, J}}, CHECK_BOOL}, {{3, {H, 1, J}}},    \
+        {{1, {H}}, .lo = 0.05, .hi = 0.5},                                                         \
+    {                                                                                              \
+        {                                                                                          \
+            2, { H, 9 }                                                                            \
+        }                                                                                          \
+    }
 
 static const check_case both_cases[] = {
     {"sees all", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &none},
@@ -273,6 +321,50 @@ static const check_case both_cases[] = {
      5,
      {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {3}}, .lo = 0.05, .hi = 0.5}, INTS(2, 9, 0, 30)},
      &half_placed},
+    {"by distance", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {3, 11}}}}, &by_distances},
+    {"by distance, all heads", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {1, 11}}}}, &by_distances},
+    {"by distance, one column",
+     4,
+     {QKV(2, 2, 2, 5, 9, 7, 4), {{2, {2, 1}}}},
+     &(args){.distance = 3}},
+    {"by distance, no keys", 4, {QKV(2, 2, 2, 5, 0, 7, 4), {{2, {2, 6}}}}, &by_distances},
+    {"by distance, no rows", 4, {QKV(0, 2, 2, 5, 4, 7, 4), {{2, {2, 6}}}}, &by_distances},
+    {"by distance, shared keys", 4, {QKV(2, 6, 2, 5, 9, 4, 3), {{2, {6, 7}}}}, &by_distances},
+    {"by distance, one query", 4, {QKV(2, 2, 2, 1, 300, 5, 3), {{2, {2, 200}}}}, &by_distances},
+    {"by distance, several tiles", 4, {QKV(2, 2, 1, 70, 150, 9, 5), {{2, {2, 60}}}}, &by_distances},
+    {"by distance and positions",
+     6,
+     {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {3, 17}}}, INTS(2, 5, 0, 30), INTS(2, 9, 0, 30)},
+     &far_placed},
+    {"by distance, slopes, bias, soft cap",
+     7,
+     {QKV(2, 4, 2, 5, 9, 7, 4),
+      {{2, {4, 7}}},
+      {{1, {4}}, .lo = 0.05, .hi = 0.5},
+      {{1, {9}}},
+      INTS(2, 5, 0, 9)},
+     &far_sloped},
+    {"by distance, dropout", 5, {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {3, 11}}}, KEY}, &far_dropped},
+    {"always", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &(args){.always = 4}},
+    {"always all", 4, {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9)}, &(args){.hi = 3, .always = 9}},
+    {"always and a soft cap",
+     4,
+     {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9)},
+     &(args){.lo = 3, .always = 2, .softcap = 1.3}},
+    {"always and dropout",
+     5,
+     {QKV(2, 2, 2, 5, 9, 7, 4), INTS(2, 5, 0, 9), KEY},
+     &(args){.hi = 3, .always = 2, .dropout = 0.4, .key = 4}},
+    {"always, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &always_some},
+    {"always, several tiles",
+     9,
+     {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)},
+     &always_some},
+    {"always, blocks of them",
+     9,
+     {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)},
+     &always_blocks},
+    {"always, one query", 9, {QKV(3, 2, 1, 1, 300, 5, 3), ALWAYS(3, 2, 1, 300)}, &always_blocks},
     {"shared keys, h / group", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
     {"shared keys, h mod K", 4, {QKV(2, 6, 2, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_mod},
     {"one key head", 4, {QKV(2, 4, 1, 5, 9, 4, 3), INTS(2, 5, 1, 9)}, &by_div},
@@ -319,6 +411,18 @@ static const check_case both_cases[] = {
       INTS(1, 40, 0, 20),
       INTS(1, 140, 0, 20)},
      &all},
+    {"everything and distances, several tiles",
+     11,
+     {QKV(1, 4, 2, 40, 140, 5, 3),
+      INTS(1, 40, -2, 90),
+      INTS(1, 40, 0, 150),
+      {{4, {1, 4, 40, 140}}, CHECK_BOOL},
+      {{3, {4, 1, 140}}},
+      {{1, {4}}, .lo = 0.05, .hi = 0.5},
+      INTS(1, 40, 0, 20),
+      INTS(1, 140, 0, 20),
+      {{2, {4, 13}}}},
+     &all_far},
     {"one query, many keys", 3, {QKV(1, 2, 2, 1, 300, 3, 2)}, &none},
     {"one query of many rows, everything",
      10,
@@ -347,6 +451,10 @@ static const check_case plain_cases[] = {
     {"top of fewer", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &top99},
     {"top of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &top1},
     {"top 2, masked", 4, {QKV(2, 3, 3, 5, 4, 7, 4), {{4, {2, 3, 5, 4}}, CHECK_BOOL}}, &top_masked},
+    {"top 3, some always",
+     4,
+     {QKV(2, 3, 3, 5, 9, 7, 4), INTS(2, 5, 0, 9)},
+     &(args){.topk = 3, .hi = 3, .always = 2}},
     {"hard", 3, {QKV(2, 3, 3, 5, 9, 7, 4)}, &hard, .no_grad = true},
     {"hard, masked",
      4,
@@ -383,6 +491,10 @@ static const check_case scores_cases[] = {
      5,
      {QKV(2, 4, 2, 5, 9, 7, 4), {{1, {9}}}, {{1, {4}}, .lo = 0.1, .hi = 1}},
      &(args){.bias = 3, .slopes = 4, .softcap = 2}},
+    {"scores by distance",
+     4,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{2, {4, 7}}}},
+     &(args){.distance = 3, .zero = 3}},
 };
 
 /* The logarithm of the sum as a second result of the tiled path, with a gradient of its own. */
@@ -412,6 +524,10 @@ static const check_case lse_cases[] = {
     {"lse", 3, {QKV(2, 4, 2, 5, 9, 7, 4)}, &(args){0}},
     {"lse of what is seen", 4, {QKV(2, 3, 3, 5, 9, 7, 4), INTS(2, 5, 0, 9)}, &(args){.hi = 3}},
     {"lse of several blocks", 3, {QKV(1, 2, 1, 40, 150, 8, 8)}, &(args){.softcap = 3}},
+    {"lse by distance",
+     4,
+     {QKV(2, 2, 2, 40, 70, 5, 3), {{2, {1, 50}}}},
+     &(args){.distance = 3, .zero = 20}},
     {"lse of nothing", 3, {QKV(2, 3, 3, 5, 0, 7, 4)}, &(args){0}},
 };
 

@@ -23,6 +23,7 @@ enum { B = 2, T = 7, J = 70, D = 5, E = 3 };
 typedef enum sees { ALL, CAUSAL, WINDOW, RAGGED, SEES } sees;
 typedef enum bias { NO_BIAS, OF_KEYS, OF_HEADS, OF_QUERIES, OF_PAIRS, BIASES } bias;
 typedef enum where { NO_SLOPES, COUNTED, PLACED, WHERES } where;
+typedef enum table { NO_TABLE, ONE_ROW, OF_EACH, TABLES } table;
 typedef enum heads { EACH, BY_DIV, BY_MOD, HEADS } heads;
 
 typedef struct options {
@@ -30,10 +31,12 @@ typedef struct options {
     bias  bias;
     where where;
     heads heads;
+    table table;
+    int   always;
     bool  mask, cap, scale, drop;
 } options;
 
-enum { INPUTS = 16, RESULTS = 6 };
+enum { INPUTS = 16, RESULTS = 7 };
 
 typedef struct job { /* a graph whose inputs are drawn by name, so both paths get the same */
     dra_graph  *g;
@@ -91,11 +94,11 @@ static dra_shape bias_shape(bias b, int64_t H)
     return (dra_shape){0};
 }
 
-/* y, dq, dk, dv and, where they are asked, dbias and dslopes. */
+/* y, dq, dk, dv and, where they are asked, dbias, dslopes and ddistance. */
 static int build(job *j, const options *o, dra_attend_path path, dra_value *out)
 {
     const int64_t     H = 4, K = o->heads == EACH ? H : 2;
-    dra_value         x[5] = {drawn(j, "q", DRA_REAL, DRA_SHAPE(B, H, T, D), -1, 1),
+    dra_value         x[6] = {drawn(j, "q", DRA_REAL, DRA_SHAPE(B, H, T, D), -1, 1),
                               drawn(j, "k", DRA_REAL, DRA_SHAPE(B, K, J, D), -1, 1),
                               drawn(j, "v", DRA_REAL, DRA_SHAPE(B, K, J, E), -1, 1)};
     const dra_value   u = drawn(j, "u", DRA_REAL, DRA_SHAPE(B, H, T, E), -1, 1);
@@ -103,11 +106,17 @@ static int build(job *j, const options *o, dra_attend_path path, dra_value *out)
     dra_attend_config c = {.path = path,
                            .heads = o->heads == BY_MOD ? DRA_HEADS_MOD : DRA_HEADS_DIV,
                            .softcap = o->cap ? 1.2 : 0,
-                           .scale = o->scale ? 1.7 : 0};
+                           .scale = o->scale ? 1.7 : 0,
+                           .always = o->always};
     int               n = 3;
     set_interval(j, o, &c);
     if (o->bias) x[n++] = c.bias = drawn(j, "bias", DRA_REAL, bias_shape(o->bias, H), -1, 1);
     if (o->where) x[n++] = c.slopes = drawn(j, "slopes", DRA_REAL, DRA_SHAPE(H), 0.01, 0.3);
+    if (o->table) {
+        const dra_shape shape = DRA_SHAPE(o->table == OF_EACH ? H : 1, 50);
+        x[n++] = c.distance = drawn(j, "distance", DRA_REAL, shape, -1, 1);
+        c.distance_zero = 12;
+    }
     if (o->where == PLACED) {
         c.q_pos = drawn(j, "q_pos", DRA_I32, DRA_SHAPE(B, T), 0, 90);
         c.k_pos = drawn(j, "k_pos", DRA_I32, DRA_SHAPE(B, J), 0, 90);
@@ -132,7 +141,7 @@ typedef struct results {
 
 static results run_path(const options *o, dra_attend_path path)
 {
-    static const char *const names[] = {"y", "dq", "dk", "dv", "d4", "d5"};
+    static const char *const names[] = {"y", "dq", "dk", "dv", "d4", "d5", "d6"};
     job                      j = {.g = check_graph()};
     dra_value                out[RESULTS];
     results                  r = {.n = build(&j, o, path, out)};
@@ -163,10 +172,11 @@ static void compare_paths(const options *o)
         for (int64_t k = 0; k < plain.count[i]; k++) largest = fmax(largest, fabs(plain.at[i][k]));
         for (int64_t k = 0; k < plain.count[i]; k++)
             if (!(fabs(plain.at[i][k] - tiled.at[i][k]) <= tolerance * largest))
-                fail_msg("sees %d, bias %d, slopes %d, heads %d, mask %d, cap %d, scale %d, "
-                         "drop %d: result %d, element %lld: plain %.17g, tiled %.17g",
-                         o->sees, o->bias, o->where, o->heads, o->mask, o->cap, o->scale, o->drop,
-                         i, (long long)k, plain.at[i][k], tiled.at[i][k]);
+                fail_msg(
+                    "sees %d, bias %d, slopes %d, heads %d, table %d, always %d, mask %d, "
+                    "cap %d, scale %d, drop %d: result %d, element %lld: plain %.17g, tiled %.17g",
+                    o->sees, o->bias, o->where, o->heads, o->table, o->always, o->mask, o->cap,
+                    o->scale, o->drop, i, (long long)k, plain.at[i][k], tiled.at[i][k]);
         free(plain.at[i]);
         free(tiled.at[i]);
     }
@@ -182,6 +192,8 @@ static void all_options(sees s)
                                  .bias = (bias)(rest % BIASES),
                                  .where = (where)(rest / BIASES % WHERES),
                                  .heads = (heads)(rest / BIASES / WHERES),
+                                 .table = (table)(i % TABLES), /* in turns: the rest is by 16 */
+                                 .always = (const int[]){0, 0, 0, 4, 33}[i % 5],
                                  .mask = flags & 1,
                                  .cap = flags & 2,
                                  .scale = flags & 4,
@@ -196,14 +208,17 @@ static void paths_agree_ragged(void **state) { all_options(RAGGED); }
 
 /* ---- cutting --------------------------------------------------------------------------------- */
 
-enum { WHOLE = 12, HEAD_COUNT = 4, WIDE = 150, LONG = 300, CHANNELS = 20 };
+enum { WHOLE = 12, HEAD_COUNT = 4, WIDE = 150, LONG = 300, CHANNELS = 20, COLUMNS = 90 };
+
+static dra_real cut_distance[HEAD_COUNT * COLUMNS];
 
 typedef struct cut_options {
     bool    plain; /* the path: dropout is the same on both */
     int64_t window;
+    int64_t always;
     int64_t pos; /* where the whole starts */
     int64_t J;   /* keys there are, at least pos + 12 */
-    bool    dropout, slopes;
+    bool    dropout, slopes, distance;
 } cut_options;
 
 /* Queries from..from+n-1 of the whole, written to their place in y (12, H, E). */
@@ -216,9 +231,14 @@ static void run_cut(const cut_options *o, int64_t from, int64_t n, const dra_rea
     const dra_value   in_v = check_real(g, "v", DRA_SHAPE(1, o->J, HEAD_COUNT / 2, CHANNELS));
     const dra_value   pos = dra_input(g, "pos", DRA_I32, DRA_SHAPE(1));
     dra_random_config random = {"weights", dra_input(g, "key", DRA_I32, DRA_SHAPE(4)), pos, {0}};
-    dra_attend_config c = {.path = o->plain ? DRA_ATTEND_PLAIN : DRA_ATTEND_TILED};
+    dra_attend_config c = {.path = o->plain ? DRA_ATTEND_PLAIN : DRA_ATTEND_TILED,
+                           .always = o->always};
     c.q_pos = dra_reshape(g, dra_add(g, dra_arange(g, n), pos), DRA_SHAPE(1, n));
     if (o->slopes) c.slopes = dra_broadcast(g, dra_number(g, 0.125), DRA_SHAPE(HEAD_COUNT));
+    if (o->distance) {
+        c.distance = check_real(g, "distance", DRA_SHAPE(HEAD_COUNT, COLUMNS));
+        c.distance_zero = 3;
+    }
     if (o->dropout) c.dropout = 0.25, c.random = &random;
     dra_causal_interval(g, pos, 1, n, o->window, &c.lo, &c.hi);
     const dra_value out = dra_attend(g, dra_transpose(g, in_q, 1, 2), dra_transpose(g, in_k, 1, 2),
@@ -234,6 +254,7 @@ static void run_cut(const cut_options *o, int64_t from, int64_t n, const dra_rea
     check_bind(&p, "v", v, (size_t)(o->J * key_row) * sizeof *v);
     check_bind(&p, "pos", at, sizeof at);
     check_bind(&p, "key", key, sizeof key);
+    if (o->distance) check_bind(&p, "distance", cut_distance, sizeof cut_distance);
     check_run(&p);
     memcpy(y + from * row, check_result(&p, "y"), (size_t)(n * row) * sizeof *y);
     check_free(&p);
@@ -254,6 +275,7 @@ static void draw_cut(void)
     fill(1, Y_COUNT, cut_q);
     fill(2, KEY_COUNT, cut_k);
     fill(3, KEY_COUNT, cut_v);
+    fill(4, HEAD_COUNT * COLUMNS, cut_distance);
 }
 
 static const cut_options cuts[] = {
@@ -268,6 +290,14 @@ static const cut_options cuts[] = {
     {.J = LONG, .pos = 280},
     {.J = LONG, .pos = 250, .window = 100},
     {.J = LONG, .pos = 120, .dropout = true, .slopes = true},
+    {.J = WHOLE, .distance = true},
+    {.J = WIDE, .pos = 60, .distance = true},
+    {.J = WIDE, .pos = 130, .window = 100, .distance = true, .dropout = true, .slopes = true},
+    {.J = LONG, .pos = 120, .distance = true}, /* far ones share the last column */
+    {.J = LONG, .pos = 280, .distance = true, .dropout = true},
+    {.J = LONG, .pos = 250, .window = 100, .distance = true},
+    {.J = WIDE, .pos = 130, .window = 40, .always = 3, .distance = true, .slopes = true},
+    {.J = LONG, .pos = 250, .window = 60, .always = 70, .dropout = true},
 };
 
 /* 12 queries at once, as 5 and 7, and one by one: the same bits. */
@@ -291,7 +321,8 @@ static void capacity_changes_nothing(void **state)
     dra_real small[Y_COUNT], large[Y_COUNT];
     draw_cut();
     for (int64_t pos = 0; pos <= 60; pos += 20) {
-        cut_options o = {.pos = pos, .J = pos + WHOLE, .dropout = true, .slopes = true};
+        cut_options o = {
+            .pos = pos, .J = pos + WHOLE, .dropout = true, .slopes = true, .distance = true};
         run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, small);
         o.J = WIDE;
         run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, large);
@@ -319,17 +350,20 @@ static void dropout_is_of_the_place(void **state)
 
 /* ---- memory and cost ------------------------------------------------------------------------- */
 
-static size_t training_memory(int64_t t, dra_attend_path path)
+static size_t training_memory(int64_t t, dra_attend_path path, bool distance)
 {
     dra_graph        *g = check_graph();
-    dra_value         x[3], dx[3];
+    dra_value         x[4], dx[4];
     dra_attend_config c = {.path = path};
+    const int         n = distance ? 4 : 3;
+    if (distance) x[3] = c.distance = check_real(g, "distance", DRA_SHAPE(2, t));
     for (int i = 0; i < 3; i++)
         x[i] = check_real(g, i == 0 ? "q" : i == 1 ? "k" : "v", DRA_SHAPE(1, 2, t, 16));
     dra_causal_interval(g, (dra_value){0}, 1, t, 0, &c.lo, &c.hi);
     const dra_value loss = dra_sum_all(g, dra_square(g, dra_attend(g, x[0], x[1], x[2], &c)));
-    dra_gradient(g, 1, &loss, NULL, 3, x, dx);
-    for (int i = 0; i < 3; i++) dra_output(g, i == 0 ? "dq" : i == 1 ? "dk" : "dv", dx[i]);
+    dra_gradient(g, 1, &loss, NULL, n, x, dx);
+    for (int i = 0; i < n; i++)
+        dra_output(g, (const char *[]){"dq", "dk", "dv", "ddistance"}[i], dx[i]);
     dra_program *p = NULL;
     dra_error    err = {0};
     if (dra_compile(g, check_device(1, "ref"), &p, &err) != DRA_OK) fail_msg("%s", err.text);
@@ -341,10 +375,13 @@ static size_t training_memory(int64_t t, dra_attend_path path)
 
 static void memory_is_linear(void **state)
 {
-    const size_t small = training_memory(64, DRA_ATTEND_AUTO);
-    const size_t large = training_memory(256, DRA_ATTEND_AUTO);
-    assert_true(large <= 4 * small + 1024);
-    assert_true(training_memory(256, DRA_ATTEND_PLAIN) > 8 * training_memory(64, DRA_ATTEND_PLAIN));
+    for (int distance = 0; distance < 2; distance++) {
+        const size_t small = training_memory(64, DRA_ATTEND_AUTO, distance);
+        const size_t large = training_memory(256, DRA_ATTEND_AUTO, distance);
+        assert_true(large <= 4 * small + 1024);
+    }
+    assert_true(training_memory(256, DRA_ATTEND_PLAIN, false) >
+                8 * training_memory(64, DRA_ATTEND_PLAIN, false));
 }
 
 static double flops_of(const check_program *p, const char *op)
@@ -494,6 +531,14 @@ static void refuses_options(void **state)
         " that broadcasts to (2, 4, 3, 6)");
     TRY(slopes, DRA_REAL, DRA_SHAPE(2), DRA_ERR_SHAPE,
         "attend: slopes is " REAL " (2), expected " REAL " (4)");
+    TRY(distance, DRA_REAL, DRA_SHAPE(2, 7), DRA_ERR_SHAPE,
+        "attend: distance is " REAL " (2, 7), expected " REAL " (4, N) or (1, N), N > 0");
+    TRY(distance, DRA_REAL, DRA_SHAPE(4, 0), DRA_ERR_SHAPE,
+        "attend: distance is " REAL " (4, 0), expected " REAL " (4, N) or (1, N), N > 0");
+    TRY(distance, DRA_REAL, DRA_SHAPE(4), DRA_ERR_SHAPE,
+        "attend: distance is " REAL " (4), expected " REAL " (4, N) or (1, N), N > 0");
+    TRY(distance, DRA_I32, DRA_SHAPE(4, 7), DRA_ERR_DTYPE,
+        "attend: distance is i32 (4, 7), expected " REAL " (4, N) or (1, N), N > 0");
     TRY(q_pos, DRA_I32, DRA_SHAPE(3), DRA_ERR_SHAPE,
         "attend: q_pos is i32 (3), expected i32 (2, 3)");
     TRY(k_pos, DRA_I32, DRA_SHAPE(2, 3), DRA_ERR_SHAPE,
@@ -541,8 +586,28 @@ static void refuses_numbers(void **state)
                "attend: the few path has no hard");
     try_config(&(dra_attend_config){.softcap = 1, .path = DRA_ATTEND_FEW},
                "attend: the few path has no softcap");
+    try_config(&(dra_attend_config){.always = -1}, "attend: always is -1, expected 0 to 3");
+    try_config(&(dra_attend_config){.always = 4}, "attend: always is 4, expected 0 to 3");
+    try_config(&(dra_attend_config){.always = 1, .path = DRA_ATTEND_FEW},
+               "attend: the few path has no always");
     try_config(&(dra_attend_config){.dropout = 0.5, .path = DRA_ATTEND_FEW},
                "attend: the few path has no dropout");
+}
+
+static void refuses_columns(void **state)
+{
+    static const int64_t wrong[] = {-1, 7};
+    try_config(&(dra_attend_config){.distance_zero = 3}, "attend: distance_zero without distance");
+    for (size_t i = 0; i < COUNT(wrong); i++) {
+        dra_graph        *g = check_graph();
+        const dra_value   x = check_real(g, "x", DRA_SHAPE(2, 4, 3, 5));
+        dra_attend_config c = {.distance_zero = wrong[i]};
+        c.distance = check_real(g, "distance", DRA_SHAPE(1, 7));
+        assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
+        check_refused(g, DRA_ERR_VALUE,
+                      i == 0 ? "attend: distance_zero is -1, expected 0 to 6"
+                             : "attend: distance_zero is 7, expected 0 to 6");
+    }
 }
 
 static void few_keys_are_all_seen(void **state)
@@ -554,8 +619,14 @@ static void few_keys_are_all_seen(void **state)
     assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
     check_refused(g, DRA_ERR_VALUE, "attend: the few path has no hi");
     g = check_graph();
+    x = check_real(g, "x", DRA_SHAPE(2, 4, 3, 5));
+    c = (dra_attend_config){.path = DRA_ATTEND_FEW};
+    c.distance = check_real(g, "distance", DRA_SHAPE(1, 7));
+    assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
+    check_refused(g, DRA_ERR_VALUE, "attend: the few path has no distance");
+    g = check_graph();
     x = check_real(g, "x", DRA_SHAPE(2, 4, 0, 5));
-    c.hi = (dra_value){0};
+    c.distance = (dra_value){0};
     assert_int_equal(dra_attend(g, x, x, x, &c).id, 0);
     check_refused(g, DRA_ERR_SHAPE, "attend: T is 0, J 0, the few path expects 1 and more");
 }
@@ -589,7 +660,7 @@ int main(void)
         cmocka_unit_test(cost_counts_visible_pairs), cmocka_unit_test(refuses_shapes),
         cmocka_unit_test(refuses_dtypes_and_null),   cmocka_unit_test(refuses_options),
         cmocka_unit_test(refuses_numbers),           cmocka_unit_test(refuses_random),
-        cmocka_unit_test(few_keys_are_all_seen),
+        cmocka_unit_test(refuses_columns),           cmocka_unit_test(few_keys_are_all_seen),
     };
     return check_main("attend paths", NULL, 0, tests, COUNT(tests));
 }

@@ -61,7 +61,7 @@ static void call(dra_states *s, int64_t T, const int32_t *mark, story *told)
             end++;
         }
     }
-    dra_states_advance(s, T, mark);
+    dra_states_advance(s, 0, T, mark);
 }
 
 /* Row `at` of s is that of row `row` in the story. */

@@ -281,7 +281,7 @@ static bool survives(void)
     }
     expect_ok(dra_states_fork(s, &copy, &err), &err);
     expect_ok(dra_states_reserve(copy, 3, &err), &err);
-    dra_states_advance(copy, 3, NULL);
+    dra_states_advance(copy, 0, 3, NULL);
     dra_states_destroy(s);
     dra_states_destroy(copy);
     return true;

@@ -1,0 +1,139 @@
+/* Attention by the plain path: a composition of small ops, which can show its scores and choose
+ * among them (top-k, hard). It holds the score matrix. */
+#include "ops/attend.h"
+
+/* Heads as two axes, so that keys broadcast over the query heads that share them and nothing is
+ * copied: (B, K, H/K, ...) where h reads h div (H/K), (B, H/K, K, ...) where it reads h mod K. */
+static dra_value split_heads(dra_graph *g, const dra_attention *x, dra_value v)
+{
+    const dra_shape s = dra_shape_of(g, v);
+    const int64_t   K = x->K, group = s.dim[1] == K ? 1 : s.dim[1] / K;
+    if (x->a.H == K) return v;
+    if (x->a.heads == DRA_HEADS_DIV)
+        return dra_reshape(g, v, DRA_SHAPE(s.dim[0], K, group, s.dim[2], s.dim[3]));
+    return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
+}
+
+static dra_value logits(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
+    dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
+    s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
+    if (a->softcap > 0)
+        return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
+                          0);
+    return dra_affine(g, s, a->scale, 0);
+}
+
+/* q_pos - k_pos, i32 (B, 1, T, J); (1, 1, T, J) where both are counted. */
+static dra_value distances(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    dra_value              q = x->option[DRA_ATTEND_Q_POS], k = x->option[DRA_ATTEND_K_POS];
+    if (!q.id) q = dra_add(g, dra_arange(g, a->T), dra_integer(g, (int32_t)(a->J - a->T)));
+    if (!k.id) k = dra_arange(g, a->J);
+    q = dra_reshape(g, q, DRA_SHAPE(x->option[DRA_ATTEND_Q_POS].id ? a->B : 1, 1, a->T, 1));
+    k = dra_reshape(g, k, DRA_SHAPE(x->option[DRA_ATTEND_K_POS].id ? a->B : 1, 1, 1, a->J));
+    return dra_sub(g, q, k);
+}
+
+/* The biases by distance, real (B, H, T, J) or (1, H, T, J). */
+static dra_value distance_bias(dra_graph *g, const dra_attention *x)
+{
+    const dra_value table = dra_transpose(g, x->option[DRA_ATTEND_DISTANCE], 0, 1);
+    const dra_value last = dra_integer(g, (int32_t)(dra_shape_of(g, table).dim[0] - 1));
+    const dra_value zero = dra_integer(g, (int32_t)x->a.distance_zero);
+    dra_value       at = dra_add(g, distances(g, x), zero);
+    at = dra_maximum(g, dra_minimum(g, at, last), dra_integer(g, 0));
+    const dra_shape s = dra_shape_of(g, at);
+    at = dra_reshape(g, at, DRA_SHAPE(s.dim[0], s.dim[2], s.dim[3]));
+    return dra_permute(g, dra_embedding(g, table, at), (const int[]){0, 3, 1, 2});
+}
+
+/* The keys that all see, bool (J). */
+static dra_value first_keys(dra_graph *g, const dra_attention *x)
+{
+    return dra_less(g, dra_arange(g, x->a.J), dra_integer(g, (int32_t)x->a.always));
+}
+
+/* What is seen, bool, broadcastable to (B, H, T, J); the null value: everything. */
+static dra_value visible(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_shape        column = DRA_SHAPE(a->B, 1, a->T, 1);
+    const dra_value        lo = x->option[DRA_ATTEND_LO], hi = x->option[DRA_ATTEND_HI];
+    const dra_value        mask = x->option[DRA_ATTEND_MASK], key = dra_arange(g, a->J);
+    dra_value              sees = mask;
+    if (lo.id) {
+        const dra_value after = dra_greater_equal(g, key, dra_reshape(g, lo, column));
+        sees = sees.id ? dra_and(g, sees, after) : after;
+    }
+    if (hi.id) {
+        const dra_value before = dra_less(g, key, dra_reshape(g, hi, column));
+        sees = sees.id ? dra_and(g, sees, before) : before;
+    }
+    return sees.id && a->always > 0 ? dra_or(g, sees, first_keys(g, x)) : sees;
+}
+
+/* Logits s with what is added to them by pair and by distance. */
+static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_value bias = x->option[DRA_ATTEND_BIAS], slopes = x->option[DRA_ATTEND_SLOPES];
+    if (bias.id) s = dra_add(g, s, bias);
+    if (x->option[DRA_ATTEND_DISTANCE].id) s = dra_add(g, s, distance_bias(g, x));
+    if (slopes.id) {
+        const dra_value slope = dra_reshape(g, slopes, DRA_SHAPE(x->a.H, 1, 1));
+        const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
+        s = dra_sub(g, s, dra_mul(g, slope, far));
+    }
+    return s;
+}
+
+static dra_value masked_logits(dra_graph *g, const dra_attention *x)
+{
+    const dra_value sees = visible(g, x), s0 = logits(g, x);
+    dra_value       s = biased(g, x, s0);
+    if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
+    return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
+}
+
+/* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
+ * that sees fewer than k keys keeps them all, since then the k-th largest is a masked one. */
+static dra_value topk_weights(dra_graph *g, const dra_attend_config *f, dra_value s)
+{
+    const dra_value keep = dra_greater_equal(g, s, dra_topk_threshold(g, s, f->topk));
+    const dra_value p = dra_softmax(g, dra_select(g, keep, s, dra_number(g, DRA_MASKED)));
+    return f->topk_straight ? dra_straight_through(g, p, dra_softmax(g, s)) : p;
+}
+
+static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
+{
+    const dra_value one = dra_one_hot(g, dra_argmax(g, s), J);
+    const dra_value takes_part = dra_greater(g, s, dra_number(g, DRA_MASKED / 2));
+    const dra_value p = dra_select(g, takes_part, one, dra_number(g, 0)); /* 0 if nothing is seen */
+    return dra_straight_through(g, p, dra_softmax(g, s));
+}
+
+dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    const dra_value          s = masked_logits(g, x);
+    dra_value                p;
+    if (f->scores) *f->scores = s;
+    if (f->topk > 0 && f->topk < a->J)
+        p = topk_weights(g, f, s);
+    else if (f->hard && a->J > 0)
+        p = hard_weights(g, s, a->J);
+    else
+        p = dra_softmax(g, s);
+    if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
+    const dra_value y = dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
+    if (dra_graph_failed(g)) {
+        if (f->scores) *f->scores = (dra_value){0};
+        return (dra_value){0};
+    }
+    const int64_t E = dra_type_of(g, x->v)->shape.dim[3];
+    return dra_reshape(g, y, DRA_SHAPE(a->B, a->H, a->T, E));
+}
