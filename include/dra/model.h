@@ -59,7 +59,23 @@ typedef struct dra_position_config {
 enum { DRA_MIXERS_MOST = 16, DRA_SUBLAYERS_MOST = 256 };
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
-typedef enum dra_format_kind { DRA_FORMAT_DRA, DRA_FORMAT_GPT2, DRA_FORMAT_RWKV } dra_format_kind;
+typedef enum dra_format_kind {
+    DRA_FORMAT_DRA,
+    DRA_FORMAT_GPT2,
+    DRA_FORMAT_RWKV,
+    DRA_FORMAT_XT /* x-transformers, see docs/x-transformers.md */
+} dra_format_kind;
+
+/* What only folders of x-transformers say; it changes nothing in the model. */
+typedef enum dra_xt_release {
+    DRA_XT_E, /* as release 2.1.37 */
+    DRA_XT_N  /* as later ones     */
+} dra_xt_release;
+
+typedef struct dra_xt_config {
+    dra_xt_release release; /* whose meaning options have */
+    bool           flash;   /* attn_flash: dra picks the way to compute itself */
+} dra_xt_config;
 
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
@@ -116,6 +132,7 @@ typedef struct dra_model_config {
     dra_embed_norm_kind embed_norm_kind; /* of embed_norm                                    */
     int64_t             memory_tokens;   /* learned vectors that every text starts with      */
     dra_init_kind       init;
+    dra_xt_config       xt; /* not in dra's own files */
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of

@@ -146,6 +146,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          CHOICE(dra_mixer_config, kv_order, head_maps),
                                          CHOICE(dra_mixer_config, qkv_norm, qkv_norms),
                                          CHOICE(dra_mixer_config, qkv_gain, qkv_gains),
+                                         REAL(dra_mixer_config, qk_gain_start, 0, 1e6),
                                          INT(dra_mixer_config, qk_groups),
                                          INT(dra_mixer_config, mem_kv),
                                          BOOL(dra_mixer_config, mem_whole),
@@ -268,7 +269,8 @@ static const dra_format *format_of(const char *place, json_t *object, dra_error 
         return NULL;
     }
     if (f) return f;
-    dra_fail(err, DRA_ERR_VALUE, "%.120s: model_type is %.40s, expected dra, gpt2 or rwkv", place,
+    dra_fail(err, DRA_ERR_VALUE,
+             "%.120s: model_type is %.40s, expected dra, gpt2, rwkv or x-transformers", place,
              type ? type : "missing");
     return NULL;
 }
@@ -295,7 +297,7 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
     const dra_format *f = format_of(place, object, &why);
     if (!f) {
         st = dra_fail(err, why.code, "%s", why.text);
-    } else if (f->rules) {
+    } else if (f->read) {
         st = dra_format_read(f, place, object, out, err);
     } else {
         st = drop_others(place, object, err);
@@ -351,7 +353,7 @@ char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t
                             dra_error *err)
 {
     dra_status st = object ? DRA_OK : DRA_ERR_MEMORY;
-    if (object && dra_format_of(c)->rules) {
+    if (object && dra_format_of(c)->read) {
         st = dra_format_write(place, c, object, err);
         if (st != DRA_OK) return NULL;
     } else if (object) {

@@ -43,9 +43,8 @@ static const dra_spec *old_one(const dra_conversion *c, const dra_spec *p)
 static dra_status read_old(const dra_conversion *c, const dra_spec *old, dra_real *to,
                            dra_error *err)
 {
-    const dra_format              *f = dra_format_of(dra_model_config_of(c->source));
     const dra_name_rule           *rule;
-    const dra_tensor_source_entry *e = dra_format_find(f, c->from, old, &rule);
+    const dra_tensor_source_entry *e = dra_format_find(&c->old, c->from, old, &rule);
     return dra_name_rule_read(c->from, e, rule, old, to, err);
 }
 
@@ -154,16 +153,15 @@ static dra_status check_head(dra_conversion *c, dra_error *err)
 /* All that is read has the right shape, and what differs may. */
 static dra_status check(dra_conversion *c, dra_error *err)
 {
-    const dra_specs  *params = dra_model_params(c->target);
-    const dra_format *f = dra_format_of(dra_model_config_of(c->source));
-    char              is[80], should[80];
-    dra_status        st = dra_format_compare(c->source, c->from, err);
+    const dra_specs *params = dra_model_params(c->target);
+    char             is[80], should[80];
+    dra_status       st = dra_format_compare(c->source, &c->old, c->from, err);
     for (int i = 0; i < dra_specs_count(params) && st == DRA_OK; i++) {
         const dra_spec      *p = dra_specs_at(params, i), *old = old_one(c, p);
         const dra_name_rule *rule;
         if (!old) continue;
-        const dra_tensor_source_entry *e = dra_format_find(f, c->from, old, &rule);
-        st = dra_format_check(f, e, rule, old, err);
+        const dra_tensor_source_entry *e = dra_format_find(&c->old, c->from, old, &rule);
+        st = dra_format_check(c->old.format, e, rule, old, err);
         if (st == DRA_OK && !dra_shape_equal(&p->shape, &old->shape) &&
             !same_but_for_rows(&p->shape, &old->shape))
             st = dra_fail_at(err, DRA_ERR_SHAPE, c->how->from, "%s: shape %s, expected %s", p->name,
@@ -175,16 +173,16 @@ static dra_status check(dra_conversion *c, dra_error *err)
 
 static void tell(const dra_conversion *c)
 {
-    const dra_format *f = dra_format_of(dra_model_config_of(c->source));
     for (int i = 0; i < c->n && c->how->row; i++) {
         const dra_file_tensor         *t = &c->list[i];
         const dra_spec                *p = dra_specs_at(dra_model_params(c->target), t->param[0]);
         const dra_spec                *old = old_one(c, p);
         const dra_name_rule           *rule;
-        const dra_tensor_source_entry *e = old ? dra_format_find(f, c->from, old, &rule) : NULL;
+        const dra_tensor_source_entry *e = NULL;
         const dra_dtype                dtype = dra_conversion_dtype(c, t);
-        dra_convert_row                row = {
-                           .to = t->name, .dtype = dra_dtype_get(dtype)->name, .shape = t->shape};
+        if (old) e = dra_format_find(&c->old, c->from, old, &rule);
+        dra_convert_row row = {
+            .to = t->name, .dtype = dra_dtype_get(dtype)->name, .shape = t->shape};
         if (e) {
             row.from = e->info->name;
             row.from_dtype = e->info->dtype_name;
@@ -210,12 +208,13 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     dra_status                st = dra_folder_config(how->from, &old, err);
     if (st != DRA_OK) return st;
     c->config = how->config ? *how->config : old;
-    c->format = dra_format_of(&c->config);
     st = dra_model_create(&old, &c->source, err);
     if (st == DRA_OK) st = dra_model_create(&c->config, &c->target, err);
+    if (st == DRA_OK) st = dra_name_rules_create(&old, &c->old, err);
+    if (st == DRA_OK) st = dra_name_rules_create(&c->config, &c->rules, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
     if (st == DRA_OK) st = check(c, err);
-    if (st == DRA_OK) c->n = dra_file_tensor_list(c->format, dra_model_params(c->target), &c->list);
+    if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
     return st == DRA_OK ? check_tokenizer(c, err) : st;
 }
@@ -248,8 +247,8 @@ static dra_status fill(void *user, const char *path, dra_error *err)
 static dra_status check_words(const dra_conversion *c, dra_error *err)
 {
     json_t    *object = json_object();
-    dra_status st = c->format->rules ? dra_format_write(c->how->to, &c->config, object, err)
-                                     : DRA_OK;
+    dra_status st = c->rules.format->read ? dra_format_write(c->how->to, &c->config, object, err)
+                                          : DRA_OK;
     json_decref(object);
     return st;
 }
@@ -271,5 +270,7 @@ dra_status dra_convert(const dra_convert_config *config, dra_error *err)
     dra_tensor_source_close(c.from);
     dra_model_destroy(c.source);
     dra_model_destroy(c.target);
+    dra_name_rules_free(&c.old);
+    dra_name_rules_free(&c.rules);
     return st;
 }

@@ -54,13 +54,16 @@ static void cut(shards *s)
 
 static dra_status open_shards(shards *s, dra_error *err)
 {
-    s->n = (size_t)s->c->n;
+    const size_t          n = (size_t)s->c->n;
+    const dra_name_rules *rules = &s->c->rules;
+    s->n = n + (size_t)rules->constants;
     s->first = calloc(s->n + 2, sizeof *s->first);
     s->items = calloc(s->n + 1, sizeof *s->items);
     s->make = calloc(s->n + 1, sizeof *s->make);
     if (!s->first || !s->items || !s->make)
         return dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
-    for (size_t i = 0; i < s->n; i++) {
+    for (size_t i = n; i < s->n; i++) s->items[i] = dra_constant_item(&rules->constant[i - n]);
+    for (size_t i = 0; i < n; i++) {
         const dra_file_tensor *t = &s->c->list[i];
         s->make[i] = (making){s->c, t};
         s->items[i] = (dra_tensor_item){t->name, dra_conversion_dtype(s->c, t), t->shape,
@@ -88,7 +91,7 @@ static dra_status path_of(const shards *s, const char *name, char path[PATH_TEXT
 
 static dra_status write_shard(const shards *s, size_t k, dra_error *err)
 {
-    const dra_metadata_item format = {"format", s->c->format->rules ? "pt" : "dra"};
+    const dra_metadata_item format = {"format", s->c->rules.format->read ? "pt" : "dra"};
     const size_t            first = s->first[k], n = s->first[k + 1] - first;
     char                    name[SHARD_NAME], path[PATH_TEXT];
     const dra_status        st = path_of(s, name_of(s, k, name), path, err);

@@ -14,7 +14,8 @@ static int part(const dra_specs *params, const dra_name_rule *first, int64_t l, 
     return dra_specs_find(params, name);
 }
 
-int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_tensor **out)
+int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
+                         dra_file_tensor **out)
 {
     const int        P = dra_specs_count(params);
     dra_file_tensor *list = *out = calloc((size_t)P + 1, sizeof *list);
@@ -22,7 +23,7 @@ int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_
     for (int i = 0; list && i < P; i++) {
         const dra_spec      *p = dra_specs_at(params, i);
         int64_t              l = 0;
-        const dra_name_rule *r = dra_format_rule(f, p->name, &l);
+        const dra_name_rule *r = dra_name_rules_find(rules, p->name, &l);
         if (r && r->part) continue; /* is in the tensor of the first */
         dra_file_tensor *t = &list[n++];
         t->rule = r;
@@ -31,7 +32,7 @@ int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_
         for (int k = 1; r && k < r->parts && k < DRA_PARTS_MOST; k++)
             t->param[k] = part(params, r, l, k);
         if (r)
-            dra_name_rule_name(f, r, l, t->name);
+            dra_name_rule_name(rules->format, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
     }
@@ -101,23 +102,34 @@ static dra_tensor_item item_of(making *m)
     return item;
 }
 
+dra_tensor_item dra_constant_item(const dra_constant *c)
+{
+    return (dra_tensor_item){c->name, DRA_REAL, DRA_SHAPE(c->n), c->data};
+}
+
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err)
 {
-    const dra_metadata_item format = {"format", s->format->rules ? "pt" : "dra"};
+    const dra_metadata_item format = {"format", s->rules->format->read ? "pt" : "dra"};
     dra_file_tensor        *list;
-    const int               n = dra_file_tensor_list(s->format, s->params, &list);
-    const size_t            all = (size_t)(n > 0 ? n : 0) + s->n_extra;
+    const int               n = dra_file_tensor_list(s->rules, s->params, &list);
+    const size_t            made = (size_t)(n > 0 ? n : 0), C = (size_t)s->rules->constants;
+    const size_t            all = made + C + s->n_extra;
     dra_tensor_item        *items = calloc(all + 1, sizeof *items);
     making                 *m = calloc(all + 1, sizeof *m);
     dra_real               *room = NULL;
     dra_status              st = DRA_OK;
-    if (n < 0 || !items || !m) st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
-    for (int i = 0; i < n && st == DRA_OK; i++) {
+    if (n < 0 || !items || !m) {
+        st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+        goto done;
+    }
+    for (int i = 0; i < n; i++) {
         m[i] = (making){s, &list[i], &room};
         items[i] = item_of(&m[i]);
     }
-    for (size_t i = 0; i < s->n_extra && st == DRA_OK; i++) items[(size_t)n + i] = s->extra[i];
-    if (st == DRA_OK) st = dra_tensors_write(path, items, all, &format, 1, err);
+    for (size_t i = 0; i < C; i++) items[made + i] = dra_constant_item(&s->rules->constant[i]);
+    for (size_t i = 0; i < s->n_extra; i++) items[made + C + i] = s->extra[i];
+    st = dra_tensors_write(path, items, all, &format, 1, err);
+done:
     free(list);
     free(items);
     free(m);

@@ -55,7 +55,7 @@ dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_erro
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK) st = read_config(path, out, err);
     /* Weights that are not there, or damaged, are named by who loads them. */
-    if (st != DRA_OK || !dra_format_of(out)->rules ||
+    if (st != DRA_OK || !dra_format_of(out)->read ||
         dra_tensor_source_open(folder, &s, NULL) != DRA_OK)
         return st;
     st = dra_format_settle(s, out, err);
@@ -80,18 +80,18 @@ static json_t *other_keys(const char *path, const dra_model_config *config)
 {
     const dra_format *f = dra_format_of(config);
     json_t           *object = read_object(path), *kept = NULL;
-    if (dra_format_named(object) == f && f->rules) return object;
-    kept = f->rules ? json_incref(json_object_get(object, DRA_KEPT_KEYS))
-                    : dra_format_others(path, object);
+    if (dra_format_named(object) == f && f->read) return object;
+    kept = f->read ? json_incref(json_object_get(object, DRA_KEPT_KEYS))
+                   : dra_format_others(path, object);
     json_decref(object);
-    if (kept && !f->rules) return json_pack("{s:o}", DRA_KEPT_KEYS, kept);
+    if (kept && !f->read) return json_pack("{s:o}", DRA_KEPT_KEYS, kept);
     if (kept && dra_format_named(kept) == f) return kept;
     json_decref(kept);
     return json_object();
 }
 
 /* Hugging Face loads in the dtype a config names and rounds to it: it must be that of the file. Its
- * key has two names; all versions know the older one. */
+ * key has two names; all versions know the older one. Other formats have no such key. */
 static bool put_dtype(const dra_model_config *config, dra_dtype dtype, json_t *object)
 {
     static const char *const names[] = {[DRA_F32] = "float32",
@@ -101,7 +101,7 @@ static bool put_dtype(const dra_model_config *config, dra_dtype dtype, json_t *o
     const bool               now = json_object_get(object, "dtype");
     const bool               old = json_object_get(object, "torch_dtype") || !now;
     const char              *name = names[dtype];
-    if (!dra_format_of(config)->rules) return true;
+    if (!dra_format_of(config)->class_name) return true;
     return (!now || json_object_set_new(object, "dtype", json_string(name)) == 0) &&
            (!old || json_object_set_new(object, "torch_dtype", json_string(name)) == 0);
 }

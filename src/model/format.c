@@ -11,7 +11,8 @@
 static const dra_format        own = {.name = "dra"};
 static const dra_format *const formats[] = {[DRA_FORMAT_DRA] = &own,
                                             [DRA_FORMAT_GPT2] = &dra_format_gpt2,
-                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv};
+                                            [DRA_FORMAT_RWKV] = &dra_format_rwkv,
+                                            [DRA_FORMAT_XT] = &dra_format_xt};
 
 enum { FORMATS = sizeof formats / sizeof *formats, SIZE_MOST = 1 << 20 };
 
@@ -130,8 +131,9 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
     if (key) {
         char *is = json_dumps(json_object_get(a, key), JSON_ENCODE_ANY | JSON_COMPACT);
         char *can = json_dumps(json_object_get(b, key), JSON_ENCODE_ANY | JSON_COMPACT);
-        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: a %s folder cannot hold %s %.120s, only %.120s",
-                      place, f->name, key, is ? is : "by default", can ? can : "the default");
+        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
+                      place, f->name[0] == 'x' ? "an" : "a", f->name, key, is ? is : "by default",
+                      can ? can : "the default");
         free(is);
         free(can);
     }
@@ -148,20 +150,23 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     dra_model_config  full = *c;
     dra_model_config_complete(&full);
     dra_keys_put(&k, "model_type", json_string(f->name));
-    if (!json_object_get(object, "architectures"))
+    if (f->class_name && !json_object_get(object, "architectures"))
         dra_keys_put(&k, "architectures", json_pack("[s]", f->class_name));
     f->write(&k, &full);
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
 }
 
-/* A copy without what writing the same config gives again. torch_dtype follows the weights. */
+/* A copy without what writing the same config gives again, of which dra's own names know no xt.
+ * torch_dtype follows the weights. */
 static json_t *without_config(const dra_format *f, const char *place, json_t *object)
 {
     dra_model_config c;
     json_t          *rest = json_copy(object), *written = json_object(), *v;
     const char      *key;
-    if (dra_format_read(f, place, object, &c, NULL) == DRA_OK &&
-        dra_format_write(place, &c, written, NULL) == DRA_OK) {
+    dra_status       st = dra_format_read(f, place, object, &c, NULL);
+    c.xt = (dra_xt_config){0};
+    if (st == DRA_OK) st = dra_format_write(place, &c, written, NULL);
+    if (st == DRA_OK) {
         json_object_del(written, "model_type");
         json_object_foreach(written, key, v) if (json_equal(v, json_object_get(rest, key)))
             json_object_del(rest, key);
@@ -176,7 +181,7 @@ static json_t *without_config(const dra_format *f, const char *place, json_t *ob
 json_t *dra_format_others(const char *place, json_t *object)
 {
     const dra_format *f = dra_format_named(object);
-    if (f && f->rules) return without_config(f, place, object);
+    if (f && f->read) return without_config(f, place, object);
     return json_incref(json_object_get(object, DRA_KEPT_KEYS));
 }
 
@@ -188,7 +193,8 @@ static void settle_head(const dra_format *f, const dra_tensor_source *s, dra_mod
 {
     const dra_name_rule           *rule;
     const dra_spec                 embedding = {.name = "embedding"};
-    const dra_tensor_source_entry *e = dra_format_find(f, s, &embedding, &rule);
+    const dra_name_rules           rules = {.format = f, .row = f->rules};
+    const dra_tensor_source_entry *e = dra_format_find(&rules, s, &embedding, &rule);
     const dra_tensor_source_entry *head = dra_tensor_source_find(s, f->head);
     if (!head) c->tied = DRA_ON;
     if (!head || !e || c->tied == DRA_OFF) return;
@@ -254,9 +260,9 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
     dra_status        st = DRA_OK;
     const dra_format *f = dra_format_of(c);
     /* Every layer has tensors: a false number must not make a model of a million layers. */
-    if (st == DRA_OK && c->depth > (int64_t)s->count)
+    if (st == DRA_OK && !c->tied_layers && c->depth > (int64_t)s->count)
         st = dra_fail_at(err, DRA_ERR_VALUE, s->path, "%zu tensors, expected those of %lld layers",
                          s->count, (long long)c->depth);
-    if (st == DRA_OK && f->rules) settle_head(f, s, c);
+    if (st == DRA_OK && f->class_name) settle_head(f, s, c);
     return st;
 }

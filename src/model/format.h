@@ -1,9 +1,10 @@
 /* Formats of model folders. A format translates its config.json into a dra_model_config and back,
- * and says by rules which tensors of its files hold which parameters. dra's own has no rules: a
- * parameter is the tensor of its name. */
+ * and says by rules which tensors of its files hold which parameters: a table, or one that is made
+ * for a config. dra's own has no rules: a parameter is the tensor of its name. */
 #ifndef DRA_SRC_MODEL_FORMAT_H
 #define DRA_SRC_MODEL_FORMAT_H
 
+#include "base/arena.h"
 #include "dra/model.h"
 #include "file/json.h"
 #include "model/tensor_source.h"
@@ -18,7 +19,26 @@ typedef struct dra_name_rule {
     int  part, parts;    /* stored with others: part `part` of `parts` along the outputs      */
     int  ones;           /* axes of size 1 in front                                           */
     bool decay;          /* in rwkv.cpp files stored as -exp of it                            */
+    dra_shape shape;     /* there, of as many numbers; rank 0: as the parameter's                */
 } dra_name_rule;
+
+/* A tensor that follows from the config: checked where a file has it, and always written. */
+typedef struct dra_constant {
+    const char *name;
+    int64_t     n;
+    dra_real   *data; /* (n) */
+} dra_constant;
+
+enum { DRA_CONSTANTS_MOST = 2 };
+
+/* The rules of a config. */
+typedef struct dra_name_rules {
+    const struct dra_format *format;
+    const dra_name_rule     *row; /* the last has no name; NULL: dra's own */
+    int                      constants;
+    dra_constant             constant[DRA_CONSTANTS_MOST];
+    dra_arena                arena; /* holds what was made for the config */
+} dra_name_rules;
 
 /* Reading and writing config.json as Hugging Face does: null is the default, 1.0 is 1, and keys
  * that are not known stay. */
@@ -33,16 +53,18 @@ typedef struct dra_format {
     const char *name;           /* the model_type */
     const char *prefix;         /* that names of tensors may have, and have when written, but for */
     const char *head;           /* this one */
-    const dra_name_rule *rules; /* the last has no name; NULL: dra's own */
-    const char *const   *ignored;    /* endings of tensors that hold no weights; NULL at the end */
-    const char          *class_name; /* of the model in Hugging Face's library */
-    void (*read)(dra_keys *k, dra_model_config *c);
+    const char *wrapped;        /* another prefix that they may have; or NULL */
+    const dra_name_rule *rules; /* the last has no name; or, where names depend on options, */
+    dra_status (*make_rules)(const dra_model_config *c, dra_name_rules *out, dra_error *err);
+    const char *const *ignored;    /* endings of tensors that hold no weights; NULL at the end */
+    const char        *class_name; /* in Hugging Face's library; NULL: the format is not its */
+    void (*read)(dra_keys *k, dra_model_config *c); /* NULL: dra's own */
     void (*write)(dra_keys *k, const dra_model_config *c);
 } dra_format;
 
 const dra_format *dra_format_of(const dra_model_config *c);
 
-extern const dra_format dra_format_gpt2, dra_format_rwkv;
+extern const dra_format dra_format_gpt2, dra_format_rwkv, dra_format_xt;
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
@@ -87,8 +109,10 @@ dra_status dra_folder_write_config(const char *folder, const dra_model_config *c
 
 /* ---- tensors --------------------------------------------------------------------------------- */
 
+dra_status dra_name_rules_create(const dra_model_config *c, dra_name_rules *out, dra_error *err);
+void       dra_name_rules_free(dra_name_rules *n); /* all zero is allowed */
 /* The rule for a parameter, or NULL: it is stored under its own name. *l: its layer. */
-const dra_name_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l);
+const dra_name_rule *dra_name_rules_find(const dra_name_rules *n, const char *param, int64_t *l);
 /* Whether a name fits a pattern; *l: what stands for its "*". */
 bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l);
 /* A pattern with the number of a layer for its "*". */
@@ -103,8 +127,11 @@ dra_param_layout dra_name_rule_layout(const dra_name_rule *r, const dra_tensor_i
 /* Whether its numbers themselves differ there, not only their layout. */
 bool dra_name_rule_changes(const dra_tensor_source *s, const dra_name_rule *r);
 
+/* The tensor that a pattern names, with or without a prefix; NULL: missing. */
+const dra_tensor_source_entry *dra_format_look(const dra_format *f, const dra_tensor_source *s,
+                                               const char *pattern, int64_t l);
 /* The tensor that holds parameter `p`; NULL: missing. *rule as above. */
-const dra_tensor_source_entry *dra_format_find(const dra_format *f, const dra_tensor_source *s,
+const dra_tensor_source_entry *dra_format_find(const dra_name_rules *n, const dra_tensor_source *s,
                                                const dra_spec *p, const dra_name_rule **rule);
 /* The shape of what was found is right. */
 dra_status dra_format_check(const dra_format *f, const dra_tensor_source_entry *e,
@@ -130,7 +157,8 @@ typedef struct dra_file_tensor { /* a tensor of a file, and the parameters in it
 } dra_file_tensor;
 
 /* All tensors that a format makes of parameters; *out is to be freed. -1: no memory. */
-int dra_file_tensor_list(const dra_format *f, const dra_specs *params, dra_file_tensor **out);
+int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
+                         dra_file_tensor **out);
 
 /* The numbers of parameter i, good until the next call. NULL: err says why not. */
 typedef const dra_real *(*dra_get_param)(void *user, int i, dra_error *err);
@@ -140,10 +168,12 @@ const dra_real *dra_file_tensor_fill(const dra_file_tensor *t, const dra_specs *
                                      dra_get_param get, void *user, bool cpp, dra_real *room,
                                      dra_error *err);
 
+dra_tensor_item dra_constant_item(const dra_constant *c);
+
 typedef struct dra_weights_writer { /* a file to write */
-    const dra_format *format;
-    const dra_specs  *params;
-    dra_get_param     get;
+    const dra_name_rules *rules;
+    const dra_specs      *params;
+    dra_get_param         get;
     /* Or parameter i as it is stored already, and its layout; may be NULL: only get is asked. */
     const void *(*stored)(void *user, int i, dra_param_layout *layout);
     void                  *user;
@@ -153,7 +183,8 @@ typedef struct dra_weights_writer { /* a file to write */
 
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err);
 
-/* All tensors of the model are there, and no others: both are listed. */
-dra_status dra_format_compare(const dra_model *m, const dra_tensor_source *s, dra_error *err);
+/* All tensors of the model are there, and no others: both are listed. Constants are right. */
+dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
+                              const dra_tensor_source *s, dra_error *err);
 
 #endif

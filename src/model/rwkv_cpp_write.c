@@ -22,7 +22,7 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
     uint32_t        record[5];
     int64_t         l = 0;
     int             n = 0;
-    dra_format_rule(c->format, p->name, &l);
+    dra_name_rules_find(&c->rules, p->name, &l);
     dra_pattern_fill("", as ? as : t->rule->instead ? t->rule->instead : t->rule->theirs, l, name);
     record[n++] = (uint32_t)p->shape.rank;
     record[n++] = (uint32_t)strlen(name);

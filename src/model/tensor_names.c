@@ -21,9 +21,22 @@ bool dra_pattern_fits(const char *pattern, const char *name, int64_t *l)
     return strcmp(end, star + 1) == 0;
 }
 
-const dra_name_rule *dra_format_rule(const dra_format *f, const char *param, int64_t *l)
+dra_status dra_name_rules_create(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
-    for (const dra_name_rule *r = f->rules; r && r->ours; r++)
+    const dra_format *f = dra_format_of(c);
+    *out = (dra_name_rules){.format = f, .row = f->rules};
+    return f->make_rules ? f->make_rules(c, out, err) : DRA_OK;
+}
+
+void dra_name_rules_free(dra_name_rules *n)
+{
+    dra_arena_free(&n->arena);
+    *n = (dra_name_rules){0};
+}
+
+const dra_name_rule *dra_name_rules_find(const dra_name_rules *n, const char *param, int64_t *l)
+{
+    for (const dra_name_rule *r = n->row; r && r->ours; r++)
         if (dra_pattern_fits(r->ours, param, l)) return r;
     return NULL;
 }
@@ -45,22 +58,27 @@ const char *dra_name_rule_name(const dra_format *f, const dra_name_rule *r, int6
     return name;
 }
 
-/* With or without the prefix, by either name. */
-const dra_tensor_source_entry *dra_format_find(const dra_format *f, const dra_tensor_source *s,
-                                               const dra_spec *p, const dra_name_rule **rule)
+const dra_tensor_source_entry *dra_format_look(const dra_format *f, const dra_tensor_source *s,
+                                               const char *pattern, int64_t l)
 {
+    const char *const              prefixes[] = {f->prefix, "", f->wrapped};
     char                           name[DRA_TENSOR_NAME];
-    int64_t                        l = 0;
-    const dra_name_rule           *r = *rule = dra_format_rule(f, p->name, &l);
     const dra_tensor_source_entry *e = NULL;
-    if (!r) return dra_tensor_source_find(s, p->name);
-    for (int i = 0; i < 4 && !e; i++) {
-        const char *pattern = i < 2 ? r->theirs : r->instead;
-        if (!pattern) break;
-        dra_pattern_fill(i % 2 ? "" : f->prefix, pattern, l, name);
+    for (int i = 0; i < 3 && !e && prefixes[i] && pattern; i++) {
+        dra_pattern_fill(prefixes[i], pattern, l, name);
         e = dra_tensor_source_find(s, name);
     }
     return e;
+}
+
+const dra_tensor_source_entry *dra_format_find(const dra_name_rules *n, const dra_tensor_source *s,
+                                               const dra_spec *p, const dra_name_rule **rule)
+{
+    int64_t              l = 0;
+    const dra_name_rule *r = *rule = dra_name_rules_find(n, p->name, &l);
+    if (!r) return dra_tensor_source_find(s, p->name);
+    const dra_tensor_source_entry *e = dra_format_look(n->format, s, r->theirs, l);
+    return e ? e : dra_format_look(n->format, s, r->instead, l);
 }
 
 /* ---- shapes ---------------------------------------------------------------------------------- */
@@ -80,6 +98,7 @@ dra_shape dra_name_rule_shape(const dra_name_rule *r, const dra_shape *ours)
 {
     dra_shape shape = *ours;
     if (!r) return shape;
+    if (r->shape.rank) return r->shape;
     if (r->parts) shape.dim[0] *= r->parts;
     if (r->transposed) shape = DRA_SHAPE(shape.dim[1], shape.dim[0]);
     for (int i = 0; i < r->ones; i++) {
@@ -186,106 +205,4 @@ void dra_name_rule_write(const dra_name_rule *r, const dra_spec *p, const dra_re
     }
     memcpy(to + (parts > 1 ? n * part : 0), from, (size_t)n * sizeof *to);
     for (int64_t i = 0; i < n && cpp && r && r->decay; i++) to[i] = (dra_real)-exp((double)from[i]);
-}
-
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-typedef struct listing { /* names for an error: the first few, and how many there are */
-    char   text[300];
-    size_t n;
-} listing;
-
-static void list(listing *l, const char *name)
-{
-    char         room[DRA_BRIEF];
-    const size_t used = strlen(l->text);
-    if (used + strlen(name) + 2 < sizeof l->text - 40)
-        snprintf(l->text + used, sizeof l->text - used, "%s%s", l->n ? ", " : "",
-                 dra_brief(name, room));
-    l->n++;
-}
-
-static bool is_ignored(const dra_model *m, const dra_format *f, const char *name)
-{
-    const size_t n = strlen(name);
-    if (!f->rules) return false;
-    if (strcmp(name, f->head) == 0) return dra_model_config_of(m)->tied == DRA_ON;
-    for (const char *const *end = f->ignored; *end; end++)
-        if (n >= strlen(*end) && strcmp(name + n - strlen(*end), *end) == 0) return true;
-    return false;
-}
-
-/* Some tensor has the other name that its rule knows. A head instead of an embedding is no such. */
-static bool has_original_names(const dra_format *f, const dra_tensor_source *s)
-{
-    int64_t l;
-    for (const dra_name_rule *r = f->rules; r && r->ours; r++) {
-        if (!r->instead || strcmp(r->instead, f->head) == 0) continue;
-        for (size_t i = 0; i < s->count; i++)
-            if (dra_pattern_fits(r->instead, s->entry[i].info->name, &l)) return true;
-    }
-    return false;
-}
-
-/* What a tensor that is missing would be called among those that are there. */
-static const char *name_here(const dra_format *f, bool original, const dra_spec *p,
-                             char name[DRA_TENSOR_NAME])
-{
-    int64_t              l = 0;
-    const dra_name_rule *r = dra_format_rule(f, p->name, &l);
-    if (!original) return dra_name_rule_name(f, r, l, name);
-    dra_pattern_fill("", r->instead ? r->instead : r->theirs, l, name);
-    return name;
-}
-
-static dra_status report(const dra_tensor_source *s, const dra_specs *params,
-                         const listing *missing, const listing *strange, const char *stranger,
-                         dra_error *err)
-{
-    char      name[DRA_BRIEF];
-    dra_guess guess = {.typed = stranger ? stranger : ""};
-    if (missing->n > 1)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are missing: %s%s", missing->n,
-                           missing->text, strange->n ? "; others are none of the model's" : "");
-    if (missing->n)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is missing%s%.200s",
-                           missing->text, strange->n ? "; none of the model's: " : "",
-                           strange->text);
-    if (strange->n > 1)
-        return dra_fail_at(err, DRA_ERR_NAME, s->path, "%zu tensors are none of the model's: %s",
-                           strange->n, strange->text);
-    for (int i = 0; i < dra_specs_count(params); i++)
-        dra_guess_try(&guess, dra_specs_at(params, i)->name);
-    return dra_fail_at(err, DRA_ERR_NAME, s->path, "tensor %s is none of the model's%s%.80s%s",
-                       dra_brief(stranger, name), guess.best ? " (did you mean " : "",
-                       guess.best ? guess.best : "", guess.best ? "?)" : "");
-}
-
-dra_status dra_format_compare(const dra_model *m, const dra_tensor_source *s, dra_error *err)
-{
-    const dra_format *f = dra_format_of(dra_model_config_of(m));
-    const dra_specs  *params = dra_model_params(m);
-    const bool        original = has_original_names(f, s);
-    bool             *used = calloc(s->count + 1, sizeof *used);
-    listing           missing = {0}, strange = {0};
-    char              name[DRA_TENSOR_NAME];
-    const char       *stranger = NULL;
-    if (!used) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
-    for (int i = 0; i < dra_specs_count(params); i++) {
-        const dra_spec                *p = dra_specs_at(params, i);
-        const dra_name_rule           *r;
-        const dra_tensor_source_entry *e = dra_format_find(f, s, p, &r);
-        if (e)
-            used[e - s->entry] = true;
-        else if (!r || !r->part) /* parts of one tensor are missing together */
-            list(&missing, r ? name_here(f, original, p, name) : p->name);
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        const char *found = s->entry[i].info->name;
-        if (used[i] || is_ignored(m, f, found)) continue;
-        stranger = found;
-        list(&strange, found);
-    }
-    free(used);
-    return missing.n || strange.n ? report(s, params, &missing, &strange, stranger, err) : DRA_OK;
 }

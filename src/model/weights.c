@@ -28,7 +28,7 @@ typedef struct weight {
 
 struct dra_weights {
     const dra_specs   *specs;
-    const dra_format  *format; /* of files */
+    dra_name_rules     rules; /* of files */
     int                n;
     weight            *at;
     dra_tensor_source *file; /* what is mapped */
@@ -39,10 +39,11 @@ static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
     dra_weights *w = calloc(1, sizeof *w);
     *out = w;
     if (w) w->specs = dra_model_params(m);
-    if (w) w->format = dra_format_of(dra_model_config_of(m));
     if (w) w->n = dra_specs_count(w->specs);
     if (w) w->at = calloc((size_t)w->n + 1, sizeof *w->at);
     if (!w || !w->at) return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
+    const dra_status st = dra_name_rules_create(dra_model_config_of(m), &w->rules, err);
+    if (st != DRA_OK) return st;
     for (int i = 0; i < w->n; i++)
         w->at[i].bytes = (size_t)dra_shape_count(&dra_specs_at(w->specs, i)->shape) *
                          sizeof(dra_real);
@@ -59,6 +60,7 @@ void dra_weights_destroy(dra_weights *w)
     }
     free(w->at);
     dra_tensor_source_close(w->file);
+    dra_name_rules_free(&w->rules);
     free(w);
 }
 
@@ -113,8 +115,8 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
 {
     const dra_spec *p = dra_specs_at(w->specs, i);
     weight         *at = &w->at[i];
-    at->from = dra_format_find(w->format, w->file, p, &at->rule);
-    dra_status st = dra_format_check(w->format, at->from, at->rule, p, err);
+    at->from = dra_format_find(&w->rules, w->file, p, &at->rule);
+    dra_status st = dra_format_check(w->rules.format, at->from, at->rule, p, err);
     if (st != DRA_OK) return st;
     const dra_tensor_info *t = at->from->info;
     const bool             changes = dra_name_rule_changes(w->file, at->rule);
@@ -139,7 +141,7 @@ dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **
     dra_weights *w;
     dra_status   st = create(m, &w, err);
     if (st == DRA_OK) st = dra_tensor_source_open(path, &w->file, err);
-    if (st == DRA_OK) st = dra_format_compare(m, w->file, err);
+    if (st == DRA_OK) st = dra_format_compare(m, &w->rules, w->file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
@@ -275,7 +277,7 @@ dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *e
 {
     saving                   s = {.w = w};
     const dra_weights_writer store = {
-        .format = w->format, .params = w->specs, .get = get, .stored = stored, .user = &s};
+        .rules = &w->rules, .params = w->specs, .get = get, .stored = stored, .user = &s};
     const dra_status st = dra_weights_write(&store, path, err);
     free(s.dense);
     return st;
@@ -290,13 +292,18 @@ static const dra_real *get_value(void *user, int i, dra_error *err)
 dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *values, size_t n_extra,
                                  const dra_tensor_item *extra, const char *path, dra_error *err)
 {
-    const dra_weights_writer store = {.format = dra_format_of(dra_model_config_of(m)),
+    dra_name_rules           rules;
+    const dra_weights_writer store = {.rules = &rules,
                                       .params = dra_model_params(m),
                                       .get = get_value,
                                       .user = (void *)(uintptr_t)values,
                                       .n_extra = n_extra,
                                       .extra = extra};
-    return dra_weights_write(&store, path, err);
+    dra_status               st = dra_name_rules_create(dra_model_config_of(m), &rules, err);
+    rules.constants = 0; /* they are no weights */
+    if (st == DRA_OK) st = dra_weights_write(&store, path, err);
+    dra_name_rules_free(&rules);
+    return st;
 }
 
 /* ---- use ------------------------------------------------------------------------------------- */

@@ -1,0 +1,352 @@
+/* What options of x-transformers mean as a config of dra, and backwards. [github.com/lucidrains/
+ * x-transformers; features F01 to F80 are those of docs/x-transformers.md] */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/model.h"
+#include "model/xt.h"
+
+enum { DIM_HEAD = 64, BUCKETS = 32, MAX_DISTANCE = 128, POSITION_LAYERS = 2, XPOS_BASE = 512 };
+static const double qk_scale = 10, rotary_base = 10000;
+
+/* ---- what follows from a config -------------------------------------------------------------- */
+
+dra_xt_sizes dra_xt_sizes_of(const dra_model_config *c)
+{
+    const dra_mixer_config *m = &c->mixer[0];
+    const int64_t           H = m->heads ? m->heads : c->heads, own = m->key_dim;
+    const int64_t           d = own ? own : c->key_dim ? c->key_dim : H > 0 ? c->dim / H : 0;
+    return (dra_xt_sizes){H, m->kv_heads ? m->kv_heads : H, d};
+}
+
+/* The base with which width r + 1 has the frequencies of an odd r: base^(1 / (r + 1)) is the same.
+ */
+static double odd_base(int64_t r) { return pow(rotary_base, (double)(r + 1) / (double)r); }
+
+int64_t dra_xt_rotary(const dra_model_config *c)
+{
+    const dra_position_config *p = &c->position;
+    const int64_t              width = p->width ? p->width : dra_xt_sizes_of(c).d;
+    if (p->rotate == DRA_ROTATE_NONE) return 0;
+    return width > 1 && p->base > rotary_base && p->base == odd_base(width - 1) ? width - 1 : width;
+}
+
+/* ---- the wrapper (F16 to F20) ---------------------------------------------------------------- */
+
+/* Rotations and T5's bias take the place of the table; ALiBi and the dynamic bias do not (F17). */
+static bool replaces_table(const dra_position_config *p)
+{
+    return p->rotate != DRA_ROTATE_NONE || p->distance == DRA_DISTANCE_T5;
+}
+
+static void settle_wrapper(dra_xt *x)
+{
+    dra_model_config *c = &x->c;
+    const bool        without = x->disable_abs_pos_emb ? x->disable_abs_pos_emb == DRA_ON
+                                                       : replaces_table(&c->position);
+    const int64_t     width = x->emb_dim ? x->emb_dim : c->dim;
+    c->embed_dim = width == c->dim ? 0 : width;
+    c->embed_norm = x->post_emb_norm;
+    c->embed_norm_kind = x->post_emb_norm ? DRA_EMBED_NORM_LAYER : DRA_EMBED_NORM_SAME;
+    c->tied = x->tie_embedding ? DRA_ON : DRA_OFF;
+    if (x->use_abs_pos_emb == DRA_OFF || without) return;
+    c->positions = DRA_POSITIONS_LEARNED;
+    if (!c->embed_unit) c->position.scale = 1 / sqrt((double)width);
+}
+
+static void tell_wrapper(dra_xt *x)
+{
+    const dra_model_config *c = &x->c;
+    const bool              table = c->positions == DRA_POSITIONS_LEARNED;
+    x->emb_dim = c->embed_dim == c->dim ? 0 : c->embed_dim;
+    x->post_emb_norm = c->embed_norm;
+    x->tie_embedding = c->tied != DRA_OFF;
+    if (table && replaces_table(&c->position)) x->disable_abs_pos_emb = DRA_OFF;
+    if (!table && !replaces_table(&c->position)) x->use_abs_pos_emb = DRA_OFF;
+}
+
+/* ---- norms (F21 to F24) ---------------------------------------------------------------------- */
+
+static void settle_norm(dra_xt *x)
+{
+    dra_model_config *c = &x->c;
+    const bool        unit = x->use_scalenorm || x->use_rmsnorm || x->use_simple_rmsnorm;
+    c->norm = unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
+    c->norm_gain = x->use_scalenorm        ? DRA_GAIN_SCALAR
+                   : x->use_simple_rmsnorm ? DRA_GAIN_NONE
+                                           : DRA_GAIN_CHANNEL;
+    c->norm_bias = unit ? DRA_DEFAULT : DRA_OFF;
+    c->norm_offset = x->norm_add_unit_offset != DRA_OFF && !x->use_simple_rmsnorm;
+}
+
+static void tell_norm(dra_xt *x)
+{
+    const dra_model_config *c = &x->c;
+    const bool              unit = c->norm == DRA_NORM_UNIT;
+    x->use_scalenorm = unit && c->norm_gain == DRA_GAIN_SCALAR;
+    x->use_rmsnorm = unit && c->norm_gain == DRA_GAIN_CHANNEL;
+    x->use_simple_rmsnorm = unit && c->norm_gain == DRA_GAIN_NONE;
+    if (!c->norm_offset && !x->use_simple_rmsnorm) x->norm_add_unit_offset = DRA_OFF;
+}
+
+/* ---- feed-forwards (F25 to F30) -------------------------------------------------------------- */
+
+static void settle_ff(dra_xt *x)
+{
+    dra_ff_config *f = &x->c.ff;
+    f->kind = x->ff_relu_squared ? DRA_FF_RELU2 : x->ff_swish ? DRA_FF_SILU : DRA_FF_ERF;
+    f->bias = !x->ff_no_bias ? DRA_FF_BIAS_ALL : f->gated ? DRA_FF_BIAS_IN : DRA_FF_BIAS_NO;
+    f->dim = (int64_t)((double)x->c.dim * (x->ff_mult > 0 ? x->ff_mult : 4));
+}
+
+/* The multiple of which that many whole channels are left. */
+static double multiple(int64_t inner, int64_t dim)
+{
+    double m = (double)inner / (double)dim;
+    while ((int64_t)((double)dim * m) < inner) m = nextafter(m, INFINITY);
+    return m;
+}
+
+static void tell_ff(dra_xt *x)
+{
+    const dra_ff_config *f = &x->c.ff;
+    x->ff_relu_squared = f->kind == DRA_FF_RELU2;
+    x->ff_swish = f->kind == DRA_FF_SILU;
+    x->ff_no_bias = f->bias == DRA_FF_BIAS_IN || f->bias == DRA_FF_BIAS_NO;
+    if (f->dim && x->c.dim > 0 && f->dim != 4 * x->c.dim) x->ff_mult = multiple(f->dim, x->c.dim);
+}
+
+/* ---- attention (F33 to F47) ------------------------------------------------------------------ */
+
+static void settle_qk_norm(dra_xt *x, dra_mixer_config *m)
+{
+    const bool newer = x->c.xt.release == DRA_XT_N && x->attn_qk_norm_dim_scale;
+    if (!m->qk_norm || m->qk_groups == 1) m->qk_groups = 0;
+    if (!m->qk_norm) return;
+    m->qkv_norm = DRA_QKV_UNIT;
+    m->qkv_gain = x->attn_qk_norm_dim_scale ? DRA_QKV_HEADS : DRA_QKV_NONE;
+    if (newer) /* the product of both gains starts at sqrt(d), which 1 / sqrt(d) undoes */
+        m->qk_gain_start = pow((double)x->attn_dim_head, 0.25);
+    else
+        m->score_scale = x->attn_qk_norm_scale > 0 ? x->attn_qk_norm_scale : qk_scale;
+    m->mem_whole = x->c.xt.release == DRA_XT_E && m->mem_kv && m->qk_groups;
+}
+
+static void settle_attention(dra_xt *x)
+{
+    dra_mixer_config *m = &x->c.mixer[0];
+    x->c.mixers = 1;
+    x->c.key_dim = x->c.value_dim = x->attn_dim_head;
+    if (x->attn_one_kv_head) m->kv_heads = 1;
+    if (m->kv_heads == x->c.heads) m->kv_heads = 0;
+    if (m->kv_heads) m->kv_order = DRA_HEADS_MOD;
+    if (x->attn_gate_values)
+        m->gate_values = x->c.xt.release == DRA_XT_E ? DRA_GATE_BIASED : DRA_GATE_PLAIN;
+    settle_qk_norm(x, m);
+}
+
+/* Options that a release gives another meaning say which it is. */
+static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
+{
+    const bool gains = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
+    const bool groups = m->qk_norm && m->mem_kv && m->qk_groups > 1;
+    if (m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
+        (groups && !m->mem_whole))
+        return DRA_XT_N;
+    return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
+}
+
+static void tell_attention(dra_xt *x)
+{
+    dra_mixer_config  *m = &x->c.mixer[0];
+    const dra_xt_sizes s = dra_xt_sizes_of(&x->c);
+    x->c.xt.release = release_of(m, x->c.xt.release);
+    x->c.heads = s.H;
+    x->attn_dim_head = s.d == DIM_HEAD ? 0 : s.d;
+    x->attn_gate_values = m->gate_values != DRA_GATE_NONE;
+    x->attn_one_kv_head = s.K == 1 && s.H > 1;
+    if (s.K == s.H || s.K == 1) m->kv_heads = 0;
+    if (m->qk_groups == 1) m->qk_groups = 0;
+    x->attn_qk_norm_dim_scale = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
+    if (m->qk_norm && m->score_scale != qk_scale) x->attn_qk_norm_scale = m->score_scale;
+}
+
+/* ---- positions (F49 to F57) ------------------------------------------------------------------ */
+
+static void settle_rotation(dra_xt *x)
+{
+    dra_position_config *p = &x->c.position;
+    const int64_t        r = x->rotary_emb_dim ? x->rotary_emb_dim : x->attn_dim_head / 2;
+    p->rotate = x->rotary_xpos      ? DRA_ROTATE_XPOS
+                : x->rotary_pos_emb ? DRA_ROTATE_ROTARY
+                                    : DRA_ROTATE_NONE;
+    if (p->rotate != DRA_ROTATE_XPOS) p->xpos_base = 0;
+    if (p->rotate == DRA_ROTATE_NONE || p->heads == x->c.heads) p->heads = 0;
+    if (p->rotate == DRA_ROTATE_NONE) return;
+    p->width = r + r % 2;
+    if (r % 2) p->base = odd_base(r);
+}
+
+static void settle_positions(dra_xt *x)
+{
+    dra_position_config *p = &x->c.position;
+    settle_rotation(x);
+    p->distance = x->rel_pos_bias       ? DRA_DISTANCE_T5
+                  : x->dynamic_pos_bias ? DRA_DISTANCE_DYNAMIC
+                  : x->alibi_pos_bias   ? DRA_DISTANCE_ALIBI
+                                        : DRA_DISTANCE_NONE;
+    if (x->rel_pos_bias)
+        p->distance_scale = sqrt((double)x->attn_dim_head);
+    else
+        p->buckets = p->max_distance = 0; /* defaults that were said */
+    if (!x->dynamic_pos_bias) p->layers = 0;
+    if (!x->alibi_pos_bias || p->slopes == x->c.heads) p->slopes = 0;
+}
+
+static void drop_default(int64_t *field, int64_t value)
+{
+    if (*field == value) *field = 0;
+}
+
+static void tell_positions(dra_xt *x)
+{
+    dra_position_config *p = &x->c.position;
+    const dra_xt_sizes   s = dra_xt_sizes_of(&x->c);
+    const int64_t        r = dra_xt_rotary(&x->c);
+    x->rel_pos_bias = p->distance == DRA_DISTANCE_T5;
+    x->dynamic_pos_bias = p->distance == DRA_DISTANCE_DYNAMIC;
+    x->alibi_pos_bias = p->distance == DRA_DISTANCE_ALIBI;
+    x->rotary_pos_emb = p->rotate == DRA_ROTATE_ROTARY;
+    x->rotary_xpos = p->rotate == DRA_ROTATE_XPOS;
+    x->rotary_emb_dim = r == s.d / 2 ? 0 : r;
+    drop_default(&p->heads, s.H);
+    drop_default(&p->slopes, s.H);
+    drop_default(&p->buckets, BUCKETS);
+    drop_default(&p->max_distance, MAX_DISTANCE);
+    drop_default(&p->layers, POSITION_LAYERS);
+    if (p->xpos_base == XPOS_BASE) p->xpos_base = 0;
+}
+
+/* ---- layout and residuals (F58 to F67, F72) -------------------------------------------------- */
+
+static void settle_layout(dra_xt *x)
+{
+    dra_model_config *c = &x->c;
+    const char       *block = x->custom_layers[0] ? x->custom_layers : x->macaron ? "faf" : "";
+    memcpy(c->layout, block, strlen(block) + 1);
+    if (x->custom_layers[0]) c->depth = 1;
+    c->block.macaron = x->macaron;
+    c->block.norm = x->resi_dual             ? DRA_PLACE_DUAL
+                    : x->pre_norm == DRA_OFF ? DRA_PLACE_POST
+                                             : DRA_PLACE_PRE;
+    if (!x->resi_dual || c->block.dual_scale == 1) c->block.dual_scale = 0;
+    c->block.residual = x->gate_residual ? DRA_JOIN_GRU : DRA_JOIN_ADD;
+    if (x->n_shifts == 1) c->block.shift = x->shift_tokens[0];
+    if (x->n_drops == 1) c->block.drop = x->layer_dropout[0];
+    c->n_shifts = x->n_shifts > 1 ? x->n_shifts : 0;
+    c->n_drops = x->n_drops > 1 ? x->n_drops : 0;
+    if (c->n_shifts) memcpy(c->shifts, x->shift_tokens, sizeof c->shifts);
+    if (c->n_drops) memcpy(c->drops, x->layer_dropout, sizeof c->drops);
+}
+
+static void tell_layout(dra_xt *x)
+{
+    dra_model_config *c = &x->c;
+    const bool usual = !c->layout[0] || strcmp(c->layout, c->block.macaron ? "faf" : "af") == 0;
+    x->macaron = c->block.macaron;
+    if (!usual) {
+        memcpy(x->custom_layers, c->layout, sizeof c->layout);
+        c->depth = 0; /* the list says all */
+    }
+    x->resi_dual = c->block.norm == DRA_PLACE_DUAL;
+    x->pre_norm = c->block.norm == DRA_PLACE_POST ? DRA_OFF : DRA_DEFAULT;
+    if (c->block.dual_scale == 1) c->block.dual_scale = 0;
+    x->gate_residual = c->block.residual == DRA_JOIN_GRU;
+    x->n_shifts = c->n_shifts ? c->n_shifts : c->block.shift > 0;
+    x->n_drops = c->n_drops ? c->n_drops : c->block.drop > 0;
+    memcpy(x->shift_tokens, c->shifts, sizeof c->shifts);
+    memcpy(x->layer_dropout, c->drops, sizeof c->drops);
+    if (!c->n_shifts) x->shift_tokens[0] = c->block.shift;
+    if (!c->n_drops) x->layer_dropout[0] = c->block.drop;
+}
+
+/* ---- the format ------------------------------------------------------------------------------ */
+
+void dra_xt_settle(dra_xt *x)
+{
+    x->c.init = DRA_INIT_UNIFORM;
+    settle_norm(x);
+    settle_ff(x);
+    settle_attention(x);
+    settle_positions(x);
+    settle_layout(x);
+    settle_wrapper(x);
+}
+
+void dra_xt_tell(dra_xt *x)
+{
+    tell_norm(x);
+    tell_ff(x);
+    tell_wrapper(x);
+    tell_positions(x);
+    tell_attention(x);
+    tell_layout(x);
+}
+
+static void read(dra_keys *k, dra_model_config *c)
+{
+    const dra_format_kind format = c->format;
+    dra_xt                x;
+    if (k->status == DRA_OK) k->status = dra_xt_parse(k->place, k->object, &x, k->err);
+    if (k->status != DRA_OK) return;
+    dra_xt_settle(&x);
+    *c = x.c;
+    c->format = format;
+}
+
+/* Whether `options`, together with those of `more` that it does not say, mean this config. Then
+ * they become part of it. */
+static bool means(json_t *options, json_t *more, const dra_model_config *c)
+{
+    dra_model_config other;
+    json_t          *all = json_copy(options);
+    json_object_update_missing(all, more);
+    bool same = dra_format_read(&dra_format_xt, "", all, &other, NULL) == DRA_OK;
+    if (same) {
+        json_t *a = dra_model_config_object(c), *b = dra_model_config_object(&other);
+        same = a && b && json_equal(a, b);
+        json_decref(a);
+        json_decref(b);
+    }
+    if (same) json_object_update(options, all);
+    json_decref(all);
+    return same;
+}
+
+/* A config that says the same already stays as it is: options may be spelled in several ways. */
+static void write(dra_keys *k, const dra_model_config *c)
+{
+    dra_xt  x = {.c = *c};
+    json_t *type = json_incref(json_object_get(k->object, "model_type"));
+    dra_xt_tell(&x);
+    json_t *options = dra_xt_dump(&x);
+    if (!options || !type) {
+        k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
+    } else if (!means(k->object, options, c)) {
+        json_object_clear(k->object);
+        json_object_set(k->object, "model_type", type);
+        json_object_update(k->object, options);
+    }
+    json_decref(type);
+    json_decref(options);
+}
+
+/* A wrapper for the loss puts "net." in front of all names. */
+const dra_format dra_format_xt = {.name = "x-transformers",
+                                  .prefix = "",
+                                  .head = "to_logits.weight",
+                                  .wrapped = "net.",
+                                  .make_rules = dra_xt_rules,
+                                  .read = read,
+                                  .write = write};

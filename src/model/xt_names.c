@@ -1,0 +1,227 @@
+/* Names of parameters in x-transformers: they depend on options, so the table is made for a config.
+ * Sublayer i has the prefix attn_layers.layers.i., in it 0. has norms, 1. the block, 2. the
+ * residual. Rules of parameters that a model does not have do no harm. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/xt.h"
+
+enum { PREFIX = 64, PER_SUBLAYER = 24, OTHERS = 40 };
+
+typedef struct making {
+    dra_name_rules         *out;
+    const dra_model_config *c;
+    dra_name_rule          *row; /* `most` of them, and one more that ends the table */
+    int64_t                 n, most;
+    char                    ours[PREFIX], theirs[PREFIX]; /* what names begin with */
+    dra_name_rule           none;
+} making;
+
+typedef struct pair {
+    const char *ours, *theirs;
+} pair;
+
+static char *join(making *m, const char *prefix, const char *name)
+{
+    char text[DRA_TENSOR_NAME];
+    snprintf(text, sizeof text, "%s%s", prefix, name);
+    return dra_arena_text(&m->out->arena, text);
+}
+
+/* The new row, or one that nobody reads when there is no memory. */
+static dra_name_rule *add(making *m, const char *ours, const char *theirs)
+{
+    char *a = join(m, m->ours, ours), *b = join(m, m->theirs, theirs);
+    if (!a || !b || m->n == m->most) {
+        m->most = -1;
+        return &m->none;
+    }
+    dra_name_rule *r = &m->row[m->n++];
+    *r = (dra_name_rule){.ours = a, .theirs = b};
+    return r;
+}
+
+static void add_all(making *m, const pair *p)
+{
+    for (; p->ours; p++) add(m, p->ours, p->theirs);
+}
+
+static void add_part(making *m, const char *ours, const char *theirs, int part)
+{
+    dra_name_rule *r = add(m, ours, theirs);
+    r->part = part;
+    r->parts = 2;
+}
+
+/* ---- sublayers ------------------------------------------------------------------------------- */
+
+/* A norm's gain by the name that its kind gives it. */
+static void add_norm(making *m, const char *ours, const char *place)
+{
+    char name[PREFIX];
+    snprintf(name, sizeof name, "%s%s", place, m->c->norm == DRA_NORM_LAYER ? "gamma" : "g");
+    add(m, ours, name);
+}
+
+static void add_around(making *m)
+{
+    static const pair residual[] = {
+        {"residual_scale", "2.residual_scale"}, {"gru_W_i", "2.gru.weight_ih"},
+        {"gru_W_h", "2.gru.weight_hh"},         {"gru_b_i", "2.gru.bias_ih"},
+        {"gru_b_h", "2.gru.bias_hh"},           {0}};
+    add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
+    add_norm(m, "branch_norm_g", "0.1.");
+    add_all(m, residual);
+}
+
+static void add_attention(making *m)
+{
+    static const pair  plain[] = {{"W_q", "to_q.weight"},    {"W_k", "to_k.weight"},
+                                  {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
+                                  {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
+                                  {"b_g", "to_v_gate.bias"}, {0}};
+    const dra_xt_sizes s = dra_xt_sizes_of(m->c);
+    add_all(m, plain);
+    add(m, "W_o", m->c->mixer[0].out_glu ? "to_out.0.weight" : "to_out.weight");
+    add(m, "gain_q", "qk_norm_q_scale")->shape = DRA_SHAPE(s.H, 1, s.d);
+    add(m, "gain_k", "qk_norm_k_scale")->shape = DRA_SHAPE(s.K, 1, s.d);
+    add(m, "head_scale", "head_scale_params")->shape = DRA_SHAPE(1, s.H, 1, 1);
+    add(m, "talk_before", "attend.pre_softmax_talking_heads.weight")->shape = DRA_SHAPE(s.H, s.H, 1,
+                                                                                        1);
+    add(m, "talk_after", "attend.post_softmax_talking_heads.weight")->shape = DRA_SHAPE(s.H, s.H, 1,
+                                                                                        1);
+}
+
+/* Of a gated one the first half of the projection is the value, the second the gate. */
+static void add_ff(making *m)
+{
+    static const pair plain[] = {{"W_up", "ff.0.0.weight"}, {"b_up", "ff.0.0.bias"}, {0}};
+    static const pair out[] = {{"W_down", "ff.2.weight"}, {"b_down", "ff.2.bias"}, {0}};
+    static const pair normed[] = {
+        {"act_norm_g", "ff.1.gamma"}, {"W_down", "ff.3.weight"}, {"b_down", "ff.3.bias"}, {0}};
+    if (m->c->ff.gated) {
+        add_part(m, "W_up", "ff.0.proj.weight", 0);
+        add_part(m, "W_gate", "ff.0.proj.weight", 1);
+        add_part(m, "b_up", "ff.0.proj.bias", 0);
+        add_part(m, "b_gate", "ff.0.proj.bias", 1);
+    } else {
+        add_all(m, plain);
+    }
+    add_all(m, m->c->ff.act_norm ? normed : out);
+}
+
+/* Sublayer i, which dra calls layers.N.mixer or layers.N.ff. */
+static void add_sublayer(making *m, int64_t i, int64_t N, bool attention)
+{
+    const dra_model_config *c = m->c;
+    const int64_t           shift = c->n_shifts ? c->shifts[i] : c->block.shift;
+    const char             *fn = shift > 0 ? "fn." : "";
+    const char             *half = c->block.macaron && !attention ? "fn." : "";
+    snprintf(m->ours, sizeof m->ours, "layers.%lld.%s.", (long long)N, attention ? "mixer" : "ff");
+    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.", (long long)i);
+    add_around(m);
+    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.1.%s%s", (long long)i, fn, half);
+    (attention ? add_attention : add_ff)(m);
+}
+
+/* Letter i of the sublayers, `n` in all: attention `k` times, blocks, feed-forward `k` times. */
+static char letter(const char *block, int64_t i, int64_t n, int64_t k)
+{
+    if (i < k) return 'a';
+    return i >= n - k ? 'f' : block[(i - k) % (int64_t)strlen(block)];
+}
+
+static const char *block_of(const dra_model_config *c)
+{
+    return c->layout[0] ? c->layout : c->ff.kind == DRA_FF_NONE ? "a" : "af";
+}
+
+static int64_t count_sublayers(const dra_model_config *c)
+{
+    const int64_t block = (int64_t)strlen(block_of(c)), k = c->sandwich;
+    return c->tied_layers ? block : 2 * k + block * (c->depth - k);
+}
+
+static void add_sublayers(making *m)
+{
+    const int64_t n = count_sublayers(m->c);
+    int64_t       N = 0;
+    bool          taken[2] = {0}; /* in layer N: a feed-forward, attention */
+    for (int64_t i = 0; i < n; i++) {
+        const bool attention = letter(block_of(m->c), i, n, m->c->sandwich) == 'a';
+        if (taken[attention]) {
+            N++;
+            taken[0] = taken[1] = false;
+        }
+        taken[attention] = true;
+        add_sublayer(m, i, N, attention);
+    }
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static void add_wrapper(making *m)
+{
+    static const pair names[] = {
+        {"embedding", "token_emb.emb.weight"},
+        {"positions", "pos_emb.emb.weight"},
+        {"embed_norm_g", "post_emb_norm.gamma"},
+        {"embed_project_w", "project_emb.weight"},
+        {"embed_project_b", "project_emb.bias"},
+        {"memory_tokens", "memory_tokens"},
+        {"position.table", "attn_layers.rel_pos.relative_attention_bias.weight"},
+        {"head", "to_logits.weight"},
+        {0}};
+    m->ours[0] = m->theirs[0] = '\0';
+    add_all(m, names);
+    add_norm(m, "norm_g", "attn_layers.final_norm.");
+}
+
+/* The network of the dynamic bias: the last of its layers has no activation after it. */
+static void add_distance(making *m)
+{
+    const int64_t L = m->c->position.layers ? m->c->position.layers : 2;
+    for (int64_t k = 0; k <= L && m->c->position.distance == DRA_DISTANCE_DYNAMIC; k++) {
+        snprintf(m->ours, sizeof m->ours, "position.%lld.", (long long)k);
+        snprintf(m->theirs, sizeof m->theirs, "attn_layers.rel_pos.mlp.%lld.%s", (long long)k,
+                 k < L ? "0." : "");
+        add(m, "W", "weight");
+        add(m, "b", "bias");
+    }
+}
+
+/* Buffers: frequencies of rotations, and what xPos scales pairs of channels by. */
+static void add_constants(making *m)
+{
+    static const char *const names[] = {"attn_layers.rotary_pos_emb.inv_freq",
+                                        "attn_layers.rotary_pos_emb.scale"};
+    const double             r = (double)dra_xt_rotary(m->c);
+    const int64_t            n = (dra_xt_rotary(m->c) + 1) / 2;
+    m->out->constants = !n ? 0 : m->c->position.rotate == DRA_ROTATE_XPOS ? 2 : 1;
+    for (int i = 0; i < m->out->constants; i++) {
+        dra_real *data = dra_arena_alloc(&m->out->arena, (size_t)n * sizeof *data);
+        if (!data) m->most = -1;
+        for (int64_t c = 0; c < n && data; c++) {
+            const double at = 2 * (double)c;
+            data[c] = (dra_real)(i ? (at + 0.4 * r) / (1.4 * r) : pow(10000, -at / r));
+        }
+        m->out->constant[i] = (dra_constant){names[i], n, data};
+    }
+}
+
+dra_status dra_xt_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
+{
+    making m = {.out = out, .c = c};
+    m.most = PER_SUBLAYER * count_sublayers(c) + OTHERS;
+    m.row = dra_arena_alloc(&out->arena, (size_t)(m.most + 1) * sizeof *m.row);
+    out->row = m.row;
+    if (!m.row) return dra_fail(err, DRA_ERR_MEMORY, "x-transformers: out of memory");
+    add_wrapper(&m);
+    add_distance(&m);
+    add_sublayers(&m);
+    add_constants(&m);
+    if (m.most < 0) return dra_fail(err, DRA_ERR_MEMORY, "x-transformers: out of memory");
+    return DRA_OK;
+}
