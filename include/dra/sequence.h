@@ -98,7 +98,7 @@ typedef struct dra_tokens {
     dra_value place; /* i32 (B, given): pos without start vectors, for learned positions */
     /* Of a whole module, see dra_module; else false and none. Key j is token j of this call. */
     bool            whole;
-    dra_value       lo, hi; /* i32 (B, T): its text without the pads at both ends */
+    dra_value       lo, hi; /* i32 (B, T): its text and start vectors, no pads at both ends */
     dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
