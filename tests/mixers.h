@@ -17,6 +17,11 @@ typedef struct mixer_row {
     bool             fixed; /* the state has a fixed size: long runs must leave it flat */
     double           bound; /* of |m| if inputs and start are within it; 0: none is promised */
     const dra_sublayer_config *around; /* the mixer as part of this sublayer; NULL: alone */
+    /* Or a whole model of this config that reads vectors of config.dim channels, whose hidden
+     * outputs count. */
+    const char *model;
+    bool        no_skips; /* refuses skipped tokens where a text is cut, or sees them in positions */
+    bool        straight; /* its gradients are not derivatives but straight through */
 } mixer_row;
 
 /* Runs all invariants of all rows as tests. Returns main's status. */

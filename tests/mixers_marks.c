@@ -33,7 +33,7 @@ void pads_do_nothing(setting *s)
     trial         t = s->t;
     outcome       plain, padded, expected;
     int32_t       mark[B * WIDE];
-    const bool    passes = s->row->around != NULL; /* a pad's x passes by */
+    const bool    passes = s->row->around || s->row->model; /* a pad's x passes by */
     dra_real     *x = spread(s->x, C, 0.7), *u = spread(s->u, C, passes ? 0 : 0.3);
     for (int i = 0; i < B * WIDE; i++) mark[i] = DRA_MARK_PAD;
     for (int64_t i = 0; i < B * T; i++) mark[i / T * WIDE + padded_place(i / T, i % T)] = 0;

@@ -35,7 +35,7 @@ static void random_start(setting *s)
     dra_error        err = {0};
     for (int64_t b = 0; b < B; b++) {
         const int64_t items = b ? 2 : 5;
-        expect_ok(dra_states_place(s->start, b, items, items, &err), &err);
+        expect_ok(dra_states_place(s->start, b, items, items + s->t.module->start, &err), &err);
         for (int i = 0; i < dra_specs_count(specs); i++) {
             const size_t n = dra_states_size(s->start, i, b);
             dra_real    *v = numbers(&s->seed, (int64_t)n, 0.8);
@@ -52,10 +52,44 @@ double upstream(const void *user, int i, int64_t b, int64_t k)
     return sin(1.3 * (double)(i + 1) + 0.7 * (double)b + 0.9 * (double)k);
 }
 
+/* Input "x" and output "y", as those of a mixer. */
+static void build_vectors(dra_graph *g, const void *self, const dra_module_call *call,
+                          dra_value *state_out)
+{
+    const dra_model *m = self;
+    const int64_t    C = dra_model_config_of(m)->dim;
+    const dra_value  x = dra_input(g, "x", DRA_REAL,
+                                   DRA_SHAPE(call->tokens.B, call->tokens.given, C));
+    dra_output(g, "y", dra_model_build(g, m, call, x, false, state_out).hidden);
+}
+
+static void open_model(setting *s)
+{
+    const char      *text = s->row->model;
+    dra_model_config c;
+    dra_error        err = {0};
+    expect_ok(dra_model_config_parse(s->row->name, text, strlen(text), &c, &err), &err);
+    expect_ok(dra_model_create(&c, &s->model, &err), &err);
+    assert_int_equal(c.dim, s->row->config.dim);
+    s->vectors = dra_view_module(&(dra_view){.model = s->model});
+    s->vectors.build = build_vectors;
+    s->vectors.self = s->model;
+    s->t.module = &s->vectors;
+}
+
+void close_mixer(setting *s)
+{
+    dra_mixer_destroy(s->mixer);
+    dra_sublayer_destroy(s->sublayer);
+    dra_model_destroy(s->model);
+}
+
 void open_mixer(setting *s, const dra_mixer_config *config)
 {
     dra_error err = {0};
-    if (s->row->around) {
+    if (s->row->model) {
+        open_model(s);
+    } else if (s->row->around) {
         dra_sublayer_config c = *s->row->around;
         c.mixer = *config;
         expect_ok(dra_sublayer_create(&c, &s->sublayer, &err), &err);
@@ -98,8 +132,7 @@ void close_setting(setting *s)
     free(s->u);
     dra_states_destroy(s->start);
     dra_states_destroy(s->initial);
-    dra_mixer_destroy(s->mixer);
-    dra_sublayer_destroy(s->sublayer);
+    close_mixer(s);
 }
 
 void expect_equal(const trial *t, const outcome *a, const outcome *b, bool same, const char *what)

@@ -14,8 +14,10 @@ enum { B = 2, T = 20, MOST = 64 };
 
 typedef struct setting {
     const mixer_row *row;
-    dra_mixer       *mixer; /* one of these two */
+    dra_mixer       *mixer; /* one of these three */
     dra_sublayer    *sublayer;
+    dra_model       *model;
+    dra_module       vectors; /* the model as one that reads vectors */
     trial            t;
     dra_real        *param[MOST], *x, *u;
     dra_states      *start, *initial;
@@ -26,6 +28,7 @@ void open_setting(setting *s, const mixer_row *row);
 void close_setting(setting *s);
 /* Another mixer for the same inputs. */
 void open_mixer(setting *s, const dra_mixer_config *config);
+void close_mixer(setting *s);
 /* Its steps, which must give what `fused` gave. */
 void expect_steps(const setting *s, const trial *t, const outcome *fused);
 

@@ -1,0 +1,96 @@
+/* Stacks of sublayers: models whose layout, norms, residuals and positions are options, each
+ * through all invariants of mixers. They read vectors, and what the head would read counts. */
+#include "mixers.h"
+
+#define MODEL(options)                                                                             \
+    .config = {.dim = 12}, .model = "{\"model_type\": \"dra\", \"vocab\": 5, \"dim\": 12, "        \
+                                    "\"depth\": 2, \"heads\": 3, \"context\": 64, "                \
+                                    "\"ff\": {\"dim\": 8}" options "}"
+/* Options of ff of their own. */
+#define FF(options, ff)                                                                            \
+    .config = {.dim = 12}, .model = "{\"model_type\": \"dra\", \"vocab\": 5, \"dim\": 12, "        \
+                                    "\"depth\": 2, \"heads\": 3, \"context\": 64, "                \
+                                    "\"ff\": {\"dim\": 8, " ff "}" options "}"
+
+static const mixer_row rows[] = {
+    {"plain", MODEL("")},
+    {"learned positions, embeddings of length 1",
+     MODEL(", \"positions\": \"learned\", \"embed_unit\": true"), .no_skips = true},
+    {"learned positions scaled, a norm after",
+     MODEL(", \"positions\": \"learned\", \"position\": {\"scale\": 0.3}, \"embed_norm\": true, "
+           "\"embed_norm_kind\": \"layer\"")},
+
+    {"layer norms without bias, gains less 1",
+     MODEL(", \"norm\": \"layer\", \"norm_bias\": false, \"norm_offset\": true")},
+    {"norms by length, one gain", MODEL(", \"norm\": \"unit\", \"norm_gain\": \"scalar\"")},
+    {"norms by length, no gain, post",
+     MODEL(", \"norm\": \"unit\", \"norm_gain\": \"none\", \"block\": {\"norm\": \"post\"}")},
+    {"sandwich norm, scaled residual",
+     MODEL(", \"block\": {\"branch_norm\": true, \"residual_scale\": true}")},
+    {"gru residual", MODEL(", \"block\": {\"residual\": \"gru\"}")},
+    {"gru residual, scaled, post",
+     MODEL(", \"block\": {\"residual\": \"gru\", \"residual_scale\": true, \"norm\": \"post\"}")},
+    {"dual", MODEL(", \"block\": {\"norm\": \"dual\"}")},
+    {"dual, scaled", MODEL(", \"block\": {\"norm\": \"dual\", \"dual_scale\": 0.1}")},
+
+    {"macaron", MODEL(", \"layout\": \"faf\", \"block\": {\"macaron\": true}")},
+    {"sandwich order", MODEL(", \"sandwich\": 1")},
+    {"tied layers", MODEL(", \"tied_layers\": true")},
+    {"custom layers in another order",
+     MODEL(", \"layout\": \"afa\", \"order\": [0, 1, 0, 2, 3, 5, 4, 0]")},
+    {"token shift", MODEL(", \"block\": {\"shift\": 1}")},
+    {"token shift by two, post", MODEL(", \"block\": {\"shift\": 2, \"norm\": \"post\"}")},
+    {"token shift, a list, tied", MODEL(", \"shifts\": [1, 3], \"tied_layers\": true")},
+
+    {"ff gated, biases, norm",
+     FF("", "\"kind\": \"erf\", \"gated\": true, \"bias\": \"all\", \"act_norm\": true")},
+    {"ff silu, bias in", FF("", "\"kind\": \"silu\", \"bias\": \"in\"")},
+    {"ff relu2 gated, no bias", FF(", \"bias\": true", "\"kind\": \"relu2\", \"gated\": true, "
+                                                       "\"bias\": \"none\"")},
+
+    {"t5", MODEL(", \"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
+     .no_skips = true},
+    {"dynamic bias", MODEL(", \"position\": {\"distance\": \"dynamic\"}"), .no_skips = true},
+    {"dynamic bias, log, window",
+     MODEL(", \"position\": {\"distance\": \"dynamic\", \"log\": true, \"layers\": 1}, "
+           "\"mixer\": {\"retrieval\": \"window\", \"window\": 6}"),
+     .no_skips = true},
+    {"alibi, two heads", MODEL(", \"position\": {\"distance\": \"alibi\", \"slopes\": 2}"),
+     .no_skips = true},
+    {"alibi, gru memory, learned keys",
+     MODEL(", \"position\": {\"distance\": \"alibi\"}, \"mixer\": {\"memory\": \"gru\", "
+           "\"mem_kv\": 2}"),
+     .no_skips = true},
+    {"rotary, hybrid",
+     MODEL(", \"position\": {\"rotate\": \"rotary\", \"width\": 2}, \"mixer\": [{\"memory\": "
+           "\"delta\"}, {\"kv_heads\": 1}]"),
+     .equal = true, .no_skips = true},
+    {"xPos", MODEL(", \"position\": {\"rotate\": \"xpos\", \"xpos_base\": 16}"), .no_skips = true},
+
+    {"residual attention", MODEL(", \"mixer\": {\"residual_scores\": true}")},
+    {"residual attention, talking heads, t5, learned keys",
+     MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
+           "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
+     .no_skips = true},
+    {"memory tokens", MODEL(", \"memory_tokens\": 2")},
+    {"memory tokens, token shift, alibi",
+     MODEL(", \"memory_tokens\": 3, \"block\": {\"shift\": 1}, \"position\": {\"distance\": "
+           "\"alibi\"}"),
+     .no_skips = true},
+    {"memory tokens, learned positions, residual attention, dual",
+     MODEL(", \"memory_tokens\": 2, \"positions\": \"learned\", \"block\": {\"norm\": \"dual\"}, "
+           "\"mixer\": {\"residual_scores\": true}"),
+     .no_skips = true},
+    {"memory tokens, delta memory, rotary in the other layer",
+     MODEL(", \"memory_tokens\": 2, \"position\": {\"rotate\": \"rotary\"}, \"mixer\": "
+           "[{\"memory\": \"delta\"}, {\"key_dim\": 4}]"),
+     .equal = true, .no_skips = true},
+    {"modern: grouped heads, rotary, qk norm, swiglu, top 4",
+     FF(", \"position\": {\"rotate\": \"rotary\"}, \"mixer\": {\"kv_heads\": 1, \"key_dim\": 4, "
+        "\"qk_norm\": true, \"qkv_norm\": \"unit\", \"qkv_gain\": \"heads\", \"score_scale\": 10, "
+        "\"topk\": 4}",
+        "\"kind\": \"silu\", \"gated\": true"),
+     .no_skips = true},
+};
+
+int main(void) { return mixers_main("stacks", rows, COUNT(rows)); }
