@@ -92,6 +92,10 @@ typedef struct dra_memory_config {
     double             tau; /* of routed gates; 0: 4            */
     bool               tau_learned, slot_decay;
     bool               pi; /* slots are read through learned maps pi_k (D, D), pi_v (E, E) */
+
+    /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which
+     * start as the identity. Not with dim, which brings its own. */
+    bool maps;
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */

@@ -143,6 +143,13 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: norm is for items and slots, but retrieval is formula",
                         b->memory->name);
+    if (c->maps && strcmp(c->retrieval, "formula") == 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "%s: maps are for items and slots, but retrieval is formula",
+                        b->memory->name);
+    if (c->maps && c->dim > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: maps is set, but dim brings maps of its own",
+                        b->memory->name);
     if (c->recurrent && b->memory->options & DRA_OPTION_SLOTS && c->candidate != DRA_CANDIDATE_GRU)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: recurrent is %d, but only candidate gru has recurrent matrices",
@@ -169,6 +176,14 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
 }
 
+/* Each head reads its own slots: q.(kappa P) = (kappa^T q).P and sum a_i nu Q_i = nu sum a_i Q_i. */
+static bool folds(const dra_branch *b)
+{
+    const dra_memory_config *c = &b->config;
+    const bool own = strcmp(c->retrieval, "slots-all") != 0 && c->joint == DRA_SLOTS_OWN;
+    return c->maps && b->retrieval->slots && own && !b->retrieval->pooled && !c->norm && !c->joined;
+}
+
 dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                            const dra_memory_config *config, dra_error *err)
 {
@@ -185,6 +200,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
         (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
+    b->folds = folds(b);
+    const bool    items = mixer->maps || config->norm || (config->maps && !b->folds);
     const int64_t D = mixer->key_dim, E = mixer->value_dim;
     b->sizes = (dra_memory_sizes){.C = mixer->dim,
                                   .H = mixer->heads,
@@ -193,7 +210,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .streams = 2,
                                   .stream = {{"k", D}, {"v", E}},
                                   .shows_items = mixer->memory_residual,
-                                  .gives_items = mixer->maps || config->norm,
+                                  .gives_items = items,
                                   .config = &b->config};
     if (config->joined) {
         b->sizes.streams = 1;

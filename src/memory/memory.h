@@ -23,8 +23,8 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     double                  scale;      /* of q.k over items; 0: 1 / sqrt(D) */
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
-    dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
-    dra_value               pi_v;       /* goes through, or none */
+    dra_value               slot_q;     /* the query as slots are asked; what they answer goes */
+    dra_value               nu, pi_v;   /* through nu (H, E, E), then pi_v (E, E), or none      */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
     dra_read_drop           drop;
     const dra_value        *state;
@@ -61,7 +61,8 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *specs; /* of all states of the mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
-    bool                 maps;
+    bool                 maps;  /* shows what it attends to */
+    bool                 folds; /* kappa and nu map the query and what was read, not every slot */
     double               score_scale, attention_dropout; /* as in the mixer */
 } dra_branch;
 
