@@ -91,7 +91,8 @@ typedef struct dra_memory_config {
     dra_candidate_kind candidate;
     double             tau; /* of routed gates; 0: 4            */
     bool               tau_learned, slot_decay;
-    bool               pi; /* slots are read through learned maps pi_k (D, D), pi_v (E, E) */
+    bool               pi; /* slots, of any memory read slot by slot, are read through learned maps
+                              pi_k (D, D), pi_v (E, E), which start as the identity           */
 
     /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which
      * start as the identity. Not with dim, which brings its own. */

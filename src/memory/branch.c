@@ -120,7 +120,6 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
         {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
         {"tau", c->tau != 0 || c->tau_learned, true, DRA_OPTION_SLOTS},
         {"slot_decay", c->slot_decay, true, DRA_OPTION_SLOTS},
-        {"pi", c->pi, true, DRA_OPTION_SLOTS},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         const char   *name = options[i].name;
@@ -147,6 +146,9 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: maps are for items and slots, but retrieval is formula",
                         b->memory->name);
+    if (c->pi && !b->retrieval->slots)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: pi is for reading slots, but retrieval is %s",
+                        b->memory->name, c->retrieval);
     if (c->maps && c->dim > 0)
         return dra_fail(err, DRA_ERR_VALUE, "%s: maps is set, but dim brings maps of its own",
                         b->memory->name);

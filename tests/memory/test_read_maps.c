@@ -123,6 +123,51 @@ static void mapped_queries_are_mapped_slots(void **state)
         }
 }
 
+/* ---- pi -------------------------------------------------------------------------------------- */
+
+/* The same for all heads. */
+static void pi_is_another_projection(void **state)
+{
+    static const dra_memory_config memories[] = {
+        {"ema", .retrieval = "slots-own", .timescales = 3},
+        {"ema", .retrieval = "slots-all", .timescales = 2},
+        {"ema", .retrieval = "pooled", .joined = true},
+        {"slots", .slots = 3},
+    };
+    for (size_t i = 0; i < COUNT(memories); i++) {
+        dra_mixer_config plain = {SIZES, .a = memories[i]}, mapped = plain;
+        mapped.a.pi = true;
+        subject a = open_subject(&mapped, B, T), b = open_subject(&plain, B, T);
+        multiply(param(&b, "W_k"), param(&a, "pi_k"), D, true);
+        multiply(param(&b, "W_v"), param(&a, "pi_v"), E, true);
+        expect_equal(&a, &b, false);
+        close_subject(&a);
+        close_subject(&b);
+    }
+}
+
+/* Maps of all heads that are alike are pi, whatever the memory; raw items of joint know neither. */
+static void equal_maps_are_pi(void **state)
+{
+    static const dra_memory_config memories[] = {
+        {"gru", .retrieval = "joint", .window = 3},
+        {"gru", .retrieval = "slots-all"},
+        {"lstm", .retrieval = "pooled"},
+        {"ssm", .retrieval = "joint", .joint = DRA_SLOTS_ALL},
+    };
+    for (size_t i = 0; i < COUNT(memories); i++) {
+        dra_mixer_config pi = {SIZES, .a = memories[i]}, maps = pi;
+        pi.a.pi = maps.a.maps = true;
+        subject a = open_subject(&pi, B, T), b = open_subject(&maps, B, T);
+        for (int64_t k = 0; k < H * D * D; k++)
+            param(&b, "kappa")[k] = param(&a, "pi_k")[k % (D * D)];
+        for (int64_t k = 0; k < H * E * E; k++) param(&b, "nu")[k] = param(&a, "pi_v")[k % (E * E)];
+        expect_equal(&a, &b, false);
+        close_subject(&a);
+        close_subject(&b);
+    }
+}
+
 /* ---- how they start -------------------------------------------------------------------------- */
 
 static void start_as_drawn(const subject *s, const char *name)
@@ -143,9 +188,10 @@ static void maps_start_neutral(void **state)
     for (size_t i = 0; i < COUNT(memories); i++) {
         dra_mixer_config plain = {SIZES, .a = memories[i]}, mapped = plain;
         mapped.a.maps = true;
-        subject a = open_subject(&mapped, B, T), b = open_subject(&plain, B, T);
-        start_as_drawn(&a, "kappa");
-        start_as_drawn(&a, "nu");
+        mapped.a.pi = i >= 2; /* those read as slots */
+        subject                  a = open_subject(&mapped, B, T), b = open_subject(&plain, B, T);
+        static const char *const maps[] = {"kappa", "nu", "pi_k", "pi_v"};
+        for (size_t k = 0; k < COUNT(maps); k++) start_as_drawn(&a, maps[k]);
         expect_equal(&a, &b, true);
         close_subject(&a);
         close_subject(&b);
@@ -158,6 +204,8 @@ int main(void)
         cmocka_unit_test(maps_are_other_projections),
         cmocka_unit_test(joined_maps_are_those_of_a_width),
         cmocka_unit_test(mapped_queries_are_mapped_slots),
+        cmocka_unit_test(pi_is_another_projection),
+        cmocka_unit_test(equal_maps_are_pi),
         cmocka_unit_test(maps_start_neutral),
     };
     return check_main("read_maps", NULL, 0, tests, COUNT(tests));
