@@ -62,6 +62,11 @@ typedef enum dra_recurrent_kind {
     DRA_RECURRENT_WEIGHT    /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
 } dra_recurrent_kind;
 
+typedef enum dra_item_norm {
+    DRA_ITEM_RMS,  /* x / sqrt(mean x^2 + 1e-6) gain                      */
+    DRA_ITEM_LAYER /* (x - mean) / sqrt(variance + 1e-5) gain + bias      */
+} dra_item_norm;
+
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
                                     "slots"; NULL: append                                   */
@@ -96,7 +101,8 @@ typedef struct dra_memory_config {
 
     /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which
      * start as the identity. Not with dim, which brings its own. */
-    bool maps;
+    bool          maps;
+    dra_item_norm norm_kind; /* of norm */
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */

@@ -107,6 +107,7 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
     } options[] = {
         {"head_norm", (int64_t)c->head_norm, DRA_OFF, 0},
         {"joint", (int64_t)c->joint, DRA_SLOTS_ALL, 0},
+        {"norm_kind", (int64_t)c->norm_kind, DRA_ITEM_LAYER, 0},
         {"timescales", c->timescales, DRA_SIZE_MOST, DRA_OPTION_TIMESCALES},
         {"modes", c->modes, DRA_SIZE_MOST, DRA_OPTION_MODES},
         {"per_head", c->per_head, true, DRA_OPTION_CELLS},
@@ -141,6 +142,9 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
     if (c->norm && strcmp(c->retrieval, "formula") == 0)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: norm is for items and slots, but retrieval is formula",
+                        b->memory->name);
+    if (c->norm_kind && !c->norm)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: norm_kind is set, but norm is off",
                         b->memory->name);
     if (c->maps && strcmp(c->retrieval, "formula") == 0)
         return dra_fail(err, DRA_ERR_VALUE,

@@ -87,6 +87,16 @@ static dra_value asked(const building *u)
     return q;
 }
 
+static void norm_items(const building *u, dra_value item[2])
+{
+    static const char *const gain[] = {"gain_mk", "gain_mv"}, *const bias[] = {"bias_mk",
+                                                                               "bias_mv"};
+    for (int i = 0; i < 2 && u->b->config.norm; i++)
+        item[i] = u->b->config.norm_kind == DRA_ITEM_LAYER
+                      ? dra_layer_norm(u->g, item[i], param(u, gain[i]), param(u, bias[i]), 1e-5)
+                      : dra_rms_norm(u->g, item[i], param(u, gain[i]), 1e-6);
+}
+
 static dra_value norm_heads(const building *u, dra_value y)
 {
     dra_graph *g = u->g;
@@ -207,10 +217,7 @@ static void remember(const building *u, dra_value x, bool rotary, dra_value *roo
         dra_memory_scan(g, b, &c, &r);
     if (!r.y.id) split(u, r.item);
     out->memory = value_side(u, r.item[1]);
-    if (b->config.norm) {
-        r.item[0] = dra_rms_norm(g, r.item[0], param(u, "gain_mk"), 1e-6);
-        r.item[1] = dra_rms_norm(g, r.item[1], param(u, "gain_mv"), 1e-6);
-    }
+    norm_items(u, r.item);
     retrieve(u, rotary, &c, &r, state_out, out);
     observe(u, &c, &r, out);
 }

@@ -50,6 +50,15 @@ static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_s
     dra_specs_add(params, b->prefix, &(dra_spec){name, DRA_SHAPE(n), .number = 1});
 }
 
+static void declare_norm(const dra_branch *b, dra_specs *params)
+{
+    declare_ones(b, "gain_mk", b->sizes.D, params);
+    declare_ones(b, "gain_mv", b->sizes.E, params);
+    if (b->config.norm_kind != DRA_ITEM_LAYER) return;
+    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mk", DRA_SHAPE(b->sizes.D)});
+    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mv", DRA_SHAPE(b->sizes.E)});
+}
+
 void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
 {
     const dra_memory_sizes *s = &b->sizes;
@@ -68,8 +77,7 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
     if (b->config.maps) declare_maps(b, params);
     if (b->config.pi) declare_identity(b, "pi_k", DRA_SHAPE(s->D, s->D), 0, params);
     if (b->config.pi) declare_identity(b, "pi_v", DRA_SHAPE(s->E, s->E), 0, params);
-    if (b->config.norm) declare_ones(b, "gain_mk", s->D, params);
-    if (b->config.norm) declare_ones(b, "gain_mv", s->E, params);
+    if (b->config.norm) declare_norm(b, params);
     if (b->config.head_norm != DRA_ON) return;
     declare_ones(b, "hn_g", all, params);
     dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", DRA_SHAPE(all)});
