@@ -12,7 +12,10 @@ static const cli_option options[] = {
     {"tokens", CLI_TEXT, offsetof(forward_args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
      "LIST|@FILE", .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
-     "or safetensors with ids (T) or (B, T), and mask (0 is a pad)", "FILE"},
+     "or safetensors with ids (T) or (B, T), and mask (0 is a pad), reset (1 starts a segment)",
+     "FILE"},
+    {"resets", CLI_TEXT, offsetof(forward_args, resets), 0, 0,
+     "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
     {"chunks", CLI_TEXT, offsetof(forward_args, chunks), 0, 0,
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"state-in", CLI_TEXT, offsetof(forward_args, state_in), 0, 0, "continue from a state file",
@@ -110,6 +113,8 @@ const cli_verb cmd_forward = {
         "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "the layers' attentions and the state. With ids (B, T) there is an axis B in front; "
         "in streams and branches it follows that of the layers.\n"
+        "Tokens after a reset are read as a text of their own: the result is that of reading the "
+        "segments apart.\n"
         "Reading the tokens whole, in --chunks, or in several calls through state files "
         "gives the same numbers: bit for bit, or up to rounding with a moment or delta memory.",
     .examples = examples,

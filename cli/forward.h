@@ -6,8 +6,9 @@
 
 typedef struct forward_args {
     cli_source  from;
-    const char *tokens, *inputs, *chunks, *state_in, *state_out, *out, *outputs, *positions;
-    int64_t     keep;
+    const char *tokens, *inputs, *resets, *chunks, *state_in, *state_out, *out, *outputs,
+        *positions;
+    int64_t keep;
 } forward_args;
 
 typedef struct forward_stack { /* an output of every layer, (n, B, T, C) */

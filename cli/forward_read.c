@@ -26,7 +26,8 @@ static dra_status check_positions(const forward_work *w, dra_error *err)
 {
     dra_status st = DRA_OK;
     for (int64_t b = 0; b < w->in.B && st == DRA_OK; b++)
-        st = cli_positions_check(w->m.model, dra_states_tokens(w->context.states, b), w->in.T, err);
+        st = cli_inputs_positions(w->m.model, &w->in, b, dra_states_tokens(w->context.states, b),
+                                  err);
     return st;
 }
 
@@ -94,7 +95,8 @@ dra_status forward_open(forward_work *w, dra_error *err)
     if (st != DRA_OK) return st;
     w->V = dra_model_config_of(w->m.model)->vocab;
     w->C = dra_model_config_of(w->m.model)->dim;
-    st = cli_inputs_read(a->tokens, a->inputs, w->V, &w->in, err);
+    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V};
+    st = cli_inputs_read(&inputs, &w->in, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
     if (st == DRA_OK && w->maps && w->chunks > 1)
         st = cli_error(err, DRA_ERR_VALUE, "attentions need a single chunk, found %d", w->chunks);
@@ -117,12 +119,11 @@ static void choose_picks(forward_work *w, int64_t from, int64_t n)
 {
     const int64_t P = w->view.picks, T = w->in.T;
     for (int64_t b = 0; b < w->in.B; b++) {
-        const int32_t *mark = w->in.mark ? w->in.mark + b * T : NULL;
-        int32_t       *pick = w->picks + b * P;
+        int32_t *pick = w->picks + b * P;
         for (int64_t i = 0; i < P; i++) {
             int64_t at = i < w->keep ? w->positions.data[i] : from + n - 1;
-            while (i == w->keep && mark && at >= from && mark[at]) at--;
-            const bool here = at >= from && at < from + n && !(mark && mark[at]);
+            while (i == w->keep && at >= from && cli_is_pad(&w->in, b * T + at)) at--;
+            const bool here = at >= from && at < from + n && !cli_is_pad(&w->in, b * T + at);
             pick[i] = here ? (int32_t)(at - from) : -1;
         }
     }
@@ -147,7 +148,7 @@ static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int
     const size_t  row = (size_t)w->V * sizeof *x;
     for (int64_t t = from + n - made; t < from + n; t++, x += w->V) {
         const int64_t i = b * T + t;
-        if (w->in.mark && w->in.mark[i]) continue;
+        if (cli_is_pad(&w->in, i)) continue;
         if (t >= first) memcpy(w->out_logits + (b * w->keep + t - first) * w->V, x, row);
         memcpy(w->context.logits + b * w->V, x, row);
     }
@@ -166,6 +167,16 @@ static void keep_stack(forward_work *w, const forward_stack *s, int64_t from, in
     }
 }
 
+/* Which tokens the text has, since its last reset. */
+static void keep_seen(forward_work *w, int64_t b, int64_t from, int64_t n)
+{
+    bool *seen = w->context.seen + b * w->V;
+    for (int64_t i = b * w->in.T + from; i < b * w->in.T + from + n; i++) {
+        if (cli_is_reset(&w->in, i)) memset(seen, 0, (size_t)w->V * sizeof *seen);
+        if (!cli_is_pad(&w->in, i)) seen[w->in.ids[i]] = true;
+    }
+}
+
 static void keep_results(forward_work *w, int64_t from, int64_t n)
 {
     const int64_t   B = w->in.B, T = w->in.T, P = w->view.picks;
@@ -178,9 +189,7 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
         if (hidden)
             memcpy(w->out_hidden + (b * T + from) * w->C, hidden + b * n * w->C,
                    (size_t)(n * w->C) * sizeof *hidden);
-        for (int64_t t = from; t < from + n; t++)
-            if (!w->in.mark || !w->in.mark[b * T + t])
-                w->context.seen[b * w->V + w->in.ids[b * T + t]] = true;
+        keep_seen(w, b, from, n);
     }
     for (int i = 0; i < FORWARD_STACKS; i++) keep_stack(w, &w->stack[i], from, n);
 }

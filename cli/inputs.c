@@ -44,19 +44,43 @@ static dra_status read_tensor(const dra_examples *e, const char *path, const cha
 
 static dra_status check_names(const dra_examples *e, const char *path, dra_error *err)
 {
+    static const char *const known[] = {"ids", "mask", "reset", "targets"};
     const dra_example_input *t;
-    for (int i = 0; (t = dra_examples_at(e, i)) != NULL; i++)
-        if (strcmp(t->name, "ids") != 0 && strcmp(t->name, "mask") != 0 &&
-            strcmp(t->name, "targets") != 0)
+    for (int i = 0; (t = dra_examples_at(e, i)) != NULL; i++) {
+        size_t k = 0;
+        while (k < COUNT(known) && strcmp(t->name, known[k]) != 0) k++;
+        if (k == COUNT(known))
             return cli_error(err, DRA_ERR_NAME,
-                             "%.200s: tensor %.80s is no input, expected ids, mask, targets", path,
-                             t->name);
+                             "%.200s: tensor %.80s is no input, expected ids, mask, reset, targets",
+                             path, t->name);
+    }
     t = dra_examples_find(e, "ids");
     if (!t) return cli_error(err, DRA_ERR_NAME, "%.200s: tensor ids is missing", path);
     if (t->shape.rank > 1)
         return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor ids has %d axes, expected 1 or 2",
                          path, t->shape.rank + 1);
     return DRA_OK;
+}
+
+static dra_status make_marks(cli_inputs *in, dra_error *err)
+{
+    if (in->mark) return DRA_OK;
+    in->mark = calloc((size_t)(in->B * in->T) + 1, sizeof *in->mark);
+    return in->mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+/* Sets a mark where a tensor is 0, or where it is not. */
+static dra_status read_marks(const dra_examples *e, const char *path, const char *name, bool zero,
+                             int32_t mark, cli_inputs *in, dra_error *err)
+{
+    int32_t   *given = NULL;
+    dra_status st = dra_examples_find(e, name) ? make_marks(in, err) : DRA_OK;
+    if (st != DRA_OK || !dra_examples_find(e, name)) return st;
+    st = read_tensor(e, path, name, in, &given, err);
+    for (int64_t i = 0; st == DRA_OK && i < in->B * in->T; i++)
+        if (!given[i] == zero) in->mark[i] |= mark;
+    free(given);
+    return st;
 }
 
 static dra_status read_file(const char *path, cli_inputs *in, dra_error *err)
@@ -74,26 +98,58 @@ static dra_status read_file(const char *path, cli_inputs *in, dra_error *err)
     }
     if (st == DRA_OK && dra_examples_find(e, "targets"))
         st = read_tensor(e, path, "targets", in, &in->targets, err);
-    if (st == DRA_OK && dra_examples_find(e, "mask")) {
-        st = read_tensor(e, path, "mask", in, &in->mark, err);
-        for (int64_t i = 0; st == DRA_OK && i < in->B * in->T; i++)
-            in->mark[i] = in->mark[i] ? 0 : DRA_MARK_PAD;
-    }
+    if (st == DRA_OK) st = read_marks(e, path, "mask", true, DRA_MARK_PAD, in, err);
+    if (st == DRA_OK) st = read_marks(e, path, "reset", false, DRA_MARK_RESET, in, err);
     dra_examples_close(e);
     return st;
 }
 
-dra_status cli_inputs_read(const char *tokens, const char *path, int64_t V, cli_inputs *out,
-                           dra_error *err)
+/* ---- resets ---------------------------------------------------------------------------------- */
+
+static dra_status add_resets(const char *text, cli_inputs *in, dra_error *err)
+{
+    dra_ids    at = {0};
+    dra_status st = cli_ids_read("--resets", text, &at, err);
+    if (st == DRA_OK) st = make_marks(in, err);
+    for (size_t i = 0; i < at.n && st == DRA_OK; i++) {
+        if (at.data[i] < 0 || at.data[i] >= in->T)
+            st = cli_error(err, DRA_ERR_VALUE, "--resets: %d, expected 0 to %lld", at.data[i],
+                           (long long)in->T - 1);
+        for (int64_t b = 0; b < in->B && st == DRA_OK; b++)
+            in->mark[b * in->T + at.data[i]] |= DRA_MARK_RESET;
+    }
+    dra_ids_free(&at);
+    return st;
+}
+
+dra_status cli_inputs_positions(const dra_model *model, const cli_inputs *in, int64_t b,
+                                int64_t before, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    int64_t    from = 0; /* of the segment */
+    for (int64_t t = 1; t <= in->T && st == DRA_OK; t++) {
+        if (t < in->T && !cli_is_reset(in, b * in->T + t)) continue;
+        const bool starts = cli_is_reset(in, b * in->T + from);
+        st = cli_positions_check(model, starts ? 0 : before, t - from, err);
+        from = t;
+    }
+    return st;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+dra_status cli_inputs_read(const cli_inputs_config *c, cli_inputs *out, dra_error *err)
 {
     dra_ids    ids = {0};
-    dra_status st = path ? read_file(path, out, err) : cli_ids_read("--tokens", tokens, &ids, err);
-    if (!path) {
+    dra_status st = c->path ? read_file(c->path, out, err)
+                            : cli_ids_read("--tokens", c->tokens, &ids, err);
+    if (!c->path) {
         out->B = 1;
         out->T = (int64_t)ids.n;
         out->ids = ids.data;
     }
-    if (st == DRA_OK) st = check_ids(out, V, err);
+    if (st == DRA_OK) st = check_ids(out, c->vocab, err);
+    if (st == DRA_OK && c->resets) st = add_resets(c->resets, out, err);
     if (st != DRA_OK) cli_inputs_free(out);
     return st;
 }

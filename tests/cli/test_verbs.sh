@@ -142,7 +142,7 @@ forward_reads_tensors() {
 }
 
 refuses_inputs() {
-    tensors ids:6 x:6 >in && failed "in: tensor x is no input, expected ids, mask, targets" \
+    tensors ids:6 y:6 >in && failed "in: tensor y is no input, expected ids, mask, reset, targets" \
         forward --model m --inputs in --out never && tensors mask:6 >in &&
         failed "in: tensor ids is missing" forward --model m --inputs in --out never &&
         tensors ids:2,3 mask:6 >in && failed in forward --model m --inputs in --out never &&
@@ -155,6 +155,50 @@ grad_in_parts() {
     loss=$(number loss)
     answers grad --model m --tokens $list --chunks 3,1,7 --out b --json || return 1
     awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10 && a > 4) }'
+}
+
+# Segments are texts of their own: logits, states and what is generated next.
+resets_are_texts_apart() {
+    all="--model m --tokens $list --resets 5" second="--model m --tokens 10,11,12,13,14,15"
+    # shellcheck disable=SC2086 # lists of options
+    {
+        run 0 forward $all --keep 6 --outputs logits,state --out a --state-out sa &&
+            run 0 forward $second --outputs logits,state --out b --state-out sb && same a b &&
+            run 0 forward $all --keep 6 --outputs logits,state --chunks 3,4 --out c && same a c &&
+            run 0 forward $all --positions 0,1,2,3,4 --out d &&
+            run 0 forward --model m --tokens 5,6,7,8,9 --out e && same d e &&
+            run 0 forward --model m --tokens 1,2,3 --out f --state-out s &&
+            run 0 forward $second --resets 0 --state-in s --out f && run 0 forward $second --out g &&
+            same f g || return 1
+    }
+    for state in sa sb; do
+        answers generate --model m --state-in $state --tokens 9 --seed 3 --json &&
+            cp "$out" $state.json || return 1
+    done
+    [ "$(json_tokens sa.json)" = "$(json_tokens sb.json)" ] || return 1
+    tensors ids:6 reset:6 >in && run 0 forward --model m --inputs in --out a &&
+        run 0 forward --model m --tokens 1,2,3,4,5,6 --resets 0,1,2,3,4,5 --out b && same a b
+}
+
+# Positions count from the reset; without one there are too few.
+resets_start_positions() {
+    long=$list,$list
+    run 0 forward --model p --tokens $long --resets 8,16 --out a &&
+        failed "14 tokens after 0: the model has no more than" forward --preset gpt2-tiny \
+            --set context=8 --tokens $long --resets 8 --out never &&
+        failed "22 tokens after 0: the model has no more than 16 positions" \
+            grad --model p --tokens $long --out never &&
+        run 0 grad --model p --tokens $long --resets 8,16 --out a
+}
+
+# The loss of 4 and of 5 targets; no target crosses the reset.
+grad_with_resets() {
+    answers grad --model m --tokens 5,6,7,8,9 --out a --json && first=$(number loss) &&
+        answers grad --model m --tokens 10,11,12,13,14,15 --out a --json && second=$(number loss) &&
+        answers grad --model m --tokens $list --resets 5 --chunks 3,4 --out a --json || return 1
+    [ "$(number targets)" -eq 9 ] &&
+        awk -v a="$first" -v b="$second" -v c="$(number loss)" \
+            'BEGIN { d = (4 * a + 5 * b) / 9 - c; exit !(d * d < 1e-10) }'
 }
 
 # A model that is cut off behind its back: one line, not a crash.
@@ -386,6 +430,11 @@ check "forward: two ways to say it" misused \
 check "forward: threads" threads_change_nothing
 check "forward: inputs" forward_reads_tensors
 check "forward: wrong inputs" refuses_inputs
+check "forward: segments" resets_are_texts_apart
+check "forward: segments have positions of their own" resets_start_positions
+check "forward: no such reset" failed "--resets: 11, expected 0 to 10" \
+    forward --model m --tokens $list --resets 3,11 --out never
+check "grad: segments" grad_with_resets
 check "forward: chunks too long" failed "--chunks: length 9 with 3 of 11 tokens left" \
     forward --model m --tokens $list --chunks 8,9 --out never
 check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 255" \
