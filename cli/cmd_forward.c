@@ -7,6 +7,8 @@
 static const forward_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
                                       .outputs = "logits"};
 
+static const char *const demos[] = {"none", "literal", "unmasked", NULL}; /* as dra_demo_kind */
+
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(forward_args),
     {"tokens", CLI_TEXT, offsetof(forward_args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
@@ -21,6 +23,8 @@ static const cli_option options[] = {
     {"state-in", CLI_TEXT, offsetof(forward_args, state_in), 0, 0, "continue from a state file",
      "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
+    {"demo", CLI_CHOICE, offsetof(forward_args, from.demo), 0, 0,
+     "attend as a published demo does, to later tokens too", .choices = demos},
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
@@ -72,6 +76,12 @@ static int check(forward_work *w)
         return cli_misused("forward", "expected one of --tokens and --inputs");
     if (a->positions && a->keep)
         return cli_misused("forward", "expected only one of --keep and --positions");
+    if (a->from.demo && (a->chunks || a->resets || a->state_in || a->state_out))
+        return cli_misused("forward", "--demo reads one text from the start, expected no %s",
+                           a->chunks     ? "--chunks"
+                           : a->resets   ? "--resets"
+                           : a->state_in ? "--state-in"
+                                         : "--state-out");
     return read_outputs(w);
 }
 
@@ -115,6 +125,10 @@ const cli_verb cmd_forward = {
         "in streams and branches it follows that of the layers.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
+        "--demo literal reproduces the demo of attention with differentiable recurrence (memory "
+        "gru, retrieval joint), --demo unmasked recurrent attention without a causal mask "
+        "(retrieval time). Their tokens see later ones, so there is nothing to train or generate "
+        "with.\n"
         "Reading the tokens whole, in --chunks, or in several calls through state files "
         "gives the same numbers: bit for bit, or up to rounding with a moment or delta memory.",
     .examples = examples,

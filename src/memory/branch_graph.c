@@ -211,7 +211,9 @@ static void remember(const building *u, dra_value x, bool rotary, dra_value *roo
     dra_recurrent_apply(g, b, u->call->param + b->params, room);
     feed(u, c.x);
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, x, c.code);
-    if (fuses(u))
+    if (b->config.demo == DRA_DEMO_LITERAL)
+        dra_demo_remember(g, b, &c, &r);
+    else if (fuses(u))
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
@@ -229,7 +231,10 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     const building    u = {g, b, call, qkv};
     dra_branch_result out = {0};
     dra_value        *room = calloc((size_t)(b->n_params + b->n_states) + 1, sizeof *room);
-    if (room)
+    if (b->config.demo && (call->learning || call->tokens.mark.id))
+        dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "a demo is for reading, without %s",
+                       call->learning ? "gradients" : "pads and resets");
+    else if (room)
         remember(&u, x, rotary, room, state_out, &out);
     else
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");

@@ -60,11 +60,12 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_value        values = append(g, c, V, value, state_out);
     const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
     if (dra_graph_failed(g)) return (dra_value){0};
-    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = c->scale};
-    const dra_attend_config plain = {
-        .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = c->scale};
-    const dra_value q = swap_heads(g, rotate(g, c, c->q)), k = swap_heads(g, keys);
-    const dra_value v = swap_heads(g, values);
+    dra_value lo = at->lo, hi = at->hi;
+    if (c->sizes->config->demo) dra_demo_rows(g, c, &lo, &hi);
+    const dra_attend_config config = {.lo = lo, .hi = hi, .lse = lse, .scale = c->scale};
+    const dra_attend_config plain = {.lo = lo, .hi = hi, .scores = c->scores, .scale = c->scale};
+    const dra_value         q = swap_heads(g, rotate(g, c, c->q)), k = swap_heads(g, keys);
+    const dra_value         v = swap_heads(g, values);
     if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
     return swap_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)
                                        : dra_attend(g, q, k, v, &config));
