@@ -14,7 +14,8 @@ static const cli_option options[] = {
     {"tokens", CLI_TEXT, offsetof(forward_args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
      "LIST|@FILE", .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
-     "or safetensors with ids (T) or (B, T), and mask (0 is a pad), reset (1 starts a segment)",
+     "or safetensors with ids (T) or (B, T), or embeddings x (T, C) or (B, T, C); and mask (0 is a "
+     "pad), reset (1 starts a segment)",
      "FILE"},
     {"resets", CLI_TEXT, offsetof(forward_args, resets), 0, 0,
      "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
@@ -22,13 +23,16 @@ static const cli_option options[] = {
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"state-in", CLI_TEXT, offsetof(forward_args, state_in), 0, 0, "continue from a state file",
      "FILE"},
+    {"rwkv-state", CLI_TEXT, offsetof(forward_args, rwkv_state), 0, 0,
+     "or from Hugging Face's state of RWKV-4: tensors state.0 to state.4, (B, channels, L)",
+     "FILE"},
     CLI_STATE_LIMIT_OPTION(forward_args),
     {"demo", CLI_CHOICE, offsetof(forward_args, from.demo), 0, 0,
      "attend as a published demo does, to later tokens too", .choices = demos},
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
-     "which of logits, hidden, streams, branches, attentions, state", "LIST"},
+     "which of logits, hidden, streams, branches, attentions, state, rwkv-state", "LIST"},
     {"keep", CLI_INT, offsetof(forward_args, keep), 0, INT32_MAX,
      "only the logits of the last N tokens; 0: of all"},
     {"positions", CLI_TEXT, offsetof(forward_args, positions), 0, 0,
@@ -41,14 +45,15 @@ static const cli_option options[] = {
 
 static int read_outputs(forward_work *w)
 {
-    static const char *const names[] = {"logits",   "hidden",     "streams",
-                                        "branches", "attentions", "state"};
+    static const char *const names[] = {"logits",     "hidden", "streams",   "branches",
+                                        "attentions", "state",  "rwkv-state"};
     bool *const              wanted[] = {&w->logits,
                                          &w->hidden,
                                          &w->stack[FORWARD_STREAMS].wanted,
                                          &w->stack[FORWARD_BRANCHES].wanted,
                                          &w->maps,
-                                         &w->state};
+                                         &w->state,
+                                         &w->rwkv_state};
     char                     quoted[80], word[32];
     for (const char *at = w->a->outputs; *at;) {
         const size_t n = strcspn(at, ",");
@@ -58,7 +63,7 @@ static int read_outputs(forward_work *w)
             snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
             return cli_misused("forward",
                                "--outputs: expected logits, hidden, streams, branches, "
-                               "attentions, state, found %s",
+                               "attentions, state, rwkv-state, found %s",
                                cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
@@ -76,6 +81,8 @@ static int check(forward_work *w)
         return cli_misused("forward", "expected one of --tokens and --inputs");
     if (a->positions && a->keep)
         return cli_misused("forward", "expected only one of --keep and --positions");
+    if (a->state_in && a->rwkv_state)
+        return cli_misused("forward", "expected only one of --state-in and --rwkv-state");
     if (a->from.demo && (a->chunks || a->resets || a->state_in || a->state_out))
         return cli_misused("forward", "--demo reads one text from the start, expected no %s",
                            a->chunks     ? "--chunks"
@@ -121,7 +128,8 @@ const cli_verb cmd_forward = {
     .about =
         "Runs a model on tokens and writes its outputs to a safetensors file: logits (T, V) "
         "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
-        "the layers' attentions and the state. With ids (B, T) there is an axis B in front; "
+        "the layers' attentions and the state (state), of RWKV-4 also as Hugging Face has it "
+        "(rwkv-state). With ids (B, T) there is an axis B in front; "
         "in streams and branches it follows that of the layers.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"

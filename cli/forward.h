@@ -6,8 +6,8 @@
 
 typedef struct forward_args {
     cli_source  from;
-    const char *tokens, *inputs, *resets, *chunks, *state_in, *state_out, *out, *outputs,
-        *positions;
+    const char *tokens, *inputs, *resets, *chunks, *state_in, *rwkv_state, *state_out, *out,
+        *outputs, *positions;
     int64_t keep;
 } forward_args;
 
@@ -23,7 +23,7 @@ enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_STACKS };
 typedef struct forward_work {
     const forward_args *a;
     cli_model           m;
-    bool                logits, hidden, maps, state; /* what is asked for */
+    bool                logits, hidden, maps, state, rwkv_state; /* what is asked for */
     forward_stack       stack[FORWARD_STACKS];
     cli_inputs          in;
     int                 chunks;
@@ -44,5 +44,11 @@ dra_status forward_read(forward_work *w, dra_error *err);
 /* Writes the outputs, then the state. */
 dra_status forward_write(const forward_work *w, dra_error *err);
 void       forward_close(forward_work *w);
+
+/* RWKV-4's state as Hugging Face has it, tensors state.0 to state.4 (B, channels, L): puts those of
+ * --rwkv-state into the states; makes tensor `which` of the states, whose data is to be freed. */
+dra_status forward_rwkv_read(forward_work *w, dra_error *err);
+dra_status forward_rwkv_write(const forward_work *w, int which, dra_tensor_item *item,
+                              dra_error *err);
 
 #endif

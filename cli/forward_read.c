@@ -60,6 +60,7 @@ static void choose_view(forward_work *w)
                          .keep = w->in.mark ? 0 : w->keep,
                          .picks = a->positions ? w->keep + 1 : 0,
                          .hidden = w->hidden,
+                         .embedded = w->in.x != NULL,
                          .streams = w->stack[FORWARD_STREAMS].wanted,
                          .branches = w->stack[FORWARD_BRANCHES].wanted,
                          .maps = w->maps};
@@ -95,12 +96,13 @@ dra_status forward_open(forward_work *w, dra_error *err)
     if (st != DRA_OK) return st;
     w->V = dra_model_config_of(w->m.model)->vocab;
     w->C = dra_model_config_of(w->m.model)->dim;
-    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V};
+    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
     st = cli_inputs_read(&inputs, &w->in, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
     if (st == DRA_OK && w->maps && w->chunks > 1)
         st = cli_error(err, DRA_ERR_VALUE, "attentions need a single chunk, found %d", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
+    if (st == DRA_OK) st = forward_rwkv_read(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
     w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
     if (st == DRA_OK) st = read_positions(w, err);
@@ -173,7 +175,7 @@ static void keep_seen(forward_work *w, int64_t b, int64_t from, int64_t n)
     bool *seen = w->context.seen + b * w->V;
     for (int64_t i = b * w->in.T + from; i < b * w->in.T + from + n; i++) {
         if (cli_is_reset(&w->in, i)) memset(seen, 0, (size_t)w->V * sizeof *seen);
-        if (!cli_is_pad(&w->in, i)) seen[w->in.ids[i]] = true;
+        if (w->in.ids && !cli_is_pad(&w->in, i)) seen[w->in.ids[i]] = true;
     }
 }
 
@@ -194,33 +196,38 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
     for (int i = 0; i < FORWARD_STACKS; i++) keep_stack(w, &w->stack[i], from, n);
 }
 
-/* Columns from..from+n-1 of (B, T), dense. */
-static void slice(const forward_work *w, const int32_t *x, int64_t from, int64_t n, int32_t *to)
+/* Columns from..from+n-1 of (B, T), each of this width, dense. */
+static void slice(const forward_work *w, const void *x, size_t width, int64_t from, int64_t n,
+                  void *to)
 {
     for (int64_t b = 0; b < w->in.B; b++)
-        memcpy(to + b * n, x + b * w->in.T + from, (size_t)n * sizeof *to);
+        memcpy((char *)to + (size_t)(b * n) * width,
+               (const char *)x + (size_t)(b * w->in.T + from) * width, (size_t)n * width);
 }
 
 dra_status forward_read(forward_work *w, dra_error *err)
 {
-    const size_t size = (size_t)(w->in.B * w->in.T);
-    int32_t     *ids = calloc(size, sizeof *ids), *mark = calloc(size, sizeof *mark);
-    dra_status   st = ids && mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    const size_t size = (size_t)(w->in.B * w->in.T), one = sizeof *w->in.mark;
+    const void  *given = w->in.x ? (const void *)w->in.x : w->in.ids;
+    const size_t width = w->in.x ? (size_t)w->C * sizeof *w->in.x : sizeof *w->in.ids;
+    void        *tokens = calloc(size, width);
+    int32_t     *mark = calloc(size, one);
+    dra_status   st = tokens && mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
     int64_t      from = 0;
     for (int i = 0; i < w->chunks && st == DRA_OK; i++) {
         const int64_t   n = w->chunk[i];
         const size_t    picks = (size_t)(w->in.B * w->view.picks) * sizeof *w->picks;
-        const dra_named in[] = {{"ids", ids, (size_t)(w->in.B * n) * sizeof *ids},
+        const dra_named in[] = {{w->in.x ? "x" : "ids", tokens, (size_t)(w->in.B * n) * width},
                                 {"picks", w->picks, picks}};
-        slice(w, w->in.ids, from, n, ids);
-        if (w->in.mark) slice(w, w->in.mark, from, n, mark);
+        slice(w, given, width, from, n, tokens);
+        if (w->in.mark) slice(w, w->in.mark, one, from, n, mark);
         if (picks) choose_picks(w, from, n);
         st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL,
                              picks ? 2 : 1, in, err);
         if (st == DRA_OK) keep_results(w, from, n);
         from += n;
     }
-    free(ids);
+    free(tokens);
     free(mark);
     return st;
 }

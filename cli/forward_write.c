@@ -63,15 +63,38 @@ static dra_status list_maps(const forward_work *w, map_list *m, dra_error *err)
     return DRA_OK;
 }
 
+/* The states as they are asked for; names and data are to be freed, but not those of rwkv-state. */
+static dra_status list_states(const forward_work *w, dra_tensor_item *items, size_t *n,
+                              dra_error *err)
+{
+    const int  states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
+    dra_status st = DRA_OK;
+    for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[(*n)++], err);
+    for (int i = 0; i < DRA_RWKV_STATES && w->rwkv_state && st == DRA_OK; i++)
+        st = forward_rwkv_write(w, i, &items[(*n)++], err);
+    return st;
+}
+
+static void free_states(const forward_work *w, dra_tensor_item *items, size_t n)
+{
+    const size_t named = w->state ? (size_t)dra_specs_count(dra_model_state(w->m.model)) : 0;
+    for (size_t i = 0; items && i < n; i++) {
+        if (i < named) free((void *)items[i].name);
+        free((void *)items[i].data);
+    }
+    free(items);
+}
+
 dra_status forward_write(const forward_work *w, dra_error *err)
 {
     map_list         maps = {0};
-    const int        states = w->state ? dra_specs_count(dra_model_state(w->m.model)) : 0;
+    const size_t     most = (size_t)dra_specs_count(dra_model_state(w->m.model)) + DRA_RWKV_STATES;
     dra_status       st = list_maps(w, &maps, err);
-    dra_tensor_item *items = calloc((size_t)states + maps.n + 2 + FORWARD_STACKS, sizeof *items);
-    size_t           n = (size_t)states;
+    dra_tensor_item *items = calloc(most + maps.n + 2 + FORWARD_STACKS, sizeof *items);
+    size_t           n = 0;
     if (!items) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < states && st == DRA_OK; i++) st = copy_state(w, i, &items[i], err);
+    if (st == DRA_OK) st = list_states(w, items, &n, err);
+    const size_t states = n;
     if (st == DRA_OK && w->logits) items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
     if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
     for (int i = 0; i < FORWARD_STACKS && st == DRA_OK; i++) {
@@ -86,11 +109,7 @@ dra_status forward_write(const forward_work *w, dra_error *err)
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
     free(maps.name);
     free(maps.item);
-    for (int i = 0; items && i < states; i++) {
-        free((void *)items[i].name);
-        free((void *)items[i].data);
-    }
-    free(items);
+    free_states(w, items, states);
     if (st != DRA_OK || !w->a->state_out) return st;
     return dra_context_save(w->m.model, w->m.weights, &w->context, w->a->state_out, err);
 }

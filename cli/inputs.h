@@ -5,17 +5,19 @@
 #include "model.h"
 
 typedef struct cli_inputs {
-    int64_t  B, T;
-    bool     batched; /* the file has an axis B */
-    int32_t *ids;     /* (B, T) */
-    int32_t *mark;    /* (B, T) or NULL: pads from `mask`, resets from `reset` and --resets */
-    int32_t *targets; /* (B, T) or NULL: from `targets` */
-} cli_inputs;         /* starts as {0} */
+    int64_t   B, T;
+    bool      batched; /* the file has an axis B */
+    int32_t  *ids;     /* (B, T); NULL: there is x */
+    dra_real *x;       /* (B, T, C) or NULL: in place of rows of the embedding */
+    int32_t  *mark;    /* (B, T) or NULL: pads from `mask`, resets from `reset` and --resets */
+    int32_t  *targets; /* (B, T) or NULL: from `targets` */
+} cli_inputs;          /* starts as {0} */
 
 typedef struct cli_inputs_config {
     const char *tokens, *path; /* --tokens LIST or --inputs FILE: one of them, the other NULL */
     const char *resets;        /* --resets LIST: where all rows start a new segment, or NULL   */
     int64_t     vocab;         /* ids outside of it are refused */
+    int64_t     width;         /* C of x, which may take the place of ids; 0: it may not */
 } cli_inputs_config;
 
 dra_status cli_inputs_read(const cli_inputs_config *c, cli_inputs *out, dra_error *err);

@@ -142,11 +142,72 @@ forward_reads_tensors() {
 }
 
 refuses_inputs() {
-    tensors ids:6 y:6 >in && failed "in: tensor y is no input, expected ids, mask, reset, targets" \
+    tensors ids:6 y:6 >in &&
+        failed "in: tensor y is no input, expected ids, mask, reset, targets, x" \
         forward --model m --inputs in --out never && tensors mask:6 >in &&
-        failed "in: tensor ids is missing" forward --model m --inputs in --out never &&
+        failed "in: tensor ids is missing, and there is no x" forward --model m --inputs in --out never &&
         tensors ids:2,3 mask:6 >in && failed in forward --model m --inputs in --out never &&
         [ ! -e never ]
+}
+
+# embedded FILE SHAPE COUNT: from the streams that forward wrote, a file whose x is their first COUNT
+# numbers, the embeddings.
+embedded() {
+    dtype=F32 width=4
+    grep -q '"F64"' "$1" && dtype=F64 width=8
+    header="{\"x\":{\"dtype\":\"$dtype\",\"shape\":[$2],\"data_offsets\":[0,$(($3 * width))]}}"
+    while [ $((${#header} % 8)) -ne 0 ]; do header="$header "; done
+    printf "\\$(printf '%03o' ${#header})\0\0\0\0\0\0\0%s" "$header"
+    tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1" | head -c $(($3 * width))
+}
+
+# The same logits as from the ids, in chunks too; one more axis.
+forward_reads_embeddings() {
+    run 0 forward --model m --tokens $list --outputs streams --out s &&
+        embedded s 11,24 264 >in && run 0 forward --model m --inputs in --out a &&
+        run 0 forward --model m --tokens $list --out b && same a b &&
+        run 0 forward --model m --inputs in --chunks 4,5 --resets 6 --out a &&
+        run 0 forward --model m --tokens $list --resets 6 --out b && same a b || return 1
+    embedded s 2,4,24 192 >in && run 0 forward --model m --inputs in --out a &&
+        tail -c +$(($(od -An -tu8 -N8 a) + 9)) a | head -c 4096 >first &&
+        run 0 forward --model m --tokens 5,6,7,8 --out b &&
+        tail -c +$(($(od -An -tu8 -N8 b) + 9)) b | head -c 4096 >second && same first second &&
+        grep -q '\[2,4,256\]' a || return 1
+    embedded s 4,12 48 >in && failed "in: tensor x has width 12, the model 24" \
+        forward --model m --inputs in --out never &&
+        embedded s 24 24 >in && failed "in: tensor x has 1 axes, expected 2 or 3" \
+        forward --model m --inputs in --out never && tensors ids:6 x:6 >in &&
+        failed "in: expected only one of ids and x" forward --model m --inputs in --out never &&
+        tensors x:1,6 >in && failed "in: tensor x has width 6, the model 24" \
+        forward --model m --inputs in --out never && embedded s 2,24 48 >in &&
+        failed "in: tensor x is no input, expected ids, mask, reset, targets" \
+            grad --model m --inputs in --out never
+}
+
+# Half of a text, and the rest from the five tensors; another model or layout is refused.
+forward_carries_rwkv_states() {
+    rwkv="--preset rwkv4-tiny --set dim=24 --set heads=2 --set depth=3"
+    # shellcheck disable=SC2086 # a list of options
+    {
+        run 0 forward $rwkv --tokens 5,6,7,8,9 --outputs logits,rwkv-state --out first &&
+            has first '"state.0":{' '"state.4":{' '"shape":[1,24,3]' &&
+            run 0 forward $rwkv --tokens 10,11,12,13,14,15 --rwkv-state first \
+                --outputs logits,state --out a &&
+            run 0 forward $rwkv --tokens $list --keep 6 --outputs logits,state --out b && same a b &&
+            misused "dra forward: expected only one of --state-in and --rwkv-state" \
+                forward $rwkv --tokens 1 --rwkv-state first --state-in first --out never &&
+            failed "a: tensor state.0 is missing" \
+                forward $rwkv --tokens 1 --rwkv-state a --out never &&
+            failed "first: tensor state.0 is not shaped as (1, channels, 2), rows and layers" \
+                forward $rwkv --set depth=2 --tokens 1 --rwkv-state first --out never &&
+            failed "rwkv state: 72 numbers, expected (1, 48, 3)" \
+                forward $rwkv --set dim=48 --tokens 1 --rwkv-state first --out never &&
+            tensors ids:2,3 >in &&
+            failed "first: tensor state.0 is not shaped as (2, channels, 3), rows and layers" \
+                forward $rwkv --inputs in --rwkv-state first --out never &&
+            failed "rwkv state: layer 0 has no ff.x" \
+                forward --model m --tokens 1 --outputs rwkv-state --out never && [ ! -e never ]
+    }
 }
 
 # The same loss in chunks, to the digits that rounding leaves.
@@ -463,6 +524,8 @@ check "forward: two ways to say it" misused \
 check "forward: threads" threads_change_nothing
 check "forward: inputs" forward_reads_tensors
 check "forward: wrong inputs" refuses_inputs
+check "forward: embeddings" forward_reads_embeddings
+check "forward: RWKV's state" forward_carries_rwkv_states
 check "forward: segments" resets_are_texts_apart
 check "forward: segments have positions of their own" resets_start_positions
 check "forward: no such reset" failed "--resets: 11, expected 0 to 10" \
@@ -477,6 +540,7 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
 outputs="dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state"
+outputs="$outputs, rwkv-state"
 check "forward: wrong output" misused \
     "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit
