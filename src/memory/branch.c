@@ -182,7 +182,7 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
 }
 
-/* Each head reads its own slots: q.(kappa P) = (kappa^T q).P and sum a_i nu Q_i = nu sum a_i Q_i. */
+/* Each head reads its own slots: q.(kappa P) = (kappa^T q).P, sum a_i nu Q_i = nu sum a_i Q_i. */
 static bool folds(const dra_branch *b)
 {
     const dra_memory_config *c = &b->config;

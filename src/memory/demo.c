@@ -1,6 +1,6 @@
 /* Attention as two demos have it; see dra_demo_kind. Both let tokens see what follows them.
  *   unmasked   y_t = softmax(q_t.K_j / sqrt(D)) V_j over all j = 1..T
- *   literal    m = m + (1 - gamma) (GRU(k_T of head h, m) - m)  for h = 1..H, m the same for all heads
+ *   literal    m = m + (1 - gamma) (GRU(k_T of head h, m) - m)   for h = 1..H, one m for all heads
  *              y_t of head h = the same softmax over k_1..k_T and m after head h */
 #include <stdlib.h>
 #include <string.h>

@@ -145,13 +145,14 @@ refuses_inputs() {
     tensors ids:6 y:6 >in &&
         failed "in: tensor y is no input, expected ids, mask, reset, targets, x" \
         forward --model m --inputs in --out never && tensors mask:6 >in &&
-        failed "in: tensor ids is missing, and there is no x" forward --model m --inputs in --out never &&
+        failed "in: tensor ids is missing, and there is no x" \
+            forward --model m --inputs in --out never &&
         tensors ids:2,3 mask:6 >in && failed in forward --model m --inputs in --out never &&
         [ ! -e never ]
 }
 
-# embedded FILE SHAPE COUNT: from the streams that forward wrote, a file whose x is their first COUNT
-# numbers, the embeddings.
+# embedded FILE SHAPE COUNT: from the streams that forward wrote, a file whose x is their first
+# COUNT numbers, the embeddings.
 embedded() {
     dtype=F32 width=4
     grep -q '"F64"' "$1" && dtype=F64 width=8
@@ -193,7 +194,8 @@ forward_carries_rwkv_states() {
             has first '"state.0":{' '"state.4":{' '"shape":[1,24,3]' &&
             run 0 forward $rwkv --tokens 10,11,12,13,14,15 --rwkv-state first \
                 --outputs logits,state --out a &&
-            run 0 forward $rwkv --tokens $list --keep 6 --outputs logits,state --out b && same a b &&
+            run 0 forward $rwkv --tokens $list --keep 6 --outputs logits,state --out b &&
+            same a b &&
             misused "dra forward: expected only one of --state-in and --rwkv-state" \
                 forward $rwkv --tokens 1 --rwkv-state first --state-in first --out never &&
             failed "a: tensor state.0 is missing" \
@@ -229,8 +231,8 @@ resets_are_texts_apart() {
             run 0 forward $all --positions 0,1,2,3,4 --out d &&
             run 0 forward --model m --tokens 5,6,7,8,9 --out e && same d e &&
             run 0 forward --model m --tokens 1,2,3 --out f --state-out s &&
-            run 0 forward $second --resets 0 --state-in s --out f && run 0 forward $second --out g &&
-            same f g || return 1
+            run 0 forward $second --resets 0 --state-in s --out f &&
+            run 0 forward $second --out g && same f g || return 1
     }
     for state in sa sb; do
         answers generate --model m --state-in $state --tokens 9 --seed 3 --json &&

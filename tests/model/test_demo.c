@@ -109,14 +109,13 @@ static const char *const inner[][2] = {{"ln_1.weight", "mixer.norm_g"},
 
 static void our_name(const char *theirs, char ours[64])
 {
-    int l = 0, n = 0;
     *ours = '\0';
     for (size_t i = 0; i < COUNT(outer); i++)
         if (strcmp(theirs, outer[i][0]) == 0) snprintf(ours, 64, "%s", outer[i][1]);
-    if (sscanf(theirs, "blocks.%d.%n", &l, &n) != 1) return;
-    for (size_t i = 0; i < COUNT(inner); i++)
-        if (strcmp(theirs + n, inner[i][0]) == 0)
-            snprintf(ours, 64, "layers.%d.%s", l, inner[i][1]);
+    if (strncmp(theirs, "blocks.", 7) != 0) return;
+    for (size_t i = 0; i < COUNT(inner); i++) /* blocks.L.NAME, with one digit */
+        if (strcmp(theirs + 9, inner[i][0]) == 0)
+            snprintf(ours, 64, "layers.%c.%s", theirs[7], inner[i][1]);
 }
 
 static void copy_weights(const demo *d, const reading *r)
