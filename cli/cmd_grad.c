@@ -7,7 +7,7 @@
 
 struct args {
     cli_source  from;
-    const char *tokens, *inputs, *chunks, *out;
+    const char *tokens, *inputs, *resets, *chunks, *out;
     bool        json;
 };
 
@@ -20,8 +20,10 @@ static const cli_option options[] = {
      .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
      "or safetensors with ids (T) or (B, T), and targets (-1 and -100 are ignored), mask (0 is a "
-     "pad)",
+     "pad), reset (1 starts a segment)",
      "FILE"},
+    {"resets", CLI_TEXT, offsetof(struct args, resets), 0, 0,
+     "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
     {"chunks", CLI_TEXT, offsetof(struct args, chunks), 0, 0,
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
@@ -31,7 +33,7 @@ static const cli_option options[] = {
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
 
-/* Each token is the target of the one before, where both count. */
+/* Each token is the target of the one before, where both count and belong to one segment. */
 static dra_status make_targets(cli_inputs *in, dra_error *err)
 {
     if (in->targets) return DRA_OK;
@@ -41,7 +43,8 @@ static dra_status make_targets(cli_inputs *in, dra_error *err)
         int64_t before = -1; /* the last token that counts */
         for (int64_t i = b * in->T; i < (b + 1) * in->T; i++) {
             in->targets[i] = -1;
-            if (in->mark && in->mark[i]) continue;
+            if (cli_is_reset(in, i)) before = -1;
+            if (cli_is_pad(in, i)) continue;
             if (before >= 0) in->targets[before] = in->ids[i];
             before = i;
         }
@@ -103,8 +106,10 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
     dra_gradients             *l = NULL;
     int64_t                   *chunk = NULL;
     int                        chunks = 0;
-    dra_status                 st = cli_inputs_read(a->tokens, a->inputs, V, in, err);
-    if (st == DRA_OK) st = cli_positions_check(m->model, 0, in->T, err);
+    const cli_inputs_config    inputs = {a->tokens, a->inputs, a->resets, V};
+    dra_status                 st = cli_inputs_read(&inputs, in, err);
+    for (int64_t b = 0; b < in->B && st == DRA_OK; b++)
+        st = cli_inputs_positions(m->model, in, b, 0, err);
     if (st == DRA_OK) st = make_targets(in, err);
     if (st == DRA_OK) st = check_targets(in, V, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, in->T, &chunks, &chunk, err);
@@ -187,8 +192,9 @@ const cli_verb cmd_grad = {
     .group = "Use",
     .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
              "gradient of every parameter to a safetensors file, with the names and shapes of the "
-             "model's own file.\n--chunks reads in chunks, with gradients through their "
-             "boundaries: the same numbers up to rounding, at the memory cost of one chunk.",
+             "model's own file.\nTokens after a reset are a text of their own: no target crosses "
+             "it.\n--chunks reads in chunks, with gradients through their boundaries: the same "
+             "numbers up to rounding, at the memory cost of one chunk.",
     .examples = examples,
     .also = "forward train",
 };

@@ -7,6 +7,7 @@
 void cli_inputs_free(cli_inputs *in)
 {
     free(in->ids);
+    free(in->x);
     free(in->mark);
     free(in->targets);
     *in = (cli_inputs){0};
@@ -15,8 +16,9 @@ void cli_inputs_free(cli_inputs *in)
 static dra_status check_ids(const cli_inputs *in, int64_t V, dra_error *err)
 {
     if (in->B < 1 || in->T < 1)
-        return cli_error(err, DRA_ERR_VALUE, "ids: no tokens, expected 1 or more");
-    for (int64_t i = 0; i < in->B * in->T; i++)
+        return cli_error(err, DRA_ERR_VALUE, "%s: no tokens, expected 1 or more",
+                         in->x ? "x" : "ids");
+    for (int64_t i = 0; in->ids && i < in->B * in->T; i++)
         if (in->ids[i] < 0 || in->ids[i] >= V)
             return cli_error(err, DRA_ERR_INDEX, "ids: token %lld is %d, the model has 0 to %lld",
                              (long long)i, in->ids[i], (long long)V - 1);
@@ -25,75 +27,160 @@ static dra_status check_ids(const cli_inputs *in, int64_t V, dra_error *err)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* All of a tensor that is shaped as `ids`, as whole numbers. */
+/* All numbers of a tensor, `size` in each of its rows. */
+static void *read_rows(const dra_examples *e, const char *name, int64_t size, dra_dtype dtype,
+                       dra_error *err)
+{
+    const int64_t N = dra_examples_count(e);
+    int64_t      *rows = calloc((size_t)N + 1, sizeof *rows);
+    void         *out = calloc((size_t)(N * size) + 1,
+                       dtype == DRA_I32 ? sizeof(int32_t) : sizeof(dra_real));
+    dra_status    st = rows && out ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int64_t i = 0; rows && i < N; i++) rows[i] = i;
+    if (st == DRA_OK) st = dra_examples_read(e, name, N, rows, dtype, out, err);
+    free(rows);
+    if (st == DRA_OK) return out;
+    free(out);
+    return NULL;
+}
+
+/* All of a tensor that has a whole number for each token. */
 static dra_status read_tensor(const dra_examples *e, const char *path, const char *name,
                               const cli_inputs *in, int32_t **out, dra_error *err)
 {
-    const int64_t            N = dra_examples_count(e), size = in->batched ? in->T : 1;
     const dra_example_input *t = dra_examples_find(e, name);
-    if (t->shape.rank != in->batched || (in->batched && t->shape.dim[0] != size))
-        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor %s is not shaped as ids", path, name);
-    int64_t *rows = calloc((size_t)N + 1, sizeof *rows);
-    *out = calloc((size_t)(N * size) + 1, sizeof **out);
-    for (int64_t i = 0; rows && i < N; i++) rows[i] = i;
-    const dra_status st = rows && *out ? dra_examples_read(e, name, N, rows, DRA_I32, *out, err)
-                                       : cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    free(rows);
+    if (t->shape.rank != in->batched || (in->batched && t->shape.dim[0] != in->T))
+        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor %s is not shaped as %s", path, name,
+                         in->x ? "the tokens of x" : "ids");
+    *out = read_rows(e, name, in->batched ? in->T : 1, DRA_I32, err);
+    return *out ? DRA_OK : err->code;
+}
+
+static dra_status check_names(const dra_examples *e, const cli_inputs_config *c, dra_error *err)
+{
+    static const char *const known[] = {"ids", "mask", "reset", "targets", "x"};
+    const size_t             n = COUNT(known) - (c->width == 0);
+    const dra_example_input *t;
+    for (int i = 0; (t = dra_examples_at(e, i)) != NULL; i++) {
+        size_t k = 0;
+        while (k < n && strcmp(t->name, known[k]) != 0) k++;
+        if (k == n)
+            return cli_error(err, DRA_ERR_NAME,
+                             "%.200s: tensor %.80s is no input, expected ids, mask, reset, "
+                             "targets%s",
+                             c->path, t->name, c->width ? ", x" : "");
+    }
+    const bool ids = dra_examples_find(e, "ids"), x = dra_examples_find(e, "x");
+    if (ids && x)
+        return cli_error(err, DRA_ERR_NAME, "%.200s: expected only one of ids and x", c->path);
+    if (ids || x) return DRA_OK;
+    return cli_error(err, DRA_ERR_NAME, "%.200s: tensor ids is missing%s", c->path,
+                     c->width ? ", and there is no x" : "");
+}
+
+/* (T) or (B, T), of x (T, C) or (B, T, C): how many rows and tokens there are. */
+static dra_status read_shape(const dra_examples *e, const cli_inputs_config *c, cli_inputs *in,
+                             dra_error *err)
+{
+    const dra_example_input *x = dra_examples_find(e, "x");
+    const dra_example_input *t = x ? x : dra_examples_find(e, "ids");
+    const int32_t            rank = t->shape.rank + 1, least = x ? 2 : 1;
+    if (rank < least || rank > least + 1)
+        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor %s has %d axes, expected %d or %d",
+                         c->path, t->name, rank, least, least + 1);
+    if (x && x->shape.dim[rank - 2] != c->width)
+        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor x has width %lld, the model %lld",
+                         c->path, (long long)x->shape.dim[rank - 2], (long long)c->width);
+    in->batched = rank > least;
+    in->B = in->batched ? dra_examples_count(e) : 1;
+    in->T = in->batched ? t->shape.dim[0] : dra_examples_count(e);
+    if (x) in->x = read_rows(e, "x", (in->batched ? in->T : 1) * c->width, DRA_REAL, err);
+    return !x || in->x ? DRA_OK : err->code;
+}
+
+static dra_status make_marks(cli_inputs *in, dra_error *err)
+{
+    if (in->mark) return DRA_OK;
+    in->mark = calloc((size_t)(in->B * in->T) + 1, sizeof *in->mark);
+    return in->mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+/* Sets a mark where a tensor is 0, or where it is not. */
+static dra_status read_marks(const dra_examples *e, const char *path, const char *name, bool zero,
+                             int32_t mark, cli_inputs *in, dra_error *err)
+{
+    int32_t   *given = NULL;
+    dra_status st = dra_examples_find(e, name) ? make_marks(in, err) : DRA_OK;
+    if (st != DRA_OK || !dra_examples_find(e, name)) return st;
+    st = read_tensor(e, path, name, in, &given, err);
+    for (int64_t i = 0; st == DRA_OK && i < in->B * in->T; i++)
+        if (!given[i] == zero) in->mark[i] |= mark;
+    free(given);
     return st;
 }
 
-static dra_status check_names(const dra_examples *e, const char *path, dra_error *err)
+static dra_status read_file(const cli_inputs_config *c, cli_inputs *in, dra_error *err)
 {
-    const dra_example_input *t;
-    for (int i = 0; (t = dra_examples_at(e, i)) != NULL; i++)
-        if (strcmp(t->name, "ids") != 0 && strcmp(t->name, "mask") != 0 &&
-            strcmp(t->name, "targets") != 0)
-            return cli_error(err, DRA_ERR_NAME,
-                             "%.200s: tensor %.80s is no input, expected ids, mask, targets", path,
-                             t->name);
-    t = dra_examples_find(e, "ids");
-    if (!t) return cli_error(err, DRA_ERR_NAME, "%.200s: tensor ids is missing", path);
-    if (t->shape.rank > 1)
-        return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor ids has %d axes, expected 1 or 2",
-                         path, t->shape.rank + 1);
-    return DRA_OK;
-}
-
-static dra_status read_file(const char *path, cli_inputs *in, dra_error *err)
-{
-    const dra_examples_config config = {.path = path, .B = 1};
+    const dra_examples_config config = {.path = c->path, .B = 1};
     dra_examples             *e = NULL;
     dra_status                st = dra_examples_open(&config, &e, err);
-    if (st == DRA_OK) st = check_names(e, path, err);
-    if (st == DRA_OK) {
-        const dra_example_input *ids = dra_examples_find(e, "ids");
-        in->batched = ids->shape.rank == 1;
-        in->B = in->batched ? dra_examples_count(e) : 1;
-        in->T = in->batched ? ids->shape.dim[0] : dra_examples_count(e);
-        st = read_tensor(e, path, "ids", in, &in->ids, err);
-    }
+    if (st == DRA_OK) st = check_names(e, c, err);
+    if (st == DRA_OK) st = read_shape(e, c, in, err);
+    if (st == DRA_OK && !in->x) st = read_tensor(e, c->path, "ids", in, &in->ids, err);
     if (st == DRA_OK && dra_examples_find(e, "targets"))
-        st = read_tensor(e, path, "targets", in, &in->targets, err);
-    if (st == DRA_OK && dra_examples_find(e, "mask")) {
-        st = read_tensor(e, path, "mask", in, &in->mark, err);
-        for (int64_t i = 0; st == DRA_OK && i < in->B * in->T; i++)
-            in->mark[i] = in->mark[i] ? 0 : DRA_MARK_PAD;
-    }
+        st = read_tensor(e, c->path, "targets", in, &in->targets, err);
+    if (st == DRA_OK) st = read_marks(e, c->path, "mask", true, DRA_MARK_PAD, in, err);
+    if (st == DRA_OK) st = read_marks(e, c->path, "reset", false, DRA_MARK_RESET, in, err);
     dra_examples_close(e);
     return st;
 }
 
-dra_status cli_inputs_read(const char *tokens, const char *path, int64_t V, cli_inputs *out,
-                           dra_error *err)
+/* ---- resets ---------------------------------------------------------------------------------- */
+
+static dra_status add_resets(const char *text, cli_inputs *in, dra_error *err)
+{
+    dra_ids    at = {0};
+    dra_status st = cli_ids_read("--resets", text, &at, err);
+    if (st == DRA_OK) st = make_marks(in, err);
+    for (size_t i = 0; i < at.n && st == DRA_OK; i++) {
+        if (at.data[i] < 0 || at.data[i] >= in->T)
+            st = cli_error(err, DRA_ERR_VALUE, "--resets: %d, expected 0 to %lld", at.data[i],
+                           (long long)in->T - 1);
+        for (int64_t b = 0; b < in->B && st == DRA_OK; b++)
+            in->mark[b * in->T + at.data[i]] |= DRA_MARK_RESET;
+    }
+    dra_ids_free(&at);
+    return st;
+}
+
+dra_status cli_inputs_positions(const dra_model *model, const cli_inputs *in, int64_t b,
+                                int64_t before, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    int64_t    from = 0; /* of the segment */
+    for (int64_t t = 1; t <= in->T && st == DRA_OK; t++) {
+        if (t < in->T && !cli_is_reset(in, b * in->T + t)) continue;
+        const bool starts = cli_is_reset(in, b * in->T + from);
+        st = cli_positions_check(model, starts ? 0 : before, t - from, err);
+        from = t;
+    }
+    return st;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+dra_status cli_inputs_read(const cli_inputs_config *c, cli_inputs *out, dra_error *err)
 {
     dra_ids    ids = {0};
-    dra_status st = path ? read_file(path, out, err) : cli_ids_read("--tokens", tokens, &ids, err);
-    if (!path) {
+    dra_status st = c->path ? read_file(c, out, err)
+                            : cli_ids_read("--tokens", c->tokens, &ids, err);
+    if (!c->path) {
         out->B = 1;
         out->T = (int64_t)ids.n;
         out->ids = ids.data;
     }
-    if (st == DRA_OK) st = check_ids(out, V, err);
+    if (st == DRA_OK) st = check_ids(out, c->vocab, err);
+    if (st == DRA_OK && c->resets) st = add_resets(c->resets, out, err);
     if (st != DRA_OK) cli_inputs_free(out);
     return st;
 }

@@ -13,6 +13,7 @@ typedef struct cli_source {
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
     bool        maps;        /* layers shall show what they attend to */
+    int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */
 } cli_source;
 

@@ -1,5 +1,6 @@
-/* "Attention with differentiable recurrence" as its first demo computes it, which no model of the
- * library does:   08_gpt2_adr [MODEL.safetensors OUT.safetensors ID...]
+/* "Attention with differentiable recurrence" as its first demo computes it, which no model that can
+ * be trained does (`dra forward --demo literal` reads as it does):
+ *   08_gpt2_adr [MODEL.safetensors OUT.safetensors ID...]
  *
  *   m = decay m + (1-decay) GRU(k_T of head j, m)     one m for all heads, one after the other
  *   y_t = softmax over k_1..k_T and m_j, past and future, of q_t.k / sqrt(d)

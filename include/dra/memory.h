@@ -62,6 +62,22 @@ typedef enum dra_recurrent_kind {
     DRA_RECURRENT_WEIGHT    /* rows g w / |w| with lengths g of their own, from 1 / sqrt(3) */
 } dra_recurrent_kind;
 
+typedef enum dra_item_norm {
+    DRA_ITEM_RMS,  /* x / sqrt(mean x^2 + 1e-6) gain                      */
+    DRA_ITEM_LAYER /* (x - mean) / sqrt(variance + 1e-5) gain + bias      */
+} dra_item_norm;
+
+/* Attention as two published demos compute it, to reproduce their numbers. Tokens see what follows
+ * them, so a call is one text, there are no marks, reading in parts is not reading whole, and
+ * nothing can be learned: building it for gradients fails. */
+typedef enum dra_demo_kind {
+    DRA_DEMO_NONE,
+    DRA_DEMO_LITERAL, /* gru with joint, ADR's demo: all raw items of the call, and one state that
+                         the last token alone updates, in one head after the other; head h reads it
+                         as head h left it, and the next call continues with that of the last */
+    DRA_DEMO_UNMASKED /* retrieval time: every token sees all items, later ones too */
+} dra_demo_kind;
+
 typedef struct dra_memory_config {
     const char       *memory;    /* "append", "ema", "ssm", "gru", "lstm", "moment", "delta", "wkv",
                                     "slots"; NULL: append                                   */
@@ -91,7 +107,14 @@ typedef struct dra_memory_config {
     dra_candidate_kind candidate;
     double             tau; /* of routed gates; 0: 4            */
     bool               tau_learned, slot_decay;
-    bool               pi; /* slots are read through learned maps pi_k (D, D), pi_v (E, E) */
+    bool               pi; /* slots, of any memory read slot by slot, are read through learned maps
+                              pi_k (D, D), pi_v (E, E), which start as the identity           */
+
+    /* Items are read through learned maps of each head, key = kappa m_k and value = nu m_v, which
+     * start as the identity. Not with dim, which brings its own. */
+    bool          maps;
+    dra_item_norm norm_kind; /* of norm */
+    dra_demo_kind demo;      /* for reading; not in files */
 } dra_memory_config;
 
 /* ---- a mixer --------------------------------------------------------------------------------- */

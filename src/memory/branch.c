@@ -120,6 +120,7 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
     } options[] = {
         {"head_norm", (int64_t)c->head_norm, DRA_OFF, 0},
         {"joint", (int64_t)c->joint, DRA_SLOTS_ALL, 0},
+        {"norm_kind", (int64_t)c->norm_kind, DRA_ITEM_LAYER, 0},
         {"timescales", c->timescales, DRA_SIZE_MOST, DRA_OPTION_TIMESCALES},
         {"modes", c->modes, DRA_SIZE_MOST, DRA_OPTION_MODES},
         {"per_head", c->per_head, true, DRA_OPTION_CELLS},
@@ -133,7 +134,6 @@ static dra_status check_options(const dra_branch *b, dra_error *err)
         {"candidate", (int64_t)c->candidate, DRA_CANDIDATE_GRU, DRA_OPTION_SLOTS},
         {"tau", c->tau != 0 || c->tau_learned, true, DRA_OPTION_SLOTS},
         {"slot_decay", c->slot_decay, true, DRA_OPTION_SLOTS},
-        {"pi", c->pi, true, DRA_OPTION_SLOTS},
     };
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         const char   *name = options[i].name;
@@ -155,6 +155,19 @@ static dra_status check_kit(const dra_branch *b, dra_error *err)
     if (c->norm && strcmp(c->retrieval, "formula") == 0)
         return dra_fail(err, DRA_ERR_VALUE,
                         "%s: norm is for items and slots, but retrieval is formula",
+                        b->memory->name);
+    if (c->norm_kind && !c->norm)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: norm_kind is set, but norm is off",
+                        b->memory->name);
+    if (c->maps && strcmp(c->retrieval, "formula") == 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "%s: maps are for items and slots, but retrieval is formula",
+                        b->memory->name);
+    if (c->pi && !b->retrieval->slots)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: pi is for reading slots, but retrieval is %s",
+                        b->memory->name, c->retrieval);
+    if (c->maps && c->dim > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "%s: maps is set, but dim brings maps of its own",
                         b->memory->name);
     if (c->recurrent && b->memory->options & DRA_OPTION_SLOTS && c->candidate != DRA_CANDIDATE_GRU)
         return dra_fail(err, DRA_ERR_VALUE,
@@ -182,6 +195,14 @@ static dra_status check_numbers(const dra_branch *b, dra_error *err)
     return st == DRA_OK ? dra_gamma_check(&c->gamma, err) : st;
 }
 
+/* Each head reads its own slots: q.(kappa P) = (kappa^T q).P, sum a_i nu Q_i = nu sum a_i Q_i. */
+static bool folds(const dra_branch *b)
+{
+    const dra_memory_config *c = &b->config;
+    const bool own = strcmp(c->retrieval, "slots-all") != 0 && c->joint == DRA_SLOTS_OWN;
+    return c->maps && b->retrieval->slots && own && !b->retrieval->pooled && !c->norm && !c->joined;
+}
+
 dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                            const dra_memory_config *config, dra_error *err)
 {
@@ -192,11 +213,14 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
     dra_status st = find_memory(b, err);
     if (st == DRA_OK) st = find_retrieval(b, err);
     if (st == DRA_OK) st = check_numbers(b, err);
+    if (st == DRA_OK) st = dra_demo_check(b, mixer->blend != DRA_BLEND_NONE, err);
     if (st != DRA_OK) return st;
     /* A sum without a denominator grows with the length: its heads are normalised. */
     if (b->config.head_norm == DRA_DEFAULT && b->memory->options & DRA_OPTION_PHI &&
         (b->config.normalise == DRA_OFF || b->config.phi == DRA_PHI_IDENTITY))
         b->config.head_norm = DRA_ON;
+    b->folds = folds(b);
+    const bool items = mixer->maps || config->norm || (config->maps && !b->folds);
     /* Reads over items take fewer heads of keys than of queries; for others they are repeated. */
     const bool    grouped = b->retrieval->over_time && b->retrieval->from_memory;
     const int64_t D = mixer->key_dim, E = mixer->value_dim;
@@ -208,7 +232,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .streams = 2,
                                   .stream = {{"k", D}, {"v", E}},
                                   .shows_items = mixer->gives_memory,
-                                  .gives_items = mixer->maps || config->norm,
+                                  .gives_items = items,
                                   .whole = mixer->whole,
                                   .config = &b->config};
     if (config->joined) {

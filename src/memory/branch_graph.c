@@ -1,75 +1,9 @@
-/* One memory with its retrieval inside a mixer: tensors declared, the graph of remembering and
- * retrieving built. */
-#include <math.h>
+/* One memory with its retrieval inside a mixer: the graph of remembering and retrieving. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "memory/memory.h"
-
-/* ---- tensors --------------------------------------------------------------------------------- */
-
-/* After the memory's own: gains of recurrent matrices, maps of a joined state, those of slots,
- * gains of items, gains of the head norm. */
-
-static bool has_maps(const dra_branch *b) { return b->config.joined && b->config.dim > 0; }
-
-static void declare_maps(const dra_branch *b, dra_specs *params)
-{
-    const dra_memory_sizes *s = &b->sizes;
-    const int64_t           R = s->stream[0].width, W = s->D + s->E;
-    const struct {
-        const char *name;
-        int64_t     out, in;
-    } maps[] = {{"join", R, W}, {"kappa", s->D, R}, {"nu", s->E, R}};
-    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
-        dra_specs_add(params, b->prefix,
-                      &(dra_spec){.name = maps[i].name,
-                                  .shape = DRA_SHAPE(s->H, maps[i].out, maps[i].in),
-                                  .fill = DRA_FILL_NORMAL,
-                                  .number = 1 / sqrt((double)maps[i].in)});
-}
-
-/* Starts as the identity. */
-static void declare_pi(const dra_branch *b, const char *name, int64_t W, dra_specs *params)
-{
-    double *eye = calloc((size_t)(W * W) + 1, sizeof *eye);
-    for (int64_t i = 0; eye && i < W; i++) eye[i * W + i] = 1;
-    dra_specs_add(params, b->prefix,
-                  &(dra_spec){name, DRA_SHAPE(W, W), DRA_FILL_VALUES, .values = eye});
-    free(eye);
-}
-
-static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_specs *params)
-{
-    dra_specs_add(params, b->prefix, &(dra_spec){name, DRA_SHAPE(n), .number = 1});
-}
-
-void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
-{
-    const dra_memory_sizes *s = &b->sizes;
-    const int64_t           all = (b->retrieval->pooled ? 1 : s->Q) * s->E;
-    b->own = params;
-    b->specs = state;
-    b->params = dra_specs_count(params);
-    b->states = dra_specs_count(state);
-    b->memory->declare(s, b->prefix, params, state);
-    b->n_params = dra_specs_count(params) - b->params;
-    b->n_states = dra_specs_count(state) - b->states;
-    b->reads = dra_specs_count(state);
-    if (b->retrieval->declare) b->retrieval->declare(s, b->prefix, state);
-    dra_recurrent_declare(b, params);
-    if (has_maps(b)) declare_maps(b, params);
-    if (b->config.pi) declare_pi(b, "pi_k", s->D, params);
-    if (b->config.pi) declare_pi(b, "pi_v", s->E, params);
-    if (b->config.norm) declare_ones(b, "gain_mk", s->D, params);
-    if (b->config.norm) declare_ones(b, "gain_mv", s->E, params);
-    if (b->config.head_norm != DRA_ON) return;
-    declare_ones(b, "hn_g", all, params);
-    dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", DRA_SHAPE(all)});
-}
-
-/* ---- the graph ------------------------------------------------------------------------------- */
 
 typedef struct building {
     dra_graph              *g;
@@ -121,23 +55,47 @@ static void feed(const building *u, dra_value x[2])
     x[0] = u->qkv[1];
     x[1] = u->qkv[2];
     if (!u->b->config.joined) return;
+    const dra_value join = param(u, "join");
     x[0] = dra_concat(u->g, 2, u->qkv + 1, -1);
-    if (has_maps(u->b)) x[0] = dra_head_linear(u->g, x[0], param(u, "join"));
+    if (join.id) x[0] = dra_head_linear(u->g, x[0], join);
 }
 
-/* Keys and values of the items of one stream. */
+/* Keys and values of the items: two streams, or the halves of one; through their maps, unless
+ * these act on the query and on what was read. */
 static void split(const building *u, dra_value item[2])
 {
     const dra_memory_sizes *s = &u->b->sizes;
-    const dra_value         m = item[0];
-    if (!u->b->config.joined) return;
-    if (has_maps(u->b)) {
-        item[0] = dra_head_linear(u->g, m, param(u, "kappa"));
-        item[1] = dra_head_linear(u->g, m, param(u, "nu"));
-    } else {
+    const dra_value         kappa = param(u, "kappa"), nu = param(u, "nu"), m = item[0];
+    const bool              mapped = nu.id && !u->b->folds;
+    if (u->b->config.joined && !mapped) {
         item[0] = dra_slice(u->g, m, -1, 0, s->D);
         item[1] = dra_slice(u->g, m, -1, s->D, s->E);
     }
+    if (!mapped) return;
+    if (u->b->config.joined) item[1] = m;
+    if (kappa.id) item[0] = dra_head_linear(u->g, item[0], kappa);
+    item[1] = dra_head_linear(u->g, item[1], nu);
+}
+
+/* The query as slots are asked: q.(pi_k P) = (pi_k^T q).P, and the same for kappa. */
+static dra_value asked(const building *u)
+{
+    dra_graph *g = u->g;
+    dra_value  q = u->qkv[0];
+    if (u->b->config.pi)
+        q = dra_linear(g, q, dra_transpose(g, param(u, "pi_k"), 0, 1), (dra_value){0});
+    if (u->b->folds) q = dra_head_linear(g, q, dra_transpose(g, param(u, "kappa"), 1, 2));
+    return q;
+}
+
+static void norm_items(const building *u, dra_value item[2])
+{
+    static const char *const gain[] = {"gain_mk", "gain_mv"}, *const bias[] = {"bias_mk",
+                                                                               "bias_mv"};
+    for (int i = 0; i < 2 && u->b->config.norm; i++)
+        item[i] = u->b->config.norm_kind == DRA_ITEM_LAYER
+                      ? dra_layer_norm(u->g, item[i], param(u, gain[i]), param(u, bias[i]), 1e-5)
+                      : dra_rms_norm(u->g, item[i], param(u, gain[i]), 1e-6);
 }
 
 static dra_value norm_heads(const building *u, dra_value y)
@@ -151,11 +109,15 @@ static dra_value norm_heads(const building *u, dra_value y)
 }
 
 /* The value side of the memory after each token, (B, T, H, E): the mean over slots. */
-static dra_value value_side(dra_graph *g, dra_value item)
+static dra_value value_side(const building *u, dra_value item)
 {
-    if (dra_graph_failed(g) || !item.id || dra_shape_of(g, item).rank < 5) return item;
-    const int64_t S = dra_shape_of(g, item).dim[3];
-    return dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
+    dra_graph *g = u->g;
+    if (dra_graph_failed(g) || !item.id) return item;
+    if (dra_shape_of(g, item).rank == 5) {
+        const int64_t S = dra_shape_of(g, item).dim[3];
+        item = dra_affine(g, dra_sum(g, item, (dra_axes){1, {3}, false}), 1 / (double)S, 0);
+    }
+    return u->b->folds ? dra_head_linear(g, item, param(u, "nu")) : item;
 }
 
 static bool fuses(const building *u)
@@ -190,6 +152,7 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
                                 .key = r->item[0],
                                 .value = r->item[1],
                                 .slot_q = c->q,
+                                .nu = u->b->folds ? param(u, "nu") : (dra_value){0},
                                 .pi_v = param(u, "pi_v"),
                                 .y = r->y,
                                 .lse = r->lse,
@@ -239,7 +202,7 @@ static void remember(const building *u, dra_value x, dra_value *room, dra_value 
     dra_memory_result r = {.state = state_out + b->states,
                            .trail = dra_aux_needs_trail(b) ? room + b->n_params : NULL};
     dra_memory_call   c = {.sizes = &b->sizes,
-                           .q = u->qkv[0],
+                           .q = asked(u),
                            .param = room,
                            .state = u->call->state + b->states,
                            .mark = tokens->writes,
@@ -247,19 +210,16 @@ static void remember(const building *u, dra_value x, dra_value *room, dra_value 
                            .reads = tokens->mark};
     dra_recurrent_apply(g, b, u->call->param + b->params, room);
     feed(u, c.x);
-    if (b->config.pi) /* q.(pi_k P) = (pi_k^T q).P */
-        c.q = dra_linear(g, c.q, dra_transpose(g, param(u, "pi_k"), 0, 1), (dra_value){0});
     if (b->memory->code) c.codes = b->memory->code(g, &b->sizes, c.param, x, c.code);
-    if (fuses(u))
+    if (b->config.demo == DRA_DEMO_LITERAL)
+        dra_demo_remember(g, b, &c, &r);
+    else if (fuses(u))
         b->memory->chunk(g, &c, &r);
     else
         dra_memory_scan(g, b, &c, &r);
     if (!r.y.id) split(u, r.item);
-    out->memory = value_side(g, r.item[1]);
-    if (b->config.norm) {
-        r.item[0] = dra_rms_norm(g, r.item[0], param(u, "gain_mk"), 1e-6);
-        r.item[1] = dra_rms_norm(g, r.item[1], param(u, "gain_mv"), 1e-6);
-    }
+    out->memory = value_side(u, r.item[1]);
+    norm_items(u, r.item);
     retrieve(u, &c, &r, state_out, out);
     observe(u, &c, &r, out);
 }
@@ -271,7 +231,10 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     const building    u = {g, b, call, qkv, options};
     dra_branch_result out = {0};
     dra_value        *room = calloc((size_t)(b->n_params + b->n_states) + 1, sizeof *room);
-    if (room)
+    if (b->config.demo && (call->learning || call->tokens.mark.id))
+        dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "a demo is for reading, without %s",
+                       call->learning ? "gradients" : "pads and resets");
+    else if (room)
         remember(&u, x, room, state_out, &out);
     else
         dra_build_fail(g, b->memory->name, DRA_ERR_MEMORY, "out of memory");

@@ -341,12 +341,11 @@ static double share(const look *l, const dra_branch *b, int64_t h, int64_t c)
 {
     const dra_memory_sizes *s = &b->sizes;
     const dra_real         *join = values(l, b, "join"), *nu = values(l, b, "nu");
-    const int64_t           R = s->stream[0].width, W = s->D + s->E;
-    double                  in = 0, out = 0;
-    if (!join) return s->streams == 2 || c >= s->D ? 1 / (double)s->E : 0;
+    const int64_t           R = s->stream[s->streams - 1].width, W = s->D + s->E;
+    double                  in = !join && (s->streams == 2 || c >= s->D), out = !nu;
     for (int64_t e = 0; e < s->E; e++) {
-        in += (double)join[(h * R + c) * W + s->D + e];
-        out += (double)nu[(h * s->E + e) * R + c];
+        if (join) in += (double)join[(h * R + c) * W + s->D + e];
+        if (nu) out += (double)nu[(h * s->E + e) * R + c];
     }
     return in * out / (double)s->E;
 }

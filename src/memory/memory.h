@@ -29,8 +29,8 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     const dra_read_options *options;
     dra_value               q, k, v;    /* as encoded */
     dra_value               key, value; /* items of the memory */
-    dra_value               slot_q;     /* the query as slots are asked; pi_v: what they answer */
-    dra_value               pi_v;       /* goes through, or none */
+    dra_value               slot_q;     /* the query as slots are asked; what they answer goes */
+    dra_value               nu, pi_v;   /* through nu (H, E, E), then pi_v (E, E), or none      */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
     dra_read_drop           drop;
     const dra_value        *state;
@@ -69,7 +69,8 @@ typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_specs     *specs; /* of all states of the mixer */
     const dra_specs     *own;   /* of all its parameters      */
     uint32_t             aux;
-    bool                 maps;
+    bool                 maps;  /* shows what it attends to */
+    bool                 folds; /* kappa and nu map the query and what was read, not every slot */
     double               attention_dropout; /* as in the mixer */
 } dra_branch;
 
@@ -117,6 +118,15 @@ dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 /* The first decay logit of unit j of n. */
 double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);
+
+/* ---- demos (demo.c) -------------------------------------------------------------------------- */
+
+dra_status dra_demo_check(const dra_branch *b, bool blend, dra_error *err);
+/* What the literal demo remembers of a call, as items (B, T, H, width) and the new state. */
+void dra_demo_remember(dra_graph *g, const dra_branch *b, const dra_memory_call *c,
+                       dra_memory_result *r);
+/* The rows that every query sees: all that are written, of the literal demo those of the call. */
+void dra_demo_rows(dra_graph *g, const dra_read_call *c, dra_value *lo, dra_value *hi);
 
 /* ---- recurrent matrices (recurrent.c) -------------------------------------------------------- */
 

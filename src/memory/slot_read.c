@@ -17,9 +17,10 @@ static dra_value slots_of(dra_graph *g, dra_value x)
     return dra_reshape(g, x, DRA_SHAPE(s.dim[0] * s.dim[1], s.dim[2], S, s.dim[s.rank - 1]));
 }
 
-/* What the slots gave, through their map. */
+/* What the slots gave, through their maps. */
 static dra_value answer(dra_graph *g, const dra_read_call *c, dra_value y)
 {
+    if (c->nu.id) y = dra_head_linear(g, y, c->nu);
     return c->pi_v.id ? dra_linear(g, y, c->pi_v, (dra_value){0}) : y;
 }
 

@@ -75,6 +75,7 @@ static void see(dra_graph *g, reading *r)
     const dra_token_items *at = rows_of(r->c);
     r->config.lo = t->whole ? t->lo : at->lo;
     r->config.hi = t->whole ? t->hi : at->hi;
+    if (r->c->sizes->config->demo) dra_demo_rows(g, r->c, &r->config.lo, &r->config.hi);
     if (t->seen.id) r->config.mask = dra_reshape(g, t->seen, DRA_SHAPE(t->B, 1, 1, t->T));
 }
 
@@ -228,11 +229,30 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     return dra_add(g, y, dra_mul(g, dra_reshape(g, share, s), dra_sub(g, learned, y)));
 }
 
+/* Keys and values that no query of this call sees count as 0: scores of what is not seen are
+ * replaced, but 0 times a number that is not finite would show. */
+static void clear_unseen(dra_graph *g, reading *r)
+{
+    const dra_tokens *t = r->c->tokens;
+    if (t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g)) return;
+    const int64_t   J = dra_shape_of(g, r->k).dim[2];
+    const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
+    const dra_value row = dra_arange(g, J), zero = dra_number(g, 0);
+    const dra_value after = dra_greater_equal(g, row, dra_reshape(g, r->config.lo, queries));
+    const dra_value before = dra_less(g, row, dra_reshape(g, r->config.hi, queries));
+    const dra_value n = dra_sum(g, dra_and(g, after, before), (dra_axes){1, {1}, false});
+    const dra_value some = dra_reshape(g, dra_greater(g, n, dra_integer(g, 0)),
+                                       DRA_SHAPE(t->B, 1, J, 1));
+    r->k = dra_select(g, some, r->k, zero);
+    r->v = dra_select(g, some, r->v, zero);
+}
+
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
 static dra_value read_scores(dra_graph *g, reading *r)
 {
     dra_value *channel = &r->c->options->channels->value[DRA_CHANNEL_SCORES], scores = {0};
     const bool residual = r->c->options->config->residual_scores;
+    clear_unseen(g, r);
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
@@ -248,6 +268,7 @@ static void show_scores(dra_graph *g, reading r)
     r.config.dropout = 0;
     if (r.c->options->config->residual_scores)
         r.config.previous = r.c->options->channels->value[DRA_CHANNEL_SCORES];
+    clear_unseen(g, &r);
     add_memory_rows(g, &r);
     r.config.path = DRA_ATTEND_PLAIN;
     r.config.scores = r.c->scores;

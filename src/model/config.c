@@ -118,7 +118,8 @@ static const dra_field gamma_fields[] = {
          .offset = at + offsetof(dra_memory_config, tau),                                          \
          .max = 1e6},                                                                              \
         MEMORY_BOOL(at, tau_learned), MEMORY_BOOL(at, slot_decay), MEMORY_BOOL(at, pi),            \
-        MEMORY_BOOL(at, norm), MEMORY_CHOICE(at, recurrent, DRA_FIELD_CHOICE, recurrents)
+        MEMORY_BOOL(at, norm), MEMORY_CHOICE(at, recurrent, DRA_FIELD_CHOICE, recurrents),         \
+        MEMORY_BOOL(at, maps), MEMORY_CHOICE(at, norm_kind, DRA_FIELD_CHOICE, norms)
 
 static const dra_field memory_fields[] = {MEMORY_FIELDS(0), {0}};
 

@@ -142,11 +142,74 @@ forward_reads_tensors() {
 }
 
 refuses_inputs() {
-    tensors ids:6 x:6 >in && failed "in: tensor x is no input, expected ids, mask, targets" \
+    tensors ids:6 y:6 >in &&
+        failed "in: tensor y is no input, expected ids, mask, reset, targets, x" \
         forward --model m --inputs in --out never && tensors mask:6 >in &&
-        failed "in: tensor ids is missing" forward --model m --inputs in --out never &&
+        failed "in: tensor ids is missing, and there is no x" \
+            forward --model m --inputs in --out never &&
         tensors ids:2,3 mask:6 >in && failed in forward --model m --inputs in --out never &&
         [ ! -e never ]
+}
+
+# embedded FILE SHAPE COUNT: from the streams that forward wrote, a file whose x is their first
+# COUNT numbers, the embeddings.
+embedded() {
+    dtype=F32 width=4
+    grep -q '"F64"' "$1" && dtype=F64 width=8
+    header="{\"x\":{\"dtype\":\"$dtype\",\"shape\":[$2],\"data_offsets\":[0,$(($3 * width))]}}"
+    while [ $((${#header} % 8)) -ne 0 ]; do header="$header "; done
+    printf "\\$(printf '%03o' ${#header})\0\0\0\0\0\0\0%s" "$header"
+    tail -c +$(($(od -An -tu8 -N8 "$1") + 9)) "$1" | head -c $(($3 * width))
+}
+
+# The same logits as from the ids, in chunks too; one more axis.
+forward_reads_embeddings() {
+    run 0 forward --model m --tokens $list --outputs streams --out s &&
+        embedded s 11,24 264 >in && run 0 forward --model m --inputs in --out a &&
+        run 0 forward --model m --tokens $list --out b && same a b &&
+        run 0 forward --model m --inputs in --chunks 4,5 --resets 6 --out a &&
+        run 0 forward --model m --tokens $list --resets 6 --out b && same a b || return 1
+    embedded s 2,4,24 192 >in && run 0 forward --model m --inputs in --out a &&
+        tail -c +$(($(od -An -tu8 -N8 a) + 9)) a | head -c 4096 >first &&
+        run 0 forward --model m --tokens 5,6,7,8 --out b &&
+        tail -c +$(($(od -An -tu8 -N8 b) + 9)) b | head -c 4096 >second && same first second &&
+        grep -q '\[2,4,256\]' a || return 1
+    embedded s 4,12 48 >in && failed "in: tensor x has width 12, the model 24" \
+        forward --model m --inputs in --out never &&
+        embedded s 24 24 >in && failed "in: tensor x has 1 axes, expected 2 or 3" \
+        forward --model m --inputs in --out never && tensors ids:6 x:6 >in &&
+        failed "in: expected only one of ids and x" forward --model m --inputs in --out never &&
+        tensors x:1,6 >in && failed "in: tensor x has width 6, the model 24" \
+        forward --model m --inputs in --out never && embedded s 2,24 48 >in &&
+        failed "in: tensor x is no input, expected ids, mask, reset, targets" \
+            grad --model m --inputs in --out never
+}
+
+# Half of a text, and the rest from the five tensors; another model or layout is refused.
+forward_carries_rwkv_states() {
+    rwkv="--preset rwkv4-tiny --set dim=24 --set heads=2 --set depth=3"
+    # shellcheck disable=SC2086 # a list of options
+    {
+        run 0 forward $rwkv --tokens 5,6,7,8,9 --outputs logits,rwkv-state --out first &&
+            has first '"state.0":{' '"state.4":{' '"shape":[1,24,3]' &&
+            run 0 forward $rwkv --tokens 10,11,12,13,14,15 --rwkv-state first \
+                --outputs logits,state --out a &&
+            run 0 forward $rwkv --tokens $list --keep 6 --outputs logits,state --out b &&
+            same a b &&
+            misused "dra forward: expected only one of --state-in and --rwkv-state" \
+                forward $rwkv --tokens 1 --rwkv-state first --state-in first --out never &&
+            failed "a: tensor state.0 is missing" \
+                forward $rwkv --tokens 1 --rwkv-state a --out never &&
+            failed "first: tensor state.0 is not shaped as (1, channels, 2), rows and layers" \
+                forward $rwkv --set depth=2 --tokens 1 --rwkv-state first --out never &&
+            failed "rwkv state: 72 numbers, expected (1, 48, 3)" \
+                forward $rwkv --set dim=48 --tokens 1 --rwkv-state first --out never &&
+            tensors ids:2,3 >in &&
+            failed "first: tensor state.0 is not shaped as (2, channels, 3), rows and layers" \
+                forward $rwkv --inputs in --rwkv-state first --out never &&
+            failed "rwkv state: layer 0 has no ff.x" \
+                forward --model m --tokens 1 --outputs rwkv-state --out never && [ ! -e never ]
+    }
 }
 
 # The same loss in chunks, to the digits that rounding leaves.
@@ -155,6 +218,83 @@ grad_in_parts() {
     loss=$(number loss)
     answers grad --model m --tokens $list --chunks 3,1,7 --out b --json || return 1
     awk -v a="$loss" -v b="$(number loss)" 'BEGIN { d = a - b; exit !(d * d < 1e-10 && a > 4) }'
+}
+
+# Segments are texts of their own: logits, states and what is generated next.
+resets_are_texts_apart() {
+    all="--model m --tokens $list --resets 5" second="--model m --tokens 10,11,12,13,14,15"
+    # shellcheck disable=SC2086 # lists of options
+    {
+        run 0 forward $all --keep 6 --outputs logits,state --out a --state-out sa &&
+            run 0 forward $second --outputs logits,state --out b --state-out sb && same a b &&
+            run 0 forward $all --keep 6 --outputs logits,state --chunks 3,4 --out c && same a c &&
+            run 0 forward $all --positions 0,1,2,3,4 --out d &&
+            run 0 forward --model m --tokens 5,6,7,8,9 --out e && same d e &&
+            run 0 forward --model m --tokens 1,2,3 --out f --state-out s &&
+            run 0 forward $second --resets 0 --state-in s --out f &&
+            run 0 forward $second --out g && same f g || return 1
+    }
+    for state in sa sb; do
+        answers generate --model m --state-in $state --tokens 9 --seed 3 --json &&
+            cp "$out" $state.json || return 1
+    done
+    [ "$(json_tokens sa.json)" = "$(json_tokens sb.json)" ] || return 1
+    tensors ids:6 reset:6 >in && run 0 forward --model m --inputs in --out a &&
+        run 0 forward --model m --tokens 1,2,3,4,5,6 --resets 0,1,2,3,4,5 --out b && same a b
+}
+
+# Positions count from the reset; without one there are too few.
+resets_start_positions() {
+    long=$list,$list
+    run 0 forward --model p --tokens $long --resets 8,16 --out a &&
+        failed "14 tokens after 0: the model has no more than" forward --preset gpt2-tiny \
+            --set context=8 --tokens $long --resets 8 --out never &&
+        failed "22 tokens after 0: the model has no more than 16 positions" \
+            grad --model p --tokens $long --out never &&
+        run 0 grad --model p --tokens $long --resets 8,16 --out a
+}
+
+# The loss of 4 and of 5 targets; no target crosses the reset.
+grad_with_resets() {
+    answers grad --model m --tokens 5,6,7,8,9 --out a --json && first=$(number loss) &&
+        answers grad --model m --tokens 10,11,12,13,14,15 --out a --json && second=$(number loss) &&
+        answers grad --model m --tokens $list --resets 5 --chunks 3,4 --out a --json || return 1
+    [ "$(number targets)" -eq 9 ] &&
+        awk -v a="$first" -v b="$second" -v c="$(number loss)" \
+            'BEGIN { d = (4 * a + 5 * b) / 9 - c; exit !(d * d < 1e-10) }'
+}
+
+# Tokens see later ones: the last token sees what it always sees, the first one more.
+demo_sees_later_tokens() {
+    one="--preset dra-gru-tiny --set dim=24 --set heads=2 --set depth=1"
+    # shellcheck disable=SC2086 # lists of options
+    {
+        run 0 forward $one --tokens $list --keep 1 --out a &&
+            run 0 forward $one --tokens $list --keep 1 --demo unmasked --out b && same a b &&
+            run 0 forward $one --tokens $list --positions 0 --out a &&
+            run 0 forward $one --tokens $list --positions 0 --demo unmasked --out b &&
+            ! cmp -s a b && run 0 forward $one --tokens 5 --demo unmasked --out c && same a c ||
+            return 1
+        one="--preset adr-tiny --set dim=24 --set heads=2 --set depth=1"
+        run 0 forward $one --tokens $list --demo literal --outputs logits,attentions --out a &&
+            run 0 forward $one --tokens $list --demo none --outputs logits,attentions --out b &&
+            ! cmp -s a b
+    }
+}
+
+refuses_demos() {
+    failed "layer 0: gru: demo literal is gru with retrieval joint, but retrieval is not joint" \
+        forward --model m --tokens 1,2 --demo literal --out never &&
+        failed "layer 0: delta: demo unmasked needs retrieval time, found formula" \
+            forward --preset dra-delta-tiny --tokens 1,2 --demo unmasked --out never &&
+        tensors ids:2,3 mask:2,3 >in && failed "a demo is for reading, without pads and resets" \
+        forward --model m --inputs in --demo unmasked --out never || return 1
+    for option in chunks resets state-in state-out; do
+        misused "dra forward: --demo reads one text from the start, expected no --$option" \
+            forward --model m --tokens 1,2 --demo unmasked --$option 1 --out never || return 1
+    done
+    misused "dra grad: no such option: '--demo'; 'dra grad --help' lists them" \
+        grad --model m --tokens 1,2 --demo literal --out never && [ ! -e never ]
 }
 
 # A model that is cut off behind its back: one line, not a crash.
@@ -386,6 +526,15 @@ check "forward: two ways to say it" misused \
 check "forward: threads" threads_change_nothing
 check "forward: inputs" forward_reads_tensors
 check "forward: wrong inputs" refuses_inputs
+check "forward: embeddings" forward_reads_embeddings
+check "forward: RWKV's state" forward_carries_rwkv_states
+check "forward: segments" resets_are_texts_apart
+check "forward: segments have positions of their own" resets_start_positions
+check "forward: no such reset" failed "--resets: 11, expected 0 to 10" \
+    forward --model m --tokens $list --resets 3,11 --out never
+check "grad: segments" grad_with_resets
+check "forward: demos" demo_sees_later_tokens
+check "forward: no demo" refuses_demos
 check "forward: chunks too long" failed "--chunks: length 9 with 3 of 11 tokens left" \
     forward --model m --tokens $list --chunks 8,9 --out never
 check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 255" \
@@ -393,6 +542,7 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
 outputs="dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state"
+outputs="$outputs, rwkv-state"
 check "forward: wrong output" misused \
     "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit

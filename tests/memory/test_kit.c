@@ -33,6 +33,27 @@ static void norm_rows(double *x, const double *gain)
     }
 }
 
+/* The same with the mean taken off, and a bias. */
+static void layer_norm_rows(double *x, const double *gain, const double *bias)
+{
+    for (int64_t r = 0; r < T * H; r++) {
+        double mean = 0, variance = 0;
+        for (int i = 0; i < D; i++) mean += x[r * D + i] / D;
+        for (int i = 0; i < D; i++) variance += (x[r * D + i] - mean) * (x[r * D + i] - mean) / D;
+        for (int i = 0; i < D; i++)
+            x[r * D + i] = (x[r * D + i] - mean) / sqrt(variance + 1e-5) * gain[i] + bias[i];
+    }
+}
+
+/* Of the memory: rms, or layer where it has biases. */
+static void norm_memory(const plain *p, double *x, const char *gain, const char *bias)
+{
+    if (plain_param(p, bias))
+        layer_norm_rows(x, plain_param(p, gain), plain_param(p, bias));
+    else
+        norm_rows(x, plain_param(p, gain));
+}
+
 static const int32_t *loop_marks; /* (T), of every row */
 
 static bool is_skipped(int64_t t) { return loop_marks && loop_marks[t] & DRA_MARK_SKIP; }
@@ -49,7 +70,7 @@ static void normed_ema(const plain *p)
                 m[i] = plain_sigmoid(beta) * m[i] + plain_sigmoid(-beta) * v[t * C + i];
             v[t * C + i] = m[i];
         }
-    norm_rows(v, plain_param(p, "gain_mv"));
+    norm_memory(p, v, "gain_mv", "bias_mv");
     plain_output(p, v);
     free(v), free(m);
 }
@@ -59,8 +80,8 @@ static void normed_attention(const plain *p)
 {
     double *q = plain_project(p, "W_q", "b_q"), *k = plain_project(p, "W_k", "b_k");
     double *v = plain_project(p, "W_v", "b_v"), *y = plain_zeros(T * C);
-    norm_rows(k, plain_param(p, "gain_mk"));
-    norm_rows(v, plain_param(p, "gain_mv"));
+    norm_memory(p, k, "gain_mk", "bias_mk");
+    norm_memory(p, v, "gain_mv", "bias_mv");
     int64_t n = 0;
     for (int64_t t = 0; t < T; t++) {
         memmove(k + n * C, k + t * C, C * sizeof *k);
@@ -128,8 +149,12 @@ static const dra_mixer_config moment = {SIZES, .a = {"moment"}};
 
 static void norms_are_their_formulas(void **state)
 {
+    dra_mixer_config layer[] = {ema, append};
+    layer[0].a.norm_kind = layer[1].a.norm_kind = DRA_ITEM_LAYER;
     expect_loops(&ema, normed_ema, NULL);
     expect_loops(&append, normed_attention, NULL);
+    expect_loops(&layer[0], normed_ema, NULL);
+    expect_loops(&layer[1], normed_attention, NULL);
 }
 
 /* A skipped token leaves what is remembered and reads it with a query of its own. */

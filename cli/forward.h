@@ -1,0 +1,54 @@
+/* dra forward, in parts: what is asked for, reading, writing. */
+#ifndef DRA_CLI_FORWARD_H
+#define DRA_CLI_FORWARD_H
+
+#include "inputs.h"
+
+typedef struct forward_args {
+    cli_source  from;
+    const char *tokens, *inputs, *resets, *chunks, *state_in, *rwkv_state, *state_out, *out,
+        *outputs, *positions;
+    int64_t keep;
+} forward_args;
+
+typedef struct forward_stack { /* an output of every layer, (n, B, T, C) */
+    const char *each, *all;
+    bool        wanted;
+    int64_t     n;
+    dra_real   *data;
+} forward_stack;
+
+enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_STACKS };
+
+typedef struct forward_work {
+    const forward_args *a;
+    cli_model           m;
+    bool                logits, hidden, maps, state, rwkv_state; /* what is asked for */
+    forward_stack       stack[FORWARD_STACKS];
+    cli_inputs          in;
+    int                 chunks;
+    int64_t            *chunk;
+    int64_t             V, C, keep; /* logits of the last `keep` tokens go out, or */
+    dra_ids             positions;  /* of these */
+    int32_t            *picks;      /* (B, view.picks): those of a chunk */
+    dra_view            view;
+    dra_reader         *reader;
+    dra_context         context;
+    dra_real           *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
+} forward_work;
+
+/* Opens model, inputs, state and reader. */
+dra_status forward_open(forward_work *w, dra_error *err);
+/* Reads everything, chunk by chunk. */
+dra_status forward_read(forward_work *w, dra_error *err);
+/* Writes the outputs, then the state. */
+dra_status forward_write(const forward_work *w, dra_error *err);
+void       forward_close(forward_work *w);
+
+/* RWKV-4's state as Hugging Face has it, tensors state.0 to state.4 (B, channels, L): puts those of
+ * --rwkv-state into the states; makes tensor `which` of the states, whose data is to be freed. */
+dra_status forward_rwkv_read(forward_work *w, dra_error *err);
+dra_status forward_rwkv_write(const forward_work *w, int which, dra_tensor_item *item,
+                              dra_error *err);
+
+#endif

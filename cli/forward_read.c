@@ -1,0 +1,247 @@
+/* dra forward: the model and its inputs, and reading chunk by chunk. */
+#include "forward.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static dra_status open_context(forward_work *w, dra_error *err)
+{
+    dra_context  *c = &w->context;
+    const int64_t B = w->in.B;
+    if (w->a->state_in) {
+        dra_status st = dra_context_load(w->m.device, w->m.model, w->m.weights, w->a->state_in, c,
+                                         err);
+        if (st == DRA_OK && dra_states_batch(c->states) != B)
+            st = cli_error(err, DRA_ERR_SHAPE, "%.200s: %lld sequences, expected %lld",
+                           w->a->state_in, (long long)dra_states_batch(c->states), (long long)B);
+        return st;
+    }
+    c->logits = calloc((size_t)(B * w->V), sizeof *c->logits);
+    c->seen = calloc((size_t)(B * w->V), sizeof *c->seen);
+    if (!c->logits || !c->seen) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    return dra_states_create(w->m.device, dra_model_state(w->m.model), B, &c->states, err);
+}
+
+static dra_status check_positions(const forward_work *w, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t b = 0; b < w->in.B && st == DRA_OK; b++)
+        st = cli_inputs_positions(w->m.model, &w->in, b, dra_states_tokens(w->context.states, b),
+                                  err);
+    return st;
+}
+
+/* Numbers of tokens, those below 0 from the end. */
+static dra_status read_positions(forward_work *w, dra_error *err)
+{
+    const int64_t T = w->in.T;
+    if (!w->a->positions) return DRA_OK;
+    dra_status st = cli_ids_read("--positions", w->a->positions, &w->positions, err);
+    for (size_t i = 0; i < w->positions.n && st == DRA_OK; i++) {
+        const int64_t at = w->positions.data[i];
+        if (at < -T || at >= T)
+            st = cli_error(err, DRA_ERR_VALUE, "--positions: %lld, expected %lld to %lld",
+                           (long long)at, (long long)-T, (long long)T - 1);
+        if (at < 0) w->positions.data[i] += (int32_t)T;
+    }
+    if (st == DRA_OK && !w->positions.n)
+        st = cli_error(err, DRA_ERR_VALUE, "--positions: expected a list, found none");
+    w->keep = (int64_t)w->positions.n;
+    return st;
+}
+
+/* What the model shall put out. A row that ends with pads continues from the logits of an earlier
+ * token, so all are computed; with a list of positions one more is, that of the last real token. */
+static void choose_view(forward_work *w)
+{
+    const forward_args *a = w->a;
+    w->view = (dra_view){.model = w->m.model,
+                         .logits = w->logits || a->state_out,
+                         .keep = w->in.mark ? 0 : w->keep,
+                         .picks = a->positions ? w->keep + 1 : 0,
+                         .hidden = w->hidden,
+                         .embedded = w->in.x != NULL,
+                         .streams = w->stack[FORWARD_STREAMS].wanted,
+                         .branches = w->stack[FORWARD_BRANCHES].wanted,
+                         .maps = w->maps};
+    if (a->positions && !a->state_out) w->view.picks = w->keep;
+    if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+}
+
+static dra_status make_room(forward_work *w, dra_error *err)
+{
+    const size_t each = (size_t)(w->in.B * w->in.T * w->C);
+    bool         room = true;
+    w->out_logits = calloc((size_t)(w->in.B * w->keep * w->V) + 1, sizeof *w->out_logits);
+    w->out_hidden = calloc(each + 1, sizeof *w->out_hidden);
+    w->picks = calloc((size_t)(w->in.B * w->view.picks) + 1, sizeof *w->picks);
+    for (int i = 0; i < FORWARD_STACKS; i++) {
+        forward_stack *s = &w->stack[i];
+        s->n = dra_model_layers(w->m.model) + (i == FORWARD_STREAMS);
+        s->each = i == FORWARD_STREAMS ? "stream" : "branch";
+        s->all = i == FORWARD_STREAMS ? "streams" : "branches";
+        s->data = calloc(s->wanted ? (size_t)s->n * each + 1 : 1, sizeof *s->data);
+        room &= s->data != NULL;
+    }
+    room &= w->out_logits && w->out_hidden && w->picks;
+    return room ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+dra_status forward_open(forward_work *w, dra_error *err)
+{
+    const forward_args *a = w->a;
+    cli_source          source = a->from;
+    source.maps = w->maps;
+    dra_status st = cli_model_open(&source, &w->m, err);
+    if (st != DRA_OK) return st;
+    w->V = dra_model_config_of(w->m.model)->vocab;
+    w->C = dra_model_config_of(w->m.model)->dim;
+    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
+    st = cli_inputs_read(&inputs, &w->in, err);
+    if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
+    if (st == DRA_OK && w->maps && w->chunks > 1)
+        st = cli_error(err, DRA_ERR_VALUE, "attentions need a single chunk, found %d", w->chunks);
+    if (st == DRA_OK) st = open_context(w, err);
+    if (st == DRA_OK) st = forward_rwkv_read(w, err);
+    if (st == DRA_OK) st = check_positions(w, err);
+    w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
+    if (st == DRA_OK) st = read_positions(w, err);
+    if (st != DRA_OK) return st;
+    choose_view(w);
+    const dra_module module = dra_view_module(&w->view);
+    st = dra_reader_create(w->m.device, &module, &w->reader, err);
+    if (st == DRA_OK) cli_guard_set(&a->from, w->reader);
+    if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
+    return st == DRA_OK ? make_room(w, err) : st;
+}
+
+/* Which tokens of the chunk from..from+n-1 are picked: those of the list that are no pads, then the
+ * last one that is none. */
+static void choose_picks(forward_work *w, int64_t from, int64_t n)
+{
+    const int64_t P = w->view.picks, T = w->in.T;
+    for (int64_t b = 0; b < w->in.B; b++) {
+        int32_t *pick = w->picks + b * P;
+        for (int64_t i = 0; i < P; i++) {
+            int64_t at = i < w->keep ? w->positions.data[i] : from + n - 1;
+            while (i == w->keep && at >= from && cli_is_pad(&w->in, b * T + at)) at--;
+            const bool here = at >= from && at < from + n && !cli_is_pad(&w->in, b * T + at);
+            pick[i] = here ? (int32_t)(at - from) : -1;
+        }
+    }
+}
+
+static void keep_picked(forward_work *w, int64_t b, const dra_real *x)
+{
+    const size_t row = (size_t)w->V * sizeof *x;
+    for (int64_t i = 0; i < w->view.picks; i++, x += w->V) {
+        if (w->picks[b * w->view.picks + i] < 0) continue;
+        dra_real *to = i < w->keep ? w->out_logits + (b * w->keep + i) * w->V
+                                   : w->context.logits + b * w->V;
+        memcpy(to, x, row);
+    }
+}
+
+/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. */
+static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int64_t made,
+                        const dra_real *x)
+{
+    const int64_t T = w->in.T, first = T - w->keep;
+    const size_t  row = (size_t)w->V * sizeof *x;
+    for (int64_t t = from + n - made; t < from + n; t++, x += w->V) {
+        const int64_t i = b * T + t;
+        if (cli_is_pad(&w->in, i)) continue;
+        if (t >= first) memcpy(w->out_logits + (b * w->keep + t - first) * w->V, x, row);
+        memcpy(w->context.logits + b * w->V, x, row);
+    }
+}
+
+static void keep_stack(forward_work *w, const forward_stack *s, int64_t from, int64_t n)
+{
+    const int64_t B = w->in.B, T = w->in.T;
+    char          name[32];
+    for (int64_t l = 0; l < s->n && s->wanted; l++) {
+        snprintf(name, sizeof name, "%s.%lld", s->each, (long long)l);
+        const dra_real *x = dra_reader_result(w->reader, name);
+        for (int64_t b = 0; b < B && x; b++)
+            memcpy(s->data + ((l * B + b) * T + from) * w->C, x + b * n * w->C,
+                   (size_t)(n * w->C) * sizeof *x);
+    }
+}
+
+/* Which tokens the text has, since its last reset. */
+static void keep_seen(forward_work *w, int64_t b, int64_t from, int64_t n)
+{
+    bool *seen = w->context.seen + b * w->V;
+    for (int64_t i = b * w->in.T + from; i < b * w->in.T + from + n; i++) {
+        if (cli_is_reset(&w->in, i)) memset(seen, 0, (size_t)w->V * sizeof *seen);
+        if (w->in.ids && !cli_is_pad(&w->in, i)) seen[w->in.ids[i]] = true;
+    }
+}
+
+static void keep_results(forward_work *w, int64_t from, int64_t n)
+{
+    const int64_t   B = w->in.B, T = w->in.T, P = w->view.picks;
+    const int64_t   made = w->view.keep > 0 && w->view.keep < n ? w->view.keep : n;
+    const dra_real *logits = dra_reader_result(w->reader, "logits");
+    const dra_real *hidden = dra_reader_result(w->reader, "hidden");
+    for (int64_t b = 0; b < B; b++) {
+        if (logits && P) keep_picked(w, b, logits + b * P * w->V);
+        if (logits && !P) keep_logits(w, b, from, n, made, logits + b * made * w->V);
+        if (hidden)
+            memcpy(w->out_hidden + (b * T + from) * w->C, hidden + b * n * w->C,
+                   (size_t)(n * w->C) * sizeof *hidden);
+        keep_seen(w, b, from, n);
+    }
+    for (int i = 0; i < FORWARD_STACKS; i++) keep_stack(w, &w->stack[i], from, n);
+}
+
+/* Columns from..from+n-1 of (B, T), each of this width, dense. */
+static void slice(const forward_work *w, const void *x, size_t width, int64_t from, int64_t n,
+                  void *to)
+{
+    for (int64_t b = 0; b < w->in.B; b++)
+        memcpy((char *)to + (size_t)(b * n) * width,
+               (const char *)x + (size_t)(b * w->in.T + from) * width, (size_t)n * width);
+}
+
+dra_status forward_read(forward_work *w, dra_error *err)
+{
+    const size_t size = (size_t)(w->in.B * w->in.T), one = sizeof *w->in.mark;
+    const void  *given = w->in.x ? (const void *)w->in.x : w->in.ids;
+    const size_t width = w->in.x ? (size_t)w->C * sizeof *w->in.x : sizeof *w->in.ids;
+    void        *tokens = calloc(size, width);
+    int32_t     *mark = calloc(size, one);
+    dra_status   st = tokens && mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    int64_t      from = 0;
+    for (int i = 0; i < w->chunks && st == DRA_OK; i++) {
+        const int64_t   n = w->chunk[i];
+        const size_t    picks = (size_t)(w->in.B * w->view.picks) * sizeof *w->picks;
+        const dra_named in[] = {{w->in.x ? "x" : "ids", tokens, (size_t)(w->in.B * n) * width},
+                                {"picks", w->picks, picks}};
+        slice(w, given, width, from, n, tokens);
+        if (w->in.mark) slice(w, w->in.mark, one, from, n, mark);
+        if (picks) choose_picks(w, from, n);
+        st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL,
+                             picks ? 2 : 1, in, err);
+        if (st == DRA_OK) keep_results(w, from, n);
+        from += n;
+    }
+    free(tokens);
+    free(mark);
+    return st;
+}
+
+void forward_close(forward_work *w)
+{
+    free(w->out_logits);
+    free(w->out_hidden);
+    for (int i = 0; i < FORWARD_STACKS; i++) free(w->stack[i].data);
+    free(w->picks);
+    dra_ids_free(&w->positions);
+    free(w->chunk);
+    dra_context_free(&w->context);
+    dra_reader_destroy(w->reader);
+    cli_inputs_free(&w->in);
+    cli_model_close(&w->m);
+}

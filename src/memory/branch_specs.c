@@ -1,0 +1,84 @@
+/* One memory with its retrieval inside a mixer: its tensors. After the memory's own parameters come
+ * gains of recurrent matrices, maps of items, maps of slots, norms of items, the head norm. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "memory/memory.h"
+
+/* A joined state of its own width: [k; v] is mapped into it, and out of it by kappa and nu. */
+static void declare_joined(const dra_branch *b, dra_specs *params)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           R = s->stream[0].width, W = s->D + s->E;
+    const struct {
+        const char *name;
+        int64_t     out, in;
+    } maps[] = {{"join", R, W}, {"kappa", s->D, R}, {"nu", s->E, R}};
+    for (size_t i = 0; i < sizeof maps / sizeof *maps; i++)
+        dra_specs_add(params, b->prefix,
+                      &(dra_spec){.name = maps[i].name,
+                                  .shape = DRA_SHAPE(s->H, maps[i].out, maps[i].in),
+                                  .fill = DRA_FILL_NORMAL,
+                                  .number = 1 / sqrt((double)maps[i].in)});
+}
+
+/* A map (..., out, in), or `heads` of them, that starts by picking channels from..from+out-1. */
+static void declare_identity(const dra_branch *b, const char *name, dra_shape shape, int64_t from,
+                             dra_specs *params)
+{
+    const int64_t in = shape.dim[shape.rank - 1], out = shape.dim[shape.rank - 2];
+    const int64_t heads = shape.rank == 3 ? shape.dim[0] : 1;
+    double       *eye = calloc((size_t)(heads * out * in) + 1, sizeof *eye);
+    for (int64_t i = 0; eye && i < heads * out; i++) eye[i * in + from + i % out] = 1;
+    dra_specs_add(params, b->prefix, &(dra_spec){name, shape, DRA_FILL_VALUES, .values = eye});
+    free(eye);
+}
+
+/* Where nobody reads keys there is no map of them. */
+static void declare_maps(const dra_branch *b, dra_specs *params)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const dra_stream       *k = &s->stream[0], *v = &s->stream[s->streams - 1];
+    if (strcmp(b->config.retrieval, "none") != 0)
+        declare_identity(b, "kappa", DRA_SHAPE(s->H, s->D, k->width), 0, params);
+    declare_identity(b, "nu", DRA_SHAPE(s->H, s->E, v->width), v->width - s->E, params);
+}
+
+static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_specs *params)
+{
+    dra_specs_add(params, b->prefix, &(dra_spec){name, DRA_SHAPE(n), .number = 1});
+}
+
+static void declare_norm(const dra_branch *b, dra_specs *params)
+{
+    declare_ones(b, "gain_mk", b->sizes.D, params);
+    declare_ones(b, "gain_mv", b->sizes.E, params);
+    if (b->config.norm_kind != DRA_ITEM_LAYER) return;
+    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mk", DRA_SHAPE(b->sizes.D)});
+    dra_specs_add(params, b->prefix, &(dra_spec){"bias_mv", DRA_SHAPE(b->sizes.E)});
+}
+
+void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
+{
+    const dra_memory_sizes *s = &b->sizes;
+    const int64_t           all = (b->retrieval->pooled ? 1 : s->Q) * s->E;
+    b->own = params;
+    b->specs = state;
+    b->params = dra_specs_count(params);
+    b->states = dra_specs_count(state);
+    b->memory->declare(s, b->prefix, params, state);
+    b->n_params = dra_specs_count(params) - b->params;
+    b->n_states = dra_specs_count(state) - b->states;
+    b->reads = dra_specs_count(state);
+    if (b->retrieval->declare) b->retrieval->declare(s, b->prefix, state);
+    dra_recurrent_declare(b, params);
+    if (b->config.dim > 0) declare_joined(b, params);
+    if (b->config.maps) declare_maps(b, params);
+    if (b->config.pi) declare_identity(b, "pi_k", DRA_SHAPE(s->D, s->D), 0, params);
+    if (b->config.pi) declare_identity(b, "pi_v", DRA_SHAPE(s->E, s->E), 0, params);
+    if (b->config.norm) declare_norm(b, params);
+    if (b->config.head_norm != DRA_ON) return;
+    declare_ones(b, "hn_g", all, params);
+    dra_specs_add(params, b->prefix, &(dra_spec){"hn_b", DRA_SHAPE(all)});
+}
