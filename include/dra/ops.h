@@ -238,15 +238,15 @@ DRA_API dra_value dra_dropout(dra_graph *g, dra_value x, double p, const dra_ran
 
 typedef struct dra_rotary_config {
     double  base;     /* 0: 10000 */
-    int64_t width;    /* channels that are rotated, even; 0: all */
+    int64_t width;    /* channels that are rotated; 0: all; an odd one rotates one more */
     double  stretch;  /* angles are divided by it; 0: 1 */
-    bool    halves;   /* pairs (c, c + width/2) instead of (2c, 2c+1) */
+    bool    halves;   /* pairs (c, c + ceil(width/2)) instead of (2c, 2c+1) */
     double xpos_base; /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
     double xpos_center;
     bool   xpos_invert; /* keys: the reciprocal factor */
 } dra_rotary_config;
 
-/* Rotates pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch.
+/* Rotates pair c of x[b, h, t] by pos[b, t] base^(-2c/width) / stretch, c < ceil(width/2).
  * x (B, H, T, D)   pos i32 (B, T)   zeta_c = (2c + 0.4 width) / (1.4 width) */
 DRA_API dra_value dra_rotary(dra_graph *g, dra_value x, dra_value pos,
                              const dra_rotary_config *config); /* config may be NULL */

@@ -55,6 +55,21 @@ static inline int64_t dra_attend_column(const dra_attend_attr *a, const dra_tens
     return dra_imax(0, dra_imin(at, distance->shape.dim[1] - 1));
 }
 
+/* The same of n keys whose positions count up by one: key j has column first - j, but those before
+ * `far` the last column and those from `near` on column 0. */
+typedef struct dra_attend_columns {
+    int64_t first, far, near;
+} dra_attend_columns;
+
+static inline dra_attend_columns dra_attend_columns_of(const dra_attend_attr *a,
+                                                       const dra_tensor *distance, int32_t q_pos,
+                                                       int32_t k_pos, int64_t n)
+{
+    const int64_t first = (int64_t)q_pos - k_pos + a->distance_zero;
+    const int64_t far = dra_imax(0, dra_imin(first - (distance->shape.dim[1] - 1), n));
+    return (dra_attend_columns){first, far, dra_imax(far, dra_imin(first + 1, n))};
+}
+
 typedef struct dra_attend_drop { /* what draws the factors of one row of the batch and head */
     uint64_t key;
     uint32_t row, head;
@@ -88,6 +103,7 @@ typedef struct dra_attend_block { /* up to 32 queries of one head */
     int64_t                first, end; /* the union of these; always-seen keys are not counted */
     int32_t                q_pos[DRA_ATTEND_ROWS];
     const dra_tensor      *distance; /* (H, N), or NULL */
+    bool                   counted;  /* positions of keys are their numbers */
     real                   slope;
     real                   factor; /* what the scores below are still to be multiplied by */
     dra_attend_drop        drop;

@@ -140,16 +140,37 @@ static void add_slopes(const dra_attend_block *t, int64_t j0, const work *w, rea
         }
 }
 
-/* w->sum += ds by distance. In double: a column at the end of the table may take in millions. */
-static void add_distances(const dra_attend_block *t, int64_t j0, work *w)
+static double sum_of(int64_t n, const real *x)
 {
-    const int64_t n = dra_imin(KEYS, t->size.J - j0);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    return sum;
+}
+
+/* sum += ds (n) of one query by distance. In double: a column at the end of the table may take in
+ * millions. */
+static void add_distances(const dra_attend_block *t, int32_t q_pos, int64_t n, const int32_t *k_pos,
+                          const real *ds, double *sum)
+{
+    if (!t->counted) {
+        for (int64_t j = 0; j < n; j++)
+            sum[dra_attend_column(t->a, t->distance, q_pos, k_pos[j])] += (double)ds[j];
+        return;
+    }
+    const dra_attend_columns at = dra_attend_columns_of(t->a, t->distance, q_pos, k_pos[0], n);
+    sum[t->distance->shape.dim[1] - 1] += sum_of(at.far, ds);
+    for (int64_t j = at.far; j < at.near; j++) sum[at.first - j] += (double)ds[j];
+    sum[0] += sum_of(n - at.near, ds + at.near);
+}
+
+static void add_distance_block(const dra_attend_block *t, int64_t j0, work *w)
+{
+    const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
     int32_t       k_pos[KEYS];
-    dra_attend_k_pos(t->c, t->b, j0, n, k_pos);
+    if (n <= 0) return;
+    dra_attend_k_pos(t->c, t->b, j0 + from, n, k_pos);
     for (int64_t r = 0; r < t->rows; r++)
-        for (int64_t j = unbiased(t, j0); j < n; j++)
-            w->sum[dra_attend_column(t->a, t->distance, t->q_pos[r], k_pos[j])] +=
-                (double)w->ds[r * KEYS + j];
+        add_distances(t, t->q_pos[r], n, k_pos, w->ds + r * KEYS + from, w->sum);
 }
 
 static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
@@ -207,7 +228,7 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     real *dv = row_of(c, DV, key, n.E);
     open_block(t, j0, w);
     if (dslopes) add_slopes(t, j0, w, dslopes);
-    if (w->sum) add_distances(t, j0, w);
+    if (w->sum) add_distance_block(t, j0, w);
     if (dbias) store_bias(t, j0, w, dbias);
     if (dv) gather(t, j0, w->s, upstream(c), dv);
     if (!dq && !dk) return;

@@ -63,6 +63,7 @@ dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_
     t.kv = a->heads == DRA_HEADS_DIV ? h / (t.size.H / heads) : h % heads;
     t.first = J;
     t.distance = dra_attend_option(c, DRA_ATTEND_DISTANCE);
+    t.counted = !dra_attend_option(c, DRA_ATTEND_K_POS);
     t.slope = read_slope(c, h);
     t.factor = leaves_scale(c, a) ? (real)a->scale : 1;
     if (a->dropout > 0) t.drop = dra_attend_drop_open(c, b, h);
@@ -127,6 +128,14 @@ static void add_distance(const dra_attend_block *t, int32_t q_pos, int64_t n, co
 {
     const dra_tensor *table = t->distance;
     const real       *row = (const real *)table->data + t->h * table->stride[0];
+    if (t->counted && table->stride[1] == 1) { /* the same, but the compiler sees rows */
+        const dra_attend_columns at = dra_attend_columns_of(t->a, table, q_pos, k_pos[0], n);
+        const real              *last = row + table->shape.dim[1] - 1;
+        for (int64_t j = 0; j < at.far; j++) s[j] += *last;
+        for (int64_t j = at.far; j < at.near; j++) s[j] += row[at.first - j];
+        for (int64_t j = at.near; j < n; j++) s[j] += *row;
+        return;
+    }
     for (int64_t j = 0; j < n; j++)
         s[j] += row[dra_attend_column(t->a, table, q_pos, k_pos[j]) * table->stride[1]];
 }

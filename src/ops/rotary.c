@@ -1,6 +1,7 @@
 /* rotary: pair c of x[b, h, t] is rotated by the angle a = pos[b, t] base^(-2c/width) / stretch,
  *   y_i = f (x_i cos a - x_j sin a)     y_j = f (x_i sin a + x_j cos a)
- * (i, j) = (2c, 2c+1), or (c, c + width/2) with `halves`; channels from `width` on pass unchanged.
+ * (i, j) = (2c, 2c+1), or (c, c + pairs) with `halves`, for the pairs = ceil(width/2) that start
+ * within the width: an odd one rotates one channel more. Others pass unchanged.
  * f = 1, or with xPos  zeta_c^((pos - center) / xpos_base), zeta_c = (2c + 0.4 width)/(1.4 width);
  * its reciprocal for keys, so that only the distance of query and key is left in their product.
  * Gradient: the same op with -a and the same f. [Su et al. 2021; Sun et al. 2022]
@@ -26,11 +27,14 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
                            dra_type_text(g, n->in[0]), dra_type_text(g, n->in[1]),
                            (long long)dim[0], (long long)dim[2]);
     const int64_t width = ((const dra_rotary_attr *)n->attr)->k.width;
-    if (width < 0 || width % 2 != 0 || width > dim[3])
-        return dra_op_fail(g, n, DRA_ERR_SHAPE, "width %lld, expected an even one up to %lld",
-                           (long long)width, (long long)dim[3]);
+    const int64_t widest = dim[3] - dim[3] % 2; /* in whole pairs */
+    if (width < 0 || width > widest)
+        return dra_op_fail(g, n, DRA_ERR_SHAPE, "width %lld, expected one up to %lld",
+                           (long long)width, (long long)widest);
     return DRA_OK;
 }
+
+static int64_t pairs_of(const dra_rotary_attr *a) { return dra_div_up(a->k.width, 2); }
 
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
@@ -55,7 +59,7 @@ static void start_turn(turn *u, const dra_rotary_attr *a, int64_t first)
 {
     const double width = (double)a->k.width;
     u->first = first;
-    u->n = dra_imin(PAIRS, a->k.width / 2 - first);
+    u->n = dra_imin(PAIRS, pairs_of(a) - first);
     for (int64_t i = 0; i < u->n; i++) {
         const double c2 = 2 * (double)(first + i), zeta = (c2 + 0.4 * width) / (1.4 * width);
         u->speed[i] = a->sign * pow(a->k.base, -c2 / width) / a->k.stretch;
@@ -77,7 +81,7 @@ static void turn_to(turn *u, const dra_rotary_attr *a, int32_t pos)
 
 static void turn_row(const turn *u, const dra_rotary_attr *a, const real *x, real *y)
 {
-    const int64_t apart = a->k.halves ? a->k.width / 2 : 1, step = a->k.halves ? 1 : 2;
+    const int64_t apart = a->k.halves ? pairs_of(a) : 1, step = a->k.halves ? 1 : 2;
     for (int64_t i = 0; i < u->n; i++) {
         const int64_t at = (u->first + i) * step;
         const real    p = x[at], q = x[at + apart]; /* both read before: y may be x */
@@ -117,9 +121,9 @@ static void turn_place(const dra_call *c, turn *u, int64_t b, int64_t t)
 static void pass_rest(const dra_call *c, int64_t b, int64_t t)
 {
     const dra_tensor *x = &c->in[0], *y = &c->out[0];
-    const int64_t width = ((const dra_rotary_attr *)c->attr)->k.width, rest = dra_last(x) - width;
+    const int64_t     from = 2 * pairs_of(c->attr), rest = dra_last(x) - from;
     for (int64_t h = 0; rest > 0 && h < x->shape.dim[1]; h++)
-        memmove(row_at(y, b, h, t) + width, row_at(x, b, h, t) + width,
+        memmove(row_at(y, b, h, t) + from, row_at(x, b, h, t) + from,
                 (size_t)rest * sizeof(real)); /* y may be x */
 }
 
@@ -129,7 +133,7 @@ static void tile(const dra_call *c, int64_t i)
     const int64_t          T = c->in[0].shape.dim[2], begin = i * places_a_tile(c);
     const int64_t          end = dra_imin(place_count(c), begin + places_a_tile(c));
     turn                   u;
-    for (int64_t first = 0; first < a->k.width / 2; first += PAIRS) {
+    for (int64_t first = 0; first < pairs_of(a); first += PAIRS) {
         start_turn(&u, a, first);
         for (int64_t p = begin; p < end; p++) turn_place(c, &u, p / T, p % T);
     }

@@ -398,7 +398,7 @@ static void t_rotary(bench *b)
     dra_shape s = shape_of_rank(b->f, 4);
     s.dim[3] = 2 * between(b->f, 1, 4);
     const dra_value         x = like(b, DRA_REAL, s);
-    const dra_rotary_config c = {.width = chance(b->f, 40) ? 2 : 0,
+    const dra_rotary_config c = {.width = chance(b->f, 40) ? between(b->f, 1, 2) : 0,
                                  .stretch = chance(b->f, 30) ? 2 : 0,
                                  .halves = chance(b->f, 50),
                                  .xpos_base = chance(b->f, 30) ? 512 : 0,
@@ -444,6 +444,22 @@ static void t_interval(bench *b)
     keep(b, hi);
 }
 
+/* Biases by distance, keys that all see, heads mixed, scores of a layer before. */
+static void attend_more(bench *b, const dra_shape *scores, bool plain, dra_attend_config *c)
+{
+    fuzz           *f = b->f;
+    const int64_t   H = scores->dim[1], N = between(f, 1, 6);
+    const dra_shape heads = {2, {H, H}};
+    if (chance(f, 20)) {
+        c->distance = like(b, DRA_REAL, (dra_shape){2, {chance(f, 50) ? 1 : H, N}});
+        c->distance_zero = slip(b) ? N : below(f, (int)N);
+    }
+    if (chance(f, 20)) c->always = slip(b) ? -1 : upto(f, scores->dim[3]);
+    if (plain && chance(f, 15)) c->previous = like(b, DRA_REAL, *scores);
+    if (plain && chance(f, 15)) c->mix_before = like(b, DRA_REAL, heads);
+    if (plain && chance(f, 15)) c->mix_after = like(b, DRA_REAL, heads);
+}
+
 static void t_attend(bench *b)
 {
     fuzz             *f = b->f;
@@ -474,6 +490,7 @@ static void t_attend(bench *b)
     if (c.random && c.random->pos.id && !c.q_pos.id) c.q_pos = i32_of(b, bt);
     if (plain && chance(f, 15) && (!c.topk || slip(b))) c.hard = true;
     if (plain && chance(f, 15)) c.scores = &out;
+    attend_more(b, &scores, plain, &c);
     if (chance(f, 15) && T > 0 && J > 0) /* has no options */
         c = (dra_attend_config){.heads = c.heads, .path = DRA_ATTEND_FEW, .scale = c.scale};
     keep(b, dra_attend(b->g, q, k, v, chance(f, 15) ? NULL : &c));

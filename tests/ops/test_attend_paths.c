@@ -219,6 +219,7 @@ typedef struct cut_options {
     int64_t pos; /* where the whole starts */
     int64_t J;   /* keys there are, at least pos + 12 */
     bool    dropout, slopes, distance;
+    bool    placed; /* positions of keys are given */
 } cut_options;
 
 /* Queries from..from+n-1 of the whole, written to their place in y (12, H, E). */
@@ -235,6 +236,7 @@ static void run_cut(const cut_options *o, int64_t from, int64_t n, const dra_rea
                            .always = o->always};
     c.q_pos = dra_reshape(g, dra_add(g, dra_arange(g, n), pos), DRA_SHAPE(1, n));
     if (o->slopes) c.slopes = dra_broadcast(g, dra_number(g, 0.125), DRA_SHAPE(HEAD_COUNT));
+    if (o->placed) c.k_pos = dra_reshape(g, dra_arange(g, o->J), DRA_SHAPE(1, o->J));
     if (o->distance) {
         c.distance = check_real(g, "distance", DRA_SHAPE(HEAD_COUNT, COLUMNS));
         c.distance_zero = 3;
@@ -330,6 +332,20 @@ static void capacity_changes_nothing(void **state)
         o.J = LONG;
         for (int64_t t = 0; t < WHOLE; t++) run_cut(&o, t, 1, cut_q, cut_k, cut_v, large);
         assert_memory_equal(small, large, sizeof small);
+    }
+}
+
+/* Keys at the positions they have anyway: the same bits. */
+static void placing_keys_changes_nothing(void **state)
+{
+    dra_real counted[Y_COUNT], placed[Y_COUNT];
+    draw_cut();
+    for (int64_t pos = 0; pos <= 260; pos += 52) {
+        cut_options o = {.pos = pos, .J = LONG, .distance = true, .slopes = true};
+        run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, counted);
+        o.placed = true;
+        run_cut(&o, 0, WHOLE, cut_q, cut_k, cut_v, placed);
+        assert_memory_equal(counted, placed, sizeof counted);
     }
 }
 
@@ -653,14 +669,23 @@ static void refuses_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(paths_agree_on_all_keys),   cmocka_unit_test(paths_agree_causal),
-        cmocka_unit_test(paths_agree_in_windows),    cmocka_unit_test(paths_agree_ragged),
-        cmocka_unit_test(cutting_changes_nothing),   cmocka_unit_test(capacity_changes_nothing),
-        cmocka_unit_test(dropout_is_of_the_place),   cmocka_unit_test(memory_is_linear),
-        cmocka_unit_test(cost_counts_visible_pairs), cmocka_unit_test(refuses_shapes),
-        cmocka_unit_test(refuses_dtypes_and_null),   cmocka_unit_test(refuses_options),
-        cmocka_unit_test(refuses_numbers),           cmocka_unit_test(refuses_random),
-        cmocka_unit_test(refuses_columns),           cmocka_unit_test(few_keys_are_all_seen),
+        cmocka_unit_test(paths_agree_on_all_keys),
+        cmocka_unit_test(paths_agree_causal),
+        cmocka_unit_test(paths_agree_in_windows),
+        cmocka_unit_test(paths_agree_ragged),
+        cmocka_unit_test(cutting_changes_nothing),
+        cmocka_unit_test(capacity_changes_nothing),
+        cmocka_unit_test(dropout_is_of_the_place),
+        cmocka_unit_test(memory_is_linear),
+        cmocka_unit_test(cost_counts_visible_pairs),
+        cmocka_unit_test(refuses_shapes),
+        cmocka_unit_test(refuses_dtypes_and_null),
+        cmocka_unit_test(refuses_options),
+        cmocka_unit_test(refuses_numbers),
+        cmocka_unit_test(refuses_random),
+        cmocka_unit_test(placing_keys_changes_nothing),
+        cmocka_unit_test(refuses_columns),
+        cmocka_unit_test(few_keys_are_all_seen),
     };
     return check_main("attend paths", NULL, 0, tests, COUNT(tests));
 }

@@ -14,11 +14,11 @@ static void turn(const dra_rotary_config *k, int64_t D, double pos, const double
     const double  base = k && k->base ? k->base : 10000, stretch = k && k->stretch ? k->stretch : 1;
     const int64_t width = k && k->width ? k->width : D;
     for (int64_t c = 0; c < D; c++) y[c] = x[c];
-    for (int64_t c = 0; c < width / 2; c++) {
-        const int64_t i = k && k->halves ? c : 2 * c,
-                      j = k && k->halves ? c + width / 2 : 2 * c + 1;
-        const double angle = pos / stretch / pow(base, 2.0 * (double)c / (double)width);
-        double       f = 1;
+    const int64_t pairs = (width + 1) / 2;
+    for (int64_t c = 0; c < pairs; c++) {
+        const int64_t i = k && k->halves ? c : 2 * c, j = k && k->halves ? c + pairs : 2 * c + 1;
+        const double  angle = pos / stretch / pow(base, 2.0 * (double)c / (double)width);
+        double        f = 1;
         if (k && k->xpos_base) {
             const double zeta = (2.0 * (double)c + 0.4 * (double)width) / (1.4 * (double)width);
             f = pow(zeta, (pos - k->xpos_center) / k->xpos_base * (k->xpos_invert ? -1 : 1));
@@ -42,7 +42,12 @@ static const dra_rotary_config plain = {0}, halves = {.halves = true}, part = {.
                                stretched = {.stretch = 4},
                                query = {.xpos_base = 512, .xpos_center = 3},
                                key = {.xpos_base = 512, .xpos_center = 3, .xpos_invert = true},
-                               all = {500, 130, 2, true, 64, 10, true};
+                               odd = {.width = 5},
+                               odd_all = {.width = 5,
+                                          .halves = true,
+                                          .xpos_base = 512,
+                                          .xpos_center = 3},
+                               wide_odd = {.width = 129}, all = {500, 130, 2, true, 64, 10, true};
 
 #define POS(b, t)                                                                                  \
     {                                                                                              \
@@ -59,6 +64,14 @@ static const check_case cases[] = {
     {"xPos, queries", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &query},
     {"xPos, keys", 2, {{{4, {2, 3, 5, 8}}}, POS(2, 5)}, &key},
     {"all at once, wide", 2, {{{4, {2, 3, 5, 133}}}, POS(2, 5)}, &all},
+    {"odd width", 2, {{{4, {2, 3, 5, 10}}}, POS(2, 5)}, &odd},
+    {"odd width, all there is", 2, {{{4, {2, 3, 5, 6}}}, POS(2, 5)}, &odd},
+    {"odd width, halves, xPos", 2, {{{4, {2, 3, 5, 10}}}, POS(2, 5)}, &odd_all},
+    {"odd width, wide", 2, {{{4, {2, 3, 5, 133}}}, POS(2, 5)}, &wide_odd},
+    {"one channel of a pair",
+     2,
+     {{{4, {2, 3, 5, 3}}}, POS(2, 5)},
+     &(dra_rotary_config){.width = 1}},
     {"one pair", 2, {{{4, {1, 1, 1, 2}}}, POS(1, 1)}, NULL},
     {"several tiles", 2, {{{4, {2, 3, 67, 130}}}, POS(2, 67)}, NULL},
     {"no batch", 2, {{{4, {0, 3, 5, 8}}}, POS(0, 5)}, NULL},
@@ -156,6 +169,29 @@ static void has_the_factors_of_xpos(void **state)
     }
 }
 
+/* Width 5 of 10: 3 pairs of 6 channels turn by t 10000^(-2c/5), the others pass. */
+static void rotates_one_more_than_an_odd_width(void **state)
+{
+    enum { WIDTH = 5, CHANNELS = 10, PAIRS = 3 };
+    dra_graph      *g = check_graph();
+    const dra_value x = check_real(g, "x", DRA_SHAPE(1, 1, N, CHANNELS));
+    const dra_value pos = dra_reshape(g, dra_arange(g, N), DRA_SHAPE(1, N));
+    dra_output(g, "y", dra_rotary(g, x, pos, &odd));
+    check_program p = check_compile(g, 1);
+    dra_real      in[N * CHANNELS];
+    for (int i = 0; i < N * CHANNELS; i++) in[i] = i % 2 == 0; /* pairs (1, 0) */
+    check_bind(&p, "x", in, sizeof in);
+    check_run(&p);
+    const dra_real *y = check_result(&p, "y");
+    for (int i = 0; i < N * CHANNELS / 2; i++) {
+        const int    t = i / (CHANNELS / 2), c = i % (CHANNELS / 2);
+        const double angle = c < PAIRS ? t * pow(10000, -2.0 * c / WIDTH) : 0;
+        assert_true(fabs((double)y[2 * i] - cos(angle)) < 1e-6);
+        assert_true(fabs((double)y[2 * i + 1] - sin(angle)) < 1e-6);
+    }
+    check_free(&p);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 #ifdef DRA_REAL_DOUBLE
@@ -175,14 +211,16 @@ static void refuse(dra_shape x, dra_shape pos, dra_rotary_config k, dra_status c
 
 static void refuses_shapes(void **state)
 {
-    const dra_shape x = DRA_SHAPE(2, 3, 5, 8), odd = DRA_SHAPE(2, 3, 5, 7), pos = DRA_SHAPE(2, 5);
-    refuse(x, pos, (dra_rotary_config){.width = 3}, DRA_ERR_SHAPE,
-           "rotary: width 3, expected an even one up to 8");
+    const dra_shape x = DRA_SHAPE(2, 3, 5, 8), seven = DRA_SHAPE(2, 3, 5, 7), pos = DRA_SHAPE(2, 5);
+    refuse(x, pos, (dra_rotary_config){.width = 9}, DRA_ERR_SHAPE,
+           "rotary: width 9, expected one up to 8");
     refuse(x, pos, (dra_rotary_config){.width = 10}, DRA_ERR_SHAPE,
-           "rotary: width 10, expected an even one up to 8");
+           "rotary: width 10, expected one up to 8");
     refuse(x, pos, (dra_rotary_config){.width = -2}, DRA_ERR_SHAPE,
-           "rotary: width -2, expected an even one up to 8");
-    refuse(odd, pos, plain, DRA_ERR_SHAPE, "rotary: width 7, expected an even one up to 7");
+           "rotary: width -2, expected one up to 8");
+    refuse(x, pos, (dra_rotary_config){.width = -1}, DRA_ERR_SHAPE,
+           "rotary: width -1, expected one up to 8");
+    refuse(seven, pos, plain, DRA_ERR_SHAPE, "rotary: width 7, expected one up to 6");
     refuse(DRA_SHAPE(3, 5, 8), pos, plain, DRA_ERR_SHAPE,
            "rotary: x is " REAL " (3, 5, 8), expected (B, H, T, D)");
     refuse((dra_shape){0}, pos, plain, DRA_ERR_SHAPE,
@@ -221,6 +259,7 @@ int main(void)
     const check_spec        specs[] = {{"rotary", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depends_on_distance_alone), cmocka_unit_test(has_the_factors_of_xpos),
-        cmocka_unit_test(refuses_shapes), cmocka_unit_test(refuses_values)};
+        cmocka_unit_test(rotates_one_more_than_an_odd_width), cmocka_unit_test(refuses_shapes),
+        cmocka_unit_test(refuses_values)};
     return check_main("rotary", specs, COUNT(specs), tests, COUNT(tests));
 }
