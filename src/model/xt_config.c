@@ -97,7 +97,7 @@ static void settle_ff(dra_xt *x)
     dra_ff_config *f = &x->c.ff;
     f->kind = x->ff_relu_squared ? DRA_FF_RELU2 : x->ff_swish ? DRA_FF_SILU : DRA_FF_ERF;
     f->bias = !x->ff_no_bias ? DRA_FF_BIAS_ALL : f->gated ? DRA_FF_BIAS_IN : DRA_FF_BIAS_NO;
-    f->dim = (int64_t)((double)x->c.dim * (x->ff_mult > 0 ? x->ff_mult : 4));
+    f->dim = (int64_t)((double)x->c.dim * x->ff_mult); /* 0: four times dim, too */
 }
 
 /* The multiple of which that many whole channels are left. */
