@@ -300,6 +300,13 @@ typedef struct dra_attend_config {
                                 dropout of a part of a sequence (random->pos) needs it */
     dra_value k_pos;         /* i32 (B, J), likewise; none: j */
 
+    /* Talking heads and residual attention, of the plain path. */
+    dra_value previous;   /* real (B, H, T, J), `scores` of a layer before: added to the scaled
+                             logits; what is masked there stays masked */
+    dra_value mix_before; /* real (H, H): then s_h += sum_g mix_before[h, g] s_g, before biases and
+                             masks */
+    dra_value mix_after;  /* real (H, H): weights p_h = sum_g mix_after[h, g] p_g, after dropout */
+
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
@@ -318,8 +325,9 @@ typedef struct dra_attend_config {
 /* y = softmax(q k^T scale + ...) v.
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
  * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
- * AUTO takes the tiled one unless topk, hard or scores ask for the other. FEW is the fast one where
- * T = 1 and keys are few, as slots; all are seen: of the options it has heads, scale and lse. */
+ * AUTO takes the tiled one unless topk, hard, scores, previous, mix_before or mix_after ask for the
+ * other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the options it
+ * has heads, scale and lse. */
 DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                              const dra_attend_config *config); /* config may be NULL */
 

@@ -96,9 +96,9 @@ typedef struct dra_tokens {
                         fills up; none: T is `given` */
     dra_value give;  /* i32 (B, given): which of T tokens it is; none: T is `given` */
     dra_value place; /* i32 (B, given): pos without start vectors, for learned positions */
-    /* Of a whole module, see dra_module; else false and none. Keys are those of this call, j = t. */
+    /* Of a whole module, see dra_module; else false and none. Key j is token j of this call. */
     bool            whole;
-    dra_value       lo, hi; /* i32 (B, T): its text without the pads at both ends */
+    dra_value       lo, hi; /* i32 (B, T): its text and start vectors, no pads at both ends */
     dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
@@ -110,8 +110,8 @@ DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_v
                                    dra_value before, dra_value *after);
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
-/* What layers see of the given tokens x (B, given, C): (B, T, C), with rows of `start` (M, C), which
- * may be bf16 or f16, where sequences start; its gradient sums over all of them. */
+/* What layers see of the given tokens x (B, given, C): (B, T, C), with the rows of `start` (M, C)
+ * where sequences start; its gradient sums over all of them. It may be bf16 or f16. */
 DRA_API dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_value start,
                                   dra_value x);
 /* The given tokens of what layers make, y (B, T, ...): (B, given, ...). */
@@ -294,8 +294,8 @@ DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err
  * declared, by name. The states advance. After an error of the run itself they must be reset; one
  * found before it leaves them as they were. A program is compiled and kept for every B, T and
  * capacity met, so keep the number of different lengths small. A sequence may have 2^31 - 1 tokens
- * between resets, start vectors counted. A long read makes room for all its items even if only the last few are kept; a
- * fork of the states has room only for what is live. */
+ * between resets, start vectors counted. A long read makes room for all its items even if only the
+ * last few are kept; a fork of the states has room only for what is live. */
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,
                                    dra_error *err);

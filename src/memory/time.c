@@ -2,6 +2,8 @@
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
  * rotary. All options of softmax reads are handed to dra_attend here. */
+#include <stdio.h>
+
 #include "memory/memory.h"
 
 enum { K, V };
@@ -39,52 +41,232 @@ static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool 
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
+static const dra_token_items *rows_of(const dra_read_call *c)
+{
+    return dra_tokens_items(c->tokens, limit(c->sizes));
+}
+
 /* The items of the state, then those of this call, (B, rows, H, width). */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items,
                         dra_value *state_out)
 {
-    const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
-    if (dra_graph_failed(g) || !at) return (dra_value){0};
+    const dra_token_items *at = rows_of(c);
+    if (c->tokens->whole || dra_graph_failed(g)) return items;
+    if (!at) return (dra_value){0};
     if (c->tokens->fresh && !c->tokens->mark.id) return items;
     dra_value before = c->state[i];
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
 
+/* ---- what a query sees, and where it is ------------------------------------------------------ */
+
+typedef struct reading {
+    const dra_read_call *c;
+    dra_value            q, k, v; /* (B, heads, T or rows, width) */
+    dra_attend_config    config;
+    dra_random_config    random;
+} reading;
+
+static void see(dra_graph *g, reading *r)
+{
+    const dra_tokens      *t = r->c->tokens;
+    const dra_token_items *at = rows_of(r->c);
+    r->config.lo = t->whole ? t->lo : at->lo;
+    r->config.hi = t->whole ? t->hi : at->hi;
+    if (t->seen.id) r->config.mask = dra_reshape(g, t->seen, DRA_SHAPE(t->B, 1, 1, t->T));
+}
+
+/* Positions by which items differ where tokens between them were not written. */
+static void place_by_tokens(dra_graph *g, reading *r)
+{
+    const dra_tokens *t = r->c->tokens;
+    const dra_shape   rows = DRA_SHAPE(t->B, t->T);
+    if (!t->fresh) {
+        dra_build_fail(g, "attend", DRA_ERR_VALUE,
+                       "skipped tokens: biases by distance need texts that are read as a whole");
+        return;
+    }
+    r->config.q_pos = t->pos;
+    r->config.k_pos = dra_write_rows(g, dra_broadcast(g, dra_integer(g, 0), rows), t->pos,
+                                     rows_of(r->c)->at);
+}
+
+/* Distances are those of rows: a query is where its own item is. Numbers of items, not of rows,
+ * say which weights are dropped out, so that it does not matter where a text is cut; without
+ * biases by distance, queries are numbered by their place. */
+static void place(dra_graph *g, reading *r)
+{
+    const dra_read_call   *c = r->c;
+    const dra_tokens      *t = c->tokens;
+    const dra_token_items *at = rows_of(c);
+    const bool             distances = r->config.distance.id || r->config.slopes.id;
+    const bool             drops = c->drop.p > 0;
+    if (t->whole || dra_graph_failed(g) || (!distances && !drops)) return;
+    if (distances && t->skip.id) {
+        place_by_tokens(g, r);
+        return;
+    }
+    if (drops) r->config.k_pos = dra_add(g, dra_arange(g, dra_shape_of(g, r->k).dim[2]), at->base);
+    if (!distances) {
+        r->config.q_pos = dra_add(g, dra_arange(g, t->T),
+                                  dra_reshape(g, c->drop.at, DRA_SHAPE(-1, 1)));
+        return;
+    }
+    r->config.q_pos = dra_sub(g, at->hi, dra_integer(g, 1));
+    if (drops) r->config.q_pos = dra_add(g, r->config.q_pos, at->base);
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Weights are dropped out by the place of the query and the number of the item, so that it does not
- * matter where a text is cut. */
-static dra_value drop_items(dra_graph *g, const dra_read_call *c, const dra_token_items *at,
-                            dra_attend_config config, dra_value q, dra_value k, dra_value v)
+static bool needs_scores(const dra_mixer_config *m)
 {
-    if (dra_graph_failed(g)) return (dra_value){0};
-    const dra_read_drop    *d = &c->drop;
-    const dra_random_config random = {.name = d->name, .key = d->key};
-    const int64_t           T = c->tokens->T, J = dra_shape_of(g, k).dim[2];
-    config.dropout = d->p;
-    config.random = &random;
-    config.q_pos = dra_add(g, dra_arange(g, T), dra_reshape(g, d->at, DRA_SHAPE(-1, 1)));
-    config.k_pos = dra_add(g, dra_arange(g, J), at->base);
-    return dra_attend(g, q, k, v, &config);
+    return m->topk || m->hard || m->talk_before || m->talk_after || m->residual_scores;
+}
+
+static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, dra_value k,
+                            dra_value v)
+{
+    const dra_mixer_config *m = c->options->config;
+    const dra_channels     *channels = c->options->channels;
+    reading                 r = {.c = c,
+                                 .q = swap_heads(g, q),
+                                 .k = swap_heads(g, k),
+                                 .v = swap_heads(g, v),
+                                 .config = {.scale = m->score_scale,
+                                            .softcap = m->softcap,
+                                            .heads = m->kv_order,
+                                            .distance = channels->value[DRA_CHANNEL_DISTANCE],
+                                            .distance_zero = channels->distance_zero,
+                                            .slopes = channels->value[DRA_CHANNEL_SLOPES],
+                                            .topk = m->topk,
+                                            .topk_straight = m->topk_straight,
+                                            .hard = m->hard,
+                                            .mix_before = c->options->talk_before,
+                                            .mix_after = c->options->talk_after}};
+    if (dra_graph_failed(g)) return r;
+    see(g, &r);
+    place(g, &r);
+    if (c->drop.p > 0) {
+        r.random = (dra_random_config){.name = c->drop.name, .key = c->drop.key};
+        r.config.dropout = c->drop.p;
+    }
+    return r;
+}
+
+static dra_value attend(dra_graph *g, reading *r)
+{
+    r->config.random = r->config.dropout > 0 ? &r->random : NULL;
+    return dra_attend(g, r->q, r->k, r->v, &r->config);
+}
+
+/* x (K, m, width) for every row of the batch. */
+static dra_value for_all(dra_graph *g, const dra_read_call *c, dra_value x)
+{
+    const dra_shape s = dra_shape_of(g, x);
+    return dra_broadcast(g, x, DRA_SHAPE(c->tokens->B, s.dim[0], s.dim[1], s.dim[2]));
+}
+
+static dra_value push_back(dra_graph *g, dra_value x, int64_t n)
+{
+    return x.id ? dra_add(g, x, dra_integer(g, (int32_t)n)) : x;
+}
+
+/* Learned keys and values as the first rows. */
+static void add_memory_rows(dra_graph *g, reading *r)
+{
+    const dra_read_options *o = r->c->options;
+    const int64_t           n = o->config->mem_kv;
+    if (!n || dra_graph_failed(g)) return;
+    const dra_value k[] = {for_all(g, r->c, o->mem_k), r->k};
+    const dra_value v[] = {for_all(g, r->c, o->mem_v), r->v};
+    r->k = dra_concat(g, 2, k, 2);
+    r->v = dra_concat(g, 2, v, 2);
+    r->config.always = n;
+    r->config.lo = push_back(g, r->config.lo, n);
+    r->config.hi = push_back(g, r->config.hi, n);
+    r->config.q_pos = push_back(g, r->config.q_pos, n);
+    if (r->config.k_pos.id)
+        r->config.k_pos = dra_pad(g, push_back(g, r->config.k_pos, n), 1, n, 0, 0);
+    if (r->config.mask.id) r->config.mask = dra_pad(g, r->config.mask, 3, n, 0, 1);
+}
+
+/* The softmax over items and learned ones is one over both: the share of the learned ones is
+ * e^l2 / (e^l1 + e^l2) = sigmoid(l2 - l1), or 1 where there are no items. */
+static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
+{
+    const dra_read_options *o = r->c->options;
+    dra_value               own, share;
+    reading                 m = {.c = r->c,
+                                 .q = r->q,
+                                 .config = {.scale = r->config.scale,
+                                            .softcap = r->config.softcap,
+                                            .heads = r->config.heads,
+                                            .lse = &own,
+                                            .dropout = r->config.dropout}};
+    char                    name[48];
+    if (dra_graph_failed(g)) return y;
+    m.k = for_all(g, r->c, o->mem_k);
+    m.v = for_all(g, r->c, o->mem_v);
+    if (m.config.dropout > 0) {
+        snprintf(name, sizeof name, "%.24s.memory", r->c->drop.name);
+        m.random = (dra_random_config){.name = name, .key = r->c->drop.key};
+        m.config.q_pos = dra_add(g, dra_arange(g, r->c->tokens->T),
+                                 dra_reshape(g, r->c->drop.at, DRA_SHAPE(-1, 1)));
+    }
+    const dra_value learned = attend(g, &m);
+    share = dra_sigmoid(g, dra_sub(g, own, lse));
+    if (r->c->tokens->skip.id) {
+        const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
+        const dra_value some = dra_reshape(g, dra_less(g, r->config.lo, r->config.hi), column);
+        share = dra_select(g, some, share, dra_number(g, 1));
+    }
+    if (dra_graph_failed(g)) return y;
+    dra_shape s = dra_shape_of(g, share);
+    s.dim[s.rank++] = 1;
+    return dra_add(g, y, dra_mul(g, dra_reshape(g, share, s), dra_sub(g, learned, y)));
+}
+
+/* The path that holds scores: it can choose among them, mix them and hand them on. */
+static dra_value read_scores(dra_graph *g, reading *r)
+{
+    dra_value *channel = &r->c->options->channels->value[DRA_CHANNEL_SCORES], scores = {0};
+    const bool residual = r->c->options->config->residual_scores;
+    add_memory_rows(g, r);
+    r->config.path = DRA_ATTEND_PLAIN;
+    if (residual) r->config.previous = *channel;
+    if (residual) r->config.scores = &scores;
+    const dra_value y = attend(g, r);
+    if (residual) *channel = scores;
+    return y;
+}
+
+/* For its weights alone. */
+static void show_scores(dra_graph *g, reading r)
+{
+    r.config.dropout = 0;
+    if (r.c->options->config->residual_scores)
+        r.config.previous = r.c->options->channels->value[DRA_CHANNEL_SCORES];
+    add_memory_rows(g, &r);
+    r.config.path = DRA_ATTEND_PLAIN;
+    r.config.scores = r.c->scores;
+    attend(g, &r);
 }
 
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
-    const double           scale = c->options->config->score_scale;
-    const dra_value        keys = append(g, c, K, rotate(g, c, key, true), state_out);
-    const dra_value        values = append(g, c, V, value, state_out);
-    const dra_token_items *at = dra_tokens_items(c->tokens, limit(c->sizes));
+    const dra_value keys = append(g, c, K, rotate(g, c, key, true), state_out);
+    const dra_value values = append(g, c, V, value, state_out);
+    const bool      merges = c->options->config->mem_kv > 0;
+    dra_value       own;
     if (dra_graph_failed(g)) return (dra_value){0};
-    const dra_attend_config config = {.lo = at->lo, .hi = at->hi, .lse = lse, .scale = scale};
-    const dra_attend_config plain = {
-        .lo = at->lo, .hi = at->hi, .scores = c->scores, .scale = scale};
-    const dra_value q = swap_heads(g, rotate(g, c, c->q, false)), k = swap_heads(g, keys);
-    const dra_value v = swap_heads(g, values);
-    if (c->scores) dra_attend(g, q, k, v, &plain); /* for its scores alone */
-    return swap_heads(g, c->drop.p > 0 ? drop_items(g, c, at, config, q, k, v)
-                                       : dra_attend(g, q, k, v, &config));
+    reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
+    if (c->scores) show_scores(g, r);
+    if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
+    r.config.lse = merges ? &own : lse;
+    const dra_value y = attend(g, &r);
+    return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }
 
 static dra_value read_time(dra_graph *g, const dra_read_call *c, dra_value *state_out)

@@ -277,7 +277,9 @@ static dra_value add_positions(dra_graph *g, const dra_model *m, const dra_modul
     const dra_model_config *c = &m->config;
     const double            scale = c->embed_unit ? 0 : c->position.scale;
     if (m->positions < 0) return x;
-    const dra_value rows = look_up(g, c, call->param[m->positions], call->tokens.pos);
+    const dra_tokens *t = &call->tokens;
+    const dra_value   rows = look_up(g, c, call->param[m->positions],
+                                     t->place.id ? t->place : t->pos);
     return dra_add(g, x, scale > 0 ? dra_affine(g, rows, scale, 0) : rows);
 }
 
@@ -288,9 +290,11 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
     dra_value               x = embedded ? ids : look_up(g, c, call->param[m->embedding], ids);
     x = add_positions(g, m, call, x);
     if (c->embed_norm) x = dra_norm_build(g, &m->embed_norm, call->param, x, c->norm_eps);
-    x = dra_module_dropout(g, call, "embed.dropout", c->embed_dropout, x);
-    if (m->project_w < 0) return x;
-    return dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
+    x = dra_module_dropout_given(g, call, "embed.dropout", c->embed_dropout, x);
+    if (m->project_w >= 0)
+        x = dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
+    if (m->memory_tokens < 0) return x;
+    return dra_tokens_take(g, &call->tokens, call->param[m->memory_tokens], x);
 }
 
 /* A layer: the sublayers that share its number. */
@@ -338,11 +342,13 @@ static void collect(dra_graph *g, const dra_model *m, int layer, const dra_mixer
 }
 
 /* As NAME.l, counted as reading has it. */
-static void put_out(dra_graph *g, const dra_model *m, const char *what, int64_t l, dra_value x)
+static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const char *what,
+                    int64_t l, dra_value x)
 {
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
     snprintf(name, sizeof name, "%s.%lld", what, (long long)l);
+    x = dra_tokens_give(g, t, x);
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
@@ -375,8 +381,8 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
         collect(g, m, l, &r.mixer, all->aux, count);
         x = r.y;
         dra_scope_pop(g);
-        if (show->branches) put_out(g, m, "branch", l, r.branch);
-        if (show->streams) put_out(g, m, "stream", l + 1, x);
+        if (show->branches) put_out(g, m, &call->tokens, "branch", l, r.branch);
+        if (show->streams) put_out(g, m, &call->tokens, "stream", l + 1, x);
     }
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
@@ -402,9 +408,10 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
 {
     dra_value        x = embed(g, m, call, ids);
     dra_model_result all = {0};
-    if (show->streams) put_out(g, m, "stream", 0, x);
+    if (show->streams) put_out(g, m, &call->tokens, "stream", 0, x);
     x = build_layers(g, m, call, x, recompute, show, state_out, &all);
-    all.hidden = final_norm(g, m, call, x, all.dual);
+    if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
+    all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     all.head = call->param[m->head];
     return all;
 }
@@ -422,8 +429,8 @@ static dra_value chosen(dra_graph *g, const dra_view *v, const dra_tokens *t, dr
 {
     if (v->picks > 0)
         return dra_read_rows(g, hidden, dra_input(g, "picks", DRA_I32, DRA_SHAPE(t->B, v->picks)));
-    const int64_t n = v->keep > 0 ? dra_imin(v->keep, t->T) : t->T;
-    return dra_slice(g, hidden, 1, t->T - n, n);
+    const int64_t n = v->keep > 0 ? dra_imin(v->keep, t->given) : t->given;
+    return dra_slice(g, hidden, 1, t->given - n, n);
 }
 
 static void build_view(dra_graph *g, const void *self, const dra_module_call *call,
@@ -431,8 +438,8 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
 {
     const dra_view        *v = self;
     const dra_tokens      *t = &call->tokens;
-    const dra_shape        each = DRA_SHAPE(t->B, t->T);
-    const dra_shape        wide = DRA_SHAPE(t->B, t->T, embed_width(&v->model->config));
+    const dra_shape        each = DRA_SHAPE(t->B, t->given);
+    const dra_shape        wide = DRA_SHAPE(t->B, t->given, embed_width(&v->model->config));
     const dra_value        in = v->embedded ? dra_input(g, "x", DRA_REAL, wide)
                                             : dra_input(g, "ids", DRA_I32, each);
     const dra_value        none = {0};
@@ -449,5 +456,8 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
 
 dra_module dra_view_module(const dra_view *view)
 {
-    return (dra_module){view->model->params, view->model->state, build_view, view};
+    const dra_model *m = view->model;
+    return (dra_module){m->params, m->state, build_view, view,
+                        .whole = m->config.visible == DRA_VISIBLE_WHOLE,
+                        .start = m->config.memory_tokens};
 }

@@ -29,6 +29,9 @@ static void hand_tokens(handing *h, dra_tokens *t)
     hand(h, &t->pos);
     hand(h, &t->prev);
     hand(h, &t->last);
+    hand(h, &t->lo);
+    hand(h, &t->hi);
+    hand(h, &t->seen);
     for (int i = 0; i < t->n_items; i++) {
         hand(h, &t->items[i].at);
         hand(h, &t->items[i].lo);

@@ -40,9 +40,36 @@ static dra_value look_back(dra_graph *g, const dra_token_shift *s, const dra_mod
     return used < C ? dra_concat(g, 2, all, -1) : y;
 }
 
+/* Whether token t and the one `by` before it (below 0: after it) are of one text: (B, T, 1). */
+static dra_value same_text(dra_graph *g, const dra_tokens *t, int64_t by)
+{
+    const dra_value back = dra_sub(g, t->pos, dra_shift(g, t->pos, 1, by));
+    const dra_value is = by > 0 ? dra_greater_equal(g, t->pos, dra_integer(g, (int32_t)by))
+                                : dra_equal(g, back, dra_integer(g, (int32_t)by));
+    return dra_reshape(g, is, DRA_SHAPE(t->B, t->T, 1));
+}
+
+static dra_value look_around(dra_graph *g, const dra_token_shift *s, const dra_tokens *t,
+                             dra_value x)
+{
+    const int64_t w = s->width, C = dra_shape_of(g, x).dim[2], used = (2 * s->by + 1) * w;
+    dra_value     y = {0};
+    for (int64_t by = -s->by; by <= s->by; by++) {
+        dra_value part = dra_slice(g, x, -1, (by + s->by) * w, w);
+        if (by && s->masks) part = dra_tokens_zero_pads(g, t, part);
+        if (by) part = dra_shift(g, part, 1, by);
+        if (by && t->mark.id) part = dra_select(g, same_text(g, t, by), part, dra_number(g, 0));
+        const dra_value both[] = {y, part};
+        y = y.id ? dra_concat(g, 2, both, -1) : part;
+    }
+    const dra_value all[] = {y, dra_slice(g, x, -1, used, C - used)};
+    return used < C ? dra_concat(g, 2, all, -1) : y;
+}
+
 dra_value dra_token_shift_build(dra_graph *g, const dra_token_shift *s, const dra_module_call *call,
                                 dra_value x, int at, dra_value *state_out)
 {
     if (!s->by || dra_graph_failed(g)) return x;
-    return look_back(g, s, call, x, at, state_out);
+    return s->whole ? look_around(g, s, &call->tokens, x)
+                    : look_back(g, s, call, x, at, state_out);
 }

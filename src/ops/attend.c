@@ -72,6 +72,19 @@ static bool check_option(dra_graph *g, const char *name, dra_value x, dra_dtype 
                   dra_shape_text(&shape, text, sizeof text));
 }
 
+static bool check_plain_options(dra_graph *g, dra_attention *x)
+{
+    const dra_attend_config *f = x->config;
+    const int64_t            H = x->a.H;
+    const dra_shape          pairs = DRA_SHAPE(x->a.B, H, x->a.T, x->a.J), heads = DRA_SHAPE(H, H);
+    x->previous = f->previous;
+    x->mix_before = f->mix_before;
+    x->mix_after = f->mix_after;
+    return check_option(g, "previous", f->previous, DRA_REAL, pairs, false) &&
+           check_option(g, "mix_before", f->mix_before, DRA_REAL, heads, false) &&
+           check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false);
+}
+
 /* A table by distance has as many columns as it likes, one at least. */
 static bool check_distance(dra_graph *g, const dra_attention *x)
 {
@@ -148,6 +161,17 @@ static bool check_random(dra_graph *g, const dra_attend_config *f)
     return true;
 }
 
+/* The first of the options asked for that need the scores, and so the plain path; or NULL. */
+static const char *needs_scores(const dra_attend_config *f)
+{
+    if (f->topk > 0) return "topk";
+    if (f->hard) return "hard";
+    if (f->scores) return "scores";
+    if (f->previous.id) return "previous";
+    if (f->mix_before.id) return "mix_before";
+    return f->mix_after.id ? "mix_after" : NULL;
+}
+
 static bool check_numbers(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
@@ -166,12 +190,9 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->topk_straight && f->topk == 0)
         return refuse(g, DRA_ERR_VALUE, "topk_straight without topk");
     if (f->hard && f->topk > 0) return refuse(g, DRA_ERR_VALUE, "hard and topk exclude each other");
-    if (f->path >= DRA_ATTEND_TILED && (f->topk > 0 || f->hard || f->scores))
+    if (f->path >= DRA_ATTEND_TILED && needs_scores(f))
         return refuse(g, DRA_ERR_VALUE, "the %s path has no %s",
-                      f->path == DRA_ATTEND_FEW ? "few" : "tiled",
-                      f->topk > 0 ? "topk"
-                      : f->hard   ? "hard"
-                                  : "scores");
+                      f->path == DRA_ATTEND_FEW ? "few" : "tiled", needs_scores(f));
     if (f->always < 0 || f->always > x->a.J)
         return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
                       (long long)x->a.J);
@@ -183,7 +204,7 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
         return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
                       (long long)x->a.T, (long long)x->a.J);
-    if (f->lse && (f->path == DRA_ATTEND_PLAIN || f->topk > 0 || f->hard || f->scores))
+    if (f->lse && (f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
         return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
 }
@@ -197,7 +218,9 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     dra_attention           x = {.config = f, .q = q, .k = k, .v = v};
     if (f->scores) *f->scores = (dra_value){0};
     if (f->lse) *f->lse = (dra_value){0};
-    if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x)) return (dra_value){0};
+    if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x) ||
+        !check_plain_options(g, &x))
+        return (dra_value){0};
     const int64_t D = dra_type_of(g, q)->shape.dim[3];
     x.a.scale = f->scale != 0 ? f->scale : D > 0 ? 1 / sqrt((double)D) : 1;
     x.a.softcap = f->softcap;
@@ -206,8 +229,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
-    const bool plain = f->topk > 0 || f->hard || f->scores || f->path == DRA_ATTEND_PLAIN;
-    if (plain) return dra_attend_plain(g, &x);
+    if (f->path == DRA_ATTEND_PLAIN || needs_scores(f)) return dra_attend_plain(g, &x);
     if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)

@@ -10,6 +10,7 @@
 typedef struct dra_attention { /* what was asked, checked */
     const dra_attend_config *config;
     dra_value                q, k, v, option[DRA_ATTEND_OPTIONS];
+    dra_value                previous, mix_before, mix_after; /* of the plain path */
     dra_attend_attr          a;
     int64_t                  K;
 } dra_attention;

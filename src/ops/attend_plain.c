@@ -1,5 +1,10 @@
-/* Attention by the plain path: a composition of small ops, which can show its scores and choose
- * among them (top-k, hard). It holds the score matrix. */
+/* Attention by the plain path: a composition of small ops, which can show its scores, choose among
+ * them (top-k, hard), mix those of the heads and add those of a layer before.
+ *   s_h = scale q_h.k + previous_h,  s'_h = s_h + sum_g mix_before_hg s_g,  then biases and masks
+ *   p_h = softmax(s'_h), chosen and dropped from,  y_h = (sum_g mix_after_hg p_g) v
+ * [Shazeer et al. 2020: Talking-heads attention; He et al. 2020: RealFormer]
+ * It holds the scores (B, H, T, J) while it works. For the gradient it keeps p and masks: what is
+ * made of p on the way to y, and s where they are mixed, is computed again (dra_recompute). */
 #include "ops/attend.h"
 
 /* Heads as two axes, so that keys broadcast over the query heads that share them and nothing is
@@ -24,6 +29,44 @@ static dra_value logits(dra_graph *g, const dra_attention *x)
         return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
                           0);
     return dra_affine(g, s, a->scale, 0);
+}
+
+/* y_h = sum_g by_hg x_g for x (B, H, T, J) */
+static dra_value mix_heads(dra_graph *g, const dra_attend_attr *a, dra_value by, dra_value x)
+{
+    const dra_value flat = dra_reshape(g, x, DRA_SHAPE(a->B, a->H, a->T * a->J));
+    return dra_reshape(g, dra_matmul(g, by, flat), DRA_SHAPE(a->B, a->H, a->T, a->J));
+}
+
+/* Logits with those of the layer before, mixed. Any logit vanishes next to DRA_MASKED, so that what
+ * was masked is DRA_MASKED still; a mixture must not see it: `seen` says where it was not. */
+static dra_value mixed_logits(dra_graph *g, const dra_attention *x, dra_value seen)
+{
+    dra_value s = logits(g, x), previous = x->previous;
+    if (seen.id) previous = dra_select(g, seen, previous, dra_number(g, 0));
+    if (previous.id) s = dra_add(g, s, previous);
+    if (!x->mix_before.id) return s;
+    const dra_value unit = dra_one_hot(g, dra_arange(g, x->a.H), x->a.H);
+    return mix_heads(g, &x->a, dra_add(g, x->mix_before, unit), s);
+}
+
+static void mixed_body(dra_graph *g, void *user, const dra_value *in, dra_value *out)
+{
+    dra_attention x = *(const dra_attention *)user;
+    x.q = in[0], x.k = in[1], x.mix_before = in[2];
+    out[0] = mixed_logits(g, &x, (dra_value){0});
+}
+
+/* The same, keeping nothing where that is possible: with logits of a layer before one of the two
+ * would have to be kept anyway. */
+static dra_value first_logits(dra_graph *g, const dra_attention *x, dra_value seen)
+{
+    const dra_value in[] = {x->q, x->k, x->mix_before};
+    dra_attention   own = *x;
+    dra_value       s;
+    if (!x->mix_before.id || x->previous.id) return mixed_logits(g, x, seen);
+    dra_recompute(g, mixed_body, &own, 3, in, 1, &s);
+    return s;
 }
 
 /* q_pos - k_pos, i32 (B, 1, T, J); (1, 1, T, J) where both are counted. */
@@ -92,10 +135,15 @@ static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
 
 static dra_value masked_logits(dra_graph *g, const dra_attention *x)
 {
-    const dra_value sees = visible(g, x), s0 = logits(g, x);
+    const dra_value masked = dra_number(g, DRA_MASKED), sees = visible(g, x);
+    dra_value       seen = {0}; /* by the layer before, where that must be known */
+    if (x->previous.id && x->mix_before.id)
+        seen = dra_greater(g, x->previous, dra_number(g, DRA_MASKED / 2));
+    const dra_value s0 = first_logits(g, x, seen);
     dra_value       s = biased(g, x, s0);
     if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
-    return sees.id ? dra_select(g, sees, s, dra_number(g, DRA_MASKED)) : s;
+    if (seen.id) s = dra_select(g, seen, s, masked);
+    return sees.id ? dra_select(g, sees, s, masked) : s;
 }
 
 /* The softmax over the logits at or above the k-th largest of a row: ties all count, and a row
@@ -115,21 +163,61 @@ static dra_value hard_weights(dra_graph *g, dra_value s, int64_t J)
     return dra_straight_through(g, p, dra_softmax(g, s));
 }
 
+static dra_value weights(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_attend_config *f = x->config;
+    if (f->topk > 0 && f->topk < x->a.J) return topk_weights(g, f, s);
+    if (f->hard && x->a.J > 0) return hard_weights(g, s, x->a.J);
+    return dra_softmax(g, s);
+}
+
+static dra_value read_values(dra_graph *g, const dra_attention *x, dra_value p)
+{
+    const dra_attend_attr *a = &x->a;
+    if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
+    if (x->mix_after.id) p = mix_heads(g, a, x->mix_after, p);
+    return dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
+}
+
+/* What a region hands on: p, v, mix_after and the options of dropout. */
+enum { REGION_INPUTS = 3 + DRA_ATTEND_OPTIONS };
+
+static const dra_attend_input of_dropout[] = {DRA_ATTEND_Q_POS, DRA_ATTEND_K_POS, DRA_ATTEND_KEY,
+                                              DRA_ATTEND_ROW};
+enum { OF_DROPOUT = sizeof of_dropout / sizeof *of_dropout };
+
+static void values_body(dra_graph *g, void *user, const dra_value *in, dra_value *out)
+{
+    dra_attention x = *(const dra_attention *)user;
+    int           n = 2;
+    x.v = in[1];
+    if (x.mix_after.id) x.mix_after = in[n++];
+    for (int i = 0; i < OF_DROPOUT; i++)
+        if (x.option[of_dropout[i]].id) x.option[of_dropout[i]] = in[n++];
+    out[0] = read_values(g, &x, in[0]);
+}
+
+/* y of the weights, keeping p alone. */
+static dra_value read_again(dra_graph *g, const dra_attention *x, dra_value p)
+{
+    dra_attention own = *x;
+    dra_value     in[REGION_INPUTS] = {p, x->v}, y;
+    int           n = 2;
+    if (!(x->a.dropout > 0) && !x->mix_after.id) return read_values(g, x, p);
+    if (x->mix_after.id) in[n++] = x->mix_after;
+    for (int i = 0; i < OF_DROPOUT; i++)
+        if (x->option[of_dropout[i]].id) in[n++] = x->option[of_dropout[i]];
+    dra_recompute(g, values_body, &own, n, in, 1, &y);
+    return y;
+}
+
 dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
     const dra_value          s = masked_logits(g, x);
-    dra_value                p;
     if (f->scores) *f->scores = s;
-    if (f->topk > 0 && f->topk < a->J)
-        p = topk_weights(g, f, s);
-    else if (f->hard && a->J > 0)
-        p = hard_weights(g, s, a->J);
-    else
-        p = dra_softmax(g, s);
-    if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
-    const dra_value y = dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
+    const dra_value y = read_again(g, x, weights(g, x, s));
     if (dra_graph_failed(g)) {
         if (f->scores) *f->scores = (dra_value){0};
         return (dra_value){0};

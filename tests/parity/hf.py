@@ -22,6 +22,7 @@ try:
     import torch
     import transformers
     from safetensors.torch import load_file, save_file
+    from side import Side
     from transformers import GPT2Config, GPT2LMHeadModel, RwkvConfig, RwkvForCausalLM
 except ImportError as missing:
     print(f"hf     skipped: {missing}")
@@ -102,39 +103,6 @@ def difference(a, b):
     most = b.abs().max().item() if b.numel() else 0.0
     worst = (a - b).abs().max().item() if b.numel() else 0.0
     return worst / most if most else worst
-
-
-class Side:
-    """One folder, as dra reads it."""
-
-    def __init__(self, dra, folder, work):
-        self.dra, self.folder, self.work = dra, folder, work
-
-    def call(self, *words):
-        done = subprocess.run([self.dra, *words], capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"dra {' '.join(words)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def forward(self, ids, *more):
-        out, inputs = f"{self.work}/out.safetensors", f"{self.work}/in.safetensors"
-        save_file({"ids": ids.to(torch.int32)}, inputs)
-        self.call("forward", "--model", self.folder, "--inputs", inputs, "--out", out,
-                  "--threads", "1", *more)
-        return load_file(out)
-
-    def gradients(self, ids):
-        out, inputs = f"{self.work}/out.safetensors", f"{self.work}/in.safetensors"
-        save_file({"ids": ids.to(torch.int32)}, inputs)
-        self.call("grad", "--model", self.folder, "--inputs", inputs, "--out", out,
-                  "--threads", "1")
-        return load_file(out)
-
-    def greedy(self, ids, n):
-        text = self.call("generate", "--model", self.folder, "--prompt-tokens",
-                         ",".join(map(str, ids)), "--tokens", str(n), "--temperature", "0",
-                         "--ignore-end", "--threads", "1")
-        return [int(word) for word in text.replace(",", " ").split()]
 
 
 def names(model):

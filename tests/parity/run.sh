@@ -1,8 +1,8 @@
 #!/bin/sh
 # Compares the ops and the mixers of the float and the double build with PyTorch on the CPU: prints
 # tables, exits with 1 when a row is over its tolerance; then files with the safetensors library and
-# text with the tokenizers and rwkv libraries, models with the transformers library, then the speed
-# of a training step and of a recurrent layer.
+# text with the tokenizers and rwkv libraries, models with the transformers and the x-transformers
+# library, then the speed of a training step, of a recurrent layer and of x-transformers' models.
 # Called by `make parity`, which has made build/ before.
 # Arguments go on to ops.py: a part of the names of the rows to show.
 #
@@ -16,6 +16,9 @@ safetensors=safetensors==0.8.0
 tokenizers=tokenizers==0.23.3
 transformers=transformers==5.22.2
 rwkv=rwkv==0.8.32
+x_transformers=x-transformers==2.1.37
+x_transformers_newer="x-transformers==2.26.4 torch-einops-utils==0.2.0"
+x_transformers_resi_dual=x-transformers==1.44.8
 venv=build/parity-venv
 log=build/parity-pip.log
 
@@ -50,13 +53,28 @@ for package in "$safetensors" "$tokenizers" "$transformers" "$rwkv"; do
         "$venv/bin/pip" install -c "$venv/constraint.txt" "$package" >>"$log" 2>&1 || true
 done
 
-# As build-double of the Makefile, but only the library.
+# x-transformers in three releases: one as usual, two in folders of their own, without what they
+# need, which the first has brought. (Its module has another name than its package.)
+x_folder() {
+    [ -d "$venv/x-transformers/$1" ] && return
+    folder=$1
+    shift
+    "$venv/bin/pip" install --no-deps --target "$venv/x-transformers/$folder" "$@" >>"$log" 2>&1 ||
+        rm -rf "$venv/x-transformers/$folder"
+}
+"$venv/bin/python" -c "import x_transformers" 2>/dev/null ||
+    "$venv/bin/pip" install -c "$venv/constraint.txt" "$x_transformers" >>"$log" 2>&1 || true
+# shellcheck disable=SC2086 # two packages
+x_folder newer $x_transformers_newer
+x_folder resi-dual "$x_transformers_resi_dual"
+
+# As build-double of the Makefile, but only the library and the command line.
 echo "build  build/double"
 # shellcheck disable=SC2086 # a list of options
 cmake -S . -B build/double --log-level=WARNING -DCMAKE_RULE_MESSAGES=OFF \
     -DCMAKE_TARGET_MESSAGES=OFF -DDRA_DOUBLE=ON ${CMAKE_OPTIONS:-} >/dev/null
-MAKEFLAGS='' cmake --build build/double -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}" --target dra \
-    -- --no-print-directory
+MAKEFLAGS='' cmake --build build/double -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)}" \
+    --target dra_cli -- --no-print-directory
 
 export PYTHONDONTWRITEBYTECODE=1
 libraries="build/libdra.so.0 build/double/libdra.so.0"
@@ -71,5 +89,7 @@ python=$venv/bin/python
 "$python" tests/parity/text.py build/libdra.so.0
 "$python" tests/parity/world.py build/libdra.so.0
 "$python" tests/parity/hf.py build/dra
+"$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/train.py build/dra
 "$python" tests/parity/layer.py build/libdra.so.0
+"$python" tests/parity/x_speed.py build/dra
