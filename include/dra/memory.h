@@ -266,6 +266,7 @@ typedef struct dra_memory_sizes {
     dra_stream               stream[2];
     bool                     shows_items; /* memory_residual reads the items, too */
     bool                     gives_items; /* a chunk must give its slots, not read them itself */
+    bool                     whole;       /* a text is read as a whole: no items are kept */
     const dra_memory_config *config;
 } dra_memory_sizes;
 

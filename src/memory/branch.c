@@ -209,6 +209,7 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .stream = {{"k", D}, {"v", E}},
                                   .shows_items = mixer->gives_memory,
                                   .gives_items = mixer->maps || config->norm,
+                                  .whole = mixer->whole,
                                   .config = &b->config};
     if (config->joined) {
         b->sizes.streams = 1;

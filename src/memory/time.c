@@ -12,6 +12,7 @@ static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
+    if (s->whole) return;
     dra_specs_add(state, prefix,
                   &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = true, .limit = limit(s)});
     dra_specs_add(state, prefix,
