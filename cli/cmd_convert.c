@@ -15,17 +15,19 @@ struct args {
     bool        dry_run, check, json;
 };
 
-enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP };
+enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP, AS_XT };
 
 static const struct args defaults = {0};
 
-static const char *const formats[] = {"dra", "hf", "gpt2", "rwkv", "rwkv.cpp", NULL};
+static const char *const formats[] = {"dra", "hf", "gpt2", "rwkv", "rwkv.cpp", "x-transformers",
+                                      NULL};
 static const char *const dtypes[] = {"f32", "f16", "bf16", NULL};
 
 static const cli_option options[] = {
     {"from", CLI_TEXT, offsetof(struct args, from), 0, 0,
-     "model folder of dra or Hugging Face, or an RWKV-4 file of rwkv.cpp or PyTorch", "PATH",
-     .flags = CLI_REQUIRED, .group = "Model"},
+     "model folder of dra, Hugging Face or x-transformers, or an RWKV-4 file of rwkv.cpp or "
+     "PyTorch",
+     "PATH", .flags = CLI_REQUIRED, .group = "Model"},
     {"to", CLI_TEXT, offsetof(struct args, to), 0, 0, "what to write; must not exist yet", "PATH",
      .flags = CLI_REQUIRED},
     {"as", CLI_CHOICE, offsetof(struct args, as), 0, 0,
@@ -62,6 +64,7 @@ static dra_format_kind format_of(int as, const dra_model_config *c)
     case AS_GPT2: return DRA_FORMAT_GPT2;
     case AS_RWKV:
     case AS_CPP: return DRA_FORMAT_RWKV;
+    case AS_XT: return DRA_FORMAT_XT;
     case AS_HF: return memory && strcmp(memory, "wkv") == 0 ? DRA_FORMAT_RWKV : DRA_FORMAT_GPT2;
     default: return DRA_FORMAT_DRA;
     }
@@ -290,6 +293,7 @@ static const cli_note examples[] = {
      "add a recurrent memory to every layer"},
     {"dra convert --from rwkv.pth --to rwkv --resize-vocab 300 --tokenizer words",
      "add a tokenizer, which the file does not have, and room for its tokens"},
+    {"dra convert --from xt-folder --to xt-own --check", "a model of x-transformers as dra's own"},
     {"dra convert --from gpt2-folder --to never --dry-run", "only look, write nothing"},
     {0},
 };
@@ -305,7 +309,7 @@ const cli_verb cmd_convert = {
     .group = "Convert",
     .about =
         "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
-        "folders of GPT-2 and RWKV-4, rwkv.cpp files. It prints a row for every tensor: name, "
+        "folders of GPT-2 and RWKV-4, folders of x-transformers, rwkv.cpp files. It prints a row for every tensor: name, "
         "shape, dtype, and where it comes from.\n"
         "The new model may get another vocabulary, another dtype, or a second memory next to its "
         "attention (--memory), which at first leaves the logits unchanged and which training then "

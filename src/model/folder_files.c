@@ -29,6 +29,8 @@ static const struct {
     {"pytorch_model.bin", DRA_FOLDER_WEIGHTS},
     {"pytorch_model.bin.index.json", DRA_FOLDER_WEIGHTS},
     {"pytorch_model-" FIVE "-of-" FIVE ".bin", DRA_FOLDER_WEIGHTS},
+    {"model.pt", DRA_FOLDER_WEIGHTS},
+    {"model.pth", DRA_FOLDER_WEIGHTS},
     {"tokenizer.json", DRA_FOLDER_TOKENIZER},
     {"vocab.json", DRA_FOLDER_TOKENIZER},
     {"merges.txt", DRA_FOLDER_TOKENIZER},

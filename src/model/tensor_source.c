@@ -173,17 +173,19 @@ static bool ends_with(const char *text, const char *end)
  * first that is there; where there is none, the first. */
 static dra_status resolve(dra_tensor_source *s, const char *path, dra_error *err)
 {
-    enum { OF_FOLDER = 0, OF_FILE = 4, ALL = 6 };
+    enum { OF_FOLDER = 0, OF_FILE = 6, ALL = 8 };
     static const char *const endings[ALL] = {"/model.safetensors",
                                              "/model.safetensors.index.json",
                                              "/pytorch_model.bin",
                                              "/pytorch_model.bin.index.json",
+                                             "/model.pt",
+                                             "/model.pth",
                                              "",
                                              ".index.json"};
     const bool               folder = is_folder(path);
     const int                first = folder ? OF_FOLDER : OF_FILE, end = folder ? OF_FILE : ALL;
     char                     file[PATH_TEXT];
-    if (strlen(path) + strlen(endings[OF_FILE - 1]) >= PATH_TEXT)
+    if (strlen(path) + strlen("/pytorch_model.bin.index.json") >= PATH_TEXT)
         return dra_fail(err, DRA_ERR_FILE, "%.80s...: the path is too long", path);
     for (int i = first; i < end; i++) {
         snprintf(file, sizeof file, "%s%s", path, endings[i]);

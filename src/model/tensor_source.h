@@ -27,7 +27,8 @@ typedef struct dra_tensor_source {
 } dra_tensor_source;
 
 /* path: a file, or what its index belongs to ("DIR/model.safetensors"), or a folder with
- * model.safetensors, its index, pytorch_model.bin or its index, looked for in this order. */
+ * model.safetensors, its index, pytorch_model.bin, its index, model.pt or model.pth, looked for in
+ * this order. */
 dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra_error *err);
 void       dra_tensor_source_close(dra_tensor_source *s);      /* NULL is allowed */
 void       dra_tensor_source_rest(const dra_tensor_source *s); /* all files, as dra_file_map_rest */

@@ -1,5 +1,5 @@
-/* What options of x-transformers mean as a config of dra, and backwards. [github.com/lucidrains/
- * x-transformers; features F01 to F80 are those of docs/x-transformers.md] */
+/* What options of x-transformers mean as a config of dra, and backwards. F01 to F80 are the
+ * features of docs/x-transformers.md. */
 #include <math.h>
 #include <string.h>
 
@@ -97,15 +97,18 @@ static void settle_ff(dra_xt *x)
     dra_ff_config *f = &x->c.ff;
     f->kind = x->ff_relu_squared ? DRA_FF_RELU2 : x->ff_swish ? DRA_FF_SILU : DRA_FF_ERF;
     f->bias = !x->ff_no_bias ? DRA_FF_BIAS_ALL : f->gated ? DRA_FF_BIAS_IN : DRA_FF_BIAS_NO;
-    f->dim = (int64_t)((double)x->c.dim * (x->ff_mult > 0 ? x->ff_mult : 4));
+    f->dim = (int64_t)((double)x->c.dim * x->ff_mult); /* 0: four times dim, too */
 }
 
-/* The multiple of which that many whole channels are left. */
+/* The multiple with the fewest digits of which that many whole channels are left. */
 static double multiple(int64_t inner, int64_t dim)
 {
-    double m = (double)inner / (double)dim;
-    while ((int64_t)((double)dim * m) < inner) m = nextafter(m, INFINITY);
-    return m;
+    const double exact = (double)inner / (double)dim;
+    for (double unit = 1; unit < 1e15; unit *= 10) {
+        const double m = ceil(exact * unit) / unit;
+        if ((int64_t)((double)dim * m) == inner) return m;
+    }
+    return nextafter(exact, INFINITY);
 }
 
 static void tell_ff(dra_xt *x)

@@ -6,6 +6,7 @@ dra=$1
 . "$(dirname "$0")/process.sh"
 data=$(cd "$(dirname "$0")/../data/pth" && pwd) || exit 1
 cd "$scratch" || exit 1
+json_sorted() { tr -d ' \n' | sed 's/[{},]/\n&\n/g' | sed '/^[{},]*$/d' | sort; }
 small="--set vocab=40 --set dim=24 --set heads=2 --set depth=2 --set context=32"
 
 # shellcheck disable=SC2086 # a list of options
@@ -47,6 +48,30 @@ from_pytorch() {
             "$out" && grep -q '"num_hidden_layers": 2' from-pth/config.json &&
         failed "evil.pth: global 'posix.system' is not part of a state dict" \
             convert --from "$data/evil.pth" --to never && [ ! -e never ]
+}
+
+# Folders of x-transformers: made, looked at, converted and back, learned, and read as PyTorch's.
+x_transformers() {
+    "$dra" init --preset xt-modern-tiny --out xt >"$out" &&
+        grep -aq 'attn_layers.layers.7.1.ff.0.proj.weight' xt/model.safetensors &&
+        grep -aq 'attn_layers.rotary_pos_emb.inv_freq' xt/model.safetensors &&
+        grep -q '"attn_flash": true' xt/config.json && says "depth 4" info --model xt &&
+        "$dra" convert --from xt --to xt-own --as dra --check >"$out" 2>"$err" &&
+        grep -q '^layers.3.ff.W_gate  *(576, 192) .*<- attn_layers.layers.7.1.ff.0.proj.weight' \
+            "$out" && grep -q '"model_type": "dra"' xt-own/config.json &&
+        "$dra" convert --from xt-own --to xt-back --as x-transformers --check >"$out" 2>"$err" &&
+        cmp xt/model.safetensors xt-back/model.safetensors &&
+        "$dra" presets xt-modern-tiny | json_sorted >a.json &&
+        json_sorted <xt-back/config.json | cmp a.json -
+}
+
+x_transformers_learns() {
+    printf '%s' "0123456789 a text to learn from, again and again" >text
+    "$dra" train --model xt --data text --out xt-run --steps 2 --batch 1 --context 16 \
+        >"$out" 2>"$err" && grep -q '"attn_kv_heads": 2' xt-run/config.json &&
+        grep -aq 'attn_layers.layers.0.1.to_q.weight' xt-run/model.safetensors &&
+        "$dra" grad --model xt-run --tokens 1,2,3 --out xt-grad.st >"$out" &&
+        grep -aq 'attn_layers.layers.0.1.to_q.weight' xt-grad.st && ! grep -aq inv_freq xt-grad.st
 }
 
 # Gradients have the names and shapes of the file.
@@ -304,6 +329,10 @@ check "a size that is none" misused \
 check "a file has no shards" misused \
     "dra convert: --shard-size: an rwkv.cpp model is a single file" \
     convert --from rwkv --to never --as rwkv.cpp --shard-size 1MB
+check "x-transformers" x_transformers
+check "x-transformers learns" x_transformers_learns
+check "what x-transformers cannot hold" failed "an x-transformers folder cannot hold " \
+    convert --from gpt --to never --as x-transformers
 check "what is there" failed "dra: gpt-hf: is there already, expected a new name" \
     convert --from gpt --to gpt-hf
 check "what a format cannot hold" failed "a rwkv folder cannot hold " \

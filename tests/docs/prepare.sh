@@ -22,6 +22,7 @@ sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
     dra init --preset gpt2-tiny $small --out gpt
     dra init --preset rwkv4-tiny $small --out rwkv
     dra convert --from gpt --to gpt2-folder --as hf
+    dra init --preset xt-decoder-tiny --out xt-folder
     dra convert --from rwkv --to rwkv.bin --as rwkv.cpp
     dra train --preset dra-gru-tiny $small --data book.txt --out run-a $quick --sample-every 1 \
         --sample-tokens 20

@@ -67,6 +67,38 @@ static void judge(dra_status st, const dra_error *err, bool good, const char *pl
 
 /* ---- configs --------------------------------------------------------------------------------- */
 
+/* Options of x-transformers of which any may stand together. */
+static void make_xt_config(maker *m)
+{
+    static const char *const top[] = {"\"emb_dim\": 12",        "\"emb_dropout\": 0.1",
+                                      "\"l2norm_embed\": true", "\"post_emb_norm\": true",
+                                      "\"release\": \"N\"",     "\"num_memory_tokens\": 2",
+                                      "\"logits_dim\": null",   "\"max_mem_len\": 0"};
+    static const char *const stack[] = {
+        "\"use_rmsnorm\": true",      "\"ff_glu\": true",
+        "\"ff_mult\": 2.5",           "\"ff_no_bias\": true",
+        "\"attn_qk_norm\": true",     "\"attn_num_mem_kv\": 2",
+        "\"attn_gate_values\": true", "\"rotary_pos_emb\": true",
+        "\"shift_tokens\": [1, 0]",   "\"layer_dropout\": 0.2",
+        "\"scale_residual\": true",   "\"alibi_pos_bias\": true",
+        "\"cross_attend\": false",    "\"layers_execute_order\": [0, 1, 0]"};
+    say(m, "{\"model_type\": \"x-transformers\", \"num_tokens\": 9, \"max_seq_len\": 8");
+    for (size_t i = 0; i < sizeof top / sizeof *top; i++) {
+        if (below(2)) continue;
+        say(m, ", ");
+        say(m, top[i]);
+    }
+    say(m, ", \"attn_layers\": {\"dim\": 16, \"heads\": 2, \"attn_dim_head\": 8, ");
+    say(m, below(2) ? "\"type\": \"Decoder\", \"depth\": 1"
+                    : "\"type\": \"Encoder\", \"custom_layers\": [\"a\", \"f\"]");
+    for (size_t i = 0; i < sizeof stack / sizeof *stack; i++) {
+        if (below(2)) continue;
+        say(m, ", ");
+        say(m, stack[i]);
+    }
+    say(m, "}}");
+}
+
 static void make_config(maker *m)
 {
     static const char *const keys[] = {
@@ -178,7 +210,7 @@ static void try_one(void)
     m.n = 0;
     const uint32_t kind = below(3);
     if (kind == 0)
-        make_config(&m);
+        (below(3) ? make_config : make_xt_config)(&m);
     else if (kind == 1)
         make_cpp(&m);
     else

@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "dra/model.h"
+#include "presets.h"
 
 /* A whole model's logits in fp32; docs/memories.md says where bits are the same. */
 #ifdef DRA_REAL_DOUBLE
@@ -129,7 +130,7 @@ static void presets_read_in_chunks(void **unused)
 {
     const dra_preset *p;
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++)
-        if (strstr(p->name, "-tiny")) chunks_equal_whole(p->name);
+        if (preset_reads_in_parts(p->name)) chunks_equal_whole(p->name);
 }
 
 static void presets_have_their_size(void **unused)
@@ -169,8 +170,9 @@ static void wrong_configs_are_named(void **unused)
         const char *json, *text;
     } rows[] = {
         {"[]", "c.json: JSON is no object"},
-        {"{}", "c.json: model_type is missing, expected dra, gpt2 or rwkv"},
-        {"{\"model_type\":\"bert\"}", "c.json: model_type is bert, expected dra, gpt2 or rwkv"},
+        {"{}", "c.json: model_type is missing, expected dra, gpt2, rwkv or x-transformers"},
+        {"{\"model_type\":\"bert\"}",
+         "c.json: model_type is bert, expected dra, gpt2, rwkv or x-transformers"},
         {"{\"model_type\":\"dra\",\"dimm\":3}", "c.json: dimm is not a key; did you mean dim?"},
         {"{\"model_type\":\"dra\",\"dim\":\"3\"}",
          "c.json: dim is \"3\", expected a whole number from 0 to 1048576"},

@@ -95,6 +95,8 @@ static void rwkv_with_and_without_a_config(void **unused)
 {
     dra_real         logits[T * V];
     dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
     dra_error        err = {0};
     fixture_folder("rwkv", rwkv_small);
     take_file("rwkv.pth", "rwkv/pytorch_model.bin");
@@ -102,6 +104,11 @@ static void rwkv_with_and_without_a_config(void **unused)
     make_twin("rwkv", "rwkv-twin", rwkv_small);
     expect_same_logits("rwkv", "rwkv-twin", logits);
     expect_same_logits("alone.pth", "rwkv-twin", logits);
+    fixture_folder("short", rwkv_small);
+    take_file("rwkv.pth", "short/model.pth");
+    expect_same_logits("short", "rwkv-twin", logits);
+    take_file("plain.pth", "short/model.pt"); /* comes first */
+    assert_int_equal(dra_folder_load(in_folder("short"), &m, &w, &err), DRA_ERR_NAME);
     expect_ok(dra_folder_config(in_folder("alone.pth"), &c, &err), &err);
     assert_true(c.vocab == 13 && c.dim == 8 && c.depth == 2 && c.ff.dim == 12);
     assert_int_equal(c.format, DRA_FORMAT_RWKV);

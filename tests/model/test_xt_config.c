@@ -56,7 +56,7 @@ static const meaning meanings[] = {
      "{'vocab': 10, 'context': 8, 'dim': 16, 'depth': 2, 'heads': 4, 'key_dim': 8, 'value_dim': 8, "
      "'positions': 'learned', 'position': {'scale': 0.25}, 'norm': 'layer', 'norm_bias': false, "
      "'norm_offset': true, 'norm_gain': null, 'tied': false, 'bias': null, 'visible': null, "
-     "'init': 'uniform', 'ff': {'kind': 'erf', 'dim': 64, 'bias': 'all', 'gated': null}, "
+     "'init': 'uniform', 'ff': {'kind': 'erf', 'dim': null, 'bias': 'all', 'gated': null}, "
      "'block': null, 'layout': null, 'embed_norm': null}"},
     /* F02 */
     {"", XT_ENCODER, "", "{'visible': 'whole'}"},
@@ -80,7 +80,7 @@ static const meaning meanings[] = {
     {"", XT_DECODER, ", 'norm_add_unit_offset': false", "{'norm': 'layer', 'norm_offset': null}"},
     /* F26 to F30 */
     {"", XT_DECODER, ", 'ff_glu': true",
-     "{'ff': {'kind': 'erf', 'gated': true, 'bias': 'all', 'dim': 64}}"},
+     "{'ff': {'kind': 'erf', 'gated': true, 'bias': 'all', 'dim': null}}"},
     {"", XT_DECODER, ", 'ff_swish': true", "{'ff': {'kind': 'silu', 'gated': null}}"},
     {"", XT_DECODER, ", 'ff_relu_squared': true", "{'ff': {'kind': 'relu2'}}"},
     {"", XT_DECODER, ", 'ff_no_bias': true", "{'ff': {'bias': 'none'}}"},

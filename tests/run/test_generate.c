@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "dra/generate.h"
+#include "presets.h"
 
 enum { V = 256, PROMPT = 45, WRITTEN = 24 };
 
@@ -150,7 +151,7 @@ static void for_presets(trial_fn fn)
     const dra_preset *p;
     for (size_t i = 0; (p = dra_preset_at(i)) != NULL; i++) {
         subject s;
-        if (!strstr(p->name, "-tiny")) continue;
+        if (!preset_reads_in_parts(p->name)) continue;
         open_subject(&s, p->name, 256, 3);
         fn(&s, p->name);
         close_subject(&s);
