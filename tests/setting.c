@@ -109,6 +109,7 @@ void open_setting(setting *s, const mixer_row *row)
                    .B = B,
                    .T = T,
                    .C = row->config.dim,
+                   .equal = row->model ? 5 * EQUAL : EQUAL,
                    .us = upstream};
     open_mixer(s, &row->config);
     for (int i = 0; i < dra_specs_count(s->t.module->params); i++) {
@@ -138,7 +139,8 @@ void close_setting(setting *s)
 void expect_equal(const trial *t, const outcome *a, const outcome *b, bool same, const char *what)
 {
     const outcome_difference d = outcome_compare(t, a, b);
-    if (!(d.value <= EQUAL) || !(d.gradient <= EQUAL))
+    const double             most = t->equal > 0 ? t->equal : EQUAL;
+    if (!(d.value <= most) || !(d.gradient <= most))
         fail_msg("%s: values differ by %g, gradients by %g, at %s", what, d.value, d.gradient,
                  d.where);
     if (same && !d.same) fail_msg("%s: equal, but not the same bits (%g)", what, d.value);

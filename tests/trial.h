@@ -20,6 +20,7 @@ typedef struct trial {
     /* Upstream of element k of state i of row b, counted over what is live; NULL: 0. */
     double (*us)(const void *user, int i, int64_t b, int64_t k);
     const void *user;
+    double      equal; /* what counts as equal, see docs/testing.md; 0: as of one mixer */
 } trial;
 
 typedef struct outcome {

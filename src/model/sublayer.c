@@ -336,7 +336,7 @@ static dra_status create(dra_sublayer *s, dra_error *err)
     if (st == DRA_OK) st = dra_specs_create(&s->state, err);
     if (st == DRA_OK) st = check_choices(&s->config, err);
     if (st == DRA_OK) st = check_residual(&s->config, err);
-    s->config.mixer.gives_memory = s->config.block.memory_residual;
+    if (s->config.block.memory_residual) s->config.mixer.gives_memory = true;
     if (st == DRA_OK)
         st = is_mixer(s) ? dra_mixer_create(&s->config.mixer, &s->mixer, err)
                          : dra_ff_create(&s->config, &s->ff, err);

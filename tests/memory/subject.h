@@ -16,7 +16,7 @@ static const double EQUAL = 1e-5;
 enum { SUBJECT_PARAMS = 32 };
 
 typedef struct subject {
-    dra_mixer  *mixer;
+    dra_sublayer *sublayer;
     trial       t;
     dra_real   *param[SUBJECT_PARAMS], *x, *u;
     dra_states *start;
@@ -40,13 +40,15 @@ static inline const dra_spec *param_spec(const subject *s, int i)
 }
 
 /* Parameters depend on their name alone, so that two subjects share what they have in common. */
-static inline subject open_subject(const dra_mixer_config *config, int64_t rows, int64_t length)
+static inline subject open_subject_in(const dra_sublayer_config *around, int64_t rows,
+                                      int64_t length)
 {
-    subject   s = {0};
-    dra_error err = {0};
-    uint64_t  seed = 3;
-    expect_ok(dra_mixer_create(config, &s.mixer, &err), &err);
-    s.t = (trial){.module = dra_mixer_module(s.mixer),
+    const dra_mixer_config *config = &around->mixer;
+    subject                 s = {0};
+    dra_error               err = {0};
+    uint64_t                seed = 3;
+    expect_ok(dra_sublayer_create(around, &s.sublayer, &err), &err);
+    s.t = (trial){.module = dra_sublayer_module(s.sublayer),
                   .device = check_device(2, dra_device_level_at(0)),
                   .B = rows,
                   .T = length,
@@ -63,13 +65,21 @@ static inline subject open_subject(const dra_mixer_config *config, int64_t rows,
     return s;
 }
 
+/* A mixer alone: without norm and residual. */
+static inline subject open_subject(const dra_mixer_config *config, int64_t rows, int64_t length)
+{
+    const dra_sublayer_config alone = {
+        .block = {.norm = DRA_PLACE_NONE, .residual = DRA_JOIN_NONE}, .mixer = *config};
+    return open_subject_in(&alone, rows, length);
+}
+
 static inline void close_subject(subject *s)
 {
     for (int i = 0; i < params_of(s); i++) free(s->param[i]);
     free(s->x);
     free(s->u);
     dra_states_destroy(s->start);
-    dra_mixer_destroy(s->mixer);
+    dra_sublayer_destroy(s->sublayer);
 }
 
 static inline void run(subject *s, outcome *out)

@@ -170,7 +170,7 @@ static void refuses_gradients_and_marks(void **state)
         expect_refused(dra_reader_read(r, s.start, T, marks, 1, &in, &err), &err, DRA_ERR_VALUE,
                        "gru: a demo is for reading, without pads and resets");
         dra_module learning = *s.t.module;
-        learning.build = build_learning, learning.self = s.mixer;
+        learning.build = build_learning, learning.self = dra_sublayer_mixer(s.sublayer);
         expect_ok(dra_graph_create(&g, &err), &err);
         dra_module_graph(g, &learning, &(dra_module_shape){.B = B, .T = T, .fresh = true}, NULL,
                          NULL, NULL);
