@@ -142,17 +142,20 @@ static void keep_picked(forward_work *w, int64_t b, const dra_real *x)
     }
 }
 
-/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. */
+/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. Pads
+ * have none, but in an encoder, where they keep their places. */
 static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int64_t made,
                         const dra_real *x)
 {
     const int64_t T = w->in.T, first = T - w->keep;
     const size_t  row = (size_t)w->V * sizeof *x;
+    const bool    whole = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_WHOLE;
     for (int64_t t = from + n - made; t < from + n; t++, x += w->V) {
         const int64_t i = b * T + t;
-        if (cli_is_pad(&w->in, i)) continue;
+        const bool    pad = cli_is_pad(&w->in, i);
+        if (pad && !whole) continue;
         if (t >= first) memcpy(w->out_logits + (b * w->keep + t - first) * w->V, x, row);
-        memcpy(w->context.logits + b * w->V, x, row);
+        if (!pad) memcpy(w->context.logits + b * w->V, x, row);
     }
 }
 

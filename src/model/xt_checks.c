@@ -141,9 +141,6 @@ static dra_status check_positions(const checking *k)
                       "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                       "%lld",
                       (long long)r, (long long)x->attn_dim_head);
-    if (x->rotary_xpos && r % 2)
-        return refuse(k, "rotary_xpos with rotary_emb_dim %lld, expected an even number",
-                      (long long)r);
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse(k, "dynamic_pos_bias with dim %lld, expected 4 or more", (long long)x->c.dim);
     return DRA_OK;

@@ -8,7 +8,7 @@
 #include "model/xt.h"
 
 enum { DIM_HEAD = 64, BUCKETS = 32, MAX_DISTANCE = 128, POSITION_LAYERS = 2, XPOS_BASE = 512 };
-static const double qk_scale = 10, rotary_base = 10000;
+static const double qk_scale = 10;
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
@@ -20,16 +20,11 @@ dra_xt_sizes dra_xt_sizes_of(const dra_model_config *c)
     return (dra_xt_sizes){H, m->kv_heads ? m->kv_heads : H, d};
 }
 
-/* The base with which width r + 1 has the frequencies of an odd r: base^(1 / (r + 1)) is the same.
- */
-static double odd_base(int64_t r) { return pow(rotary_base, (double)(r + 1) / (double)r); }
-
 int64_t dra_xt_rotary(const dra_model_config *c)
 {
     const dra_position_config *p = &c->position;
-    const int64_t              width = p->width ? p->width : dra_xt_sizes_of(c).d;
     if (p->rotate == DRA_ROTATE_NONE) return 0;
-    return width > 1 && p->base > rotary_base && p->base == odd_base(width - 1) ? width - 1 : width;
+    return p->width ? p->width : dra_xt_sizes_of(c).d;
 }
 
 /* ---- the wrapper (F16 to F20) ---------------------------------------------------------------- */
@@ -187,8 +182,7 @@ static void settle_rotation(dra_xt *x)
     if (p->rotate != DRA_ROTATE_XPOS) p->xpos_base = 0;
     if (p->rotate == DRA_ROTATE_NONE || p->heads == x->c.heads) p->heads = 0;
     if (p->rotate == DRA_ROTATE_NONE) return;
-    p->width = r + r % 2;
-    if (r % 2) p->base = odd_base(r);
+    p->width = r;
 }
 
 static void settle_positions(dra_xt *x)

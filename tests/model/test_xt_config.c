@@ -417,8 +417,6 @@ static const struct {
      "attn_dim_head is 8, expected attn_qk_norm_groups, 4, parts of more than 2"},
     {"", XT_DECODER, ", 'rotary_pos_emb': true, 'rotary_emb_dim': 10",
      "rotary_emb_dim is 10, expected at most attn_dim_head, 8"},
-    {"", XT_DECODER, ", 'rotary_xpos': true, 'rotary_emb_dim': 5",
-     "rotary_xpos with rotary_emb_dim 5"},
     {"", XT_DECODER, ", 'rotary_pos_emb': true, 'rotate_num_heads': 5",
      "rotate_num_heads is 5, expected at most heads, 4"},
     {"", XT_DECODER, ", 'rotary_pos_emb': true, 'rotate_num_heads': 2, 'attn_kv_heads': 2",
