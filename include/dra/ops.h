@@ -326,8 +326,8 @@ typedef struct dra_attend_config {
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
  * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
  * AUTO takes the tiled one unless topk, hard, scores, previous, mix_before or mix_after ask for the
- * other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the options it
- * has heads, scale and lse. */
+ * other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the options
+ * it has heads, scale and lse. */
 DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                              const dra_attend_config *config); /* config may be NULL */
 

@@ -230,6 +230,7 @@ static void run_together(fuzz *f, const dra_program *p, memory *m, const outcome
         if (f->input[i].donated) return;
     for (int i = 0; i < 2; i++) {
         if (dra_buffers_create(p, &j[i].b, NULL) != DRA_OK) broken(f, "no second buffers");
+        put_all(f, j[i].b, m);
     }
     if (pthread_create(&thread, NULL, run_job, &j[0]) != 0) broken(f, "no thread");
     run_job(&j[1]);
