@@ -126,7 +126,7 @@ static const meaning meanings[] = {
     {"", XT_DECODER, ", 'rotary_pos_emb': true",
      "{'positions': null, 'position': {'rotate': 'rotary', 'width': 4, 'base': null}}"},
     {"", XT_DECODER, ", 'rotary_pos_emb': true, 'rotary_emb_dim': 5, 'rotate_num_heads': 2",
-     "{'position': {'rotate': 'rotary', 'width': 6, 'base': 63095.734448, 'heads': 2}}"},
+     "{'position': {'rotate': 'rotary', 'width': 5, 'heads': 2}}"},
     {"", XT_DECODER, ", 'rotary_xpos': true, 'rotary_xpos_scale_base': 16",
      "{'position': {'rotate': 'xpos', 'width': 4, 'xpos_base': 16}}"},
     {"", XT_DECODER, ", 'rotary_pos_emb': true, 'disable_abs_pos_emb': false",
