@@ -309,8 +309,8 @@ const cli_verb cmd_convert = {
     .group = "Convert",
     .about =
         "Reads a model in one format and writes it in another: dra's own folders, Hugging Face "
-        "folders of GPT-2 and RWKV-4, folders of x-transformers, rwkv.cpp files. It prints a row for every tensor: name, "
-        "shape, dtype, and where it comes from.\n"
+        "folders of GPT-2 and RWKV-4, folders of x-transformers, rwkv.cpp files. It prints a row "
+        "for every tensor: name, shape, dtype, and where it comes from.\n"
         "The new model may get another vocabulary, another dtype, or a second memory next to its "
         "attention (--memory), which at first leaves the logits unchanged and which training then "
         "lets take over.\nThe target must not exist. It appears under its name only when it is "

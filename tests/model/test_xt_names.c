@@ -411,6 +411,29 @@ static void files_of_a_wrapped_model(void **unused)
     dra_model_destroy(m);
 }
 
+/* Cut off anywhere, or with a tensor of another shape. */
+static void damaged_files_are_refused(void **unused)
+{
+    char         path[400];
+    struct stat  s;
+    dra_error    err = {0};
+    dra_weights *w = NULL;
+    dra_model   *m = make_folder("cut", "", XT_DECODER, ", 'attn_head_scale': true");
+    dra_model   *other = model_of("", XT_DECODER, ", 'attn_head_scale': true, 'attn_kv_heads': 2");
+    assert_int_equal(dra_weights_load(other, in_folder("cut"), &w, &err), DRA_ERR_SHAPE);
+    assert_non_null(strstr(err.text, "to_k.weight': shape (32, 16), expected (16, 16) by its "
+                                     "x-transformers config"));
+    assert_int_equal(stat(file_of("cut", path), &s), 0);
+    for (int i = 15; i >= 0; i--) {
+        assert_int_equal(truncate(path, s.st_size * i / 16), 0);
+        assert_int_not_equal(dra_weights_load(m, in_folder("cut"), &w, &err), DRA_OK);
+        assert_null(w);
+        assert_non_null(strstr(err.text, "cut/model.safetensors"));
+    }
+    dra_model_destroy(other);
+    dra_model_destroy(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -420,6 +443,7 @@ int main(void)
         cmocka_unit_test(values_come_before_gates),
         cmocka_unit_test(buffers_are_written_and_checked),
         cmocka_unit_test(files_of_a_wrapped_model),
+        cmocka_unit_test(damaged_files_are_refused),
     };
     if (folder_make(NULL) != 0) return 1;
     const int failed = cmocka_run_group_tests_name("xt_names", tests, NULL, NULL);
