@@ -44,7 +44,7 @@ def library(release):
 
 def of_config(config):
     """The release that makes a model of this config."""
-    return library("resi_dual" if config["attn_layers"].get("resi_dual") else config["release"])
+    return library("resi_dual" if config["attn_layers"].get("resi_dual") else config.get("release", "E"))
 
 
 def tuples(options):
