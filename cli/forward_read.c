@@ -142,8 +142,8 @@ static void keep_picked(forward_work *w, int64_t b, const dra_real *x)
     }
 }
 
-/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place. Pads
- * have none, but in an encoder, where they keep their places. */
+/* Puts logits of row b and tokens from..from+n-1, of which the last `made` were made, in place.
+ * Pads have none, but in an encoder, where they keep their places. */
 static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int64_t made,
                         const dra_real *x)
 {

@@ -20,8 +20,8 @@ typedef struct mixer_row {
     /* Or a whole model of this config that reads vectors of config.dim channels, whose hidden
      * outputs count. */
     const char *model;
-    bool        no_skips; /* refuses skipped tokens where a text is cut, or sees them in positions */
-    bool        straight; /* its gradients are not derivatives but straight through */
+    bool no_skips; /* refuses skipped tokens where a text is cut, or sees them in positions */
+    bool straight; /* its gradients are not derivatives but straight through */
 } mixer_row;
 
 /* Runs all invariants of all rows as tests. Returns main's status. */

@@ -241,7 +241,8 @@ typedef struct dra_rotary_config {
     int64_t width;    /* channels that are rotated; 0: all; an odd one rotates one more */
     double  stretch;  /* angles are divided by it; 0: 1 */
     bool    halves;   /* pairs (c, c + ceil(width/2)) instead of (2c, 2c+1) */
-    double xpos_base; /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base) */
+    double xpos_base; /* 0: no xPos; else pairs are scaled by zeta_c^((pos - center) / xpos_base); a
+                         position at which that is beyond e^80 is an error of the run */
     double xpos_center;
     bool   xpos_invert; /* keys: the reciprocal factor */
 } dra_rotary_config;

@@ -61,7 +61,7 @@ typedef struct dra_ff_config {
 typedef enum dra_place_kind {
     DRA_PLACE_PRE,  /* norm before the core              */
     DRA_PLACE_POST, /* norm after the residual           */
-    DRA_PLACE_DUAL, /* as post, and the sum of all o is normalised and added at the end (ResiDual) */
+    DRA_PLACE_DUAL, /* as post; the sum of all o is normalised and added at the end (ResiDual) */
     DRA_PLACE_NONE  /* no norm; only of a sublayer by itself */
 } dra_place_kind;
 typedef enum dra_join_kind {

@@ -16,6 +16,8 @@ static const struct {
     [DRA_FAULT_TWICE] = {DRA_ERR_INDEX, "at[%lld, %lld] = %lld names a row a second time"},
     [DRA_FAULT_STEP] = {DRA_ERR_VALUE, "t is %lld, expected 1 for the first step"},
     [DRA_FAULT_FENCE] = {DRA_ERR_DEVICE, "output %lld: wrote outside its memory"},
+    [DRA_FAULT_FAR] = {DRA_ERR_VALUE,
+                       "position %lld, but with xPos factors stay finite only up to %lld"},
 };
 
 void dra_fault_set(const dra_call *c, int64_t tile, dra_fault_kind kind, const int64_t *numbers)

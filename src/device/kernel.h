@@ -25,6 +25,7 @@ typedef enum dra_fault_kind {
     DRA_FAULT_TWICE,  /* batch row, token, row             */
     DRA_FAULT_STEP,   /* t of the optimizer                */
     DRA_FAULT_FENCE,  /* number of the output              */
+    DRA_FAULT_FAR,    /* position, the farthest            */
     DRA_FAULT_COUNT
 } dra_fault_kind;
 

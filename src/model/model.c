@@ -279,7 +279,7 @@ static dra_value add_positions(dra_graph *g, const dra_model *m, const dra_modul
     if (m->positions < 0) return x;
     const dra_tokens *t = &call->tokens;
     const dra_value   rows = look_up(g, c, call->param[m->positions],
-                                     t->place.id ? t->place : t->pos);
+                                   t->place.id ? t->place : t->pos);
     return dra_add(g, x, scale > 0 ? dra_affine(g, rows, scale, 0) : rows);
 }
 
@@ -457,7 +457,10 @@ static void build_view(dra_graph *g, const void *self, const dra_module_call *ca
 dra_module dra_view_module(const dra_view *view)
 {
     const dra_model *m = view->model;
-    return (dra_module){m->params, m->state, build_view, view,
+    return (dra_module){m->params,
+                        m->state,
+                        build_view,
+                        view,
                         .whole = m->config.visible == DRA_VISIBLE_WHOLE,
                         .start = m->config.memory_tokens};
 }

@@ -35,7 +35,7 @@ double dra_model_rescale(const dra_model_config *c, int64_t l);
 /* Fills in what follows from the rest. */
 void dra_model_config_complete(dra_model_config *c);
 
-/* ---- layers of a stack: the steps first .. end - 1, which share a number ---------------------- */
+/* ---- layers of a stack: the steps first .. end - 1, which share a number --------------------- */
 
 typedef struct dra_layer_result {
     dra_value        y;

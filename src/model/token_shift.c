@@ -70,6 +70,5 @@ dra_value dra_token_shift_build(dra_graph *g, const dra_token_shift *s, const dr
                                 dra_value x, int at, dra_value *state_out)
 {
     if (!s->by || dra_graph_failed(g)) return x;
-    return s->whole ? look_around(g, s, &call->tokens, x)
-                    : look_back(g, s, call, x, at, state_out);
+    return s->whole ? look_around(g, s, &call->tokens, x) : look_back(g, s, call, x, at, state_out);
 }

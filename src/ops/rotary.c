@@ -109,11 +109,21 @@ static real *row_at(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
     return (real *)x->data + b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
 }
 
-static void turn_place(const dra_call *c, turn *u, int64_t b, int64_t t)
+/* The factors of the first pair grow fastest: beyond e^80 floats would soon be infinite. */
+static bool too_far(const turn *u, const dra_rotary_attr *a, int32_t pos)
+{
+    return u->first == 0 && fabs(((double)pos - a->k.xpos_center) * u->growth[0]) > 80;
+}
+
+static void turn_place(const dra_call *c, int64_t tile, turn *u, int64_t b, int64_t t)
 {
     const dra_rotary_attr *a = c->attr;
     const dra_tensor      *x = &c->in[0], *pos = &c->in[1];
-    turn_to(u, a, ((const int32_t *)pos->data)[b * pos->stride[0] + t * pos->stride[1]]);
+    const int32_t at = ((const int32_t *)pos->data)[b * pos->stride[0] + t * pos->stride[1]];
+    if (too_far(u, a, at))
+        DRA_FAULT(c, tile, DRA_FAULT_FAR, at,
+                  (int64_t)(a->k.xpos_center + 80 / fabs(u->growth[0])));
+    turn_to(u, a, at);
     for (int64_t h = 0; h < x->shape.dim[1]; h++)
         turn_row(u, a, row_at(x, b, h, t), row_at(&c->out[0], b, h, t));
 }
@@ -135,7 +145,7 @@ static void tile(const dra_call *c, int64_t i)
     turn                   u;
     for (int64_t first = 0; first < pairs_of(a); first += PAIRS) {
         start_turn(&u, a, first);
-        for (int64_t p = begin; p < end; p++) turn_place(c, &u, p / T, p % T);
+        for (int64_t p = begin; p < end; p++) turn_place(c, i, &u, p / T, p % T);
     }
     for (int64_t p = begin; p < end; p++) pass_rest(c, p / T, p % T);
 }

@@ -17,9 +17,9 @@ enum { SUBJECT_PARAMS = 32 };
 
 typedef struct subject {
     dra_sublayer *sublayer;
-    trial       t;
-    dra_real   *param[SUBJECT_PARAMS], *x, *u;
-    dra_states *start;
+    trial         t;
+    dra_real     *param[SUBJECT_PARAMS], *x, *u;
+    dra_states   *start;
 } subject;
 
 /* Branches of a blend have the parameters of the mixer alone. */
@@ -68,8 +68,8 @@ static inline subject open_subject_in(const dra_sublayer_config *around, int64_t
 /* A mixer alone: without norm and residual. */
 static inline subject open_subject(const dra_mixer_config *config, int64_t rows, int64_t length)
 {
-    const dra_sublayer_config alone = {
-        .block = {.norm = DRA_PLACE_NONE, .residual = DRA_JOIN_NONE}, .mixer = *config};
+    const dra_sublayer_config alone = {.block = {.norm = DRA_PLACE_NONE, .residual = DRA_JOIN_NONE},
+                                       .mixer = *config};
     return open_subject_in(&alone, rows, length);
 }
 

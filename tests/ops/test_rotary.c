@@ -169,6 +169,29 @@ static void has_the_factors_of_xpos(void **state)
     }
 }
 
+/* zeta of the first pair is 2/7: e^80 is reached after 80 * 512 / ln 3.5 positions. */
+static void xpos_ends_where_factors_do(void **state)
+{
+    static const int32_t last = 32695;
+    for (int32_t past = 0; past < 2; past++) {
+        const dra_rotary_config k = {.xpos_base = 512};
+        dra_graph              *g = check_graph();
+        dra_value               x = check_real(g, "x", DRA_SHAPE(1, 1, 1, 4));
+        dra_output(g, "y", dra_rotary(g, x, dra_input(g, "pos", DRA_I32, DRA_SHAPE(1, 1)), &k));
+        check_program p = check_compile(g, 1);
+        dra_real      at[4] = {1, 1, 1, 1};
+        int32_t       pos = last + past;
+        dra_error     err = {0};
+        check_bind(&p, "x", at, sizeof at);
+        check_bind(&p, "pos", &pos, sizeof pos);
+        assert_int_equal(check_try(&p, &err), past ? DRA_ERR_VALUE : DRA_OK);
+        if (past)
+            assert_string_equal(err.text, "rotary: position 32696, but with xPos factors stay "
+                                          "finite only up to 32695");
+        check_free(&p);
+    }
+}
+
 /* Width 5 of 10: 3 pairs of 6 channels turn by t 10000^(-2c/5), the others pass. */
 static void rotates_one_more_than_an_odd_width(void **state)
 {
@@ -259,6 +282,7 @@ int main(void)
     const check_spec        specs[] = {{"rotary", 1, build, oracle, cases, COUNT(cases)}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(depends_on_distance_alone), cmocka_unit_test(has_the_factors_of_xpos),
+        cmocka_unit_test(xpos_ends_where_factors_do),
         cmocka_unit_test(rotates_one_more_than_an_odd_width), cmocka_unit_test(refuses_shapes),
         cmocka_unit_test(refuses_values)};
     return check_main("rotary", specs, COUNT(specs), tests, COUNT(tests));
