@@ -206,7 +206,14 @@ static int write_program(const fuse *f, const group *g, int inputs, const dra_pl
     return outputs;
 }
 
-/* Puts the group's instruction in the place of its last member. */
+static void remove_members(fuse *f, const group *g)
+{
+    for (int k = 0; k < g->n; k++) f->p->block[f->block].instr[g->at[k]] = NULL;
+}
+
+/* Puts the group's instruction in the place of its last member. No instruction where nobody reads
+ * any result: lowering takes all inputs of a region for used, also those that its body ignores, and
+ * fuse_joins.c leaves parts of a concat without a reader. */
 static void emit_group(fuse *f, const group *g)
 {
     dra_program       *p = f->p;
@@ -214,7 +221,11 @@ static void emit_group(fuse *f, const group *g)
     dra_pointwise_attr program;
     const int          inputs = list_inputs(f, g, list);
     const int          outputs = write_program(f, g, inputs, list, &program);
-    dra_instr         *made = dra_instr_new(p, f->block, &dra_op_pointwise, inputs, outputs);
+    if (outputs == 0) {
+        remove_members(f, g);
+        return;
+    }
+    dra_instr *made = dra_instr_new(p, f->block, &dra_op_pointwise, inputs, outputs);
     if (!made) return;
     p->block[f->block].n--;
     for (int i = 0; i < inputs; i++) made->in[i] = list[i];
@@ -226,7 +237,7 @@ static void emit_group(fuse *f, const group *g)
     made->attr = dra_arena_copy(&p->arena, &program, dra_pointwise_bytes(&program));
     if (!made->attr) dra_no_memory(p);
     dra_set_kernel(p, made, dra_find_kernel(p, made->op));
-    for (int k = 0; k < g->n; k++) p->block[f->block].instr[g->at[k]] = NULL;
+    remove_members(f, g);
     p->block[f->block].instr[last_of(g)] = made;
 }
 

@@ -93,6 +93,7 @@ static void lower_view(frame *f, const dra_node *n)
         start = 0;
         n->op->view(n, &in.tensor, &out.tensor, &start);
     }
+    if (dra_shape_count(&t->shape) == 0) start = 0; /* could be past the end of no memory at all */
     out.storage = in.storage;
     out.offset = in.offset + start * (int64_t)dra_dtype_bytes(t->dtype);
     f->place[to] = out;

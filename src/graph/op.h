@@ -62,7 +62,8 @@ struct dra_op {
     bool (*view)(const dra_node *n, const dra_tensor *in, dra_tensor *out, int64_t *start);
 
     /* What the passes of fuse.c make of it, or NULL: this op with a pointwise program after it;
-     * several nodes of it with one first input. See graph/pointwise.h. */
+     * several nodes of it with one first input, whose attributes must be the same bytes: the
+     * struct has no padding then. See graph/pointwise.h. */
     const dra_op *then, *several;
 };
 

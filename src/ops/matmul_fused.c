@@ -104,6 +104,8 @@ typedef struct several_attr {
 } several_attr;
 
 static_assert(offsetof(several_attr, several) == ATTR_END, "where the passes write it");
+static_assert(sizeof(dra_matmul_attr) == sizeof(int32_t) + sizeof(dra_precision),
+              "padding would be compared too");
 
 typedef struct one { /* product k of several */
     dra_tensor in[DRA_SEVERAL_INPUTS];

@@ -145,6 +145,21 @@ static void takes_any_border(void **state) /* more than there are steps: one seg
     }
 }
 
+/* Strides count as if axes of size 0 had one element, so a view would begin past the end. */
+static void gives_a_view_of_nothing(void **state)
+{
+    dra_graph      *g = check_graph();
+    const dra_value x = check_real(g, "x", DRA_SHAPE(1, 0, 3, 3));
+    dra_output(g, "y", dra_reshape(g, dra_slice(g, x, 2, 2, 1), DRA_SHAPE(0)));
+    check_program p = check_compile(g, 1);
+    dra_error     err = {0};
+    dra_real      xv[1], yv[1];
+    assert_int_equal(dra_put(p.buffers, "x", xv, 0, &err), DRA_OK);
+    check_run(&p);
+    if (dra_get(p.buffers, "y", yv, 0, &err) != DRA_OK) fail_msg("%s", err.text);
+    check_free(&p);
+}
+
 /* ---- regions --------------------------------------------------------------------------------- */
 
 static void use_outer(dra_graph *b, void *user, const dra_value *in, dra_value *out)
@@ -176,6 +191,7 @@ int main(void)
         cmocka_unit_test(refuses_strides_that_overflow),
         cmocka_unit_test(refuses_a_plan_that_overflows),
         cmocka_unit_test(takes_any_border),
+        cmocka_unit_test(gives_a_view_of_nothing),
         cmocka_unit_test(tells_outer_values_after_many_regions),
     };
     return check_main("found", NULL, 0, tests, COUNT(tests));

@@ -356,6 +356,39 @@ static void reads_through_a_concat(void **state)
     }
 }
 
+/* Functions whose results nobody reads make no instruction. It would have no output, so its number
+ * of elements would be that of the next instruction's tensors: more than its inputs have. */
+static void unread_parts_of_a_concat_go(void **state)
+{
+    dra_graph      *g = check_graph();
+    const dra_value a = check_real(g, "a", DRA_SHAPE(2, 3)),
+                    b = check_real(g, "b", DRA_SHAPE(50, 3));
+    const dra_value parts[] = {dra_add(g, dra_sin(g, a), a), b}, both = dra_concat(g, 2, parts, 0);
+    const dra_value x = check_real(g, "x", DRA_SHAPE(3, 20));
+    dra_output(g, "y", dra_softmax(g, dra_matmul(g, dra_slice(g, both, 0, 3, 40), x)));
+    assert_int_equal(steps_of(g), 2);
+    compare(g, "a part that nobody reads");
+}
+
+static void ignores_the_second(dra_graph *g, void *user, const dra_value *in, dra_value *out)
+{
+    out[0] = dra_softmax(g, in[0]);
+}
+
+static void unread_inputs_of_a_region_go(void **state)
+{
+    dra_graph      *g = check_graph();
+    const dra_value e = check_real(g, "e", DRA_SHAPE(0, 4)),
+                    x = check_real(g, "x", DRA_SHAPE(3, 4));
+    const dra_value half = dra_slice(g, e, 1, 2, 2), rest = dra_slice(g, e, 1, 0, 2);
+    const dra_value in[] = {x, dra_mul(g, rest, dra_sigmoid(g, half))};
+    dra_value       y;
+    dra_recompute(g, ignores_the_second, NULL, 2, in, 1, &y);
+    dra_output(g, "y", y);
+    assert_int_equal(steps_of(g), 1);
+    compare(g, "an input that nobody reads, without elements");
+}
+
 static void products_have_ends(void **state)
 {
     dra_graph      *g = check_graph();
@@ -411,6 +444,8 @@ int main(void)
         cmocka_unit_test(takes_over_what_is_read),
         cmocka_unit_test(states_go_on),
         cmocka_unit_test(reads_through_a_concat),
+        cmocka_unit_test(unread_parts_of_a_concat_go),
+        cmocka_unit_test(unread_inputs_of_a_region_go),
         cmocka_unit_test(products_have_ends),
         cmocka_unit_test(products_in_stages),
     };
