@@ -97,18 +97,24 @@ static inline bool recipe_ends(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* x = factor x + number for all parameters whose name ends like this, one at least. */
+/* Its name ends like this; "/NAME": is NAME. */
+static inline bool recipe_named(const char *name, const char *end)
+{
+    return *end == '/' ? strcmp(name, end + 1) == 0 : recipe_ends(name, end);
+}
+
+/* x = factor x + number for all parameters of such names, one at least. */
 static inline void recipe_affine(const recipe *r, const char *end, double factor, double number)
 {
     int found = 0;
     for (int i = 0; i < dra_specs_count(dra_model_params(r->model)); i++) {
-        if (!recipe_ends(dra_specs_at(dra_model_params(r->model), i)->name, end)) continue;
+        if (!recipe_named(dra_specs_at(dra_model_params(r->model), i)->name, end)) continue;
         dra_real *x = recipe_at(r, i);
         for (int64_t t = 0; t < recipe_count(r, i); t++)
             x[t] = (dra_real)(factor * (double)x[t] + number);
         found++;
     }
-    if (!found) fail_msg("no parameter ends with %s", end);
+    if (!found) fail_msg("no parameter %s", end);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
