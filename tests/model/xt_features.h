@@ -16,7 +16,7 @@ typedef struct xt_feature {
 
 static const xt_feature xt_features[] = {
     {"plain", "", ""},
-    {"F05 one table", ", 'tie_embedding': true", ""},
+    {"one table for both ends", ", 'tie_embedding': true", ""},
     {"F16 another width", ", 'emb_dim': 12", ""},
     {"F17 no positions", ", 'use_abs_pos_emb': false", ""},
     {"F18 length 1", ", 'l2norm_embed': true", ""},
