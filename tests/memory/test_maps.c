@@ -256,7 +256,7 @@ static void read_values(const subject *s, const dra_mixer_config *c, const dra_r
         }
 }
 
-/* What is shown times what the state holds is what the mixer puts out, in the second of two parts. */
+/* What is shown times what the state holds is the output, in the second of two parts. */
 static void attention_times_values_is_the_output(void **state)
 {
     for (size_t i = 0; i < COUNT(options); i++) {

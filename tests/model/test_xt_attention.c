@@ -259,9 +259,10 @@ static void rotation_is_relative(void **state)
 /* F51: the last two heads rotate, the others are those of a model that does not. */
 static void some_heads_rotate(void **state)
 {
-    recipe        r[] = {recipe_open(NO_POSITIONS, XT_DECODER, ""),
-                         recipe_open("", XT_DECODER, ", 'rotary_pos_emb': true"),
-                         recipe_open("", XT_DECODER, ", 'rotary_pos_emb': true, 'rotate_num_heads': 2")};
+    const char *const rotates = ", 'rotary_pos_emb': true";
+    const char *const two = ", 'rotary_pos_emb': true, 'rotate_num_heads': 2";
+    recipe r[] = {recipe_open(NO_POSITIONS, XT_DECODER, ""), recipe_open("", XT_DECODER, rotates),
+                  recipe_open("", XT_DECODER, two)};
     recipe_result s[3];
     for (int i = 0; i < 3; i++) s[i] = show(&r[i], "scores", 0);
     const size_t half = (size_t)s[0].n / 2;
