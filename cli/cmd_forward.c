@@ -32,7 +32,9 @@ static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(forward_args, out), 0, 0, "safetensors to write", "FILE",
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
-     "which of logits, hidden, streams, branches, attentions, state, rwkv-state", "LIST"},
+     "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
+     "rwkv-state",
+     "LIST"},
     {"keep", CLI_INT, offsetof(forward_args, keep), 0, INT32_MAX,
      "only the logits of the last N tokens; 0: of all"},
     {"positions", CLI_TEXT, offsetof(forward_args, positions), 0, 0,
@@ -45,13 +47,17 @@ static const cli_option options[] = {
 
 static int read_outputs(forward_work *w)
 {
-    static const char *const names[] = {"logits",     "hidden", "streams",   "branches",
-                                        "attentions", "state",  "rwkv-state"};
+    static const char *const names[] = {"logits",  "hidden",    "streams",    "branches",
+                                        "hiddens", "adds",      "attentions", "scores",
+                                        "state",   "rwkv-state"};
     bool *const              wanted[] = {&w->logits,
                                          &w->hidden,
                                          &w->stack[FORWARD_STREAMS].wanted,
                                          &w->stack[FORWARD_BRANCHES].wanted,
+                                         &w->stack[FORWARD_HIDDENS].wanted,
+                                         &w->stack[FORWARD_ADDS].wanted,
                                          &w->maps,
+                                         &w->scores,
                                          &w->state,
                                          &w->rwkv_state};
     char                     quoted[80], word[32];
@@ -62,8 +68,8 @@ static int read_outputs(forward_work *w)
         if (i == COUNT(names)) {
             snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
             return cli_misused("forward",
-                               "--outputs: expected logits, hidden, streams, branches, "
-                               "attentions, state, rwkv-state, found %s",
+                               "--outputs: expected logits, hidden, streams, branches, hiddens, "
+                               "adds, attentions, scores, state, rwkv-state, found %s",
                                cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
@@ -128,9 +134,10 @@ const cli_verb cmd_forward = {
     .about =
         "Runs a model on tokens and writes its outputs to a safetensors file: logits (T, V) "
         "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
-        "the layers' attentions and the state (state), of RWKV-4 also as Hugging Face has it "
-        "(rwkv-state). With ids (B, T) there is an axis B in front; "
-        "in streams and branches it follows that of the layers.\n"
+        "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
+        "the layers' attentions, their scores and the state (state), of RWKV-4 also as Hugging "
+        "Face has it (rwkv-state). With ids (B, T) there is an axis B in front; "
+        "in streams, branches, hiddens and adds it follows the first.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
         "--demo literal reproduces the demo of attention with differentiable recurrence (memory "

@@ -11,19 +11,19 @@ typedef struct forward_args {
     int64_t keep;
 } forward_args;
 
-typedef struct forward_stack { /* an output of every layer, (n, B, T, C) */
+typedef struct forward_stack { /* an output of every layer or sublayer, (n, B, T, C) */
     const char *each, *all;
     bool        wanted;
     int64_t     n;
     dra_real   *data;
 } forward_stack;
 
-enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_STACKS };
+enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_HIDDENS, FORWARD_ADDS, FORWARD_STACKS };
 
 typedef struct forward_work {
     const forward_args *a;
     cli_model           m;
-    bool                logits, hidden, maps, state, rwkv_state; /* what is asked for */
+    bool                logits, hidden, maps, scores, state, rwkv_state; /* what is asked for */
     forward_stack       stack[FORWARD_STACKS];
     cli_inputs          in;
     int                 chunks;

@@ -63,9 +63,29 @@ static void choose_view(forward_work *w)
                          .embedded = w->in.x != NULL,
                          .streams = w->stack[FORWARD_STREAMS].wanted,
                          .branches = w->stack[FORWARD_BRANCHES].wanted,
-                         .maps = w->maps};
+                         .hiddens = w->stack[FORWARD_HIDDENS].wanted,
+                         .adds = w->stack[FORWARD_ADDS].wanted,
+                         .maps = w->maps,
+                         .scores = w->scores};
     if (a->positions && !a->state_out) w->view.picks = w->keep;
     if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+}
+
+/* Names, and how many there are: of streams and hidden states one more, what is embedded. */
+static void describe_stacks(forward_work *w)
+{
+    const int64_t       layers = dra_model_layers(w->m.model);
+    const int64_t       sublayers = dra_model_sublayers(w->m.model);
+    const forward_stack all[FORWARD_STACKS] = {
+        [FORWARD_STREAMS] = {"stream", "streams", .n = layers + 1},
+        [FORWARD_BRANCHES] = {"branch", "branches", .n = layers},
+        [FORWARD_HIDDENS] = {"hidden", "hiddens", .n = sublayers + 1},
+        [FORWARD_ADDS] = {"add", "adds", .n = sublayers}};
+    for (int i = 0; i < FORWARD_STACKS; i++) {
+        const bool wanted = w->stack[i].wanted;
+        w->stack[i] = all[i];
+        w->stack[i].wanted = wanted;
+    }
 }
 
 static dra_status make_room(forward_work *w, dra_error *err)
@@ -75,11 +95,9 @@ static dra_status make_room(forward_work *w, dra_error *err)
     w->out_logits = calloc((size_t)(w->in.B * w->keep * w->V) + 1, sizeof *w->out_logits);
     w->out_hidden = calloc(each + 1, sizeof *w->out_hidden);
     w->picks = calloc((size_t)(w->in.B * w->view.picks) + 1, sizeof *w->picks);
+    describe_stacks(w);
     for (int i = 0; i < FORWARD_STACKS; i++) {
         forward_stack *s = &w->stack[i];
-        s->n = dra_model_layers(w->m.model) + (i == FORWARD_STREAMS);
-        s->each = i == FORWARD_STREAMS ? "stream" : "branch";
-        s->all = i == FORWARD_STREAMS ? "streams" : "branches";
         s->data = calloc(s->wanted ? (size_t)s->n * each + 1 : 1, sizeof *s->data);
         room &= s->data != NULL;
     }
@@ -91,7 +109,7 @@ dra_status forward_open(forward_work *w, dra_error *err)
 {
     const forward_args *a = w->a;
     cli_source          source = a->from;
-    source.maps = w->maps;
+    source.maps = w->maps || w->scores;
     dra_status st = cli_model_open(&source, &w->m, err);
     if (st != DRA_OK) return st;
     w->V = dra_model_config_of(w->m.model)->vocab;
@@ -99,8 +117,9 @@ dra_status forward_open(forward_work *w, dra_error *err)
     const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
     st = cli_inputs_read(&inputs, &w->in, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
-    if (st == DRA_OK && w->maps && w->chunks > 1)
-        st = cli_error(err, DRA_ERR_VALUE, "attentions need a single chunk, found %d", w->chunks);
+    if (st == DRA_OK && source.maps && w->chunks > 1)
+        st = cli_error(err, DRA_ERR_VALUE, "%s need a single chunk, found %d",
+                       w->maps ? "attentions" : "scores", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = forward_rwkv_read(w, err);
     if (st == DRA_OK) st = check_positions(w, err);

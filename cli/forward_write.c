@@ -45,7 +45,7 @@ typedef struct map_list {
 static dra_status list_maps(const forward_work *w, map_list *m, dra_error *err)
 {
     static const char *const part[] = {"", "a.", "b."};
-    const int64_t            L = w->maps ? dra_model_layers(w->m.model) : 0;
+    const int64_t            L = w->maps || w->scores ? dra_model_layers(w->m.model) : 0;
     const size_t             most = (size_t)(L * 3 * DRA_SHOW_COUNT);
     m->name = calloc(most + 1, sizeof *m->name);
     m->item = calloc(most + 1, sizeof *m->item);

@@ -217,14 +217,18 @@ typedef enum dra_aux_kind {
 
 DRA_API const char *dra_aux_name(dra_aux_kind kind);
 
-/* What a mixer can show, 0 at pads. Rows are the items of the state and of the call; with joint
- * those come first, then the slots. */
+/* What a mixer can show, 0 at pads. Rows are the learned keys (mem_kv), then the items of the state
+ * and of the call; with joint the slots follow. Attention is what multiplies the values: after
+ * top-k, hard choices and talking heads, but as if nothing were dropped out. */
 typedef enum dra_show_kind {
     DRA_SHOW_ATTENTION, /* "attention": (B, H, T, rows), slots (B, H, T, S), of all (B, H, T, H S);
                            of pooled one softmax over (H, S) for each token                   */
     DRA_SHOW_WRITE,     /* "write":     (B, T, H, S), the weight of each write of slots        */
     DRA_SHOW_OCCUPANCY, /* "occupancy": (B, T, H, S), the share of a slot that was written since
                            the call, or a reset in it, began                                  */
+    DRA_SHOW_SCORES,    /* "scores":    shaped as attention, the logits of its softmax, with those
+                           of the layer before (residual_scores), heads mixed and biases added;
+                           DRA_MASKED where nothing is seen and at pads                       */
     DRA_SHOW_COUNT
 } dra_show_kind;
 

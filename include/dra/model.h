@@ -166,7 +166,8 @@ DRA_API void       dra_model_destroy(dra_model *m); /* NULL is allowed */
 DRA_API const dra_model_config *dra_model_config_of(const dra_model *m); /* all filled in */
 DRA_API const dra_specs        *dra_model_params(const dra_model *m);
 DRA_API const dra_specs        *dra_model_state(const dra_model *m);
-DRA_API int64_t dra_model_layers(const dra_model *m); /* of different numbers N in "layers.N." */
+DRA_API int64_t dra_model_layers(const dra_model *m);    /* of different numbers N in "layers.N." */
+DRA_API int64_t dra_model_sublayers(const dra_model *m); /* that are executed */
 /* Attention sublayers in the order in which they are executed; NULL, -1 beyond the last. */
 DRA_API int64_t             dra_model_attentions(const dra_model *m);
 DRA_API const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i);
@@ -196,6 +197,10 @@ typedef struct dra_view {
     bool branches; /* "branch.0" (B, T, C), ...: what the mixer of each layer adds, divided alike */
     bool maps;     /* "layers.0.attention", ...: see dra_show_kind; of a blend's memories
                                 "layers.0.a.attention", ...; the model must be made with maps */
+    bool scores;   /* "layers.0.scores", ... likewise, which maps leaves out */
+    /* Of every executed sublayer, in order; a text's memory tokens are left out. */
+    bool hiddens; /* "hidden.0" (B, T, C): what is embedded; "hidden.1", ...: after each of them */
+    bool adds;    /* "add.0" (B, T, C), ...: what each core adds, o of docs/stacks.md */
 } dra_view;
 
 DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowed */

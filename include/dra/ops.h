@@ -321,14 +321,17 @@ typedef struct dra_attend_config {
     dra_value      *scores; /* where to put the masked logits (B, H, T, J); plain path only */
     dra_value      *lse;    /* where to put ln of the sum of their e^ (B, H, T), 0 where nothing is
                                seen: what merges two reads into one softmax; plain has none */
+    /* Where to put what multiplies v, (B, H, T, J): after topk, hard and mix_after, as if nothing
+     * were dropped out; 0 where nothing is seen. Plain path only. */
+    dra_value *weights;
 } dra_attend_config;
 
 /* y = softmax(q k^T scale + ...) v.
  * q (B, H, T, D)   k (B, K, J, D)   v (B, K, J, E)   ->   (B, H, T, E); K divides H.
  * A query that sees nothing gives 0. The plain path holds the scores, the tiled path does not;
- * AUTO takes the tiled one unless topk, hard, scores, previous, mix_before or mix_after ask for the
- * other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of the options
- * it has heads, scale and lse. */
+ * AUTO takes the tiled one unless topk, hard, scores, weights, previous, mix_before or mix_after
+ * ask for the other. FEW is the fast one where T = 1 and keys are few, as slots; all are seen: of
+ * the options it has heads, scale and lse. */
 DRA_API dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
                              const dra_attend_config *config); /* config may be NULL */
 

@@ -116,8 +116,10 @@ DRA_API dra_value dra_tokens_take(dra_graph *g, const dra_tokens *tokens, dra_va
                                   dra_value x);
 /* The given tokens of what layers make, y (B, T, ...): (B, given, ...). */
 DRA_API dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y);
-/* y (B, T, ...) with 0 at pads. */
+/* y (B, T, ...) with 0 at pads, or another number. */
 DRA_API dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y);
+DRA_API dra_value dra_tokens_fill_pads(dra_graph *g, const dra_tokens *tokens, dra_value y,
+                                       double number);
 
 /* State dropout: sets DRA_MARK_SKIP with probability p in mark (B, T), but not on pads. Row b is
  * number row + b of the data and starts at position pos[b] (NULL: 0): what is drawn depends on

@@ -141,7 +141,7 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
                      dra_value *state_out, dra_branch_result *out)
 {
     dra_graph          *g = u->g;
-    dra_value           scores = {0};
+    dra_value           scores = {0}, weights = {0};
     char                name[32];
     const dra_read_call read = {.sizes = &u->b->sizes,
                                 .tokens = &u->call->tokens,
@@ -158,10 +158,11 @@ static void retrieve(const building *u, const dra_memory_call *c, dra_memory_res
                                 .lse = r->lse,
                                 .drop = drop_of(u, name),
                                 .state = u->call->state + u->b->reads,
-                                .scores = u->b->maps ? &scores : NULL};
+                                .scores = u->b->maps ? &scores : NULL,
+                                .weights = u->b->maps ? &weights : NULL};
     const bool          asks = u->b->retrieval->slots || !r->y.id;
     out->y = norm_heads(u, asks ? u->b->retrieval->read(g, &read, state_out + u->b->reads) : r->y);
-    if (u->b->maps) out->map[DRA_SHOW_ATTENTION] = dra_map_attention(g, u->b, &read);
+    if (u->b->maps) dra_map_attention(g, u->b, &read, out->map);
 }
 
 /* What was written where, and what it did to the state. */

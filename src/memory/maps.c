@@ -24,26 +24,37 @@ static dra_value slot_scores(dra_graph *g, const dra_read_call *c, bool all)
                       0);
 }
 
-/* As (B, H, T, ...), 0 at pads. */
-static dra_value show(dra_graph *g, const dra_read_call *c, dra_value a)
+/* As (B, H, T, ...), this number at pads. */
+static dra_value show(dra_graph *g, const dra_read_call *c, dra_value a, double at_pads)
 {
-    return dra_transpose(g, dra_tokens_zero_pads(g, c->tokens, a), 1, 2);
+    return dra_transpose(g, dra_tokens_fill_pads(g, c->tokens, a, at_pads), 1, 2);
 }
 
-dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c)
+/* Of one softmax over all that is read. Heads of pooled share one. */
+static dra_value softmax_of(dra_graph *g, const dra_retrieval *how, dra_value scores)
+{
+    if (!how->pooled || dra_graph_failed(g)) return dra_softmax(g, scores);
+    const dra_shape s = dra_shape_of(g, scores);
+    scores = dra_reshape(g, scores, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] * s.dim[3]));
+    return dra_reshape(g, dra_softmax(g, scores), s);
+}
+
+/* Items alone show what really multiplies their values: weights may be chosen and mixed. */
+void dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c,
+                       dra_value map[DRA_SHOW_COUNT])
 {
     const dra_retrieval *how = b->retrieval;
     const bool all = strcmp(how->name, "slots-all") == 0 || b->config.joint == DRA_SLOTS_ALL;
-    dra_value  parts[2], scores;
+    dra_value  parts[2];
     int        n = 0;
-    if (dra_graph_failed(g) || (!how->over_time && !how->slots)) return (dra_value){0};
+    if (dra_graph_failed(g) || (!how->over_time && !how->slots)) return;
     if (how->over_time) parts[n++] = dra_transpose(g, *c->scores, 1, 2);
     if (how->slots) parts[n++] = slot_scores(g, c, all);
-    scores = n > 1 ? dra_concat(g, n, parts, -1) : parts[0];
-    if (!how->pooled || dra_graph_failed(g)) return show(g, c, dra_softmax(g, scores));
-    const dra_shape s = dra_shape_of(g, scores);
-    scores = dra_reshape(g, scores, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2] * s.dim[3]));
-    return show(g, c, dra_reshape(g, dra_softmax(g, scores), s));
+    const dra_value scores = n > 1 ? dra_concat(g, n, parts, -1) : parts[0];
+    const dra_value weights = how->slots ? softmax_of(g, how, scores)
+                                         : dra_transpose(g, *c->weights, 1, 2);
+    map[DRA_SHOW_SCORES] = show(g, c, scores, DRA_MASKED);
+    map[DRA_SHOW_ATTENTION] = show(g, c, weights, 0);
 }
 
 /* o = 1 - (1 - o) (1 - u), from 0 at a reset. */

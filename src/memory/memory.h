@@ -34,7 +34,8 @@ typedef struct dra_read_call { /* all (B, T, H, width) */
     dra_value               y, lse;     /* what slots answered, where they were asked already */
     dra_read_drop           drop;
     const dra_value        *state;
-    dra_value *scores; /* if not NULL: where to put the logits of items (B, H, T, rows) */
+    /* If not NULL: where to put the logits of items (B, H, T, rows), and what multiplies values. */
+    dra_value *scores, *weights;
 } dra_read_call;
 
 typedef struct dra_retrieval {
@@ -163,7 +164,8 @@ void dra_mixer_put_out(dra_graph *g, const dra_mixer *m, const dra_tokens *token
                        const dra_mixer_result *r);
 
 bool      dra_map_has(const dra_branch *b);
-dra_value dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c);
+void      dra_map_attention(dra_graph *g, const dra_branch *b, const dra_read_call *c,
+                            dra_value map[DRA_SHOW_COUNT]); /* and scores */
 dra_value dra_map_occupancy(dra_graph *g, const dra_tokens *tokens, dra_value write);
 
 #endif

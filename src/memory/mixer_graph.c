@@ -215,7 +215,7 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
 
 const char *dra_show_name(dra_show_kind kind)
 {
-    static const char *const names[DRA_SHOW_COUNT] = {"attention", "write", "occupancy"};
+    static const char *const names[DRA_SHOW_COUNT] = {"attention", "write", "occupancy", "scores"};
     return (unsigned)kind < DRA_SHOW_COUNT ? names[kind] : NULL;
 }
 

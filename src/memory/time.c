@@ -256,23 +256,19 @@ static dra_value read_scores(dra_graph *g, reading *r)
     add_memory_rows(g, r);
     r->config.path = DRA_ATTEND_PLAIN;
     if (residual) r->config.previous = *channel;
-    if (residual) r->config.scores = &scores;
+    if (residual || r->c->scores) r->config.scores = &scores;
+    r->config.weights = r->c->weights;
     const dra_value y = attend(g, r);
     if (residual) *channel = scores;
+    if (r->c->scores) *r->c->scores = scores;
     return y;
 }
 
-/* For its weights alone. */
+/* What the path that does not hold scores would show: read once more, for that alone. */
 static void show_scores(dra_graph *g, reading r)
 {
     r.config.dropout = 0;
-    if (r.c->options->config->residual_scores)
-        r.config.previous = r.c->options->channels->value[DRA_CHANNEL_SCORES];
-    clear_unseen(g, &r);
-    add_memory_rows(g, &r);
-    r.config.path = DRA_ATTEND_PLAIN;
-    r.config.scores = r.c->scores;
-    attend(g, &r);
+    read_scores(g, &r);
 }
 
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
@@ -284,8 +280,8 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     dra_value       own;
     if (dra_graph_failed(g)) return (dra_value){0};
     reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
-    if (c->scores) show_scores(g, r);
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
+    if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;
     const dra_value y = attend(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);

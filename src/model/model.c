@@ -228,6 +228,8 @@ int64_t dra_model_attentions(const dra_model *m)
     return n;
 }
 
+int64_t dra_model_sublayers(const dra_model *m) { return m->stack.n_steps; }
+
 int64_t dra_model_layers(const dra_model *m)
 {
     return m->stack.step[m->stack.n_steps - 1].layer + 1;
@@ -311,7 +313,8 @@ dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_mod
         own.state = call->state + step->states;
         const dra_sublayer_result r = dra_sublayer_build(g, dra_stack_at(s, i), &own, all.y,
                                                          channels, state_out + step->states);
-        all.y = r.y;
+        all.y = all.hidden[i - first] = r.y;
+        all.add[i - first] = r.branch;
         if (!dra_sublayer_mixer(dra_stack_at(s, i)) && all.branch.id) continue;
         all.branch = r.branch;
         all.mixer = r.mixer;
@@ -320,7 +323,7 @@ dra_layer_result dra_layer_build(dra_graph *g, const dra_model *m, const dra_mod
 }
 
 /* Adds what a layer shows: sums of add-ons, maps as outputs. */
-static void collect(dra_graph *g, const dra_model *m, int layer, const dra_mixer_result *r,
+static void collect(dra_graph *g, const dra_view *show, int layer, const dra_mixer_result *r,
                     dra_value *sum, int *count)
 {
     const bool two = r->map[1][DRA_SHOW_ATTENTION].id || r->map[1][DRA_SHOW_WRITE].id;
@@ -329,9 +332,9 @@ static void collect(dra_graph *g, const dra_model *m, int layer, const dra_mixer
         if (!r->aux[k].id) continue;
         sum[k] = count[k]++ ? dra_add(g, sum[k], r->aux[k]) : r->aux[k];
     }
-    for (int i = 0; m->config.maps && i < 2; i++)
+    for (int i = 0; i < 2; i++)
         for (int k = 0; k < DRA_SHOW_COUNT; k++) {
-            if (!r->map[i][k].id) continue;
+            if (!r->map[i][k].id || !(k == DRA_SHOW_SCORES ? show->scores : show->maps)) continue;
             snprintf(name, sizeof name, "layers.%d.%s%s", layer,
                      !two ? ""
                      : i  ? "b."
@@ -341,15 +344,29 @@ static void collect(dra_graph *g, const dra_model *m, int layer, const dra_mixer
         }
 }
 
-/* As NAME.l, counted as reading has it. */
-static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const char *what,
-                    int64_t l, dra_value x)
+/* As NAME.i, counted as reading has it in layer l. */
+static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const char *what, int i,
+                    int l, dra_value x)
 {
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
-    snprintf(name, sizeof name, "%s.%lld", what, (long long)l);
+    snprintf(name, sizeof name, "%s.%d", what, i);
     x = dra_tokens_give(g, t, x);
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
+}
+
+/* The stream after each step of a layer, and what it adds. After the last step the stream is that
+ * of the next layer. */
+static void put_out_steps(dra_graph *g, const dra_model *m, const dra_tokens *t,
+                          const dra_view *show, int first, const dra_layer_result *r)
+{
+    const dra_stack *s = &m->stack;
+    const int        end = dra_stack_layer_end(s, first), l = s->step[first].layer;
+    for (int i = first; i < end; i++) {
+        if (show->adds) put_out(g, m, t, "add", i, l, r->add[i - first]);
+        if (show->hiddens)
+            put_out(g, m, t, "hidden", i + 1, i + 1 == end ? l + 1 : l, r->hidden[i - first]);
+    }
 }
 
 /* Rows of keys that a query may meet in this call. */
@@ -378,11 +395,12 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
         dra_scope_push(g, name);
         const dra_layer_result r = (recompute ? dra_layer_recompute : dra_layer_build)(
             g, m, call, i, x, &channels, state_out);
-        collect(g, m, l, &r.mixer, all->aux, count);
+        collect(g, show, l, &r.mixer, all->aux, count);
         x = r.y;
         dra_scope_pop(g);
-        if (show->branches) put_out(g, m, &call->tokens, "branch", l, r.branch);
-        if (show->streams) put_out(g, m, &call->tokens, "stream", l + 1, x);
+        put_out_steps(g, m, &call->tokens, show, i, &r);
+        if (show->branches) put_out(g, m, &call->tokens, "branch", l, l, r.branch);
+        if (show->streams) put_out(g, m, &call->tokens, "stream", l + 1, l + 1, x);
     }
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
@@ -408,7 +426,8 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
 {
     dra_value        x = embed(g, m, call, ids);
     dra_model_result all = {0};
-    if (show->streams) put_out(g, m, &call->tokens, "stream", 0, x);
+    if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
+    if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
     x = build_layers(g, m, call, x, recompute, show, state_out, &all);
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);

@@ -37,10 +37,14 @@ void dra_model_config_complete(dra_model_config *c);
 
 /* ---- layers of a stack: the steps first .. end - 1, which share a number --------------------- */
 
+enum { DRA_LAYER_STEPS = 2 }; /* one of each kind at most */
+
 typedef struct dra_layer_result {
     dra_value        y;
     dra_value        branch; /* of its mixer, or of its last sublayer */
     dra_mixer_result mixer;  /* what its mixer shows */
+    /* Of every step; not of a layer that is recomputed. */
+    dra_value hidden[DRA_LAYER_STEPS], add[DRA_LAYER_STEPS];
 } dra_layer_result;
 
 /* The second keeps no intermediate values for the gradient but recomputes them. */

@@ -167,6 +167,7 @@ static const char *needs_scores(const dra_attend_config *f)
     if (f->topk > 0) return "topk";
     if (f->hard) return "hard";
     if (f->scores) return "scores";
+    if (f->weights) return "weights";
     if (f->previous.id) return "previous";
     if (f->mix_before.id) return "mix_before";
     return f->mix_after.id ? "mix_after" : NULL;
@@ -217,6 +218,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     const dra_attend_config zero = {0}, *f = config ? config : &zero;
     dra_attention           x = {.config = f, .q = q, .k = k, .v = v};
     if (f->scores) *f->scores = (dra_value){0};
+    if (f->weights) *f->weights = (dra_value){0};
     if (f->lse) *f->lse = (dra_value){0};
     if (!check_qkv(g, &x) || !check_numbers(g, &x) || !check_options(g, &x) ||
         !check_plain_options(g, &x))

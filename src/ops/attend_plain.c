@@ -171,11 +171,17 @@ static dra_value weights(dra_graph *g, const dra_attention *x, dra_value s)
     return dra_softmax(g, s);
 }
 
+/* What multiplies the values, but for dropout. */
+static dra_value mixed_weights(dra_graph *g, const dra_attention *x, dra_value p)
+{
+    return x->mix_after.id ? mix_heads(g, &x->a, x->mix_after, p) : p;
+}
+
 static dra_value read_values(dra_graph *g, const dra_attention *x, dra_value p)
 {
     const dra_attend_attr *a = &x->a;
     if (a->dropout > 0) p = dra_mul(g, p, dra_attend_factors(g, x->option, a));
-    if (x->mix_after.id) p = mix_heads(g, a, x->mix_after, p);
+    p = mixed_weights(g, x, p);
     return dra_matmul(g, split_heads(g, x, p), split_heads(g, x, x->v));
 }
 
@@ -216,10 +222,13 @@ dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
     const dra_value          s = masked_logits(g, x);
+    const dra_value          p = weights(g, x, s);
+    const dra_value          y = read_again(g, x, p);
     if (f->scores) *f->scores = s;
-    const dra_value y = read_again(g, x, weights(g, x, s));
+    if (f->weights) *f->weights = mixed_weights(g, x, p);
     if (dra_graph_failed(g)) {
         if (f->scores) *f->scores = (dra_value){0};
+        if (f->weights) *f->weights = (dra_value){0};
         return (dra_value){0};
     }
     const int64_t E = dra_type_of(g, x->v)->shape.dim[3];

@@ -151,12 +151,17 @@ dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y)
 
 dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y)
 {
+    return dra_tokens_fill_pads(g, tokens, y, 0);
+}
+
+dra_value dra_tokens_fill_pads(dra_graph *g, const dra_tokens *tokens, dra_value y, double number)
+{
     if (!tokens->mark.id || dra_graph_failed(g)) return y;
     dra_shape column = dra_shape_of(g, y);
     for (int32_t i = 2; i < column.rank; i++) column.dim[i] = 1;
     const dra_value two = dra_integer(g, DRA_MARK_RESET);
     const dra_value pad = dra_equal(g, dra_mod(g, tokens->mark, two), dra_integer(g, DRA_MARK_PAD));
-    return dra_select(g, dra_reshape(g, pad, column), dra_number(g, 0), y);
+    return dra_select(g, dra_reshape(g, pad, column), dra_number(g, number), y);
 }
 
 /* ---- state dropout --------------------------------------------------------------------------- */

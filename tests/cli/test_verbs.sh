@@ -118,6 +118,29 @@ threads_change_nothing() {
         same a b
 }
 
+# holds FILE NAME SHAPE: the header of a safetensors file lists this tensor.
+holds() { has "$1" "\"$2\":{\"dtype\":\"F32\",\"shape\":[$3]"; }
+
+# Sublayers one by one, two in each of two layers; hidden states also in chunks.
+forward_shows_sublayers() {
+    run 0 forward --model m --tokens $list --outputs hiddens,adds --out a &&
+        holds a hiddens 5,11,24 && holds a adds 4,11,24 &&
+        run 0 forward --model m --tokens $list --outputs adds,hiddens --chunks 3,4 --out b &&
+        same a b || return 1
+    run 0 forward --model m --tokens $list --outputs scores --out a &&
+        holds a layers.0.scores 2,11,16 && holds a layers.1.scores 2,11,16 &&
+        ! grep -q attention a &&
+        run 0 forward --model m --tokens $list --outputs attentions --out b &&
+        holds b layers.1.attention 2,11,16 && ! grep -q scores b || return 1
+    tensors ids:2,3 >in &&
+        run 0 forward --model m --inputs in --outputs hiddens,adds,scores,streams --out a &&
+        holds a hiddens 5,2,3,24 && holds a adds 4,2,3,24 && holds a streams 3,2,3,24 &&
+        holds a layers.0.scores 2,2,3,16 || return 1
+    run 0 forward --preset xt-modern-tiny --set tied_layers=true --set depth=3 --tokens 1,2,3 \
+        --outputs hiddens,attentions --out a && holds a hiddens 7,3,192 || return 1
+    for l in 0 1 2; do holds a "layers.$l.attention" 6,3,16 || return 1; done
+}
+
 # safetensors NAME:SHAPE... : a file of bytes 1, 2, 3, ...; each tensor has 6.
 tensors() {
     header= at=0 data=
@@ -541,8 +564,13 @@ check "forward: no such token" failed "ids: token 1 is 256, the model has 0 to 2
     forward --model m --tokens 1,256 --out never
 check "forward: no number" failed "--tokens: expected a whole number, found 'x'" \
     forward --model m --tokens 1,x --out never
-outputs="dra forward: --outputs: expected logits, hidden, streams, branches, attentions, state"
-outputs="$outputs, rwkv-state"
+check "forward: sublayers" forward_shows_sublayers
+check "forward: attentions in chunks" failed "attentions need a single chunk, found 2" \
+    forward --model m --tokens 1,2,3 --chunks 2 --outputs attentions,scores --out never
+check "forward: scores in chunks" failed "scores need a single chunk, found 2" \
+    forward --model m --tokens 1,2,3 --chunks 2 --outputs scores --out never
+outputs="dra forward: --outputs: expected logits, hidden, streams, branches, hiddens, adds"
+outputs="$outputs, attentions, scores, state, rwkv-state"
 check "forward: wrong output" misused \
     "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit

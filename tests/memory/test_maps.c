@@ -218,6 +218,106 @@ static void maps_show_what_happens(void **state)
     }
 }
 
+/* ---- options of softmax reads ---------------------------------------------------------------- */
+
+static const dra_mixer_config options[] = {
+    {SIZES},
+    {SIZES, .topk = 2},
+    {SIZES, .topk = 2, .topk_straight = true},
+    {SIZES, .hard = true},
+    {SIZES, .talk_before = true},
+    {SIZES, .talk_after = true},
+    {SIZES, .talk_before = true, .talk_after = true, .topk = 3, .mem_kv = 2},
+    {SIZES, .mem_kv = 3},
+    {SIZES, .mem_kv = 1, .hard = true},
+    {SIZES, .mem_kv = 2, .kv_heads = 1},
+    {SIZES, .residual_scores = true, .mem_kv = 1},
+    {SIZES, .attention_dropout = 0.5},
+};
+
+/* heads (C): the weights of one token times the learned values, then those of the items. */
+static void read_values(const subject *s, const dra_mixer_config *c, const dra_real *map,
+                        int64_t width, const dra_real *v, int64_t items, double heads[C])
+{
+    const int64_t   K = c->kv_heads ? c->kv_heads : H, m = c->mem_kv;
+    const int       at = dra_specs_find(s->t.module->params, "mem_v"); /* (K, m, D) */
+    const dra_real *learned = at < 0 ? NULL : s->param[at];
+    for (int h = 0; h < H; h++)
+        for (int64_t e = 0; e < D; e++) {
+            double       *y = &heads[h * D + e];
+            const int64_t k = h / (H / K);
+            *y = 0;
+            for (int64_t j = 0; j < width; j++) {
+                const double w = (double)map[h * T * width + j];
+                if (j < m) *y += w * (double)learned[(k * m + j) * D + e];
+                if (j >= m && j - m < items) *y += w * (double)v[((j - m) * K + k) * D + e];
+                if (j - m >= items) assert_true(w == 0);
+            }
+        }
+}
+
+/* What is shown times what the state holds is the output, in the second of two parts. */
+static void attention_times_values_is_the_output(void **state)
+{
+    for (size_t i = 0; i < COUNT(options); i++) {
+        dra_mixer_config c = options[i];
+        c.maps = true;
+        subject     s = open_subject(&c, 1, T);
+        dra_reader *r = open_reader(&s);
+        dra_error   err = {0};
+        dra_shape   shape;
+        dra_real    v[256];
+        double      heads[C];
+        for (int part = 0; part < 2; part++)
+            expect_ok(dra_reader_read(r, s.start, T, NULL, 1,
+                                      &(dra_named){"x", s.x, T * C * sizeof *s.x}, &err),
+                      &err);
+        const dra_real *map = dra_reader_result(r, "attention"), *y = dra_reader_result(r, "y");
+        const dra_real *w_o = s.param[dra_specs_find(s.t.module->params, "W_o")];
+        assert_true(dra_reader_result_shape(r, "attention", &shape));
+        read_state(s.start, s.t.module->state, "V", 0, v);
+        for (int64_t t = 0; t < T; t++) {
+            read_values(&s, &c, map + t * shape.dim[3], shape.dim[3], v, 2 * T, heads);
+            for (int o = 0; o < C; o++) {
+                double sum = 0;
+                for (int k = 0; k < C; k++) sum += (double)w_o[o * C + k] * heads[k];
+                expect_near((double)y[t * C + o], sum, "output", t);
+            }
+        }
+        dra_reader_destroy(r);
+        close_subject(&s);
+    }
+}
+
+/* Of a plain softmax the weights are that of the scores; what is not seen is masked. */
+static void scores_are_logits(void **state)
+{
+    const dra_mixer_config c = {SIZES, .talk_before = true, .mem_kv = 2, .maps = true};
+    subject                s = open_subject(&c, B, T);
+    dra_reader            *r = open_reader(&s);
+    dra_error              err = {0};
+    dra_shape              shape;
+    const dra_named        in = {"x", s.x, B * T * C * sizeof *s.x};
+    expect_ok(dra_reader_read(r, s.start, T, marks, 1, &in, &err), &err);
+    const dra_real *a = dra_reader_result(r, "attention"), *x = dra_reader_result(r, "scores");
+    assert_true(dra_reader_result_shape(r, "scores", &shape));
+    const int64_t J = shape.dim[3];
+    assert_int_equal(dra_shape_count(&shape), B * H * T * J);
+    for (int64_t q = 0; q < B * H * T; q++, a += J, x += J) {
+        const int64_t t = q % T;
+        double        sum = 0;
+        for (int64_t j = 0; j < J; j++) sum += exp((double)x[j]);
+        for (int64_t j = 0; j < J; j++) {
+            const double want = sum > 0 ? exp((double)x[j]) / sum : 0;
+            if (x[j] <= (dra_real)DRA_MASKED) assert_true(a[j] == 0);
+            expect_near((double)a[j], want, "attention", t);
+        }
+        assert_int_equal(sum == 0, (marks[q / T / H * T + t] & DRA_MARK_PAD) != 0);
+    }
+    dra_reader_destroy(r);
+    close_subject(&s);
+}
+
 /* Those of a blend carry its prefixes. */
 static void blends_have_both(void **state)
 {
@@ -240,6 +340,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_show_what_happens),
+        cmocka_unit_test(attention_times_values_is_the_output),
+        cmocka_unit_test(scores_are_logits),
         cmocka_unit_test(blends_have_both),
     };
     return check_main("maps", NULL, 0, tests, COUNT(tests));
