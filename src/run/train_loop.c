@@ -38,7 +38,9 @@ static int64_t count_tokens(const int32_t *mark, int64_t n)
 
 bool dra_trainer_marked(const dra_trainer *t)
 {
-    return t->at.train.carry || t->at.train.skip > 0 || dra_feed_resets(t->feed);
+    /* An encoder would see pads that are not marked. */
+    return t->at.train.carry || t->at.train.skip > 0 || dra_feed_resets(t->feed) ||
+           dra_model_config_of(t->c.model)->visible == DRA_VISIBLE_WHOLE;
 }
 
 int dra_trainer_chunks(dra_trainer *t, int64_t T)
@@ -136,6 +138,22 @@ static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *
     return st;
 }
 
+/* Makes the rows of a feed what is learned from. */
+static void make_inputs(dra_trainer *t, int64_t step, int64_t T)
+{
+    const dra_train_config  *c = &t->at.train;
+    const dra_objective_rows rows = {.B = c->batch,
+                                     .T = T,
+                                     .ids = t->ids,
+                                     .targets = t->targets,
+                                     .mark = t->mark,
+                                     .seed = (uint64_t)c->seed,
+                                     .step = step};
+    if (c->skip > 0)
+        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
+    dra_objective_make(&c->objective, t->c.model, &rows);
+}
+
 static dra_status one_step(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -148,8 +166,7 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = set_blend(t, step, err);
     if (st != DRA_OK) return st;
     dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
-    if (c->skip > 0)
-        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
+    make_inputs(t, step, T);
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
     e->rate = dra_train_rate(c, step);
     st = start_lessons(t, step, T, total, err);
@@ -227,8 +244,12 @@ static dra_status read_batches(dra_trainer *t, dra_states *s, int32_t *ids, mean
     int32_t        *targets = ids + n, *mark = ids + 2 * n;
     const dra_named in[] = {{"ids", ids, bytes}, {"targets", targets, bytes}};
     dra_status      st = DRA_OK;
+
+    dra_objective_rows rows = {t->rows, T, ids, targets, mark, .seed = DRA_EVAL_SEED};
     for (int64_t i = 0; i < steps && st == DRA_OK; i++) {
         dra_feed_batch(t->eval, i, ids, targets, mark);
+        rows.row = i * t->rows;
+        dra_objective_make(&t->at.train.objective, t->c.model, &rows);
         if (!t->at.train.carry) st = dra_states_reset(s, -1, err);
         if (st == DRA_OK) st = dra_reader_read(t->reader, s, T, mark, 2, in, err);
         const dra_real *losses = st == DRA_OK ? dra_reader_result(t->reader, "losses") : NULL;

@@ -185,7 +185,8 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .precision = c->precision,
                                             .recompute = c->recompute,
                                             .smoothing = c->smoothing,
-                                            .logit_pull = c->logit_pull};
+                                            .logit_pull = c->logit_pull,
+                                            .objective = c->objective.kind};
     const dra_optimizer_config optimizer = {.beta1 = c->beta1,
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
