@@ -115,6 +115,9 @@ static const cli_option options[] = {
      "clamp them in the first N steps only; below 0: never", .unset = "2000"},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
      "state dropout: share of tokens that are read but not written"},
+    {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
+     "the same with an exact count in each row, never of the first token: keys that nobody sees, "
+     "as in a forgetful causal mask"},
     {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing"},
     {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
      "pull the largest logits towards 0: minimise X/2 of their mean square too"},

@@ -180,6 +180,7 @@ typedef struct dra_train_config {
     bool            guard;       /* holds carried states within bounds in all steps */
     int64_t         guard_steps; /* in the first N steps only; 0: 2000; below 0: in none */
     double          skip;        /* state dropout: this share of tokens is read, but not written */
+    double          forget;      /* the same with an exact count in a row, see dra_marks_forget() */
     bool            recompute;
     dra_precision   precision;
     bool            carry;       /* rows continue where they stopped, with their state */

@@ -73,6 +73,7 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(guard, BOOL)},
                                    {TRAIN(guard_steps, INT), .min = -1, .max = MOST},
                                    {TRAIN(skip, REAL), .max = 0.999},
+                                   {TRAIN(forget, REAL), .max = 0.999},
                                    {TRAIN(recompute, BOOL)},
                                    {TRAIN(precision, CHOICE), .choices = precisions},
                                    {TRAIN(carry, BOOL)},
@@ -202,6 +203,20 @@ static dra_status check_whole(const dra_train_config *c, dra_error *err)
                     c->carry ? "carry" : "chunk", c->carry ? "parts with a state" : "chunks");
 }
 
+/* Where tokens are skipped, distances are those of tokens, which only a whole row knows. */
+static dra_status check_skips(const dra_train_config *c, const dra_model_config *m, dra_error *err)
+{
+    const char *what = c->forget > 0 ? "forget" : "skip";
+    if (c->forget > 0 && c->skip > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "train: expected one of skip and forget, found both");
+    if (c->forget == 0 && c->skip == 0) return DRA_OK;
+    if (m->position.distance == DRA_DISTANCE_NONE || (!c->carry && !c->chunk)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "train: %s: the model's biases by distance (position.distance) need rows that "
+                    "are read as a whole, without %s",
+                    what, c->carry ? "carry" : "chunk");
+}
+
 /* A causal model's own objective is not said, as before there were others. */
 static dra_status complete_objective(dra_train_config *c, const dra_model *model, dra_error *err)
 {
@@ -230,6 +245,7 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
         st = check_whole(c, err);
     if (st == DRA_OK) st = complete_objective(c, model, err);
+    if (st == DRA_OK) st = check_skips(c, dra_model_config_of(model), err);
     return st == DRA_OK && c->carry ? check_carry(model, err) : st;
 }
 

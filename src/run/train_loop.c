@@ -36,11 +36,16 @@ static int64_t count_tokens(const int32_t *mark, int64_t n)
     return count;
 }
 
+static bool encodes(const dra_trainer *t)
+{
+    return dra_model_config_of(t->c.model)->visible == DRA_VISIBLE_WHOLE;
+}
+
 bool dra_trainer_marked(const dra_trainer *t)
 {
     /* An encoder would see pads that are not marked. */
-    return t->at.train.carry || t->at.train.skip > 0 || dra_feed_resets(t->feed) ||
-           dra_model_config_of(t->c.model)->visible == DRA_VISIBLE_WHOLE;
+    const dra_train_config *c = &t->at.train;
+    return c->carry || c->skip > 0 || c->forget > 0 || dra_feed_resets(t->feed) || encodes(t);
 }
 
 int dra_trainer_chunks(dra_trainer *t, int64_t T)
@@ -139,7 +144,7 @@ static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *
 }
 
 /* Makes the rows of a feed what is learned from. */
-static void make_inputs(dra_trainer *t, int64_t step, int64_t T)
+static dra_status make_inputs(dra_trainer *t, int64_t step, int64_t T, dra_error *err)
 {
     const dra_train_config  *c = &t->at.train;
     const dra_objective_rows rows = {.B = c->batch,
@@ -149,9 +154,14 @@ static void make_inputs(dra_trainer *t, int64_t step, int64_t T)
                                      .mark = t->mark,
                                      .seed = (uint64_t)c->seed,
                                      .step = step};
+    dra_status               st = DRA_OK;
     if (c->skip > 0)
         dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
-    dra_objective_make(&c->objective, t->c.model, &rows);
+    if (c->forget > 0) /* the last target of a text that is read as a whole is no token of it */
+        st = dra_marks_forget(t->mark, encodes(t) ? NULL : t->targets, c->batch, T, c->forget,
+                              (uint64_t)c->seed, step, 0, err);
+    if (st == DRA_OK) dra_objective_make(&c->objective, t->c.model, &rows);
+    return st;
 }
 
 static dra_status one_step(dra_trainer *t, dra_error *err)
@@ -166,7 +176,8 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = set_blend(t, step, err);
     if (st != DRA_OK) return st;
     dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
-    make_inputs(t, step, T);
+    st = make_inputs(t, step, T, err);
+    if (st != DRA_OK) return st;
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
     e->rate = dra_train_rate(c, step);
     st = start_lessons(t, step, T, total, err);

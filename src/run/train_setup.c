@@ -232,7 +232,8 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
                                  .clamp = guard};
-    for (int64_t b = 0; b < t->rows; b++) t->mark[b] = c->skip > 0 ? DRA_MARK_SKIP : 0;
+    for (int64_t b = 0; b < t->rows; b++)
+        t->mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;
     return dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
 }
 
