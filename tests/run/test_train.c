@@ -190,6 +190,59 @@ static void evaluations_can_be_compared(void **state)
     close_fixture(&f);
 }
 
+/* The loss of an encoder on a text, window by window, each alone and without pads. */
+static double loss_of_windows(const fixture *f, const dra_weights *w)
+{
+    enum { T = 16 };
+    const dra_feed_config      feed = {.corpus = f->data, .B = 1, .T = T, .once = true};
+    const dra_gradients_config config = {.model = f->model, .device = f->device};
+    dra_feed                  *windows = NULL;
+    dra_gradients             *g = NULL;
+    dra_error                  err = {0};
+    dra_objective_config       o = {0};
+    double                     sum = 0, n = 0;
+    expect_ok(dra_objective_complete(&o, f->model, &err), &err);
+    expect_ok(dra_feed_create(&feed, &windows, &err), &err);
+    expect_ok(dra_gradients_create(&config, &g, &err), &err);
+    expect_ok(dra_gradients_bind(g, w, &err), &err);
+    for (int64_t i = 0; i < dra_feed_steps(windows); i++) {
+        int32_t               ids[T], targets[T], mark[T];
+        dra_microbatch        q = {.B = 1, .ids = ids, .targets = targets, .no_dropout = true};
+        dra_microbatch_result r;
+        dra_feed_batch(windows, i, ids, targets, mark);
+        const dra_objective_rows row = {1, T, ids, targets, mark, DRA_EVAL_SEED, 0, i};
+        dra_objective_make(&o, f->model, &row);
+        while (q.T < T && !(mark[q.T] & DRA_MARK_PAD)) q.T++;
+        expect_ok(dra_gradients_run(g, &q, &r, &err), &err);
+        sum += r.loss * (double)r.count;
+        n += (double)r.count;
+    }
+    dra_gradients_destroy(g);
+    dra_feed_destroy(windows);
+    return sum / n;
+}
+
+/* Pads at the end of a text are not seen by its tokens, though they are read in one batch. */
+static void encoders_do_not_see_pads(void **state)
+{
+    const dra_train_config c = {.steps = 1, .batch = 4};
+    fixture                f;
+    dra_trainer           *t = NULL;
+    dra_error              err = {0};
+    double                 loss;
+    open_fixture(
+        &f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+        put_text("text", "thirty-seven tokens, three are left: ", 2)); /* 74 = 4 * 16 + 10 */
+    dra_trainer_config config = trainer_config(&f, in_scratch("pads"), &c);
+    config.eval_data = f.data;
+    expect_ok(dra_trainer_create(&config, &t, &err), &err);
+    expect_ok(dra_trainer_evaluate(t, &loss, &err), &err);
+    const double expected = loss_of_windows(&f, dra_trainer_weights(t));
+    if (!(fabs(loss - expected) <= 1e-5 * expected)) fail_msg("%.9g, alone %.9g", loss, expected);
+    dra_trainer_destroy(t);
+    close_fixture(&f);
+}
+
 /* ---- what a run leaves ----------------------------------------------------------------------- */
 
 static int count_lines(const char *folder, const char *with)
@@ -467,6 +520,7 @@ int main(void)
         cmocka_unit_test(accumulating_and_chunks_change_nothing),
         cmocka_unit_test(masks_do_not_depend_on_microbatches),
         cmocka_unit_test(evaluations_can_be_compared),
+        cmocka_unit_test(encoders_do_not_see_pads),
         cmocka_unit_test(leaves_a_model_and_a_log),
         cmocka_unit_test(cuts_the_log_back),
         cmocka_unit_test(logs_what_is_added),
@@ -479,7 +533,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights),
     };
     static char names[COUNT(rows)][80];
-    size_t      n = 16;
+    size_t      n = 17;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
         tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,
