@@ -59,9 +59,9 @@ static const cli_option settings[] = {CLI_SAMPLING_OPTIONS(struct settings)};
 static void show_settings(const cli_sampling *s)
 {
     fprintf(stderr,
-            "tokens %lld, temperature %g, top-k %lld, top-p %g, min-p %g, repetition-penalty %g, "
-            "sampler %s, seed %lld, ignore-end %s\n",
-            (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->min_p,
+            "tokens %lld, temperature %g, top-k %lld, top-p %g, top-a %g, min-p %g, "
+            "repetition-penalty %g, sampler %s, seed %lld, ignore-end %s\n",
+            (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->top_a, s->min_p,
             s->penalty, cli_samplers[s->sampler], (long long)s->seed, s->ignore_end ? "on" : "off");
 }
 

@@ -48,7 +48,9 @@ static int prepare(const void *args, void *own)
 
 static int check(const struct args *a)
 {
-    const int status = cli_source_check("chat", &a->from);
+    int status = cli_source_check("chat", &a->from);
+    if (status == CLI_OK)
+        status = cli_causal_check("chat", &a->from, "writes no text: its tokens see later ones");
     if (status != CLI_OK) return status;
     if (a->history && a->no_history)
         return cli_misused("chat", "expected one of --history and --no-history, found both");

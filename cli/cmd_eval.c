@@ -10,8 +10,10 @@ struct args {
     cli_source  from;
     cli_list    data;
     const char *text_key, *separator;
-    int64_t     context, chunk;
+    int64_t     context, chunk; /* chunk 0: not given, of an encoder */
     bool        json;
+
+    dra_objective_config objective;
 };
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
@@ -30,8 +32,14 @@ static const cli_option options[] = {
      "a line that separates the documents of a text", "LINE"},
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
      "reset the state every N tokens; 0: only at the start of a document, or where learned "
-     "positions end"},
-    {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20, "tokens to read at a time"},
+     "positions end; of an encoder, the length of a window"},
+    {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20,
+     "tokens to read at a time; not of an encoder"},
+    {"mask-share", CLI_REAL, offsetof(struct args, objective.mask_share), 0, 1,
+     "encoder: share of tokens to mask and predict", .unset = "as trained, or 0.15"},
+    {"mask-token", CLI_INT, offsetof(struct args, objective.mask_token), -1, INT32_MAX,
+     "encoder: id of the mask token; below 0: token 0",
+     .unset = "as trained, or the last of the vocabulary"},
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -46,15 +54,40 @@ typedef struct work {
     dra_view           view;
     dra_reader        *reader;
     dra_states        *states;
+    bool               encoder;
     int64_t            B, T, chunk;          /* of a batch; read `chunk` columns at a time */
     int32_t           *ids, *targets, *mark; /* (B, T) */
     int32_t           *part[3];              /* (B, chunk) of each of them */
     double             loss, seconds;        /* sum */
     int64_t            count, bytes;         /* of targets, and what they are as text */
     int64_t            bad;                  /* of them, without a finite loss */
+
+    dra_objective_config objective;
 } work;
 
+/* ---- how the model was trained --------------------------------------------------------------- */
+
+static int prepare(const void *args, void *own)
+{
+    const struct args *a = args;
+    struct args       *to = own;
+    dra_error          err = {0};
+    if (!cli_is_encoder(&a->from)) return CLI_OK;
+    to->chunk = 0;
+    if (a->from.model && dra_run_objective(a->from.model, &to->objective, &err) != DRA_OK)
+        return cli_fail(&err);
+    return CLI_OK;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
+
+/* Predicts what the model was made to predict. */
+static dra_status open_objective(work *w, dra_error *err)
+{
+    w->objective = w->a->objective;
+    w->encoder = dra_model_config_of(w->m.model)->visible == DRA_VISIBLE_WHOLE;
+    return dra_objective_complete(&w->objective, w->m.model, err);
+}
 
 static dra_status open_corpus(work *w, dra_error *err)
 {
@@ -75,18 +108,19 @@ static dra_status open_corpus(work *w, dra_error *err)
     return st;
 }
 
-/* Windows of a length, several at a time, each read from its start; or, in one row, a document
+/* Windows of a length, several at a time, each read from its start, as encoders read all texts; or, in one row, a document
  * after the other, each from its start to its end. */
 static dra_status open_feed(work *w, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(w->m.model);
     const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
-    const int64_t           context = w->a->context ? w->a->context : learned ? c->context : 0;
+    const bool              windows = learned || w->encoder;
+    const int64_t           context = w->a->context ? w->a->context : windows ? c->context : 0;
     if (learned && context > c->context)
         return cli_error(err, DRA_ERR_VALUE,
                          "--context %lld: the model has no more than %lld positions",
                          (long long)context, (long long)c->context);
-    w->chunk = context && context < w->a->chunk ? context : w->a->chunk;
+    w->chunk = context && (w->encoder || context < w->a->chunk) ? context : w->a->chunk;
     w->T = context ? context : w->chunk;
     w->B = context && context < 1024 ? 1 + 1024 / context : 1;
     if (w->B > 16) w->B = 16;
@@ -126,6 +160,7 @@ static need look(const work *w, int64_t n)
         *(i % n ? &later : &first) += (mark[i] & DRA_MARK_RESET) != 0;
     }
     if (pads == w->B * n) return SKIP;
+    if (w->encoder) return MARKED; /* it would see the pads */
     if (later || (first && first < w->B)) return MARKED;
     return first ? FRESH : PLAIN;
 }
@@ -170,8 +205,12 @@ static dra_status read_all(work *w, dra_error *err)
 {
     const double start = cli_now();
     dra_status   st = DRA_OK;
+
+    dra_objective_rows rows = {w->B, w->T, w->ids, w->targets, w->mark, .seed = DRA_EVAL_SEED};
     for (int64_t step = 0; step < dra_feed_steps(w->feed) && st == DRA_OK; step++) {
         dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
+        rows.row = step * w->B;
+        dra_objective_make(&w->objective, w->m.model, &rows);
         for (int64_t from = 0; from < w->T && st == DRA_OK; from += w->chunk) {
             const int64_t left = w->T - from;
             st = read_part(w, from, left < w->chunk ? left : w->chunk, err);
@@ -179,7 +218,9 @@ static dra_status read_all(work *w, dra_error *err)
     }
     w->seconds = cli_now() - start;
     if (st == DRA_OK && w->count == 0)
-        st = cli_error(err, DRA_ERR_VALUE, "%.200s: no document has two tokens",
+        st = cli_error(err, DRA_ERR_VALUE,
+                       w->encoder ? "%.200s: no token was masked, expected more of them"
+                                  : "%.200s: no document has two tokens",
                        w->a->data.text[0]);
     return st;
 }
@@ -217,13 +258,22 @@ static dra_status print(const work *w, dra_error *err)
                      (long long)w->bad, (long long)w->count);
 }
 
+static int check(const struct args *a)
+{
+    const int status = cli_source_check("eval", &a->from);
+    if (status != CLI_OK || !a->chunk || !cli_is_encoder(&a->from)) return status;
+    return cli_misused("eval", "--chunk: the model is an encoder, which reads a text as a whole; "
+                               "see --context");
+}
+
 static int run(const void *args)
 {
     work      w = {.a = args};
     dra_error err = {0};
-    const int status = cli_source_check("eval", &w.a->from);
+    const int status = check(w.a);
     if (status != CLI_OK) return status;
     dra_status st = cli_model_open(&w.a->from, &w.m, &err);
+    if (st == DRA_OK) st = open_objective(&w, &err);
     if (st == DRA_OK) st = open_corpus(&w, &err);
     if (st == DRA_OK) st = open_feed(&w, &err);
     if (st == DRA_OK) st = open_reader(&w, &err);
@@ -251,6 +301,7 @@ static const cli_note examples[] = {
 
 const cli_verb cmd_eval = {
     .name = "eval",
+    .prepare = prepare,
     .summary = "measure how well a model predicts a text",
     .options = options,
     .n_options = COUNT(options),
@@ -263,7 +314,12 @@ const cli_verb cmd_eval = {
              "not predicted and does not count.\n"
              "The state is carried through a document. --chunk affects speed and memory, not the "
              "loss; --context resets the state every N tokens. The memory needed does not grow "
-             "with the file, unless the state grows with the text.",
+             "with the file, unless the state grows with the text.\n"
+             "An encoder reads windows of --context tokens (by default the model's context). A "
+             "share of their tokens is masked, always the same ones, and predicted from all "
+             "others of the window; the numbers are of these alone. Its perplexity, e to the mean "
+             "loss, is how many tokens it hesitates between where it sees both sides: not to be "
+             "compared with that of a causal model.",
     .examples = examples,
     .also = "train generate",
 };

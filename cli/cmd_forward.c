@@ -78,6 +78,26 @@ static int read_outputs(forward_work *w)
     return CLI_OK;
 }
 
+/* What an encoder cannot do: there is no state from one part of a text to the next. */
+static int check_encoder(const forward_work *w)
+{
+    const forward_args *a = w->a;
+    const struct {
+        bool        given;
+        const char *name;
+    } refused[] = {{a->chunks, "--chunks"},       {a->state_in, "--state-in"},
+                   {a->state_out, "--state-out"}, {a->rwkv_state, "--rwkv-state"},
+                   {w->state, "--outputs state"}, {w->rwkv_state, "--outputs rwkv-state"},
+                   {a->from.demo, "--demo"}};
+    for (size_t i = 0; i < COUNT(refused); i++)
+        if (refused[i].given && cli_is_encoder(&a->from))
+            return cli_misused("forward",
+                               "%s: the model is an encoder, which reads a text as a whole and "
+                               "has no state",
+                               refused[i].name);
+    return CLI_OK;
+}
+
 static int check(forward_work *w)
 {
     const forward_args *a = w->a;
@@ -95,7 +115,7 @@ static int check(forward_work *w)
                            : a->resets   ? "--resets"
                            : a->state_in ? "--state-in"
                                          : "--state-out");
-    return read_outputs(w);
+    return read_outputs(w) == CLI_OK ? check_encoder(w) : CLI_USAGE;
 }
 
 static int run(const void *args)
@@ -140,6 +160,7 @@ const cli_verb cmd_forward = {
         "in streams, branches, hiddens and adds it follows the first.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
+        "An encoder reads all tokens at once: neither --chunks nor states.\n"
         "--demo literal reproduces the demo of attention with differentiable recurrence (memory "
         "gru, retrieval joint), --demo unmasked recurrent attention without a causal mask "
         "(retrieval time). Their tokens see later ones, so there is nothing to train or generate "

@@ -92,6 +92,8 @@ static int check(const struct args *a)
     const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
     int       status = cli_source_check("generate", &a->from);
     if (status != CLI_OK) return status;
+    status = cli_causal_check("generate", &a->from, "writes no text: its tokens see later ones");
+    if (status != CLI_OK) return status;
     if (n > 1)
         return cli_misused("generate",
                            "expected one of --prompt, --prompt-file and --prompt-tokens");

@@ -34,9 +34,13 @@ static const cli_option options[] = {
 };
 
 /* Each token is the target of the one before, where both count and belong to one segment. */
-static dra_status make_targets(cli_inputs *in, dra_error *err)
+static dra_status make_targets(const dra_model *m, cli_inputs *in, dra_error *err)
 {
     if (in->targets) return DRA_OK;
+    if (dra_model_config_of(m)->visible == DRA_VISIBLE_WHOLE)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--inputs: the model is an encoder, whose tokens see the next one; "
+                         "expected a tensor targets");
     in->targets = calloc((size_t)(in->B * in->T), sizeof *in->targets);
     if (!in->targets) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (int64_t b = 0; b < in->B; b++) {
@@ -110,7 +114,7 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
     dra_status                 st = cli_inputs_read(&inputs, in, err);
     for (int64_t b = 0; b < in->B && st == DRA_OK; b++)
         st = cli_inputs_positions(m->model, in, b, 0, err);
-    if (st == DRA_OK) st = make_targets(in, err);
+    if (st == DRA_OK) st = make_targets(m->model, in, err);
     if (st == DRA_OK) st = check_targets(in, V, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, in->T, &chunks, &chunk, err);
     if (st == DRA_OK) st = dra_gradients_create(&config, &l, err);
@@ -166,6 +170,12 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
         return cli_misused("grad", "expected one of --tokens and --inputs");
+    if ((a->tokens || a->chunks) && cli_is_encoder(&a->from))
+        return cli_misused("grad", "%s: the model is an encoder, %s",
+                           a->chunks ? "--chunks" : "--tokens",
+                           a->chunks ? "which reads a text as a whole"
+                                     : "whose tokens see the next one; expected --inputs with "
+                                       "targets");
     dra_status st = cli_model_open(&a->from, &m, &err);
     if (st == DRA_OK) st = learn(a, &m, &in, &result, &bad, &err);
     if (st == DRA_OK) st = print(a, &result, bad, &err);
@@ -190,11 +200,12 @@ const cli_verb cmd_grad = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
-             "gradient of every parameter to a safetensors file, with the names and shapes of the "
-             "model's own file.\nTokens after a reset are a text of their own: no target crosses "
-             "it.\n--chunks reads in chunks, with gradients through their boundaries: the same "
-             "numbers up to rounding, at the memory cost of one chunk.",
+    .about =
+        "Reads tokens, each the target of the one before, and writes the mean loss and the "
+        "gradient of every parameter to a safetensors file, with the names and shapes of the "
+        "model's own file.\nTokens after a reset are a text of their own: no target crosses "
+        "it. An encoder needs targets in --inputs.\n--chunks reads in chunks, with gradients through their boundaries: the same "
+        "numbers up to rounding, at the memory cost of one chunk.",
     .examples = examples,
     .also = "forward train",
 };

@@ -244,6 +244,10 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
     *model = NULL;
     dra_status st = read_probe(a, s, run, &r->probe, err);
     if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
+    if (st == DRA_OK && c.visible == DRA_VISIBLE_WHOLE)
+        st = cli_error(err, DRA_ERR_VALUE,
+                       "probe %s: %.200s is an encoder, whose tokens would see the answers",
+                       r->probe.task, cli_sweep_value(s, MODEL, run));
     if (st == DRA_OK) st = dra_model_create(&c, model, err);
     if (st == DRA_OK) r->parameters = dra_model_param_count(*model);
     return st;

@@ -25,6 +25,7 @@ static const struct args defaults = {.prompt = "", .sample_tokens = 100};
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
+static const char *const objectives[] = {"own", "next", "masked", NULL}; /* dra_objective_kind */
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define AT(f) offsetof(struct args, f)
@@ -95,15 +96,28 @@ static const cli_option options[] = {
      "RWKV-4's time_decay learns twice as fast, its time_first three times, as in its own trainer"},
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
+    {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
+     "predict the next token (causal models), or tokens that are masked (encoders); own: what the "
+     "model is for",
+     .choices = objectives, .group = "Loss and state"},
+    {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
+     "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
+     "one",
+     .unset = "0.15"},
+    {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
+     "masked: id of the mask token; below 0: token 0", .unset = "the last of the vocabulary"},
     {"add", CLI_LIST, AT(add), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
-     "NAME=X", .group = "Loss and state"},
+     "NAME=X"},
     {"guard", CLI_FLAG, TRAIN(guard), 0, 0, "clamp carried states to bounds in all steps"},
     {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
      "clamp them in the first N steps only; below 0: never", .unset = "2000"},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
      "state dropout: share of tokens that are read but not written"},
+    {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
+     "the same with an exact count in each row, never of the first token: keys that nobody sees, "
+     "as in a forgetful causal mask"},
     {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing"},
     {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
      "pull the largest logits towards 0: minimise X/2 of their mean square too"},
@@ -247,8 +261,11 @@ static dra_status asked_config(const struct args *a, dra_model_config *c, dra_er
     return st;
 }
 
+static bool is_encoder(const dra_model_config *c) { return c->visible == DRA_VISIBLE_WHOLE; }
+
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
- * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
+ * a run may have been killed without its tokenizer. A preset takes the vocabulary of any; an
+ * encoder has one more token, to mask others. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
@@ -260,7 +277,7 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) && is_all_tokens(a))
         return DRA_OK;
     const dra_status st = cli_tokenizer_open(&s, V, out, err);
-    if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out);
+    if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out) + is_encoder(c);
     return st;
 }
 
@@ -269,6 +286,9 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
 {
     dra_model_config c;
     dra_status       st = asked_config(a, &c, err);
+    if (st == DRA_OK && train->sample_every && is_encoder(&c))
+        st = cli_error(err, DRA_ERR_VALUE,
+                       "--sample-every: the model is an encoder, which writes no text");
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
     const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
     return st == DRA_OK ? dra_run_model(&run, out, err) : st;
@@ -517,6 +537,10 @@ const cli_verb cmd_train = {
         "the settings from the checkpoint; repeated options must match the original run. Before "
         "the first checkpoint, repeat the command that started the run instead. Ctrl-C, SIGTERM "
         "and SIGHUP finish the step, save and stop; a second signal ends the process at once.\n"
+        "A causal model learns to predict the next token, an encoder tokens that are masked: see "
+        "--objective. The loss is the mean over those that are predicted; evaluations mask the "
+        "same ones every time. From a preset an encoder has one token more than the tokenizer, "
+        "the mask token.\n"
         "Where a range includes 0, 0 stands for the default. Before the first step it prints what "
         "it will read and how much memory it needs.",
     .files = files,

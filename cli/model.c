@@ -112,6 +112,19 @@ dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_err
     return st == DRA_OK ? cli_settings(&s->set, out, err) : st;
 }
 
+bool cli_is_encoder(const cli_source *s)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    return cli_source_config(s, &c, &err) == DRA_OK && c.visible == DRA_VISIBLE_WHOLE;
+}
+
+int cli_causal_check(const char *verb, const cli_source *s, const char *what)
+{
+    if (!cli_is_encoder(s)) return CLI_OK;
+    return cli_misused(verb, "the model is an encoder, which %s", what);
+}
+
 /* ---- opening it ------------------------------------------------------------------------------ */
 
 dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)

@@ -16,6 +16,7 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     to->temperature = h->sampler.temperature;
     to->top_k = h->sampler.top_k;
     to->top_p = h->sampler.top_p;
+    to->top_a = h->sampler.top_a;
     to->min_p = h->sampler.min_p;
     to->penalty = h->sampler.repetition_penalty;
     if (h->tokens) to->tokens = h->tokens;
@@ -35,6 +36,7 @@ dra_sampler_config cli_sampler_config(const cli_sampling *s)
                                 .temperature = s->temperature,
                                 .top_k = s->top_k,
                                 .top_p = s->top_p,
+                                .top_a = s->top_a,
                                 .min_p = s->min_p,
                                 .filter_first = s->sampler == 1,
                                 .seed = (uint64_t)s->seed};

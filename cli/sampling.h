@@ -6,7 +6,7 @@
 
 typedef struct cli_sampling {
     int64_t               tokens, top_k, seed;
-    double                temperature, top_p, min_p, penalty;
+    double                temperature, top_p, top_a, min_p, penalty;
     int                   sampler; /* of cli_samplers */
     bool                  ignore_end;
     cli_list              stop;
@@ -38,6 +38,12 @@ extern const char *const cli_samplers[];
          0,       INT32_MAX, "draw from the N most likely tokens; 0: from all"},                   \
         {"top-p", CLI_REAL, offsetof(type, how.top_p),                                             \
          0,       1,        "draw from the most likely tokens that sum up to X; 0 or 1: all"},     \
+        {"top-a",                                                                                  \
+         CLI_REAL,                                                                                 \
+         offsetof(type, how.top_a),                                                                \
+         0,                                                                                        \
+         1,                                                                                        \
+         "draw from tokens whose probability is X p^2 or more, p that of the top one"},            \
         {"min-p", CLI_REAL, offsetof(type, how.min_p),                                             \
          0,       1,        "draw from tokens at least X times as likely as the top one"},         \
         {"repetition-penalty",                                                                     \

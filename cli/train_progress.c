@@ -45,6 +45,15 @@ static void write_stages(const dra_train_config *c, FILE *out)
     }
 }
 
+/* What is not the next token is said. */
+static void write_objective(const dra_train_config *c, FILE *out)
+{
+    const dra_objective_config *o = &c->objective;
+    if (o->kind != DRA_OBJECTIVE_MASKED) return;
+    fprintf(out, "learn    %g %% of the tokens, masked by token %lld\n", 100 * o->mask_share,
+            (long long)(o->mask_token < 0 ? 0 : o->mask_token));
+}
+
 void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
 {
     char         a[24], b[24], c[24], d[24], e[24];
@@ -57,6 +66,7 @@ void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
     write_stages(&p->train, out);
     fprintf(out, " tokens: %s tokens, %.3g epochs\n", cli_count_text((double)p->run_tokens, a),
             p->epochs);
+    write_objective(&p->train, out);
     fprintf(out, "memory   %s: weights %s, gradients %s, moments %s, activations %s\n",
             cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
             cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));

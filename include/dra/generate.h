@@ -28,6 +28,9 @@ typedef struct dra_sampler_config {
     /* Keeps the least number of most likely tokens that sum up to p or more, equal ones by id. 0 or
      * 1: all. */
     double top_p;
+    /* Keeps tokens whose probability is at least top_a times the square of the largest one. 0: all.
+     */
+    double top_a;
     /* Keeps tokens at least min_p times as likely as the most likely one. 0: all. */
     double min_p;
     /* Filters see the model's own distribution, the temperature comes after them, as in

@@ -126,6 +126,13 @@ DRA_API dra_value dra_tokens_fill_pads(dra_graph *g, const dra_tokens *tokens, d
  * seed, step, row and position alone, not on how a sequence is cut. */
 DRA_API void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed,
                             int64_t step, int64_t row, const int64_t *pos);
+/* The same with an exact count, as forgetful causal masking has it [Liu et al. 2022]: of a row with
+ * n tokens, N = n + 1 if the last one has a target (n without targets), min(int(N p), N - 1) are
+ * skipped, but never a pad or the first of a text, which has DRA_MARK_RESET. targets (B, T) or
+ * NULL; positions count from 0 in each row. */
+DRA_API dra_status dra_marks_forget(int32_t *mark, const int32_t *targets, int64_t B, int64_t T,
+                                    double p, uint64_t seed, int64_t step, int64_t row,
+                                    dra_error *err);
 
 /* ---- modules --------------------------------------------------------------------------------- */
 

@@ -14,17 +14,55 @@
 #include "dra/model.h"
 DRA_BEGIN_C
 
+/* ---- objectives: what a model learns from rows of tokens ------------------------------------- */
+
+typedef enum dra_objective_kind {
+    DRA_OBJECTIVE_OWN,   /* the model's own: next of a causal one, masked of an encoder    */
+    DRA_OBJECTIVE_NEXT,  /* every token predicts the next one; not of an encoder           */
+    DRA_OBJECTIVE_MASKED /* some tokens are hidden and predicted from all others; encoders */
+} dra_objective_kind;
+
+typedef struct dra_objective_config {
+    dra_objective_kind kind;
+    /* Of masked: the share of tokens that are predicted (0: 0.15), 80 % of which read the mask token
+     * instead, 10 % a random one, 10 % themselves; and which token that is (0: the last of the
+     * vocabulary; below 0: token 0). */
+    double  mask_share;
+    int64_t mask_token;
+} dra_objective_config;
+
+/* Fills in defaults and refuses, by name, what the model cannot learn. */
+DRA_API dra_status  dra_objective_complete(dra_objective_config *c, const dra_model *m,
+                                           dra_error *err);
+DRA_API const char *dra_objective_name(dra_objective_kind kind, const dra_model *m);
+
+typedef struct dra_objective_rows { /* (B, T) as dra_feed_batch() gives them */
+    int64_t        B, T;
+    int32_t       *ids, *targets;
+    const int32_t *mark;
+    uint64_t       seed;
+    int64_t        step, row; /* row b is number row + b of this step */
+} dra_objective_rows;
+
+/* Makes ids and targets what a complete config learns from. What is drawn follows from seed, step,
+ * row and position alone. To measure: seed DRA_EVAL_SEED, step 0, rows counted through all batches,
+ * so that results of one text can be compared. */
+DRA_API void dra_objective_make(const dra_objective_config *c, const dra_model *m,
+                                const dra_objective_rows *rows);
+enum { DRA_EVAL_SEED = 0x6576616c };
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 typedef struct dra_gradients dra_gradients; /* opaque: programs by shape, and the gradients */
 
 typedef struct dra_gradients_config {
-    const dra_model *model; /* borrowed, as is the device */
-    dra_device      *device;
-    dra_precision    precision;  /* of products */
-    bool             recompute;  /* keep only what goes into each layer, compute the rest again */
-    double           smoothing;  /* of targets */
-    double           logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
+    const dra_model   *model; /* borrowed, as is the device */
+    dra_device        *device;
+    dra_precision      precision;  /* of products */
+    bool               recompute;  /* keep only what goes into each layer, compute the rest again */
+    double             smoothing;  /* of targets */
+    double             logit_pull; /* as of dra_cross_entropy_config; RWKV-4's trainer has 1e-4 */
+    dra_objective_kind objective;  /* whose loss is built */
     /* What is added to the loss: weight times what the model measures (`aux` of
      * its config), by dra_aux_kind. */
     double add[DRA_AUX_COUNT];
@@ -133,12 +171,16 @@ typedef struct dra_train_config {
     int64_t           rwkv_stage;        /* the same; 0: 1 */
     double            smoothing;         /* of targets */
     double            logit_pull;        /* as in dra_gradients_config */
+    /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. Complete, a causal model's
+     * own is not said. */
+    dra_objective_config objective;
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
     double          add[DRA_AUX_COUNT];
     bool            guard;       /* holds carried states within bounds in all steps */
     int64_t         guard_steps; /* in the first N steps only; 0: 2000; below 0: in none */
     double          skip;        /* state dropout: this share of tokens is read, but not written */
+    double          forget;      /* the same with an exact count in a row, see dra_marks_forget() */
     bool            recompute;
     dra_precision   precision;
     bool            carry;       /* rows continue where they stopped, with their state */
@@ -198,6 +240,9 @@ DRA_API int64_t dra_trainer_saved(const char *folder);
 
 /* Whether a run can be resumed from its folder alone; the error says what is missing. */
 DRA_API dra_status dra_run_resumable(const char *folder, dra_error *err);
+
+/* The objective of the run in a folder; all zero: the folder holds no run, or it has the default. */
+DRA_API dra_status dra_run_objective(const char *folder, dra_objective_config *out, dra_error *err);
 
 /* The model of a run: `config`, made to measure what the settings add to the loss, those of `train`
  * and, where a run in the folder is resumed, its own. A run that is resumed must be of this model;

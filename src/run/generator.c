@@ -46,6 +46,9 @@ static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err
     if (c->samples < 1 || c->samples > c->rows)
         return dra_fail(err, DRA_ERR_VALUE, "generator: %lld samples, expected 1 to %lld, the rows",
                         (long long)c->samples, (long long)c->rows);
+    if (dra_model_config_of(c->model)->visible == DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "generator: the model is an encoder, whose tokens see later ones");
     if (size > V)
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,

@@ -70,6 +70,21 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
                               err);
 }
 
+/* The array of a chunk that an objective calls `name`. */
+static const int32_t *array_of(const chunk *c, const char *name)
+{
+    return strcmp(name, "targets") == 0 ? c->targets : NULL;
+}
+
+static dra_status put_objective(dra_gradients *l, const chunk *c, size_t bytes, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; l->objective->inputs[i] && st == DRA_OK; i++)
+        st = dra_session_put(l->session, l->name.objective[i], array_of(c, l->objective->inputs[i]),
+                             bytes, err);
+    return st;
+}
+
 static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const chunk *c, int kind,
                              dra_error *err)
 {
@@ -77,8 +92,7 @@ static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const ch
     dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
     if (st == DRA_OK) st = dra_extents_put(&l->extents, l->session, &l->name.tokens, err);
     if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
-    if (st == DRA_OK && kind != FORWARD)
-        st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
+    if (st == DRA_OK && kind != FORWARD) st = put_objective(l, c, bytes, err);
     if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout)
         st = put_random(l, q, c, err);
     return st;
@@ -281,9 +295,10 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
                         "gradients: chunks of %lld tokens for a microbatch of %lld", (long long)sum,
                         (long long)q->T);
     if (l->module.whole && (q->chunks || q->states))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "gradients: the model reads a text as a whole, not in %s",
-                        q->chunks ? "chunks" : "parts that continue from a state");
+        return dra_fail(
+            err, DRA_ERR_VALUE,
+            "gradients: the model is an encoder, which reads a text as a whole, not in %s",
+            q->chunks ? "chunks" : "parts that continue from a state");
     if (!q->states) return DRA_OK;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))

@@ -6,6 +6,7 @@
 #include "base/shape.h"
 #include "dra/train.h"
 #include "model/model.h"
+#include "run/objective.h"
 #include "sequence/module.h"
 
 /* ---- a step without a host read: begin, add each microbatch, update, collect ----------------- */
@@ -43,7 +44,8 @@ typedef struct dra_gradients_names { /* numbers in the session */
     int            *sum;      /* of gradients, by parameter */
     int            *upstream; /* of gradients of states */
     dra_token_names tokens;
-    int             ids, targets, random, at, given_at, share, part;
+    int             ids, random, at, given_at, share, part;
+    int             objective[DRA_OBJECTIVE_INPUTS]; /* inputs of its loss */
     int             metric[DRA_METRICS];
 } dra_gradients_names;
 
@@ -55,6 +57,7 @@ typedef struct dra_metric_row { /* of metrics: what its numbers count for */
 struct dra_gradients {
     dra_gradients_config config;
     dra_module           module;
+    const dra_objective *objective;
     const dra_specs     *params, *state;
     dra_session         *session;
     dra_gradients_names  name;

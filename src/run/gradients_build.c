@@ -3,6 +3,20 @@
 
 #include "run/gradients.h"
 
+/* The loss of the objective, which has inputs (B, T) of its own. */
+static dra_value build_loss(dra_graph *g, const dra_gradients *l, dra_shape each,
+                            const dra_model_result *r)
+{
+    const dra_cross_entropy_config c = {.ignore = -1,
+                                        .use_ignore = true,
+                                        .smoothing = l->config.smoothing,
+                                        .pull = l->config.logit_pull};
+    dra_value                      in[DRA_OBJECTIVE_INPUTS];
+    for (int i = 0; l->objective->inputs[i]; i++)
+        in[i] = dra_input(g, l->objective->inputs[i], DRA_I32, each);
+    return l->objective->loss(g, r, in, &c);
+}
+
 void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,
                               dra_value *state_out)
 {
@@ -20,12 +34,7 @@ void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_c
     const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
                                                l->config.recompute, state_out);
     if (!(l->options & LOSS)) return;
-    const dra_value                targets = dra_input(g, "targets", DRA_I32, each);
-    const dra_cross_entropy_config c = {.ignore = -1,
-                                        .use_ignore = true,
-                                        .smoothing = l->config.smoothing,
-                                        .pull = l->config.logit_pull};
-    dra_output(g, "loss", dra_linear_cross_entropy(g, r.hidden, r.head, targets, &c));
+    dra_output(g, "loss", build_loss(g, l, each, &r));
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (r.aux[k].id) dra_output(g, dra_aux_name(k), r.aux[k]);
 }

@@ -48,7 +48,8 @@ static void name_inputs(dra_gradients *l)
         n->metric[k] = dra_session_name(s, dra_metric_name(text, k));
     dra_tokens_name(s, l->state, &n->tokens);
     n->ids = dra_session_name(s, "ids");
-    n->targets = dra_session_name(s, "targets");
+    for (int i = 0; l->objective->inputs[i]; i++)
+        n->objective[i] = dra_session_name(s, l->objective->inputs[i]);
     n->random = dra_session_name(s, "random");
     n->at = dra_session_name(s, "at");
     n->given_at = dra_session_name(s, "given_at");
@@ -112,6 +113,12 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
             return dra_fail(err, DRA_ERR_VALUE, "gradients: the model does not measure %s",
                             dra_aux_name(k));
         }
+    l->objective = dra_objective_of(config->objective, config->model);
+    if (!l->objective) {
+        free(l);
+        return dra_fail(err, DRA_ERR_VALUE, "gradients: objective %d is not known",
+                        (int)config->objective);
+    }
     l->params = dra_model_params(config->model);
     l->state = dra_model_state(config->model);
     l->module = dra_view_module(&(dra_view){.model = config->model});

@@ -54,6 +54,10 @@ static dra_status complete(work *w, dra_error *err)
     if (m->vocab < w->p->vocab)
         return dra_fail(err, DRA_ERR_VALUE, "probe %s: needs %lld tokens, the model has %lld",
                         w->p->task, (long long)w->p->vocab, (long long)m->vocab);
+    if (m->visible == DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "probe %s: the model is an encoder, whose tokens would see the answers",
+                        w->p->task);
     if (w->c->tests < 0 || !(w->c->until >= 0 && w->c->until <= 1))
         return dra_fail(err, DRA_ERR_VALUE,
                         "probe: %lld tests until %g, expected 0 or more, 0 to 1",

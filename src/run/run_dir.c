@@ -128,6 +128,15 @@ static dra_status read_settings(const char *folder, dra_train_config *out, dra_e
     return st;
 }
 
+dra_status dra_run_objective(const char *folder, dra_objective_config *out, dra_error *err)
+{
+    dra_train_config c = {0};
+    dra_status       st = DRA_OK;
+    if (exists(folder, "train/config.json")) st = read_settings(folder, &c, err);
+    *out = c.objective;
+    return st;
+}
+
 /* The first line in which two configs differ. */
 static dra_status compare(const char *folder, const dra_model *asked, const dra_model *found,
                           dra_error *err)

@@ -1,7 +1,7 @@
 /* Picking a token from logits x (V).
  *   penalty      x_i = x_i > 0 ? x_i / r : x_i r     for tokens seen before
  *   temperature  p_i ~ e^((x_i - max x) / tau)
- *   filters      top-k, top-p, min-p: what they drop has p = 0
+ *   filters      top-k, top-p, top-a, min-p: what they drop has p = 0
  *   draw         the first i with p_1 + .. + p_i > u sum(p), 0 <= u < 1
  * [Keskar et al. 2019, the penalty; Holtzman et al. 2020, top-p; Nguyen et al. 2024, min-p] */
 #include <math.h>
@@ -38,6 +38,7 @@ dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab, d
     if (st == DRA_OK) st = check("temperature", config->temperature, 1e6, err);
     if (st == DRA_OK) st = check("top_k", (double)config->top_k, INT32_MAX, err);
     if (st == DRA_OK) st = check("top_p", config->top_p, 1, err);
+    if (st == DRA_OK) st = check("top_a", config->top_a, 1, err);
     if (st == DRA_OK) st = check("min_p", config->min_p, 1, err);
     if (st == DRA_OK) st = check("vocab - 1", (double)vocab - 1, INT32_MAX - 1, err);
     if (st != DRA_OK) return st;
@@ -137,6 +138,8 @@ static int64_t filter(const dra_sampler *s, int64_t n)
     const dra_sampler_config *c = &s->c;
     if (c->top_k > 0 && c->top_k < n) n = keep_best(s->at, n, c->top_k, 0);
     if (c->top_p > 0 && c->top_p < 1) n = keep_best(s->at, n, 0, c->top_p * sum_of(s->at, n));
+    if (c->top_a > 0) /* p / S >= a (1 / S)^2 */
+        n = keep_likely(s->at, n, c->top_a / sum_of(s->at, n));
     return c->min_p > 0 ? keep_likely(s->at, n, c->min_p) : n; /* the largest p is e^0 */
 }
 

@@ -13,6 +13,7 @@
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
+static const char *const objectives[] = {"own", "next", "masked", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define MOST 1e12 /* of counts */
@@ -55,10 +56,24 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(rwkv_stage, INT), .max = 2},
                                    {TRAIN(smoothing, REAL), .max = 0.999},
                                    {TRAIN(logit_pull, REAL), .max = 1},
+                                   {.name = "objective",
+                                    .kind = DRA_FIELD_CHOICE,
+                                    .offset = offsetof(dra_train_config, objective.kind),
+                                    .choices = objectives},
+                                   {.name = "mask_share",
+                                    .kind = DRA_FIELD_REAL,
+                                    .offset = offsetof(dra_train_config, objective.mask_share),
+                                    .max = 1},
+                                   {.name = "mask_token",
+                                    .kind = DRA_FIELD_INT,
+                                    .offset = offsetof(dra_train_config, objective.mask_token),
+                                    .min = -1,
+                                    .max = INT32_MAX},
                                    {TRAIN(add, OBJECT), .fields = add_fields},
                                    {TRAIN(guard, BOOL)},
                                    {TRAIN(guard_steps, INT), .min = -1, .max = MOST},
                                    {TRAIN(skip, REAL), .max = 0.999},
+                                   {TRAIN(forget, REAL), .max = 0.999},
                                    {TRAIN(recompute, BOOL)},
                                    {TRAIN(precision, CHOICE), .choices = precisions},
                                    {TRAIN(carry, BOOL)},
@@ -183,8 +198,31 @@ static dra_status check_carry(const dra_model *model, dra_error *err)
 static dra_status check_whole(const dra_train_config *c, dra_error *err)
 {
     if (!c->carry && !c->chunk) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "train: %s: the model reads a text as a whole, not in %s",
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "train: %s: the model is an encoder, which reads a text as a whole, not in %s",
                     c->carry ? "carry" : "chunk", c->carry ? "parts with a state" : "chunks");
+}
+
+/* Where tokens are skipped, distances are those of tokens, which only a whole row knows. */
+static dra_status check_skips(const dra_train_config *c, const dra_model_config *m, dra_error *err)
+{
+    const char *what = c->forget > 0 ? "forget" : "skip";
+    if (c->forget > 0 && c->skip > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "train: expected one of skip and forget, found both");
+    if (c->forget == 0 && c->skip == 0) return DRA_OK;
+    if (m->position.distance == DRA_DISTANCE_NONE || (!c->carry && !c->chunk)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "train: %s: the model's biases by distance (position.distance) need rows that "
+                    "are read as a whole, without %s",
+                    what, c->carry ? "carry" : "chunk");
+}
+
+/* A causal model's own objective is not said, as before there were others. */
+static dra_status complete_objective(dra_train_config *c, const dra_model *model, dra_error *err)
+{
+    const dra_status st = dra_objective_complete(&c->objective, model, err);
+    if (c->objective.kind == DRA_OBJECTIVE_NEXT) c->objective.kind = DRA_OBJECTIVE_OWN;
+    return st;
 }
 
 dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model, dra_error *err)
@@ -206,6 +244,8 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     dra_status st = check_stages(c, dra_model_config_of(model), err);
     if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
         st = check_whole(c, err);
+    if (st == DRA_OK) st = complete_objective(c, model, err);
+    if (st == DRA_OK) st = check_skips(c, dra_model_config_of(model), err);
     return st == DRA_OK && c->carry ? check_carry(model, err) : st;
 }
 
@@ -237,7 +277,10 @@ static dra_status differs(const char *key, const json_t *was, const json_t *is, 
 dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
                                   bool force, dra_error *err)
 {
-    json_t     *was = dra_train_config_json(saved), *is = dra_train_config_json(given), *v;
+    dra_train_config asked = *given;
+    if (asked.objective.kind == DRA_OBJECTIVE_NEXT && saved->objective.kind == DRA_OBJECTIVE_OWN)
+        asked.objective.kind = DRA_OBJECTIVE_OWN; /* the same, see complete_objective() */
+    json_t     *was = dra_train_config_json(saved), *is = dra_train_config_json(&asked), *v;
     const char *key;
     dra_status  st = was && is ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "resume: out of memory");
     json_object_foreach(is, key, v)

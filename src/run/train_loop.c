@@ -36,9 +36,16 @@ static int64_t count_tokens(const int32_t *mark, int64_t n)
     return count;
 }
 
+static bool encodes(const dra_trainer *t)
+{
+    return dra_model_config_of(t->c.model)->visible == DRA_VISIBLE_WHOLE;
+}
+
 bool dra_trainer_marked(const dra_trainer *t)
 {
-    return t->at.train.carry || t->at.train.skip > 0 || dra_feed_resets(t->feed);
+    /* An encoder would see pads that are not marked. */
+    const dra_train_config *c = &t->at.train;
+    return c->carry || c->skip > 0 || c->forget > 0 || dra_feed_resets(t->feed) || encodes(t);
 }
 
 int dra_trainer_chunks(dra_trainer *t, int64_t T)
@@ -136,6 +143,27 @@ static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *
     return st;
 }
 
+/* Makes the rows of a feed what is learned from. */
+static dra_status make_inputs(dra_trainer *t, int64_t step, int64_t T, dra_error *err)
+{
+    const dra_train_config  *c = &t->at.train;
+    const dra_objective_rows rows = {.B = c->batch,
+                                     .T = T,
+                                     .ids = t->ids,
+                                     .targets = t->targets,
+                                     .mark = t->mark,
+                                     .seed = (uint64_t)c->seed,
+                                     .step = step};
+    dra_status               st = DRA_OK;
+    if (c->skip > 0)
+        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
+    if (c->forget > 0) /* the last target of a text that is read as a whole is no token of it */
+        st = dra_marks_forget(t->mark, encodes(t) ? NULL : t->targets, c->batch, T, c->forget,
+                              (uint64_t)c->seed, step, 0, err);
+    if (st == DRA_OK) dra_objective_make(&c->objective, t->c.model, &rows);
+    return st;
+}
+
 static dra_status one_step(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
@@ -148,8 +176,8 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = set_blend(t, step, err);
     if (st != DRA_OK) return st;
     dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
-    if (c->skip > 0)
-        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
+    st = make_inputs(t, step, T, err);
+    if (st != DRA_OK) return st;
     const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
     e->rate = dra_train_rate(c, step);
     st = start_lessons(t, step, T, total, err);
@@ -227,8 +255,12 @@ static dra_status read_batches(dra_trainer *t, dra_states *s, int32_t *ids, mean
     int32_t        *targets = ids + n, *mark = ids + 2 * n;
     const dra_named in[] = {{"ids", ids, bytes}, {"targets", targets, bytes}};
     dra_status      st = DRA_OK;
+
+    dra_objective_rows rows = {t->rows, T, ids, targets, mark, .seed = DRA_EVAL_SEED};
     for (int64_t i = 0; i < steps && st == DRA_OK; i++) {
         dra_feed_batch(t->eval, i, ids, targets, mark);
+        rows.row = i * t->rows;
+        dra_objective_make(&t->at.train.objective, t->c.model, &rows);
         if (!t->at.train.carry) st = dra_states_reset(s, -1, err);
         if (st == DRA_OK) st = dra_reader_read(t->reader, s, T, mark, 2, in, err);
         const dra_real *losses = st == DRA_OK ? dra_reader_result(t->reader, "losses") : NULL;

@@ -185,7 +185,8 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .precision = c->precision,
                                             .recompute = c->recompute,
                                             .smoothing = c->smoothing,
-                                            .logit_pull = c->logit_pull};
+                                            .logit_pull = c->logit_pull,
+                                            .objective = c->objective.kind};
     const dra_optimizer_config optimizer = {.beta1 = c->beta1,
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
@@ -231,7 +232,8 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
                                  .clamp = guard};
-    for (int64_t b = 0; b < t->rows; b++) t->mark[b] = c->skip > 0 ? DRA_MARK_SKIP : 0;
+    for (int64_t b = 0; b < t->rows; b++)
+        t->mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;
     return dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
 }
 

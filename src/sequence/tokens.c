@@ -1,7 +1,9 @@
 /* What a call knows about its tokens, as inputs of the graph; extents.c has the numbers they
  * receive. */
 #include <stdio.h>
+#include <stdlib.h>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "base/shape.h"
 #include "graph/op.h"
@@ -173,20 +175,67 @@ bool dra_marks_any_skip(const int32_t *mark, int64_t n)
     return false;
 }
 
+/* A random number for position t of row r. */
+static uint32_t draw(uint64_t key, uint64_t r, uint64_t t)
+{
+    const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)r,
+                                 (uint32_t)(r >> 32)};
+    uint32_t       bits[4];
+    dra_philox(counter, key, bits);
+    return bits[0];
+}
+
+/* `path` sets them apart from all other numbers of a step. */
+static uint64_t draw_key(uint64_t seed, int64_t step, uint64_t path)
+{
+    const int32_t words[4] = {(int32_t)seed, (int32_t)(seed >> 32), (int32_t)step,
+                              (int32_t)(step >> 32)};
+    return dra_philox_key(words, path);
+}
+
 void dra_marks_skip(int32_t *mark, int64_t B, int64_t T, double p, uint64_t seed, int64_t step,
                     int64_t row, const int64_t *pos)
 {
-    const uint64_t path = 0x736b6970; /* "skip": apart from all other numbers of this step */
-    const int32_t  words[4] = {(int32_t)seed, (int32_t)(seed >> 32), (int32_t)step,
-                               (int32_t)(step >> 32)};
-    const uint64_t key = dra_philox_key(words, path);
+    const uint64_t key = draw_key(seed, step, 0x736b6970 /* "skip" */);
     for (int64_t i = 0; i < B * T; i++) {
         const uint64_t r = (uint64_t)(row + i / T), t = (uint64_t)((pos ? pos[i / T] : 0) + i % T);
-        const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)r,
-                                     (uint32_t)(r >> 32)};
-        uint32_t       bits[4];
         if (mark[i] & DRA_MARK_PAD) continue;
-        dra_philox(counter, key, bits);
-        if (((double)bits[0] + 0.5) * 0x1p-32 < p) mark[i] |= DRA_MARK_SKIP;
+        if (((double)draw(key, r, t) + 0.5) * 0x1p-32 < p) mark[i] |= DRA_MARK_SKIP;
     }
+}
+
+static int largest_first(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Of row r: the tokens with the largest numbers, of equal ones the later; `room` (T). */
+static void forget_row(int32_t *mark, const int32_t *targets, int64_t T, double p, uint64_t key,
+                       uint64_t r, uint64_t *room)
+{
+    int64_t N = 0, last = -1, n = 0;
+    for (int64_t t = 0; t < T; t++) {
+        if (mark[t] & DRA_MARK_PAD) continue;
+        N++, last = t;
+        if (mark[t] & DRA_MARK_RESET) continue;
+        room[n++] = (uint64_t)draw(key, r, (uint64_t)t) << 32 | (uint64_t)t;
+    }
+    if (targets && last >= 0 && targets[last] >= 0) N++;
+    const int64_t wanted = dra_imin((int64_t)((double)N * p), N - 1);
+    qsort(room, (size_t)n, sizeof *room, largest_first);
+    for (int64_t i = 0; i < dra_imin(wanted, n); i++) mark[room[i] & UINT32_MAX] |= DRA_MARK_SKIP;
+}
+
+dra_status dra_marks_forget(int32_t *mark, const int32_t *targets, int64_t B, int64_t T, double p,
+                            uint64_t seed, int64_t step, int64_t row, dra_error *err)
+{
+    const uint64_t key = draw_key(seed, step, 0x666f7267 /* "forg" */);
+    uint64_t      *room = malloc((size_t)T * sizeof *room + 1);
+    if (!room) return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory");
+    for (int64_t b = 0; b < B; b++)
+        forget_row(mark + b * T, targets ? targets + b * T : NULL, T, p, key, (uint64_t)(row + b),
+                   room);
+    free(room);
+    return DRA_OK;
 }

@@ -267,6 +267,7 @@ def other_rows(program):
         "top-k 12": (["--top-k", "12"], lambda z: from_wrapper.top_k(z, k=12)),
         "top-p 0.9": (["--top-p", "0.9"], lambda z: from_wrapper.top_p(z, thres=0.9)),
         "top-p 0.5": (["--top-p", "0.5"], lambda z: from_wrapper.top_p(z, thres=0.5)),
+        "top-a 0.5": (["--top-a", "0.5"], lambda z: from_wrapper.top_a(z, min_p_ratio=0.5)),
         "min-p 0.1": (["--min-p", "0.1"], lambda z: from_wrapper.min_p(z, min_p=0.1)),
     }
     for stack in ({}, {"rel_pos_bias": True}, {"rotary_pos_emb": True}):

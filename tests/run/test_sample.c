@@ -74,6 +74,8 @@ static void filters_keep_what_they_should(void **unused)
     assert_int_equal(kept(c, 20, x, NULL), BITS(1, 4, 8, 11, 14, 17));
     c = hot, c.top_p = 0.5;
     assert_int_equal(kept(c, 20, x, NULL), BITS(1, 8, 11));
+    c = hot, c.top_a = 0.02;
+    assert_int_equal(kept(c, 20, x, NULL), ((1 << 20) - 1) & ~(1 << 6));
     c = hot, c.min_p = 0.1;
     assert_int_equal(kept(c, 20, x, NULL), BITS(1, 4, 5, 8, 11, 14, 17));
     assert_int_equal(kept(hot, 20, x, NULL), (1 << 20) - 1);
@@ -96,6 +98,11 @@ static void ties_and_edges(void **unused)
     assert_int_equal(kept(c, 4, step, NULL), BITS(0));
     c = one, c.top_p = 1;
     assert_int_equal(kept(c, 4, step, NULL), BITS(0, 1, 2, 3));
+    c = one, c.top_a = 1; /* p >= (max p)^2 */
+    assert_int_equal(kept(c, 4, same, NULL), BITS(0, 1, 2, 3));
+    assert_int_equal(kept(c, 4, step, NULL), BITS(0)); /* 0.53^2 = 0.28; 0.20 is less */
+    c.top_a = 0.5;
+    assert_int_equal(kept(c, 4, step, NULL), BITS(0, 1, 2));
     c = one, c.min_p = 1; /* as likely as the most likely */
     assert_int_equal(kept(c, 4, same, NULL), BITS(0, 1, 2, 3));
     assert_int_equal(kept(c, 4, step, NULL), BITS(0));
@@ -184,6 +191,7 @@ static void refuses_what_makes_no_sense(void **unused)
     } rows[] = {
         {{.temperature = -1}, "sampler: temperature is -1, expected 0 to 1e+06"},
         {{.top_p = 1.5}, "sampler: top_p is 1.5, expected 0 to 1"},
+        {{.top_a = 2}, "sampler: top_a is 2, expected 0 to 1"},
         {{.min_p = -0.1}, "sampler: min_p is -0.1, expected 0 to 1"},
         {{.top_k = -2}, "sampler: top_k is -2, expected 0 to 2.14748e+09"},
         {{.repetition_penalty = -1}, "sampler: repetition_penalty is -1, expected 0 to 1e+06"},

@@ -38,6 +38,10 @@ static const struct row {
     {"dropout", "gpt2-tiny", {"dropout=0.2"}, {.accumulate = 4}, {1, 3, 8}},
     {"attention_dropout", "gpt2-tiny", {"attention_dropout=0.2"}, {.chunk = 8}, {1, 3, 8}},
     {"skip", "dra-slots-tiny", {"mixer.slots=4"}, {.skip = 0.2, .accumulate = 2}, {3, 8}},
+    {"forget", "gpt2-tiny", {0}, {.forget = 0.3, .accumulate = 2}, {3, 8}},
+    {"forget and carry", "rwkv4-tiny", {0}, {.forget = 0.3, .carry = true, .chunk = 5}, {5}},
+    {"masked", "gpt2-tiny", {"visible=whole"}, {.accumulate = 2, .split = 0.2}, {3, 8}},
+    {"encoder", "xt-encoder-tiny", {"position.scale=0.25"}, {.forget = 0.2, .split = 0.2}, {5}},
     {"blend", "hybrid-tiny", {"mixer.b.slots=4"}, {.split = 0.2, .eval_every = 3}, {4, 7}},
     {"carry", "rwkv4-tiny", {0}, {.carry = true, .accumulate = 2, .split = 0.2}, {3, 6}},
     {"window", "dra-ema-tiny", {"mixer.retrieval=window", "mixer.window=5"}, {.carry = true}, {5}},
@@ -148,6 +152,94 @@ static void accumulating_and_chunks_change_nothing(void **state)
     if (!(fabs(parts - whole) < 1e-4 * whole)) fail_msg("in four: %g, %g", parts, whole);
     if (!(fabs(chunks - whole) < 1e-4 * whole)) fail_msg("in chunks: %g, %g", chunks, whole);
     if (!(fabs(again - whole) < 1e-4 * whole)) fail_msg("recomputed: %g, %g", again, whole);
+    close_fixture(&f);
+}
+
+/* An encoder masks the same tokens in a batch and in parts of it. */
+static void masks_do_not_depend_on_microbatches(void **state)
+{
+    fixture f;
+    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+                 put_text("text", story, 9));
+    const double whole = loss_after(&f, "masked.one", (dra_train_config){0});
+    const double parts = loss_after(&f, "masked.four", (dra_train_config){.accumulate = 4});
+    if (!(fabs(parts - whole) < 1e-4 * whole)) fail_msg("in four: %g, %g", parts, whole);
+    close_fixture(&f);
+}
+
+/* Evaluations mask the same tokens, however many rows are read at a time. */
+static void evaluations_can_be_compared(void **state)
+{
+    fixture f;
+    double  loss[2];
+    open_fixture(&f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+                 put_text("text", story, 9));
+    for (int i = 0; i < 2; i++) {
+        const dra_train_config   c = {.steps = 1, .batch = i ? 6 : 2, .split = 0.4};
+        const dra_trainer_config config = trainer_config(&f, in_scratch(i ? "six" : "two"), &c);
+        dra_trainer             *t = NULL;
+        dra_error                err = {0};
+        double                   again = 0;
+        expect_ok(dra_trainer_create(&config, &t, &err), &err);
+        expect_ok(dra_trainer_evaluate(t, &loss[i], &err), &err);
+        expect_ok(dra_trainer_evaluate(t, &again, &err), &err);
+        assert_true(again == loss[i]);
+        dra_trainer_destroy(t);
+    }
+    if (!(fabs(loss[0] - loss[1]) < 1e-5 * loss[0])) fail_msg("%.9g, %.9g", loss[0], loss[1]);
+    close_fixture(&f);
+}
+
+/* The loss of an encoder on a text, window by window, each alone and without pads. */
+static double loss_of_windows(const fixture *f, const dra_weights *w)
+{
+    enum { T = 16 };
+    const dra_feed_config      feed = {.corpus = f->data, .B = 1, .T = T, .once = true};
+    const dra_gradients_config config = {.model = f->model, .device = f->device};
+    dra_feed                  *windows = NULL;
+    dra_gradients             *g = NULL;
+    dra_error                  err = {0};
+    dra_objective_config       o = {0};
+    double                     sum = 0, n = 0;
+    expect_ok(dra_objective_complete(&o, f->model, &err), &err);
+    expect_ok(dra_feed_create(&feed, &windows, &err), &err);
+    expect_ok(dra_gradients_create(&config, &g, &err), &err);
+    expect_ok(dra_gradients_bind(g, w, &err), &err);
+    for (int64_t i = 0; i < dra_feed_steps(windows); i++) {
+        int32_t               ids[T], targets[T], mark[T];
+        dra_microbatch        q = {.B = 1, .ids = ids, .targets = targets, .no_dropout = true};
+        dra_microbatch_result r;
+        dra_feed_batch(windows, i, ids, targets, mark);
+        const dra_objective_rows row = {1, T, ids, targets, mark, DRA_EVAL_SEED, 0, i};
+        dra_objective_make(&o, f->model, &row);
+        while (q.T < T && !(mark[q.T] & DRA_MARK_PAD)) q.T++;
+        expect_ok(dra_gradients_run(g, &q, &r, &err), &err);
+        sum += r.loss * (double)r.count;
+        n += (double)r.count;
+    }
+    dra_gradients_destroy(g);
+    dra_feed_destroy(windows);
+    return sum / n;
+}
+
+/* Pads at the end of a text are not seen by its tokens, though they are read in one batch. */
+static void encoders_do_not_see_pads(void **state)
+{
+    const dra_train_config c = {.steps = 1, .batch = 4};
+    fixture                f;
+    dra_trainer           *t = NULL;
+    dra_error              err = {0};
+    double                 loss;
+    open_fixture(
+        &f, "gpt2-tiny", (const char *const[]){"visible=whole", NULL},
+        put_text("text", "thirty-seven tokens, three are left: ", 2)); /* 74 = 4 * 16 + 10 */
+    dra_trainer_config config = trainer_config(&f, in_scratch("pads"), &c);
+    config.eval_data = f.data;
+    expect_ok(dra_trainer_create(&config, &t, &err), &err);
+    expect_ok(dra_trainer_evaluate(t, &loss, &err), &err);
+    const double expected = loss_of_windows(&f, dra_trainer_weights(t));
+    if (!(fabs(loss - expected) <= 1e-5 * expected)) fail_msg("%.9g, alone %.9g", loss, expected);
+    dra_trainer_destroy(t);
     close_fixture(&f);
 }
 
@@ -421,11 +513,14 @@ static void refuses_tokens_beyond_the_vocabulary(void **state)
 
 int main(void)
 {
-    struct CMUnitTest tests[32] = {
+    struct CMUnitTest tests[40] = {
         cmocka_unit_test(learns_a_repeating_text),
         cmocka_unit_test(threads_give_the_same_bits),
         cmocka_unit_test(steps_in_turns_give_the_same_bits),
         cmocka_unit_test(accumulating_and_chunks_change_nothing),
+        cmocka_unit_test(masks_do_not_depend_on_microbatches),
+        cmocka_unit_test(evaluations_can_be_compared),
+        cmocka_unit_test(encoders_do_not_see_pads),
         cmocka_unit_test(leaves_a_model_and_a_log),
         cmocka_unit_test(cuts_the_log_back),
         cmocka_unit_test(logs_what_is_added),
@@ -438,7 +533,7 @@ int main(void)
         cmocka_unit_test(starts_from_weights),
     };
     static char names[COUNT(rows)][80];
-    size_t      n = 13;
+    size_t      n = 17;
     for (size_t i = 0; i < COUNT(rows); i++) {
         snprintf(names[i], sizeof names[i], "goes_on_to_the_same_bits: %s", rows[i].name);
         tests[n++] = (struct CMUnitTest){names[i], goes_on_to_the_same_bits, NULL, NULL,

@@ -99,7 +99,9 @@ static void survives_json(void **state)
                           .clip = -1,
                           .carry = true,
                           .schedule = DRA_SCHEDULE_LINEAR,
-                          .precision = DRA_PRECISION_BF16};
+                          .precision = DRA_PRECISION_BF16,
+                          .objective = {DRA_OBJECTIVE_MASKED, 0.25, -1},
+                          .forget = 0.125};
     dra_train_config b;
     char             text[4096];
     dra_error        err = {0};
@@ -153,12 +155,67 @@ static void what_cannot_be_is_refused(void **state)
             "train: context 257, but the model has learned positions for 256");
     refused(gpt, (dra_train_config){.carry = true},
             "train: carry: the model has learned positions, which end after 256 tokens");
+    refused(gru, (dra_train_config){.skip = 0.1, .forget = 0.1},
+            "train: expected one of skip and forget, found both");
     dra_error        err = {0};
     dra_train_config c = {.carry = true};
     assert_int_equal(dra_train_config_complete(&c, gru, &err), DRA_ERR_VALUE);
     assert_non_null(strstr(err.text, "keeps every token and would grow without limit"));
     dra_model_destroy(gpt);
     dra_model_destroy(gru);
+}
+
+/* Biases by distance count tokens that are skipped, which takes whole rows; an encoder reads
+ * nothing else. */
+static void skipped_tokens_need_whole_rows(void **state)
+{
+    dra_model_config config;
+    dra_model       *m = NULL;
+    dra_error        err = {0};
+    dra_train_config whole = {.forget = 0.1};
+    expect_ok(dra_preset_config("gpt2-tiny", &config, &err), &err);
+    config.positions = DRA_POSITIONS_NONE;
+    config.position.distance = DRA_DISTANCE_ALIBI;
+    expect_ok(dra_model_create(&config, &m, &err), &err);
+    expect_ok(dra_train_config_complete(&whole, m, &err), &err);
+    refused(m, (dra_train_config){.forget = 0.1, .chunk = 8},
+            "train: forget: the model's biases by distance (position.distance) need rows that are "
+            "read as a whole, without chunk");
+    refused(m, (dra_train_config){.skip = 0.1, .carry = true},
+            "train: skip: the model's biases by distance (position.distance) need rows that are "
+            "read as a whole, without carry");
+    dra_model_destroy(m);
+    m = make_model("xt-encoder-tiny");
+    refused(m, (dra_train_config){.chunk = 8},
+            "train: chunk: the model is an encoder, which reads a text as a whole, not in chunks");
+    refused(m, (dra_train_config){.carry = true},
+            "train: carry: the model is an encoder, which reads a text as a whole, not in parts "
+            "with a state");
+    dra_model_destroy(m);
+}
+
+/* What was the only objective is still not said; an encoder's is. */
+static void objectives_are_filled_in(void **state)
+{
+    dra_train_config c = {.objective = {DRA_OBJECTIVE_NEXT}}, d = {0};
+    dra_model       *gru = make_model("dra-gru-tiny"), *encoder = make_model("xt-encoder-tiny");
+    dra_error        err = {0};
+    char             text[4096];
+    expect_ok(dra_train_config_complete(&c, gru, &err), &err);
+    dra_train_config_text(&c, text, sizeof text);
+    assert_null(strstr(text, "objective"));
+    assert_null(strstr(text, "mask"));
+    expect_ok(dra_train_config_complete(&d, encoder, &err), &err);
+    dra_train_config_text(&d, text, sizeof text);
+    assert_non_null(strstr(text, "\"objective\": \"masked\""));
+    assert_non_null(strstr(text, "\"mask_token\": 256"));
+    near(d.objective.mask_share, 0.15);
+    const dra_train_config next = {.objective = {DRA_OBJECTIVE_NEXT}};
+    expect_ok(dra_train_config_merge(&c, &next, false, &err), &err);
+    assert_int_equal(dra_train_config_merge(&d, &next, false, &err), DRA_ERR_VALUE);
+    assert_non_null(strstr(err.text, "resume: objective was \"masked\" and is \"next\" now"));
+    dra_model_destroy(gru);
+    dra_model_destroy(encoder);
 }
 
 /* ---- resuming -------------------------------------------------------------------------------- */
@@ -190,6 +247,8 @@ int main(void)
         cmocka_unit_test(survives_json),
         cmocka_unit_test(wrong_json_is_named),
         cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(skipped_tokens_need_whole_rows),
+        cmocka_unit_test(objectives_are_filled_in),
         cmocka_unit_test(only_what_matters_must_stay),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
