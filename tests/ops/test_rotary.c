@@ -280,10 +280,11 @@ static void refuses_values(void **state)
 int main(void)
 {
     const check_spec        specs[] = {{"rotary", 1, build, oracle, cases, COUNT(cases)}};
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(depends_on_distance_alone), cmocka_unit_test(has_the_factors_of_xpos),
-        cmocka_unit_test(xpos_ends_where_factors_do),
-        cmocka_unit_test(rotates_one_more_than_an_odd_width), cmocka_unit_test(refuses_shapes),
-        cmocka_unit_test(refuses_values)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(depends_on_distance_alone),
+                                       cmocka_unit_test(has_the_factors_of_xpos),
+                                       cmocka_unit_test(xpos_ends_where_factors_do),
+                                       cmocka_unit_test(rotates_one_more_than_an_odd_width),
+                                       cmocka_unit_test(refuses_shapes),
+                                       cmocka_unit_test(refuses_values)};
     return check_main("rotary", specs, COUNT(specs), tests, COUNT(tests));
 }

@@ -4,7 +4,8 @@ Ten decoders of that library's README: forward, backward, clipping at norm 1, Ad
 in train.py: a process of its own, an allocator that keeps its pages, fused AdamW, the fused
 attention where the library has it (attn_flash). The two take turns; a ratio is the median over the
 turns. Memory: PyTorch's is the growth of the process from what it holds once all libraries are
-loaded to its peak, in one more run with malloc as it comes; ours is all of the process.
+loaded to its peak, in one more run with malloc as it comes; ours is all of the process until the
+last step has ended: the model is written after that.
 
     x_speed.py DRA [DIM DEPTH T B [PART OF A NAME]]    512 6 1024 2, or these
 """
@@ -92,12 +93,22 @@ def held_mib(pid):
         return 0
 
 
-def peak_of(words):
-    """MiB of a process that must end well."""
+def lines_of(path):
+    try:
+        with open(path) as f:
+            return len(f.readlines())
+    except OSError:
+        return 0
+
+
+def peak_of(words, log, steps):
+    """MiB of a process that must end well, until its log has the last step."""
     with tempfile.TemporaryFile("w+") as text:
         process, peak = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=text), 0
         while process.poll() is None:
-            peak = max(peak, held_mib(process.pid))
+            held = held_mib(process.pid)
+            if lines_of(log) < steps:
+                peak = max(peak, held)
             time.sleep(0.02)
         text.seek(0)
         if process.returncode:
@@ -123,7 +134,7 @@ def run_dra(dra, name, sizes, warm=WARM, steps=STEPS):
                         "--data", f"{work}/ids.safetensors", "--out", f"{work}/run", "--steps",
                         str(warm + steps), "--batch", str(B), "--context", str(T), "--lr", "1e-4",
                         "--log-every", "1", "--eval-every=-1", "--save-every=-1", "--threads",
-                        str(THREADS)])
+                        str(THREADS)], f"{work}/run/log.jsonl", warm + steps)
         with open(f"{work}/run/log.jsonl") as f:
             speeds = [json.loads(line)["tokens_per_second"] for line in f]
     return statistics.median(speeds[warm:]), peak
