@@ -108,8 +108,8 @@ static dra_status open_corpus(work *w, dra_error *err)
     return st;
 }
 
-/* Windows of a length, several at a time, each read from its start, as encoders read all texts; or, in one row, a document
- * after the other, each from its start to its end. */
+/* Windows of a length, several at a time, each read from its start, as encoders read all texts; or,
+ * in one row, a document after the other, each from its start to its end. */
 static dra_status open_feed(work *w, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(w->m.model);

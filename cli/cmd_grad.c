@@ -200,12 +200,12 @@ const cli_verb cmd_grad = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about =
-        "Reads tokens, each the target of the one before, and writes the mean loss and the "
-        "gradient of every parameter to a safetensors file, with the names and shapes of the "
-        "model's own file.\nTokens after a reset are a text of their own: no target crosses "
-        "it. An encoder needs targets in --inputs.\n--chunks reads in chunks, with gradients through their boundaries: the same "
-        "numbers up to rounding, at the memory cost of one chunk.",
+    .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
+             "gradient of every parameter to a safetensors file, with the names and shapes of the "
+             "model's own file.\nTokens after a reset are a text of their own: no target crosses "
+             "it. An encoder needs targets in --inputs.\n--chunks reads in chunks, with gradients "
+             "through their boundaries: the same numbers up to rounding, at the memory cost of one "
+             "chunk.",
     .examples = examples,
     .also = "forward train",
 };

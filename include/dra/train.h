@@ -24,9 +24,9 @@ typedef enum dra_objective_kind {
 
 typedef struct dra_objective_config {
     dra_objective_kind kind;
-    /* Of masked: the share of tokens that are predicted (0: 0.15), 80 % of which read the mask token
-     * instead, 10 % a random one, 10 % themselves; and which token that is (0: the last of the
-     * vocabulary; below 0: token 0). */
+    /* Of masked: the share of tokens that are predicted (0: 0.15), of which 80 % read the mask
+     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: the last of the
+     * vocabulary; below 0: token 0. */
     double  mask_share;
     int64_t mask_token;
 } dra_objective_config;
@@ -171,8 +171,8 @@ typedef struct dra_train_config {
     int64_t           rwkv_stage;        /* the same; 0: 1 */
     double            smoothing;         /* of targets */
     double            logit_pull;        /* as in dra_gradients_config */
-    /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. Complete, a causal model's
-     * own is not said. */
+    /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. A causal model's own is
+     * not said when the config is complete. */
     dra_objective_config objective;
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */
@@ -241,7 +241,7 @@ DRA_API int64_t dra_trainer_saved(const char *folder);
 /* Whether a run can be resumed from its folder alone; the error says what is missing. */
 DRA_API dra_status dra_run_resumable(const char *folder, dra_error *err);
 
-/* The objective of the run in a folder; all zero: the folder holds no run, or it has the default. */
+/* The objective of the run in a folder; all zero: there is no run, or it has the default. */
 DRA_API dra_status dra_run_objective(const char *folder, dra_objective_config *out, dra_error *err);
 
 /* The model of a run: `config`, made to measure what the settings add to the loss, those of `train`

@@ -8,7 +8,7 @@ enum { DRA_OBJECTIVE_INPUTS = 4 };
 
 typedef struct dra_objective {
     const char *name;
-    /* Inputs of the loss besides ids, i32 (B, T) each: arrays of a dra_microbatch by their names. */
+    /* Inputs of the loss besides ids, i32 (B, T): arrays of a dra_microbatch by their names. */
     const char *inputs[DRA_OBJECTIVE_INPUTS + 1];
     /* Fills in defaults; says what of a config or a model does not fit. */
     dra_status (*complete)(dra_objective_config *c, const dra_model *m, dra_error *err);

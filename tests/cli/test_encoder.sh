@@ -10,7 +10,8 @@ cd "$scratch" || exit 1
 # encoder OPTIONS: a small one as JSON; options of its stack follow.
 encoder() {
     echo '{"model_type": "x-transformers", "num_tokens": 257, "max_seq_len": 32, "attn_layers":'
-    echo "{\"type\": \"Encoder\", \"dim\": 32, \"depth\": 2, \"heads\": 2, \"attn_dim_head\": 16${1-}}}"
+    echo '{"type": "Encoder", "dim": 32, "depth": 2, "heads": 2,'
+    echo "\"attn_dim_head\": 16${1-}}}"
 }
 
 awk 'BEGIN { while (i++ < 300) print "line", i, "of a text that says little,", i * i % 97 }' >text
@@ -20,7 +21,10 @@ encoder >c.json
 
 same() { cmp "$1" "$2"; }
 number() { sed "s/.*\"$1\": \([-0-9.e+]*\).*/\1/" "$out"; }
-less() { awk -v x="$1" -v y="$2" 'BEGIN { exit !(x < y) }' || { echo "$1, not below $2"; return 1; }; }
+
+less() {
+    awk -v x="$1" -v y="$2" 'BEGIN { exit !(x < y) }' || { echo "$1, not below $2"; return 1; }
+}
 
 # train RUN OPTIONS...: a run of the small encoder.
 train() {
@@ -70,13 +74,15 @@ evaluations_agree() {
     train measured --eval-data part --steps 3 --batch 4 || return 1
     eval_loss=$(sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' measured/log.jsonl)
     answers eval --model measured --data part --json && first=$(number loss) || return 1
-    answers eval --model measured --data part --json --threads 3 && [ "$first" = "$(number loss)" ] &&
+    answers eval --model measured --data part --json --threads 3 &&
+        [ "$first" = "$(number loss)" ] &&
         awk -v x="$first" -v y="$eval_loss" 'BEGIN { exit !((x - y) ^ 2 <= (1e-5 * x) ^ 2) }'
 }
 
 # As it was trained, unless told otherwise.
 eval_knows_the_objective() {
-    train other --steps 2 --mask-share 0.4 --mask-token=-1 && has "$err" "masked by token 0" || return 1
+    train other --steps 2 --mask-share 0.4 --mask-token=-1 &&
+        has "$err" "masked by token 0" || return 1
     answers eval --model other --data part --json && n=$(number tokens) && loss=$(number loss) &&
         less 1100 "$n" && less "$n" 1300 || return 1
     answers eval --model other --data part --json --mask-share 0.4 --mask-token=-1 &&
@@ -138,7 +144,8 @@ check "eval: chunk" misused \
     eval --model m --data part --chunk 256
 check "eval: context" failed "--context 33: the model has no more than 32 positions" \
     eval --model m --data part --context 33
-check "eval: no such mask token" failed "objective masked: mask_token is 257, the model has 0 to 256" \
+check "eval: no such mask token" failed \
+    "objective masked: mask_token is 257, the model has 0 to 256" \
     eval --model m --data part --mask-token 257
 check "generate" misused "dra generate: the model is an encoder, $writes" \
     generate --model m --prompt a
@@ -158,7 +165,8 @@ check "train: no such mask token" train_refuses "objective masked: mask_token is
     "--mask-token 257"
 check "train: masked needs an encoder" failed "objective masked: the model is causal" \
     train --preset gpt2-tiny --data text --out never --objective masked
-check "train: shares need an encoder" failed "objective next: mask_share is for the objective masked" \
+check "train: shares need an encoder" failed \
+    "objective next: mask_share is for the objective masked" \
     train --preset gpt2-tiny --data text --out never --mask-share 0.2
 check "info" says '^state         0 bytes a sequence' info --model m
 check "convert" run 0 convert --from m --to own --as dra --check

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Models of x-transformers write text: whole = token by token = resumed, with memory tokens and every
-# kind of positions; where positions end; ends of texts; samplers.
+# Models of x-transformers write text: whole = token by token = resumed, with memory tokens and
+# every kind of positions; where positions end; ends of texts; samplers.
 #   test_xt.sh PATH_OF_DRA
 set -u
 dra=$1
@@ -49,7 +49,7 @@ resumes() {
     [ "$all" = "$ids" ] || { echo "$all; token by token $ids"; return 1; }
 }
 
-# The most likely token of a text that is read from the start each time: what the state holds is all there is.
+# The most likely token of a text that is read from the start each time.
 as_read_whole() {
     wrote "$1" --prompt-tokens 9,8,7 --tokens 8 --temperature 0 || return 1
     all=$ids prompt=9,8,7
@@ -86,8 +86,8 @@ samplers() {
     wrote rotary --prompt-tokens 9,8,7 --tokens 12 --temperature 0 && best=$ids &&
         wrote rotary --prompt-tokens 9,8,7 --tokens 12 --temperature 0 --top-a 0.02 --top-k 2 \
             --min-p 0.1 --sampler x && [ "$best" = "$ids" ] &&
-        wrote rotary --prompt-tokens 9,8,7 --tokens 12 --top-k 1 --sampler x && [ "$best" = "$ids" ] ||
-        return 1
+        wrote rotary --prompt-tokens 9,8,7 --tokens 12 --top-k 1 --sampler x &&
+        [ "$best" = "$ids" ] || return 1
     wrote rotary --prompt-tokens 9,8,7 --tokens 40 --temperature 3 && plain=$ids &&
         wrote rotary --prompt-tokens 9,8,7 --tokens 40 --temperature 3 --top-p 0.5 && first=$ids &&
         wrote rotary --prompt-tokens 9,8,7 --tokens 40 --temperature 3 --top-p 0.5 --sampler x &&
