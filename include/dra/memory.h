@@ -181,7 +181,7 @@ typedef struct dra_mixer_config {
     dra_qkv_norm   qkv_norm;      /* how qk_norm and v_norm do it */
     dra_qkv_gain   qkv_gain;      /* of q and k */
     double         qk_gain_start; /* 0: 1 */
-    int64_t        qk_groups;     /* unit: each of so many equal parts of a head's channels; 0: 1 */
+    int64_t        qk_groups;     /* unit: of each of these equal parts of a head's channels; 0: 1 */
     int64_t        mem_kv;        /* learned keys and values that every query sees besides */
     bool           mem_whole;     /* unit: their keys are normalised as a whole, not in groups */
     int64_t        topk;          /* of the scores only those >= the k-th largest count; 0: all */
@@ -195,7 +195,7 @@ typedef struct dra_mixer_config {
     bool           out_glu;      /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
     bool           whole;        /* a query sees later tokens too: for encoders */
     int64_t        rotary_width; /* channels that are rotated; 0: all */
-    int64_t        rotary_heads; /* only the last of so many heads are; 0: all */
+    int64_t        rotary_heads; /* only the last ones are rotated; 0: all */
     double         rotary_base;  /* 0: 10000 */
     double         xpos_base;    /* > 0: xPos, its scale base */
     dra_init_kind  init;

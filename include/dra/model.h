@@ -44,7 +44,7 @@ typedef enum dra_embed_norm_kind {
 typedef struct dra_position_config {
     dra_rotate_kind   rotate;                /* queries and keys */
     int64_t           width;                 /* channels of a head that are rotated; 0: all   */
-    int64_t           heads;                 /* only the last of so many heads are; 0: all    */
+    int64_t           heads;                 /* only the last ones are rotated; 0: all        */
     double            base;                  /* 0: 10000                                      */
     double            xpos_base;             /* of xpos; 0: 512                            */
     dra_distance_kind distance;              /* what a distance adds to scores             */
@@ -52,7 +52,7 @@ typedef struct dra_position_config {
     double            distance_scale;        /* t5: times this; 0: 1           */
     int64_t           layers;                /* dynamic: hidden layers; 0: 2                  */
     bool              log;                   /* dynamic: of sign(n) ln(|n| + 1)               */
-    int64_t           slopes;                /* alibi: only the first of so many heads; 0: all */
+    int64_t           slopes;                /* alibi: only the first heads have one; 0: all   */
     double            scale;                 /* of learned positions; 0: 1                     */
 } dra_position_config;
 

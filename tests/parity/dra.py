@@ -42,11 +42,14 @@ Shape = struct("Shape", rank=c_int32, dim=c_int64 * MAX_RANK)
 Axes = struct("Axes", n=c_int, axis=c_int * MAX_RANK, keep=c_bool)
 Rotary = struct("Rotary", base=c_double, width=c_int64, stretch=c_double, halves=c_bool,
                 xpos_base=c_double, xpos_center=c_double, xpos_invert=c_bool)
-CrossEntropy = struct("CrossEntropy", ignore=c_int32, use_ignore=c_bool, smoothing=c_double)
-Attend = struct("Attend", lo=Value, hi=Value, mask=Value, bias=Value, slopes=Value, q_pos=Value,
-                k_pos=Value, heads=c_int, scale=c_double, softcap=c_double, dropout=c_double,
-                random=c_void_p, topk=c_int64, topk_straight=c_bool, hard=c_bool, path=c_int,
-                scores=Values)
+CrossEntropy = struct("CrossEntropy", ignore=c_int32, use_ignore=c_bool, smoothing=c_double,
+                      pull=c_double)
+Attend = struct("Attend", lo=Value, hi=Value, mask=Value, always=c_int64, bias=Value,
+                slopes=Value, distance=Value, distance_zero=c_int64, q_pos=Value, k_pos=Value,
+                previous=Value, mix_before=Value, mix_after=Value, heads=c_int, scale=c_double,
+                softcap=c_double, dropout=c_double, random=c_void_p, topk=c_int64,
+                topk_straight=c_bool, hard=c_bool, path=c_int, scores=Values, lse=Values,
+                weights=Values)
 AdamW = struct("AdamW", beta1=c_double, beta2=c_double, eps=c_double, decay=c_double)
 AdamWResult = struct("AdamWResult", p=Value, m=Value, v=Value)
 ScanBody = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, Values, Values, Values, Values, Values)

@@ -20,22 +20,27 @@ Memory = struct("Memory", memory=c_char_p, own=c_void_p, retrieval=c_char_p, win
                 steps=c_bool, norm=c_bool, timescales=c_int64, modes=c_int64, per_head=c_bool,
                 recurrent=c_int, phi=c_int, features=c_int64, normalise=c_int, decay=c_int,
                 slots=c_int64, gate=c_int, candidate=c_int, tau=c_double, tau_learned=c_bool,
-                slot_decay=c_bool, pi=c_bool)
+                slot_decay=c_bool, pi=c_bool, maps=c_bool, norm_kind=c_int, demo=c_int)
 Config = struct("Config", dim=c_int64, heads=c_int64, key_dim=c_int64, value_dim=c_int64,
                 bias=c_bool, shift=c_int, qk_norm=c_bool, v_norm=c_bool, rotary=c_bool,
                 score_scale=c_double, a=Memory,
-                blend=c_int, blend_value=c_double, b=Memory, norm=c_int,
-                norm_eps=c_double, rescale=c_double, residual=c_int, memory_residual=c_bool,
-                project=c_bool, key_std=c_double, out_gain=c_double, dropout=c_double,
-                attention_dropout=c_double, aux=c_uint32, maps=c_bool,
-                blend_given=c_bool)
+                blend=c_int, blend_value=c_double, b=Memory, key_std=c_double,
+                out_gain=c_double, attention_dropout=c_double, aux=c_uint32, maps=c_bool,
+                blend_given=c_bool, gives_memory=c_bool, kv_heads=c_int64, kv_order=c_int,
+                qkv_norm=c_int, qkv_gain=c_int, qk_gain_start=c_double, qk_groups=c_int64,
+                mem_kv=c_int64, mem_whole=c_bool, topk=c_int64, topk_straight=c_bool,
+                hard=c_bool, talk_before=c_bool, talk_after=c_bool, residual_scores=c_bool,
+                softcap=c_double, head_scale=c_bool, gate_values=c_int, out_glu=c_bool,
+                whole=c_bool, rotary_width=c_int64, rotary_heads=c_int64, rotary_base=c_double,
+                xpos_base=c_double, init=c_int)
 Spec = struct("Spec", name=c_char_p, shape=Shape, fill=c_int, number=c_double, values=c_void_p,
               frozen=c_bool, items=c_bool, limit=c_int64, decay=c_bool, recurrent=c_bool,
               maximum=c_bool, product=c_bool)
-Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p)
+Module = struct("Module", params=c_void_p, state=c_void_p, build=c_void_p, self=c_void_p,
+                whole=c_bool, start=c_int64)
 ModuleShape = struct("ModuleShape", B=c_int64, T=c_int64, marked=c_bool, fresh=c_bool,
                      rows=POINTER(c_int64), skips=c_bool, clamp=c_bool, layouts=c_void_p,
-                     limit=c_double)
+                     limit=c_double, holes=c_bool, inner=c_int64)
 
 FUNCTIONS = {
     "mixer_module": (POINTER(Module), []), "mixer_destroy": (None, []),
