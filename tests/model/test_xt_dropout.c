@@ -116,7 +116,7 @@ static void sublayers_are_left_out(void **state)
         bool     gone[4];
         memcpy(before, draw(&d, n, "hidden.0"), sizeof before);
         for (int i = 0; i < 4; i++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "hidden.%d", i + 1);
             const dra_real *after = dra_reader_result(d.reader, name);
             int             same = 0;
@@ -146,7 +146,7 @@ static void the_rest_is_a_shorter_stack(void **state)
     recipe_result want = recipe_read(&without, &recipe_plain, "hidden.3");
     int           met = 0;
     for (int n = 0; n < 20; n++) {
-        char name[16];
+        char name[32];
         draw(&d, n, "hidden.0");
         snprintf(name, sizeof name, "hidden.%d", last);
         met += memcmp(dra_reader_result(d.reader, name), want.at, T * D * sizeof *want.at) == 0;

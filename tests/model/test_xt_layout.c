@@ -228,7 +228,7 @@ static void streams_stay(void **state)
         recipe_result first = recipe_read(&r, &recipe_plain, "hidden.0");
         recipe_affine(&r, list[i].name, 0, list[i].number); /* of the GRU all three gates */
         for (int k = 1; k < 5; k++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "hidden.%d", k);
             recipe_result x = recipe_read(&r, &recipe_plain, name);
             recipe_same(name, T * D, x.at, first.at, list[i].tol);
