@@ -118,8 +118,12 @@ threads_change_nothing() {
         same a b
 }
 
-# holds FILE NAME SHAPE: the header of a safetensors file lists this tensor.
-holds() { has "$1" "\"$2\":{\"dtype\":\"F32\",\"shape\":[$3]"; }
+# holds FILE NAME SHAPE: the header of a safetensors file lists this tensor, of reals.
+holds() {
+    real=F32
+    ! grep -q '"F64"' "$1" || real=F64
+    has "$1" "\"$2\":{\"dtype\":\"$real\",\"shape\":[$3]"
+}
 
 # Sublayers one by one, two in each of two layers; hidden states also in chunks.
 forward_shows_sublayers() {
