@@ -198,7 +198,7 @@ static void add_memory_rows(dra_graph *g, reading *r)
 static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
 {
     const dra_read_options *o = r->c->options;
-    dra_value               own, share;
+    dra_value               own = {0}, share;
     reading                 m = {.c = r->c,
                                  .q = r->q,
                                  .config = {.scale = r->config.scale,
@@ -277,7 +277,7 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     const dra_value keys = append(g, c, K, rotate(g, c, key, true), state_out);
     const dra_value values = append(g, c, V, value, state_out);
     const bool      merges = c->options->config->mem_kv > 0;
-    dra_value       own;
+    dra_value       own = {0};
     if (dra_graph_failed(g)) return (dra_value){0};
     reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
