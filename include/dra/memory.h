@@ -181,7 +181,7 @@ typedef struct dra_mixer_config {
     dra_qkv_norm   qkv_norm;      /* how qk_norm and v_norm do it */
     dra_qkv_gain   qkv_gain;      /* of q and k */
     double         qk_gain_start; /* 0: 1 */
-    int64_t        qk_groups;     /* unit: of each of these equal parts of a head's channels; 0: 1 */
+    int64_t        qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
     int64_t        mem_kv;        /* learned keys and values that every query sees besides */
     bool           mem_whole;     /* unit: their keys are normalised as a whole, not in groups */
     int64_t        topk;          /* of the scores only those >= the k-th largest count; 0: all */
