@@ -23,15 +23,14 @@ static void declare_joined(const dra_branch *b, dra_specs *params)
                                   .number = 1 / sqrt((double)maps[i].in)});
 }
 
-/* A map (..., out, in), or `heads` of them, that starts by picking channels from..from+out-1. */
-static void declare_identity(const dra_branch *b, const char *name, dra_shape shape, int64_t from,
-                             dra_specs *params)
+void dra_identity_declare(dra_specs *params, const char *prefix, const char *name, dra_shape shape,
+                          int64_t from)
 {
     const int64_t in = shape.dim[shape.rank - 1], out = shape.dim[shape.rank - 2];
     const int64_t heads = shape.rank == 3 ? shape.dim[0] : 1;
     double       *eye = calloc((size_t)(heads * out * in) + 1, sizeof *eye);
     for (int64_t i = 0; eye && i < heads * out; i++) eye[i * in + from + i % out] = 1;
-    dra_specs_add(params, b->prefix, &(dra_spec){name, shape, DRA_FILL_VALUES, .values = eye});
+    dra_specs_add(params, prefix, &(dra_spec){name, shape, DRA_FILL_VALUES, .values = eye});
     free(eye);
 }
 
@@ -41,8 +40,8 @@ static void declare_maps(const dra_branch *b, dra_specs *params)
     const dra_memory_sizes *s = &b->sizes;
     const dra_stream       *k = &s->stream[0], *v = &s->stream[s->streams - 1];
     if (strcmp(b->config.retrieval, "none") != 0)
-        declare_identity(b, "kappa", DRA_SHAPE(s->H, s->D, k->width), 0, params);
-    declare_identity(b, "nu", DRA_SHAPE(s->H, s->E, v->width), v->width - s->E, params);
+        dra_identity_declare(params, b->prefix, "kappa", DRA_SHAPE(s->H, s->D, k->width), 0);
+    dra_identity_declare(params, b->prefix, "nu", DRA_SHAPE(s->H, s->E, v->width), v->width - s->E);
 }
 
 static void declare_ones(const dra_branch *b, const char *name, int64_t n, dra_specs *params)
@@ -75,8 +74,8 @@ void dra_branch_declare(dra_branch *b, dra_specs *params, dra_specs *state)
     dra_recurrent_declare(b, params);
     if (b->config.dim > 0) declare_joined(b, params);
     if (b->config.maps) declare_maps(b, params);
-    if (b->config.pi) declare_identity(b, "pi_k", DRA_SHAPE(s->D, s->D), 0, params);
-    if (b->config.pi) declare_identity(b, "pi_v", DRA_SHAPE(s->E, s->E), 0, params);
+    if (b->config.pi) dra_identity_declare(params, b->prefix, "pi_k", DRA_SHAPE(s->D, s->D), 0);
+    if (b->config.pi) dra_identity_declare(params, b->prefix, "pi_v", DRA_SHAPE(s->E, s->E), 0);
     if (b->config.norm) declare_norm(b, params);
     if (b->config.head_norm != DRA_ON) return;
     declare_ones(b, "hn_g", all, params);

@@ -116,6 +116,11 @@ dra_value dra_memory_written(dra_graph *g, const dra_memory_call *c, dra_value x
 /* x (B, [T,] H, [S,] I) w (H, O, I)^T -> (..., O), for each head its own; S only after T. */
 dra_value dra_head_linear(dra_graph *g, dra_value x, dra_value w);
 
+/* Adds a map (out, in), or one for each head (heads, out, in), that starts by picking the channels
+ * from .. from + out - 1. */
+void dra_identity_declare(dra_specs *params, const char *prefix, const char *name, dra_shape shape,
+                          int64_t from);
+
 /* The first decay logit of unit j of n. */
 double     dra_gamma_logit(const dra_memory_config *c, int64_t j, int64_t n);
 dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err);

@@ -60,12 +60,8 @@ static void add_matrix(dra_mixer *m, dra_mixer_param p, int64_t rows, int64_t co
 /* Starts as the identity. */
 static void add_identity(dra_mixer *m, dra_mixer_param p, int64_t n)
 {
-    double *eye = calloc((size_t)(n * n), sizeof *eye);
-    for (int64_t i = 0; eye && i < n; i++) eye[i * n + i] = 1;
     m->at[p] = dra_specs_count(m->params);
-    dra_specs_add(m->params, NULL,
-                  &(dra_spec){names[p], DRA_SHAPE(n, n), DRA_FILL_VALUES, .values = eye});
-    free(eye);
+    dra_identity_declare(m->params, NULL, names[p], DRA_SHAPE(n, n), 0);
 }
 
 static int64_t kv_heads(const dra_mixer_config *c) { return c->kv_heads ? c->kv_heads : c->heads; }
