@@ -109,6 +109,8 @@ void open_setting(setting *s, const mixer_row *row)
                    .B = B,
                    .T = T,
                    .C = row->config.dim,
+                   /* A model's errors are those of several layers: gradients of a single scalar
+                    * or of the last layer of a small net are sums that nearly cancel. */
                    .equal = row->model ? 5 * EQUAL : EQUAL,
                    .us = upstream};
     open_mixer(s, &row->config);

@@ -39,9 +39,7 @@ static dra_status complete_next(dra_objective_config *c, const dra_model *m, dra
 /* A feed's targets are the next tokens already. */
 static void make_next(const dra_objective_config *c, const dra_model *m,
                       const dra_objective_rows *r)
-{
-    (void)c, (void)m, (void)r;
-}
+{}
 
 /* ---- masked ---------------------------------------------------------------------------------- */
 
