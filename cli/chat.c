@@ -21,10 +21,10 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* Without SA_RESTART waiting for a line ends, too. */
-void cli_chat_signals(void)
+/* An answer that is being written to a slow terminal must not lose what is in the buffer. */
+void cli_chat_signals(bool waiting)
 {
-    struct sigaction action = {.sa_handler = interrupt};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = waiting ? 0 : SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

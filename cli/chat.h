@@ -32,8 +32,9 @@ typedef struct cli_chat {
 dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state, dra_error *err);
 void       cli_chat_close(cli_chat *c);
 
-/* Ctrl-C ends an answer, and where nobody sits at a terminal the chat with it. */
-void cli_chat_signals(void);
+/* Ctrl-C ends an answer, and where nobody sits at a terminal the chat with it. While a line is
+ * waited for it ends the wait, too. */
+void cli_chat_signals(bool waiting);
 bool cli_chat_stopped(const cli_chat *c); /* the latter has happened */
 
 /* Reads what was said and writes the answer to stdout. After an error nothing was said. */

@@ -89,8 +89,10 @@ static bool talk(cli_chat *c, cli_lines *lines)
     bool        well = true;
     prompt_name(&c->form, name, sizeof name);
     while (!c->done && !ferror(stdout) && !cli_chat_stopped(c)) {
-        dra_error       err = {0};
+        dra_error err = {0};
+        cli_chat_signals(true);
         const cli_typed typed = cli_lines_read(lines, name, &line, &bytes);
+        cli_chat_signals(false);
         if (typed == CLI_TYPED_END) break;
         if (typed == CLI_TYPED_STOP) {
             if (bytes == 0) cli_chat_note(c, "Ctrl-D or /quit leaves, /help says more");
@@ -129,7 +131,7 @@ static int run(const void *args)
                           : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
     bool       well = true;
     if (st == DRA_OK) {
-        cli_chat_signals();
+        cli_chat_signals(false);
         cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
         well = talk(&c, lines) || c.terminal;
         if (a->state_out) st = cli_chat_save(&c, a->state_out, &err);

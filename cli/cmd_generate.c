@@ -63,10 +63,11 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* The first Ctrl-C ends the text, a second one the program. */
+/* The first Ctrl-C ends the text, a second one the program. What is being written arrives. */
 static void catch_interrupts(void)
 {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = interrupt,
+                               .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }

@@ -175,8 +175,7 @@ reads_odd_lines() {
     run 0 chat --model m <lines && quiet "$out" && quiet "$err"
 }
 
-# In a pipe too, Ctrl-C ends the answer and what follows is read.
-# It ends the answer and the chat, in the middle of an answer or waiting for a line.
+# In a pipe Ctrl-C ends the answer and the chat, in the middle of an answer or waiting for a line.
 interrupted_in_a_pipe() {
     for tokens in 0 30; do
         rm -f pipe s && mkfifo pipe || return 1
@@ -191,6 +190,23 @@ interrupted_in_a_pipe() {
         [ $? -eq 130 ] && quiet "$err" && [ -s s ] || return 1
         exec 3>&-
     done
+}
+
+# An answer that waits for its reader, who is slow, arrives whole: 65536 bytes fill the pipe.
+interrupted_while_writing() {
+    rm -f pipe && mkfifo pipe && exec 4<>pipe || return 1
+    head -c 65530 /dev/zero >&4
+    echo hi | "$dra" chat --model any --tokens 0 >pipe 2>"$err" &
+    child=$!
+    sleep 0.7
+    kill -INT $child
+    (sleep 0.3 && head -c 65531 <&4 >"$out") &
+    reader=$!
+    wait $child
+    [ $? -eq 130 ] || return 1
+    exec 4>&-
+    wait $reader
+    quiet "$err" && [ "$(wc -c <"$out")" -gt 65530 ]
 }
 
 # A question of four million tokens, stopped while it is read. It is longer than a pipe holds, so
@@ -339,6 +355,7 @@ remembers() {
     check "learned positions end" positions_end
     check "odd lines" reads_odd_lines
     check "Ctrl-C in a pipe" interrupted_in_a_pipe
+    check "Ctrl-C while writing" interrupted_while_writing
     check "Ctrl-C while reading" interrupted_while_reading
     check "no model" misused \
         "dra chat: expected one of --model, --preset and --config, found none" chat
