@@ -199,6 +199,9 @@ typedef struct dra_mixer_config {
     double         rotary_base;  /* 0: 10000 */
     double         xpos_base;    /* > 0: xPos, its scale base */
     dra_init_kind  init;
+    bool           context;     /* keys and values are those of the context, not of tokens: memory
+                                   append, retrieval time; what a query sees has no positions     */
+    int64_t        context_dim; /* its width; 0: dim */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -257,6 +260,8 @@ typedef enum dra_channel {
     DRA_CHANNEL_DISTANCE, /* "distance": (H, N): added to scores by distance                    */
     DRA_CHANNEL_SLOPES,   /* "slopes": (H): times -distance, added to scores (ALiBi)            */
     DRA_CHANNEL_DUAL,     /* "dual": (B, T, C), the sum of what sublayers add (ResiDual)        */
+    DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
+    DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
     DRA_CHANNELS
 } dra_channel;
 

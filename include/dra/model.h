@@ -56,7 +56,40 @@ typedef struct dra_position_config {
     double            scale;                 /* of learned positions; 0: 1                     */
 } dra_position_config;
 
-enum { DRA_MIXERS_MOST = 16, DRA_SUBLAYERS_MOST = 256 };
+enum { DRA_MIXERS_MOST = 16, DRA_SUBLAYERS_MOST = 256, DRA_STACK_NAME = 32 };
+
+/* What a stack reads, and what is made of what it puts out. */
+typedef enum dra_source_kind {
+    DRA_SOURCE_TOKENS,  /* input "ids": rows of a table                                        */
+    DRA_SOURCE_VECTORS, /* input "x" (B, T, source.dim), through a learned map                 */
+    DRA_SOURCE_IMAGE    /* input "img" (B, channels, size, size), cut into patches row by row: each
+                           (row, column, channel), normed, mapped and normed again. An encoder. */
+} dra_source_kind;
+
+typedef struct dra_source_config {
+    dra_source_kind kind;
+    char            input[DRA_STACK_NAME]; /* its name; "": as above */
+    int64_t         dim;                   /* of vectors; 0: as wide as the embedding, not mapped */
+    int64_t         size, patch, channels; /* of images; channels 0: 3 */
+    /* xVal: input "nums" (B, T); the row of token number_token is multiplied by its number. */
+    bool    numbers;
+    int64_t number_token;
+    bool    shared; /* tokens: the table is that of the context's stack */
+} dra_source_config;
+
+typedef enum dra_head_kind {
+    DRA_HEAD_TOKENS,  /* "logits" (B, T, V)                                     */
+    DRA_HEAD_CLASSES, /* "logits" (B, dim) of the mean over all tokens          */
+    DRA_HEAD_VECTORS, /* "out" (B, T, dim)                                      */
+    DRA_HEAD_NONE     /* "hidden" (B, T, C) is all there is                     */
+} dra_head_kind;
+
+typedef struct dra_head_config {
+    dra_head_kind kind;
+    int64_t       dim;  /* of vectors: 0: C, not mapped; of classes: 0: the mean itself is "out" */
+    bool          bias; /* of tokens and vectors; classes have one */
+    bool          numbers; /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
+} dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
 typedef enum dra_format_kind {
@@ -114,7 +147,8 @@ typedef struct dra_model_config {
     bool          norm_offset;
 
     /* ---- which sublayers there are: `layout` is one block, `depth` says how often it is repeated;
-     * a: attention (a mixer), f: a feed-forward. Mixers are counted by attention sublayers. */
+     * a: attention (a mixer), c: attention over the context, f: a feed-forward. Mixers are counted
+     * by attention sublayers (a). */
     char    layout[DRA_SUBLAYERS_MOST + 1]; /* "": "af", without ff.kind "a"                  */
     int64_t sandwich;    /* the first `sandwich` feed-forwards move to the end; needs "af", "faf" */
     bool    tied_layers; /* one block of parameters, executed `depth` times                   */
@@ -133,6 +167,19 @@ typedef struct dra_model_config {
     int64_t             memory_tokens;   /* learned vectors that every text starts with      */
     dra_init_kind       init;
     dra_xt_config       xt; /* not in dra's own files */
+
+    /* ---- compositions: JSON {"stacks": {"encoder": {...}, "decoder": {..., "context": "encoder"}}}.
+     * The stack that no other reads is the model; parameters of others begin with their name and a
+     * dot. Configs of other stacks are borrowed as long as this config or a model of it is used;
+     * those that JSON is read into stay until the program ends. */
+    dra_source_config source;
+    dra_head_config   head;
+    char              name[DRA_STACK_NAME]; /* of this stack; "": there is no other          */
+    const struct dra_model_config
+        *context_stack; /* what cross-attention (c) reads: its hidden    */
+    const struct dra_model_config
+                    *prepend_stack; /* an encoder's: its hidden comes before tokens  */
+    dra_mixer_config cross;         /* of cross-attention sublayers                  */
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
@@ -201,13 +248,17 @@ typedef struct dra_view {
     /* Of every executed sublayer, in order; a text's memory tokens are left out. */
     bool hiddens; /* "hidden.0" (B, T, C): what is embedded; "hidden.1", ...: after each of them */
     bool adds;    /* "add.0" (B, T, C), ...: what each core adds, o of docs/stacks.md */
+    bool outs;    /* of other heads than tokens: "logits" of classes, "out", "numbers" */
 } dra_view;
 
 DRA_API dra_module dra_view_module(const dra_view *view); /* the view is borrowed */
 
 typedef struct dra_model_result {
     dra_value hidden;             /* (B, T, C), ready for the head */
-    dra_value head;               /* (V, C) */
+    dra_value head;               /* (V, C), or that of the head it has; none: it is not mapped */
+    dra_value head_bias;          /* (V), or none */
+    dra_value numbers;            /* (B, T), with head.numbers */
+    dra_value pooled;             /* (B, C): the mean over all tokens, with head classes */
     dra_value dual;               /* ResiDual's second stream, before the norm; else none */
     dra_value aux[DRA_AUX_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;

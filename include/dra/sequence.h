@@ -10,6 +10,8 @@
  *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
  * Whole:   an encoder reads every call as a complete text: its tokens see those after them too, and
  *          no state joins one call to the next. See dra_module.
+ * Context: tokens may see a second text besides their own, which is read as a whole, once, and then
+ *          is part of the state: the source of a translation. See dra_module.
  * Start:   a sequence may begin with learned vectors, which its layers see as tokens and the caller
  *          does not see at all. See dra_module.
  * Threads: one thread at a time uses a reader or a dra_states. */
@@ -40,6 +42,7 @@ typedef struct dra_spec {
     bool          frozen;    /* a parameter that is not trained                                  */
     bool          items;     /* a state that holds one item for each token written, oldest first */
     int64_t       limit;     /* of items that are kept; 0: all                                   */
+    bool          context;   /* a state that holds one item for each token of the context        */
     bool          decay;     /* a parameter of decay logits: gamma = sigmoid of it               */
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
     bool          maximum;   /* a state that is a running maximum, by which others are measured  */
@@ -102,6 +105,9 @@ typedef struct dra_tokens {
     dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
+    /* Of a module with a context: all tokens of row b see its first context_n[b] items. */
+    int64_t   context;   /* rows that hold them; 0: there is no context */
+    dra_value context_n; /* i32 (B, 1) */
 } dra_tokens;
 
 /* x (B, T, ...) one token later: x_{t-1}, at first `before` (B, ...), none: 0; over resets 0.
@@ -145,6 +151,12 @@ typedef struct dra_module_call {
     /* i32 (B): where the tokens of this call start, for random numbers, among those that layers
      * see, and among the given ones. */
     dra_value at, given_at;
+    /* Of a call that reads the context: the call by which it is read, as a text of its own, with
+     * the same parameters and no state. NULL: its items are in the state. */
+    const struct dra_module_call *context;
+    /* i32 (B, tokens.context): which given token of it each item is, -1: none; none: all are in
+     * order. Pads are no items. */
+    dra_value context_take;
 } dra_module_call;
 
 /* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its
@@ -181,7 +193,17 @@ typedef struct dra_module {
     const void      *self;
     bool             whole;
     int64_t          start;
+    /* Tokens see a context. The call that reads it, dra_reader_read_context(), builds it as a whole
+     * text (dra_module_call.context) and puts its items into states that say `context`, which
+     * later calls leave as they are. A reset keeps it. A whole module reads it in every call. */
+    bool    context;
+    int64_t context_start; /* `start` of that text */
 } dra_module;
+
+typedef struct dra_context_shape {
+    int64_t T, inner; /* as those of dra_module_shape */
+    bool    marked, holes;
+} dra_context_shape;
 
 typedef struct dra_module_shape {
     int64_t        B, T;
@@ -190,10 +212,11 @@ typedef struct dra_module_shape {
     const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
     bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool           clamp; /* states are clamped as they come in and go out, see below */
-    const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
-    double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
-    bool                    holes;   /* of a whole module: some keys between others are not seen */
-    int64_t                 inner;   /* tokens that layers see; 0: T, no sequence starts */
+    const dra_param_layout  *layouts; /* of the parameters; NULL: all are real and dense */
+    double                   limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
+    bool                     holes;   /* of a whole module: some keys between others are not seen */
+    int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
+    const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0
@@ -222,6 +245,8 @@ DRA_API int64_t    dra_states_batch(const dra_states *s);
 /* Given tokens read since its reset, and items written since then, those of start vectors too. */
 DRA_API int64_t dra_states_tokens(const dra_states *s, int64_t row);
 DRA_API int64_t dra_states_items(const dra_states *s, int64_t row);
+/* Items of the context of a row; -1: it has none. */
+DRA_API int64_t dra_states_context(const dra_states *s, int64_t row);
 /* Bytes of what is live, and of all memory held. */
 DRA_API size_t dra_states_bytes(const dra_states *s);
 DRA_API size_t dra_states_held(const dra_states *s);
@@ -308,6 +333,17 @@ DRA_API dra_status dra_reader_start(dra_reader *r, uint64_t seed, dra_error *err
 DRA_API dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T,
                                    const int32_t *mark, int n, const dra_named *inputs,
                                    dra_error *err);
+/* The same for a module with a context, which is read first: T tokens of every row, mark (B, T) or
+ * NULL, of which only DRA_MARK_PAD is allowed. Inputs are those of both texts. It replaces the one
+ * that was there. dra_reader_read() fails where a row has none. */
+typedef struct dra_context_text {
+    int64_t        T;
+    const int32_t *mark;
+} dra_context_text;
+DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
+                                           const dra_context_text *context, int64_t T,
+                                           const int32_t *mark, int n, const dra_named *inputs,
+                                           dra_error *err);
 /* An output of the last read as the host sees it, valid until the next. NULL: there is none of this
  * name, or no memory. */
 DRA_API const void *dra_reader_result(dra_reader *r, const char *name);

@@ -84,7 +84,11 @@ typedef struct dra_block_config {
     double         drop;  /* the probability that the sublayer is left out, when learning        */
 } dra_block_config;
 
-typedef enum dra_sublayer_kind { DRA_SUBLAYER_MIXER, DRA_SUBLAYER_FF } dra_sublayer_kind;
+typedef enum dra_sublayer_kind {
+    DRA_SUBLAYER_MIXER,
+    DRA_SUBLAYER_FF,
+    DRA_SUBLAYER_CROSS /* a mixer over the context */
+} dra_sublayer_kind;
 
 typedef struct dra_sublayer_config {
     dra_sublayer_kind kind;

@@ -221,8 +221,8 @@ const char *dra_show_name(dra_show_kind kind)
 
 const char *dra_channel_name(dra_channel c)
 {
-    static const char *const names[DRA_CHANNELS] = {"blend", "scores", "distance", "slopes",
-                                                    "dual"};
+    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",    "slopes",
+                                                    "dual",  "context", "cross_scores"};
     return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
 }
 
