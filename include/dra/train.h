@@ -89,6 +89,11 @@ typedef struct dra_microbatch {
     uint64_t seed, step; /* of dropout */
     bool     no_dropout;
     bool     clamp; /* holds states within bounds, see DRA_STATE_LIMIT */
+    /* Further inputs of sources and of the objective by name, (B, ...) each, such as "x", "img",
+     * "src", "labels"; ids and targets are NULL where the model and the objective have none. */
+    int                     n_inputs;
+    const dra_named        *inputs;
+    const dra_context_text *context; /* of a model with a context: its text; fresh rows only */
 } dra_microbatch;
 
 typedef struct dra_microbatch_result {
