@@ -299,6 +299,7 @@ typedef struct dra_memory_sizes {
     bool                     shows_items; /* memory_residual reads the items, too */
     bool                     gives_items; /* a chunk must give its slots, not read them itself */
     bool                     whole;       /* a text is read as a whole: no items are kept */
+    bool                     context;     /* items are those of the context */
     const dra_memory_config *config;
 } dra_memory_sizes;
 

@@ -70,6 +70,7 @@ typedef struct dra_source_config {
     dra_source_kind kind;
     char            input[DRA_STACK_NAME]; /* its name; "": as above */
     int64_t         dim;                   /* of vectors; 0: as wide as the embedding, not mapped */
+    int64_t         length;                /* of vectors that are prepended: how many there are */
     int64_t         size, patch, channels; /* of images; channels 0: 3 */
     /* xVal: input "nums" (B, T); the row of token number_token is multiplied by its number. */
     bool    numbers;

@@ -159,6 +159,8 @@ typedef struct dra_module_call {
     dra_value context_take;
 } dra_module_call;
 
+/* Items of the context in order, of what its call makes of its tokens, x (B, S, ...). */
+DRA_API dra_value dra_context_take(dra_graph *g, const dra_module_call *call, dra_value x);
 /* Dropout of x (B, T, ...) with probability p, if the call has a key; `name` is unique in its
  * scope. What is dropped follows from key, name, row and place, not from how a row is cut. */
 DRA_API dra_value dra_module_dropout(dra_graph *g, const dra_module_call *call, const char *name,

@@ -87,7 +87,8 @@ typedef struct dra_block_config {
 typedef enum dra_sublayer_kind {
     DRA_SUBLAYER_MIXER,
     DRA_SUBLAYER_FF,
-    DRA_SUBLAYER_CROSS /* a mixer over the context */
+    DRA_SUBLAYER_CROSS, /* a mixer over the context */
+    DRA_SUBLAYER_KINDS
 } dra_sublayer_kind;
 
 typedef struct dra_sublayer_config {

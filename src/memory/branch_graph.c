@@ -132,7 +132,7 @@ static bool fuses(const building *u)
 static dra_read_drop drop_of(const building *u, char name[32])
 {
     if (!u->call->random.id) return (dra_read_drop){0};
-    snprintf(name, 32, "%sattention.dropout", u->b->prefix);
+    snprintf(name, 32, "%sattention.dropout", u->b->sizes.context ? "cross." : u->b->prefix);
     return (dra_read_drop){u->b->attention_dropout, name, u->call->random, u->call->at};
 }
 
@@ -225,6 +225,14 @@ static void remember(const building *u, dra_value x, dra_value *room, dra_value 
     observe(u, &c, &r, out);
 }
 
+/* Items of the context are what they are: there is nothing to remember. */
+static void read_context(const building *u, dra_value *state_out, dra_branch_result *out)
+{
+    dra_memory_result     r = {.item = {u->qkv[1], u->qkv[2]}};
+    const dra_memory_call c = {.sizes = &u->b->sizes, .q = u->qkv[0]};
+    retrieve(u, &c, &r, state_out, out);
+}
+
 dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_module_call *call,
                                    const dra_read_options *options, dra_value x,
                                    const dra_value qkv[3], dra_value *state_out)
@@ -235,6 +243,8 @@ dra_branch_result dra_branch_build(dra_graph *g, const dra_branch *b, const dra_
     if (b->config.demo && (call->learning || call->tokens.mark.id))
         dra_build_fail(g, b->memory->name, DRA_ERR_VALUE, "a demo is for reading, without %s",
                        call->learning ? "gradients" : "pads and resets");
+    else if (b->sizes.context)
+        read_context(&u, state_out, &out);
     else if (room)
         remember(&u, x, room, state_out, &out);
     else

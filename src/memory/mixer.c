@@ -78,12 +78,13 @@ static void declare_projections(dra_mixer *m)
     const dra_mixer_config *c = &m->config;
     const int64_t           C = c->dim, queries = c->heads * c->key_dim, read = answer_width(m);
     const int64_t           keys = kv_heads(c) * c->key_dim, values = kv_heads(c) * c->value_dim;
-    const double            in = 1 / sqrt((double)C);
+    const int64_t           S = c->context && c->context_dim ? c->context_dim : C;
+    const double            in = 1 / sqrt((double)C), from = 1 / sqrt((double)S);
     const double            out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double            s = c->key_std;
     add_matrix(m, DRA_W_Q, queries, C, s > 0 ? 1 / ((double)C * s) : in);
-    add_matrix(m, DRA_W_K, keys, C, s > 0 ? s : in);
-    add_matrix(m, DRA_W_V, values, C, in);
+    add_matrix(m, DRA_W_K, keys, S, s > 0 ? s : from);
+    add_matrix(m, DRA_W_V, values, S, from);
     add_matrix(m, DRA_W_O, c->out_glu ? 2 * C : C, read, out);
     if (!c->bias) return;
     add_constant(m, DRA_B_Q, DRA_SHAPE(queries), 0);
@@ -179,7 +180,11 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
     if (st == DRA_OK) st = dra_mixer_check_shows(m, err);
     if (st == DRA_OK) {
-        m->module = (dra_module){m->params, m->state, dra_mixer_build_module, m};
+        m->module = (dra_module){.params = m->params,
+                                 .state = m->state,
+                                 .build = dra_mixer_build_module,
+                                 .self = m,
+                                 .context = m->config.context};
         *out = m;
     } else {
         dra_mixer_destroy(m);

@@ -27,7 +27,8 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"mem_kv", c->mem_kv, 0},
                  {"topk", c->topk, 0},
                  {"rotary_width", c->rotary_width, 0},
-                 {"rotary_heads", c->rotary_heads, 0}};
+                 {"rotary_heads", c->rotary_heads, 0},
+                 {"context_dim", c->context_dim, 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -210,6 +211,31 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
+/* What a context has no use for: it is read as it is, by every token alike. */
+static dra_status check_context(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const dra_branch       *b = &m->branch[0];
+    const char             *extra = m->branches == 2             ? "blend"
+                                    : c->shift != DRA_SHIFT_NONE ? "shift"
+                                    : c->rotary                  ? "rotary"
+                                    : c->gives_memory            ? "memory_residual"
+                                    : b->config.norm             ? "norm"
+                                    : b->config.maps             ? "maps"
+                                    : b->config.demo             ? "demo"
+                                                                 : NULL;
+    if (!c->context && c->context_dim)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: context_dim without context");
+    if (!c->context) return DRA_OK;
+    if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: a context needs memory append with retrieval time, found %s with "
+                        "%s",
+                        b->memory->name, b->retrieval->name);
+    if (!extra) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "mixer: %s and a context exclude each other", extra);
+}
+
 static dra_status check_memory(const dra_mixer *m, dra_error *err)
 {
     const dra_branch *b = &m->branch[m->branches - 1];
@@ -246,6 +272,7 @@ dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
     dra_status st = check_reads(m, err);
+    if (st == DRA_OK) st = check_context(m, err);
     if (st != DRA_OK) return st;
     if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");

@@ -82,22 +82,27 @@ static void normalise_all(const building *b, dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
     for (int i = 0; i < 2 && c->qk_norm; i++)
-        qkv[i] = normalise(b, qkv[i], param(b, DRA_GAIN_Q + i), param(b, DRA_BIAS_Q + i),
-                           c->qk_groups);
-    if (c->v_norm) qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
+        if (qkv[i].id)
+            qkv[i] = normalise(b, qkv[i], param(b, DRA_GAIN_Q + i), param(b, DRA_BIAS_Q + i),
+                               c->qk_groups);
+    if (c->v_norm && qkv[2].id)
+        qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
 }
 
 /* Returns what gates see: x shifted by halves, or as it is. */
 static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
-    const int64_t           B = b->call->tokens.B, T = b->call->tokens.T;
-    const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
+    const int64_t           B = b->call->tokens.B, K = c->kv_heads ? c->kv_heads : c->heads;
     dra_value               in[3];
     shift(b, x, in);
+    if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
     for (int i = 0; i < 3; i++) {
+        qkv[i] = (dra_value){0}; /* those of the context may be in the state */
+        if (!in[i].id) continue;
         const int64_t   W = i == 2 ? c->value_dim : c->key_dim;
         const dra_value y = dra_linear(b->g, in[i], param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
+        const int64_t   T = i && c->context ? b->call->tokens.context : b->call->tokens.T;
         qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, i ? K : c->heads, W));
     }
     normalise_all(b, qkv);
@@ -242,6 +247,17 @@ void dra_mixer_put_out(dra_graph *g, const dra_mixer *m, const dra_tokens *token
         }
 }
 
+void dra_mixer_input_context(dra_graph *g, const dra_mixer *m, const dra_module_call *call,
+                             dra_channels *channels)
+{
+    const dra_mixer_config *c = &m->config;
+    const int64_t           W = c->context_dim ? c->context_dim : c->dim;
+    if (!c->context || !call->context) return;
+    const dra_tokens *t = &call->context->tokens;
+    channels->value[DRA_CHANNEL_CONTEXT] = dra_context_take(
+        g, call, dra_input(g, "context", DRA_REAL, DRA_SHAPE(t->B, t->given, W)));
+}
+
 void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_call *call,
                             dra_value *state_out)
 {
@@ -251,6 +267,7 @@ void dra_mixer_build_module(dra_graph *g, const void *self, const dra_module_cal
     const dra_value   x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, m->config.dim));
     if (m->config.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
+    dra_mixer_input_context(g, m, call, &channels);
     const dra_mixer_result r = dra_mixer_build(g, m, call, x, &channels, state_out);
     dra_output(g, "y", dra_tokens_zero_pads(g, t, r.y));
     dra_mixer_put_out(g, m, t, &r);

@@ -12,11 +12,14 @@ static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
+    const bool items = !s->context;
     if (s->whole) return;
     dra_specs_add(state, prefix,
-                  &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = true, .limit = limit(s)});
+                  &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = items, .limit = limit(s),
+                              .context = s->context});
     dra_specs_add(state, prefix,
-                  &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = true, .limit = limit(s)});
+                  &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = items, .limit = limit(s),
+                              .context = s->context});
 }
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
@@ -47,11 +50,20 @@ static const dra_token_items *rows_of(const dra_read_call *c)
     return dra_tokens_items(c->tokens, limit(c->sizes));
 }
 
+/* Items of the context: those of this call, which become the state, or those of the state. */
+static dra_value take_context(const dra_read_call *c, int i, dra_value items, dra_value *state_out)
+{
+    if (!items.id) return c->state[i];
+    if (!c->tokens->whole) state_out[i] = items;
+    return items;
+}
+
 /* The items of the state, then those of this call, (B, rows, H, width). */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items,
                         dra_value *state_out)
 {
     const dra_token_items *at = rows_of(c);
+    if (c->sizes->context) return take_context(c, i, items, state_out);
     if (c->tokens->whole || dra_graph_failed(g)) return items;
     if (!at) return (dra_value){0};
     if (c->tokens->fresh && !c->tokens->mark.id) return items;
@@ -73,6 +85,10 @@ static void see(dra_graph *g, reading *r)
 {
     const dra_tokens      *t = r->c->tokens;
     const dra_token_items *at = rows_of(r->c);
+    if (r->c->sizes->context) {
+        r->config.hi = dra_broadcast(g, t->context_n, DRA_SHAPE(t->B, t->T));
+        return;
+    }
     r->config.lo = t->whole ? t->lo : at->lo;
     r->config.hi = t->whole ? t->hi : at->hi;
     if (r->c->sizes->config->demo) dra_demo_rows(g, r->c, &r->config.lo, &r->config.hi);
@@ -104,7 +120,10 @@ static void place(dra_graph *g, reading *r)
     const dra_token_items *at = rows_of(c);
     const bool             distances = r->config.distance.id || r->config.slopes.id;
     const bool             drops = c->drop.p > 0;
-    if (t->whole || dra_graph_failed(g) || (!distances && !drops)) return;
+    if (c->sizes->context && drops && !dra_graph_failed(g))
+        r->config.q_pos = dra_add(g, dra_arange(g, t->T),
+                                  dra_reshape(g, c->drop.at, DRA_SHAPE(-1, 1)));
+    if (c->sizes->context || t->whole || dra_graph_failed(g) || (!distances && !drops)) return;
     if (distances && t->skip.id) {
         place_by_tokens(g, r);
         return;
@@ -147,6 +166,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                             .mix_before = c->options->talk_before,
                                             .mix_after = c->options->talk_after}};
     if (dra_graph_failed(g)) return r;
+    if (c->sizes->context) r.config.distance = r.config.slopes = (dra_value){0};
     see(g, &r);
     place(g, &r);
     if (c->drop.p > 0) {
@@ -218,9 +238,10 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     }
     const dra_value learned = attend(g, &m);
     share = dra_sigmoid(g, dra_sub(g, own, lse));
-    if (r->c->tokens->skip.id) {
+    if (r->c->tokens->skip.id || r->c->sizes->context) {
         const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
-        const dra_value some = dra_reshape(g, dra_less(g, r->config.lo, r->config.hi), column);
+        const dra_value lo = r->config.lo.id ? r->config.lo : dra_integer(g, 0);
+        const dra_value some = dra_reshape(g, dra_less(g, lo, r->config.hi), column);
         share = dra_select(g, some, share, dra_number(g, 1));
     }
     if (dra_graph_failed(g)) return y;
@@ -234,7 +255,8 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
 static void clear_unseen(dra_graph *g, reading *r)
 {
     const dra_tokens *t = r->c->tokens;
-    if (t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g)) return;
+    if (r->c->sizes->context || t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g))
+        return;
     const int64_t   J = dra_shape_of(g, r->k).dim[2];
     const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
     const dra_value row = dra_arange(g, J), zero = dra_number(g, 0);
@@ -250,7 +272,10 @@ static void clear_unseen(dra_graph *g, reading *r)
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
 static dra_value read_scores(dra_graph *g, reading *r)
 {
-    dra_value *channel = &r->c->options->channels->value[DRA_CHANNEL_SCORES], scores = {0};
+    dra_value *channel =
+        &r->c->options->channels
+             ->value[r->c->sizes->context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES];
+    dra_value  scores = {0};
     const bool residual = r->c->options->config->residual_scores;
     clear_unseen(g, r);
     add_memory_rows(g, r);

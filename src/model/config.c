@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "dra/model.h"
 #include "file/fields.h"
+#include "model/compose.h"
 #include "model/format.h"
 #include "model/model.h"
 
@@ -45,7 +46,10 @@ static const char *const distances[] = {"none", "t5", "dynamic", "alibi", NULL};
 static const char *const visibles[] = {"causal", "whole", NULL};
 static const char *const embed_norms[] = {"same", "layer", NULL};
 static const char *const inits[] = {"normal", "uniform", NULL};
-static const char *const letters[] = {"af", NULL};
+static const char *const letters[] = {"afc", NULL};
+static const char *const source_kinds[] = {"tokens", "vectors", "image", NULL};
+static const char *const head_kinds[] = {"tokens", "classes", "vectors", "none", NULL};
+static const char *const name_letters[] = {"abcdefghijklmnopqrstuvwxyz_0123456789", NULL};
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
@@ -161,6 +165,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          BOOL(dra_mixer_config, head_scale),
                                          CHOICE(dra_mixer_config, gate_values, value_gates),
                                          BOOL(dra_mixer_config, out_glu),
+                                         INT(dra_mixer_config, context_dim),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
@@ -197,6 +202,28 @@ static const dra_field position_fields[] = {CHOICE(dra_position_config, rotate, 
                                             INT(dra_position_config, slopes),
                                             REAL(dra_position_config, scale, 0, 1e6),
                                             {0}};
+
+static const dra_field source_fields[] = {CHOICE(dra_source_config, kind, source_kinds),
+                                          {.name = "input",
+                                           .kind = DRA_FIELD_TEXT,
+                                           .offset = offsetof(dra_source_config, input),
+                                           .choices = name_letters,
+                                           .most = DRA_STACK_NAME},
+                                          INT(dra_source_config, dim),
+                                          INT(dra_source_config, length),
+                                          INT(dra_source_config, size),
+                                          INT(dra_source_config, patch),
+                                          INT(dra_source_config, channels),
+                                          BOOL(dra_source_config, numbers),
+                                          INT(dra_source_config, number_token),
+                                          BOOL(dra_source_config, shared),
+                                          {0}};
+
+static const dra_field head_fields[] = {CHOICE(dra_head_config, kind, head_kinds),
+                                        INT(dra_head_config, dim),
+                                        BOOL(dra_head_config, bias),
+                                        BOOL(dra_head_config, numbers),
+                                        {0}};
 
 #define MODEL(f) offsetof(dra_model_config, f)
 #define NUMBERS(f, count, k, hi)                                                                   \
@@ -256,6 +283,9 @@ static const dra_field model_fields[] = {
     CHOICE(dra_model_config, embed_norm_kind, embed_norms),
     INT(dra_model_config, memory_tokens),
     CHOICE(dra_model_config, init, inits),
+    {.name = "source", .kind = DRA_FIELD_OBJECT, .offset = MODEL(source), .fields = source_fields},
+    {.name = "head", .kind = DRA_FIELD_OBJECT, .offset = MODEL(head), .fields = head_fields},
+    {.name = "cross", .kind = DRA_FIELD_OBJECT, .offset = MODEL(cross), .fields = mixer_fields},
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -287,6 +317,23 @@ static dra_status drop_others(const char *place, json_t *object, dra_error *err)
     return DRA_OK;
 }
 
+static dra_status read_fields(const char *place, json_t *object, dra_model_config *out,
+                              dra_error *err)
+{
+    return dra_fields_read(model_fields, place, object, out, err);
+}
+
+/* dra's own config: one stack, or several. */
+static dra_status read_own(const char *place, json_t *object, dra_model_config *out, dra_error *err)
+{
+    const json_t *stacks = json_object_get(object, "stacks");
+    if (!stacks) return read_fields(place, object, out, err);
+    if (json_object_size(object) > 1)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "%.120s: stacks: expected no other key but model_type next to it", place);
+    return dra_stacks_read(place, stacks, read_fields, out, err);
+}
+
 dra_status dra_model_config_parse(const char *place, const char *text, size_t bytes,
                                   dra_model_config *out, dra_error *err)
 {
@@ -302,7 +349,7 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
         st = dra_format_read(f, place, object, out, err);
     } else {
         st = drop_others(place, object, err);
-        if (st == DRA_OK) st = dra_fields_read(model_fields, place, object, out, err);
+        if (st == DRA_OK) st = read_own(place, object, out, err);
     }
     json_decref(object);
     return st;
@@ -311,6 +358,17 @@ dra_status dra_model_config_parse(const char *place, const char *text, size_t by
 dra_status dra_model_config_set(dra_model_config *config, const char *name, const char *value,
                                 dra_error *err)
 {
+    const dra_model_config **others[] = {&config->context_stack, &config->prepend_stack};
+    for (int i = 0; i < 2; i++) {
+        const size_t n = *others[i] ? strlen((*others[i])->name) : 0;
+        if (!n || strncmp(name, (*others[i])->name, n) != 0 || name[n] != '.') continue;
+        dra_model_config        other = **others[i];
+        const dra_status        st = dra_model_config_set(&other, name + n + 1, value, err);
+        const dra_model_config *same = st == DRA_OK ? dra_config_keep(&other) : NULL;
+        if (st == DRA_OK && !same) return dra_fail(err, DRA_ERR_MEMORY, "config: out of memory");
+        if (same) *others[i] = same;
+        return st;
+    }
     return dra_fields_set(model_fields, config, name, value, err);
 }
 
@@ -358,7 +416,7 @@ char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t
         st = dra_format_write(place, c, object, err);
         if (st != DRA_OK) return NULL;
     } else if (object) {
-        json_t *fields = write_fields(c);
+        json_t *fields = dra_has_stacks(c) ? dra_stacks_write(c, write_fields) : write_fields(c);
         if (json_object_set_new(object, "model_type", json_string("dra")) != 0 ||
             json_object_update(object, fields) != 0)
             st = DRA_ERR_MEMORY;

@@ -13,8 +13,42 @@ struct dra_model {
     dra_norm         embed_norm, norm;
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
-    int embedding, positions, memory_tokens, project_w, project_b, head, blend;
+    int      embedding, positions, memory_tokens, project_w, project_b, head, blend;
+    int      source_w, source_b, head_b, numbers_w, numbers_b;
+    dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
+    /* Models of other stacks, and where their parameters start in those of this one. */
+    dra_model *context, *prepend;
+    int        context_params, prepend_params;
 };
+
+/* ---- sources (source.c): what a stack reads, as rows that are as wide as the embedding -------- */
+
+dra_status dra_source_check(const dra_model_config *c, dra_error *err);
+/* Tokens that a source of its own length has, an image or prepended vectors; 0: any number. */
+int64_t dra_source_length(const dra_model_config *c);
+int64_t dra_embed_width(const dra_model_config *c);
+void    dra_source_declare(dra_model *m);
+/* (B, n, width) of n tokens. ids: i32 (B, n), or real (B, n, width) in place of rows of the table;
+ * none: its inputs are declared here, by their names. */
+dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t n,
+                           dra_value ids);
+
+/* ---- heads (head.c) --------------------------------------------------------------------------- */
+
+dra_status dra_head_check(const dra_model_config *c, dra_error *err);
+void       dra_head_declare(dra_model *m);
+/* Fills in what follows from r->hidden. */
+void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                    dra_model_result *r);
+/* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */
+dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden);
+
+/* ---- compositions (compose.c) ----------------------------------------------------------------- */
+
+/* Makes the models of other stacks, and declares their parameters after those of m. */
+dra_status dra_compose_open(dra_model *m, dra_error *err);
+void       dra_compose_declare(dra_model *m);
+void       dra_compose_close(dra_model *m);
 
 /* Element k of weight i, wherever it is stored. */
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k);
@@ -37,12 +71,13 @@ void dra_model_config_complete(dra_model_config *c);
 
 /* ---- layers of a stack: the steps first .. end - 1, which share a number --------------------- */
 
-enum { DRA_LAYER_STEPS = 2 }; /* one of each kind at most */
+enum { DRA_LAYER_STEPS = DRA_SUBLAYER_KINDS }; /* one of each kind at most */
 
 typedef struct dra_layer_result {
     dra_value        y;
     dra_value        branch; /* of its mixer, or of its last sublayer */
     dra_mixer_result mixer;  /* what its mixer shows */
+    dra_mixer_result cross;  /* what its attention over the context shows */
     /* Of every step; not of a layer that is recomputed. */
     dra_value hidden[DRA_LAYER_STEPS], add[DRA_LAYER_STEPS];
 } dra_layer_result;

@@ -32,6 +32,7 @@ static void hand_tokens(handing *h, dra_tokens *t)
     hand(h, &t->lo);
     hand(h, &t->hi);
     hand(h, &t->seen);
+    hand(h, &t->context_n);
     for (int i = 0; i < t->n_items; i++) {
         hand(h, &t->items[i].at);
         hand(h, &t->items[i].lo);
@@ -93,7 +94,7 @@ static uint32_t measured(const dra_model *m, const extent *at)
 {
     for (int i = at->first; i < at->end; i++) {
         const dra_mixer *mixer = dra_sublayer_mixer(dra_stack_at(&m->stack, i));
-        if (mixer) return dra_mixer_config_of(mixer)->aux;
+        if (mixer && !dra_mixer_config_of(mixer)->context) return dra_mixer_config_of(mixer)->aux;
     }
     return 0;
 }
@@ -105,8 +106,9 @@ static uint32_t written(const dra_model *m, const extent *at)
     for (int i = at->first; i < at->end; i++) {
         const dra_sublayer *s = dra_stack_at(&m->stack, i);
         if (dra_sublayer_config_of(s)->block.norm == DRA_PLACE_DUAL) bits |= 1u << DRA_CHANNEL_DUAL;
-        if (dra_sublayer_mixer(s) && dra_sublayer_config_of(s)->mixer.residual_scores)
-            bits |= 1u << DRA_CHANNEL_SCORES;
+        const dra_sublayer_config *c = dra_sublayer_config_of(s);
+        if (dra_sublayer_mixer(s) && c->mixer.residual_scores)
+            bits |= 1u << (c->mixer.context ? DRA_CHANNEL_CROSS_SCORES : DRA_CHANNEL_SCORES);
     }
     return bits;
 }

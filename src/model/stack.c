@@ -15,8 +15,10 @@
 /* One block, as letters. */
 static const char *block_of(const dra_model_config *c)
 {
+    const bool cross = c->context_stack != NULL;
     if (c->layout[0]) return c->layout;
-    return c->ff.kind == DRA_FF_NONE ? "a" : "af";
+    if (c->ff.kind == DRA_FF_NONE) return cross ? "ac" : "a";
+    return cross ? "acf" : "af";
 }
 
 static int64_t count_blocks(const dra_model_config *c) { return c->tied_layers ? 1 : c->depth; }
@@ -40,7 +42,7 @@ static int64_t count_sublayers(const dra_model_config *c)
 /* N in "layers.N.": it grows where the kind is taken already. */
 typedef struct numbering {
     int  layer;
-    bool taken[2];
+    bool taken[DRA_SUBLAYER_KINDS];
 } numbering;
 
 static int next_layer(numbering *n, dra_sublayer_kind kind)
@@ -52,7 +54,9 @@ static int next_layer(numbering *n, dra_sublayer_kind kind)
 
 static dra_sublayer_kind kind_of(char letter)
 {
-    return letter == 'a' ? DRA_SUBLAYER_MIXER : DRA_SUBLAYER_FF;
+    return letter == 'a'   ? DRA_SUBLAYER_MIXER
+           : letter == 'c' ? DRA_SUBLAYER_CROSS
+                           : DRA_SUBLAYER_FF;
 }
 
 /* ---- configs of sublayers -------------------------------------------------------------------- */
@@ -90,23 +94,39 @@ static void rotate(const dra_model_config *c, dra_mixer_config *m)
     if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
 }
 
-/* The mixer of attention sublayer l of `layers`: what the model knows is filled in. */
+/* What the model knows of a mixer. */
+static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
+{
+    m->dim = c->dim;
+    if (!m->heads) m->heads = c->heads;
+    if (!m->key_dim) m->key_dim = c->key_dim;
+    if (!m->value_dim) m->value_dim = c->value_dim;
+    m->bias = c->bias;
+    m->init = c->init;
+    m->whole = c->visible == DRA_VISIBLE_WHOLE;
+    m->attention_dropout = c->attention_dropout;
+    m->maps = c->maps;
+    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
+    m->out_gain = 1 / sqrt(2.0 * (double)dra_imax(c->depth, 1));
+}
+
+static dra_mixer_config cross_config(const dra_model_config *c)
+{
+    const dra_model_config *from = c->context_stack;
+    dra_mixer_config        m = c->cross;
+    fill_mixer(c, &m);
+    m.context = true;
+    if (from && !m.context_dim && from->dim != c->dim) m.context_dim = from->dim;
+    return m;
+}
+
+/* The mixer of attention sublayer l of `layers`. */
 static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64_t layers)
 {
     dra_mixer_config m = c->mixer[l % c->mixers];
-    m.dim = c->dim;
-    if (!m.heads) m.heads = c->heads;
-    if (!m.key_dim) m.key_dim = c->key_dim;
-    if (!m.value_dim) m.value_dim = c->value_dim;
+    fill_mixer(c, &m);
     m.score_scale = score_scale(c, &m, l);
-    m.bias = c->bias;
-    m.init = c->init;
-    m.whole = c->visible == DRA_VISIBLE_WHOLE;
-    m.attention_dropout = c->attention_dropout;
     m.aux = c->aux;
-    m.maps = c->maps;
-    /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
-    m.out_gain = 1 / sqrt(2.0 * (double)c->depth);
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)layers;
     rotate(c, &m);
@@ -124,8 +144,10 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
                              .dropout = c->dropout,
                              .ff = c->ff,
                              .depth = c->depth};
-    s.mixer = mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
-    if (s.kind == DRA_SUBLAYER_FF) s.block.memory_residual = s.block.project = false;
+    s.mixer = s.kind == DRA_SUBLAYER_CROSS
+                  ? cross_config(c)
+                  : mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
+    if (s.kind != DRA_SUBLAYER_MIXER) s.block.memory_residual = s.block.project = false;
     if (c->n_shifts) s.block.shift = c->shifts[i];
     if (c->n_drops) s.block.drop = c->drops[i];
     return s;
@@ -153,15 +175,22 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     const char *block = block_of(c);
     if (strchr(block, 'f') && c->ff.kind == DRA_FF_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "model: layout is %.40s, but ff.kind none", block);
-    if (!strchr(block, 'a'))
+    if (!strpbrk(block, "ac"))
         return dra_fail(err, DRA_ERR_VALUE, "model: layout is %.40s, expected attention (a)",
                         block);
+    if (strchr(block, 'c') && !c->context_stack)
+        return dra_fail(err, DRA_ERR_VALUE, "model: layout is %.40s, but there is no context",
+                        block);
+    if (!strchr(block, 'c') && c->context_stack)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: layout is %.40s, expected attention over the context (c)", block);
     if (c->sandwich > c->depth)
         return dra_fail(err, DRA_ERR_VALUE, "model: sandwich is %lld, expected at most depth %lld",
                         (long long)c->sandwich, (long long)c->depth);
-    if (c->sandwich && strcmp(block, "af") != 0 && strcmp(block, "faf") != 0)
-        return dra_fail(err, DRA_ERR_VALUE, "model: sandwich needs layout af or faf, found %.40s",
-                        block);
+    if (c->sandwich && strcmp(block, "af") != 0 && strcmp(block, "faf") != 0 &&
+        strcmp(block, "acf") != 0 && strcmp(block, "facf") != 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: sandwich needs layout af, faf, acf or facf, found %.40s", block);
     if (c->tied_layers && c->sandwich)
         return dra_fail(err, DRA_ERR_VALUE, "model: tied_layers and sandwich exclude each other");
     if (c->tied_layers && c->n_order)
@@ -179,7 +208,7 @@ static dra_status open_sublayer(const dra_sublayer_config *c, dra_sublayer **out
     plain.mixer.aux = 0;
     plain.mixer.maps = false;
     const dra_status st = dra_sublayer_create(&plain, out, err);
-    if (st != DRA_OK || c->kind != DRA_SUBLAYER_MIXER) return st;
+    if (st != DRA_OK || c->kind == DRA_SUBLAYER_FF) return st;
     plain.mixer.aux = c->mixer.aux & dra_mixer_aux_losses(dra_sublayer_mixer(*out));
     plain.mixer.maps = c->mixer.maps && dra_mixer_mappable(dra_sublayer_mixer(*out));
     *seen |= plain.mixer.aux;
@@ -192,7 +221,7 @@ static dra_status open_entries(dra_stack *s, const dra_model_config *c, dra_erro
 {
     numbering names = {0};
     uint32_t  seen = 0;
-    int64_t   count[2] = {0}, attentions = 0;
+    int64_t   count[DRA_SUBLAYER_KINDS] = {0}, attentions = 0;
     for (int i = 0; i < s->n_entries; i++) attentions += letter(c, i) == 'a';
     for (int i = 0; i < s->n_entries; i++) {
         const dra_sublayer_kind kind = kind_of(letter(c, i));
@@ -221,6 +250,7 @@ static void list_steps(dra_stack *s, const dra_model_config *c)
 
 dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *err)
 {
+    if (!c->depth) return DRA_OK; /* what it reads is what it puts out */
     const dra_status st = check(c, err);
     if (st != DRA_OK) return st;
     const int64_t n = count_sublayers(c);
@@ -245,9 +275,10 @@ void dra_stack_close(dra_stack *s)
 
 static void append(dra_specs *to, int layer, const dra_sublayer *s, const dra_specs *from)
 {
-    char       prefix[48];
-    const bool mixer = dra_sublayer_mixer(s) != NULL;
-    snprintf(prefix, sizeof prefix, "layers.%d.%s.", layer, mixer ? "mixer" : "ff");
+    static const char *const names[] = {
+        [DRA_SUBLAYER_MIXER] = "mixer", [DRA_SUBLAYER_FF] = "ff", [DRA_SUBLAYER_CROSS] = "cross"};
+    char prefix[48];
+    snprintf(prefix, sizeof prefix, "layers.%d.%s.", layer, names[dra_sublayer_config_of(s)->kind]);
     for (int i = 0; i < dra_specs_count(from); i++)
         dra_specs_add(to, prefix, dra_specs_at(from, i));
 }

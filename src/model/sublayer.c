@@ -26,7 +26,15 @@ struct dra_sublayer {
     dra_module          module;
 };
 
-static bool is_mixer(const dra_sublayer *s) { return s->config.kind == DRA_SUBLAYER_MIXER; }
+static bool is_mixer(const dra_sublayer *s) { return s->config.kind != DRA_SUBLAYER_FF; }
+
+/* Names of what is drawn: each unique in a layer, which has one sublayer of each kind. */
+static const char *const drops[] = {[DRA_SUBLAYER_MIXER] = "mixer.drop",
+                                    [DRA_SUBLAYER_FF] = "ff.drop",
+                                    [DRA_SUBLAYER_CROSS] = "cross.drop"};
+static const char *const dropouts[] = {[DRA_SUBLAYER_MIXER] = "dropout",
+                                       [DRA_SUBLAYER_FF] = "ff.dropout",
+                                       [DRA_SUBLAYER_CROSS] = "cross.dropout"};
 
 static const dra_module *core_of(const dra_sublayer *s)
 {
@@ -44,7 +52,8 @@ static dra_status check_choices(const dra_sublayer_config *c, dra_error *err)
                    {"norm: gain", (int)c->norm.gain, DRA_GAIN_NONE},
                    {"norm: bias", (int)c->norm.bias, DRA_OFF},
                    {"block: norm", (int)c->block.norm, DRA_PLACE_NONE},
-                   {"block: residual", (int)c->block.residual, DRA_JOIN_NONE}};
+                   {"block: residual", (int)c->block.residual, DRA_JOIN_NONE},
+                   {"kind", (int)c->kind, DRA_SUBLAYER_CROSS}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i].value < 0 || choices[i].value > choices[i].last)
             return dra_fail(err, DRA_ERR_VALUE, "%s is %d, expected 0 to %d", choices[i].name,
@@ -268,8 +277,7 @@ static dra_value drop(const building *b, dra_value x, dra_value r)
     const double p = b->s->config.block.drop;
     dra_graph   *g = b->g;
     if (!(p > 0) || !b->call->random.id) return x;
-    const dra_random_config c = {.name = is_mixer(b->s) ? "mixer.drop" : "ff.drop",
-                                 .key = b->call->random};
+    const dra_random_config c = {.name = drops[b->s->config.kind], .key = b->call->random};
     const dra_value         draw = dra_random_uniform(g, DRA_SHAPE(1), &c);
     const dra_value         keep = dra_greater_equal(g, draw, dra_number(g, p));
     return dra_select(g, dra_reshape(g, keep, DRA_SHAPE(1, 1, 1)), x, r);
@@ -285,7 +293,7 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_value                  u = c->block.norm == DRA_PLACE_PRE ? normed(b, &b->s->norm, x) : x;
     u = dra_token_shift_build(g, &b->s->shift, b->call, u, at, b->state_out);
     dra_value o = build_core(b, u, room, r);
-    o = dra_module_dropout(g, b->call, mixer ? "dropout" : "ff.dropout", c->dropout, o);
+    o = dra_module_dropout(g, b->call, dropouts[c->kind], c->dropout, o);
     if (c->block.macaron && !mixer) o = dra_affine(g, o, 0.5, 0);
     if (c->block.branch_norm) o = normed(b, &b->s->branch, o);
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
@@ -325,6 +333,7 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     const dra_value     x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, s->config.mixer.dim));
     if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
+    if (is_mixer(s)) dra_mixer_input_context(g, s->mixer, call, &channels);
     const dra_sublayer_result r = dra_sublayer_build(g, s, call, x, &channels, state_out);
     dra_output(g, "y", r.y);
     if (is_mixer(s)) dra_mixer_put_out(g, s->mixer, t, &r.mixer);
@@ -336,6 +345,7 @@ static dra_status create(dra_sublayer *s, dra_error *err)
     if (st == DRA_OK) st = dra_specs_create(&s->state, err);
     if (st == DRA_OK) st = check_choices(&s->config, err);
     if (st == DRA_OK) st = check_residual(&s->config, err);
+    s->config.mixer.context = s->config.kind == DRA_SUBLAYER_CROSS;
     if (s->config.block.memory_residual) s->config.mixer.gives_memory = true;
     if (st == DRA_OK)
         st = is_mixer(s) ? dra_mixer_create(&s->config.mixer, &s->mixer, err)
@@ -357,7 +367,11 @@ dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer *
         dra_sublayer_destroy(s);
         return st;
     }
-    s->module = (dra_module){s->params, s->state, build_module, s};
+    s->module = (dra_module){.params = s->params,
+                             .state = s->state,
+                             .build = build_module,
+                             .self = s,
+                             .context = is_mixer(s) && s->config.mixer.context};
     *out = s;
     return DRA_OK;
 }

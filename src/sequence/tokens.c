@@ -151,6 +151,11 @@ dra_value dra_tokens_give(dra_graph *g, const dra_tokens *tokens, dra_value y)
     return tokens->give.id ? dra_read_rows(g, y, tokens->give) : y;
 }
 
+dra_value dra_context_take(dra_graph *g, const dra_module_call *call, dra_value x)
+{
+    return call->context_take.id ? dra_read_rows(g, x, call->context_take) : x;
+}
+
 dra_value dra_tokens_zero_pads(dra_graph *g, const dra_tokens *tokens, dra_value y)
 {
     return dra_tokens_fill_pads(g, tokens, y, 0);

@@ -1,0 +1,125 @@
+/* Compositions: a model that reads what other stacks make, and their configs in JSON.
+ *   {"stacks": {"encoder": {...}, "decoder": {..., "context": "encoder"}}}
+ * Other stacks are encoders. Their parameters come after those of the model, under their names. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/compose.h"
+#include "model/model.h"
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static dra_status open_other(const dra_model_config *from, const char *what, const char *input,
+                             dra_model **out, dra_error *err)
+{
+    dra_model_config c = *from;
+    dra_error        why = {0};
+    if (!c.name[0]) snprintf(c.name, sizeof c.name, "%s", what);
+    if (!c.source.input[0]) snprintf(c.source.input, sizeof c.source.input, "%s", input);
+    if (c.depth && c.visible != DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: expected visible whole", c.name);
+    if (c.context_stack)
+        return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: has a context of its own", c.name);
+    c.head = (dra_head_config){DRA_HEAD_NONE};
+    const dra_status st = dra_model_create(&c, out, &why);
+    return st == DRA_OK ? st : dra_fail(err, st, "stack %s: %.400s", c.name, why.text);
+}
+
+static const char *context_input(const dra_source_config *s)
+{
+    static const char *const names[] = {"src", "context", "img"};
+    return names[(unsigned)s->kind > DRA_SOURCE_IMAGE ? 0 : s->kind];
+}
+
+static const char *prepend_input(const dra_source_config *s)
+{
+    return s->kind == DRA_SOURCE_IMAGE ? "img" : "prepend";
+}
+
+dra_status dra_compose_open(dra_model *m, dra_error *err)
+{
+    const dra_model_config *context = m->config.context_stack, *prepend = m->config.prepend_stack;
+    dra_status              st = DRA_OK;
+    if (context) {
+        const char *input = context_input(&context->source);
+        st = open_other(context, "encoder", input, &m->context, err);
+    }
+    if (prepend && st == DRA_OK)
+        st = open_other(prepend, "prepend", prepend_input(&prepend->source), &m->prepend, err);
+    if (st != DRA_OK || !prepend) return st;
+    if (m->config.visible != DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE, "model: prepend needs visible whole");
+    if (!dra_source_length(&m->prepend->config))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: stack %s: source: expected an image, or vectors with a length",
+                        m->prepend->config.name);
+    if (m->prepend->config.dim == dra_embed_width(&m->config)) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: dim is %lld, the embedding has %lld",
+                    m->prepend->config.name, (long long)m->prepend->config.dim,
+                    (long long)dra_embed_width(&m->config));
+}
+
+static int append(dra_model *m, const dra_model *other)
+{
+    char      prefix[DRA_STACK_NAME + 2];
+    const int at = dra_specs_count(m->params);
+    snprintf(prefix, sizeof prefix, "%s.", other->config.name);
+    for (int i = 0; i < dra_specs_count(other->params); i++)
+        dra_specs_add(m->params, prefix, dra_specs_at(other->params, i));
+    return at;
+}
+
+void dra_compose_declare(dra_model *m)
+{
+    if (m->context) m->context_params = append(m, m->context);
+    if (m->prepend) m->prepend_params = append(m, m->prepend);
+    if (!m->config.source.shared) return;
+    m->embedding = m->context_params + m->context->embedding;
+    if (m->config.head.kind == DRA_HEAD_TOKENS && m->config.tied == DRA_ON) m->head = m->embedding;
+}
+
+void dra_compose_close(dra_model *m)
+{
+    dra_model_destroy(m->context);
+    dra_model_destroy(m->prepend);
+}
+
+/* ---- configs of other stacks ----------------------------------------------------------------- */
+
+typedef struct kept_config {
+    dra_model_config    config;
+    char               *text;
+    struct kept_config *next;
+} kept_config;
+
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+static kept_config    *kept;
+
+static char *text_of(const dra_model_config *c)
+{
+    const size_t n = dra_model_config_text(c, NULL, 0);
+    char        *text = n ? malloc(n + 1) : NULL;
+    if (text) dra_model_config_text(c, text, n + 1);
+    return text;
+}
+
+const dra_model_config *dra_config_keep(const dra_model_config *c)
+{
+    char        *text = text_of(c);
+    kept_config *k;
+    if (!text) return NULL;
+    pthread_mutex_lock(&kept_lock);
+    for (k = kept; k; k = k->next)
+        if (strcmp(k->text, text) == 0 && strcmp(k->config.name, c->name) == 0) break;
+    if (!k && (k = malloc(sizeof *k))) {
+        *k = (kept_config){*c, text, kept};
+        kept = k;
+        text = NULL;
+    }
+    pthread_mutex_unlock(&kept_lock);
+    free(text);
+    return k ? &k->config : NULL;
+}

@@ -1,0 +1,26 @@
+/* Configs of several stacks. */
+#ifndef DRA_SRC_MODEL_COMPOSE_H
+#define DRA_SRC_MODEL_COMPOSE_H
+
+#include "dra/model.h"
+#include "file/json.h"
+
+/* A copy that stays until the program ends, so that configs which name it can be copied freely;
+ * equal configs share one. NULL: out of memory. */
+const dra_model_config *dra_config_keep(const dra_model_config *c);
+
+/* Reads one stack's fields; `place` begins every error. */
+typedef dra_status (*dra_stack_read)(const char *place, json_t *object, dra_model_config *out,
+                                     dra_error *err);
+/* The value of "stacks" as one config: that of the stack which no other reads. */
+dra_status dra_stacks_read(const char *place, const json_t *stacks, dra_stack_read read,
+                           dra_model_config *out, dra_error *err);
+
+typedef json_t *(*dra_stack_write)(const dra_model_config *c);
+/* The reverse; NULL: out of memory. */
+json_t *dra_stacks_write(const dra_model_config *c, dra_stack_write write);
+
+/* Whether a config names other stacks, or is one of several. */
+bool dra_has_stacks(const dra_model_config *c);
+
+#endif

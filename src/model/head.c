@@ -1,0 +1,95 @@
+/* Heads: what is made of the last hidden values.
+ *   tokens    logits = W hidden (+ b); with numbers (xVal) a number for each token as well
+ *   classes   logits = W mean(hidden) + b
+ *   vectors   out = W hidden (+ b), or hidden itself */
+#include <math.h>
+
+#include "base/error.h"
+#include "base/shape.h"
+#include "graph/op.h"
+#include "model/model.h"
+
+dra_status dra_head_check(const dra_model_config *c, dra_error *err)
+{
+    const dra_head_config *h = &c->head;
+    if ((unsigned)h->kind > DRA_HEAD_NONE)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: kind is %d, expected 0 to %d",
+                        (int)h->kind, DRA_HEAD_NONE);
+    if (h->kind == DRA_HEAD_TOKENS && h->dim)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: dim is for classes and vectors");
+    if (h->numbers && h->kind != DRA_HEAD_TOKENS)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: numbers needs kind tokens");
+    if (h->kind == DRA_HEAD_TOKENS && c->tied == DRA_ON && c->source.kind != DRA_SOURCE_TOKENS)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: tied needs a table of tokens: set tied to false");
+    return DRA_OK;
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static int add(dra_model *m, const char *name, dra_shape shape, double number)
+{
+    const bool uniform = m->config.init == DRA_INIT_UNIFORM || m->config.head.kind;
+    const int  at = dra_specs_count(m->params);
+    dra_specs_add(m->params, NULL,
+                  &(dra_spec){name, shape, uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                              .number = number, .product = shape.rank == 2});
+    return at;
+}
+
+/* Rows of its map; 0: it has none. */
+static int64_t width_of(const dra_model_config *c)
+{
+    if (c->head.kind == DRA_HEAD_TOKENS) return c->tied == DRA_OFF ? c->vocab : 0;
+    return c->head.kind == DRA_HEAD_NONE ? 0 : c->head.dim;
+}
+
+void dra_head_declare(dra_model *m)
+{
+    const dra_model_config *c = &m->config;
+    const int64_t           n = width_of(c);
+    const double            within = 1 / sqrt((double)c->dim);
+    const bool              tokens = c->head.kind == DRA_HEAD_TOKENS;
+    m->head = m->head_b = m->numbers_w = m->numbers_b = -1;
+    if (n) m->head = add(m, "head", DRA_SHAPE(n, c->dim), within);
+    if (tokens && !n) m->head = m->embedding;
+    if (c->head.bias || (c->head.kind == DRA_HEAD_CLASSES && n))
+        m->head_b = add(m, "head_b", DRA_SHAPE(tokens ? c->vocab : n), within);
+    if (!c->head.numbers) return;
+    m->numbers_w = add(m, "numbers_w", DRA_SHAPE(1, c->dim), within);
+    m->numbers_b = add(m, "numbers_b", DRA_SHAPE(1), within);
+}
+
+/* ---- the graph ------------------------------------------------------------------------------- */
+
+/* The mean over tokens that are no pads. */
+static dra_value mean(dra_graph *g, const dra_tokens *t, dra_value x)
+{
+    const dra_axes time = {1, {1}, false};
+    if (!t->mark.id || dra_graph_failed(g)) return dra_mean(g, x, time);
+    const dra_shape each = DRA_SHAPE(t->B, t->given);
+    const dra_value ones = dra_broadcast(g, dra_number(g, 1), each);
+    dra_tokens      given = *t;
+    given.mark = dra_tokens_give(g, t, t->mark);
+    const dra_value n = dra_sum(g, dra_tokens_zero_pads(g, &given, ones), time);
+    const dra_value sum = dra_sum(g, dra_tokens_zero_pads(g, &given, x), time);
+    return dra_div(g, sum, dra_reshape(g, dra_maximum(g, n, dra_number(g, 1)), DRA_SHAPE(t->B, 1)));
+}
+
+void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                    dra_model_result *r)
+{
+    const dra_tokens *t = &call->tokens;
+    if (m->head >= 0) r->head = call->param[m->head];
+    if (m->head_b >= 0) r->head_bias = call->param[m->head_b];
+    if (m->config.head.kind == DRA_HEAD_CLASSES) r->pooled = mean(g, t, r->hidden);
+    if (m->numbers_w < 0) return;
+    const dra_value y = dra_linear(g, r->hidden, call->param[m->numbers_w],
+                                   call->param[m->numbers_b]);
+    r->numbers = dra_reshape(g, y, DRA_SHAPE(t->B, t->given));
+}
+
+dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden)
+{
+    return r->head.id ? dra_linear(g, hidden, r->head, r->head_bias) : hidden;
+}

@@ -1,0 +1,164 @@
+/* "stacks" of a config: an object for each, which name each other.
+ *   {"encoder": {"depth": 2, ...}, "decoder": {"depth": 2, "context": "encoder", ...}}
+ * A stack that names its context says its length as max_seq_len, which is `context` elsewhere. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/compose.h"
+
+enum { STACKS_MOST = 8 };
+
+bool dra_has_stacks(const dra_model_config *c)
+{
+    return c->name[0] || c->context_stack || c->prepend_stack;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+typedef struct reading {
+    const char    *place;
+    const json_t  *stacks;
+    dra_stack_read read;
+} reading;
+
+static bool is_name(const char *name)
+{
+    const size_t n = strlen(name);
+    return n > 0 && n < DRA_STACK_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz_0123456789") == n;
+}
+
+/* The stack that `key` of an object names; NULL: none. */
+static const char *names(const json_t *object, const char *key)
+{
+    return json_string_value(json_object_get(object, key));
+}
+
+static dra_status read_stack(const reading *r, const char *name, int depth, dra_model_config *out,
+                             dra_error *err);
+
+static dra_status read_named(const reading *r, const char *from, const json_t *object,
+                             const char *key, int depth, const dra_model_config **out,
+                             dra_error *err)
+{
+    const char      *name = names(object, key);
+    dra_model_config other;
+    if (!name) return DRA_OK;
+    if (!json_object_get(r->stacks, name))
+        return dra_fail(err, DRA_ERR_NAME, "%.120s: stacks.%s.%s is %.40s, which is no stack",
+                        r->place, from, key, name);
+    if (depth >= STACKS_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "%.120s: stacks.%s.%s: %.40s reads itself", r->place,
+                        from, key, name);
+    const dra_status st = read_stack(r, name, depth + 1, &other, err);
+    if (st != DRA_OK) return st;
+    *out = dra_config_keep(&other);
+    return *out ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", r->place);
+}
+
+/* The fields of a stack without the stacks it names. */
+static json_t *plain_fields(const json_t *object)
+{
+    json_t *own = json_copy((json_t *)(uintptr_t)object);
+    json_t *length = own ? json_object_get(own, "max_seq_len") : NULL;
+    if (!own) return NULL;
+    if (names(own, "context")) json_object_del(own, "context");
+    if (names(own, "prepend")) json_object_del(own, "prepend");
+    if (length && !json_object_get(own, "context")) {
+        json_object_set(own, "context", length);
+        json_object_del(own, "max_seq_len");
+    }
+    return own;
+}
+
+static dra_status read_stack(const reading *r, const char *name, int depth, dra_model_config *out,
+                             dra_error *err)
+{
+    const json_t *object = json_object_get(r->stacks, name);
+    char          place[200];
+    *out = (dra_model_config){0};
+    snprintf(place, sizeof place, "%.120s: stacks.%s", r->place, name);
+    if (!is_name(name))
+        return dra_fail(err, DRA_ERR_NAME,
+                        "%.120s: stacks: name is %.40s, expected 1 to %d of a-z, "
+                        "0-9 and _",
+                        r->place, name, DRA_STACK_NAME - 1);
+    if (!json_is_object(object)) return dra_fail(err, DRA_ERR_FORMAT, "%s is no object", place);
+    json_t    *own = plain_fields(object);
+    dra_status st = own ? r->read(place, own, out, err)
+                        : dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", place);
+    json_decref(own);
+    snprintf(out->name, sizeof out->name, "%s", name);
+    if (st == DRA_OK) st = read_named(r, name, object, "context", depth, &out->context_stack, err);
+    if (st == DRA_OK) st = read_named(r, name, object, "prepend", depth, &out->prepend_stack, err);
+    return st;
+}
+
+static bool is_read(const json_t *stacks, const char *name)
+{
+    const char *key;
+    json_t     *other;
+    json_object_foreach((json_t *)(uintptr_t)stacks, key, other)
+    {
+        const char *context = names(other, "context"), *prepend = names(other, "prepend");
+        if ((context && strcmp(context, name) == 0) || (prepend && strcmp(prepend, name) == 0))
+            return true;
+    }
+    return false;
+}
+
+dra_status dra_stacks_read(const char *place, const json_t *stacks, dra_stack_read read,
+                           dra_model_config *out, dra_error *err)
+{
+    const reading r = {place, stacks, read};
+    const char   *key, *last = NULL;
+    json_t       *other;
+    int           n = 0;
+    if (!json_is_object(stacks) || json_object_size(stacks) > STACKS_MOST)
+        return dra_fail(err, DRA_ERR_FORMAT, "%.120s: stacks: expected an object of 1 to %d stacks",
+                        place, STACKS_MOST);
+    json_object_foreach((json_t *)(uintptr_t)stacks, key, other)
+    {
+        if (is_read(stacks, key)) continue;
+        last = key;
+        n++;
+    }
+    if (n != 1)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "%.120s: stacks: %d are read by no other, expected one: the model", place,
+                        n);
+    return read_stack(&r, last, 0, out, err);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool add_stack(json_t *to, const dra_model_config *c, const char *name,
+                      dra_stack_write write)
+{
+    const dra_model_config *context = c->context_stack, *prepend = c->prepend_stack;
+    const char             *first = prepend && prepend->name[0] ? prepend->name : "prepend";
+    const char             *second = context && context->name[0] ? context->name : "encoder";
+    if (prepend && !add_stack(to, prepend, first, write)) return false;
+    if (context && !add_stack(to, context, second, write)) return false;
+    json_t *own = write(c);
+    if (!own) return false;
+    json_t *length = context ? json_object_get(own, "context") : NULL;
+    bool    well = !length || json_object_set(own, "max_seq_len", length) == 0;
+    if (context) well = well && json_object_set_new(own, "context", json_string(second)) == 0;
+    if (prepend) well = well && json_object_set_new(own, "prepend", json_string(first)) == 0;
+    return json_object_set_new(to, name, own) == 0 && well;
+}
+
+json_t *dra_stacks_write(const dra_model_config *c, dra_stack_write write)
+{
+    json_t *stacks = json_object(), *out = json_object();
+    if (stacks && out && add_stack(stacks, c, c->name[0] ? c->name : "decoder", write) &&
+        json_object_set(out, "stacks", stacks) == 0) {
+        json_decref(stacks);
+        return out;
+    }
+    json_decref(stacks);
+    json_decref(out);
+    return NULL;
+}
