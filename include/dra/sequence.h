@@ -145,7 +145,9 @@ DRA_API dra_status dra_marks_forget(int32_t *mark, const int32_t *targets, int64
 typedef struct dra_module_call {
     dra_tokens       tokens;
     const dra_value *param;
-    const dra_value *state;    /* (B, ...) each, items (B, rows, ...); null values when fresh */
+    /* (B, ...) each, items and those of a context (B, rows, ...); null values when fresh, and of a
+     * context that this call reads. */
+    const dra_value *state;
     bool             learning; /* built for its gradient: what only reading does is left out */
     dra_value        random;   /* i32 (4), the key of what is dropped out; none: nothing is */
     /* i32 (B): where the tokens of this call start, for random numbers, among those that layers
@@ -170,7 +172,8 @@ DRA_API dra_value dra_module_dropout_given(dra_graph *g, const dra_module_call *
                                            const char *name, double p, dra_value x);
 
 /* Declares the inputs it wants besides (by dra_input) and its outputs (by dra_output), and puts
- * the new state into state_out. When fresh, items need no new state. */
+ * the new state into state_out. When fresh, items need no new state. Items of a context that this
+ * call reads go out as (B, tokens.context, ...), of one that it does not read not at all. */
 typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_module_call *call,
                                  dra_value *state_out);
 
@@ -253,7 +256,7 @@ DRA_API int64_t dra_states_context(const dra_states *s, int64_t row);
 DRA_API size_t dra_states_bytes(const dra_states *s);
 DRA_API size_t dra_states_held(const dra_states *s);
 
-/* Back to the initial state: one row, or all (-1). */
+/* Back to the initial state, without a context: one row, or all (-1). */
 DRA_API dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err);
 /* A new state whose row i is row rows[i] of s, to fork, reorder, slice or repeat rows. */
 DRA_API dra_status dra_states_gather(const dra_states *s, int64_t n, const int64_t *rows,
@@ -263,7 +266,8 @@ DRA_API dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_er
 DRA_API dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
                                    dra_error *err);
 
-/* State i of one sequence: dense, of the spec's shape; items: its live ones, (n, ...). */
+/* State i of one sequence: dense, of the spec's shape; items, also of a context: its live ones,
+ * (n, ...). */
 DRA_API dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to,
                                    size_t count, dra_error *err);
 DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from,
@@ -271,7 +275,7 @@ DRA_API dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra
 /* How many of them: of the spec's shape times its live items. */
 DRA_API size_t dra_states_size(const dra_states *s, int i, int64_t row);
 /* Says that a row has read `tokens` tokens and written `items` items, zeros for now. Where tokens
- * is more than 0 it has read its start vectors. */
+ * is more than 0 it has read its start vectors. Its context stays. */
 DRA_API dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
                                     dra_error *err);
 

@@ -46,7 +46,7 @@ static void name_inputs(dra_gradients *l)
     }
     for (int k = 0; k < DRA_METRICS; k++)
         n->metric[k] = dra_session_name(s, dra_metric_name(text, k));
-    dra_tokens_name(s, l->state, &n->tokens);
+    dra_tokens_name(s, "tokens", l->state, &n->tokens);
     n->ids = dra_session_name(s, "ids");
     for (int i = 0; l->objective->inputs[i]; i++)
         n->objective[i] = dra_session_name(s, l->objective->inputs[i]);

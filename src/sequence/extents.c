@@ -2,6 +2,7 @@
  * One pass over the marks of a row decides everything: where start vectors are, where items are
  * written, what a query sees, which token came before. Nothing else in the library looks at pads
  * and resets of items. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -265,7 +266,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
                             int64_t T, const int32_t *mark, dra_error *err)
 {
     int64_t limit[DRA_TOKEN_KINDS], base[DRA_TOKEN_KINDS];
-    e->n_items = dra_token_limits(specs, limit);
+    e->n_items = specs ? dra_token_limits(specs, limit) : 0;
     dra_extents_plan(e, s, B, T, mark);
     for (int k = 0; k < e->n_items; k++) e->items[k].limit = limit[k];
     if (e->n_items < 0 || !reserve(e))
@@ -289,21 +290,30 @@ void dra_extents_free(dra_extents *e)
 
 /* ---- as inputs of a session ------------------------------------------------------------------ */
 
-void dra_tokens_name(dra_session *session, const dra_specs *state, dra_token_names *out)
+static int name_of(dra_session *session, const char *prefix, const char *what)
 {
-    int64_t limit[DRA_TOKEN_KINDS];
-    char    name[DRA_TOKEN_TEXT];
-    *out = (dra_token_names){.mark = dra_session_name(session, "tokens.mark"),
-                             .writes = dra_session_name(session, "tokens.writes"),
-                             .pos = dra_session_name(session, "tokens.pos"),
-                             .prev = dra_session_name(session, "tokens.prev"),
-                             .last = dra_session_name(session, "tokens.last"),
-                             .lo = dra_session_name(session, "tokens.lo"),
-                             .hi = dra_session_name(session, "tokens.hi"),
-                             .take = dra_session_name(session, "tokens.take"),
-                             .give = dra_session_name(session, "tokens.give"),
-                             .place = dra_session_name(session, "tokens.place")};
-    for (int i = 0; i < dra_token_limits(state, limit); i++) {
+    char name[DRA_TOKEN_TEXT];
+    snprintf(name, sizeof name, "%s.%s", prefix, what);
+    return dra_session_name(session, name);
+}
+
+void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *state,
+                     dra_token_names *out)
+{
+    int64_t   limit[DRA_TOKEN_KINDS];
+    char      name[DRA_TOKEN_TEXT];
+    const int n = state ? dra_token_limits(state, limit) : 0;
+    *out = (dra_token_names){.mark = name_of(session, prefix, "mark"),
+                             .writes = name_of(session, prefix, "writes"),
+                             .pos = name_of(session, prefix, "pos"),
+                             .prev = name_of(session, prefix, "prev"),
+                             .last = name_of(session, prefix, "last"),
+                             .lo = name_of(session, prefix, "lo"),
+                             .hi = name_of(session, prefix, "hi"),
+                             .take = name_of(session, prefix, "take"),
+                             .give = name_of(session, prefix, "give"),
+                             .place = name_of(session, prefix, "place")};
+    for (int i = 0; i < n; i++) {
         out->items[i].at = dra_session_name(session, dra_token_input(name, "at", limit[i]));
         out->items[i].lo = dra_session_name(session, dra_token_input(name, "lo", limit[i]));
         out->items[i].hi = dra_session_name(session, dra_token_input(name, "hi", limit[i]));

@@ -16,7 +16,7 @@ const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const cha
 static dra_shape state_shape(const dra_spec *p, int64_t B, int64_t rows)
 {
     dra_shape s = {1, {B}};
-    if (p->items) s.dim[s.rank++] = rows;
+    if (dra_spec_has_rows(p)) s.dim[s.rank++] = rows;
     for (int32_t i = 0; i < p->shape.rank && s.rank < DRA_MAX_RANK; i++)
         s.dim[s.rank++] = p->shape.dim[i];
     return s;
@@ -73,14 +73,14 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
         state[i] = dra_state(g, dra_state_name(name, "state", p->name), DRA_REAL,
-                             state_shape(p, shape->B, p->items ? shape->rows[i] : 0));
+                             state_shape(p, shape->B, dra_spec_has_rows(p) ? shape->rows[i] : 0));
     }
 }
 
 static bool is_clamped(const dra_module *m, int i)
 {
     const dra_spec *p = dra_specs_at(m->state, i);
-    return !p->items && !p->maximum;
+    return !dra_spec_has_rows(p) && !p->maximum;
 }
 
 /* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,
@@ -100,16 +100,44 @@ static void clamp_states(dra_graph *g, const dra_module *m, const dra_module_sha
         if (is_clamped(m, i) && state[i].id) state[i] = some[k++];
 }
 
+/* Where a call reads the context, what is in the state is of the one before. */
+static void hide_context(const dra_module *m, dra_value *state)
+{
+    for (int i = 0; i < dra_specs_count(m->state); i++)
+        if (dra_specs_at(m->state, i)->context) state[i] = (dra_value){0};
+}
+
+/* The items of a context that was read (B, T, ...) fill the rows of their states; one that was not
+ * read stays where it is. */
+static void keep_context(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                         dra_value *next)
+{
+    if (!shape->context) hide_context(m, next);
+    if (!shape->context || shape->fresh) return;
+    for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(m->state, i);
+        if (!p->context) continue;
+        const dra_shape found = next[i].id ? dra_shape_of(g, next[i]) : (dra_shape){0};
+        const dra_shape read = state_shape(p, shape->B, shape->context->T);
+        if (!dra_shape_equal(&found, &read))
+            dra_build_fail(g, "module", DRA_ERR_SHAPE,
+                           "the items of the context that %s holds are not put out", p->name);
+        else if (read.dim[1] < shape->rows[i])
+            next[i] = dra_pad(g, next[i], 1, 0, shape->rows[i] - read.dim[1], 0);
+    }
+}
+
 void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                       dra_value *param, dra_value *state, dra_value *state_out)
 {
     const int       n_param = dra_specs_count(module->params);
     const int       n_state = dra_specs_count(module->state);
-    dra_value      *all = calloc((size_t)(n_param + 4 * n_state) + 1, sizeof *all);
+    dra_value      *all = calloc((size_t)(n_param + 5 * n_state) + 1, sizeof *all);
     dra_value      *in = all ? all + n_param : NULL, *used = in ? in + n_state : NULL;
     dra_value      *next = used ? used + n_state : NULL, clamped = {0};
     dra_value      *some = next ? next + n_state : NULL;
     dra_module_call call = {.param = all, .state = used};
+    dra_module_call text = {.param = all, .state = some ? some + n_state : NULL};
     if (!all) {
         dra_build_fail(g, "module", DRA_ERR_MEMORY, "out of memory");
         return;
@@ -117,8 +145,11 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
+    if (shape->context) hide_context(module, used);
     dra_tokens_declare(g, module, shape, &call.tokens);
+    dra_context_declare(g, module, shape, &call, &text);
     module->build(g, module->self, &call, next);
+    keep_context(g, module, shape, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
     if (clamped.id) dra_output(g, "clamped", clamped);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];

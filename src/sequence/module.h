@@ -18,8 +18,8 @@ bool      dra_param_layout_equal(const dra_param_layout *a, const dra_param_layo
 
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
-/* Compiles the program that reads T tokens of B fresh sequences, so that the session knows its
- * size. *states: bytes of their states. */
+/* Compiles the program that reads T tokens of B fresh sequences, and as many of a context if the
+ * module has one, so that the session knows its size. *states: bytes of their states. */
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
                               dra_error *err);
 

@@ -19,26 +19,29 @@ typedef struct fetched { /* a result that was asked for, as the host sees it */
 } fetched;
 
 struct dra_reader {
-    dra_device       *device;
-    dra_module        module;
-    dra_session      *session;
-    int              *param, *state; /* their numbers in the session */
-    dra_token_names   tokens;
-    dra_param_layout *layouts; /* of the parameters */
-    dra_array       **own;     /* arrays of parameters that the reader made itself */
-    bool             *bound;
-    dra_shape        *key;
-    dra_extents       extents;
-    bool              unclamped;
-    double            limit;   /* of the clamp, see dra_reader_clamp_limit() */
-    dra_array        *clamped; /* i32: numbers of states changed so far */
-    int64_t           reads;
-    bool              valid; /* the last one went well */
-    fetched          *results;
-    size_t            n_results;
+    dra_device         *device;
+    dra_module          module;
+    dra_session        *session;
+    int                *param, *state; /* their numbers in the session */
+    dra_token_names     tokens;
+    dra_context_names   context;
+    dra_param_layout   *layouts; /* of the parameters */
+    dra_array         **own;     /* arrays of parameters that the reader made itself */
+    bool               *bound;
+    dra_shape          *key;
+    dra_extents         extents;
+    dra_context_extents context_extents;
+    bool                unclamped;
+    double              limit;   /* of the clamp, see dra_reader_clamp_limit() */
+    dra_array          *clamped; /* i32: numbers of states changed so far */
+    int64_t             reads;
+    bool                valid; /* the last one went well */
+    fetched            *results;
+    size_t              n_results;
 };
 
-/* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states -- */
+/* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states, then
+ * the shape of a context if one is read -------------------------------------------------------- */
 
 enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8 }; /* options */
 
@@ -54,21 +57,26 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     char              name[DRA_NAME_TEXT];
     if (rows && state) {
         for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0];
-        const dra_module_shape shape = {.B = key[0].dim[0],
-                                        .T = key[0].dim[1],
-                                        .inner = key[0].dim[4],
-                                        .marked = key[0].dim[2] & MARKED,
-                                        .skips = key[0].dim[2] & SKIPS,
-                                        .clamp = key[0].dim[2] & CLAMP,
-                                        .holes = key[0].dim[2] & HOLES,
-                                        .fresh = m->whole,
-                                        .rows = rows,
-                                        .layouts = r->layouts,
-                                        .limit = r->limit};
+        const bool              reads = n_key > (size_t)n + 1;
+        const dra_context_shape context = reads ? dra_context_of_key(&key[n + 1])
+                                                : (dra_context_shape){0};
+        const dra_module_shape  shape = {.B = key[0].dim[0],
+                                         .T = key[0].dim[1],
+                                         .inner = key[0].dim[4],
+                                         .marked = key[0].dim[2] & MARKED,
+                                         .skips = key[0].dim[2] & SKIPS,
+                                         .clamp = key[0].dim[2] & CLAMP,
+                                         .holes = key[0].dim[2] & HOLES,
+                                         .fresh = m->whole,
+                                         .rows = rows,
+                                         .layouts = r->layouts,
+                                         .limit = r->limit,
+                                         .context = reads ? &context : NULL};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n && !m->whole; i++)
-            dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
-                       state[n + i], state[i]);
+            if (reads || !dra_specs_at(m->state, i)->context)
+                dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
+                           state[n + i], state[i]);
         dra_module_count_clamped(g, CLAMPED);
     }
     free(rows);
@@ -88,7 +96,8 @@ static dra_status name_all(dra_reader *r, dra_error *err)
     for (int i = 0; i < n_state; i++)
         r->state[i] = dra_session_name(
             r->session, dra_state_name(name, "state", dra_specs_at(r->module.state, i)->name));
-    dra_tokens_name(r->session, r->module.state, &r->tokens);
+    dra_tokens_name(r->session, "tokens", r->module.state, &r->tokens);
+    if (r->module.context) dra_context_name(r->session, &r->context);
     st = dra_array_create(r->device, sizeof(dra_real), &r->clamped, err);
     if (st == DRA_OK) st = dra_array_fill(dra_array_whole(r->clamped), 0, err);
     if (st != DRA_OK) return st;
@@ -113,7 +122,7 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     r->layouts = calloc(n_param + 1, sizeof *r->layouts);
     r->own = calloc(n_param + 1, sizeof *r->own);
     r->bound = calloc(n_param + 1, sizeof *r->bound);
-    r->key = calloc(n_state + 2, sizeof *r->key);
+    r->key = calloc(n_state + 3, sizeof *r->key);
     dra_status st = r->param && r->state && r->layouts && r->own && r->bound && r->key
                         ? dra_session_create(device, build, r, &r->session, err)
                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
@@ -141,6 +150,7 @@ void dra_reader_destroy(dra_reader *r)
     free(r->layouts);
     free(r->key);
     dra_extents_free(&r->extents);
+    dra_context_extents_free(&r->context_extents);
     free(r);
 }
 
@@ -283,6 +293,20 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     return check_length(r, s, T, err);
 }
 
+/* The context that a call reads, NULL: none, or what every row has read. */
+static dra_status check_context(const dra_reader *r, const dra_states *s,
+                                const dra_context_text *context, dra_error *err)
+{
+    if (context) return dra_context_check("reader", &r->module, context, s->B, err);
+    if (r->module.context && r->module.whole)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "reader: no context, which the module reads in every call");
+    for (int64_t b = 0; r->module.context && b < s->B; b++)
+        if (s->context[b] < 0)
+            return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld has no context", (long long)b);
+    return DRA_OK;
+}
+
 /* A number as a part of a key. */
 static int64_t bits_of(double x)
 {
@@ -291,43 +315,63 @@ static int64_t bits_of(double x)
     return bits;
 }
 
-/* The key of the program that reads the tokens of r->extents after s; returns its length. */
-static size_t make_key(dra_reader *r, const dra_states *s, int marks)
+/* The key of the program that reads the tokens of r->extents after s, and first r->context_extents
+ * if it `reads` a context; returns its length. */
+static size_t make_key(dra_reader *r, const dra_states *s, int marks, bool reads)
 {
     const int  n = dra_specs_count(s->specs);
     const bool clamp = !r->unclamped && !r->module.whole;
     r->key[0] = DRA_SHAPE(s->B, r->extents.given, marks | (clamp ? CLAMP : 0),
                           clamp ? bits_of(r->limit) : 0, r->extents.T);
     for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
-    return 1 + (size_t)n;
+    if (reads) r->key[n + 1] = dra_context_key(&r->context_extents);
+    return 1 + (size_t)n + reads;
 }
 
-static dra_status select_program(dra_reader *r, const dra_states *s, dra_error *err)
+static dra_status select_program(dra_reader *r, const dra_states *s, bool reads, dra_error *err)
 {
     const dra_extents *e = &r->extents;
     const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
-    return dra_session_select(r->session, r->key, make_key(r, s, marks), err);
+    return dra_session_select(r->session, r->key, make_key(r, s, marks, reads), err);
+}
+
+/* Makes room for a context that is read, or finds out about the one that was. */
+static dra_status take_context(dra_reader *r, dra_states *s, const dra_context_text *context,
+                               dra_error *err)
+{
+    if (!context)
+        return r->module.context ? dra_context_extents_recall(&r->context_extents, s, err) : DRA_OK;
+    const dra_status st = dra_context_extents_fill(&r->context_extents, &r->module, s->B, context,
+                                                   err);
+    return st == DRA_OK && !r->module.whole ? dra_states_reserve_context(s, context->T, err) : st;
 }
 
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
                               dra_error *err)
 {
+    const bool  reads = r->module.context;
     dra_states *s = NULL;
     dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
     if (st == DRA_OK) dra_extents_plan(&r->extents, s, B, T, NULL);
     if (st == DRA_OK) st = dra_states_reserve(s, r->extents.T, err);
+    if (st == DRA_OK && reads) st = take_context(r, s, &(dra_context_text){T, NULL}, err);
+    if (reads) r->context_extents.text.marked = marked;
     if (st == DRA_OK)
-        st = dra_session_measure(r->session, r->key, make_key(r, s, marked ? MARKED : 0), err);
+        st = dra_session_measure(r->session, r->key, make_key(r, s, marked ? MARKED : 0, reads),
+                                 err);
     *states = st == DRA_OK ? dra_states_held(s) : 0;
     dra_states_destroy(s);
     return st;
 }
 
-static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const int32_t *mark, int n,
-                          const dra_named *inputs, dra_error *err)
+static dra_status put_all(dra_reader *r, const dra_states *s, bool reads, int64_t T,
+                          const int32_t *mark, int n, const dra_named *inputs, dra_error *err)
 {
     dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, T, mark, err);
     if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, err);
+    if (r->module.context && st == DRA_OK)
+        st = dra_context_extents_put(&r->context_extents, s->B, reads, r->session, &r->context,
+                                     err);
     for (int i = 0; i < dra_specs_count(s->specs) && !r->module.whole && st == DRA_OK; i++)
         st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
     for (int i = 0; i < n && st == DRA_OK; i++)
@@ -336,24 +380,42 @@ static dra_status put_all(dra_reader *r, const dra_states *s, int64_t T, const i
     return st;
 }
 
+/* Counts what a call has read. */
+static void advance(const dra_reader *r, dra_states *s, bool reads, int64_t T, const int32_t *mark)
+{
+    if (r->module.whole) {
+        dra_states_count(s, T, mark);
+        return;
+    }
+    dra_states_advance(s, r->module.start, T, mark);
+    for (int64_t b = 0; reads && b < s->B; b++) s->context[b] = r->context_extents.n[b];
+}
+
 dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
                            const dra_named *inputs, dra_error *err)
 {
+    return dra_reader_read_context(r, states, NULL, T, mark, n, inputs, err);
+}
+
+dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
+                                   const dra_context_text *context, int64_t T, const int32_t *mark,
+                                   int n, const dra_named *inputs, dra_error *err)
+{
+    const bool reads = context != NULL;
     r->reads++;
     r->valid = false;
     dra_status st = check(r, states, T, mark, err);
+    if (st == DRA_OK) st = check_context(r, states, context, err);
     if (st == DRA_OK) dra_extents_plan(&r->extents, states, states->B, T, mark);
     if (st == DRA_OK) st = check_length(r, states, r->extents.T, err);
     if (st == DRA_OK) st = dra_states_reserve(states, r->extents.T, err);
-    if (st == DRA_OK) st = select_program(r, states, err);
-    if (st == DRA_OK) st = put_all(r, states, T, mark, n, inputs, err);
+    if (st == DRA_OK) st = take_context(r, states, context, err);
+    if (st == DRA_OK) st = select_program(r, states, reads, err);
+    if (st == DRA_OK) st = put_all(r, states, reads, T, mark, n, inputs, err);
     if (st == DRA_OK) st = dra_session_start(r->session, err);
     if (st == DRA_OK) st = dra_session_finish(r->session, err);
     if (st != DRA_OK) return st;
-    if (r->module.whole)
-        dra_states_count(states, T, mark);
-    else
-        dra_states_advance(states, r->module.start, T, mark);
+    advance(r, states, reads, T, mark);
     r->valid = true;
     return DRA_OK;
 }

@@ -69,6 +69,10 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
         fail(s, DRA_ERR_VALUE, spec->name, "limit is for items, 0 or more");
         return;
     }
+    if (spec->context && spec->items) {
+        fail(s, DRA_ERR_VALUE, spec->name, "its items are those of a context or of its own text");
+        return;
+    }
     copy.name = join(s, prefix, spec->name);
     if (copy.name && strlen(copy.name) > DRA_NAME_MOST) {
         fail(s, DRA_ERR_NAME, spec->name, "its name is too long");
@@ -118,7 +122,7 @@ uint64_t dra_specs_fingerprint(const dra_specs *s)
     uint64_t h = HASH_START;
     for (int i = 0; i < s->n; i++) {
         const dra_spec *p = &s->at[i];
-        const int64_t   kind[] = {p->shape.rank, p->items, p->limit};
+        const int64_t   kind[] = {p->shape.rank, p->context ? 2 : p->items, p->limit};
         h = hash(h, p->name, strlen(p->name) + 1);
         h = hash(h, kind, sizeof kind);
         h = hash(h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);

@@ -49,22 +49,25 @@ static dra_status allocate(dra_states *s, dra_error *err)
     s->tokens = calloc((size_t)s->B + 1, sizeof *s->tokens);
     s->begin = calloc((size_t)s->B + 1, sizeof *s->begin);
     s->end = calloc((size_t)s->B + 1, sizeof *s->end);
+    s->context = calloc((size_t)s->B + 1, sizeof *s->context);
     s->at = calloc(n + 1, sizeof *s->at);
-    if (!s->tokens || !s->begin || !s->end || !s->at) return out_of_memory(err);
+    if (!s->tokens || !s->begin || !s->end || !s->context || !s->at) return out_of_memory(err);
+    for (int64_t b = 0; b < s->B; b++) s->context[b] = -1;
     for (int i = 0; i < count(s); i++) {
         const dra_spec *p = spec_at(s, i);
         dra_shape       shape = DRA_SHAPE(s->B, 1);
         size_t          bytes;
-        const int32_t   most = p->items ? DRA_MAX_RANK - 2 : DRA_MAX_RANK - 1;
+        const bool      has_rows = dra_spec_has_rows(p);
+        const int32_t   most = has_rows ? DRA_MAX_RANK - 2 : DRA_MAX_RANK - 1;
         if (p->shape.rank > most)
             return dra_fail(err, DRA_ERR_SHAPE, "states: %s has %d axes, expected at most %d",
                             p->name, (int)p->shape.rank, (int)most);
         shape.dim[1] = dra_shape_count(&p->shape);
         if (!dra_type_bytes(DRA_REAL, &shape, &bytes)) return out_of_memory(err);
-        s->at[i] = (dra_held){.rows = p->items ? 0 : 1, .size = shape.dim[1]};
+        s->at[i] = (dra_held){.rows = has_rows ? 0 : 1, .size = shape.dim[1]};
         s->at[i].base = calloc((size_t)s->B + 1, sizeof *s->at[i].base);
         if (!s->at[i].base) return out_of_memory(err);
-        dra_status st = dra_array_create(s->device, p->items ? 0 : bytes, &s->at[i].data, err);
+        dra_status st = dra_array_create(s->device, has_rows ? 0 : bytes, &s->at[i].data, err);
         if (st == DRA_OK) st = dra_array_fill(dra_states_span(s, i), (dra_real)p->number, err);
         if (st != DRA_OK) return st;
     }
@@ -102,22 +105,36 @@ void dra_states_destroy(dra_states *s)
     free(s->tokens);
     free(s->begin);
     free(s->end);
+    free(s->context);
     free(s);
 }
 
 int64_t dra_states_batch(const dra_states *s) { return s->B; }
 int64_t dra_states_tokens(const dra_states *s, int64_t row) { return s->tokens[row]; }
 int64_t dra_states_items(const dra_states *s, int64_t row) { return s->end[row] - s->begin[row]; }
+int64_t dra_states_context(const dra_states *s, int64_t row) { return s->context[row]; }
 
 int64_t dra_states_first(const dra_states *s, int i, int64_t row)
 {
     const int64_t limit = spec_at(s, i)->limit;
+    if (spec_at(s, i)->context) return 0;
     return limit ? dra_imax(s->begin[row], s->end[row] - limit) : s->begin[row];
+}
+
+int64_t dra_states_last(const dra_states *s, int i, int64_t row)
+{
+    return spec_at(s, i)->context ? dra_imax(s->context[row], 0) : s->end[row];
+}
+
+/* Items that are live, or will be once they are written. */
+static int64_t live_rows(const dra_states *s, int i, int64_t row)
+{
+    return dra_states_last(s, i, row) - dra_states_first(s, i, row);
 }
 
 size_t dra_states_size(const dra_states *s, int i, int64_t row)
 {
-    const int64_t rows = spec_at(s, i)->items ? s->end[row] - dra_states_first(s, i, row) : 1;
+    const int64_t rows = dra_spec_has_rows(spec_at(s, i)) ? live_rows(s, i, row) : 1;
     return (size_t)(rows * s->at[i].size);
 }
 
@@ -140,9 +157,9 @@ size_t dra_states_held(const dra_states *s)
 static dra_span live(const dra_states *s, int i, int64_t row)
 {
     const dra_held *h = &s->at[i];
-    if (!spec_at(s, i)->items) return row_of(s, i, row);
+    if (!dra_spec_has_rows(spec_at(s, i))) return row_of(s, i, row);
     const int64_t first = dra_states_first(s, i, row);
-    return rows_of(h, h->data, h->rows, row, first - h->base[row], s->end[row] - first);
+    return rows_of(h, h->data, h->rows, row, first - h->base[row], live_rows(s, i, row));
 }
 
 /* ---- room for items -------------------------------------------------------------------------- */
@@ -169,12 +186,18 @@ static dra_status move_down(dra_states *s, int i, dra_array *to, int64_t rows, d
     dra_held  *h = &s->at[i];
     dra_status st = DRA_OK;
     for (int64_t b = 0; b < s->B && st == DRA_OK; b++) {
-        const int64_t base = lowest_base(s, i, b), n = s->end[b] - base;
+        const int64_t base = lowest_base(s, i, b), n = dra_states_last(s, i, b) - base;
         st = dra_array_copy(rows_of(h, to, rows, b, 0, n),
                             rows_of(h, h->data, h->rows, b, base - h->base[b], n), err);
         h->base[b] = base;
     }
     return st;
+}
+
+/* The rows of a context of n items. */
+static int64_t context_rows(int64_t n)
+{
+    return dra_div_up(dra_imax(n, 1), DRA_ITEMS_STEP) * DRA_ITEMS_STEP;
 }
 
 /* Twice what is needed, so that moving is rare; items with a limit stop growing that way. Zeros,
@@ -183,7 +206,9 @@ static dra_status find_room(dra_states *s, int i, int64_t need, dra_error *err)
 {
     dra_held     *h = &s->at[i];
     const int64_t limit = spec_at(s, i)->limit;
-    const int64_t rows = dra_capacity(need + (limit ? dra_imin(limit, need) : 0));
+    const int64_t rows = spec_at(s, i)->context
+                             ? context_rows(need)
+                             : dra_capacity(need + (limit ? dra_imin(limit, need) : 0));
     dra_shape     shape = DRA_SHAPE(s->B, rows, h->size);
     size_t        bytes;
     if (rows > INT32_MAX || !dra_type_bytes(DRA_REAL, &shape, &bytes))
@@ -221,6 +246,14 @@ dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err)
         if (spec_at(s, i)->items && rows_needed(s, i, T, false) > s->at[i].rows)
             st = move_down(s, i, s->at[i].data, s->at[i].rows, err);
     return st;
+}
+
+dra_status dra_states_reserve_context(dra_states *s, int64_t n, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int i = 0; i < count(s) && st == DRA_OK; i++)
+        if (spec_at(s, i)->context && context_rows(n) > s->at[i].rows) st = find_room(s, i, n, err);
+    return move_all(s, st, err);
 }
 
 int64_t dra_states_position(const dra_states *s, int64_t start, int64_t row)
@@ -266,9 +299,10 @@ static dra_status reset_row(dra_states *s, int64_t row, dra_error *err)
 {
     dra_status st = DRA_OK;
     s->tokens[row] = s->begin[row] = s->end[row] = 0;
+    s->context[row] = -1;
     for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         s->at[i].base[row] = 0;
-        if (!spec_at(s, i)->items) st = fill_row(s, i, row, err);
+        if (!dra_spec_has_rows(spec_at(s, i))) st = fill_row(s, i, row, err);
     }
     return st;
 }
@@ -281,27 +315,32 @@ dra_status dra_states_reset(dra_states *s, int64_t row, dra_error *err)
     return st;
 }
 
-dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
-                             dra_error *err)
+dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err)
 {
-    dra_status st = DRA_OK;
+    dra_status st = at.context >= 0 ? dra_states_reserve_context(s, at.context, err) : DRA_OK;
     for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         if (!spec_at(s, i)->items) continue;
         const int64_t limit = spec_at(s, i)->limit;
-        const int64_t first = limit ? dra_imax(begin, end - limit) : begin;
+        const int64_t first = limit ? dra_imax(at.begin, at.end - limit) : at.begin;
         const int64_t base = first / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
-        if (end - base > s->at[i].rows)
-            st = find_room(s, i, dra_imax(end - base, rows_needed(s, i, 0, true)), err);
+        if (at.end - base > s->at[i].rows)
+            st = find_room(s, i, dra_imax(at.end - base, rows_needed(s, i, 0, true)), err);
     }
     st = move_all(s, st, err);
     if (st == DRA_OK) st = reset_row(s, row, err);
     if (st != DRA_OK) return st;
-    s->tokens[row] = tokens;
-    s->begin[row] = begin;
-    s->end[row] = end;
+    s->tokens[row] = at.tokens;
+    s->begin[row] = at.begin;
+    s->end[row] = at.end;
+    s->context[row] = at.context;
     for (int i = 0; i < count(s); i++)
         if (spec_at(s, i)->items) s->at[i].base[row] = lowest_base(s, i, row);
     return DRA_OK;
+}
+
+static dra_row_numbers numbers_of(const dra_states *s, int64_t row)
+{
+    return (dra_row_numbers){s->tokens[row], s->begin[row], s->end[row], s->context[row]};
 }
 
 /* Items keep their numbers, and with them their places in blocks of 64. */
@@ -314,7 +353,7 @@ dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, i
     if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(other->specs))
         return dra_fail(err, DRA_ERR_VALUE, "states: copy between states of different kinds");
     if (s == other && to == from) return DRA_OK;
-    st = dra_states_number(s, to, other->tokens[from], other->begin[from], other->end[from], err);
+    st = dra_states_number(s, to, numbers_of(other, from), err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)
         st = dra_array_copy(live(s, i, to), live(other, i, from), err);
     return st;
@@ -378,7 +417,8 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
     if (tokens < 0 || items < 0 || tokens > INT64_MAX / 4 || items > INT64_MAX / 4)
         return dra_fail(err, DRA_ERR_VALUE, "states: %lld tokens, %lld items, expected 0 to 2^61",
                         (long long)tokens, (long long)items);
-    st = dra_states_number(s, row, tokens, 0, items, err);
+    const dra_row_numbers at = {.tokens = tokens, .end = items, .context = s->context[row]};
+    st = dra_states_number(s, row, at, err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)
         if (spec_at(s, i)->items) st = dra_array_fill(live(s, i, row), 0, err);
     return st;
@@ -419,13 +459,9 @@ static dra_status difference(const dra_states *a, const dra_states *b, int i, bo
     return st;
 }
 
-dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
-                              dra_error *err)
+/* Rows stand at the same places. */
+static dra_status compare_numbers(const dra_states *a, const dra_states *b, dra_error *err)
 {
-    *out = (dra_states_difference){0}; /* what cannot be compared is not the same */
-    if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
-        return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
-                        (long long)a->B, (long long)b->B);
     for (int64_t row = 0; row < a->B; row++)
         if (a->tokens[row] != b->tokens[row] ||
             dra_states_items(a, row) != dra_states_items(b, row))
@@ -435,16 +471,32 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
                             (long long)row, (long long)a->tokens[row], (long long)b->tokens[row],
                             (long long)dra_states_items(a, row),
                             (long long)dra_states_items(b, row));
-    out->same = true;
-    for (int i = 0; i < count(a); i++) {
-        double           d = 0;
-        const dra_status st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */
+    for (int64_t row = 0; row < a->B; row++)
+        if (a->context[row] != b->context[row])
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "states: row %lld has a context of %lld items and of %lld (-1: none)",
+                            (long long)row, (long long)a->context[row], (long long)b->context[row]);
+    return DRA_OK;
+}
+
+dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_states_difference *out,
+                              dra_error *err)
+{
+    *out = (dra_states_difference){0}; /* what cannot be compared is not the same */
+    if (dra_specs_fingerprint(a->specs) != dra_specs_fingerprint(b->specs) || a->B != b->B)
+        return dra_fail(err, DRA_ERR_VALUE, "states: of different kinds or batches (%lld, %lld)",
+                        (long long)a->B, (long long)b->B);
+    dra_status st = compare_numbers(a, b, err);
+    out->same = st == DRA_OK;
+    for (int i = 0; i < count(a) && st == DRA_OK; i++) {
+        double d = 0;
+        st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */
         if (st != DRA_OK) return st;
         if (out->name && (d <= out->worst || isnan(out->worst))) continue;
         out->worst = d;
         out->name = spec_at(a, i)->name;
     }
-    return DRA_OK;
+    return st;
 }
 
 dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
@@ -457,6 +509,7 @@ dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states 
     memcpy(copy->tokens, s->tokens, each);
     memcpy(copy->begin, s->begin, each);
     memcpy(copy->end, s->end, each);
+    memcpy(copy->context, s->context, each);
     for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         dra_held      *to = &copy->at[i];
         const dra_span from = dra_states_span(s, i);

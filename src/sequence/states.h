@@ -3,7 +3,8 @@
  * Items are numbered from the last reset of their row on (by dra_states_reset); item number i of
  * row b is in row i - base[b] of its tensor. Bases are multiples of 64, so that moving items
  * down does not move them against the blocks of keys that attention takes at a time: sums keep
- * their order and results their bits. */
+ * their order and results their bits. Item j of a context is in row j of its tensor; all tensors of
+ * contexts have as many rows, a multiple of 64, so that programs can be used again. */
 #ifndef DRA_SRC_STATES_H
 #define DRA_SRC_STATES_H
 
@@ -12,8 +13,8 @@
 enum { DRA_ITEMS_STEP = 64 };
 
 typedef struct dra_held { /* one tensor of the state */
-    dra_array *data;      /* (B, ...), items (B, rows, ...) */
-    int64_t    rows;      /* 1 where there are no items */
+    dra_array *data;      /* (B, ...), items and contexts (B, rows, ...) */
+    int64_t    rows;      /* 1 where there are neither */
     int64_t    size;      /* of one row */
     int64_t   *base;      /* (B): the item in row 0 */
     dra_array *next;      /* larger memory, until all tensors have theirs */
@@ -26,8 +27,12 @@ struct dra_states {
     int64_t          B;
     int64_t         *tokens;      /* (B): read since the last reset */
     int64_t         *begin, *end; /* (B): numbers of the items since the last reset */
+    int64_t         *context;     /* (B): items of the context; -1: none */
     dra_held        *at;          /* one for each spec */
 };
+
+/* Does a state hold one row for each item, of its own text or of a context? */
+static inline bool dra_spec_has_rows(const dra_spec *p) { return p->items || p->context; }
 
 /* All memory of tensor i that a program is bound to: (B, ...), items (B, rows, ...). */
 dra_span dra_states_span(const dra_states *s, int i);
@@ -35,16 +40,23 @@ dra_span dra_states_span(const dra_states *s, int i);
 /* Makes room for T more items in every row. */
 dra_status dra_states_reserve(dra_states *s, int64_t T, dra_error *err);
 
-/* Starts a row at these numbers, its items still to be written. */
-dra_status dra_states_number(dra_states *s, int64_t row, int64_t tokens, int64_t begin, int64_t end,
-                             dra_error *err);
+/* Makes room for n items of a context in every row. */
+dra_status dra_states_reserve_context(dra_states *s, int64_t n, dra_error *err);
+
+/* Starts a row at these numbers, its items and those of its context (-1: none) still to be
+ * written. */
+typedef struct dra_row_numbers {
+    int64_t tokens, begin, end, context;
+} dra_row_numbers;
+dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra_error *err);
 
 /* A copy with the same rows and bases, unlike dra_states_fork(), which may move items. */
 dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states **out,
                             dra_error *err);
 
-/* The live items of a row: from this number to end[row]. */
+/* The live items of a row, or those of its context: from this number to the one before that. */
 int64_t dra_states_first(const dra_states *s, int i, int64_t row);
+int64_t dra_states_last(const dra_states *s, int i, int64_t row);
 
 /* Where the next token of a row is, counted as its layers do: with the start vectors that it has
  * read. */
@@ -61,6 +73,10 @@ void dra_states_count(dra_states *s, int64_t T, const int32_t *mark);
 /* Declares the inputs of dra_tokens in g. */
 void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
                         dra_tokens *out);
+
+/* Those of one text, whose names begin with "prefix."; out has B, T, given, start and whole. */
+void dra_tokens_declare_text(dra_graph *g, const char *prefix, bool marked, bool skips, bool holes,
+                             dra_tokens *out);
 
 /* The different limits of a module's items; returns how many, -1: too many. */
 int dra_token_limits(const dra_specs *state, int64_t limit[DRA_TOKEN_KINDS]);
@@ -88,7 +104,8 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
 /* What the shape of a call is: skips, holes, marked, T. */
 void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
                       const int32_t *mark);
-/* The same, and fills them for T tokens after `s` (NULL: every row of B starts fresh). */
+/* The same, and fills them for T tokens after `s` (NULL: every row of B starts fresh). specs may be
+ * NULL: there are no items. */
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);
@@ -100,7 +117,9 @@ typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declar
     } items[DRA_TOKEN_KINDS];
 } dra_token_names;
 
-void dra_tokens_name(dra_session *session, const dra_specs *state, dra_token_names *out);
+/* Those of a text whose names begin with "prefix."; state may be NULL: there are no items. */
+void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *state,
+                     dra_token_names *out);
 /* Puts the extents into these inputs of the session's program. */
 dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra_token_names *names,
                            dra_error *err);
@@ -109,5 +128,43 @@ dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra
 int64_t dra_marks_starts(const int32_t *mark, int64_t n, int64_t tokens);
 /* Is any of n tokens marked DRA_MARK_SKIP? mark may be NULL. */
 bool dra_marks_any_skip(const int32_t *mark, int64_t n);
+
+/* ---- contexts -------------------------------------------------------------------------------- */
+
+/* Declares what a call knows about the context, if the module has one; where the call reads it,
+ * `text`, which has parameters and no state, becomes the call by which it does. */
+void dra_context_declare(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                         dra_module_call *call, dra_module_call *text);
+
+typedef struct dra_context_extents { /* the numbers that these inputs receive */
+    dra_extents text;
+    int32_t    *n;     /* (B): items; owns the memory of both */
+    int32_t    *items; /* (B, T): which token each of them is, -1: none */
+    size_t      room;
+} dra_context_extents; /* all zero = empty */
+
+/* Can B rows of a module read this context? `who` begins the error's text. */
+dra_status dra_context_check(const char *who, const dra_module *m, const dra_context_text *text,
+                             int64_t B, dra_error *err);
+/* For a call that reads the context, and for one that has it in the state, where only n is set. */
+dra_status dra_context_extents_fill(dra_context_extents *e, const dra_module *m, int64_t B,
+                                    const dra_context_text *text, dra_error *err);
+dra_status dra_context_extents_recall(dra_context_extents *e, const dra_states *s, dra_error *err);
+void       dra_context_extents_free(dra_context_extents *e);
+
+/* The shape of a context that is read as a part of the key of a program, and back. */
+dra_shape         dra_context_key(const dra_context_extents *e);
+dra_context_shape dra_context_of_key(const dra_shape *key);
+
+typedef struct dra_context_names { /* numbers of the inputs that dra_context_declare() makes */
+    dra_token_names text;
+    int             items, n;
+} dra_context_names;
+
+void dra_context_name(dra_session *session, dra_context_names *out);
+/* Puts them into these inputs of the session's program; read: it reads the context. */
+dra_status dra_context_extents_put(const dra_context_extents *e, int64_t B, bool read,
+                                   dra_session *session, const dra_context_names *names,
+                                   dra_error *err);
 
 #endif

@@ -3,7 +3,9 @@
  *             most that any sequence has, zeros after the last of the others
  *   extra     what else was saved with them, names starting with "beside."; loading ignores it
  *   metadata  format "dra-state", version "1", fingerprint (hex), and for each sequence, separated
- *             by blanks: tokens, and the numbers of its items since the last reset, begin and end
+ *             by blanks: tokens, and the numbers of its items since the last reset, begin and end;
+ *             context, the items of its context or -1, where a state holds some. Their tensors are
+ *             (B, n, ...) like those of items
  * The numbers are kept as they are, so that a resumed sequence continues with the same bits. */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,18 +21,26 @@
 
 static const char FORMAT[] = "dra-state", VERSION[] = "1";
 
+static bool has_context(const dra_specs *specs)
+{
+    for (int i = 0; i < dra_specs_count(specs); i++)
+        if (dra_specs_at(specs, i)->context) return true;
+    return false;
+}
+
 /* Items of tensor i that any sequence has. */
 static int64_t most_items(const dra_states *s, int i)
 {
     int64_t most = 0;
-    for (int64_t b = 0; b < s->B; b++) most = dra_imax(most, s->end[b] - dra_states_first(s, i, b));
+    for (int64_t b = 0; b < s->B; b++)
+        most = dra_imax(most, dra_states_last(s, i, b) - dra_states_first(s, i, b));
     return most;
 }
 
 static dra_shape file_shape(const dra_spec *p, int64_t B, int64_t items)
 {
     dra_shape shape = {1, {B}};
-    if (p->items) shape.dim[shape.rank++] = items;
+    if (dra_spec_has_rows(p)) shape.dim[shape.rank++] = items;
     for (int32_t k = 0; k < p->shape.rank && shape.rank < DRA_MAX_RANK; k++)
         shape.dim[shape.rank++] = p->shape.dim[k];
     return shape;
@@ -84,15 +94,17 @@ dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const
     const int        n = dra_specs_count(s->specs);
     char            *tokens = numbers_text(s->B, s->tokens), *begin = numbers_text(s->B, s->begin);
     char            *end = numbers_text(s->B, s->end), finger[24];
+    char            *context = numbers_text(s->B, s->context);
     dra_tensor_item *items = calloc((size_t)n + n_extra + 1, sizeof *items);
     dra_status       st = DRA_ERR_MEMORY;
     for (size_t i = 0; items && i < n_extra; i++) items[(size_t)n + i] = extra[i];
     snprintf(finger, sizeof finger, "%016" PRIx64, fingerprint);
-    const dra_metadata_item meta[] = {{"format", FORMAT},      {"version", VERSION},
-                                      {"fingerprint", finger}, {"tokens", tokens},
-                                      {"begin", begin},        {"end", end}};
-    if (tokens && begin && end && items)
-        st = write_file(s, path, n_extra, items, meta, sizeof meta / sizeof *meta, err);
+    const dra_metadata_item meta[] = {
+        {"format", FORMAT}, {"version", VERSION}, {"fingerprint", finger}, {"tokens", tokens},
+        {"begin", begin},   {"end", end},         {"context", context}};
+    const size_t n_meta = sizeof meta / sizeof *meta - !has_context(s->specs);
+    if (tokens && begin && end && context && items)
+        st = write_file(s, path, n_extra, items, meta, n_meta, err);
     else
         dra_fail(err, st, "%s: out of memory", path);
     for (int i = 0; items && i < n; i++) free((void *)items[i].data);
@@ -100,6 +112,7 @@ dra_status dra_states_save_with(const dra_states *s, uint64_t fingerprint, const
     free(tokens);
     free(begin);
     free(end);
+    free(context);
     return st;
 }
 
@@ -127,13 +140,15 @@ static dra_status expect_model(const source *f, const char *fingerprint, dra_err
     return st == DRA_OK ? st : dra_fail(err, st, "%s: it is of another model", why.text);
 }
 
-/* How many numbers a text holds, as far as they are below 2^62; -1 where it holds anything else. */
-static int64_t read_numbers(const char *text, int64_t room, int64_t *to)
+/* How many numbers a text holds, as far as they are below 2^62; -1 where it holds anything else.
+ * One that is -1 is allowed where `none` is. */
+static int64_t read_numbers(const char *text, bool none, int64_t room, int64_t *to)
 {
     int64_t n = 0;
     for (const char *at = text; *at; n++) {
-        char *end;
-        if (*at < '0' || *at > '9') return -1;
+        char      *end;
+        const bool is_none = none && strncmp(at, "-1", 2) == 0 && (at[2] == ' ' || !at[2]);
+        if (!is_none && (*at < '0' || *at > '9')) return -1;
         errno = 0;
         const long long x = strtoll(at, &end, 10);
         if (errno || x > INT64_MAX / 2 || (*end && *end != ' ')) return -1;
@@ -144,11 +159,11 @@ static int64_t read_numbers(const char *text, int64_t room, int64_t *to)
     return n;
 }
 
-static dra_status read_list(const source *f, const char *key, int64_t B, int64_t *to,
+static dra_status read_list(const source *f, const char *key, bool none, int64_t B, int64_t *to,
                             dra_error *err)
 {
     const char   *text = dra_tensors_metadata(f->file, key);
-    const int64_t n = text ? read_numbers(text, B, to) : -1;
+    const int64_t n = text ? read_numbers(text, none, B, to) : -1;
     char          room[DRA_BRIEF];
     if (n == B) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s is %s, expected %lld numbers", key,
@@ -205,23 +220,21 @@ static dra_status check_tensors(const source *f, const dra_specs *specs, int64_t
 }
 
 /* Refuses numbers that the tensors do not bear out, before memory is taken for them. */
-static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t B,
-                                const int64_t *begin, const int64_t *end, dra_error *err)
+static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t b,
+                                dra_row_numbers at, dra_error *err)
 {
-    for (int64_t b = 0; b < B; b++) {
-        if (begin[b] > end[b])
-            return dra_fail_at(err, DRA_ERR_FORMAT, f->path,
-                               "sequence %lld begins at %lld, ends at %lld", (long long)b,
-                               (long long)begin[b], (long long)end[b]);
-        for (int i = 0; i < dra_specs_count(specs); i++) {
-            const dra_spec        *p = dra_specs_at(specs, i);
-            const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
-            const int64_t          live = p->limit ? dra_imin(p->limit, end[b] - begin[b])
-                                                   : end[b] - begin[b];
-            if (p->items && live > t->shape.dim[1])
-                return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s holds fewer than %lld items",
-                                   p->name, (long long)live);
-        }
+    if (at.begin > at.end)
+        return dra_fail_at(err, DRA_ERR_FORMAT, f->path,
+                           "sequence %lld begins at %lld, ends at %lld", (long long)b,
+                           (long long)at.begin, (long long)at.end);
+    for (int i = 0; i < dra_specs_count(specs); i++) {
+        const dra_spec        *p = dra_specs_at(specs, i);
+        const dra_tensor_info *t = dra_tensors_find(f->file, p->name);
+        const int64_t          items = p->context ? at.context : at.end - at.begin;
+        const int64_t          live = p->limit ? dra_imin(p->limit, items) : items;
+        if (dra_spec_has_rows(p) && live > t->shape.dim[1])
+            return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "%s holds fewer than %lld items",
+                               p->name, (long long)live);
     }
     return DRA_OK;
 }
@@ -230,23 +243,32 @@ static dra_status check_numbers(const source *f, const dra_specs *specs, int64_t
 static dra_status read_batch(const source *f, int64_t *B, dra_error *err)
 {
     const char *text = dra_tensors_metadata(f->file, "tokens");
-    *B = text ? read_numbers(text, 0, NULL) : -1;
+    *B = text ? read_numbers(text, false, 0, NULL) : -1;
     char room[DRA_BRIEF];
     if (*B >= 0) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FORMAT, f->path, "tokens is %s, expected numbers",
                        text ? dra_brief(text, room) : "missing");
 }
 
+static dra_row_numbers row_numbers(const dra_states *s, const int64_t *numbers, int64_t b)
+{
+    return (dra_row_numbers){numbers[b], numbers[s->B + b], numbers[2 * s->B + b],
+                             numbers[3 * s->B + b]};
+}
+
 static dra_status read_states(const source *f, dra_states *s, int64_t *numbers, dra_error *err)
 {
     const int64_t B = s->B;
-    int64_t      *tokens = numbers, *begin = numbers + B, *end = numbers + 2 * B;
-    dra_status    st = read_list(f, "tokens", B, tokens, err);
-    if (st == DRA_OK) st = read_list(f, "begin", B, begin, err);
-    if (st == DRA_OK) st = read_list(f, "end", B, end, err);
-    if (st == DRA_OK) st = check_numbers(f, s->specs, B, begin, end, err);
+    int64_t      *tokens = numbers, *begin = numbers + B, *end = begin + B, *context = end + B;
+    dra_status    st = read_list(f, "tokens", false, B, tokens, err);
+    for (int64_t b = 0; b < B; b++) context[b] = -1;
+    if (st == DRA_OK) st = read_list(f, "begin", false, B, begin, err);
+    if (st == DRA_OK) st = read_list(f, "end", false, B, end, err);
+    if (st == DRA_OK && has_context(s->specs)) st = read_list(f, "context", true, B, context, err);
     for (int64_t b = 0; b < B && st == DRA_OK; b++)
-        st = dra_states_number(s, b, tokens[b], begin[b], end[b], err);
+        st = check_numbers(f, s->specs, b, row_numbers(s, numbers, b), err);
+    for (int64_t b = 0; b < B && st == DRA_OK; b++)
+        st = dra_states_number(s, b, row_numbers(s, numbers, b), err);
     for (int i = 0; i < dra_specs_count(s->specs) && st == DRA_OK; i++)
         st = read_tensor(f, s, i, err);
     return st;
@@ -265,7 +287,7 @@ static dra_status load(const source *f, dra_device *device, const dra_specs *spe
     if (st == DRA_OK) st = check_tensors(f, specs, B, err);
     if (st == DRA_OK) st = dra_states_create(device, specs, B, out, err);
     if (st != DRA_OK) return st;
-    int64_t *numbers = calloc(3 * (size_t)B + 1, sizeof *numbers);
+    int64_t *numbers = calloc(4 * (size_t)B + 1, sizeof *numbers);
     st = numbers ? read_states(f, *out, numbers, err)
                  : dra_fail_at(err, DRA_ERR_MEMORY, f->path, "out of memory");
     free(numbers);

@@ -30,29 +30,48 @@ const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t
     return text;
 }
 
-/* What tokens of a whole module see. */
-static void declare_whole(dra_graph *g, const dra_module_shape *shape, dra_tokens *out)
+static dra_value declare(dra_graph *g, const char *prefix, const char *what, dra_shape shape)
+{
+    char name[DRA_TOKEN_TEXT];
+    snprintf(name, sizeof name, "%s.%s", prefix, what);
+    return dra_input(g, name, DRA_I32, shape);
+}
+
+/* What tokens of a whole text see. */
+static void declare_whole(dra_graph *g, const char *prefix, bool holes, dra_tokens *out)
 {
     const dra_shape each = DRA_SHAPE(out->B, out->T);
-    if (out->n_items) {
-        dra_build_fail(g, "tokens", DRA_ERR_VALUE, "a module that reads whole texts has items");
-        return;
-    }
-    out->lo = dra_input(g, "tokens.lo", DRA_I32, each);
-    out->hi = dra_input(g, "tokens.hi", DRA_I32, each);
-    if (!shape->holes) return;
+    out->lo = declare(g, prefix, "lo", each);
+    out->hi = declare(g, prefix, "hi", each);
+    if (!holes) return;
     const dra_value two = dra_integer(g, DRA_MARK_RESET), none = dra_integer(g, 0);
     out->seen = dra_equal(g, dra_mod(g, out->writes, two), none);
 }
 
 /* Start vectors, where a module has them. */
-static void declare_start(dra_graph *g, dra_tokens *out)
+static void declare_start(dra_graph *g, const char *prefix, dra_tokens *out)
 {
     const dra_shape own = DRA_SHAPE(out->B, out->given);
-    out->place = out->start > 0 ? dra_input(g, "tokens.place", DRA_I32, own) : out->pos;
+    out->place = out->start > 0 ? declare(g, prefix, "place", own) : out->pos;
     if (out->T == out->given) return;
-    out->take = dra_input(g, "tokens.take", DRA_I32, DRA_SHAPE(out->B, out->T));
-    out->give = dra_input(g, "tokens.give", DRA_I32, own);
+    out->take = declare(g, prefix, "take", DRA_SHAPE(out->B, out->T));
+    out->give = declare(g, prefix, "give", own);
+}
+
+void dra_tokens_declare_text(dra_graph *g, const char *prefix, bool marked, bool skips, bool holes,
+                             dra_tokens *out)
+{
+    const dra_shape each = DRA_SHAPE(out->B, out->T);
+    if (marked) out->mark = out->writes = declare(g, prefix, "mark", each);
+    if (marked && skips) {
+        out->writes = declare(g, prefix, "writes", each);
+        out->skip = dra_greater_equal(g, out->mark, dra_integer(g, DRA_MARK_SKIP));
+    }
+    out->pos = declare(g, prefix, "pos", each);
+    out->prev = declare(g, prefix, "prev", each);
+    out->last = declare(g, prefix, "last", DRA_SHAPE(out->B, 1));
+    declare_start(g, prefix, out);
+    if (out->whole) declare_whole(g, prefix, holes, out);
 }
 
 void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
@@ -67,25 +86,16 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
     out->start = module->start;
     out->given = shape->T;
     out->n_items = dra_token_limits(module->state, limit);
-    if (out->n_items < 0) {
-        dra_build_fail(g, "tokens", DRA_ERR_VALUE, "items with more than %d different limits",
-                       DRA_TOKEN_KINDS);
+    if (out->n_items < 0 || (out->whole && out->n_items)) {
+        if (out->n_items < 0)
+            dra_build_fail(g, "tokens", DRA_ERR_VALUE, "items with more than %d different limits",
+                           DRA_TOKEN_KINDS);
+        else
+            dra_build_fail(g, "tokens", DRA_ERR_VALUE, "a module that reads whole texts has items");
         out->n_items = 0;
         return;
     }
-    if (shape->marked) out->mark = out->writes = dra_input(g, "tokens.mark", DRA_I32, each);
-    if (shape->marked && shape->skips) {
-        out->writes = dra_input(g, "tokens.writes", DRA_I32, each);
-        out->skip = dra_greater_equal(g, out->mark, dra_integer(g, DRA_MARK_SKIP));
-    }
-    out->pos = dra_input(g, "tokens.pos", DRA_I32, each);
-    out->prev = dra_input(g, "tokens.prev", DRA_I32, each);
-    out->last = dra_input(g, "tokens.last", DRA_I32, DRA_SHAPE(shape->B, 1));
-    declare_start(g, out);
-    if (module->whole) {
-        declare_whole(g, shape, out);
-        return;
-    }
+    dra_tokens_declare_text(g, "tokens", shape->marked, shape->skips, shape->holes, out);
     for (int i = 0; i < out->n_items; i++)
         out->items[i] = (dra_token_items){
             .limit = limit[i],
