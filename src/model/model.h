@@ -21,7 +21,7 @@ struct dra_model {
     int        context_params, prepend_params;
 };
 
-/* ---- sources (source.c): what a stack reads, as rows that are as wide as the embedding -------- */
+/* ---- sources (source.c): what a stack reads, as rows as wide as the embedding ---------------- */
 
 dra_status dra_source_check(const dra_model_config *c, dra_error *err);
 /* Tokens that a source of its own length has, an image or prepended vectors; 0: any number. */
@@ -33,7 +33,7 @@ void    dra_source_declare(dra_model *m);
 dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t n,
                            dra_value ids);
 
-/* ---- heads (head.c) --------------------------------------------------------------------------- */
+/* ---- heads (head.c) -------------------------------------------------------------------------- */
 
 dra_status dra_head_check(const dra_model_config *c, dra_error *err);
 void       dra_head_declare(dra_model *m);
@@ -43,7 +43,7 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
 /* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */
 dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden);
 
-/* ---- compositions (compose.c) ----------------------------------------------------------------- */
+/* ---- compositions (compose.c) ---------------------------------------------------------------- */
 
 /* Makes the models of other stacks, and declares their parameters after those of m. */
 dra_status dra_compose_open(dra_model *m, dra_error *err);
