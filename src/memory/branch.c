@@ -234,6 +234,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .shows_items = mixer->gives_memory,
                                   .gives_items = items,
                                   .whole = mixer->whole,
+                                  .piece = mixer->xl_piece,
+                                  .memory = mixer->xl_memory,
                                   .config = &b->config};
     if (config->joined) {
         b->sizes.streams = 1;

@@ -180,6 +180,8 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
     if (st == DRA_OK) st = dra_mixer_check_shows(m, err);
     if (st == DRA_OK) {
         m->module = (dra_module){m->params, m->state, dra_mixer_build_module, m};
+        m->module.piece = m->config.xl_piece;
+        m->module.memory = m->config.xl_memory;
         *out = m;
     } else {
         dra_mixer_destroy(m);

@@ -27,7 +27,9 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"mem_kv", c->mem_kv, 0},
                  {"topk", c->topk, 0},
                  {"rotary_width", c->rotary_width, 0},
-                 {"rotary_heads", c->rotary_heads, 0}};
+                 {"rotary_heads", c->rotary_heads, 0},
+                 {"xl_piece", c->xl_piece, c->xl_memory > 0},
+                 {"xl_memory", c->xl_memory, c->xl_piece > 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -210,6 +212,28 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
+/* Transformer-XL: what is kept of earlier pieces is read by plain attention alone. */
+static dra_status check_xl(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const dra_branch       *b = &m->branch[0];
+    const char             *other = m->branches == 2             ? "blend"
+                                    : c->whole                   ? "whole"
+                                    : c->shift != DRA_SHIFT_NONE ? "shift"
+                                    : b->config.norm             ? "norm"
+                                    : b->config.maps             ? "maps"
+                                    : b->config.demo             ? "demo"
+                                                                 : NULL;
+    if (!c->xl_memory) return DRA_OK;
+    if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: xl_memory needs memory append with retrieval time, found %s with "
+                        "%s",
+                        b->memory->name, b->retrieval->name);
+    if (!other) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and %s exclude each other", other);
+}
+
 static dra_status check_memory(const dra_mixer *m, dra_error *err)
 {
     const dra_branch *b = &m->branch[m->branches - 1];
@@ -246,6 +270,7 @@ dra_status dra_mixer_check_shows(const dra_mixer *m, dra_error *err)
 dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
     dra_status st = check_reads(m, err);
+    if (st == DRA_OK) st = check_xl(m, err);
     if (st != DRA_OK) return st;
     if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");

@@ -198,6 +198,8 @@ static const dra_field position_fields[] = {CHOICE(dra_position_config, rotate, 
                                             REAL(dra_position_config, scale, 0, 1e6),
                                             {0}};
 
+static const dra_field xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
+
 #define MODEL(f) offsetof(dra_model_config, f)
 #define NUMBERS(f, count, k, hi)                                                                   \
     {                                                                                              \
@@ -256,6 +258,7 @@ static const dra_field model_fields[] = {
     CHOICE(dra_model_config, embed_norm_kind, embed_norms),
     INT(dra_model_config, memory_tokens),
     CHOICE(dra_model_config, init, inits),
+    {.name = "xl", .kind = DRA_FIELD_OBJECT, .offset = MODEL(xl), .fields = xl_fields},
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

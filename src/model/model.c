@@ -8,6 +8,7 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "model/xl.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -40,7 +41,8 @@ static dra_status check(const dra_model_config *c, dra_error *err)
                         (long long)c->embed_dim, (long long)c->dim);
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
-    return dra_positions_check(c, err);
+    st = dra_xl_check(c, err);
+    return st == DRA_OK ? dra_positions_check(c, err) : st;
 }
 
 void dra_model_config_complete(dra_model_config *c)
@@ -163,6 +165,11 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) st = dra_specs_create(&m->params, err);
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
+    if (st == DRA_OK && m->config.xl.down > dra_model_attentions(m))
+        st = dra_fail(err, DRA_ERR_VALUE,
+                      "model: xl.down is %lld, expected at most %lld "
+                      "attention sublayers",
+                      (long long)m->config.xl.down, (long long)dra_model_attentions(m));
     if (st == DRA_OK) {
         declare(m);
         st = dra_specs_error(m->params, err);
@@ -372,21 +379,26 @@ static void put_out_steps(dra_graph *g, const dra_model *m, const dra_tokens *t,
 /* Rows of keys that a query may meet in this call. */
 static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
-    int64_t rows = call->tokens.T;
+    int64_t rows = dra_imax(call->tokens.T,
+                            call->tokens.pieces.memory + call->tokens.pieces.length);
     for (int i = 0; i < dra_specs_count(m->state) && !call->tokens.fresh; i++)
         if (dra_specs_at(m->state, i)->items && !dra_graph_failed(g))
             rows = dra_imax(rows, dra_shape_of(g, call->state[i]).dim[1]);
     return rows;
 }
 
-static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                              dra_value x, bool recompute, const dra_view *show,
+/* `room`: for all states. */
+static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
+                              dra_value x, bool recompute, const dra_view *show, dra_value *room,
                               dra_value *state_out, dra_model_result *all)
 {
-    const dra_stack *s = &m->stack;
-    char             name[32];
-    int              count[DRA_AUX_COUNT] = {0};
-    dra_channels     channels = {0};
+    const dra_stack       *s = &m->stack;
+    char                   name[32];
+    int                    count[DRA_AUX_COUNT] = {0};
+    dra_channels           channels = {0};
+    dra_module_call        own = *outer;
+    const dra_module_call *call = &own;
+    own.state = dra_xl_turn_all(g, m, outer, room);
     if (m->blend >= 0) channels.value[DRA_CHANNEL_BLEND] = call->param[m->blend];
     dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
     for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
@@ -428,7 +440,11 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     dra_model_result all = {0};
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
-    x = build_layers(g, m, call, x, recompute, show, state_out, &all);
+    dra_value *room = calloc((size_t)dra_specs_count(m->state) + 1, sizeof *room);
+    if (!room) dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
+    if (!room) return all;
+    x = build_layers(g, m, call, x, recompute, show, room, state_out, &all);
+    free(room);
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     all.head = call->param[m->head];
@@ -481,5 +497,9 @@ dra_module dra_view_module(const dra_view *view)
                         build_view,
                         view,
                         .whole = m->config.visible == DRA_VISIBLE_WHOLE,
-                        .start = m->config.memory_tokens};
+                        .start = m->config.memory_tokens,
+                        .piece = m->config.xl.memory ? m->config.context : 0,
+                        .memory = m->config.xl.memory,
+                        .keep = view->keep,
+                        .picks = view->picks};
 }

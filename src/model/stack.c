@@ -102,6 +102,8 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     m.bias = c->bias;
     m.init = c->init;
     m.whole = c->visible == DRA_VISIBLE_WHOLE;
+    m.xl_memory = c->xl.memory;
+    m.xl_piece = c->xl.memory ? c->context : 0;
     m.attention_dropout = c->attention_dropout;
     m.aux = c->aux;
     m.maps = c->maps;

@@ -181,7 +181,8 @@ dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **
 bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
 {
     const dra_model_config *c = dra_model_config_of(g->config.model);
-    const int64_t           most = c->positions == DRA_POSITIONS_LEARNED ? c->context : INT32_MAX;
+    const int64_t most = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory ? c->context
+                                                                                : INT32_MAX;
     return n <= (size_t)most && dra_generator_tokens(g, row) <= most - (int64_t)n;
 }
 
