@@ -206,7 +206,7 @@ dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **
 static int64_t positions_of(const dra_generator *g)
 {
     const dra_model_config *c = dra_model_config_of(g->config.model);
-    int64_t                 most = c->positions == DRA_POSITIONS_LEARNED ? c->context : INT32_MAX;
+    int64_t most = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory ? c->context : INT32_MAX;
     for (int i = 0; i < g->config.n_amateurs; i++)
         most = dra_imin(most, positions_of(g->amateur[i]));
     return most;

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "device/array.h"
 #include "run/gradients.h"
+#include "sequence/pieces.h"
 
 static dra_status out_of_memory(dra_error *err)
 {
@@ -65,7 +66,8 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
 {
     const dra_extents *e = &l->extents;
     dra_extents_plan(&l->extents, c->start, q->B, c->T, c->mark);
-    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
+    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
+                      (int)e->turns * TURNS;
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
                               err);
 }
@@ -348,12 +350,45 @@ static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+/* The chunks that were asked for, cut where a row crosses the border of a piece. length: room for T;
+ * returns how many there are. tokens (B): read by each row. */
+static int cut_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                      int64_t *tokens, int64_t *length)
+{
+    int     n = 0, k = 0;
+    int64_t end = q->chunks ? q->chunk[0] : q->T;
+    for (int64_t first = 0; first < q->T; first += length[n++]) {
+        if (first == end) end += q->chunk[++k];
+        length[n] = dra_piece_cut(l->module.piece, q->B, q->T, mark, first, end, tokens);
+    }
+    return n;
+}
+
+/* A microbatch of a model that reads in pieces, as one in chunks of which none crosses a border.
+ * *room: to be freed. mark: NULL where they are not known yet. */
+static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                            dra_microbatch *out, int64_t **room, dra_error *err)
+{
+    *out = *q;
+    *room = NULL;
+    if (!l->module.piece) return DRA_OK;
+    int64_t *length = calloc((size_t)(q->T + q->B), sizeof *length), *tokens = length + q->T;
+    if (!length) return out_of_memory(err);
+    *room = length;
+    for (int64_t b = 0; b < q->B && q->states; b++) tokens[b] = q->states->tokens[b];
+    const int n = cut_pieces(l, q, mark, tokens, length);
+    if (n == 1 && !q->chunks) return DRA_OK;
+    out->chunks = n;
+    out->chunk = length;
+    return DRA_OK;
+}
+
+/* Starts a microbatch whose chunks are as they will be computed. */
+static dra_status start_microbatch(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     const int  n = q->chunks ? q->chunks : 1;
     int64_t    first = 0;
-    dra_status st = check(l, q, err);
-    if (st == DRA_OK) st = reserve_rows(l, n, err);
+    dra_status st = reserve_rows(l, n, err);
     if (st != DRA_OK) return st;
     chunk *c = calloc((size_t)n, sizeof *c);
     if (!c) return out_of_memory(err);
@@ -369,6 +404,17 @@ dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_erro
     for (int k = 0; k < n; k++) free(c[k].ids);
     free(c);
     l->microbatches++;
+    return st;
+}
+
+dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+{
+    dra_microbatch own;
+    int64_t       *room = NULL;
+    dra_status     st = check(l, q, err);
+    if (st == DRA_OK) st = in_pieces(l, q, q->mark, &own, &room, err);
+    if (st == DRA_OK) st = start_microbatch(l, &own, err);
+    free(room);
     return st;
 }
 
@@ -435,17 +481,24 @@ static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_s
 {
     const int64_t inner = T + (k == 0 || q->mark ? l->module.start : 0);
     const bool    skips = dra_marks_any_skip(q->mark, q->B);
+    const int     turns = !l->module.piece || !s ? DRA_TURN_NONE
+                          : k == 0               ? DRA_TURN_CLEAR
+                                                 : DRA_TURN_SHIFT;
     const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
-                      (skips && l->module.whole ? HOLES : 0);
+                      (skips && l->module.whole ? HOLES : 0) | turns * TURNS;
     return dra_session_measure(l->session, l->key, make_key(l, q, s, T, inner, marks, kind), err);
 }
 
-dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool carried,
+dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bool carried,
                                size_t *bytes, dra_error *err)
 {
-    dra_states *s = NULL;
-    dra_status  st = DRA_OK;
+    dra_states           *s = NULL;
+    dra_microbatch        own;
+    const dra_microbatch *q = &own;
+    int64_t              *room = NULL;
+    dra_status            st = in_pieces(l, asked, NULL, &own, &room, err);
     *bytes = 0;
+    if (st != DRA_OK) return st;
     if (q->chunks || carried) st = dra_states_create(l->config.device, l->state, q->B, &s, err);
     if (st == DRA_OK && s) st = dra_states_reserve(s, q->T + l->module.start, err);
     if (st == DRA_OK && !q->chunks) st = measure(l, q, s, 0, q->T, s ? CARRIED : FRESH, err);
@@ -458,6 +511,7 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool c
     if (carried && s) l->carry_bytes = max_size(l->carry_bytes, dra_states_held(s));
     *bytes = dra_session_workspace(l->session) + dra_session_bytes(l->session) + l->chunk_bytes +
              l->carry_bytes;
+    free(room);
     dra_states_destroy(s);
     return st;
 }

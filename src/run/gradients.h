@@ -82,8 +82,8 @@ struct dra_gradients {
 
 /* What a program is made for: dims of the first shape of its key; then the rows of each state. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
-enum { MARKED = 1, SKIPS = 2, HOLES = 4 }; /* of KEY_MARKS   */
-enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
+enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times dra_turn */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 };            /* of KEY_OPTIONS */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */
     CARRIED, /* states come in and go out; gradients, not of states */

@@ -91,23 +91,31 @@ static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_va
                           const dra_value *state_out)
 {
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int  n = kind == THROUGH ? S : 0;
-    dra_value *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
-    dra_value *y, *dy, *d;
+    const int  most = kind == THROUGH ? S : 0;
+    dra_value *work = calloc((size_t)(2 * (1 + most) + 2 * (P + most)), sizeof *work);
+    dra_value *y, *dy, *x, *d;
     char       name[DRA_NAME_TEXT];
+    int        n = 0;
     if (!work) return;
-    y = work, dy = work + 1 + n, d = dy + 1 + n;
+    y = work, dy = y + 1 + most, x = dy + 1 + most, d = x + P + most;
     y[0] = build_total(g, l);
-    for (int i = 0; i < n; i++) {
-        y[1 + i] = state_out[i];
-        dy[1 + i] = dra_state(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
-                              DRA_REAL, dra_shape_of(g, v[P + i]));
+    for (int i = 0; i < P; i++) x[i] = v[i];
+    for (int i = 0; i < most; i++) {
+        const dra_spec *s = dra_specs_at(l->state, i);
+        if (s->detached) continue;
+        x[P + n] = v[P + i];
+        y[1 + n] = state_out[i];
+        dy[1 + n++] = dra_state(g, dra_state_name(name, "up", s->name), DRA_REAL,
+                                dra_shape_of(g, v[P + i]));
     }
-    dra_gradient(g, 1 + n, y, dy, P + n, v, d);
+    dra_gradient(g, 1 + n, y, dy, P + n, x, d);
     put_gradients(g, l, d);
-    for (int i = 0; i < n; i++)
-        dra_donate(g, dra_state_name(name, "down", dra_specs_at(l->state, i)->name),
-                   dra_copy(g, d[P + i]), dy[1 + i]);
+    for (int i = 0, k = 0; i < most; i++) {
+        const dra_spec *s = dra_specs_at(l->state, i);
+        if (s->detached) continue;
+        dra_donate(g, dra_state_name(name, "down", s->name), dra_copy(g, d[P + k]), dy[1 + k]);
+        k++;
+    }
     free(work);
 }
 
@@ -137,6 +145,7 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
                                         .holes = key[0].dim[KEY_MARKS] & HOLES,
+                                        .turns = (dra_turn)(key[0].dim[KEY_MARKS] / TURNS),
                                         .fresh = kind == FRESH,
                                         .clamp = l->options & CLAMP,
                                         .rows = rows};

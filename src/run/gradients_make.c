@@ -124,8 +124,7 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     l->module = dra_view_module(&(dra_view){.model = config->model});
     l->module.build = dra_gradients_microbatch;
     l->module.self = l;
-    l->extents.whole = l->module.whole;
-    l->extents.start = l->module.start;
+    dra_extents_open(&l->extents, &l->module);
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
