@@ -1,7 +1,7 @@
 /* Transformer-XL: what memories must do, and its loss and gradients against x-transformers.
  * tests/data/golden-xl.json has the loss of a text in several pieces and the gradient of every
- * parameter; tests/parity/xl.py made it. That reading whole is reading in chunks, also in gradients,
- * is shown by model/test_stacks; numbers of the library also by model/test_xt_golden. */
+ * parameter; tests/parity/xl.py made it. That reading whole is reading in chunks, also in
+ * gradients, is shown by model/test_stacks; numbers of the library also by model/test_xt_golden. */
 #include "xt_tensors.h"
 
 #include "dra/generate.h"
@@ -466,7 +466,9 @@ static void check_golden(const json_t *row)
     expect_ok(dra_weights_save_like(x.model, values, 0, NULL, path, &err), &err);
     expect_ok(dra_tensors_open(in_folder("gradients.safetensors"), &file, &err), &err);
     json_object_foreach(json_object_get(row, "gradients"), name, should)
+    {
         compare_gradient(file, name, should);
+    }
     dra_tensors_close(file);
     close_xl(&x);
 }
@@ -478,7 +480,7 @@ static void gradients_are_those_of_x_transformers(void **unused)
     const json_t *row;
     size_t        i;
     assert_true(json_array_size(json_object_get(file, "rows")) > 3);
-    json_array_foreach(json_object_get(file, "rows"), i, row) check_golden(row);
+    json_array_foreach(json_object_get(file, "rows"), i, row) { check_golden(row); }
     json_decref(file);
 }
 
