@@ -350,8 +350,8 @@ static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-/* The chunks that were asked for, cut where a row crosses the border of a piece. length: room for T;
- * returns how many there are. tokens (B): read by each row. */
+/* The chunks that were asked for, cut where a row crosses the border of a piece. length: room for
+ * T; returns how many there are. tokens (B): read by each row. */
 static int cut_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
                       int64_t *tokens, int64_t *length)
 {
@@ -372,8 +372,9 @@ static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, con
     *out = *q;
     *room = NULL;
     if (!l->module.piece) return DRA_OK;
-    int64_t *length = calloc((size_t)(q->T + q->B), sizeof *length), *tokens = length + q->T;
+    int64_t *length = calloc((size_t)(q->T + q->B), sizeof *length);
     if (!length) return out_of_memory(err);
+    int64_t *tokens = length + q->T;
     *room = length;
     for (int64_t b = 0; b < q->B && q->states; b++) tokens[b] = q->states->tokens[b];
     const int n = cut_pieces(l, q, mark, tokens, length);
