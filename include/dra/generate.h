@@ -221,7 +221,7 @@ typedef struct dra_generation_config {
     int64_t            length; /* of prompt and new tokens; 0: not said                 */
     int                ends;   /* tokens that end a text, from there or from config.json */
     int32_t            end[DRA_GENERATION_ENDS];
-    char               other[512]; /* keys that ask for what dra does not do: "num_beams, ..." */
+    char               other[512]; /* keys that dra does not follow: "num_beams, ..." */
 } dra_generation_config;
 
 /* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from

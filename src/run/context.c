@@ -93,7 +93,7 @@ void dra_context_free(dra_context *context)
 static dra_status check_number(const dra_tensors *file, const char *name, uint64_t expected,
                                const char *path, const char *what, dra_error *err)
 {
-    halves           h;
+    halves           h = {0};
     const dra_status st = dra_tensors_read(file, name, DRA_I32, DRA_SHAPE(2), h.x, err);
     if (st != DRA_OK) return st;
     const uint64_t found = (uint64_t)(uint32_t)h.x[1] << 32 | (uint32_t)h.x[0];
