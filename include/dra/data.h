@@ -207,8 +207,8 @@ DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char
 DRA_API uint64_t dra_examples_fingerprint(const dra_examples *e);
 /* The first file, for errors. */
 DRA_API const char *dra_examples_path(const dra_examples *e);
-/* Whether these files hold examples: by their names, and by that of their tensors: a corpus has
- * `ids` (N) and perhaps `starts`, all else is examples. */
+/* Whether these files hold examples: arrays of NumPy, or tensors, but not `ids` (N): that is a file
+ * of tokens, for a corpus. Lines of JSON may be either and are not looked at: false. */
 DRA_API bool dra_examples_are(int n, const char *const *paths);
 
 DRA_END_C

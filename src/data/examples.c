@@ -137,27 +137,32 @@ static bool ends_with(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* A file of tokens has `ids` (N) and nothing but `starts` with them. */
+/* A file of tokens has `ids` (N); rows of them, or none, are examples. */
 static bool is_tokens(const dra_example_part *p)
 {
-    bool ids = false;
-    for (size_t i = 0; i < p->n; i++) {
-        const dra_tensor_info *t = &p->tensor[i].info;
-        ids = ids || (strcmp(t->name, "ids") == 0 && t->shape.rank == 1);
-        if (strcmp(t->name, "ids") != 0 && strcmp(t->name, "starts") != 0) return false;
-    }
-    return ids;
+    for (size_t i = 0; i < p->n; i++)
+        if (strcmp(p->tensor[i].info.name, "ids") == 0) return p->tensor[i].info.shape.rank != 2;
+    return p->n == 0;
+}
+
+/* Arrays of NumPy are nothing else, be they damaged or not. */
+static bool is_array(const char *path)
+{
+    return ends_with(path, ".npy") || ends_with(path, ".npz");
 }
 
 bool dra_examples_are(int n, const char *const *paths)
 {
     dra_example_files files;
-    bool              all = n > 0;
-    for (int i = 0; i < n && all; i++)
-        all = !ends_with(paths[i], ".txt") && !ends_with(paths[i], ".jsonl");
-    if (!all) return false;
-    all = dra_example_files_open(n, paths, &files, NULL) == DRA_OK && files.n > 0;
-    for (size_t i = 0; i < files.n && all; i++) all = !is_tokens(&files.part[i]);
+    bool              all = n > 0, arrays = n > 0;
+    for (int i = 0; i < n; i++) {
+        all = all && !ends_with(paths[i], ".txt") && !ends_with(paths[i], ".jsonl");
+        arrays = arrays && is_array(paths[i]);
+    }
+    if (!all || arrays) return arrays;
+    const bool open = dra_example_files_open(n, paths, &files, NULL) == DRA_OK && files.n > 0;
+    all = open || (files.n && is_array(files.part[0].path)); /* of a folder */
+    for (size_t i = 0; i < files.n && open && all; i++) all = !is_tokens(&files.part[i]);
     dra_example_files_close(&files);
     return all;
 }

@@ -51,11 +51,12 @@ static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const ch
 static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                        int64_t inner, int marks, int kind)
 {
-    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout;
+    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss;
     const int  n = dra_specs_count(l->state);
-    l->key[0] = DRA_SHAPE(
-        q->B, T, marks, kind,
-        (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) | (kind == FORWARD ? 0 : LOSS), inner);
+    l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
+                          (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
+                              (kind == FORWARD ? 0 : LOSS) | (q->only_loss ? ONLY : 0),
+                          inner);
     for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     return 1 + (size_t)n;
 }
@@ -70,18 +71,13 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
                               err);
 }
 
-/* The array of a chunk that an objective calls `name`. */
-static const int32_t *array_of(const chunk *c, const char *name)
-{
-    return strcmp(name, "targets") == 0 ? c->targets : NULL;
-}
-
-static dra_status put_objective(dra_gradients *l, const chunk *c, size_t bytes, dra_error *err)
+/* Inputs of the model and of the objective by name. */
+static dra_status put_inputs(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int i = 0; l->objective->inputs[i] && st == DRA_OK; i++)
-        st = dra_session_put(l->session, l->name.objective[i], array_of(c, l->objective->inputs[i]),
-                             bytes, err);
+    for (int i = 0; i < q->n_inputs && st == DRA_OK; i++)
+        st = dra_session_put(l->session, dra_session_name(l->session, q->inputs[i].name),
+                             q->inputs[i].data, q->inputs[i].bytes, err);
     return st;
 }
 
@@ -91,9 +87,11 @@ static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const ch
     const size_t bytes = (size_t)(q->B * c->T) * sizeof(int32_t);
     dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
     if (st == DRA_OK) st = dra_extents_put(&l->extents, l->session, &l->name.tokens, err);
-    if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
-    if (st == DRA_OK && kind != FORWARD) st = put_objective(l, c, bytes, err);
-    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout)
+    if (st == DRA_OK && q->ids) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
+    if (st == DRA_OK && kind != FORWARD && l->name.targets >= 0)
+        st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
+    if (st == DRA_OK) st = put_inputs(l, q, err);
+    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss)
         st = put_random(l, q, c, err);
     return st;
 }
@@ -136,9 +134,10 @@ static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const 
     const dra_real of_loss = (dra_real)(targets * share), of_rest = (dra_real)(tokens * share);
     dra_status     st = select_program(l, q, c, kind, err);
     if (st == DRA_OK) st = put_tokens(l, q, c, kind, err);
-    if (st == DRA_OK)
+    if (st == DRA_OK && !q->only_loss)
         st = dra_session_put(l->session, l->name.share, &of_loss, sizeof of_loss, err);
-    if (st == DRA_OK) st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
+    if (st == DRA_OK && !q->only_loss)
+        st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
     if (st == DRA_OK) st = bind_states(l, c->start, err);
     if (st == DRA_OK) st = bind_row(l, (dra_metric_row){l->microbatches, targets, tokens}, err);
     return st == DRA_OK ? dra_session_start(l->session, err) : st;
@@ -185,8 +184,8 @@ static dra_status cut_chunk(const dra_gradients *l, const dra_microbatch *q, int
     const int32_t *from[3] = {q->ids, q->targets, q->mark};
     int32_t       *memory = malloc((3 * n + (size_t)q->B) * sizeof *memory + 1);
     if (!memory) return out_of_memory(err);
-    for (int k = 0; k < 3 && from[k]; k++)
-        for (int64_t b = 0; b < q->B; b++)
+    for (int k = 0; k < 3; k++)
+        for (int64_t b = 0; from[k] && b < q->B; b++)
             memcpy(memory + (size_t)k * n + b * T, from[k] + b * q->T + first,
                    (size_t)T * sizeof *memory);
     *c = (chunk){.first = first,
@@ -195,7 +194,7 @@ static dra_status cut_chunk(const dra_gradients *l, const dra_microbatch *q, int
                  .targets = memory + n,
                  .mark = q->mark ? memory + 2 * n : NULL,
                  .at = memory + 3 * n,
-                 .count = count_targets(memory + n, q->B * T)};
+                 .count = q->targets ? count_targets(memory + n, q->B * T) : q->B * T};
     count_tokens(l, q, c);
     return DRA_OK;
 }
@@ -387,6 +386,8 @@ static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra
     memcpy(&clamped, &x[DRA_METRIC_CLAMPED], sizeof clamped);
     out->loss += row->targets * (double)x[DRA_METRIC_LOSS];
     out->clamped += clamped;
+    for (int k = 0; k < DRA_MEASURES; k++)
+        out->measure[k] += row->targets * (double)x[DRA_METRIC_MEASURE + k];
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         out->aux[k] += measured >> k & 1 ? row->tokens * (double)x[DRA_METRIC_AUX + k] : NAN;
 }

@@ -11,8 +11,14 @@
 
 /* ---- a step without a host read: begin, add each microbatch, update, collect ----------------- */
 
-/* Numbers that a program puts out for each chunk, a real each (the last is an i32). */
-enum { DRA_METRIC_LOSS, DRA_METRIC_AUX, DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT, DRA_METRICS };
+/* Numbers that a program puts out for each chunk, a real each, but i32 for what was clamped. */
+enum {
+    DRA_METRIC_LOSS,
+    DRA_METRIC_AUX,
+    DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT,
+    DRA_METRIC_MEASURE,
+    DRA_METRICS = DRA_METRIC_MEASURE + DRA_MEASURES
+};
 
 /* Gradients become 0, unless `add`; nothing is recorded yet. */
 dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err);
@@ -45,7 +51,7 @@ typedef struct dra_gradients_names { /* numbers in the session */
     int            *upstream; /* of gradients of states */
     dra_token_names tokens;
     int             ids, random, at, given_at, share, part;
-    int             objective[DRA_OBJECTIVE_INPUTS]; /* inputs of its loss */
+    int             targets; /* -1: the objective has none */
     int             metric[DRA_METRICS];
 } dra_gradients_names;
 
@@ -82,8 +88,8 @@ struct dra_gradients {
 
 /* What a program is made for: dims of the first shape of its key; then the rows of each state. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
-enum { MARKED = 1, SKIPS = 2, HOLES = 4 }; /* of KEY_MARKS   */
-enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
+enum { MARKED = 1, SKIPS = 2, HOLES = 4 };           /* of KEY_MARKS   */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4, ONLY = 8 }; /* of KEY_OPTIONS; ONLY the loss */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */
     CARRIED, /* states come in and go out; gradients, not of states */
@@ -91,8 +97,9 @@ enum {
     FORWARD  /* states come in and go out; no loss                  */
 };
 
-/* The name of a metric in the graph. */
+/* The name of a metric in the graph, and that of a measure of the loss. */
 const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric);
+const char *dra_measure_name(char text[DRA_NAME_TEXT], int measure);
 
 /* The model with its loss as a module's own nodes; `self` is a dra_gradients. */
 void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,

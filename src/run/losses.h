@@ -3,9 +3,9 @@
 #ifndef DRA_SRC_RUN_LOSSES_H
 #define DRA_SRC_RUN_LOSSES_H
 
-#include "dra/ops.h"
+#include "dra/train.h"
 
-enum { DRA_MEASURES = 2 };
+enum { DRA_MEASURES = DRA_MEASURES_MOST };
 
 typedef struct dra_loss {
     dra_value value; /* a scalar, to be made small */
