@@ -103,8 +103,8 @@ static const cli_option options[] = {
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
      "predict the next token (causal models), tokens that are masked (encoders), the class of each "
-     "example, the next vector (squared, gaussian), or tokens and numbers (xval); own: what the "
-     "model is for",
+     "example, the next vector (squared, gaussian), tokens and numbers (xval), or prefer one of two "
+     "texts (dpo); own: what the model is for",
      .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
@@ -116,6 +116,8 @@ static const cli_option options[] = {
      "squared: every row counts alike, however long it is"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
      "xval: weight of squared errors of numbers", .unset = "1"},
+    {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
+     "dpo: how much a preference counts against the start", .unset = "0.1"},
     {"add", CLI_LIST, AT(add), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",

@@ -89,6 +89,8 @@ void dra_batches_destroy(dra_batches *b)
     free(b->nums);
     free(b->nums_out);
     free(b->numbers);
+    free(b->prompt);
+    free(b->reference);
     free(b);
 }
 

@@ -8,6 +8,7 @@ typedef struct dra_example_stream {  /* what a stack reads of examples */
     const dra_model_config *of;      /* the stack */
     const char             *name;    /* the input of the graph */
     const char             *tensor;  /* the tensor of the examples */
+    const char             *other;   /* of rows 1, 3, ..., where these are pairs; NULL: the same */
     const char             *mask;    /* the tensor that says which are there; NULL: none */
     int64_t                 N;       /* tokens or vectors of an example */
     int64_t                 most;    /* of these are read */
@@ -34,7 +35,14 @@ struct dra_batches {
     dra_example_stream   main, context; /* context.of NULL: there is none */
     int32_t             *labels;
     dra_real            *y, *weights, *nums, *nums_out, *numbers;
+    int32_t             *prompt;        /* (B, N): of pairs; NULL: all counts */
+    dra_real            *reference;     /* (B): of pairs */
+    const dra_real      *all_reference; /* (examples, 2), borrowed; NULL: zeros */
 };
+
+/* Mean log probabilities of pairs of texts by weights as they are: (examples, 2), to be freed. */
+dra_status dra_reference_make(dra_device *device, const dra_weights *w, const dra_batches_config *c,
+                              dra_real **out, dra_error *err);
 
 /* Finds the tensors that the model and the objective need, and looks at all their numbers. */
 dra_status dra_batches_open_examples(dra_batches *b, dra_error *err);

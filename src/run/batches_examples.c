@@ -41,13 +41,24 @@ static dra_status find_length(const dra_batches *b, dra_example_stream *s, int64
     return DRA_OK;
 }
 
+static dra_status read_tensor(const dra_batches *b, const dra_example_stream *s, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (!s->ids)
+        return dra_examples_read(b->examples, s->tensor, b->c.B, b->rows, DRA_REAL, s->x, err);
+    if (!s->other)
+        return dra_examples_read(b->examples, s->tensor, b->c.B, b->rows, DRA_I32, s->ids, err);
+    for (int64_t r = 0; r < b->c.B && st == DRA_OK; r++)
+        st = dra_examples_read(b->examples, r % 2 ? s->other : s->tensor, 1, &b->rows[r], DRA_I32,
+                               s->ids + r * s->N, err);
+    return st;
+}
+
 dra_status dra_batches_stream(dra_batches *b, dra_example_stream *s, int64_t shift, int64_t *T,
                               dra_error *err)
 {
     const int64_t B = b->c.B;
-    dra_status    st = dra_examples_read(b->examples, s->tensor, B, b->rows,
-                                      s->ids ? DRA_I32 : DRA_REAL,
-                                      s->ids ? (void *)s->ids : (void *)s->x, err);
+    dra_status    st = read_tensor(b, s, err);
     if (st == DRA_OK && s->mask)
         st = dra_examples_read(b->examples, s->mask, B, b->rows, DRA_I32, s->there, err);
     int64_t longest = 1 + shift;
@@ -105,6 +116,23 @@ static void put_targets(const dra_batches *b, dra_batch *q)
         const int64_t r = i / q->T, t = i % q->T + shift;
         q->targets[i] = t < s->length[r] ? (int32_t)dra_imax(-1, s->ids[r * s->N + t]) : -1;
     }
+}
+
+/* What the prompt says is not learned; a target counts if the token before it is not part of it. */
+static dra_status put_pairs(dra_batches *b, dra_batch *q, dra_error *err)
+{
+    const int64_t N = b->main.N;
+    dra_status    st = DRA_OK;
+    if (b->prompt)
+        st = dra_examples_read(b->examples, "prompt_mask", q->B, b->rows, DRA_I32, b->prompt, err);
+    for (int64_t i = 0; i < q->B * q->T && b->prompt; i++)
+        if (b->prompt[i / q->T * N + i % q->T]) q->targets[i] = -1;
+    for (int64_t r = 0; r < q->B; r++) {
+        const bool known = b->all_reference && b->rows[r] >= 0;
+        b->reference[r] = known ? b->all_reference[2 * b->rows[r] + r % 2] : 0;
+    }
+    add_input(q, "reference", b->reference, (size_t)q->B * sizeof *b->reference);
+    return st;
 }
 
 static dra_status check_number(const dra_batches *b, int64_t row, int64_t t, double x,
@@ -199,6 +227,7 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     const int64_t       shift = b->objective->shifts;
     dra_example_stream *s = &b->main;
     dra_examples_rows(b->examples, i, b->rows);
+    for (int64_t r = q->B - 1; r >= 0 && s->other; r--) b->rows[r] = b->rows[r / 2];
     dra_status st = dra_batches_stream(b, s, shift, &q->T, err);
     if (st != DRA_OK) return st;
     put_stream(b, s, s->ids ? shift : 0, q->T);
@@ -207,7 +236,8 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     if (b->objective->inputs[0].axes != DRA_AXES_TOKENS) q->targets = NULL;
     add_stream(b, s, q->T, q);
     if (q->targets && s->ids) put_targets(b, q);
-    if (b->nums) st = put_numbers(b, q, err);
+    if (b->reference) st = put_pairs(b, q, err);
+    if (st == DRA_OK && b->nums) st = put_numbers(b, q, err);
     if (st == DRA_OK && b->y) put_vectors(b, q);
     if (st == DRA_OK && b->labels) st = put_labels(b, q, err);
     if (st == DRA_OK && b->context.of) st = read_context(b, q, err);

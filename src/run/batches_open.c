@@ -153,6 +153,24 @@ static dra_status open_targets(dra_batches *b, dra_error *err)
     return b->y && b->weights ? DRA_OK : no_memory(err);
 }
 
+/* Of two texts the first is preferred; what belongs to the prompt does not count. */
+static dra_status open_pairs(dra_batches *b, dra_error *err)
+{
+    const int64_t N = b->main.N;
+    dra_status    st = need(b, b->main.other, "ids of tokens", DRA_SHAPE(N), true, err);
+    if (st == DRA_OK)
+        st = dra_examples_check_integers(b->c.examples, b->main.other, 0, b->main.of->vocab - 1,
+                                         true, err);
+    b->reference = calloc((size_t)b->c.B, sizeof *b->reference);
+    if (st == DRA_OK && !b->reference) st = no_memory(err);
+    if (st != DRA_OK || !dra_examples_find(b->c.examples, "prompt_mask")) return st;
+    st = need(b, "prompt_mask", "which tokens are the prompt", DRA_SHAPE(N), true, err);
+    if (st == DRA_OK)
+        st = dra_examples_check_integers(b->c.examples, "prompt_mask", 0, 1, false, err);
+    b->prompt = calloc((size_t)(b->c.B * N), sizeof *b->prompt);
+    return st == DRA_OK && !b->prompt ? no_memory(err) : st;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* All masks and numbers, before anything is learned. */
@@ -175,14 +193,22 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
 {
     const dra_batches_config *c = &b->c;
     const dra_model_config   *m = dra_model_config_of(c->model);
-    const dra_examples_config part = {
-        .B = c->B, .seed = c->seed, .from = c->from, .to = c->to, .once = c->once};
-    const int64_t shift = b->objective->shifts;
-    if (c->objective.kind == DRA_OBJECTIVE_DPO)
-        return dra_fail(err, DRA_ERR_VALUE, "objective dpo: pairs of texts are not read yet");
+    const bool                pairs = c->objective.kind == DRA_OBJECTIVE_DPO;
+    const int64_t             shift = b->objective->shifts;
+    const dra_examples_config part = {.B = pairs ? c->B / 2 : c->B,
+                                      .seed = c->seed,
+                                      .from = c->from,
+                                      .to = c->to,
+                                      .once = c->once};
+    if (pairs && c->B % 2)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "objective dpo: %lld rows of a microbatch, expected pairs of rows",
+                        (long long)c->B);
     dra_status st = dra_examples_share(c->examples, &part, &b->examples, err);
     b->main = (dra_example_stream){.of = m, .name = dra_source_input(m)};
-    b->main.tensor = tensor_of(b, b->main.name, m->source.kind ? NULL : "tgt");
+    b->main.tensor = pairs ? "preferred"
+                           : tensor_of(b, b->main.name, m->source.kind ? NULL : "tgt");
+    b->main.other = pairs ? "unpreferred" : NULL;
     b->rows = calloc((size_t)c->B, sizeof *b->rows);
     if (st == DRA_OK && !b->rows) st = no_memory(err);
     if (st == DRA_OK) st = open_stream(b, &b->main, "mask", shift, c->T, err);
@@ -193,6 +219,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
         st = open_stream(b, &b->context, "src_mask", 0, 0, err);
     }
+    if (st == DRA_OK && pairs) st = open_pairs(b, err);
     if (st == DRA_OK) b->longest = b->main.most;
     if (st == DRA_OK) b->fingerprint = dra_examples_fingerprint(b->examples);
     if (st == DRA_OK) st = open_targets(b, err);

@@ -119,7 +119,8 @@ struct dra_trainer {
     dra_batch    batch; /* of the step */
     int64_t     *chunk; /* lengths of chunks */
 
-    dra_batches *eval; /* NULL: nothing to evaluate */
+    dra_real    *reference[2]; /* of pairs of texts: the data, and those to evaluate on */
+    dra_batches *eval;         /* NULL: nothing to evaluate */
     dra_view     view;
     dra_reader  *reader; /* of evaluations on texts */
     dra_event    event;  /* the last one */

@@ -8,6 +8,7 @@
 
 #include "base/shape.h"
 #include "model/model.h"
+#include "run/batches.h"
 #include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
@@ -144,8 +145,16 @@ static dra_status check_rows(const dra_trainer *t, dra_error *err)
                                    : c->stages > 1   ? "several contexts"
                                    : c->sample_every ? "sample_every"
                                                      : NULL;
-    if (!what) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "train: %s: the data are examples, expected texts", what);
+    if (what)
+        return dra_fail(err, DRA_ERR_VALUE, "train: %s: the data are examples, expected texts",
+                        what);
+    if (c->chunk && c->objective.kind != DRA_OBJECTIVE_OWN)
+        return dra_fail(err, DRA_ERR_VALUE, "train: chunk: objective %s needs whole rows",
+                        dra_objective_name(c->objective.kind, t->c.model));
+    if (c->objective.kind != DRA_OBJECTIVE_DPO || c->batch / c->accumulate % 2 == 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "objective dpo: %lld rows of a microbatch, expected pairs of rows",
+                    (long long)(c->batch / c->accumulate));
 }
 
 /* The data must be what they were; where a new run starts, they are noted. */
@@ -353,6 +362,45 @@ static dra_status load(dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
+/* Pairs of texts are compared with what the run started from: a file of the run, made once. */
+static dra_status load_reference(const char *path, int64_t n, dra_real **out, dra_error *err)
+{
+    dra_tensors *file = NULL;
+    dra_status   st = dra_tensors_open(path, &file, err);
+    *out = calloc(2 * (size_t)n, sizeof **out);
+    if (st == DRA_OK && !*out) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    if (st == DRA_OK)
+        st = dra_tensors_read(file, "reference", DRA_REAL, DRA_SHAPE(n, 2), *out, err);
+    dra_tensors_close(file);
+    return st;
+}
+
+static dra_status find_reference(dra_trainer *t, const char *name, const dra_examples *e,
+                                 dra_real **out, dra_error *err)
+{
+    const int64_t      n = dra_examples_count(e);
+    dra_batches_config c = batches_of(t, t->rows, dra_trainer_context(t));
+    char               path[DRA_PATH];
+    dra_status         st = dra_path(path, err, "%s/train/%s.safetensors", t->c.folder, name);
+    c.examples = e;
+    if (st == DRA_OK && t->saved >= 0) return load_reference(path, n, out, err);
+    if (st == DRA_OK) st = dra_reference_make(t->c.device, t->weights, &c, out, err);
+    const dra_tensor_item item = {"reference", DRA_REAL, DRA_SHAPE(n, 2), *out};
+    return st == DRA_OK ? dra_tensors_write(path, &item, 1, NULL, 0, err) : st;
+}
+
+static dra_status open_references(dra_trainer *t, dra_error *err)
+{
+    const dra_examples *other = t->c.eval_examples;
+    if (t->at.train.objective.kind != DRA_OBJECTIVE_DPO) return DRA_OK;
+    dra_status st = find_reference(t, "reference", t->c.examples, &t->reference[0], err);
+    if (st == DRA_OK && other)
+        st = find_reference(t, "eval_reference", other, &t->reference[1], err);
+    t->batches->all_reference = t->reference[0];
+    if (t->eval) t->eval->all_reference = t->reference[other ? 1 : 0];
+    return st;
+}
+
 static dra_status create(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
@@ -369,6 +417,7 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = load(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
+    if (st == DRA_OK) st = open_references(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     if (st == DRA_OK && t->c.tensorboard)
@@ -403,6 +452,8 @@ void dra_trainer_destroy(dra_trainer *t)
     free(t->states);
     free(t->share);
     free(t->results);
+    free(t->reference[0]);
+    free(t->reference[1]);
     free(t->chunk);
     dra_reader_destroy(t->reader);
     dra_batches_destroy(t->eval);

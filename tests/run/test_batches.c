@@ -483,6 +483,106 @@ static void a_resumed_run_is_the_same(void **state)
     close_course(&c);
 }
 
+/* ---- preferences ----------------------------------------------------------------------------- */
+
+static dra_examples *make_pairs(void)
+{
+    static int32_t a[6][8], b[6][8];
+    static bool    prompt[6][8];
+    for (int i = 0; i < 6; i++)
+        for (int t = 0; t < 8; t++) {
+            a[i][t] = (i + t) % 10, b[i][t] = t < 3 ? (i + t) % 10 : (i + 7 * t) % 10;
+            prompt[i][t] = t < 3;
+            if (t > 6 - i % 2) b[i][t] = -100;
+        }
+    const dra_tensor_item items[] = {{"preferred", DRA_I32, DRA_SHAPE(6, 8), a},
+                                     {"unpreferred", DRA_I32, DRA_SHAPE(6, 8), b},
+                                     {"prompt_mask", DRA_BOOL, DRA_SHAPE(6, 8), prompt}};
+    return put_examples(items, 3);
+}
+
+static void rows_are_pairs(void **state)
+{
+    course       c;
+    dra_error    err = {0};
+    dra_batches *b = NULL;
+    open_course(&c);
+    dra_examples      *pairs = make_pairs();
+    dra_batches_config config = {.model = c.model, .examples = pairs, .B = 4};
+    config.objective.kind = DRA_OBJECTIVE_DPO;
+    expect_ok(dra_objective_complete(&config.objective, c.model, &err), &err);
+    expect_ok(dra_batches_create(&config, &b, &err), &err);
+    assert_int_equal(dra_batches_steps(b), 3);
+    const dra_batch q = take(b, 0);
+    assert_int_equal(q.T, 7);
+    for (int r = 0; r < 4; r += 2) {
+        const int32_t *x = q.ids + r * 7, *y = x + 7, *target = q.targets + r * 7;
+        assert_memory_equal(x, y, 3 * sizeof *x); /* the prompt */
+        assert_int_equal(y[3], (x[0] + 21) % 10);
+        for (int t = 0; t < 7; t++) assert_int_equal(target[t], t < 3 ? -1 : (x[0] + t + 1) % 10);
+        assert_true(q.counts[r] == 4 && q.counts[r + 1] == 3 - x[0] % 2);
+    }
+    dra_batches_destroy(b);
+    config.B = 3;
+    assert_int_equal(dra_batches_create(&config, &b, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, "objective dpo: 3 rows of a microbatch, expected pairs of rows");
+    dra_examples_close(pairs);
+    close_course(&c);
+}
+
+typedef struct watching {
+    int64_t until;
+    double  first, last, accuracy;
+} watching;
+
+static bool watch(void *user, const dra_event *e)
+{
+    watching *w = user;
+    assert_string_equal(e->measure_name[0], "accuracy");
+    if (e->kind == DRA_EVENT_STEP && e->step == 1) w->first = e->loss;
+    w->last = e->loss, w->accuracy = e->measure[0];
+    return e->step < w->until;
+}
+
+static watching prefer(const course *c, const char *name, int64_t until, bool resume)
+{
+    const dra_train_config first = {.steps = 20,
+                                    .batch = 4,
+                                    .accumulate = 2,
+                                    .lr = 0.01,
+                                    .objective = {.kind = DRA_OBJECTIVE_DPO, .beta = 2}},
+                           again = {0};
+    const dra_trainer_config config = {.folder = in_folder(name),
+                                       .train = resume ? &again : &first,
+                                       .device = c->device,
+                                       .model = c->model,
+                                       .examples = c->examples,
+                                       .resume = resume};
+    dra_trainer             *t = NULL;
+    dra_error                err = {0};
+    watching                 w = {.until = until};
+    expect_ok(dra_trainer_create(&config, &t, &err), &err);
+    expect_ok(dra_trainer_run(t, watch, &w, &err), &err);
+    dra_trainer_destroy(t);
+    return w;
+}
+
+/* It starts from ln 2: nothing is preferred to what the model of the start does. */
+static void preferences_are_learned(void **state)
+{
+    course c;
+    open_course(&c);
+    dra_examples_close(c.examples);
+    c.examples = make_pairs();
+    const watching whole = prefer(&c, "whole", 20, false);
+    assert_true(fabs(whole.first - log(2)) < 1e-6);
+    assert_true(whole.last < 0.6 && whole.accuracy == 1);
+    prefer(&c, "cut", 7, false);
+    prefer(&c, "cut", 20, true);
+    expect_same_file("whole/model.safetensors", "cut/model.safetensors");
+    close_course(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +595,8 @@ int main(void)
         cmocka_unit_test(labels_of_images),
         cmocka_unit_test(refuses_by_name),
         cmocka_unit_test(evaluation_is_the_mean_loss),
+        cmocka_unit_test(rows_are_pairs),
+        cmocka_unit_test_setup_teardown(preferences_are_learned, remove_runs, remove_runs),
         cmocka_unit_test_setup_teardown(a_resumed_run_is_the_same, remove_runs, remove_runs),
     };
     return cmocka_run_group_tests_name("batches", tests, folder_make, folder_remove);
