@@ -45,6 +45,8 @@ dra_status cli_named_read(const dra_model *m, const char *path, const char *rese
                           cli_inputs *out, dra_error *err);
 /* What the model reads, as "src (B, S), ids (B, T)". Returns `text`. */
 const char *cli_named_list(const dra_model *m, char *text, size_t size);
+/* The same of a single stack. */
+const char *cli_named_source(const dra_model *stack, bool context, char *text, size_t size);
 /* Names in files: of the model's own tokens, and of a mask of its own text or of the context. */
 const char *cli_named_own(const dra_model *m);
 const char *cli_named_mask(const dra_model *m, bool context);

@@ -90,6 +90,21 @@ const char *cli_named_list(const dra_model *m, char *text, size_t size)
     return text;
 }
 
+const char *cli_named_source(const dra_model *stack, bool context, char *text, size_t size)
+{
+    dra_model_input in;
+    char            room[80];
+    size_t          n = 0;
+    text[0] = '\0';
+    for (int i = 0; dra_model_input_at(stack, i, &in) && n < size; i++) {
+        if (in.context || in.prepended) continue;
+        const dra_shape s = shape_of(&in);
+        n += (size_t)snprintf(text + n, size - n, "%s%s %s", n ? ", " : "", in.name,
+                              shape_text(&s, context ? "S" : "T", room, sizeof room));
+    }
+    return text;
+}
+
 typedef struct reading {
     const dra_examples *e;
     const dra_model    *m;
