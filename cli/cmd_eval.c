@@ -113,7 +113,7 @@ static dra_status open_corpus(work *w, dra_error *err)
 static dra_status open_feed(work *w, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(w->m.model);
-    const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
+    const bool              learned = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory;
     const bool              windows = learned || w->encoder;
     const int64_t           context = w->a->context ? w->a->context : windows ? c->context : 0;
     if (learned && context > c->context)

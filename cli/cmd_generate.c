@@ -1,7 +1,8 @@
 /* dra generate: continue a text. */
-#include "sampling.h"
+#include "search.h"
 #include "units.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,14 +10,17 @@
 struct args {
     cli_source   from;
     cli_sampling how;
+    cli_search   search;
     cli_list     prompt;
     const char  *prompt_file, *prompt_tokens, *state_in, *state_out;
     int64_t      count;
     bool         echo, json;
 };
 
-static const struct args defaults = {
-    .from = {.state_limit = DRA_STATE_LIMIT}, .how = {CLI_SAMPLING, .tokens = 128}, .count = 1};
+static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
+                                     .how = {CLI_SAMPLING, .tokens = 128},
+                                     .search = {CLI_SEARCH},
+                                     .count = 1};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -32,6 +36,7 @@ static const cli_option options[] = {
     {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print the prompts, too"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
+    CLI_SEARCH_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -48,10 +53,12 @@ typedef struct work {
     cli_model          m;
     dra_ids           *prompt; /* one for each */
     size_t             prompts;
-    int64_t            rows;
+    int64_t            rows, beams; /* beams: of each row; 0: no search */
+    cli_amateurs       amateurs;
     dra_generator     *generator;
-    page              *pages;
-    dra_generated     *out;
+    page              *pages; /* (rows), of a search (rows, beams), as are beam */
+    dra_generated     *out;   /* (rows) */
+    dra_beam          *beam;
     double             reading, writing; /* seconds */
 } work;
 
@@ -72,7 +79,13 @@ static void catch_interrupts(void)
     sigaction(SIGINT, &action, NULL);
 }
 
-static bool streams(const work *w) { return w->rows == 1 && !w->a->json; }
+static bool streams(const work *w) { return w->rows == 1 && !w->a->json && !w->beams; }
+
+/* The text of a row, the best of a search. */
+static const page *page_of(const work *w, int64_t row)
+{
+    return &w->pages[w->beams ? row * w->beams : row];
+}
 
 /* ---- how the model likes to write ------------------------------------------------------------ */
 
@@ -82,6 +95,7 @@ static int prepare(const void *args, void *own)
     const struct args *a = args;
     cli_sampling      *to = &((struct args *)own)->how;
     const int          status = cli_sampling_habits(a->from.model, to);
+    cli_search_habits(&a->search, to);
     if (!to->habits.tokens && to->habits.length) to->tokens = -to->habits.length;
     return status;
 }
@@ -100,7 +114,8 @@ static int check(const struct args *a)
                            "expected one of --prompt, --prompt-file and --prompt-tokens");
     if (n == 0 && !a->state_in)
         return cli_misused("generate", "nothing to continue: expected --prompt or --state-in");
-    return cli_sampling_check("generate", &a->how);
+    status = cli_sampling_check("generate", &a->how);
+    return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, a->count) : status;
 }
 
 /* An empty text starts where texts do: after the end of another, if there is such a token. */
@@ -139,6 +154,29 @@ static dra_status read_prompts(work *w, dra_error *err)
 
 /* ---- reading and writing --------------------------------------------------------------------- */
 
+static dra_status open_generator(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    const size_t       rows = (size_t)w->rows, texts = rows * (size_t)(w->beams ? w->beams : 1);
+    w->pages = calloc(texts, sizeof *w->pages);
+    w->beam = calloc(texts, sizeof *w->beam);
+    w->out = calloc(rows, sizeof *w->out);
+    if (!w->pages || !w->beam || !w->out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    const dra_generator_config c = {.model = w->m.model,
+                                    .weights = w->m.weights,
+                                    .device = w->m.device,
+                                    .tokenizer = w->m.tokenizer,
+                                    .sampler = cli_sampler_config(&a->how),
+                                    .rows = w->rows,
+                                    .samples = a->count,
+                                    .state_limit = cli_guard_limit(&a->from),
+                                    .n_amateurs = (int)w->amateurs.count,
+                                    .amateurs = w->amateurs.list,
+                                    .alpha = a->search.alpha,
+                                    .beta = a->search.beta};
+    return dra_generator_create(&c, &w->generator, err);
+}
+
 static dra_status open_all(work *w, dra_error *err)
 {
     const struct args *a = w->a;
@@ -149,18 +187,9 @@ static dra_status open_all(work *w, dra_error *err)
     if (st == DRA_OK) st = read_prompts(w, err);
     if (st != DRA_OK) return st;
     w->rows = (int64_t)w->prompts * a->count;
-    w->pages = calloc((size_t)w->rows, sizeof *w->pages);
-    w->out = calloc((size_t)w->rows, sizeof *w->out);
-    if (!w->pages || !w->out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    const dra_generator_config c = {.model = w->m.model,
-                                    .weights = w->m.weights,
-                                    .device = w->m.device,
-                                    .tokenizer = w->m.tokenizer,
-                                    .sampler = cli_sampler_config(&a->how),
-                                    .rows = w->rows,
-                                    .samples = a->count,
-                                    .state_limit = cli_guard_limit(&a->from)};
-    return dra_generator_create(&c, &w->generator, err);
+    w->beams = a->search.beam;
+    st = cli_amateurs_open(&a->search, &a->from, w->m.tokenizer, &w->amateurs, err);
+    return st == DRA_OK ? open_generator(w, err) : st;
 }
 
 /* A prompt is read once, for the first of its samples. */
@@ -236,6 +265,15 @@ static int64_t tokens_left(const work *w)
     return left > 0 ? left : 1;
 }
 
+static dra_status search(work *w, const dra_generate_config *c, dra_error *err)
+{
+    const cli_search     *s = &w->a->search;
+    const dra_beam_config how = {s->beam, s->length_penalty, s->noise};
+    const dra_status      st = dra_generate_beam(w->generator, c, &how, w->beam, err);
+    for (int64_t b = 0; b < w->rows && st == DRA_OK; b++) w->out[b] = w->beam[b * w->beams].text;
+    return st;
+}
+
 static dra_status write_text(work *w, dra_error *err)
 {
     const struct args  *a = w->a;
@@ -248,7 +286,7 @@ static dra_status write_text(work *w, dra_error *err)
         if (check_echo(w, row, err) != DRA_OK) return err->code;
     if (streams(w)) echo(w, 0);
     const double start = cli_now();
-    dra_status   st = dra_generate(w->generator, &c, w->out, err);
+    dra_status   st = w->beams ? search(w, &c, err) : dra_generate(w->generator, &c, w->out, err);
     w->writing = cli_now() - start;
     if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
     return st;
@@ -261,17 +299,36 @@ static void print_ids(const dra_generated *g, const char *between)
     for (size_t i = 0; i < g->n; i++) printf("%s%d", i ? between : "", g->ids[i]);
 }
 
-static void print_sample(const work *w, int64_t row)
+static void print_text(const work *w, const page *p, const dra_generated *g)
 {
-    const page *p = &w->pages[row];
     if (w->m.tokenizer) {
         fputs("\"text\": \"", stdout);
         cli_json_part(p->text ? p->text : "", p->n, stdout);
         fputs("\", ", stdout);
     }
     fputs("\"tokens\": [", stdout);
-    print_ids(&w->out[row], ", ");
-    printf("], \"finish\": \"%s\"", dra_finish_name(w->out[row].finish));
+    print_ids(g, ", ");
+    printf("], \"finish\": \"%s\"", dra_finish_name(g->finish));
+}
+
+static void print_beams(const work *w, int64_t row)
+{
+    char room[CLI_NUMBER];
+    for (int64_t k = 0; k < w->beams; k++) {
+        const int64_t   at = row * w->beams + k;
+        const dra_beam *b = &w->beam[at];
+        if (b->score == -INFINITY) break; /* there are no more */
+        fputs(k ? ",\n    {" : ", \"beams\": [\n    {", stdout);
+        print_text(w, &w->pages[at], &b->text);
+        printf(", \"score\": %s}", cli_json_number(b->score, 9, room));
+    }
+    if (w->beams) putchar(']');
+}
+
+static void print_sample(const work *w, int64_t row)
+{
+    print_text(w, page_of(w, row), &w->out[row]);
+    if (w->rows == 1) print_beams(w, row);
 }
 
 static void print_json(const work *w)
@@ -285,6 +342,7 @@ static void print_json(const work *w)
     for (int64_t b = 0; b < w->rows && w->rows > 1; b++) {
         fputs(b ? ",\n  {" : ", \"samples\": [\n  {", stdout);
         print_sample(w, b);
+        print_beams(w, b);
         putchar('}');
     }
     printf("%s, \"prompt_tokens\": %lld, \"prompt_tokens_per_second\": %s, "
@@ -305,7 +363,7 @@ static void print(const work *w)
         if (b) puts("---");
         if (!streams(w)) echo(w, b);
         if (!w->m.tokenizer) print_ids(&w->out[b], " ");
-        if (w->pages[b].n) fwrite(w->pages[b].text, 1, w->pages[b].n, stdout);
+        if (page_of(w, b)->n) fwrite(page_of(w, b)->text, 1, page_of(w, b)->n, stdout);
         putchar('\n');
     }
     for (int64_t b = 0; b < w->rows; b++)
@@ -327,11 +385,13 @@ static int run(const void *args)
     if (st == DRA_OK) print(&w);
     if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_clamped(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
-    for (int64_t b = 0; w.pages && b < w.rows; b++) free(w.pages[b].text);
+    for (int64_t b = 0; w.pages && b < w.rows * (w.beams ? w.beams : 1); b++) free(w.pages[b].text);
     free(w.prompt);
     free(w.pages);
     free(w.out);
+    free(w.beam);
     dra_generator_destroy(w.generator);
+    cli_amateurs_close(&w.amateurs);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
@@ -339,6 +399,7 @@ static int run(const void *args)
 static const cli_note files[] = {
     {"generation_config.json",
      "in the model's folder: other defaults for the sampler, in Hugging Face's format"},
+    {"FILE.amateur1", "next to a state file: the state of the first --amateur"},
     {0},
 };
 
@@ -349,6 +410,10 @@ static const cli_note examples[] = {
     {"dra generate --model model --prompt \"Once\" --tokens 20 --state-out once.state",
      "save the state afterwards"},
     {"dra generate --model model --state-in once.state --tokens 20", "and continue from it"},
+    {"dra generate --model model --prompt \"Once\" --tokens 20 --beam 4",
+     "the most likely text, as far as a search with four beams finds it"},
+    {"dra generate --model model --prompt \"Once\" --tokens 20 --amateur weaker",
+     "what the model knows better than a smaller one"},
     {0},
 };
 
@@ -374,6 +439,9 @@ const cli_verb cmd_generate = {
              "A state file holds all a model knows of a text: continuing from it reads nothing "
              "twice and is the same as never having stopped. It belongs to one model and its "
              "weights; other models refuse it.\n"
+             "--amateur contrasts the model with a weaker one of the same tokens, before the "
+             "temperature and in place of filters. --beam searches for the most likely text and "
+             "prints it when it is found; --json has all beams and their scores.\n"
              "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
              "positions end, or on Ctrl-C, which also saves the state.",
     .files = files,

@@ -127,20 +127,25 @@ int cli_causal_check(const char *verb, const cli_source *s, const char *what)
 
 /* ---- opening it ------------------------------------------------------------------------------ */
 
-dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
+dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
-    const dra_cpu_config cpu = {.threads = (int)s->threads};
-    dra_model_config     config;
-    dra_status           st = cli_source_config(s, &config, err);
+    dra_model_config config;
+    dra_status       st = cli_source_config(s, &config, err);
     config.maps = s->maps;
     for (int i = 0; i < DRA_MIXERS_MOST && s->demo; i++)
         config.mixer[i].a.demo = (dra_demo_kind)s->demo;
     if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
-    if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &m->device, err);
     if (st != DRA_OK) return st;
     st = s->model ? dra_weights_load(m->model, s->model, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
     return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
+}
+
+dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
+{
+    const dra_cpu_config cpu = {.threads = (int)s->threads};
+    const dra_status     st = cli_model_weights(s, m, err);
+    return st == DRA_OK ? dra_device_create_cpu(&cpu, &m->device, err) : st;
 }
 
 static const char *name_of(const cli_source *s)

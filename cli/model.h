@@ -98,6 +98,8 @@ int cli_causal_check(const char *verb, const cli_source *s, const char *what);
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
 /* The config with everything that was set. */
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
+/* Model and weights, without a device. */
+dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err);
 /* Model, weights and device. */
 dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err);
 /* The tokenizer that was named, else that of the model's folder, else bytes, for a vocabulary of V

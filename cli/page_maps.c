@@ -89,7 +89,7 @@ static int64_t read_sample(const cli_record *r, dra_ids *ids)
     const char             *text = r->samples[r->n_samples - 1].text;
     if (dra_encode(r->tokenizer, text, strlen(text), ids, NULL) != DRA_OK) return 0;
     int64_t n = ids->n < TOKENS ? (int64_t)ids->n : TOKENS;
-    if (c->positions == DRA_POSITIONS_LEARNED && n > c->context) n = c->context;
+    if (c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory && n > c->context) n = c->context;
     for (int64_t i = 0; i < n; i++)
         if (ids->data[i] < 0 || ids->data[i] >= c->vocab) return i;
     return n;

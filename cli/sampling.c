@@ -11,7 +11,7 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     if (dra_generation_config_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
     if (!h->given) return CLI_OK;
     if (h->other[0])
-        fprintf(stderr, "dra: %.200s/generation_config.json: passed over, as dra has none: %s\n",
+        fprintf(stderr, "dra: %.200s/generation_config.json: keys that dra does not follow: %s\n",
                 folder, h->other);
     to->temperature = h->sampler.temperature;
     to->top_k = h->sampler.top_k;

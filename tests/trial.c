@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sequence/pieces.h"
+
 static void *need(void *p)
 {
     if (!p) abort();
@@ -20,7 +22,8 @@ static bool has_skips(const trial *t) { return dra_marks_any_skip(t->mark, t->B 
 
 static bool has_holes(const trial *t)
 {
-    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_extents e = {0};
+    dra_extents_open(&e, t->module);
     dra_extents_plan(&e, NULL, t->B, t->T, t->mark);
     return e.holes;
 }
@@ -40,6 +43,7 @@ size_t live_elements(const dra_states *s, int i)
 typedef struct piece {
     int64_t      T, inner;
     bool         marked;
+    dra_turn     turns;
     dra_program *program;
     dra_buffers *buffers;
 } piece;
@@ -82,7 +86,8 @@ static void build(dra_graph *g, const trial *t, const dra_states *s, const piece
                                     .fresh = t->fresh,
                                     .rows = rows,
                                     .skips = has_skips(t),
-                                    .holes = has_holes(t)};
+                                    .holes = has_holes(t),
+                                    .turns = p->turns};
     dra_module_graph(g, t->module, &shape, v + 1, S ? v + 1 + P : NULL, next);
     v[0] = dra_find_input(g, "x");
     const dra_value L = build_loss(g, t, p->T, next);
@@ -147,6 +152,16 @@ static void put_tokens(dra_buffers *b, const char *what, int64_t limit, const in
     expect_ok(dra_put(b, name, x, n * sizeof *x, &err), &err);
 }
 
+static void put_pieces(dra_buffers *b, const dra_extents *e)
+{
+    const size_t n = (size_t)(e->B * e->T), B = (size_t)e->B;
+    put_tokens(b, "piece.at", -1, e->pieces.at, n);
+    put_tokens(b, "piece.lo", -1, e->pieces.lo, n);
+    put_tokens(b, "piece.hi", -1, e->pieces.hi, n);
+    put_tokens(b, "piece.base", -1, e->pieces.base, B);
+    if (e->turns) put_tokens(b, "piece.turn", -1, e->pieces.turn, B);
+}
+
 void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
 {
     const size_t n = (size_t)(e->B * e->T), B = (size_t)e->B;
@@ -155,7 +170,9 @@ void put_extents(dra_buffers *b, const dra_extents *e, bool marked)
     put_tokens(b, "pos", -1, e->pos, n);
     put_tokens(b, "prev", -1, e->prev, n);
     put_tokens(b, "last", -1, e->last, B);
-    if (e->start > 0) put_tokens(b, "place", -1, e->place, (size_t)(e->B * e->given));
+    if (e->start > 0 || e->piece > 0)
+        put_tokens(b, "place", -1, e->place, (size_t)(e->B * e->given));
+    if (e->piece > 0) put_pieces(b, e);
     if (e->T > e->given) put_tokens(b, "take", -1, e->take, n);
     if (e->T > e->given) put_tokens(b, "give", -1, e->give, (size_t)(e->B * e->given));
     if (e->whole) put_tokens(b, "lo", -1, e->lo, n);
@@ -193,8 +210,7 @@ static void bind_chunk(const trial *t, const piece *p, chunk *c, dra_real *const
     char         name[32];
     expect_ok(dra_put(p->buffers, "x", c->x, bytes, &err), &err);
     expect_ok(dra_put(p->buffers, "u", c->u, bytes, &err), &err);
-    c->extents.whole = t->module->whole;
-    c->extents.start = t->module->start;
+    dra_extents_open(&c->extents, t->module);
     expect_ok(dra_extents_fill(&c->extents, t->module->state, t->fresh ? NULL : c->start, t->B,
                                c->T, c->mark, &err),
               &err);
@@ -279,8 +295,9 @@ static void start_outcome(const trial *t, outcome *out)
 static dra_states *roomy_states(const trial *t)
 {
     dra_error   err = {0};
-    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_extents e = {0};
     dra_states *s = clone(t, t->start);
+    dra_extents_open(&e, t->module);
     dra_extents_plan(&e, s, t->B, t->T, t->mark);
     expect_ok(dra_states_reserve(s, e.T, &err), &err);
     return s;
@@ -289,11 +306,13 @@ static dra_states *roomy_states(const trial *t)
 /* The program of a chunk after s: one of the k before it, or a new one. */
 static piece find_piece(const trial *t, const dra_states *s, const chunk *c, int k, const piece *p)
 {
-    dra_extents e = {.whole = t->module->whole, .start = t->module->start};
+    dra_extents e = {0};
+    dra_extents_open(&e, t->module);
     dra_extents_plan(&e, t->fresh ? NULL : s, t->B, c->T, c->mark);
     for (int i = 0; i < k; i++)
-        if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked) return p[i];
-    return make_piece(t, s, (piece){.T = c->T, .inner = e.T, .marked = e.marked});
+        if (p[i].T == c->T && p[i].inner == e.T && p[i].marked == e.marked && p[i].turns == e.turns)
+            return p[i];
+    return make_piece(t, s, (piece){.T = c->T, .inner = e.T, .marked = e.marked, .turns = e.turns});
 }
 
 /* Forwards through the chunks; each keeps the state it starts from. Returns the last state. */
@@ -359,10 +378,27 @@ static chunk cut_chunk(const trial *t, int64_t first, int64_t T)
                    .mark = t->mark ? cut(t, t->mark, sizeof *t->mark, first, T) : NULL};
 }
 
+/* A module that reads in pieces: chunks that cross no border. `room` has place for T of them, then
+ * for the tokens of all rows. */
+static int cut_pieces(const trial *t, int n, const int64_t **length, int64_t *room)
+{
+    int64_t *tokens = room + t->T, end = (*length)[0];
+    int      count = 0, k = 0;
+    for (int64_t b = 0; b < t->B; b++) tokens[b] = t->fresh ? 0 : t->start->tokens[b];
+    for (int64_t first = 0; first < t->T; first += room[count++]) {
+        if (first == end && k + 1 < n) end += (*length)[++k];
+        room[count] = dra_piece_cut(t->module->piece, t->B, t->T, t->mark, first, end, tokens);
+    }
+    *length = room;
+    return count;
+}
+
 void trial_run(const trial *t, int n, const int64_t *length, outcome *out)
 {
     const int64_t whole[] = {t->T};
+    int64_t      *room = need(calloc((size_t)(t->T + t->B), sizeof *room));
     if (n == 0) n = 1, length = whole;
+    if (t->module->piece > 0) n = cut_pieces(t, n, &length, room);
     chunk      *c = need(calloc((size_t)n, sizeof *c));
     piece      *p = need(calloc((size_t)n, sizeof *p));
     int64_t     first = 0;
@@ -396,6 +432,7 @@ void trial_run(const trial *t, int n, const int64_t *length, outcome *out)
     }
     free(c);
     free(p);
+    free(room);
 }
 
 void outcome_free(const trial *t, outcome *out)

@@ -52,13 +52,26 @@ DRA_API void       dra_sampler_destroy(dra_sampler *s); /* NULL is allowed */
 DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen,
                                  uint64_t stream, int64_t position);
 
+/* Contrast with a weaker model, the amateur [O'Brien and Lewis 2023]:
+ *   z = (1 + beta) expert - beta amateur  where expert >= max expert + ln alpha,  else -infinity
+ * All are (V); z may be one of the others. NaN stays NaN. */
+DRA_API void dra_contrast(int64_t V, const dra_real *expert, const dra_real *amateur, double alpha,
+                          double beta, dra_real *z);
+
 /* ---- generators ------------------------------------------------------------------------------ */
 
 typedef struct dra_context { /* all that is needed to continue B sequences */
-    dra_states *states;
-    dra_real   *logits; /* (B, V): what follows their last tokens            */
-    bool       *seen;   /* (B, V): tokens read, for the repetition penalty   */
+    dra_states         *states;
+    dra_real           *logits; /* (B, V): what follows their last tokens            */
+    bool               *seen;   /* (B, V): tokens read, for the repetition penalty   */
+    int                 amateurs;
+    struct dra_context *amateur; /* the same sequences, one for each amateur */
 } dra_context;
+
+typedef struct dra_amateur { /* a model to contrast with; both are borrowed */
+    const dra_model   *model;
+    const dra_weights *weights;
+} dra_amateur;
 
 typedef struct dra_generator dra_generator; /* opaque */
 
@@ -72,6 +85,14 @@ typedef struct dra_generator_config {
     int64_t              samples; /* of one prompt, row by row: row b draws with seed + b % samples;
                                      0: all rows are of one */
     double               state_limit; /* of the clamp of states; 0: DRA_STATE_LIMIT; below 0: off */
+    /* Models of the same vocabulary that read every token, too, and by which the logits are
+     * contrasted, see dra_contrast(), one after another: each sees as expert what those before it
+     * made. The repetition penalty comes before, on the model's own logits, the temperature
+     * after. Contrast does what filters are for, so a sampler with filters is refused. The list is
+     * borrowed as the models are. */
+    int                n_amateurs;
+    const dra_amateur *amateurs;
+    double             alpha, beta; /* above 0 and up to 1; 0 or more. Usual: 0.1 and 0.5 */
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -104,8 +125,8 @@ DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
 DRA_API int64_t dra_generator_clamped(const dra_generator *g);
 /* Bytes of the live state of all rows. */
 DRA_API size_t dra_generator_state_bytes(const dra_generator *g);
-/* Logits (vocab) for the next token of a row that has read something. If a token has been picked
- * but not read yet, it is read first. */
+/* Logits (vocab) of the model for the next token of a row that has read something, not contrasted.
+ * If a token has been picked but not read yet, it is read first. */
 DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
                                         dra_error *err);
 
@@ -149,8 +170,43 @@ typedef struct dra_generated {
 DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *config,
                                 dra_generated *out, dra_error *err);
 
+/* ---- beam search ----------------------------------------------------------------------------- */
+
+enum { DRA_BEAMS = 1024 }; /* the most */
+
+/* Keeps the best `beams` continuations of each row. In every step each beam is followed by its
+ * `beams` most likely tokens, and of all these the best stay, in order; equal ones by beam, then by
+ * token. A beam whose text ends keeps its score and its place among the others. */
+typedef struct dra_beam_config {
+    int64_t beams; /* 1 to DRA_BEAMS */
+    /* score = sum of log-probabilities / length^length_penalty, the end of text counted in both. 0:
+     * the sum; above 0 favours longer texts. */
+    double length_penalty;
+    /* A beam is followed by tokens that are drawn, without repetition: the sampler's filters and
+     * temperature apply, Gumbel noise is added, and the largest are taken [Kool et al. 2019].
+     * Scores are as without. Seed and position decide about the noise, as about all draws. */
+    bool noise;
+} dra_beam_config;
+
+typedef struct dra_beam {
+    dra_generated text;
+    double        score; /* -infinity: there are not as many texts, this is none */
+} dra_beam;
+
+/* Continues all rows as dra_generate() does. out: (rows, beams), the best first. Each row has then
+ * read its best text. Log-probabilities are those after the repetition penalty and contrast;
+ * without noise the sampler's other fields do not matter. `write` gets the texts at the end, those
+ * of row r as rows r * beams + k, and in every step no text for r * beams, so that it can say no.
+ * Stop strings are refused. */
+DRA_API dra_status dra_generate_beam(dra_generator *g, const dra_generate_config *config,
+                                     const dra_beam_config *beam, dra_beam *out, dra_error *err);
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
 /* A state file of all rows, see dra_context_save(). A file with one sequence is loaded into all
- * rows, else it must have as many. After an error the rows stay as they were. */
+ * rows, else it must have as many. After an error the rows stay as they were. The states of
+ * amateurs are in files next to it, path.amateur1 and so on, and each belongs to the state it was
+ * saved with: any other is refused. A generator without amateurs does not look at them. */
 DRA_API dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err);
 DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err);
 
@@ -165,7 +221,7 @@ typedef struct dra_generation_config {
     int64_t            length; /* of prompt and new tokens; 0: not said                 */
     int                ends;   /* tokens that end a text, from there or from config.json */
     int32_t            end[DRA_GENERATION_ENDS];
-    char               other[512]; /* keys that ask for what dra does not do: "num_beams, ..." */
+    char               other[512]; /* keys that dra does not follow: "num_beams, ..." */
 } dra_generation_config;
 
 /* From the files of a model's folder, with the defaults of Hugging Face: greedy, or sampling from

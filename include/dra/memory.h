@@ -202,6 +202,9 @@ typedef struct dra_mixer_config {
     bool           context;     /* keys and values are those of the context, not of tokens: memory
                                    append, retrieval time; what a query sees has no positions     */
     int64_t        context_dim; /* its width; 0: dim */
+    /* Transformer-XL: pieces of this many tokens, each of which sees this many rows of memory: of
+     * what the sublayer was fed before. Memory append, retrieval time; 0: none. */
+    int64_t xl_piece, xl_memory;
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -262,6 +265,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_DUAL,     /* "dual": (B, T, C), the sum of what sublayers add (ResiDual)        */
     DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
     DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
+    DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a piece starts */
     DRA_CHANNELS
 } dra_channel;
 
@@ -296,10 +300,11 @@ typedef struct dra_memory_sizes {
     int64_t                  Q; /* heads of queries: H, but where they share keys and values */
     int                      streams;
     dra_stream               stream[2];
-    bool                     shows_items; /* memory_residual reads the items, too */
-    bool                     gives_items; /* a chunk must give its slots, not read them itself */
-    bool                     whole;       /* a text is read as a whole: no items are kept */
-    bool                     context;     /* items are those of the context */
+    bool                     shows_items;   /* memory_residual reads the items, too */
+    bool                     gives_items;   /* a chunk must give its slots, not read them itself */
+    bool                     whole;         /* a text is read as a whole: no items are kept */
+    bool                     context;       /* items are those of the context */
+    int64_t                  piece, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
 } dra_memory_sizes;
 

@@ -111,6 +111,14 @@ typedef struct dra_xt_config {
     bool           flash;   /* attn_flash: dra picks the way to compute itself */
 } dra_xt_config;
 
+/* Transformer-XL: a text is read in pieces of `context` tokens; attention sees its own piece and
+ * the last `memory` positions before it, as they came into its sublayer, without a gradient to
+ * them. Learned positions start over in every piece, so that a text may have any length. */
+typedef struct dra_xl_config {
+    int64_t memory; /* M; 0: attention sees all */
+    int64_t down;   /* the memory of a sublayer is that of the attention sublayer `down` later */
+} dra_xl_config;
+
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -181,6 +189,7 @@ typedef struct dra_model_config {
     const struct dra_model_config
                     *prepend_stack; /* an encoder's: its hidden comes before tokens  */
     dra_mixer_config cross;         /* of cross-attention sublayers                  */
+    dra_xl_config    xl;
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of

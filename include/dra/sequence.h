@@ -12,6 +12,8 @@
  *          no state joins one call to the next. See dra_module.
  * Context: tokens may see a second text besides their own, which is read as a whole, once, and then
  *          is part of the state: the source of a translation. See dra_module.
+ * Pieces:  a sequence may be read in pieces of fixed length, each of which sees a memory of those
+ *          before it (Transformer-XL). See dra_module.
  * Start:   a sequence may begin with learned vectors, which its layers see as tokens and the caller
  *          does not see at all. See dra_module.
  * Threads: one thread at a time uses a reader or a dra_states. */
@@ -47,6 +49,8 @@ typedef struct dra_spec {
     bool          recurrent; /* a parameter W (..., n, width) that takes a state to the next     */
     bool          maximum;   /* a state that is a running maximum, by which others are measured  */
     bool          product;   /* a parameter read by products and lookups alone: in any layout    */
+    bool          table;     /* a state of rows that are written one by one: the clamp leaves it  */
+    bool          detached;  /* a state through which no gradient comes from later calls         */
 } dra_spec;
 
 /* How the numbers of a parameter are stored. Products read every layout as it is. */
@@ -84,6 +88,23 @@ typedef struct dra_token_items {
     dra_value base;   /* i32 (B, 1): the number of the item in row 0 */
 } dra_token_items;
 
+/* What becomes of the tables of a row before a call, see dra_tokens_turn(). */
+typedef enum dra_turn {
+    DRA_TURN_NONE,  /* its piece continues            */
+    DRA_TURN_CLEAR, /* its sequence starts            */
+    DRA_TURN_SHIFT  /* a piece starts, after another  */
+} dra_turn;
+
+/* Of a module that reads in pieces, see dra_module. A table has `memory` rows for what a piece sees
+ * of earlier ones, the latest last, then a row for each token of the piece. When fresh there is no
+ * memory: rows are those of the call. */
+typedef struct dra_token_pieces {
+    int64_t         length, memory; /* 0: the module does not read in pieces */
+    dra_turn        turns;          /* the greatest of all rows              */
+    dra_value       turn;           /* i32 (B, 1): dra_turn of each          */
+    dra_token_items rows;           /* base: the position of row 0           */
+} dra_token_pieces;
+
 typedef struct dra_tokens {
     int64_t   B, T;   /* as layers see them: with start vectors, and pads that fill rows up */
     bool      fresh;  /* every sequence starts here; there is no state to come in */
@@ -106,14 +127,20 @@ typedef struct dra_tokens {
     int             n_items;
     dra_token_items items[DRA_TOKEN_KINDS];
     /* Of a module with a context: all tokens of row b see its first context_n[b] items. */
-    int64_t   context;   /* rows that hold them; 0: there is no context */
-    dra_value context_n; /* i32 (B, 1) */
+    int64_t          context;   /* rows that hold them; 0: there is no context */
+    dra_value        context_n; /* i32 (B, 1) */
+    dra_token_pieces pieces;
 } dra_tokens;
 
 /* x (B, T, ...) one token later: x_{t-1}, at first `before` (B, ...), none: 0; over resets 0.
  * *after: what `before` is for the next call. */
 DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x,
                                    dra_value before, dra_value *after);
+/* A table (B, memory + piece, ...) as this call finds it: zeros where a sequence starts; where a
+ * piece starts, `memory` (B, memory, ...) and zeros for the piece. memory: read only where `turns`
+ * is DRA_TURN_SHIFT. */
+DRA_API dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table,
+                                  dra_value memory);
 /* The rows of items with this limit. */
 DRA_API const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit);
 /* What layers see of the given tokens x (B, given, C): (B, T, C), with the rows of `start` (M, C)
@@ -191,7 +218,14 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * the token after them is skipped. The module puts them in by dra_tokens_take and leaves them out
  * by dra_tokens_give, so that its inputs and outputs are those of the given tokens. Rows in which
  * fewer sequences start are filled up with pads at the end. A call with n starts in a row may take
- * a program for the next power of two. */
+ * a program for the next power of two.
+ *
+ * A module that reads in pieces sees tokens p L .. p L + L - 1 of a sequence as piece p. What later
+ * pieces see of it may come from any layer, so no call of its graph crosses the border of a piece
+ * in any row, nor a reset: the reader makes several calls of one, and puts their outputs together.
+ * Then inputs are (B, T, ...), or the same for all of T; outputs (B, T, ...) or, of rank 4, (B, H,
+ * T, ...), and "logits" as `keep` and `picks` say. Positions of tokens and the token before start
+ * over in every piece; there are no start vectors and no skipped tokens. */
 typedef struct dra_module {
     const dra_specs *params, *state;
     dra_module_build build;
@@ -203,6 +237,10 @@ typedef struct dra_module {
      * later calls leave as they are. A reset keeps it. A whole module reads it in every call. */
     bool    context;
     int64_t context_start; /* `start` of that text */
+    int64_t piece, memory; /* L, and how many rows of memory a piece sees; 0: no pieces */
+    /* Which tokens the output "logits" (B, n, ...) is of: those whose numbers are in the input
+     * "picks", i32 (B, picks), else the last `keep` of the call; 0: all. Read of pieces alone. */
+    int64_t keep, picks;
 } dra_module;
 
 typedef struct dra_context_shape {
@@ -222,6 +260,7 @@ typedef struct dra_module_shape {
     bool                     holes;   /* of a whole module: some keys between others are not seen */
     int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
     const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
+    dra_turn                 turns;   /* of a module that reads in pieces */
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0

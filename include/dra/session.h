@@ -50,6 +50,11 @@ DRA_API dra_span dra_session_fault(const dra_session *s);
  * there is none of this name. */
 DRA_API dra_span dra_session_result(const dra_session *s, const char *name);
 DRA_API bool     dra_session_result_shape(const dra_session *s, const char *name, dra_shape *shape);
+/* Output i of that program, those that take over a state left out; NULL: there are fewer. */
+DRA_API const char *dra_session_result_at(const dra_session *s, size_t i, dra_dtype *dtype,
+                                          dra_shape *shape);
+/* Bytes of an input of the selected program; 0: it has none of this name. */
+DRA_API size_t dra_session_input_bytes(const dra_session *s, const char *name);
 
 DRA_API void   dra_session_clear(dra_session *s);          /* forgets all programs */
 DRA_API size_t dra_session_programs(const dra_session *s); /* how many there are */

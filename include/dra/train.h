@@ -90,10 +90,11 @@ typedef struct dra_microbatch {
     bool     no_dropout;
     bool     clamp; /* holds states within bounds, see DRA_STATE_LIMIT */
     /* Further inputs of sources and of the objective by name, (B, ...) each, such as "x", "img",
-     * "src", "labels"; ids and targets are NULL where the model and the objective have none. */
+     * "src", "labels"; ids and targets are NULL where the model and the objective have none, and
+     * then every token counts that is no pad. Not in chunks. */
     int                     n_inputs;
     const dra_named        *inputs;
-    const dra_context_text *context; /* of a model with a context: its text; fresh rows only */
+    const dra_context_text *context; /* of a model with a context: its text; fresh whole rows */
 } dra_microbatch;
 
 typedef struct dra_microbatch_result {
@@ -111,8 +112,9 @@ DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
 
 /* Bytes of the device that microbatches of this shape, and of those asked about before, need
  * besides weights and gradients; compiles their programs. Looks only at B, T, chunks, clamp and
- * no_dropout, and at the marks of each row's first token. Of start vectors (dra_module), those of
- * one sequence in each row are counted, or in each chunk of it if there are marks. */
+ * no_dropout, at the marks of each row's first token, and at how long a context is and whether it
+ * has marks. Of start vectors (dra_module), those of one sequence in each row are counted, or in
+ * each chunk of it if there are marks. */
 DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *microbatch,
                                        bool carried, size_t *bytes, dra_error *err);
 

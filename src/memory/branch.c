@@ -235,6 +235,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .gives_items = items,
                                   .whole = mixer->whole,
                                   .context = mixer->context,
+                                  .piece = mixer->xl_piece,
+                                  .memory = mixer->xl_memory,
                                   .config = &b->config};
     if (config->joined) {
         b->sizes.streams = 1;

@@ -28,7 +28,9 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"topk", c->topk, 0},
                  {"rotary_width", c->rotary_width, 0},
                  {"rotary_heads", c->rotary_heads, 0},
-                 {"context_dim", c->context_dim, 0}};
+                 {"context_dim", c->context_dim, 0},
+                 {"xl_piece", c->xl_piece, c->xl_memory > 0},
+                 {"xl_memory", c->xl_memory, c->xl_piece > 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -219,6 +221,7 @@ static dra_status check_context(const dra_mixer *m, dra_error *err)
     const char             *extra = m->branches == 2             ? "blend"
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
                                     : c->rotary                  ? "rotary"
+                                    : c->xl_memory               ? "xl_memory"
                                     : c->gives_memory            ? "memory_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
@@ -234,6 +237,28 @@ static dra_status check_context(const dra_mixer *m, dra_error *err)
                         b->memory->name, b->retrieval->name);
     if (!extra) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "mixer: %s and a context exclude each other", extra);
+}
+
+/* Transformer-XL: what is kept of earlier pieces is read by plain attention alone. */
+static dra_status check_xl(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const dra_branch       *b = &m->branch[0];
+    const char             *other = m->branches == 2             ? "blend"
+                                    : c->whole                   ? "whole"
+                                    : c->shift != DRA_SHIFT_NONE ? "shift"
+                                    : b->config.norm             ? "norm"
+                                    : b->config.maps             ? "maps"
+                                    : b->config.demo             ? "demo"
+                                                                 : NULL;
+    if (!c->xl_memory) return DRA_OK;
+    if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: xl_memory needs memory append with retrieval time, found %s with "
+                        "%s",
+                        b->memory->name, b->retrieval->name);
+    if (!other) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and %s exclude each other", other);
 }
 
 static dra_status check_memory(const dra_mixer *m, dra_error *err)
@@ -273,6 +298,7 @@ dra_status dra_mixer_check_branches(const dra_mixer *m, dra_error *err)
 {
     dra_status st = check_reads(m, err);
     if (st == DRA_OK) st = check_context(m, err);
+    if (st == DRA_OK) st = check_xl(m, err);
     if (st != DRA_OK) return st;
     if (m->branches == 2 && m->branch[0].retrieval->pooled != m->branch[1].retrieval->pooled)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: pooled blends only with pooled");

@@ -89,24 +89,47 @@ static void normalise_all(const building *b, dra_value qkv[3])
         qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
 }
 
+/* q (i = 0), k or v of x (B, n, C), in heads. */
+static dra_value project(const building *b, int i, dra_value x, int64_t n)
+{
+    const dra_mixer_config *c = &b->m->config;
+    const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
+    const int64_t           W = i == 2 ? c->value_dim : c->key_dim;
+    const dra_value         y = dra_linear(b->g, x, param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
+    return dra_reshape(b->g, y, DRA_SHAPE(b->call->tokens.B, n, i ? K : c->heads, W));
+}
+
 /* Returns what gates see: x shifted by halves, or as it is. */
 static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
-    const int64_t           B = b->call->tokens.B, K = c->kv_heads ? c->kv_heads : c->heads;
+    const dra_tokens       *t = &b->call->tokens;
     dra_value               in[3];
     shift(b, x, in);
     if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
-    for (int i = 0; i < 3; i++) {
-        qkv[i] = (dra_value){0}; /* those of the context may be in the state */
-        if (!in[i].id) continue;
-        const int64_t   W = i == 2 ? c->value_dim : c->key_dim;
-        const dra_value y = dra_linear(b->g, in[i], param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
-        const int64_t   T = i && c->context ? b->call->tokens.context : b->call->tokens.T;
-        qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, i ? K : c->heads, W));
-    }
+    for (int i = 0; i < 3; i++) /* keys and values of the context may be in the state */
+        qkv[i] = in[i].id ? project(b, i, in[i], i && c->context ? t->context : t->T)
+                          : (dra_value){0};
     normalise_all(b, qkv);
-    return c->shift == DRA_SHIFT_HALF ? in[0] : x;
+    return b->m->config.shift == DRA_SHIFT_HALF ? in[0] : x;
+}
+
+/* Keys and values of Transformer-XL's memory, where a piece starts. */
+static void encode_memory(const building *b, dra_value kv[2])
+{
+    const dra_token_pieces *p = &b->call->tokens.pieces;
+    const dra_value         memory = b->channels->value[DRA_CHANNEL_XL];
+    dra_value               qkv[3] = {{0}};
+    kv[0] = kv[1] = (dra_value){0};
+    if (p->turns != DRA_TURN_SHIFT || dra_graph_failed(b->g)) return;
+    if (!memory.id) {
+        dra_build_fail(b->g, "mixer", DRA_ERR_VALUE,
+                       "the memory of Transformer-XL is kept by a sublayer, which is not there");
+        return;
+    }
+    for (int i = 1; i < 3; i++) qkv[i] = project(b, i, memory, p->memory);
+    normalise_all(b, qkv);
+    kv[0] = qkv[1], kv[1] = qkv[2];
 }
 
 /* k or v (B, T, K, W) as (B, T, H, W): what each query head reads. */
@@ -141,7 +164,8 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen,
 {
     const dra_mixer_config *c = &b->m->config;
     const dra_branch       *branch = &b->m->branch[i];
-    dra_value               own[3] = {qkv[0], qkv[1], qkv[2]};
+    dra_value               own[3] = {qkv[0], qkv[1], qkv[2]}, xl[2];
+    encode_memory(b, xl);
     if (c->kv_heads && branch->sizes.H != c->kv_heads)
         for (int k = 1; k < 3; k++) own[k] = repeat_heads(b, qkv[k]);
     const dra_read_options options = {.config = c,
@@ -149,6 +173,8 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen,
                                       .mem_v = param(b, DRA_MEM_V),
                                       .talk_before = param(b, DRA_TALK_BEFORE),
                                       .talk_after = param(b, DRA_TALK_AFTER),
+                                      .xl_k = xl[0],
+                                      .xl_v = xl[1],
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }
@@ -226,8 +252,8 @@ const char *dra_show_name(dra_show_kind kind)
 
 const char *dra_channel_name(dra_channel c)
 {
-    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",    "slopes",
-                                                    "dual",  "context", "cross_scores"};
+    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",     "slopes",
+                                                    "dual",  "context", "cross_scores", "xl"};
     return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
 }
 

@@ -1,7 +1,11 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
- * rotary. All options of softmax reads are handed to dra_attend here. */
+ * rotary. All options of softmax reads are handed to dra_attend here.
+ *
+ * Transformer-XL: K and V are tables of M rows for the memory and L for the piece so far. Where a
+ * piece starts, the keys and values of its memory are made once; positions are rows of the table,
+ * which have the distances that tokens have. */
 #include <stdio.h>
 
 #include "memory/memory.h"
@@ -14,6 +18,12 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
 {
     const bool items = !s->context;
     if (s->whole) return;
+    if (s->piece) {
+        const int64_t rows = s->memory + s->piece;
+        dra_specs_add(state, prefix, &(dra_spec){"K", DRA_SHAPE(rows, s->H, s->D), .table = true});
+        dra_specs_add(state, prefix, &(dra_spec){"V", DRA_SHAPE(rows, s->H, s->E), .table = true});
+        return;
+    }
     dra_specs_add(state, prefix,
                   &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = items, .limit = limit(s),
                               .context = s->context});
@@ -26,8 +36,10 @@ static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g,
 
 /* ---- positions ------------------------------------------------------------------------------- */
 
-/* x (B, T, heads, D) rotated by position; with xPos keys have the inverse factor of queries. */
-static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
+/* x (B, n, heads, D) rotated by positions pos (B, n); with xPos keys have the inverse factor of
+ * queries. */
+static dra_value rotate_by(dra_graph *g, const dra_read_call *c, dra_value x, dra_value pos,
+                           bool key)
 {
     const dra_mixer_config *m = c->options->config;
     if (!m->rotary || dra_graph_failed(g)) return x;
@@ -38,16 +50,32 @@ static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool 
     const int64_t heads = dra_shape_of(g, x).dim[2], n = m->rotary_heads ? m->rotary_heads : heads;
     const dra_value parts[] = {
         dra_slice(g, x, 2, 0, heads - n),
-        swap_heads(g, dra_rotary(g, swap_heads(g, dra_slice(g, x, 2, heads - n, n)), c->tokens->pos,
-                                 &config))};
+        swap_heads(g,
+                   dra_rotary(g, swap_heads(g, dra_slice(g, x, 2, heads - n, n)), pos, &config))};
     return n == heads ? parts[1] : dra_concat(g, 2, parts, 2);
+}
+
+static bool in_pieces(const dra_read_call *c) { return c->tokens->pieces.length > 0; }
+
+/* The same for tokens. */
+static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool key)
+{
+    return rotate_by(g, c, x, in_pieces(c) ? c->tokens->pieces.rows.at : c->tokens->pos, key);
+}
+
+/* Keys of Transformer-XL's memory. */
+static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k)
+{
+    if (!k.id || dra_graph_failed(g)) return k;
+    const int64_t B = c->tokens->B, M = c->tokens->pieces.memory;
+    return rotate_by(g, c, k, dra_broadcast(g, dra_arange(g, M), DRA_SHAPE(B, M)), true);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static const dra_token_items *rows_of(const dra_read_call *c)
 {
-    return dra_tokens_items(c->tokens, limit(c->sizes));
+    return in_pieces(c) ? &c->tokens->pieces.rows : dra_tokens_items(c->tokens, limit(c->sizes));
 }
 
 /* Items of the context: those of this call, which become the state, or those of the state. */
@@ -58,8 +86,9 @@ static dra_value take_context(const dra_read_call *c, int i, dra_value items, dr
     return items;
 }
 
-/* The items of the state, then those of this call, (B, rows, H, width). */
-static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items,
+/* The items of the state, then those of this call, (B, rows, H, width). xl: of the memory where a
+ * piece starts, or none. */
+static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items, dra_value xl,
                         dra_value *state_out)
 {
     const dra_token_items *at = rows_of(c);
@@ -68,6 +97,7 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     if (!at) return (dra_value){0};
     if (c->tokens->fresh && !c->tokens->mark.id) return items;
     dra_value before = c->state[i];
+    if (in_pieces(c) && !c->tokens->fresh) before = dra_tokens_turn(g, c->tokens, before, xl);
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
@@ -299,8 +329,9 @@ static void show_scores(dra_graph *g, reading r)
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
-    const dra_value keys = append(g, c, K, rotate(g, c, key, true), state_out);
-    const dra_value values = append(g, c, V, value, state_out);
+    const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
+    const dra_value keys = append(g, c, K, rotate(g, c, key, true), xl_k, state_out);
+    const dra_value values = append(g, c, V, value, xl_v, state_out);
     const bool      merges = c->options->config->mem_kv > 0;
     dra_value       own = {0};
     if (dra_graph_failed(g)) return (dra_value){0};

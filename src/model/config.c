@@ -224,6 +224,7 @@ static const dra_field head_fields[] = {CHOICE(dra_head_config, kind, head_kinds
                                         BOOL(dra_head_config, bias),
                                         BOOL(dra_head_config, numbers),
                                         {0}};
+static const dra_field xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
 
 #define MODEL(f) offsetof(dra_model_config, f)
 #define NUMBERS(f, count, k, hi)                                                                   \
@@ -286,6 +287,7 @@ static const dra_field model_fields[] = {
     {.name = "source", .kind = DRA_FIELD_OBJECT, .offset = MODEL(source), .fields = source_fields},
     {.name = "head", .kind = DRA_FIELD_OBJECT, .offset = MODEL(head), .fields = head_fields},
     {.name = "cross", .kind = DRA_FIELD_OBJECT, .offset = MODEL(cross), .fields = mixer_fields},
+    {.name = "xl", .kind = DRA_FIELD_OBJECT, .offset = MODEL(xl), .fields = xl_fields},
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "model/xl.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -49,6 +50,7 @@ static dra_status check(const dra_model_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
     st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
+    if (st == DRA_OK) st = dra_xl_check(c, err);
     return st == DRA_OK ? dra_positions_check(c, err) : st;
 }
 
@@ -163,6 +165,11 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
     if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
+    if (st == DRA_OK && m->config.xl.down > dra_model_attentions(m))
+        st = dra_fail(err, DRA_ERR_VALUE,
+                      "model: xl.down is %lld, expected at most %lld "
+                      "attention sublayers",
+                      (long long)m->config.xl.down, (long long)dra_model_attentions(m));
     if (st == DRA_OK) {
         declare(m);
         st = dra_specs_error(m->params, err);

@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "model/xl.h"
 
 /* ---- what is embedded ------------------------------------------------------------------------ */
 
@@ -141,21 +142,26 @@ static void put_out_steps(dra_graph *g, const dra_model *m, const dra_tokens *t,
 /* Rows of keys that a query may meet in this call. */
 static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
-    int64_t rows = call->tokens.T;
+    int64_t rows = dra_imax(call->tokens.T,
+                            call->tokens.pieces.memory + call->tokens.pieces.length);
     for (int i = 0; i < dra_specs_count(m->state) && !call->tokens.fresh; i++)
         if (dra_specs_at(m->state, i)->items && !dra_graph_failed(g))
             rows = dra_imax(rows, dra_shape_of(g, call->state[i]).dim[1]);
     return rows;
 }
 
-static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *call,
+/* `room`: for all states. */
+static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
                               dra_value x, dra_value context, bool recompute, const dra_view *show,
-                              dra_value *state_out, dra_model_result *all)
+                              dra_value *room, dra_value *state_out, dra_model_result *all)
 {
-    const dra_stack *s = &m->stack;
-    char             name[32];
-    int              count[DRA_AUX_COUNT] = {0};
-    dra_channels     channels = {0};
+    const dra_stack       *s = &m->stack;
+    char                   name[32];
+    int                    count[DRA_AUX_COUNT] = {0};
+    dra_channels           channels = {0};
+    dra_module_call        own = *outer;
+    const dra_module_call *call = &own;
+    own.state = dra_xl_turn_all(g, m, outer, room);
     if (m->blend >= 0) channels.value[DRA_CHANNEL_BLEND] = call->param[m->blend];
     channels.value[DRA_CHANNEL_CONTEXT] = context;
     dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
@@ -262,7 +268,13 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     dra_value x = embed(g, m, call, ids, recompute);
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
-    x = build_layers(g, m, call, x, context, recompute, show, state_out, &all);
+    dra_value *room = calloc((size_t)dra_specs_count(m->state) + 1, sizeof *room);
+    if (!room) {
+        dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
+        return all;
+    }
+    x = build_layers(g, m, call, x, context, recompute, show, room, state_out, &all);
+    free(room);
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     dra_head_build(g, m, call, &all);
@@ -325,5 +337,9 @@ dra_module dra_view_module(const dra_view *view)
                         .whole = m->config.visible == DRA_VISIBLE_WHOLE,
                         .start = m->config.memory_tokens,
                         .context = m->context != NULL,
-                        .context_start = m->context ? m->context->config.memory_tokens : 0};
+                        .context_start = m->context ? m->context->config.memory_tokens : 0,
+                        .piece = m->config.xl.memory ? m->config.context : 0,
+                        .memory = m->config.xl.memory,
+                        .keep = view->keep,
+                        .picks = view->picks};
 }

@@ -21,6 +21,14 @@ static void hand(handing *h, dra_value *v)
     h->n++;
 }
 
+static void hand_items(handing *h, dra_token_items *items)
+{
+    hand(h, &items->at);
+    hand(h, &items->lo);
+    hand(h, &items->hi);
+    hand(h, &items->base);
+}
+
 static void hand_tokens(handing *h, dra_tokens *t)
 {
     hand(h, &t->mark);
@@ -33,12 +41,9 @@ static void hand_tokens(handing *h, dra_tokens *t)
     hand(h, &t->hi);
     hand(h, &t->seen);
     hand(h, &t->context_n);
-    for (int i = 0; i < t->n_items; i++) {
-        hand(h, &t->items[i].at);
-        hand(h, &t->items[i].lo);
-        hand(h, &t->items[i].hi);
-        hand(h, &t->items[i].base);
-    }
+    for (int i = 0; i < t->n_items; i++) hand_items(h, &t->items[i]);
+    hand_items(h, &t->pieces.rows);
+    hand(h, &t->pieces.turn);
 }
 
 /* The steps of a layer, and where its tensors are in the lists of the model. Parameters may be

@@ -126,6 +126,8 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     dra_mixer_config m = c->mixer[l % c->mixers];
     fill_mixer(c, &m);
     m.score_scale = score_scale(c, &m, l);
+    m.xl_memory = c->xl.memory;
+    m.xl_piece = c->xl.memory ? c->context : 0;
     m.aux = c->aux;
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)layers;

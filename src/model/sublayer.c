@@ -10,6 +10,7 @@
 #include "memory/memory.h"
 #include "model/token_shift.h"
 #include "model/stack.h"
+#include "model/xl.h"
 
 /* Parameters of a sublayer itself. */
 enum { P, SCALE, W_I, W_H, B_I, B_H, OWN };
@@ -23,6 +24,7 @@ struct dra_sublayer {
     dra_norm            norm, branch;
     int                 at[OWN]; /* -1: it has none */
     dra_token_shift     shift;
+    int                 xl; /* the state with Transformer-XL's memory; -1: it has none */
     dra_module          module;
 };
 
@@ -191,6 +193,7 @@ static dra_status declare(dra_sublayer *s, dra_error *err)
         dra_specs_add(s->state, NULL, dra_specs_at(core, i));
     s->shift = dra_token_shift_declare(s->config.block.shift, s->config.mixer.dim,
                                        s->config.mixer.whole, is_mixer(s), s->state);
+    s->xl = dra_xl_declare(&s->config, s->state);
     return dra_specs_error(s->state, err);
 }
 
@@ -299,6 +302,18 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
 }
 
+/* Transformer-XL: keeps what comes in for later pieces, also where the sublayer is left out, and
+ * hands on what is kept of earlier ones, normed as x is. Nothing of it is shifted. */
+static void read_memory(const building *b, dra_value x)
+{
+    const dra_sublayer *s = b->s;
+    const bool          pre = s->config.block.norm == DRA_PLACE_PRE;
+    if (s->xl < 0 || b->call->tokens.fresh) return;
+    const dra_value memory = dra_xl_memory(b->g, &b->call->tokens, b->call->state[s->xl], x,
+                                           &b->state_out[s->xl]);
+    b->channels->value[DRA_CHANNEL_XL] = memory.id && pre ? normed(b, &s->norm, memory) : memory;
+}
+
 dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
                                        const dra_module_call *call, dra_value x,
                                        dra_channels *channels, dra_value *state_out)
@@ -309,12 +324,14 @@ dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
     dra_sublayer_result r = {0};
     dra_value *room = calloc((size_t)dra_specs_count(core_of(s)->params) + 1, sizeof *room);
     if (room) {
+        read_memory(&b, x);
         r.branch = build_branch(&b, x, room, &r);
         add_dual(&b, r.branch, x);
         r.y = join(&b, r.branch, x,
                    s->config.block.memory_residual ? r.mixer.memory : (dra_value){0});
         if (post) r.y = normed(&b, &s->norm, r.y);
         r.y = drop(&b, r.y, x);
+        channels->value[DRA_CHANNEL_XL] = (dra_value){0};
     } else {
         dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
     }
@@ -324,19 +341,39 @@ dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
 
 /* ---- as a module, making one ----------------------------------------------------------------- */
 
+/* The call with the memory of Transformer-XL as it is for this call; `room` for the states. */
+static dra_module_call turn_memory(dra_graph *g, const dra_sublayer *s, const dra_module_call *call,
+                                   dra_value *room)
+{
+    dra_module_call own = *call;
+    const int       n = dra_specs_count(s->state);
+    if (s->xl < 0 || call->tokens.fresh) return own;
+    for (int i = 0; i < n; i++) room[i] = call->state[i];
+    room[s->xl] = dra_xl_turn(g, &call->tokens, room[s->xl], room[s->xl]);
+    own.state = room;
+    return own;
+}
+
 static void build_module(dra_graph *g, const void *self, const dra_module_call *call,
                          dra_value *state_out)
 {
     const dra_sublayer *s = self;
     const dra_tokens   *t = &call->tokens;
     dra_channels        channels = {0};
-    const dra_value     x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, s->config.mixer.dim));
+    dra_value          *room = calloc((size_t)dra_specs_count(s->state) + 1, sizeof *room);
+    if (!room) {
+        dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
+        return;
+    }
+    const dra_value x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, s->config.mixer.dim));
     if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
     if (is_mixer(s)) dra_mixer_input_context(g, s->mixer, call, &channels);
-    const dra_sublayer_result r = dra_sublayer_build(g, s, call, x, &channels, state_out);
+    const dra_module_call     own = turn_memory(g, s, call, room);
+    const dra_sublayer_result r = dra_sublayer_build(g, s, &own, x, &channels, state_out);
     dra_output(g, "y", r.y);
     if (is_mixer(s)) dra_mixer_put_out(g, s->mixer, t, &r.mixer);
+    free(room);
 }
 
 static dra_status create(dra_sublayer *s, dra_error *err)
@@ -371,7 +408,9 @@ dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer *
                              .state = s->state,
                              .build = build_module,
                              .self = s,
-                             .context = is_mixer(s) && s->config.mixer.context};
+                             .context = is_mixer(s) && s->config.mixer.context,
+                             .piece = s->xl < 0 ? 0 : s->config.mixer.xl_piece,
+                             .memory = s->xl < 0 ? 0 : s->config.mixer.xl_memory};
     *out = s;
     return DRA_OK;
 }
@@ -390,3 +429,4 @@ void dra_sublayer_destroy(dra_sublayer *s)
 const dra_module          *dra_sublayer_module(const dra_sublayer *s) { return &s->module; }
 const dra_sublayer_config *dra_sublayer_config_of(const dra_sublayer *s) { return &s->config; }
 const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s) { return s->mixer; }
+int                        dra_sublayer_xl(const dra_sublayer *s) { return s->xl; }

@@ -125,6 +125,8 @@ static const dra_field wrapper_fields[] = {
     INT("num_memory_tokens", c.memory_tokens, 0, MOST),
     SWITCH("use_abs_pos_emb", use_abs_pos_emb),
     BOOL("tie_embedding", tie_embedding),
+    INT("max_mem_len", c.xl.memory, 0, MOST),
+    INT("shift_mem_down", c.xl.down, 0, DRA_SUBLAYERS_MOST),
     {.name = "attn_layers", .kind = DRA_FIELD_OBJECT, .fields = stack_fields},
     {0}};
 

@@ -11,7 +11,6 @@ typedef struct group {
 
 static const char *const cross[] = {"cross_attend", "only_cross",       "cross_residual_attn",
                                     "cross_attn_*", "attn_dim_context", NULL};
-static const char *const segments[] = {"max_mem_len", "shift_mem_down", NULL};
 static const char *const losses[] = {"mask_prob", "ignore_index", "pad_value", NULL};
 static const char *const types[] = {"causal", NULL};
 static const char *const models[] = {"enc_*",      "dec_*",         "encoder",
@@ -126,7 +125,6 @@ static const char *const others[] = {"embed_num_tokens",
 
 static const group groups[] = {
     {"dra has no cross-attention yet", cross},
-    {"dra does not carry states of earlier segments (Transformer-XL) yet", segments},
     {"it belongs to the loss around a model, not to the model", losses},
     {"it follows from type", types},
     {"dra does not have this kind of model yet", models},

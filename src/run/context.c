@@ -2,8 +2,12 @@
  *   logits   (B, V) real: what follows the last token
  *   seen     (B, V) bool: tokens read, for the repetition penalty
  *   weights  (2) i32: a number drawn from all weights, low half first
- * A state means nothing to other weights, even of the same shapes, so the last is compared. */
+ *   expert   (2) i32, of an amateur's state: a number drawn from the logits of its expert
+ * A state means nothing to other weights, even of the same shapes, so these numbers are compared.
+ * The states of amateurs are files of their own, so that the expert's is the same file it would be
+ * without them. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,37 +17,64 @@
 #include "model/model.h"
 #include "run/generator.h"
 
+enum { PATH_TEXT = 4096 };
+
+static uint64_t hash(uint64_t h, size_t n, const void *data) /* FNV-1a */
+{
+    const unsigned char *bytes = data;
+    for (size_t b = 0; b < n; b++) h = (h ^ bytes[b]) * 0x100000001b3u;
+    return h;
+}
+
+static const uint64_t HASH_START = 0xcbf29ce484222325u;
+
 /* Some numbers of every tensor, wherever it is stored: two trainings do not share them. */
 static uint64_t sample(const dra_model *model, const dra_weights *weights)
 {
     const dra_specs *specs = dra_model_params(model);
-    uint64_t         h = 0xcbf29ce484222325u; /* FNV-1a */
+    uint64_t         h = HASH_START;
     for (int i = 0; i < dra_specs_count(specs); i++) {
         const size_t n = (size_t)dra_shape_count(&dra_specs_at(specs, i)->shape);
         for (size_t k = 0; k < n; k += n / 64 + 1) {
             const dra_real x = dra_weights_number(weights, i, k);
-            unsigned char  bytes[sizeof x];
-            memcpy(bytes, &x, sizeof x);
-            for (size_t b = 0; b < sizeof x; b++) h = (h ^ bytes[b]) * 0x100000001b3u;
+            h = hash(h, sizeof x, &x);
         }
     }
     return h;
 }
 
-dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
-                            const dra_context *context, const char *path, dra_error *err)
+typedef struct halves {
+    int32_t x[2];
+} halves;
+
+static halves halves_of(uint64_t h)
+{
+    return (halves){{(int32_t)(uint32_t)h, (int32_t)(uint32_t)(h >> 32)}};
+}
+
+/* expert: what the state belongs to, of an amateur's; NULL: it is on its own. */
+static dra_status save(const dra_model *model, const dra_weights *weights,
+                       const dra_context *context, const uint64_t *expert, const char *path,
+                       dra_error *err)
 {
     const int64_t         B = dra_states_batch(context->states);
     const int64_t         V = dra_model_config_of(model)->vocab;
-    const uint64_t        h = sample(model, weights);
-    const int32_t         halves[2] = {(int32_t)(uint32_t)h, (int32_t)(uint32_t)(h >> 32)};
+    const halves          own = halves_of(sample(model, weights));
+    const halves          other = halves_of(expert ? *expert : 0);
     const dra_tensor_item extra[] = {
         {DRA_BESIDE "logits", DRA_REAL, DRA_SHAPE(B, V), context->logits},
         {DRA_BESIDE "seen", DRA_BOOL, DRA_SHAPE(B, V), context->seen},
-        {DRA_BESIDE "weights", DRA_I32, DRA_SHAPE(2), halves},
+        {DRA_BESIDE "weights", DRA_I32, DRA_SHAPE(2), own.x},
+        {DRA_BESIDE "expert", DRA_I32, DRA_SHAPE(2), other.x},
     };
     return dra_states_save_with(context->states, dra_model_fingerprint(model), path,
-                                sizeof extra / sizeof *extra, extra, err);
+                                sizeof extra / sizeof *extra - !expert, extra, err);
+}
+
+dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
+                            const dra_context *context, const char *path, dra_error *err)
+{
+    return save(model, weights, context, NULL, path, err);
 }
 
 /* ---- loading --------------------------------------------------------------------------------- */
@@ -53,20 +84,22 @@ void dra_context_free(dra_context *context)
     dra_states_destroy(context->states);
     free(context->logits);
     free(context->seen);
+    for (int i = 0; i < context->amateurs; i++) dra_context_free(&context->amateur[i]);
+    free(context->amateur);
     *context = (dra_context){0};
 }
 
-static dra_status check_weights(const dra_tensors *file, uint64_t expected, const char *path,
-                                dra_error *err)
+/* Whether a number of the file is as expected; `what` it is a state of, if not. */
+static dra_status check_number(const dra_tensors *file, const char *name, uint64_t expected,
+                               const char *path, const char *what, dra_error *err)
 {
-    int32_t          halves[2];
-    const dra_status st = dra_tensors_read(file, DRA_BESIDE "weights", DRA_I32, DRA_SHAPE(2),
-                                           halves, err);
+    halves           h = {0};
+    const dra_status st = dra_tensors_read(file, name, DRA_I32, DRA_SHAPE(2), h.x, err);
     if (st != DRA_OK) return st;
-    const uint64_t found = (uint64_t)(uint32_t)halves[1] << 32 | (uint32_t)halves[0];
+    const uint64_t found = (uint64_t)(uint32_t)h.x[1] << 32 | (uint32_t)h.x[0];
     if (found == expected) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_VALUE, path,
-                       "a state of other weights, %016" PRIx64 ", expected %016" PRIx64, found,
+                       "a state of %s, %016" PRIx64 ", expected %016" PRIx64, what, found,
                        expected);
 }
 
@@ -84,18 +117,81 @@ static dra_status read_extra(const dra_tensors *file, const char *path, int64_t 
                         : st;
 }
 
-dra_status dra_context_load(dra_device *device, const dra_model *model, const dra_weights *weights,
-                            const char *path, dra_context *out, dra_error *err)
+static dra_status load(dra_device *device, const dra_model *model, const dra_weights *weights,
+                       const uint64_t *expert, const char *path, dra_context *out, dra_error *err)
 {
     dra_tensors *file = NULL;
     *out = (dra_context){0};
     dra_status st = dra_states_load(device, dra_model_state(model), dra_model_fingerprint(model),
                                     path, &out->states, err);
     if (st == DRA_OK) st = dra_tensors_open(path, &file, err);
-    if (st == DRA_OK) st = check_weights(file, sample(model, weights), path, err);
+    if (st == DRA_OK)
+        st = check_number(file, DRA_BESIDE "weights", sample(model, weights), path, "other weights",
+                          err);
+    if (st == DRA_OK && expert)
+        st = check_number(file, DRA_BESIDE "expert", *expert, path,
+                          "an amateur next to another state", err);
     if (st == DRA_OK) st = read_extra(file, path, dra_model_config_of(model)->vocab, out, err);
     dra_tensors_close(file);
     if (st != DRA_OK) dra_context_free(out);
+    return st;
+}
+
+dra_status dra_context_load(dra_device *device, const dra_model *model, const dra_weights *weights,
+                            const char *path, dra_context *out, dra_error *err)
+{
+    return load(device, model, weights, NULL, path, out, err);
+}
+
+/* ---- amateurs -------------------------------------------------------------------------------- */
+
+static dra_status amateur_path(const char *path, int i, char text[PATH_TEXT], dra_error *err)
+{
+    const int n = snprintf(text, PATH_TEXT, "%s.amateur%d", path, i + 1);
+    if (n > 0 && n < PATH_TEXT) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_VALUE, path, "the path is too long");
+}
+
+static uint64_t logits_number(int64_t B, int64_t V, const dra_real *logits)
+{
+    return hash(HASH_START, (size_t)B * (size_t)V * sizeof *logits, logits);
+}
+
+static dra_status save_amateurs(const dra_generator *g, const char *path, dra_error *err)
+{
+    const uint64_t expert = logits_number(g->config.rows, g->V, g->logits);
+    dra_status     st = DRA_OK;
+    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++) {
+        const dra_generator *a = g->amateur[i];
+        const dra_context    c = {.states = a->states, .logits = a->logits, .seen = a->seen};
+        char                 file[PATH_TEXT];
+        st = amateur_path(path, i, file, err);
+        if (st == DRA_OK) st = save(a->config.model, a->config.weights, &c, &expert, file, err);
+    }
+    return st;
+}
+
+static dra_status load_amateurs(const dra_generator *g, const char *path, dra_context *out,
+                                dra_error *err)
+{
+    const int64_t  B = dra_states_batch(out->states);
+    const uint64_t expert = logits_number(B, g->V, out->logits);
+    const int      n = g->config.n_amateurs;
+    dra_status     st = DRA_OK;
+    if (n == 0) return DRA_OK;
+    out->amateur = calloc((size_t)n, sizeof *out->amateur);
+    if (!out->amateur) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
+    out->amateurs = n;
+    for (int i = 0; i < n && st == DRA_OK; i++) {
+        const dra_generator_config *c = &g->amateur[i]->config;
+        char                        file[PATH_TEXT];
+        st = amateur_path(path, i, file, err);
+        if (st == DRA_OK)
+            st = load(c->device, c->model, c->weights, &expert, file, &out->amateur[i], err);
+        if (st == DRA_OK && dra_states_batch(out->amateur[i].states) != B)
+            st = dra_fail_at(err, DRA_ERR_VALUE, file, "%lld sequences, expected %lld",
+                             (long long)dra_states_batch(out->amateur[i].states), (long long)B);
+    }
     return st;
 }
 
@@ -108,29 +204,40 @@ dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err
         if (!g->row[b].begun)
             st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing to save",
                           (long long)b);
+    if (st == DRA_OK) st = save_amateurs(g, path, err);
     if (st != DRA_OK) return st;
-    const dra_context context = {g->states, g->logits, g->seen};
+    const dra_context context = {.states = g->states, .logits = g->logits, .seen = g->seen};
     return dra_context_save(g->config.model, g->config.weights, &context, path, err);
 }
 
-/* Row b becomes as sequence b of the context, or as its only one. */
-static void adopt(dra_generator *g, const dra_context *c, const int64_t *from)
+/* The states of a generator and its amateurs, row b from sequence from[b]; none on failure. */
+static dra_status spread(const dra_generator *g, dra_context *c, const int64_t *from,
+                         dra_error *err)
 {
-    const size_t V = (size_t)g->V;
-    for (int64_t b = 0; b < g->config.rows; b++) {
-        const size_t at = (size_t)from[b] * V, to = (size_t)b * V;
-        memcpy(g->logits + to, c->logits + at, V * sizeof *c->logits);
-        memcpy(g->seen + to, c->seen + at, V * sizeof *c->seen);
-        g->row[b].begun = true;
-        g->row[b].next = -1;
-    }
+    dra_states *all = NULL;
+    dra_status  st = dra_states_gather(c->states, g->config.rows, from, &all, err);
+    if (st != DRA_OK) return st;
+    dra_states_destroy(c->states);
+    c->states = all;
+    for (int i = 0; i < c->amateurs && st == DRA_OK; i++)
+        st = spread(g->amateur[i], &c->amateur[i], from, err);
+    return st;
+}
+
+/* Takes the states of a context that spread() has made; the others are dropped with it. */
+static void adopt(dra_generator *g, dra_context *c, const int64_t *from)
+{
+    dra_states *before = g->states;
+    g->states = c->states;
+    c->states = before;
+    for (int64_t b = 0; b < g->config.rows; b++) dra_generator_adopt(g, b, c, from[b]);
+    for (int i = 0; i < c->amateurs; i++) adopt(g->amateur[i], &c->amateur[i], from);
 }
 
 dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err)
 {
     const int64_t rows = g->config.rows;
     dra_context   c = {0};
-    dra_states   *all = NULL;
     int64_t      *from = calloc((size_t)rows, sizeof *from);
     dra_status    st = from ? dra_context_load(g->config.device, g->config.model, g->config.weights,
                                                path, &c, err)
@@ -139,13 +246,10 @@ dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err
     if (st == DRA_OK && B != 1 && B != rows)
         st = dra_fail_at(err, DRA_ERR_VALUE, path, "%lld sequences, expected %lld", (long long)B,
                          (long long)rows);
+    if (st == DRA_OK) st = load_amateurs(g, path, &c, err);
     for (int64_t b = 0; b < rows && st == DRA_OK; b++) from[b] = B == 1 ? 0 : b;
-    if (st == DRA_OK) st = dra_states_gather(c.states, rows, from, &all, err);
-    if (st == DRA_OK) {
-        adopt(g, &c, from);
-        dra_states_destroy(g->states);
-        g->states = all;
-    }
+    if (st == DRA_OK) st = spread(g, &c, from, err);
+    if (st == DRA_OK) adopt(g, &c, from);
     dra_context_free(&c);
     free(from);
     return st;

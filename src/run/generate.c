@@ -17,7 +17,7 @@ const char *dra_finish_name(dra_finish finish)
     return (unsigned)finish < sizeof names / sizeof *names ? names[finish] : "unknown";
 }
 
-static dra_status add_id(dra_ids *ids, int32_t id, dra_error *err)
+dra_status dra_ids_add(dra_ids *ids, int32_t id, dra_error *err)
 {
     if (ids->n == ids->room) {
         const size_t room = ids->room ? 2 * ids->room : 64;
@@ -36,8 +36,7 @@ static void finish(dra_row *r, dra_finish why)
     r->finish = why;
 }
 
-/* The bytes a token gives: none, if it is special or there is no text. */
-static const char *piece_of(const dra_generator *g, int32_t id, size_t *bytes)
+const char *dra_generator_piece(const dra_generator *g, int32_t id, size_t *bytes)
 {
     const dra_tokenizer *t = g->config.tokenizer;
     const char          *piece = t ? dra_tokenizer_piece(t, id, bytes) : NULL;
@@ -56,10 +55,10 @@ static dra_status cut(dra_generator *g, int64_t row, size_t at, dra_error *err)
     dra_ids    part = {0};
     dra_status st = DRA_OK;
     while (n > 0 && end > at) { /* tokens that reach over the cut go; n is the first of them */
-        piece_of(g, r->ids.data[--n], &bytes);
+        dra_generator_piece(g, r->ids.data[--n], &bytes);
         end -= bytes;
     }
-    const char *piece = n < r->ids.n ? piece_of(g, r->ids.data[n], &bytes) : "";
+    const char *piece = n < r->ids.n ? dra_generator_piece(g, r->ids.data[n], &bytes) : "";
     if (end < at) st = dra_encode_plain(g->config.tokenizer, piece, at - end, &part, err);
     if (st == DRA_OK && n + 1 < r->ids.n) { /* more than the last one, which is not read yet */
         const size_t from = r->back.ids;
@@ -69,7 +68,8 @@ static dra_status cut(dra_generator *g, int64_t row, size_t at, dra_error *err)
     r->next = -1;
     r->ids.n = n;
     r->bytes = at;
-    for (size_t i = 0; i < part.n && st == DRA_OK; i++) st = add_id(&r->ids, part.data[i], err);
+    for (size_t i = 0; i < part.n && st == DRA_OK; i++)
+        st = dra_ids_add(&r->ids, part.data[i], err);
     if (st == DRA_OK) st = dra_generator_feed(g, row, part.n, part.data, err);
     dra_ids_free(&part);
     return st;
@@ -95,7 +95,7 @@ static void hand_out(const dra_generate_config *c, int64_t row, dra_row *r,
         finish(r, DRA_FINISH_ASKED);
 }
 
-static bool ends(const dra_generator *g, const dra_generate_config *c, int32_t id)
+bool dra_generate_ends(const dra_generator *g, const dra_generate_config *c, int32_t id)
 {
     if (c->ignore_end) return false;
     for (int i = 0; i < c->n_ends; i++)
@@ -111,13 +111,13 @@ static dra_status accept(dra_generator *g, const dra_generate_config *c, int64_t
     const int32_t  id = r->next;
     dra_text_chunk flow;
     size_t         bytes;
-    if (ends(g, c, id)) {
+    if (dra_generate_ends(g, c, id)) {
         r->next = -1;
         finish(r, DRA_FINISH_END);
         return DRA_OK;
     }
-    const char *piece = piece_of(g, id, &bytes);
-    dra_status  st = add_id(&r->ids, id, err);
+    const char *piece = dra_generator_piece(g, id, &bytes);
+    dra_status  st = dra_ids_add(&r->ids, id, err);
     if (st == DRA_OK) st = dra_text_stream_push(&r->outlet, piece, bytes, &flow, err);
     if (st != DRA_OK) return st;
     r->bytes += bytes;
@@ -150,15 +150,23 @@ static bool any_live(dra_generator *g, const dra_generate_config *c)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+dra_status dra_generator_begun(const dra_generator *g, dra_error *err)
+{
+    for (int64_t b = 0; b < g->config.rows; b++)
+        if (!g->row[b].begun && g->row[b].next < 0)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "generate: row %lld has read nothing to continue from", (long long)b);
+    return DRA_OK;
+}
+
 static dra_status start(dra_generator *g, const dra_generate_config *c, dra_error *err)
 {
     if (c->n_stop > 0 && !g->config.tokenizer)
         return dra_fail(err, DRA_ERR_VALUE, "generate: stop strings need a tokenizer");
+    const dra_status st = dra_generator_begun(g, err);
+    if (st != DRA_OK) return st;
     for (int64_t b = 0; b < g->config.rows; b++) {
         dra_row *r = &g->row[b];
-        if (!r->begun && r->next < 0)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "generate: row %lld has read nothing to continue from", (long long)b);
         r->live = true;
         r->ids.n = r->bytes = 0;
         dra_text_stream_free(&r->outlet);

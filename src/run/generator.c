@@ -53,7 +53,7 @@ static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,
                         (long long)V - 1);
-    return DRA_OK;
+    return dra_contrast_check(c, &c->sampler, err);
 }
 
 dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -79,6 +79,7 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
     for (size_t b = 0; b < rows && g->row; b++) g->row[b].next = -1;
     if (st == DRA_OK) st = dra_sampler_create(&g->config.sampler, g->V, &g->sampler, err);
     if (st == DRA_OK) st = open_reader(g, err);
+    if (st == DRA_OK) st = dra_amateurs_create(g, err);
     if (st == DRA_OK)
         *out = g;
     else
@@ -94,6 +95,8 @@ void dra_generator_destroy(dra_generator *g)
         dra_text_stream_free(&g->row[b].outlet);
         dra_snapshot_drop(&g->row[b].back);
     }
+    dra_generator_destroy(g->wide);
+    dra_amateurs_destroy(g);
     dra_reader_destroy(g->reader);
     dra_states_destroy(g->states);
     dra_states_destroy(g->one);
@@ -118,7 +121,13 @@ static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
                     (long long)g->config.rows - 1);
 }
 
-int64_t dra_generator_clamped(const dra_generator *g) { return dra_reader_clamped(g->reader); }
+int64_t dra_generator_clamped(const dra_generator *g)
+{
+    int64_t n = dra_reader_clamped(g->reader) + g->clamped;
+    if (g->wide) n += dra_generator_clamped(g->wide);
+    for (int i = 0; i < g->config.n_amateurs; i++) n += dra_generator_clamped(g->amateur[i]);
+    return n;
+}
 
 int64_t dra_generator_tokens(const dra_generator *g, int64_t row)
 {
@@ -129,6 +138,8 @@ dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
 {
     dra_status st = check_row(g, row, err);
     if (st == DRA_OK) st = dra_states_reset(g->states, row, err);
+    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
+        st = dra_generator_reset(g->amateur[i], row, err);
     if (st != DRA_OK) return st;
     g->row[row].begun = false;
     g->row[row].next = -1;
@@ -136,27 +147,41 @@ dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
     return DRA_OK;
 }
 
+dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator *other,
+                              int64_t from, dra_error *err)
+{
+    dra_status st = dra_states_copy(g->states, to, other->states, from, err);
+    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
+        st = dra_generator_take(g->amateur[i], to, other->amateur[i], from, err);
+    if (st != DRA_OK) return st;
+    g->row[to].begun = other->row[from].begun;
+    g->row[to].next = other->row[from].next;
+    memcpy(logits_of(g, to), logits_of(other, from), (size_t)g->V * sizeof *g->logits);
+    memcpy(seen_of(g, to), seen_of(other, from), (size_t)g->V * sizeof *g->seen);
+    return DRA_OK;
+}
+
 dra_status dra_generator_copy(dra_generator *g, int64_t to, int64_t from, dra_error *err)
 {
     dra_status st = check_row(g, to, err);
     if (st == DRA_OK) st = check_row(g, from, err);
-    if (st != DRA_OK || to == from) return st;
-    st = dra_states_copy(g->states, to, g->states, from, err);
-    if (st != DRA_OK) return st;
-    g->row[to].begun = g->row[from].begun;
-    g->row[to].next = g->row[from].next;
-    memcpy(logits_of(g, to), logits_of(g, from), (size_t)g->V * sizeof *g->logits);
-    memcpy(seen_of(g, to), seen_of(g, from), (size_t)g->V * sizeof *g->seen);
-    return DRA_OK;
+    return st != DRA_OK || to == from ? st : dra_generator_take(g, to, g, from, err);
 }
 
-size_t dra_generator_state_bytes(const dra_generator *g) { return dra_states_bytes(g->states); }
+size_t dra_generator_state_bytes(const dra_generator *g)
+{
+    size_t bytes = dra_states_bytes(g->states);
+    for (int i = 0; i < g->config.n_amateurs; i++)
+        bytes += dra_generator_state_bytes(g->amateur[i]);
+    return bytes;
+}
 
 dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
                                      dra_error *err)
 {
-    dra_sampler *sampler;
-    dra_status   st = dra_sampler_create(config, g->V, &sampler, err);
+    dra_sampler *sampler = NULL;
+    dra_status   st = dra_contrast_check(&g->config, config, err);
+    if (st == DRA_OK) st = dra_sampler_create(config, g->V, &sampler, err);
     if (st != DRA_OK) return st;
     dra_sampler_destroy(g->sampler);
     g->sampler = sampler;
@@ -178,10 +203,18 @@ dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
+static int64_t positions_of(const dra_generator *g)
 {
     const dra_model_config *c = dra_model_config_of(g->config.model);
-    const int64_t           most = c->positions == DRA_POSITIONS_LEARNED ? c->context : INT32_MAX;
+    int64_t most = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory ? c->context : INT32_MAX;
+    for (int i = 0; i < g->config.n_amateurs; i++)
+        most = dra_imin(most, positions_of(g->amateur[i]));
+    return most;
+}
+
+bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n)
+{
+    const int64_t most = positions_of(g);
     return n <= (size_t)most && dra_generator_tokens(g, row) <= most - (int64_t)n;
 }
 
@@ -195,8 +228,7 @@ static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const
     if (dra_generator_fits(g, row, n)) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
                     "%zu tokens after %lld: the model has no more than %lld positions", n,
-                    (long long)dra_generator_tokens(g, row),
-                    (long long)dra_model_config_of(g->config.model)->context);
+                    (long long)dra_generator_tokens(g, row), (long long)positions_of(g));
 }
 
 static void keep(dra_generator *g, int64_t row, const dra_real *logits, int64_t n,
@@ -244,7 +276,10 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const
     if (st == DRA_OK && g->one) st = dra_states_copy(s, 0, g->states, row, err);
     if (st == DRA_OK) st = read_chunks(g, s, n, ids, err);
     if (st == DRA_OK) st = keep_logits(g, row, n, ids, err);
-    return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
+    if (st == DRA_OK && g->one) st = dra_states_copy(g->states, row, s, 0, err);
+    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
+        st = dra_generator_feed(g->amateur[i], row, count, ids, err);
+    return st;
 }
 
 dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
@@ -267,9 +302,10 @@ dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
         wanted += reads;
     }
     if (!wanted) return DRA_OK;
-    const dra_named  in = {"ids", g->ids, (size_t)B * sizeof *g->ids};
-    const dra_status st = dra_reader_read(g->reader, g->states, 1, wanted < B ? g->mark : NULL, 1,
-                                          &in, err);
+    const dra_named in = {"ids", g->ids, (size_t)B * sizeof *g->ids};
+    dra_status      st = dra_amateurs_flush(g, err);
+    if (st == DRA_OK)
+        st = dra_reader_read(g->reader, g->states, 1, wanted < B ? g->mark : NULL, 1, &in, err);
     if (st != DRA_OK) return st;
     const dra_real *logits = dra_reader_result(g->reader, "logits"); /* (B, 1, V) */
     if (!logits) return out_of_memory(err);
@@ -285,8 +321,10 @@ dra_status dra_generator_pick(dra_generator *g, dra_error *err)
 {
     for (int64_t b = 0; b < g->config.rows; b++) {
         if (!g->row[b].live) continue;
-        const int64_t at = dra_generator_tokens(g, b);
-        g->row[b].next = dra_sampler_pick(g->sampler, logits_of(g, b), seen_of(g, b),
+        const int64_t   at = dra_generator_tokens(g, b);
+        const bool     *seen;
+        const dra_real *logits = dra_generator_view(g, b, &seen);
+        g->row[b].next = dra_sampler_pick(g->sampler, logits, seen,
                                           (uint64_t)(b % g->config.samples), at);
         if (g->row[b].next < 0)
             return dra_fail(err, DRA_ERR_VALUE,
@@ -298,18 +336,37 @@ dra_status dra_generator_pick(dra_generator *g, dra_error *err)
 
 /* ---- going back ------------------------------------------------------------------------------ */
 
+static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out, dra_error *err);
+
+static dra_status keep_amateurs(const dra_generator *g, int64_t row, dra_context *out,
+                                dra_error *err)
+{
+    const int  n = g->config.n_amateurs;
+    dra_status st = DRA_OK;
+    if (n == 0) return DRA_OK;
+    out->amateur = calloc((size_t)n, sizeof *out->amateur);
+    if (!out->amateur) return out_of_memory(err);
+    out->amateurs = n;
+    for (int i = 0; i < n && st == DRA_OK; i++)
+        st = keep_row(g->amateur[i], row, &out->amateur[i], err);
+    return st;
+}
+
 /* What a row has read, without the token it has picked, which is not read yet. */
 static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out, dra_error *err)
 {
     const size_t V = (size_t)g->V;
     *out = (dra_context){0};
     dra_status st = dra_states_gather(g->states, 1, &row, &out->states, err);
-    if (st != DRA_OK) return st;
-    out->logits = malloc(V * sizeof *out->logits);
-    out->seen = malloc(V * sizeof *out->seen);
-    if (!out->logits || !out->seen) {
+    if (st == DRA_OK) st = keep_amateurs(g, row, out, err);
+    if (st == DRA_OK) {
+        out->logits = malloc(V * sizeof *out->logits);
+        out->seen = malloc(V * sizeof *out->seen);
+        if (!out->logits || !out->seen) st = out_of_memory(err);
+    }
+    if (st != DRA_OK) {
         dra_context_free(out);
-        return out_of_memory(err);
+        return st;
     }
     memcpy(out->logits, logits_of(g, row), V * sizeof *out->logits);
     memcpy(out->seen, seen_of(g, row), V * sizeof *out->seen);
@@ -327,15 +384,26 @@ dra_status dra_generator_keep(dra_generator *g, int64_t row, dra_context *out, d
 dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *kept,
                               dra_error *err)
 {
-    const size_t V = (size_t)g->V;
-    dra_status   st = check_row(g, row, err);
+    dra_status st = check_row(g, row, err);
+    if (st == DRA_OK && kept->amateurs != g->config.n_amateurs)
+        st = dra_fail(err, DRA_ERR_VALUE, "generator: kept with %d amateurs, expected %d",
+                      kept->amateurs, g->config.n_amateurs);
     if (st == DRA_OK) st = dra_states_copy(g->states, row, kept->states, 0, err);
+    for (int i = 0; i < kept->amateurs && st == DRA_OK; i++)
+        st = dra_generator_back(g->amateur[i], row, &kept->amateur[i], err);
     if (st != DRA_OK) return st;
-    memcpy(logits_of(g, row), kept->logits, V * sizeof *kept->logits);
-    memcpy(seen_of(g, row), kept->seen, V * sizeof *kept->seen);
+    dra_generator_adopt(g, row, kept, 0);
     g->row[row].begun = dra_states_tokens(kept->states, 0) > 0;
-    g->row[row].next = -1;
     return DRA_OK;
+}
+
+void dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from)
+{
+    const size_t V = (size_t)g->V, at = (size_t)from * V;
+    memcpy(logits_of(g, row), c->logits + at, V * sizeof *c->logits);
+    memcpy(seen_of(g, row), c->seen + at, V * sizeof *c->seen);
+    g->row[row].begun = true;
+    g->row[row].next = -1;
 }
 
 void dra_snapshot_drop(dra_snapshot *s)

@@ -1,8 +1,9 @@
-/* A generator taken apart, as its two files see it: generator.c reads and picks tokens, generate.c
- * turns them into text and knows when to finish. */
+/* A generator taken apart, as its files see it: generator.c reads and picks tokens, contrast.c has
+ * the amateurs, generate.c turns tokens into text and knows when to finish, beam.c searches. */
 #ifndef DRA_SRC_RUN_GENERATOR_H
 #define DRA_SRC_RUN_GENERATOR_H
 
+#include "run/sample.h"
 #include "run/text_stream.h"
 
 typedef struct dra_snapshot { /* of a row, to go back to */
@@ -33,6 +34,10 @@ struct dra_generator {
     dra_real            *logits;     /* (rows, V): what follows the last token read */
     bool                *seen;       /* (rows, V): tokens read */
     int32_t             *ids, *mark; /* (rows) of a step */
+    dra_generator      **amateur;    /* config.n_amateurs, of the same rows */
+    dra_real            *contrasted; /* (V); NULL: no amateurs */
+    dra_generator       *wide;       /* rows for the beams of a search; NULL: none yet */
+    int64_t              clamped;    /* by others before it */
 };
 
 /* One row that has picked nothing reads tokens; the others stay as they are. */
@@ -42,11 +47,41 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t n, const int
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err);
 /* Picks the next token of every live row. */
 dra_status dra_generator_pick(dra_generator *g, dra_error *err);
+/* Row `to` becomes as row `from` of `other`, which may be another generator of the same models. */
+dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator *other,
+                              int64_t from, dra_error *err);
+/* Logits and tokens of a row, whose state is already there, become those of a sequence. */
+void dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from);
 /* Whether a row can read n tokens besides the one it has picked. */
 bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n);
+
+/* ---- amateurs: contrast.c -------------------------------------------------------------------- */
+
+/* What the config says about contrast, and whether a sampler goes with it. */
+dra_status dra_contrast_check(const dra_generator_config *c, const dra_sampler_config *sampler,
+                              dra_error *err);
+dra_status dra_amateurs_create(dra_generator *g, dra_error *err);
+void       dra_amateurs_destroy(dra_generator *g);
+/* Amateurs read what is picked, as the generator does. */
+dra_status dra_amateurs_flush(dra_generator *g, dra_error *err);
+/* What the sampler sees of a row: logits and, in *seen, the tokens its penalty is for. Good until
+ * the next call. */
+const dra_real *dra_generator_view(dra_generator *g, int64_t row, const bool **seen);
+
+/* ---- going back ------------------------------------------------------------------------------ */
 
 dra_status dra_snapshot_take(dra_generator *g, int64_t row, dra_error *err);
 dra_status dra_snapshot_restore(dra_generator *g, int64_t row, dra_error *err);
 void       dra_snapshot_drop(dra_snapshot *s);
+
+/* ---- text: generate.c ------------------------------------------------------------------------ */
+
+dra_status dra_ids_add(dra_ids *ids, int32_t id, dra_error *err);
+/* The bytes a token gives: none, if it is special or there is no text. */
+const char *dra_generator_piece(const dra_generator *g, int32_t id, size_t *bytes);
+/* Whether a token ends a text. */
+bool dra_generate_ends(const dra_generator *g, const dra_generate_config *c, int32_t id);
+/* Whether all rows have read something to continue from. */
+dra_status dra_generator_begun(const dra_generator *g, dra_error *err);
 
 #endif

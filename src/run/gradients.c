@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "device/array.h"
 #include "run/gradients.h"
+#include "sequence/pieces.h"
 
 static dra_status out_of_memory(dra_error *err)
 {
@@ -24,7 +25,8 @@ static dra_status out_of_memory(dra_error *err)
 typedef struct chunk { /* tokens of a microbatch, cut out of it; all (B, T) */
     int64_t     first, T, count;
     int64_t     tokens;               /* of all rows, as layers see them */
-    int32_t    *ids, *targets, *mark; /* ids owns the memory of these and of `at` */
+    int32_t    *memory;               /* of the following */
+    int32_t    *ids, *targets, *mark; /* NULL: there are none */
     int32_t    *at;                   /* (B): where it starts, as layers count */
     dra_states *start;                /* the state before it; NULL: fresh */
 } chunk;
@@ -46,8 +48,8 @@ static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const ch
     return st;
 }
 
-/* The key of a program over T tokens, `inner` of them to layers, that starts from s (NULL: fresh);
- * returns its length. */
+/* The key of a program over T tokens, `inner` of them to layers, that starts from s (NULL: fresh)
+ * and reads l->context if the microbatch has one; returns its length. */
 static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                        int64_t inner, int marks, int kind)
 {
@@ -57,7 +59,8 @@ static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_stat
         q->B, T, marks, kind,
         (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) | (kind == FORWARD ? 0 : LOSS), inner);
     for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
-    return 1 + (size_t)n;
+    if (q->context) l->key[n + 1] = dra_context_key(&l->context);
+    return 1 + (size_t)n + (q->context != NULL);
 }
 
 static dra_status select_program(dra_gradients *l, const dra_microbatch *q, const chunk *c,
@@ -65,12 +68,17 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
 {
     const dra_extents *e = &l->extents;
     dra_extents_plan(&l->extents, c->start, q->B, c->T, c->mark);
-    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
+    const dra_status st = q->context ? dra_context_extents_fill(&l->context, &l->module, q->B,
+                                                                q->context, err)
+                                     : DRA_OK;
+    if (st != DRA_OK) return st;
+    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
+                      (int)e->turns * TURNS;
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
                               err);
 }
 
-/* The array of a chunk that an objective calls `name`. */
+/* The array of a chunk that an objective calls `name`; NULL: it is a further input. */
 static const int32_t *array_of(const chunk *c, const char *name)
 {
     return strcmp(name, "targets") == 0 ? c->targets : NULL;
@@ -79,9 +87,22 @@ static const int32_t *array_of(const chunk *c, const char *name)
 static dra_status put_objective(dra_gradients *l, const chunk *c, size_t bytes, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int i = 0; l->objective->inputs[i] && st == DRA_OK; i++)
-        st = dra_session_put(l->session, l->name.objective[i], array_of(c, l->objective->inputs[i]),
-                             bytes, err);
+    for (int i = 0; l->objective->inputs[i] && st == DRA_OK; i++) {
+        const int32_t *array = array_of(c, l->objective->inputs[i]);
+        if (array) st = dra_session_put(l->session, l->name.objective[i], array, bytes, err);
+    }
+    return st;
+}
+
+/* What a microbatch has besides its arrays: the context and inputs by name. */
+static dra_status put_further(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+{
+    dra_status st = q->context ? dra_context_extents_put(&l->context, q->B, true, l->session,
+                                                         &l->name.context, err)
+                               : DRA_OK;
+    for (int i = 0; i < q->n_inputs && st == DRA_OK; i++)
+        st = dra_session_put(l->session, dra_session_name(l->session, q->inputs[i].name),
+                             q->inputs[i].data, q->inputs[i].bytes, err);
     return st;
 }
 
@@ -91,7 +112,8 @@ static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const ch
     const size_t bytes = (size_t)(q->B * c->T) * sizeof(int32_t);
     dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
     if (st == DRA_OK) st = dra_extents_put(&l->extents, l->session, &l->name.tokens, err);
-    if (st == DRA_OK) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
+    if (st == DRA_OK && c->ids) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
+    if (st == DRA_OK) st = put_further(l, q, err);
     if (st == DRA_OK && kind != FORWARD) st = put_objective(l, c, bytes, err);
     if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout)
         st = put_random(l, q, c, err);
@@ -158,10 +180,12 @@ static dra_status run_forward(dra_gradients *l, const dra_microbatch *q, chunk *
 
 /* ---- microbatches ---------------------------------------------------------------------------- */
 
-static int64_t count_targets(const int32_t *target, int64_t n)
+/* Of a chunk without targets every token counts that is no pad. */
+static int64_t count_targets(const chunk *c, int64_t n)
 {
     int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += target[i] >= 0;
+    for (int64_t i = 0; i < n; i++)
+        count += c->targets ? c->targets[i] >= 0 : !c->mark || !(c->mark[i] & DRA_MARK_PAD);
     return count;
 }
 
@@ -185,17 +209,18 @@ static dra_status cut_chunk(const dra_gradients *l, const dra_microbatch *q, int
     const int32_t *from[3] = {q->ids, q->targets, q->mark};
     int32_t       *memory = malloc((3 * n + (size_t)q->B) * sizeof *memory + 1);
     if (!memory) return out_of_memory(err);
-    for (int k = 0; k < 3 && from[k]; k++)
-        for (int64_t b = 0; b < q->B; b++)
+    for (int k = 0; k < 3; k++)
+        for (int64_t b = 0; b < q->B && from[k]; b++)
             memcpy(memory + (size_t)k * n + b * T, from[k] + b * q->T + first,
                    (size_t)T * sizeof *memory);
     *c = (chunk){.first = first,
                  .T = T,
-                 .ids = memory,
-                 .targets = memory + n,
+                 .memory = memory,
+                 .ids = q->ids ? memory : NULL,
+                 .targets = q->targets ? memory + n : NULL,
                  .mark = q->mark ? memory + 2 * n : NULL,
-                 .at = memory + 3 * n,
-                 .count = count_targets(memory + n, q->B * T)};
+                 .at = memory + 3 * n};
+    c->count = count_targets(c, q->B * T);
     count_tokens(l, q, c);
     return DRA_OK;
 }
@@ -277,6 +302,25 @@ static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *
     return st;
 }
 
+/* A context and further inputs belong to whole rows. */
+static dra_status check_further(const dra_gradients *l, const dra_microbatch *q, bool carried,
+                                dra_error *err)
+{
+    if (l->module.context && !q->context)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: the model has a context, the microbatch has none");
+    if (q->n_inputs && q->chunks)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: a microbatch with further inputs is read whole, not in chunks");
+    if (!q->context) return DRA_OK;
+    if (q->chunks || carried)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "gradients: a microbatch with a context is read whole, in fresh rows, not "
+                        "%s",
+                        q->chunks ? "in chunks" : "from states");
+    return dra_context_check("gradients", &l->module, q->context, q->B, err);
+}
+
 static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     int64_t sum = 0;
@@ -299,7 +343,8 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
             err, DRA_ERR_VALUE,
             "gradients: the model is an encoder, which reads a text as a whole, not in %s",
             q->chunks ? "chunks" : "parts that continue from a state");
-    if (!q->states) return DRA_OK;
+    const dra_status st = check_further(l, q, q->states != NULL, err);
+    if (!q->states || st != DRA_OK) return st;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))
         return dra_fail(err, DRA_ERR_VALUE,
@@ -348,12 +393,46 @@ static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+/* The chunks that were asked for, cut where a row crosses the border of a piece. length: room for
+ * T; returns how many there are. tokens (B): read by each row. */
+static int cut_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                      int64_t *tokens, int64_t *length)
+{
+    int     n = 0, k = 0;
+    int64_t end = q->chunks ? q->chunk[0] : q->T;
+    for (int64_t first = 0; first < q->T; first += length[n++]) {
+        if (first == end) end += q->chunk[++k];
+        length[n] = dra_piece_cut(l->module.piece, q->B, q->T, mark, first, end, tokens);
+    }
+    return n;
+}
+
+/* A microbatch of a model that reads in pieces, as one in chunks of which none crosses a border.
+ * *room: to be freed. mark: NULL where they are not known yet. */
+static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                            dra_microbatch *out, int64_t **room, dra_error *err)
+{
+    *out = *q;
+    *room = NULL;
+    if (!l->module.piece) return DRA_OK;
+    int64_t *length = calloc((size_t)(q->T + q->B), sizeof *length);
+    if (!length) return out_of_memory(err);
+    int64_t *tokens = length + q->T;
+    *room = length;
+    for (int64_t b = 0; b < q->B && q->states; b++) tokens[b] = q->states->tokens[b];
+    const int n = cut_pieces(l, q, mark, tokens, length);
+    if (n == 1 && !q->chunks) return DRA_OK;
+    out->chunks = n;
+    out->chunk = length;
+    return DRA_OK;
+}
+
+/* Starts a microbatch whose chunks are as they will be computed. */
+static dra_status start_microbatch(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     const int  n = q->chunks ? q->chunks : 1;
     int64_t    first = 0;
-    dra_status st = check(l, q, err);
-    if (st == DRA_OK) st = reserve_rows(l, n, err);
+    dra_status st = reserve_rows(l, n, err);
     if (st != DRA_OK) return st;
     chunk *c = calloc((size_t)n, sizeof *c);
     if (!c) return out_of_memory(err);
@@ -366,9 +445,21 @@ dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_erro
     }
     if (st == DRA_OK && !q->chunks && q->states) st = reserve_items(l, q, q->states, err);
     if (st == DRA_OK) st = q->chunks ? run_through(l, q, c, err) : run_whole(l, q, c, err);
-    for (int k = 0; k < n; k++) free(c[k].ids);
+    for (int k = 0; k < n; k++) free(c[k].memory);
     free(c);
     l->microbatches++;
+    return st;
+}
+
+dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+{
+    dra_microbatch own;
+    int64_t       *room = NULL;
+    dra_status     st = check(l, q, err);
+    if (st == DRA_OK) st = in_pieces(l, q, q->mark, &own, &room, err);
+    if (st == DRA_OK) st = check_further(l, &own, own.states != NULL, err);
+    if (st == DRA_OK) st = start_microbatch(l, &own, err);
+    free(room);
     return st;
 }
 
@@ -435,18 +526,36 @@ static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_s
 {
     const int64_t inner = T + (k == 0 || q->mark ? l->module.start : 0);
     const bool    skips = dra_marks_any_skip(q->mark, q->B);
+    const int     turns = !l->module.piece || !s ? DRA_TURN_NONE
+                          : k == 0               ? DRA_TURN_CLEAR
+                                                 : DRA_TURN_SHIFT;
     const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
-                      (skips && l->module.whole ? HOLES : 0);
+                      (skips && l->module.whole ? HOLES : 0) | turns * TURNS;
     return dra_session_measure(l->session, l->key, make_key(l, q, s, T, inner, marks, kind), err);
 }
 
-dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool carried,
+static dra_status plan_context(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+{
+    const dra_context_text text = {.T = q->context->T};
+    const dra_status       st = dra_context_extents_fill(&l->context, &l->module, q->B, &text, err);
+    l->context.text.marked = q->context->mark != NULL;
+    return st;
+}
+
+dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bool carried,
                                size_t *bytes, dra_error *err)
 {
-    dra_states *s = NULL;
-    dra_status  st = DRA_OK;
+    dra_states           *s = NULL;
+    dra_microbatch        own;
+    const dra_microbatch *q = &own;
+    int64_t              *room = NULL;
+    dra_status            st = in_pieces(l, asked, NULL, &own, &room, err);
     *bytes = 0;
-    if (q->chunks || carried) st = dra_states_create(l->config.device, l->state, q->B, &s, err);
+    if (st != DRA_OK) return st;
+    st = check_further(l, q, carried, err);
+    if (st == DRA_OK && q->context) st = plan_context(l, q, err);
+    if (st == DRA_OK && (q->chunks || carried))
+        st = dra_states_create(l->config.device, l->state, q->B, &s, err);
     if (st == DRA_OK && s) st = dra_states_reserve(s, q->T + l->module.start, err);
     if (st == DRA_OK && !q->chunks) st = measure(l, q, s, 0, q->T, s ? CARRIED : FRESH, err);
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
@@ -458,6 +567,7 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *q, bool c
     if (carried && s) l->carry_bytes = max_size(l->carry_bytes, dra_states_held(s));
     *bytes = dra_session_workspace(l->session) + dra_session_bytes(l->session) + l->chunk_bytes +
              l->carry_bytes;
+    free(room);
     dra_states_destroy(s);
     return st;
 }

@@ -40,13 +40,14 @@ size_t dra_trained_offsets(const dra_specs *params, size_t *offset);
 /* ---- inside ---------------------------------------------------------------------------------- */
 
 typedef struct dra_gradients_names { /* numbers in the session */
-    int            *param, *state;
-    int            *sum;      /* of gradients, by parameter */
-    int            *upstream; /* of gradients of states */
-    dra_token_names tokens;
-    int             ids, random, at, given_at, share, part;
-    int             objective[DRA_OBJECTIVE_INPUTS]; /* inputs of its loss */
-    int             metric[DRA_METRICS];
+    int              *param, *state;
+    int              *sum;      /* of gradients, by parameter */
+    int              *upstream; /* of gradients of states */
+    dra_token_names   tokens;
+    dra_context_names context;
+    int               ids, random, at, given_at, share, part;
+    int               objective[DRA_OBJECTIVE_INPUTS]; /* inputs of its loss */
+    int               metric[DRA_METRICS];
 } dra_gradients_names;
 
 typedef struct dra_metric_row { /* of metrics: what its numbers count for */
@@ -76,14 +77,16 @@ struct dra_gradients {
     size_t               chunk_bytes, carry_bytes; /* of states, by dra_gradients_bytes() */
     dra_shape           *key;
     dra_extents          extents;
+    dra_context_extents  context; /* of a microbatch that has one */
     int                  options; /* of the program being built */
     int32_t             *starts;
 };
 
-/* What a program is made for: dims of the first shape of its key; then the rows of each state. */
+/* What a program is made for: dims of the first shape of its key; then the rows of each state and,
+ * of a model with a context, its shape. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
-enum { MARKED = 1, SKIPS = 2, HOLES = 4 }; /* of KEY_MARKS   */
-enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 }; /* of KEY_OPTIONS */
+enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times dra_turn */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 };            /* of KEY_OPTIONS */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */
     CARRIED, /* states come in and go out; gradients, not of states */
@@ -93,6 +96,13 @@ enum {
 
 /* The name of a metric in the graph. */
 const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric);
+
+/* A call as a model sees it that learns: with random numbers, also for its context. */
+typedef struct dra_learning {
+    dra_module_call call, context;
+} dra_learning;
+void dra_gradients_learning(dra_graph *g, const dra_gradients *l, const dra_module_call *call,
+                            dra_learning *out);
 
 /* The model with its loss as a module's own nodes; `self` is a dra_gradients. */
 void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,

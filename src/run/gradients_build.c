@@ -17,21 +17,36 @@ static dra_value build_loss(dra_graph *g, const dra_gradients *l, dra_shape each
     return l->objective->loss(g, r, in, &c);
 }
 
+/* A context starts with the microbatch: what is dropped out of it starts at 0. */
+void dra_gradients_learning(dra_graph *g, const dra_gradients *l, const dra_module_call *call,
+                            dra_learning *out)
+{
+    const dra_shape rows = DRA_SHAPE(call->tokens.B);
+    *out = (dra_learning){.call = *call};
+    out->call.learning = true;
+    if (l->options & DROPOUT) {
+        out->call.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
+        out->call.at = out->call.given_at = dra_input(g, "at", DRA_I32, rows);
+        if (call->tokens.start > 0) out->call.given_at = dra_input(g, "given_at", DRA_I32, rows);
+    }
+    if (!call->context) return;
+    out->context = *call->context;
+    out->context.learning = true;
+    out->context.random = out->call.random;
+    if (l->options & DROPOUT)
+        out->context.at = out->context.given_at = dra_broadcast(g, dra_integer(g, 0), rows);
+    out->call.context = &out->context;
+}
+
 void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_call *call,
                               dra_value *state_out)
 {
     const dra_gradients *l = self;
     const dra_shape      each = DRA_SHAPE(call->tokens.B, call->tokens.given);
     const dra_value      ids = dra_input(g, "ids", DRA_I32, each);
-    dra_module_call      learning = *call;
-    learning.learning = true;
-    if (l->options & DROPOUT) {
-        learning.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
-        learning.at = learning.given_at = dra_input(g, "at", DRA_I32, DRA_SHAPE(call->tokens.B));
-        if (call->tokens.start > 0)
-            learning.given_at = dra_input(g, "given_at", DRA_I32, DRA_SHAPE(call->tokens.B));
-    }
-    const dra_model_result r = dra_model_build(g, l->config.model, &learning, ids,
+    dra_learning         learning;
+    dra_gradients_learning(g, l, call, &learning);
+    const dra_model_result r = dra_model_build(g, l->config.model, &learning.call, ids,
                                                l->config.recompute, state_out);
     if (!(l->options & LOSS)) return;
     dra_output(g, "loss", build_loss(g, l, each, &r));
@@ -91,23 +106,31 @@ static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_va
                           const dra_value *state_out)
 {
     const int  P = dra_specs_count(l->params), S = dra_specs_count(l->state);
-    const int  n = kind == THROUGH ? S : 0;
-    dra_value *work = calloc((size_t)(2 * (1 + n) + P + n), sizeof *work);
-    dra_value *y, *dy, *d;
+    const int  most = kind == THROUGH ? S : 0;
+    dra_value *work = calloc((size_t)(2 * (1 + most) + 2 * (P + most)), sizeof *work);
+    dra_value *y, *dy, *x, *d;
     char       name[DRA_NAME_TEXT];
+    int        n = 0;
     if (!work) return;
-    y = work, dy = work + 1 + n, d = dy + 1 + n;
+    y = work, dy = y + 1 + most, x = dy + 1 + most, d = x + P + most;
     y[0] = build_total(g, l);
-    for (int i = 0; i < n; i++) {
-        y[1 + i] = state_out[i];
-        dy[1 + i] = dra_state(g, dra_state_name(name, "up", dra_specs_at(l->state, i)->name),
-                              DRA_REAL, dra_shape_of(g, v[P + i]));
+    for (int i = 0; i < P; i++) x[i] = v[i];
+    for (int i = 0; i < most; i++) {
+        const dra_spec *s = dra_specs_at(l->state, i);
+        if (s->detached) continue;
+        x[P + n] = v[P + i];
+        y[1 + n] = state_out[i];
+        dy[1 + n++] = dra_state(g, dra_state_name(name, "up", s->name), DRA_REAL,
+                                dra_shape_of(g, v[P + i]));
     }
-    dra_gradient(g, 1 + n, y, dy, P + n, v, d);
+    dra_gradient(g, 1 + n, y, dy, P + n, x, d);
     put_gradients(g, l, d);
-    for (int i = 0; i < n; i++)
-        dra_donate(g, dra_state_name(name, "down", dra_specs_at(l->state, i)->name),
-                   dra_copy(g, d[P + i]), dy[1 + i]);
+    for (int i = 0, k = 0; i < most; i++) {
+        const dra_spec *s = dra_specs_at(l->state, i);
+        if (s->detached) continue;
+        dra_donate(g, dra_state_name(name, "down", s->name), dra_copy(g, d[P + k]), dy[1 + k]);
+        k++;
+    }
     free(work);
 }
 
@@ -131,15 +154,20 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
     if (rows && v) {
         for (int i = 0; i < S; i++) rows[i] = key[i + 1].dim[0];
         l->options = (int)key[0].dim[KEY_OPTIONS];
-        const dra_module_shape shape = {.B = key[0].dim[KEY_B],
-                                        .T = key[0].dim[KEY_T],
-                                        .inner = key[0].dim[KEY_INNER],
-                                        .marked = key[0].dim[KEY_MARKS] & MARKED,
-                                        .skips = key[0].dim[KEY_MARKS] & SKIPS,
-                                        .holes = key[0].dim[KEY_MARKS] & HOLES,
-                                        .fresh = kind == FRESH,
-                                        .clamp = l->options & CLAMP,
-                                        .rows = rows};
+        const bool              reads = n_key > (size_t)S + 1;
+        const dra_context_shape context = reads ? dra_context_of_key(&key[S + 1])
+                                                : (dra_context_shape){0};
+        const dra_module_shape  shape = {.B = key[0].dim[KEY_B],
+                                         .T = key[0].dim[KEY_T],
+                                         .inner = key[0].dim[KEY_INNER],
+                                         .marked = key[0].dim[KEY_MARKS] & MARKED,
+                                         .skips = key[0].dim[KEY_MARKS] & SKIPS,
+                                         .holes = key[0].dim[KEY_MARKS] & HOLES,
+                                         .turns = (dra_turn)(key[0].dim[KEY_MARKS] / TURNS),
+                                         .fresh = kind == FRESH,
+                                         .clamp = l->options & CLAMP,
+                                         .rows = rows,
+                                         .context = reads ? &context : NULL};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
         if (kind != FORWARD) differentiate(g, l, kind, v, v + P + S);

@@ -47,6 +47,7 @@ static void name_inputs(dra_gradients *l)
     for (int k = 0; k < DRA_METRICS; k++)
         n->metric[k] = dra_session_name(s, dra_metric_name(text, k));
     dra_tokens_name(s, "tokens", l->state, &n->tokens);
+    if (l->module.context) dra_context_name(s, &n->context);
     n->ids = dra_session_name(s, "ids");
     for (int i = 0; l->objective->inputs[i]; i++)
         n->objective[i] = dra_session_name(s, l->objective->inputs[i]);
@@ -73,7 +74,7 @@ static dra_status allocate(dra_gradients *l, dra_error *err)
     l->offset = calloc(P + 1, sizeof *l->offset);
     l->lent = calloc(P + 1, sizeof(dra_array *));
     l->name.param = calloc(2 * P + 2 * S + 1, sizeof *l->name.param);
-    l->key = calloc(S + 2, sizeof *l->key);
+    l->key = calloc(S + 3, sizeof *l->key);
     l->zeros = calloc(largest_frozen(l->params) + 1, sizeof *l->zeros);
     if (!l->offset || !l->lent || !l->name.param || !l->key || !l->zeros) return out_of_memory(err);
     l->name.sum = l->name.param + P;
@@ -124,8 +125,7 @@ dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradient
     l->module = dra_view_module(&(dra_view){.model = config->model});
     l->module.build = dra_gradients_microbatch;
     l->module.self = l;
-    l->extents.whole = l->module.whole;
-    l->extents.start = l->module.start;
+    dra_extents_open(&l->extents, &l->module);
     dra_status st = allocate(l, err);
     if (st == DRA_OK)
         st = dra_session_create(config->device, dra_gradients_build, l, &l->session, err);
@@ -155,6 +155,7 @@ void dra_gradients_destroy(dra_gradients *l)
     free(l->key);
     free(l->starts);
     dra_extents_free(&l->extents);
+    dra_context_extents_free(&l->context);
     free(l);
 }
 

@@ -3,13 +3,16 @@
  *   temperature  p_i ~ e^((x_i - max x) / tau)
  *   filters      top-k, top-p, top-a, min-p: what they drop has p = 0
  *   draw         the first i with p_1 + .. + p_i > u sum(p), 0 <= u < 1
- * [Keskar et al. 2019, the penalty; Holtzman et al. 2020, top-p; Nguyen et al. 2024, min-p] */
+ *   rank         the largest log p_i - log(-log u_i), 0 <= u_i < 1: several at a time, each drawn
+ *                from what the ones before it have left
+ * [Keskar et al. 2019, the penalty; Holtzman et al. 2020, top-p; Nguyen et al. 2024, min-p; Kool et
+ * al. 2019, rank] */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "dra/generate.h"
+#include "run/sample.h"
 
 typedef struct choice {
     double  z, p; /* x - max x, and its weight */
@@ -168,11 +171,11 @@ static int32_t find_best(const dra_sampler *s, const dra_real *logits, const boo
     return best;
 }
 
-/* 0 <= u < 1 with 53 bits, for a place in a sequence. */
-static double uniform(uint64_t seed, int64_t position)
+/* 0 <= u < 1 with 53 bits, for a place in a sequence; `which` tells apart several of one place. */
+static double uniform(uint64_t seed, int64_t position, const uint32_t which[2])
 {
     const uint64_t at = (uint64_t)position;
-    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32)};
+    const uint32_t counter[4] = {(uint32_t)at, (uint32_t)(at >> 32), which[0], which[1]};
     uint32_t       bits[4];
     dra_philox(counter, seed, bits);
     return (double)(((uint64_t)bits[1] << 32 | bits[0]) >> 11) * 0x1p-53;
@@ -187,19 +190,77 @@ static int32_t draw(const choice *at, int64_t n, double u)
     return at[n - 1].id; /* u sum(p) may round up to sum(p) */
 }
 
-int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
-                         int64_t position)
+/* Puts the tokens that may be drawn into s->at, with p after filters and temperature. */
+static int64_t weigh(dra_sampler *s, const dra_real *logits, const bool *seen, double max)
 {
-    double        max;
-    const int32_t best = find_best(s, logits, seen, &max);
-    const double  tau = s->c.temperature, first = s->c.filter_first ? 1 : tau;
-    int64_t       n = 0;
-    if (best < 0 || tau == 0) return best;
+    const double tau = s->c.temperature, first = s->c.filter_first ? 1 : tau;
+    int64_t      n = 0;
     for (int64_t i = 0; i < s->V; i++) {
         const double z = penalised(s, logits, seen, i) - max, p = exp(z / first);
         if (p > 0) s->at[n++] = (choice){z, p, (int32_t)i};
     }
     n = filter(s, n);
     for (int64_t i = 0; i < n && first != tau; i++) s->at[i].p = exp(s->at[i].z / tau);
-    return draw(s->at, n, uniform(s->c.seed + stream, position));
+    return n;
+}
+
+int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
+                         int64_t position)
+{
+    const uint32_t only[2] = {0};
+    double         max;
+    const int32_t  best = find_best(s, logits, seen, &max);
+    if (best < 0 || s->c.temperature == 0) return best;
+    return draw(s->at, weigh(s, logits, seen, max), uniform(s->c.seed + stream, position, only));
+}
+
+void dra_sampler_penalise(const dra_sampler *s, const dra_real *x, const bool *seen, dra_real *out)
+{
+    for (int64_t i = 0; i < s->V; i++) out[i] = (dra_real)penalised(s, x, seen, i);
+}
+
+/* ---- ranking --------------------------------------------------------------------------------- */
+
+/* Every token that can follow at all; returns how many, and the log of their sum. */
+static int64_t weigh_all(dra_sampler *s, const dra_real *logits, const bool *seen, double max,
+                         double *log_sum)
+{
+    double  sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->V; i++) {
+        const double z = penalised(s, logits, seen, i) - max;
+        sum += exp(z);
+        if (z > -INFINITY) s->at[n++] = (choice){z, z, (int32_t)i};
+    }
+    *log_sum = log(sum);
+    return n;
+}
+
+/* z becomes what is ranked, p is the z of before. */
+static void add_noise(dra_sampler *s, int64_t n, const dra_gumbel *noise)
+{
+    const uint64_t seed = s->c.seed + noise->stream;
+    for (int64_t i = 0; i < n; i++) {
+        choice        *at = &s->at[i];
+        const uint32_t which[2] = {(uint32_t)at->id, noise->beam + 1}; /* 0, 0: of a draw */
+        const double   u = uniform(seed, noise->position, which);      /* 0: -infinity, the last */
+        at->p = at->z;
+        at->z = at->z / s->c.temperature - log(-log(u));
+    }
+}
+
+int64_t dra_sampler_rank(dra_sampler *s, const dra_real *logits, const bool *seen,
+                         const dra_gumbel *noise, int64_t most, dra_ranked *out)
+{
+    double max, log_sum;
+    if (find_best(s, logits, seen, &max) < 0) return -1;
+    int64_t n = weigh_all(s, logits, seen, max, &log_sum);
+    if (noise) {
+        n = weigh(s, logits, seen, max);
+        add_noise(s, n, noise);
+    }
+    if (most > n) most = n;
+    keep_best(s->at, n, most, 0);
+    for (int64_t i = 0; i < most; i++) out[i] = (dra_ranked){s->at[i].p - log_sum, s->at[i].id};
+    return most;
 }

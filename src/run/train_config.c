@@ -168,7 +168,7 @@ static dra_status check_stages(const dra_train_config *c, const dra_model_config
                             "train: context %lld starts at step %lld, expected %s %lld",
                             (long long)s->context, (long long)s->from,
                             i ? "more than" : "the first at", i ? (long long)s[-1].from : 0LL);
-        if (m->positions == DRA_POSITIONS_LEARNED && s->context > m->context)
+        if (m->positions == DRA_POSITIONS_LEARNED && !m->xl.memory && s->context > m->context)
             return dra_fail(err, DRA_ERR_VALUE,
                             "train: context %lld, but the model has learned positions for %lld",
                             (long long)s->context, (long long)m->context);
@@ -180,7 +180,8 @@ static dra_status check_stages(const dra_train_config *c, const dra_model_config
 static dra_status check_carry(const dra_model *model, dra_error *err)
 {
     const dra_specs *s = dra_model_state(model);
-    if (dra_model_config_of(model)->positions == DRA_POSITIONS_LEARNED)
+    if (dra_model_config_of(model)->positions == DRA_POSITIONS_LEARNED &&
+        !dra_model_config_of(model)->xl.memory)
         return dra_fail(err, DRA_ERR_VALUE,
                         "train: carry: the model has learned positions, which "
                         "end after %lld tokens",

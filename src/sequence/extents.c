@@ -7,7 +7,15 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "sequence/states.h"
+#include "sequence/pieces.h"
+
+void dra_extents_open(dra_extents *e, const dra_module *m)
+{
+    e->whole = m->whole;
+    e->start = m->start;
+    e->piece = m->piece;
+    e->kept = m->memory;
+}
 
 static bool is_pad(const int32_t *mark, int64_t t) { return mark && mark[t] & DRA_MARK_PAD; }
 static bool is_reset(const int32_t *mark, int64_t t) { return mark && mark[t] & DRA_MARK_RESET; }
@@ -85,6 +93,11 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
     e->skips = dra_marks_any_skip(mark, B * T);
     e->holes = false;
     e->marked = mark != NULL;
+    e->turns = DRA_TURN_NONE;
+    for (int64_t b = 0; e->piece > 0 && s && b < B; b++) {
+        const dra_turn turn = dra_piece_turn(e->piece, s->tokens[b], T, row_of(e, mark, b));
+        if (turn > e->turns) e->turns = turn;
+    }
     for (int64_t b = 0; e->whole && mark && b < B && !e->holes; b++)
         e->holes = has_holes(e, row_of(e, mark, b));
     for (int64_t b = 0; e->start > 0 && b < B; b++) {
@@ -102,7 +115,7 @@ static bool reserve(dra_extents *e)
 {
     const size_t each = (size_t)(e->B * e->T), own = (size_t)(e->B * e->given), B = (size_t)e->B;
     const size_t n = (size_t)e->n_items;
-    const size_t need = each * (7 + 3 * n) + 2 * own + B * (1 + n);
+    const size_t need = each * (7 + 3 * (n + 1)) + 2 * own + B * (1 + n + 2);
     if (need > e->room) {
         int32_t *memory = realloc(e->memory, need * sizeof *memory);
         if (!memory) return false;
@@ -119,8 +132,10 @@ static bool reserve(dra_extents *e)
     next += 2 * own;
     for (int i = 0; i < e->n_items; i++, next += 3 * each)
         e->items[i].at = next, e->items[i].lo = next + each, e->items[i].hi = next + 2 * each;
+    e->pieces.at = next, e->pieces.lo = next + each, e->pieces.hi = next + 2 * each;
+    next += 3 * each;
     for (int i = 0; i < e->n_items; i++, next += B) e->items[i].base = next;
-    e->last = next;
+    e->last = next, e->pieces.base = next + B, e->pieces.turn = next + 2 * B;
     return true;
 }
 
@@ -140,6 +155,7 @@ static void put_token(dra_extents *e, walk *w, int32_t what, int64_t take)
     const int64_t i = w->b * e->T + w->t;
     const bool    pad = what & DRA_MARK_PAD, write = !pad && !(what & DRA_MARK_SKIP);
     if (what & DRA_MARK_RESET) w->begin = w->end, w->pos = 0, w->prev = -1;
+    if (e->piece > 0 && !pad && w->pos % e->piece == 0) w->prev = -1;
     e->mark[i] = pad ? what & ~DRA_MARK_SKIP : what;
     e->writes[i] = (what & DRA_MARK_RESET) | (write ? 0 : DRA_MARK_PAD);
     e->pos[i] = pad ? 0 : (int32_t)w->pos; /* there may be no further one */
@@ -176,6 +192,7 @@ static void fill_row(dra_extents *e, walk *w, const int32_t *mark)
         e->give[i] = (int32_t)w->t;
         put_token(e, w, what, e->start + t);
         e->place[i] = what & DRA_MARK_PAD ? 0 : (int32_t)(w->pos - 1 - e->start);
+        if (e->piece > 0) e->place[i] %= (int32_t)e->piece;
     }
     while (w->t < e->T) put_token(e, w, DRA_MARK_PAD, -1);
     e->last[w->b] = w->prev;
@@ -278,6 +295,7 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
             fill_texts(e, b, row_of(e, mark, b));
         else
             fill_row(e, &w, row_of(e, mark, b));
+        if (e->piece > 0) dra_pieces_fill(e, s, b, row_of(e, mark, b));
     }
     return DRA_OK;
 }
@@ -312,7 +330,12 @@ void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *
                              .hi = name_of(session, prefix, "hi"),
                              .take = name_of(session, prefix, "take"),
                              .give = name_of(session, prefix, "give"),
-                             .place = name_of(session, prefix, "place")};
+                             .place = name_of(session, prefix, "place"),
+                             .pieces = {.at = name_of(session, prefix, "piece.at"),
+                                        .lo = name_of(session, prefix, "piece.lo"),
+                                        .hi = name_of(session, prefix, "piece.hi"),
+                                        .base = name_of(session, prefix, "piece.base"),
+                                        .turn = name_of(session, prefix, "piece.turn")}};
     for (int i = 0; i < n; i++) {
         out->items[i].at = dra_session_name(session, dra_token_input(name, "at", limit[i]));
         out->items[i].lo = dra_session_name(session, dra_token_input(name, "lo", limit[i]));
@@ -328,10 +351,24 @@ static dra_status put_starts(const dra_extents *e, dra_session *session,
     const size_t own = (size_t)(e->B * e->given) * sizeof(int32_t);
     const size_t each = (size_t)(e->B * e->T) * sizeof(int32_t);
     dra_status   st = DRA_OK;
-    if (e->start > 0) st = dra_session_put(session, names->place, e->place, own, err);
+    if (e->start > 0 || e->piece > 0)
+        st = dra_session_put(session, names->place, e->place, own, err);
     if (e->T == e->given || st != DRA_OK) return st;
     st = dra_session_put(session, names->take, e->take, each, err);
     return st == DRA_OK ? dra_session_put(session, names->give, e->give, own, err) : st;
+}
+
+static dra_status put_pieces(const dra_extents *e, dra_session *session,
+                             const dra_token_names *names, dra_error *err)
+{
+    const size_t each = (size_t)(e->B * e->T) * sizeof(int32_t);
+    const size_t rows = (size_t)e->B * sizeof(int32_t);
+    dra_status   st = dra_session_put(session, names->pieces.at, e->pieces.at, each, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->pieces.lo, e->pieces.lo, each, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->pieces.hi, e->pieces.hi, each, err);
+    if (st == DRA_OK) st = dra_session_put(session, names->pieces.base, e->pieces.base, rows, err);
+    if (st != DRA_OK || !e->turns) return st;
+    return dra_session_put(session, names->pieces.turn, e->pieces.turn, rows, err);
 }
 
 static dra_status put_items(const dra_extents *e, int i, dra_session *session,
@@ -361,6 +398,7 @@ dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra
     if (st == DRA_OK && e->whole) st = dra_session_put(session, names->lo, e->lo, bytes, err);
     if (st == DRA_OK && e->whole) st = dra_session_put(session, names->hi, e->hi, bytes, err);
     if (st == DRA_OK) st = put_starts(e, session, names, err);
+    if (st == DRA_OK && e->piece > 0) st = put_pieces(e, session, names, err);
     for (int i = 0; i < e->n_items && st == DRA_OK; i++) st = put_items(e, i, session, names, err);
     return st;
 }

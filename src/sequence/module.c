@@ -80,7 +80,7 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
 static bool is_clamped(const dra_module *m, int i)
 {
     const dra_spec *p = dra_specs_at(m->state, i);
-    return !dra_spec_has_rows(p) && !p->maximum;
+    return !dra_spec_has_rows(p) && !p->maximum && !p->table;
 }
 
 /* What comes in or goes out of a call, within bounds. Items would cost a pass over the whole past,

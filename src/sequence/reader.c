@@ -9,6 +9,7 @@
 #include "base/shape.h"
 #include "device/array.h"
 #include "sequence/module.h"
+#include "sequence/pieces.h"
 
 typedef struct fetched { /* a result that was asked for, as the host sees it */
     char        name[DRA_NAME_TEXT];
@@ -38,12 +39,14 @@ struct dra_reader {
     bool                valid; /* the last one went well */
     fetched            *results;
     size_t              n_results;
+    dra_joins           joins;  /* of the last read, where it took several calls */
+    bool                joined; /* it did */
 };
 
 /* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states, then
  * the shape of a context if one is read -------------------------------------------------------- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8 }; /* options */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, TURNS = 16 }; /* options; times dra_turn */
 
 static const char CLAMPED[] = "clamped.sum";
 
@@ -67,6 +70,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                          .skips = key[0].dim[2] & SKIPS,
                                          .clamp = key[0].dim[2] & CLAMP,
                                          .holes = key[0].dim[2] & HOLES,
+                                         .turns = (dra_turn)(key[0].dim[2] / TURNS),
                                          .fresh = m->whole,
                                          .rows = rows,
                                          .layouts = r->layouts,
@@ -115,8 +119,7 @@ dra_status dra_reader_create(dra_device *device, const dra_module *module, dra_r
     if (!r) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
     r->device = device;
     r->module = *module;
-    r->extents.whole = module->whole;
-    r->extents.start = module->start;
+    dra_extents_open(&r->extents, module);
     r->param = calloc(n_param + 1, sizeof *r->param);
     r->state = calloc(n_state + 1, sizeof *r->state);
     r->layouts = calloc(n_param + 1, sizeof *r->layouts);
@@ -142,6 +145,7 @@ void dra_reader_destroy(dra_reader *r)
         dra_array_destroy(r->own[i]);
     for (size_t i = 0; i < r->n_results; i++) free(r->results[i].copy);
     dra_array_destroy(r->clamped);
+    dra_joins_free(&r->joins);
     free(r->results);
     free(r->param);
     free(r->state);
@@ -331,7 +335,8 @@ static size_t make_key(dra_reader *r, const dra_states *s, int marks, bool reads
 static dra_status select_program(dra_reader *r, const dra_states *s, bool reads, dra_error *err)
 {
     const dra_extents *e = &r->extents;
-    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0);
+    const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
+                      (int)e->turns * TURNS;
     return dra_session_select(r->session, r->key, make_key(r, s, marks, reads), err);
 }
 
@@ -350,33 +355,55 @@ dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, 
                               dra_error *err)
 {
     const bool  reads = r->module.context;
+    const int   turns = r->module.piece > 0 ? DRA_TURN_SHIFT : DRA_TURN_NONE;
+    const int   marks = (marked ? MARKED : 0) | turns * TURNS;
     dra_states *s = NULL;
     dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
+    if (r->module.piece > 0) T = dra_imin(T, r->module.piece);
     if (st == DRA_OK) dra_extents_plan(&r->extents, s, B, T, NULL);
     if (st == DRA_OK) st = dra_states_reserve(s, r->extents.T, err);
     if (st == DRA_OK && reads) st = take_context(r, s, &(dra_context_text){T, NULL}, err);
     if (reads) r->context_extents.text.marked = marked;
     if (st == DRA_OK)
-        st = dra_session_measure(r->session, r->key, make_key(r, s, marked ? MARKED : 0, reads),
-                                 err);
+        st = dra_session_measure(r->session, r->key, make_key(r, s, marks, reads), err);
     *states = st == DRA_OK ? dra_states_held(s) : 0;
     dra_states_destroy(s);
     return st;
 }
 
-static dra_status put_all(dra_reader *r, const dra_states *s, bool reads, int64_t T,
+/* Puts an input of the selected program: as it is, or of a call that is read in several. */
+static dra_status put_input(dra_reader *r, const dra_named *input, const dra_join_part *part,
+                            dra_error *err)
+{
+    const int    name = dra_session_name(r->session, input->name);
+    const size_t own = dra_session_input_bytes(r->session, input->name);
+    const size_t tokens = (size_t)(part->B * part->n);
+    const bool   picks = part->picks > 0 && strcmp(input->name, "picks") == 0;
+    const bool   cuts = own / (size_t)part->n * (size_t)part->T == input->bytes;
+    if (part->n == part->T || (!cuts && !picks))
+        return dra_session_put(r->session, name, input->data, input->bytes, err);
+    unsigned char *data = malloc(own + 1);
+    if (!data) return dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    if (picks)
+        dra_picks_cut((int32_t *)(void *)data, part);
+    else
+        dra_tokens_cut(data, input->data, part->B, part->T, part->first, part->n, own / tokens);
+    const dra_status st = dra_session_put(r->session, name, data, own, err);
+    free(data);
+    return st;
+}
+
+static dra_status put_all(dra_reader *r, const dra_states *s, bool reads, const dra_join_part *part,
                           const int32_t *mark, int n, const dra_named *inputs, dra_error *err)
 {
-    dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, T, mark, err);
+    dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, part->n, mark, err);
     if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, err);
     if (r->module.context && st == DRA_OK)
         st = dra_context_extents_put(&r->context_extents, s->B, reads, r->session, &r->context,
                                      err);
     for (int i = 0; i < dra_specs_count(s->specs) && !r->module.whole && st == DRA_OK; i++)
         st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
-    for (int i = 0; i < n && st == DRA_OK; i++)
-        st = dra_session_put(r->session, dra_session_name(r->session, inputs[i].name),
-                             inputs[i].data, inputs[i].bytes, err);
+    for (int i = 0; i < n && st == DRA_OK; i++) st = put_input(r, &inputs[i], part, err);
     return st;
 }
 
@@ -391,6 +418,56 @@ static void advance(const dra_reader *r, dra_states *s, bool reads, int64_t T, c
     for (int64_t b = 0; reads && b < s->B; b++) s->context[b] = r->context_extents.n[b];
 }
 
+/* Reads a part of a call, or all of it; mark: of the part; context: NULL but where it is read. */
+static dra_status read_part(dra_reader *r, dra_states *states, const dra_context_text *context,
+                            const dra_join_part *part, const int32_t *mark, int n,
+                            const dra_named *inputs, dra_error *err)
+{
+    const bool reads = context != NULL;
+    dra_extents_plan(&r->extents, states, states->B, part->n, mark);
+    dra_status st = check_length(r, states, r->extents.T, err);
+    if (st == DRA_OK) st = dra_states_reserve(states, r->extents.T, err);
+    if (st == DRA_OK) st = take_context(r, states, context, err);
+    if (st == DRA_OK) st = select_program(r, states, reads, err);
+    if (st == DRA_OK) st = put_all(r, states, reads, part, mark, n, inputs, err);
+    if (st == DRA_OK) st = dra_session_start(r->session, err);
+    if (st == DRA_OK) st = dra_session_finish(r->session, err);
+    if (st == DRA_OK) advance(r, states, reads, part->n, mark);
+    if (st != DRA_OK) return st;
+    return DRA_OK;
+}
+
+/* Reads a call part by part, none of which crosses the border of a piece in any row. room: for
+ * marks (B, T), then the tokens that rows have read (B). */
+static dra_status read_pieces(dra_reader *r, dra_states *states, const dra_context_text *context,
+                              dra_join_part *part, const int32_t *mark, int n,
+                              const dra_named *inputs, int64_t *room, dra_error *err)
+{
+    const int64_t B = part->B, T = part->T;
+    int64_t      *tokens = room;
+    int32_t      *own = (int32_t *)(void *)(room + B);
+    dra_status    st = DRA_OK;
+    memcpy(tokens, states->tokens, (size_t)B * sizeof *tokens);
+    for (part->first = 0; part->first < T && st == DRA_OK; part->first += part->n) {
+        part->n = dra_piece_cut(r->module.piece, B, T, mark, part->first, T, tokens);
+        if (mark) dra_tokens_cut(own, mark, B, T, part->first, part->n, sizeof *own);
+        st = read_part(r, states, part->first ? NULL : context, part, mark ? own : NULL, n, inputs,
+                       err);
+        r->joined = part->n < T;
+        if (st == DRA_OK && r->joined) st = dra_joins_add(&r->joins, r->session, part, err);
+    }
+    return st;
+}
+
+static const int32_t *find_picks(const dra_reader *r, int64_t B, int n, const dra_named *inputs)
+{
+    for (int i = 0; i < n && r->module.picks > 0; i++)
+        if (strcmp(inputs[i].name, "picks") == 0 &&
+            inputs[i].bytes == (size_t)(B * r->module.picks) * sizeof(int32_t))
+            return inputs[i].data;
+    return NULL;
+}
+
 dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
                            const dra_named *inputs, dra_error *err)
 {
@@ -401,23 +478,25 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
                                    const dra_context_text *context, int64_t T, const int32_t *mark,
                                    int n, const dra_named *inputs, dra_error *err)
 {
-    const bool reads = context != NULL;
+    dra_join_part part = {.B = states->B, .T = T, .n = T, .keep = r->module.keep};
     r->reads++;
-    r->valid = false;
+    r->valid = r->joined = false;
     dra_status st = check(r, states, T, mark, err);
     if (st == DRA_OK) st = check_context(r, states, context, err);
-    if (st == DRA_OK) dra_extents_plan(&r->extents, states, states->B, T, mark);
-    if (st == DRA_OK) st = check_length(r, states, r->extents.T, err);
-    if (st == DRA_OK) st = dra_states_reserve(states, r->extents.T, err);
-    if (st == DRA_OK) st = take_context(r, states, context, err);
-    if (st == DRA_OK) st = select_program(r, states, reads, err);
-    if (st == DRA_OK) st = put_all(r, states, reads, T, mark, n, inputs, err);
-    if (st == DRA_OK) st = dra_session_start(r->session, err);
-    if (st == DRA_OK) st = dra_session_finish(r->session, err);
     if (st != DRA_OK) return st;
-    advance(r, states, reads, T, mark);
-    r->valid = true;
-    return DRA_OK;
+    if (r->module.piece > 0) {
+        const size_t B = (size_t)states->B, marks = B * (size_t)T * sizeof *mark;
+        int64_t     *room = malloc(B * sizeof *room + marks + 1);
+        part.pick = find_picks(r, part.B, n, inputs);
+        part.picks = part.pick ? r->module.picks : 0;
+        st = room ? read_pieces(r, states, context, &part, mark, n, inputs, room, err)
+                  : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+        free(room);
+    } else {
+        st = read_part(r, states, context, &part, mark, n, inputs, err);
+    }
+    r->valid = st == DRA_OK;
+    return st;
 }
 
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
@@ -447,6 +526,10 @@ static fetched *find_fetched(dra_reader *r, const char *name)
 
 const void *dra_reader_result(dra_reader *r, const char *name)
 {
+    if (r->valid && r->joined) {
+        const dra_joined *j = dra_joins_find(&r->joins, name);
+        return j ? j->data : NULL;
+    }
     const dra_span from = r->valid ? dra_session_result(r->session, name) : (dra_span){0};
     fetched       *f = from.array && strlen(name) < DRA_NAME_TEXT ? find_fetched(r, name) : NULL;
     if (!f) return NULL;
@@ -457,5 +540,9 @@ const void *dra_reader_result(dra_reader *r, const char *name)
 
 bool dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape)
 {
-    return r->valid && dra_session_result_shape(r->session, name, shape);
+    if (!r->valid || !r->joined)
+        return r->valid && dra_session_result_shape(r->session, name, shape);
+    const dra_joined *j = dra_joins_find(&r->joins, name);
+    if (j) *shape = j->shape;
+    return j != NULL;
 }

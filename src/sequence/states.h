@@ -99,7 +99,15 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
     int32_t *memory;
     size_t   room;
     int64_t  B, T, given; /* T: tokens that layers see */
-} dra_extents;            /* all zero = empty */
+    int64_t  piece, kept; /* piece and memory of the module: to be set before the rest */
+    dra_turn turns;       /* of any row */
+    struct {
+        int32_t *at, *lo, *hi, *base, *turn;
+    } pieces;
+} dra_extents; /* all zero = empty */
+
+/* Sets what an extents takes from its module. */
+void dra_extents_open(dra_extents *e, const dra_module *m);
 
 /* What the shape of a call is: skips, holes, marked, T. */
 void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
@@ -115,6 +123,9 @@ typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declar
     struct {
         int at, lo, hi, base;
     } items[DRA_TOKEN_KINDS];
+    struct {
+        int at, lo, hi, base, turn;
+    } pieces;
 } dra_token_names;
 
 /* Those of a text whose names begin with "prefix."; state may be NULL: there are no items. */

@@ -391,6 +391,26 @@ bool dra_session_result_shape(const dra_session *s, const char *name, dra_shape 
     return s->now && dra_result_type(s->now->program, name, NULL, shape, NULL) == DRA_OK;
 }
 
+const char *dra_session_result_at(const dra_session *s, size_t i, dra_dtype *dtype,
+                                  dra_shape *shape)
+{
+    for (size_t k = 0; s->now && k < s->now->program->n_result; k++) {
+        const dra_result_slot *r = &s->now->program->result[k];
+        if (r->donor >= 0 || i-- > 0) continue;
+        const dra_status st = dra_result_type(s->now->program, r->name, dtype, shape, NULL);
+        return st == DRA_OK ? r->name : NULL;
+    }
+    return NULL;
+}
+
+size_t dra_session_input_bytes(const dra_session *s, const char *name)
+{
+    const int i = s->now ? dra_slot_find(s->now->program, name) : -1;
+    return i >= 0 && s->now->program->slot[i].role == DRA_ROLE_INPUT
+               ? s->now->program->slot[i].bytes
+               : 0;
+}
+
 dra_span dra_session_fault(const dra_session *s)
 {
     return dra_span_part(dra_array_whole(s->home->workspace), offsetof(dra_fault, kind),

@@ -19,6 +19,7 @@ sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
 # shellcheck disable=SC2086 # lists of options
 {
     dra init --preset dra-gru-tiny $small --out model
+    dra init --preset dra-ema-tiny $small --out weaker
     dra init --preset gpt2-tiny $small --out gpt
     dra init --preset rwkv4-tiny $small --out rwkv
     dra convert --from gpt --to gpt2-folder --as hf

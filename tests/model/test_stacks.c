@@ -12,6 +12,12 @@
                                     "\"depth\": 2, \"heads\": 3, \"context\": 64, "                \
                                     "\"ff\": {\"dim\": 8, " ff "}" options "}"
 
+/* Pieces of 6 tokens: the text has three or four, and rows begin them at different places. */
+#define XL(xl, options)                                                                            \
+    .config = {.dim = 12}, .no_skips = true, .pieces = true,                                       \
+    .model = "{\"model_type\": \"dra\", \"vocab\": 5, \"dim\": 12, \"depth\": 2, "                 \
+             "\"heads\": 3, \"context\": 6, \"ff\": {\"dim\": 8}, \"xl\": {" xl "}" options "}"
+
 static const mixer_row rows[] = {
     {"plain", MODEL("")},
     {"learned positions, embeddings of length 1",
@@ -85,6 +91,27 @@ static const mixer_row rows[] = {
      MODEL(", \"memory_tokens\": 2, \"position\": {\"rotate\": \"rotary\"}, \"mixer\": "
            "[{\"memory\": \"delta\"}, {\"key_dim\": 4}]"),
      .equal = true, .no_skips = true},
+    {"xl, one piece", MODEL(", \"xl\": {\"memory\": 5}"), .no_skips = true},
+    {"xl", XL("\"memory\": 4", "")},
+    {"xl, memory of several pieces, down, t5",
+     XL("\"memory\": 15, \"down\": 1",
+        ", \"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}")},
+    {"xl, learned positions, post, down",
+     XL("\"memory\": 6, \"down\": 1",
+        ", \"positions\": \"learned\", \"block\": {\"norm\": \"post\"}")},
+    {"xl, rotary, grouped heads, biases, qk norm",
+     XL("\"memory\": 7", ", \"position\": {\"rotate\": \"rotary\"}, \"bias\": true, \"mixer\": "
+                         "{\"kv_heads\": 1, \"qk_norm\": true, \"v_norm\": true}")},
+    {"xl, xPos, token shift, learned keys",
+     XL("\"memory\": 3", ", \"position\": {\"rotate\": \"xpos\", \"xpos_base\": 16}, \"block\": "
+                         "{\"shift\": 2}, \"mixer\": {\"mem_kv\": 2}")},
+    {"xl, alibi, residual attention, macaron, tied layers",
+     XL("\"memory\": 8, \"down\": 1",
+        ", \"position\": {\"distance\": \"alibi\"}, \"mixer\": {\"residual_scores\": true}, "
+        "\"layout\": \"faf\", \"tied_layers\": true")},
+    {"xl, dynamic bias, another order, down by two",
+     XL("\"memory\": 9, \"down\": 2", ", \"position\": {\"distance\": \"dynamic\"}, \"layout\": "
+                                      "\"afa\", \"order\": [0, 1, 0, 2, 3, 5]")},
     {"modern: grouped heads, rotary, qk norm, swiglu, top 4",
      FF(", \"position\": {\"rotate\": \"rotary\"}, \"mixer\": {\"kv_heads\": 1, \"key_dim\": 4, "
         "\"qk_norm\": true, \"qkv_norm\": \"unit\", \"qkv_gain\": \"heads\", \"score_scale\": 10, "

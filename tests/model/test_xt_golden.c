@@ -4,7 +4,15 @@
  * that reads vectors x_t = sin(0.9 t + 0.017 t t) and gives what its head would read. */
 #include "xt_tensors.h"
 
-enum { MOST_ROWS = 100, STACK_T = 6, WRAPPER_T = 8, NUMBERS = 3 };
+enum {
+    MOST_ROWS = 100,
+    STACK_T = 6,
+    WRAPPER_T = 8,
+    NUMBERS = 3,
+    MEMORY = 3,
+    SEGMENT = 4,
+    MOST_T = 16
+};
 
 /* What a printed number leaves open is half a unit of its last digit. Besides, both sides round:
  * sums of about a hundred numbers agree to 1e-4, single numbers to 2e-6. The references are in
@@ -36,7 +44,12 @@ static json_t *config_of(const json_t *row)
     json_object_set_new(layers, "type", json_string(json_string_value(type)));
     json_object_set_new(config, "release", json_string(release ? json_string_value(release) : "E"));
     json_object_update(layers, json_object_get(row, "stack"));
+    json_object_update(layers, json_object_get(row, "layers"));
     json_object_update(config, json_object_get(row, "wrapper"));
+    if (json_is_true(json_object_get(row, "mems"))) {
+        json_object_set_new(config, "max_seq_len", json_integer(STACK_T));
+        json_object_set_new(config, "max_mem_len", json_integer(MEMORY));
+    }
     if (json_object_get(layers, "custom_layers")) json_object_del(layers, "depth");
     if (!json_object_get(row, "wrapper"))
         json_object_set_new(config, "use_abs_pos_emb", json_false());
@@ -85,31 +98,67 @@ static bool marks(const xt_golden *g, int32_t *mark)
     return pads || keys;
 }
 
+/* Row "mems": the state of a text of STACK_T tokens, the last of which came into attention l as
+ * sin(0.9 t + 0.017 t t + 1 + l). */
+static void write_memories(xt_golden *g)
+{
+    const size_t n = (MEMORY + STACK_T) * 16, kept = MEMORY * 16;
+    dra_real     x[(MEMORY + STACK_T) * 16] = {0};
+    char         name[32];
+    dra_error    err = {0};
+    if (!json_is_true(json_object_get(g->row, "mems"))) return;
+    expect_ok(dra_states_place(g->states, 0, STACK_T, 0, &err), &err);
+    for (int l = 0; l < 2; l++) {
+        for (size_t t = 0; t < kept; t++)
+            x[n - kept + t] = (dra_real)(float)sin(0.9 * (double)t + 0.017 * (double)(t * t) + 1 +
+                                                   l);
+        snprintf(name, sizeof name, "layers.%d.mixer.X", l);
+        expect_ok(dra_states_write(g->states, dra_specs_find(dra_model_state(g->model), name), 0, x,
+                                   n, &err),
+                  &err);
+    }
+}
+
+/* Segment k begins as the ids, moved right by k. */
+static const int32_t *ids_of(const xt_golden *g, int32_t *room)
+{
+    if (!json_object_get(g->row, "segments")) return ids;
+    for (int t = 0; t < g->T; t++)
+        room[t] = ids[(t % SEGMENT - t / SEGMENT + WRAPPER_T) % WRAPPER_T];
+    return room;
+}
+
 /* The output that is compared, of `count` numbers. */
 static const dra_real *compute(xt_golden *g, const dra_view *view, int64_t *count)
 {
     const dra_module module = dra_view_module(view);
     const char      *name = g->loss ? "losses" : g->bare ? "hidden" : "logits";
     dra_real         x[STACK_T * 16];
-    int32_t          mark[WRAPPER_T];
+    int32_t          mark[MOST_T], room[MOST_T];
     dra_error        err = {0};
     dra_shape        shape;
     for (int t = 0; t < STACK_T * 16; t++) x[t] = (dra_real)(float)sin(0.9 * t + 0.017 * t * t);
     const dra_named in[] = {
         g->bare ? (dra_named){"x", x, sizeof x}
-                : (dra_named){"ids", ids, (size_t)g->T * sizeof *ids},
+                : (dra_named){"ids", ids_of(g, room), (size_t)g->T * sizeof *ids},
         {"targets", ids + 1, (size_t)g->T * sizeof *ids},
     };
     dra_device *device = check_device(1, "ref");
     expect_ok(dra_states_create(device, dra_model_state(g->model), 1, &g->states, &err), &err);
+    write_memories(g);
     expect_ok(dra_reader_create(device, &module, &g->reader, &err), &err);
     expect_ok(dra_weights_bind(g->weights, g->reader, &err), &err);
     expect_ok(dra_reader_read(g->reader, g->states, g->T, marks(g, mark) ? mark : NULL, 1 + g->loss,
                               in, &err),
               &err);
     assert_true(dra_reader_result_shape(g->reader, name, &shape));
+    const dra_real *y = dra_reader_result(g->reader, name);
     *count = dra_shape_count(&shape);
-    return dra_reader_result(g->reader, name);
+    if (!json_object_get(g->row, "segments")) return y;
+    const int64_t last = *count / g->T * SEGMENT;
+    y += *count - last;
+    *count = last;
+    return y;
 }
 
 /* The last but one number, the sum of absolute values, the sum of y_t cos(t); or the mean. */
@@ -171,15 +220,17 @@ static char *title(const json_t *row)
     const json_t *options = json_object_get(row, "stack");
     char         *text = json_dumps(options ? options : json_object_get(row, "wrapper"), 0);
     const size_t  size = (text ? strlen(text) : 0) + 100;
+    const bool    mems = json_is_true(json_object_get(row, "mems"));
     char         *name = malloc(size);
     const char   *release = json_string_value(json_object_get(row, "release"));
     const char   *pads = json_string_value(json_object_get(row, "mask"));
     assert_non_null(text);
     assert_non_null(name);
-    snprintf(name, size, "%s%s%s %s%s%s%s%s", options ? "" : "wrapper of ",
+    snprintf(name, size, "%s%s%s %s%s%s%s%s%s", options ? "" : "wrapper of ",
              json_string_value(json_object_get(row, "type")),
              json_object_get(row, "loss") ? ", loss" : "", text, release ? " release " : "",
-             release ? release : "", pads ? " mask " : "", pads ? pads : "");
+             release ? release : "", pads ? " mask " : "", pads ? pads : "",
+             mems ? " with memories" : "");
     free(text);
     return name;
 }
@@ -197,11 +248,14 @@ int main(void)
         if (n == MOST_ROWS) break;
         const bool loss = json_is_true(json_object_get(row, "loss"));
         const bool bare = json_object_get(row, "stack") != NULL;
+        const int  segments = (int)json_integer_value(json_object_get(row, "segments"));
         all[n] = (xt_golden){.row = row,
                              .config = config_of(row),
                              .bare = bare,
                              .loss = loss,
-                             .T = bare ? STACK_T : WRAPPER_T - loss};
+                             .T = bare       ? STACK_T
+                                  : segments ? segments * SEGMENT
+                                             : WRAPPER_T - loss};
         tests[n] = (struct CMUnitTest){title(row), check_row, NULL, close_row, &all[n]};
     }
     printf("# %zu golden rows\n", n);

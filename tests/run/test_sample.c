@@ -5,6 +5,7 @@
 
 #include "check.h"
 #include "dra/generate.h"
+#include "run/sample.h"
 
 static dra_sampler *open_sampler(const dra_sampler_config *c, int64_t V)
 {
@@ -205,6 +206,58 @@ static void refuses_what_makes_no_sense(void **unused)
     }
 }
 
+/* ---- ranks ----------------------------------------------------------------------------------- */
+
+static void ranks_are_log_probabilities(void **unused)
+{
+    const dra_real x[] = {1, 3, (dra_real)-INFINITY, 3, 2}; /* filters do not matter */
+    dra_sampler   *s = open_sampler(&(dra_sampler_config){.temperature = 7, .top_k = 1}, 5);
+    const int32_t  order[] = {1, 3, 4, 0};
+    dra_ranked     out[5];
+    const double   sum = log(exp(1) + 2 * exp(3) + exp(2));
+    assert_int_equal(dra_sampler_rank(s, x, NULL, NULL, 5, out), 4);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(out[i].id, order[i]);
+        assert_true(fabs(out[i].log_prob - ((double)x[order[i]] - sum)) < 1e-12);
+    }
+    assert_int_equal(dra_sampler_rank(s, x, NULL, NULL, 1, out), 1); /* of two that are equal */
+    assert_int_equal(out[0].id, 1);
+    dra_sampler_destroy(s);
+}
+
+/* With noise the first is a draw, and the second a draw from the others. */
+static void noisy_ranks_are_draws(void **unused)
+{
+    const double p[] = {0.5, 0.3, 0.15, 0.05};
+    enum { DRAWS = 40000 };
+    dra_real           x[4];
+    int                found[4][4] = {0};
+    dra_sampler_config c = {.temperature = 1, .seed = 9};
+    for (int i = 0; i < 4; i++) x[i] = (dra_real)log(p[i]);
+    dra_sampler *s = open_sampler(&c, 4);
+    for (int64_t at = 0; at < DRAWS; at++) {
+        dra_ranked out[2];
+        assert_int_equal(dra_sampler_rank(s, x, NULL, &(dra_gumbel){1, at, 2}, 2, out), 2);
+        assert_true(fabs(out[0].log_prob - log(p[out[0].id])) < 1e-6);
+        found[out[0].id][out[1].id]++;
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            const double share = i == k ? 0 : p[i] * p[k] / (1 - p[i]);
+            const double deviation = sqrt(share * (1 - share) / DRAWS);
+            assert_true(fabs((double)found[i][k] / DRAWS - share) <= 4 * deviation);
+        }
+    dra_sampler_destroy(s);
+    c.top_k = 2; /* what filters drop does not come */
+    s = open_sampler(&c, 4);
+    dra_ranked out[4];
+    for (int64_t at = 0; at < 50; at++) {
+        assert_int_equal(dra_sampler_rank(s, x, NULL, &(dra_gumbel){0, at, 0}, 4, out), 2);
+        assert_true(out[0].id + out[1].id == 1);
+    }
+    dra_sampler_destroy(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +270,8 @@ int main(void)
         cmocka_unit_test(seed_and_position_decide),
         cmocka_unit_test(broken_logits_pick_nothing),
         cmocka_unit_test(refuses_what_makes_no_sense),
+        cmocka_unit_test(ranks_are_log_probabilities),
+        cmocka_unit_test(noisy_ranks_are_draws),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

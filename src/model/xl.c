@@ -1,0 +1,82 @@
+/* Transformer-XL [Dai et al. 2019]: what an attention sublayer was fed in earlier pieces.
+ *
+ * Each has a table X (M + L, C): M rows of memory, then those of the piece, as they came in, before
+ * any norm. Where a piece starts, its memory is the last M rows that were there. With `down` s,
+ * sublayer l takes them from sublayer l + s, around the end (Ding et al. 2020), so that rows of k
+ * pieces ago are those of sublayer l + k s. No gradient passes from memory to what it was. */
+#include "model/xl.h"
+
+#include "base/error.h"
+#include "base/shape.h"
+
+dra_status dra_xl_check(const dra_model_config *c, dra_error *err)
+{
+    if (c->xl.memory < 0 || c->xl.memory > 1 << 20)
+        return dra_fail(err, DRA_ERR_VALUE, "model: xl.memory is %lld, expected 0 to 1048576",
+                        (long long)c->xl.memory);
+    if (!c->xl.memory && c->xl.down)
+        return dra_fail(err, DRA_ERR_VALUE, "model: xl.down without xl.memory");
+    if (!c->xl.memory) return DRA_OK;
+    if (c->visible == DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: xl.memory and visible whole exclude each "
+                        "other");
+    if (c->memory_tokens)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: xl.memory and memory_tokens exclude each "
+                        "other");
+    return DRA_OK;
+}
+
+int dra_xl_declare(const dra_sublayer_config *c, dra_specs *state)
+{
+    const int64_t M = c->mixer.xl_memory, L = c->mixer.xl_piece;
+    const int     at = dra_specs_count(state);
+    if (!M || c->kind != DRA_SUBLAYER_MIXER) return -1;
+    dra_specs_add(
+        state, NULL,
+        &(dra_spec){"X", DRA_SHAPE(M + L, c->mixer.dim), .table = true, .detached = true});
+    return at;
+}
+
+dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value from)
+{
+    const dra_token_pieces *p = &tokens->pieces;
+    dra_value               memory = {0};
+    if (p->turns == DRA_TURN_SHIFT) memory = dra_slice(g, from, 1, p->length, p->memory);
+    return dra_tokens_turn(g, tokens, table, memory);
+}
+
+/* The state X of attention number i, which must be there. */
+static int state_of(const dra_model *m, int64_t i)
+{
+    const dra_stack *s = &m->stack;
+    for (int k = 0; k < s->n_steps; k++) {
+        const int at = dra_sublayer_xl(dra_stack_at(s, k));
+        if (at >= 0 && i-- == 0) return s->step[k].states + at;
+    }
+    return -1;
+}
+
+const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_module_call *call,
+                                 dra_value *room)
+{
+    const dra_tokens *t = &call->tokens;
+    const int64_t     n = dra_model_attentions(m);
+    if (!m->config.xl.memory || t->fresh || !t->pieces.turns) return call->state;
+    for (int i = 0; i < dra_specs_count(m->state); i++) room[i] = call->state[i];
+    for (int64_t i = 0; i < n; i++) {
+        const int at = state_of(m, i), from = state_of(m, (i + m->config.xl.down) % n);
+        room[at] = dra_xl_turn(g, t, call->state[at], call->state[from]);
+    }
+    return room;
+}
+
+dra_value dra_xl_memory(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value x,
+                        dra_value *state_out)
+{
+    const dra_token_pieces *p = &tokens->pieces;
+    *state_out = dra_write_rows(g, table, x, p->rows.at);
+    if (p->turns != DRA_TURN_SHIFT) return (dra_value){0};
+    return dra_stop_gradient(g, dra_slice(g, table, 1, 0, p->memory));
+}
