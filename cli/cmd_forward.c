@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-static const forward_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
-                                      .outputs = "logits"};
+static const forward_args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}};
 
 static const char *const demos[] = {"none", "literal", "unmasked", NULL}; /* as dra_demo_kind */
 
@@ -15,7 +14,7 @@ static const cli_option options[] = {
      "LIST|@FILE", .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
      "or safetensors with ids (T) or (B, T), or embeddings x (T, C) or (B, T, C); and mask (0 is a "
-     "pad), reset (1 starts a segment)",
+     "pad), reset (1 starts a segment), targets; of other models what they read, by name",
      "FILE"},
     {"resets", CLI_TEXT, offsetof(forward_args, resets), 0, 0,
      "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
@@ -33,8 +32,8 @@ static const cli_option options[] = {
      .flags = CLI_REQUIRED, .group = "Output"},
     {"outputs", CLI_TEXT, offsetof(forward_args, outputs), 0, 0,
      "which of logits, hidden, streams, branches, hiddens, adds, attentions, scores, state, "
-     "rwkv-state",
-     "LIST"},
+     "rwkv-state, out, numbers, loss",
+     "LIST", .unset = "logits, or what the model's head puts out"},
     {"keep", CLI_INT, offsetof(forward_args, keep), 0, INT32_MAX,
      "only the logits of the last N tokens; 0: of all"},
     {"positions", CLI_TEXT, offsetof(forward_args, positions), 0, 0,
@@ -47,9 +46,9 @@ static const cli_option options[] = {
 
 static int read_outputs(forward_work *w)
 {
-    static const char *const names[] = {"logits",  "hidden",    "streams",    "branches",
-                                        "hiddens", "adds",      "attentions", "scores",
-                                        "state",   "rwkv-state"};
+    static const char *const names[] = {"logits", "hidden",     "streams", "branches", "hiddens",
+                                        "adds",   "attentions", "scores",  "state",    "rwkv-state",
+                                        "out",    "numbers",    "loss"};
     bool *const              wanted[] = {&w->logits,
                                          &w->hidden,
                                          &w->stack[FORWARD_STREAMS].wanted,
@@ -59,18 +58,22 @@ static int read_outputs(forward_work *w)
                                          &w->maps,
                                          &w->scores,
                                          &w->state,
-                                         &w->rwkv_state};
+                                         &w->rwkv_state,
+                                         &w->head[FORWARD_OUT].wanted,
+                                         &w->head[FORWARD_NUMBERS].wanted,
+                                         &w->loss};
     char                     quoted[80], word[32];
-    for (const char *at = w->a->outputs; *at;) {
+    for (const char *at = w->a->outputs ? w->a->outputs : ""; *at;) {
         const size_t n = strcspn(at, ",");
         size_t       i = 0;
         while (i < COUNT(names) && (strlen(names[i]) != n || strncmp(names[i], at, n) != 0)) i++;
         if (i == COUNT(names)) {
             snprintf(word, sizeof word, "%.*s", (int)(n < 31 ? n : 31), at);
-            return cli_misused("forward",
-                               "--outputs: expected logits, hidden, streams, branches, hiddens, "
-                               "adds, attentions, scores, state, rwkv-state, found %s",
-                               cli_quote(word, quoted, sizeof quoted));
+            return cli_misused(
+                "forward",
+                "--outputs: expected logits, hidden, streams, branches, hiddens, "
+                "adds, attentions, scores, state, rwkv-state, out, numbers, loss, found %s",
+                cli_quote(word, quoted, sizeof quoted));
         }
         *wanted[i] = true;
         at += n + (at[n] == ',');

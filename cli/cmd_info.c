@@ -1,19 +1,24 @@
 /* dra info: what a model is made of, how much it remembers, and for how long. */
 #include "decays.h"
+#include "draw.h"
+#include "info.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct args {
-    cli_source from;
-    bool       json;
+    cli_source  from;
+    const char *draw;
+    bool        json;
 };
 
 static const struct args defaults = {0};
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
+    {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
+     .group = "Output"},
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
 };
@@ -27,11 +32,12 @@ typedef struct sizes {
     int64_t parameters, part[PARTS], other; /* numbers */
     size_t  fixed, per_token;               /* bytes of the state of a sequence */
     size_t  windows;                        /* of what keeps its last items only, when full */
+    size_t  per_context;                    /* for each token of the context */
 } sizes;
 
 static int part_of(const char *name)
 {
-    if (strstr(name, ".mixer.")) return 2;
+    if (strstr(name, ".mixer.") || strstr(name, ".cross.")) return 2;
     if (strstr(name, ".ff.")) return 3;
     for (int i = 0; i < PARTS; i++)
         if (strcmp(name, part_names[i]) == 0) return i;
@@ -50,7 +56,9 @@ static sizes measure(const dra_model *m)
     for (int i = 0; i < dra_specs_count(state); i++) {
         const dra_spec *p = dra_specs_at(state, i);
         const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
-        if (!p->items)
+        if (p->context)
+            s.per_context += bytes;
+        else if (!p->items)
             s.fixed += bytes;
         else if (p->limit)
             s.windows += (size_t)p->limit * bytes;
@@ -70,7 +78,12 @@ static void write_place(const char *name, int64_t i)
         printf("\"%s\": %lld, ", name, (long long)i);
 }
 
-static void write_json(const cli_model *m, const sizes *s, const cli_decays *d)
+static bool is_language(const cli_model *m)
+{
+    return dra_model_config_is_language(dra_model_config_of(m->model));
+}
+
+static void write_json(const cli_model *m, const sizes *s, const outline *o, const cli_decays *d)
 {
     int  bad = 0;
     char room[2][CLI_NUMBER];
@@ -79,8 +92,11 @@ static void write_json(const cli_model *m, const sizes *s, const cli_decays *d)
     for (int i = 0; i < PARTS; i++) printf("\"%s\": %lld, ", part_names[i], (long long)s->part[i]);
     printf("\"other\": %lld},\n \"fingerprint\": \"%016llx\",\n", (long long)s->other,
            (unsigned long long)dra_model_fingerprint(m->model));
-    printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu},\n",
-           s->fixed, s->windows, s->per_token);
+    printf(" \"state\": {\"bytes\": %zu, \"window_bytes\": %zu, \"bytes_per_token\": %zu", s->fixed,
+           s->windows, s->per_token);
+    if (s->per_context) printf(", \"bytes_per_context_token\": %zu", s->per_context);
+    puts("},");
+    if (!is_language(m)) info_stacks_json(o);
     fputs(" \"gammas\": [", stdout);
     for (size_t i = 0; i < d->n; i++) {
         const dra_gamma_row *r = &d->rows[i];
@@ -105,9 +121,10 @@ static void write_row(const char *name, int64_t n, int64_t all)
         printf("  %-12s  %12lld  %5.1f %%\n", name, (long long)n, 100.0 * (double)n / (double)all);
 }
 
-static void write_text(const cli_model *m, const sizes *s, const cli_decays *d)
+static void write_text(const cli_model *m, const sizes *s, const outline *o, const cli_decays *d)
 {
     const dra_model_config *c = dra_model_config_of(m->model);
+    if (!is_language(m)) info_stacks_text(m->model, o);
     printf("model         vocab %lld, dim %lld, depth %lld, heads %lld, context %lld\n",
            (long long)c->vocab, (long long)c->dim, (long long)c->depth, (long long)c->heads,
            (long long)c->context);
@@ -118,6 +135,7 @@ static void write_text(const cli_model *m, const sizes *s, const cli_decays *d)
     printf("state         %zu bytes a sequence", s->fixed);
     if (s->windows) printf(", %zu more when its windows are full", s->windows);
     if (s->per_token) printf(", and %zu for each token", s->per_token);
+    if (s->per_context) printf(", and %zu for each token of its context", s->per_context);
     putchar('\n');
     const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
     char        *text = n ? malloc(n + 1) : NULL;
@@ -136,21 +154,39 @@ static dra_status open_model(const cli_source *s, cli_model *m, dra_error *err)
     return st == DRA_OK ? dra_model_create(&config, &m->model, err) : st;
 }
 
+static dra_status draw(const struct args *a, const outline *o, dra_error *err)
+{
+    const cli_source *s = &a->from;
+    char             *text = NULL;
+    size_t            bytes = 0;
+    FILE             *out = open_memstream(&text, &bytes);
+    if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    draw_model(out, o, s->model ? s->model : s->preset ? s->preset : s->config);
+    dra_status st = fclose(out) == 0 ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (st == DRA_OK) st = dra_file_write(a->draw, text, bytes, err);
+    free(text);
+    return st;
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
     cli_model          m = {0};
     cli_decays         d = {0};
+    outline            o = {0};
     dra_error          err = {0};
     const int          status = cli_source_check("info", &a->from);
     if (status != CLI_OK) return status;
     dra_status st = open_model(&a->from, &m, &err);
     if (st == DRA_OK) st = cli_decays_find(m.model, m.weights, &d, &err);
+    if (st == DRA_OK) st = outline_make(m.model, &o, &err);
+    if (st == DRA_OK && a->draw) st = draw(a, &o, &err);
     if (st == DRA_OK) {
         const sizes s = measure(m.model);
-        (a->json ? write_json : write_text)(&m, &s, &d);
+        (a->json ? write_json : write_text)(&m, &s, &o, &d);
     }
     free(d.rows);
+    outline_free(&o);
     cli_model_close(&m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
@@ -158,6 +194,7 @@ static int run(const void *args)
 static const cli_note examples[] = {
     {"dra info --model model", "a trained model"},
     {"dra info --preset dra-ema-tiny --json", "a preset, as JSON"},
+    {"dra info --preset xt-seq2seq-tiny --draw model.svg", "encoder and decoder as a picture"},
     {0},
 };
 
@@ -172,7 +209,10 @@ const cli_verb cmd_info = {
     .group = "Look",
     .about = "Prints what a model is made of: its sizes, its parameters by part, the bytes of "
              "state per sequence (a fixed number, and more for each token where a memory keeps "
-             "all items), and the decay and half-life of every memory that fades.",
+             "all items), and the decay and half-life of every memory that fades.\n"
+             "Of a model that is no language model, also what it reads and puts out, and its "
+             "stacks: source, sublayers and head of each, with their parameters. --draw writes "
+             "the same as a picture, of any model.",
     .examples = examples,
     .also = "presets report",
 };

@@ -18,13 +18,25 @@ typedef struct forward_stack { /* an output of every layer or sublayer, (n, B, T
     dra_real   *data;
 } forward_stack;
 
+typedef struct forward_head { /* an output of a head other than logits of tokens */
+    const char *name;
+    bool        wanted, there; /* asked for; the model has it */
+    bool        pooled;        /* one for each row, not for each token */
+    int64_t     width;         /* 0: single numbers */
+    int64_t     each;          /* numbers of a row */
+    dra_real   *data;
+} forward_head;
+
+enum { FORWARD_OUT, FORWARD_NUMBERS, FORWARD_CLASSES, FORWARD_HEADS };
 enum { FORWARD_STREAMS, FORWARD_BRANCHES, FORWARD_HIDDENS, FORWARD_ADDS, FORWARD_STACKS };
 
 typedef struct forward_work {
     const forward_args *a;
     cli_model           m;
     bool                logits, hidden, maps, scores, state, rwkv_state; /* what is asked for */
+    bool                loss, tokens; /* the loss is asked for; the head is one of tokens */
     forward_stack       stack[FORWARD_STACKS];
+    forward_head        head[FORWARD_HEADS];
     cli_inputs          in;
     int                 chunks;
     int64_t            *chunk;
@@ -35,6 +47,7 @@ typedef struct forward_work {
     dra_reader         *reader;
     dra_context         context;
     dra_real           *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
+    dra_real            out_loss;
 } forward_work;
 
 /* Opens model, inputs, state and reader. */
@@ -44,6 +57,16 @@ dra_status forward_read(forward_work *w, dra_error *err);
 /* Writes the outputs, then the state. */
 dra_status forward_write(const forward_work *w, dra_error *err);
 void       forward_close(forward_work *w);
+
+/* Heads other than that of tokens: which there are and what is asked of them, by default too;
+ * whether any must be computed; room; what a chunk gave; as tensors, how many; the loss. */
+dra_status forward_heads_open(forward_work *w, dra_error *err);
+bool       forward_heads_made(const forward_work *w);
+dra_status forward_heads_room(forward_work *w, dra_error *err);
+void       forward_heads_keep(forward_work *w, int64_t from, int64_t n);
+size_t     forward_heads_list(const forward_work *w, dra_tensor_item *items);
+void       forward_heads_close(forward_work *w);
+void       forward_loss(forward_work *w);
 
 /* RWKV-4's state as Hugging Face has it, tensors state.0 to state.4 (B, channels, L): puts those of
  * --rwkv-state into the states; makes tensor `which` of the states, whose data is to be freed. */

@@ -16,8 +16,8 @@ static dra_status open_context(forward_work *w, dra_error *err)
                            w->a->state_in, (long long)dra_states_batch(c->states), (long long)B);
         return st;
     }
-    c->logits = calloc((size_t)(B * w->V), sizeof *c->logits);
-    c->seen = calloc((size_t)(B * w->V), sizeof *c->seen);
+    c->logits = calloc((size_t)(B * w->V) + 1, sizeof *c->logits);
+    c->seen = calloc((size_t)(B * w->V) + 1, sizeof *c->seen);
     if (!c->logits || !c->seen) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     return dra_states_create(w->m.device, dra_model_state(w->m.model), B, &c->states, err);
 }
@@ -56,7 +56,7 @@ static void choose_view(forward_work *w)
 {
     const forward_args *a = w->a;
     w->view = (dra_view){.model = w->m.model,
-                         .logits = w->logits || a->state_out,
+                         .logits = w->tokens && (w->logits || w->loss || a->state_out),
                          .keep = w->in.mark ? 0 : w->keep,
                          .picks = a->positions ? w->keep + 1 : 0,
                          .hidden = w->hidden,
@@ -66,9 +66,10 @@ static void choose_view(forward_work *w)
                          .hiddens = w->stack[FORWARD_HIDDENS].wanted,
                          .adds = w->stack[FORWARD_ADDS].wanted,
                          .maps = w->maps,
-                         .scores = w->scores};
+                         .scores = w->scores,
+                         .outs = forward_heads_made(w)};
     if (a->positions && !a->state_out) w->view.picks = w->keep;
-    if (!w->view.logits && !w->view.hidden) w->view.hidden = true; /* a graph has an output */
+    if (!w->view.logits && !w->view.outs) w->view.hidden = true; /* a graph has an output */
 }
 
 /* Names, and how many there are: of streams and hidden states one more, what is embedded. */
@@ -102,7 +103,21 @@ static dra_status make_room(forward_work *w, dra_error *err)
         room &= s->data != NULL;
     }
     room &= w->out_logits && w->out_hidden && w->picks;
-    return room ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    return room ? forward_heads_room(w, err) : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+/* Tokens of a language model, or whatever else a model reads. */
+static dra_status read_inputs(forward_work *w, dra_error *err)
+{
+    const forward_args     *a = w->a;
+    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
+    char                    list[300];
+    if (dra_model_config_is_language(dra_model_config_of(w->m.model)))
+        return cli_inputs_read(&inputs, &w->in, err);
+    if (a->inputs)
+        return cli_named_read(w->m.model, a->inputs, a->resets, !a->state_in, &w->in, err);
+    return cli_error(err, DRA_ERR_VALUE, "--tokens: expected --inputs, as the model reads %s",
+                     cli_named_list(w->m.model, list, sizeof list));
 }
 
 dra_status forward_open(forward_work *w, dra_error *err)
@@ -114,16 +129,16 @@ dra_status forward_open(forward_work *w, dra_error *err)
     if (st != DRA_OK) return st;
     w->V = dra_model_config_of(w->m.model)->vocab;
     w->C = dra_model_config_of(w->m.model)->dim;
-    const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
-    st = cli_inputs_read(&inputs, &w->in, err);
+    st = read_inputs(w, err);
     if (st == DRA_OK) st = cli_chunks_read(a->chunks, w->in.T, &w->chunks, &w->chunk, err);
+    if (st == DRA_OK) st = forward_heads_open(w, err);
     if (st == DRA_OK && source.maps && w->chunks > 1)
         st = cli_error(err, DRA_ERR_VALUE, "%s need a single chunk, found %d",
                        w->maps ? "attentions" : "scores", w->chunks);
     if (st == DRA_OK) st = open_context(w, err);
     if (st == DRA_OK) st = forward_rwkv_read(w, err);
     if (st == DRA_OK) st = check_positions(w, err);
-    w->keep = !w->logits ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
+    w->keep = !w->logits && !w->loss ? 1 : a->keep > 0 && a->keep < w->in.T ? a->keep : w->in.T;
     if (st == DRA_OK) st = read_positions(w, err);
     if (st != DRA_OK) return st;
     choose_view(w);
@@ -205,7 +220,7 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
 {
     const int64_t   B = w->in.B, T = w->in.T, P = w->view.picks;
     const int64_t   made = w->view.keep > 0 && w->view.keep < n ? w->view.keep : n;
-    const dra_real *logits = dra_reader_result(w->reader, "logits");
+    const dra_real *logits = w->tokens ? dra_reader_result(w->reader, "logits") : NULL;
     const dra_real *hidden = dra_reader_result(w->reader, "hidden");
     for (int64_t b = 0; b < B; b++) {
         if (logits && P) keep_picked(w, b, logits + b * P * w->V);
@@ -216,6 +231,7 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
         keep_seen(w, b, from, n);
     }
     for (int i = 0; i < FORWARD_STACKS; i++) keep_stack(w, &w->stack[i], from, n);
+    forward_heads_keep(w, from, n);
 }
 
 /* Columns from..from+n-1 of (B, T), each of this width, dense. */
@@ -227,35 +243,88 @@ static void slice(const forward_work *w, const void *x, size_t width, int64_t fr
                (const char *)x + (size_t)(b * w->in.T + from) * width, (size_t)n * width);
 }
 
+/* Named inputs of a chunk: parts of what has tokens, in `room`; the context comes with the first. */
+static int slice_named(const forward_work *w, int64_t from, int64_t n, void *const *room,
+                       dra_named *to)
+{
+    int k = 0;
+    for (int i = 0; i < w->in.n_named; i++) {
+        const cli_named *x = &w->in.named[i];
+        const bool       part = x->token && !x->context && n < w->in.T - w->in.first;
+        if (x->context && from > 0) continue;
+        if (part) slice(w, x->data, x->token, from, n, room[i]);
+        to[k++] = part ? (dra_named){x->name, room[i], (size_t)(w->in.B * n) * x->token}
+                       : (dra_named){x->name, x->data, (size_t)w->in.B * x->row};
+    }
+    return k;
+}
+
+/* The ids, or what they stand for, and marks of a chunk. */
+typedef struct chunk_room {
+    void    *tokens, *named[CLI_NAMED];
+    int32_t *mark;
+} chunk_room;
+
+static dra_status open_room(const forward_work *w, size_t width, chunk_room *r, dra_error *err)
+{
+    const size_t size = (size_t)(w->in.B * w->in.T);
+    bool         room = true;
+    for (int i = 0; i < w->in.n_named; i++) {
+        r->named[i] = malloc((size_t)w->in.B * w->in.named[i].row + 1);
+        room &= r->named[i] != NULL;
+    }
+    r->tokens = calloc(size, width);
+    r->mark = calloc(size, sizeof *r->mark);
+    return room && r->tokens && r->mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+}
+
+static void close_room(chunk_room *r)
+{
+    for (int i = 0; i < CLI_NAMED; i++) free(r->named[i]);
+    free(r->tokens);
+    free(r->mark);
+}
+
+static dra_status read_chunk(forward_work *w, const chunk_room *r, size_t width, int64_t from,
+                             int64_t n, dra_error *err)
+{
+    const void  *given = w->in.x ? (const void *)w->in.x : w->in.ids;
+    const size_t picks = (size_t)(w->in.B * w->view.picks) * sizeof *w->picks;
+    dra_named    in[CLI_NAMED + 2];
+    int          k = slice_named(w, from, n, r->named, in);
+    if (!w->in.n_named) {
+        slice(w, given, width, from, n, r->tokens);
+        in[k++] = (dra_named){w->in.x ? "x" : "ids", r->tokens, (size_t)(w->in.B * n) * width};
+    }
+    if (w->in.mark) slice(w, w->in.mark, sizeof *r->mark, from, n, r->mark);
+    if (picks) choose_picks(w, from, n);
+    if (picks) in[k++] = (dra_named){"picks", w->picks, picks};
+    const dra_context_text context = {w->in.S, w->in.context_mark};
+    return dra_reader_read_context(w->reader, w->context.states,
+                                   w->in.S && from == 0 ? &context : NULL, n,
+                                   w->in.mark ? r->mark : NULL, k, in, err);
+}
+
 dra_status forward_read(forward_work *w, dra_error *err)
 {
-    const size_t size = (size_t)(w->in.B * w->in.T), one = sizeof *w->in.mark;
-    const void  *given = w->in.x ? (const void *)w->in.x : w->in.ids;
     const size_t width = w->in.x ? (size_t)w->C * sizeof *w->in.x : sizeof *w->in.ids;
-    void        *tokens = calloc(size, width);
-    int32_t     *mark = calloc(size, one);
-    dra_status   st = tokens && mark ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    chunk_room   room = {0};
+    dra_status   st = open_room(w, width, &room, err);
     int64_t      from = 0;
     for (int i = 0; i < w->chunks && st == DRA_OK; i++) {
-        const int64_t   n = w->chunk[i];
-        const size_t    picks = (size_t)(w->in.B * w->view.picks) * sizeof *w->picks;
-        const dra_named in[] = {{w->in.x ? "x" : "ids", tokens, (size_t)(w->in.B * n) * width},
-                                {"picks", w->picks, picks}};
-        slice(w, given, width, from, n, tokens);
-        if (w->in.mark) slice(w, w->in.mark, one, from, n, mark);
-        if (picks) choose_picks(w, from, n);
-        st = dra_reader_read(w->reader, w->context.states, n, w->in.mark ? mark : NULL,
-                             picks ? 2 : 1, in, err);
+        const int64_t n = w->chunk[i];
+        st = read_chunk(w, &room, width, from, n, err);
         if (st == DRA_OK) keep_results(w, from, n);
         from += n;
     }
-    free(tokens);
-    free(mark);
+    if (st == DRA_OK && w->loss) forward_loss(w);
+    close_room(&room);
     return st;
 }
 
 void forward_close(forward_work *w)
 {
+    forward_heads_close(w);
     free(w->out_logits);
     free(w->out_hidden);
     for (int i = 0; i < FORWARD_STACKS; i++) free(w->stack[i].data);

@@ -10,12 +10,13 @@ static dra_status copy_state(const forward_work *w, int i, dra_tensor_item *item
     const dra_states *s = w->context.states;
     const dra_spec   *p = dra_specs_at(dra_model_state(w->m.model), i);
     const size_t      one = (size_t)dra_shape_count(&p->shape);
-    size_t            most = p->items ? 0 : one;
+    const bool        items = p->items || p->context;
+    size_t            most = items ? 0 : one;
     dra_shape         shape = {1, {w->in.B}};
     char             *name = malloc(strlen(p->name) + 8);
     for (int64_t b = 0; b < w->in.B; b++)
         if (dra_states_size(s, i, b) > most) most = dra_states_size(s, i, b);
-    if (p->items) shape.dim[shape.rank++] = one ? (int64_t)(most / one) : 0;
+    if (items) shape.dim[shape.rank++] = one ? (int64_t)(most / one) : 0;
     for (int32_t k = 0; k < p->shape.rank && shape.rank < DRA_MAX_RANK; k++)
         shape.dim[shape.rank++] = p->shape.dim[k];
     dra_real *data = calloc((size_t)w->in.B * most + 1, sizeof *data);
@@ -44,17 +45,18 @@ typedef struct map_list {
 /* What the layers have shown of the one chunk; names of a blend's memories have a part more. */
 static dra_status list_maps(const forward_work *w, map_list *m, dra_error *err)
 {
-    static const char *const part[] = {"", "a.", "b."};
+    static const char *const part[] = {"", "a.", "b.", "cross."};
     const int64_t            L = w->maps || w->scores ? dra_model_layers(w->m.model) : 0;
-    const size_t             most = (size_t)(L * 3 * DRA_SHOW_COUNT);
+    const size_t             most = (size_t)L * COUNT(part) * DRA_SHOW_COUNT;
     m->name = calloc(most + 1, sizeof *m->name);
     m->item = calloc(most + 1, sizeof *m->item);
     if (!m->name || !m->item) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < most; i++) {
         dra_shape s;
         char     *name = m->name[m->n];
-        snprintf(name, sizeof *m->name, "layers.%zu.%s%s", i / 3 / DRA_SHOW_COUNT, part[i % 3],
-                 dra_show_name((dra_show_kind)(i / 3 % DRA_SHOW_COUNT)));
+        snprintf(name, sizeof *m->name, "layers.%zu.%s%s", i / COUNT(part) / DRA_SHOW_COUNT,
+                 part[i % COUNT(part)],
+                 dra_show_name((dra_show_kind)(i / COUNT(part) % DRA_SHOW_COUNT)));
         const dra_real *data = dra_reader_result(w->reader, name);
         if (!data || !dra_reader_result_shape(w->reader, name, &s)) continue;
         if (!w->in.batched) memmove(s.dim, s.dim + 1, (size_t)--s.rank * sizeof *s.dim);
@@ -90,12 +92,14 @@ dra_status forward_write(const forward_work *w, dra_error *err)
     map_list         maps = {0};
     const size_t     most = (size_t)dra_specs_count(dra_model_state(w->m.model)) + DRA_RWKV_STATES;
     dra_status       st = list_maps(w, &maps, err);
-    dra_tensor_item *items = calloc(most + maps.n + 2 + FORWARD_STACKS, sizeof *items);
+    dra_tensor_item *items = calloc(most + maps.n + 3 + FORWARD_STACKS + FORWARD_HEADS,
+                                    sizeof *items);
     size_t           n = 0;
     if (!items) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK) st = list_states(w, items, &n, err);
     const size_t states = n;
-    if (st == DRA_OK && w->logits) items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
+    if (st == DRA_OK && w->logits && w->tokens)
+        items[n++] = result(w, "logits", w->keep, w->V, w->out_logits);
     if (st == DRA_OK && w->hidden) items[n++] = result(w, "hidden", w->in.T, w->C, w->out_hidden);
     for (int i = 0; i < FORWARD_STACKS && st == DRA_OK; i++) {
         const forward_stack *s = &w->stack[i];
@@ -103,6 +107,7 @@ dra_status forward_write(const forward_work *w, dra_error *err)
                                                    : DRA_SHAPE(s->n, w->in.T, w->C);
         if (s->wanted) items[n++] = (dra_tensor_item){s->all, DRA_REAL, shape, s->data};
     }
+    if (st == DRA_OK) n += forward_heads_list(w, items + n);
     for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
     if (st == DRA_OK && !n)
         st = cli_error(err, DRA_ERR_VALUE, "nothing to write: this model has no attentions");

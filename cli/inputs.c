@@ -6,10 +6,14 @@
 
 void cli_inputs_free(cli_inputs *in)
 {
-    free(in->ids);
+    if (!in->n_named) free(in->ids);
+    for (int i = 0; i < in->n_named; i++) free(in->named[i].data);
     free(in->x);
     free(in->mark);
     free(in->targets);
+    free(in->context_mark);
+    free(in->labels);
+    free(in->goals);
     *in = (cli_inputs){0};
 }
 
@@ -27,9 +31,8 @@ static dra_status check_ids(const cli_inputs *in, int64_t V, dra_error *err)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* All numbers of a tensor, `size` in each of its rows. */
-static void *read_rows(const dra_examples *e, const char *name, int64_t size, dra_dtype dtype,
-                       dra_error *err)
+void *cli_rows_read(const dra_examples *e, const char *name, int64_t size, dra_dtype dtype,
+                    dra_error *err)
 {
     const int64_t N = dra_examples_count(e);
     int64_t      *rows = calloc((size_t)N + 1, sizeof *rows);
@@ -52,7 +55,7 @@ static dra_status read_tensor(const dra_examples *e, const char *path, const cha
     if (t->shape.rank != in->batched || (in->batched && t->shape.dim[0] != in->T))
         return cli_error(err, DRA_ERR_SHAPE, "%.200s: tensor %s is not shaped as %s", path, name,
                          in->x ? "the tokens of x" : "ids");
-    *out = read_rows(e, name, in->batched ? in->T : 1, DRA_I32, err);
+    *out = cli_rows_read(e, name, in->batched ? in->T : 1, DRA_I32, err);
     return *out ? DRA_OK : err->code;
 }
 
@@ -94,7 +97,7 @@ static dra_status read_shape(const dra_examples *e, const cli_inputs_config *c, 
     in->batched = rank > least;
     in->B = in->batched ? dra_examples_count(e) : 1;
     in->T = in->batched ? t->shape.dim[0] : dra_examples_count(e);
-    if (x) in->x = read_rows(e, "x", (in->batched ? in->T : 1) * c->width, DRA_REAL, err);
+    if (x) in->x = cli_rows_read(e, "x", (in->batched ? in->T : 1) * c->width, DRA_REAL, err);
     return !x || in->x ? DRA_OK : err->code;
 }
 
@@ -137,7 +140,7 @@ static dra_status read_file(const cli_inputs_config *c, cli_inputs *in, dra_erro
 
 /* ---- resets ---------------------------------------------------------------------------------- */
 
-static dra_status add_resets(const char *text, cli_inputs *in, dra_error *err)
+dra_status cli_resets_add(const char *text, cli_inputs *in, dra_error *err)
 {
     dra_ids    at = {0};
     dra_status st = cli_ids_read("--resets", text, &at, err);
@@ -157,8 +160,8 @@ dra_status cli_inputs_positions(const dra_model *model, const cli_inputs *in, in
                                 int64_t before, dra_error *err)
 {
     dra_status st = DRA_OK;
-    int64_t    from = 0; /* of the segment */
-    for (int64_t t = 1; t <= in->T && st == DRA_OK; t++) {
+    int64_t    from = in->first; /* of the segment; what is prepended has no such positions */
+    for (int64_t t = from + 1; t <= in->T && st == DRA_OK; t++) {
         if (t < in->T && !cli_is_reset(in, b * in->T + t)) continue;
         const bool starts = cli_is_reset(in, b * in->T + from);
         st = cli_positions_check(model, starts ? 0 : before, t - from, err);
@@ -180,7 +183,7 @@ dra_status cli_inputs_read(const cli_inputs_config *c, cli_inputs *out, dra_erro
         out->ids = ids.data;
     }
     if (st == DRA_OK) st = check_ids(out, c->vocab, err);
-    if (st == DRA_OK && c->resets) st = add_resets(c->resets, out, err);
+    if (st == DRA_OK && c->resets) st = cli_resets_add(c->resets, out, err);
     if (st != DRA_OK) cli_inputs_free(out);
     return st;
 }

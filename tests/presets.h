@@ -6,12 +6,19 @@
 
 #include "dra/model.h"
 
-/* A small one that reads token by token. An encoder reads a text as a whole. */
+/* One that reads and writes tokens and nothing else. */
+static inline bool preset_is_language(const char *name)
+{
+    dra_model_config c;
+    return dra_preset_config(name, &c, NULL) == DRA_OK && dra_model_config_is_language(&c);
+}
+
+/* A small one of these that reads token by token. An encoder reads a text as a whole. */
 static inline bool preset_reads_in_parts(const char *name)
 {
     dra_model_config c;
-    return strstr(name, "-tiny") && dra_preset_config(name, &c, NULL) == DRA_OK &&
-           c.visible == DRA_VISIBLE_CAUSAL;
+    return strstr(name, "-tiny") && preset_is_language(name) &&
+           dra_preset_config(name, &c, NULL) == DRA_OK && c.visible == DRA_VISIBLE_CAUSAL;
 }
 
 #endif

@@ -236,6 +236,40 @@ DRA_API int64_t dra_model_param_count(const dra_model *m); /* numbers in all */
 /* A number that two models share only if configs and shapes are equal. */
 DRA_API uint64_t dra_model_fingerprint(const dra_model *m);
 
+/* ---- what it reads and what it is made of ---------------------------------------------------- */
+
+/* A language model: it reads ids and nothing else, and puts out logits of them. */
+DRA_API bool dra_model_config_is_language(const dra_model_config *c);
+
+typedef struct dra_model_input {
+    const char      *name;      /* "ids", "src", "x", "img", "nums", ... */
+    const dra_model *model;     /* whose it is: the model itself or one of its stacks */
+    dra_source_kind  kind;      /* of its source */
+    bool             numbers;   /* the numbers of xVal: one for each token of its source */
+    bool             context;   /* of the text that is read first, see dra_context_text */
+    bool             prepended; /* it comes before the other input of its text */
+    int64_t          vocab;     /* of tokens: ids are less */
+    int64_t          length;    /* tokens it stands for; 0: any number */
+    int64_t          width;     /* of vectors */
+} dra_model_input;
+
+/* Those of its own text first, in their order. false: beyond the last. */
+DRA_API bool dra_model_input_at(const dra_model *m, int i, dra_model_input *out);
+/* How wide the rows are that the head puts out: logits, vectors, hidden. */
+DRA_API int64_t dra_model_head_width(const dra_model *m);
+
+/* The stack that cross-attention reads, and the one that is prepended; NULL: there is none. */
+DRA_API const dra_model *dra_model_context_stack(const dra_model *m);
+DRA_API const dra_model *dra_model_prepend_stack(const dra_model *m);
+
+typedef struct dra_model_step { /* a sublayer that is executed */
+    const dra_sublayer *sublayer;
+    int64_t             layer, params; /* N in names of its states, and of its parameters */
+} dra_model_step;
+
+/* Of this model, without its other stacks. false: beyond the last of dra_model_sublayers(). */
+DRA_API bool dra_model_step_at(const dra_model *m, int64_t i, dra_model_step *out);
+
 /* ---- what to compute ------------------------------------------------------------------------- */
 
 /* A view: the model as a module with input "ids" i32 (B, T), or what they stand for, and the

@@ -27,7 +27,10 @@ dra_status dra_source_check(const dra_model_config *c, dra_error *err);
 /* Tokens that a source of its own length has, an image or prepended vectors; 0: any number. */
 int64_t dra_source_length(const dra_model_config *c);
 int64_t dra_embed_width(const dra_model_config *c);
-void    dra_source_declare(dra_model *m);
+/* Of the vectors it reads, before its map. */
+int64_t     dra_source_width(const dra_model_config *c);
+const char *dra_source_name(const dra_source_config *s); /* of its input */
+void        dra_source_declare(dra_model *m);
 /* (B, n, width) of n tokens. ids: i32 (B, n), or real (B, n, width) in place of rows of the table;
  * none: its inputs are declared here, by their names. */
 dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t n,

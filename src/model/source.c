@@ -155,10 +155,15 @@ static dra_value build_image(dra_graph *g, const dra_model *m, const dra_module_
     return dra_norm_build(g, &m->patch_out_norm, call->param, x, eps);
 }
 
-static const char *name_of(const dra_source_config *s)
+const char *dra_source_name(const dra_source_config *s)
 {
     static const char *const names[] = {"ids", "x", "img"};
     return s->input[0] ? s->input : names[s->kind];
+}
+
+int64_t dra_source_width(const dra_model_config *c)
+{
+    return c->source.dim ? c->source.dim : dra_embed_width(c);
 }
 
 dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_call *call, int64_t n,
@@ -166,14 +171,15 @@ dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_ca
 {
     const dra_model_config  *c = &m->config;
     const dra_source_config *s = &c->source;
-    const int64_t            B = call->tokens.B, W = dra_embed_width(c);
+    const int64_t            B = call->tokens.B;
     if (dra_graph_failed(g)) return (dra_value){0};
     if (ids.id && dra_dtype_of(g, ids) == DRA_REAL) return ids;
-    if (s->kind == DRA_SOURCE_IMAGE) return build_image(g, m, call, name_of(s));
+    if (s->kind == DRA_SOURCE_IMAGE) return build_image(g, m, call, dra_source_name(s));
     if (s->kind == DRA_SOURCE_TOKENS) {
-        if (!ids.id) ids = dra_input(g, name_of(s), DRA_I32, DRA_SHAPE(B, n));
+        if (!ids.id) ids = dra_input(g, dra_source_name(s), DRA_I32, DRA_SHAPE(B, n));
         return build_tokens(g, m, call, ids);
     }
-    const dra_value x = dra_input(g, name_of(s), DRA_REAL, DRA_SHAPE(B, n, s->dim ? s->dim : W));
+    const dra_value x = dra_input(g, dra_source_name(s), DRA_REAL,
+                                  DRA_SHAPE(B, n, dra_source_width(c)));
     return m->source_w < 0 ? x : dra_linear(g, x, call->param[m->source_w], (dra_value){0});
 }

@@ -574,7 +574,7 @@ check "forward: attentions in chunks" failed "attentions need a single chunk, fo
 check "forward: scores in chunks" failed "scores need a single chunk, found 2" \
     forward --model m --tokens 1,2,3 --chunks 2 --outputs scores --out never
 outputs="dra forward: --outputs: expected logits, hidden, streams, branches, hiddens, adds"
-outputs="$outputs, attentions, scores, state, rwkv-state"
+outputs="$outputs, attentions, scores, state, rwkv-state, out, numbers, loss"
 check "forward: wrong output" misused \
     "$outputs, found 'logit'" \
     forward --model m --tokens 1 --out never --outputs hidden,logit

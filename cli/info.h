@@ -1,0 +1,11 @@
+/* dra info, in parts. */
+#ifndef DRA_CLI_INFO_H
+#define DRA_CLI_INFO_H
+
+#include "outline.h"
+
+/* The stacks of a model that is no language model; as JSON, the key "stacks" and a comma. */
+void info_stacks_text(const dra_model *m, const outline *o);
+void info_stacks_json(const outline *o);
+
+#endif

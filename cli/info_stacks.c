@@ -1,0 +1,65 @@
+/* dra info: the stacks of a model that is no language model, as text and as JSON. */
+#include "outline.h"
+
+#include "info.h"
+#include "inputs.h"
+
+static void write_part(const outline_part *p, bool inside)
+{
+    const int indent = inside ? 4 : 2;
+    printf("%*s%-*s  %-44s  %12lld\n", indent, "", 24 - indent,
+           p->kind == OUTLINE_LAYERS && p->count == 1 ? "layers" : p->title, p->detail,
+           (long long)p->params);
+}
+
+static void write_stack(const outline *o, const outline_stack *s)
+{
+    printf("stack         %s", s->name[0] ? s->name : "model");
+    if (s->role) printf(", %s %s", s->role, o->stack[s->reader].name);
+    printf(": %s -> %s, %lld parameters\n", s->reads, s->gives, (long long)s->params);
+    for (int i = 0, inside = 0; i < s->n; i++) {
+        write_part(&s->part[i], inside > 0);
+        inside += inside > 0 ? -1 : s->part[i].kind == OUTLINE_LAYERS ? s->part[i].n : 0;
+    }
+}
+
+void info_stacks_text(const dra_model *m, const outline *o)
+{
+    char list[300];
+    printf("reads         %s\n", cli_named_list(m, list, sizeof list));
+    printf("puts out      %s\n", o->stack[o->n - 1].gives);
+    for (int i = 0; i < o->n; i++) write_stack(o, &o->stack[i]);
+}
+
+static void write_parts(const outline_stack *s)
+{
+    for (int i = 0; i < s->n; i++) {
+        const outline_part *p = &s->part[i];
+        printf("%s\n    {\"kind\": \"%s\", \"name\": \"%s\", \"detail\": \"%s\", ", i ? "," : "",
+               outline_kind_name(p->kind), p->title, p->detail);
+        printf("\"parameters\": %lld", (long long)p->params);
+        if (p->kind == OUTLINE_LAYERS)
+            printf(", \"count\": %lld, \"parts\": %d", (long long)p->count, p->n);
+        putchar('}');
+    }
+}
+
+void info_stacks_json(const outline *o)
+{
+    fputs(" \"stacks\": [", stdout);
+    for (int i = 0; i < o->n; i++) {
+        const outline_stack    *s = &o->stack[i];
+        const dra_model_config *c = dra_model_config_of(s->model);
+        printf("%s\n  {\"name\": \"%s\", \"reader\": ", i ? "," : "", s->name);
+        if (s->role)
+            printf("\"%s\", \"role\": \"%s\", ", o->stack[s->reader].name, s->role);
+        else
+            fputs("null, ", stdout);
+        printf("\"reads\": \"%s\", \"gives\": \"%s\", \"dim\": %lld, \"depth\": %lld, ", s->reads,
+               s->gives, (long long)c->dim, (long long)c->depth);
+        printf("\"parameters\": %lld, \"parts\": [", (long long)s->params);
+        write_parts(s);
+        fputs("]}", stdout);
+    }
+    fputs("],\n", stdout);
+}
