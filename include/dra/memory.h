@@ -202,6 +202,7 @@ typedef struct dra_mixer_config {
     bool           context;     /* keys and values are those of the context, not of tokens: memory
                                    append, retrieval time; what a query sees has no positions     */
     int64_t        context_dim; /* its width; 0: dim */
+    bool           softcap_late; /* softcap acts after biases by distance and earlier scores */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

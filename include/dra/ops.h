@@ -311,6 +311,7 @@ typedef struct dra_attend_config {
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
+    bool         softcap_late; /* after biases and scores of a layer before instead */
     double       dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 

@@ -153,6 +153,8 @@ static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: topk_straight without topk");
     if (c->hard && c->topk)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: hard and topk exclude each other");
+    if (c->softcap_late && !(c->softcap > 0))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
     return DRA_OK;
 }
 

@@ -137,6 +137,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                  .v = swap_heads(g, v),
                                  .config = {.scale = m->score_scale,
                                             .softcap = m->softcap,
+                                            .softcap_late = m->softcap_late,
                                             .heads = m->kv_order,
                                             .distance = channels->value[DRA_CHANNEL_DISTANCE],
                                             .distance_zero = channels->distance_zero,

@@ -161,6 +161,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          BOOL(dra_mixer_config, head_scale),
                                          CHOICE(dra_mixer_config, gate_values, value_gates),
                                          BOOL(dra_mixer_config, out_glu),
+                                         BOOL(dra_mixer_config, softcap_late),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
@@ -256,6 +257,7 @@ static const dra_field model_fields[] = {
     CHOICE(dra_model_config, embed_norm_kind, embed_norms),
     INT(dra_model_config, memory_tokens),
     CHOICE(dra_model_config, init, inits),
+    REAL(dra_model_config, output_softcap, 0, 1e6),
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

@@ -40,6 +40,12 @@ static dra_status check(const dra_model_config *c, dra_error *err)
                         (long long)c->embed_dim, (long long)c->dim);
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
+    if (!(c->output_softcap >= 0) || isinf(c->output_softcap))
+        return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap is %g, expected 0 or more",
+                        c->output_softcap);
+    if (c->output_softcap > 0 && (c->block.norm == DRA_PLACE_DUAL || c->rescale_every))
+        return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap and %s exclude each other",
+                        c->rescale_every ? "rescale_every" : "norm dual");
     return dra_positions_check(c, err);
 }
 
@@ -408,6 +414,13 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
     return x;
 }
 
+/* cap tanh(x / cap) */
+static dra_value soften(dra_graph *g, double cap, dra_value x)
+{
+    if (!(cap > 0)) return x;
+    return dra_affine(g, dra_tanh(g, dra_affine(g, x, 1 / cap, 0)), cap, 0);
+}
+
 /* The norm before the head; of two streams the second is normalised and added. */
 static dra_value final_norm(dra_graph *g, const dra_model *m, const dra_module_call *call,
                             dra_value x, dra_value dual)
@@ -429,6 +442,7 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
     x = build_layers(g, m, call, x, recompute, show, state_out, &all);
+    x = soften(g, m->config.output_softcap, x);
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     all.head = call->param[m->head];

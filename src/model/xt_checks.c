@@ -28,6 +28,7 @@ static const pair apart[] = {
     {"attn_flash", "rel_pos_bias"},
     {"attn_flash", "dynamic_pos_bias"},
     {"attn_flash", "residual_attn"},
+    {"attn_flash", "attn_softclamp_logits"},
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -42,6 +43,7 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"resi_dual", "softclamp_output"},
 };
 
 typedef struct need {
@@ -63,6 +65,8 @@ static const need needs[] = {
     {"rotary_emb_dim", "rotary_pos_emb", -1},
     {"rotate_num_heads", "rotary_pos_emb", -1},
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
+    {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
+    {"softclamp_output_value", "softclamp_output", 30},
 };
 
 static bool is_on(const checking *k, const char *name)

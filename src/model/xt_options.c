@@ -111,6 +111,10 @@ static const dra_field stack_fields[] = {
     BOOL("ff_no_bias", ff_no_bias),
     BOOL("ff_post_act_ln", c.ff.act_norm),
     REAL("ff_dropout", c.ff.dropout, 0, 0.999),
+    BOOL("attn_softclamp_logits", attn_softclamp_logits),
+    REAL("attn_logit_softclamp_value", attn_logit_softclamp_value, 1e-3, 1e6),
+    BOOL("softclamp_output", softclamp_output),
+    REAL("softclamp_output_value", softclamp_output_value, 1e-3, 1e6),
     {0}};
 
 static const dra_field wrapper_fields[] = {

@@ -2,7 +2,7 @@
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
  *          - slope |q_pos_t - k_pos_j|
  * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
- * keys are seen by all and get q.k alone. This file checks what is asked and picks the path. */
+ * keys are seen by all and get q.k alone. A late cap is that of all this sum. This file checks what is asked and picks the path. */
 #include <math.h>
 #include <stdio.h>
 
@@ -230,6 +230,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.always = f->always;
     x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
+    x.a.late = f->softcap > 0 && f->softcap_late;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     if (f->path == DRA_ATTEND_PLAIN || needs_scores(f)) return dra_attend_plain(g, &x);
     if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);

@@ -3,7 +3,8 @@
  *   ds_tj = p_tj (dp_tj - delta_t)             also the gradient of bias
  *   dq_t = sum_j da_tj k_j,  dk_j = sum_t da_tj q_t,  dv_j = sum_t f_tj p_tj dy_t
  *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|,  ddistance_hn = sum of ds_tj at distance n
- * where da = scale (1 - tanh^2) ds undoes scale and soft cap. One op makes them all, so that p and
+ * where da = scale (1 - tanh^2) ds undoes scale and soft cap; a late cap comes off before biases
+ * get theirs. One op makes them all, so that p and
  * dp are computed once; a tile takes all queries that read one key head, so every output has one
  * writer.
  * Inputs: those of attend, then dy (B, H, T, E), lse (B, H, T) and delta (B, H, T, 1). */
@@ -87,14 +88,17 @@ static void open_block(const dra_attend_block *t, int64_t j0, work *w)
     }
 }
 
+static void undo_cap(const dra_attend_block *t, work *w)
+{
+    for (int64_t i = 0; i < t->rows * KEYS; i++)
+        if (w->ds[i] != 0) w->ds[i] *= w->dcap[i]; /* dcap is set only where it is seen */
+}
+
 /* ds becomes da. */
 static void undo_scale(const dra_attend_block *t, work *w)
 {
-    const int64_t n = t->rows * KEYS;
-    if (t->a->softcap > 0)
-        for (int64_t i = 0; i < n; i++)
-            if (w->ds[i] != 0) w->ds[i] *= w->dcap[i]; /* dcap is set only where it is seen */
-    dra_simd_of(t->c)->scale(n, (real)t->a->scale, w->ds);
+    if (t->a->softcap > 0 && !t->a->late) undo_cap(t, w);
+    dra_simd_of(t->c)->scale(t->rows * KEYS, (real)t->a->scale, w->ds);
 }
 
 /* ---- outputs --------------------------------------------------------------------------------- */
@@ -227,6 +231,7 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     real *dq = row_of(c, DQ, query, n.D), *dk = row_of(c, DK, key, n.D);
     real *dv = row_of(c, DV, key, n.E);
     open_block(t, j0, w);
+    if (t->a->late) undo_cap(t, w);
     if (dslopes) add_slopes(t, j0, w, dslopes);
     if (w->sum) add_distance_block(t, j0, w);
     if (dbias) store_bias(t, j0, w, dbias);

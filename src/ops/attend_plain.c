@@ -19,15 +19,18 @@ static dra_value split_heads(dra_graph *g, const dra_attention *x, dra_value v)
     return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
 }
 
+static dra_value soften(dra_graph *g, const dra_attend_attr *a, dra_value s, double scale)
+{
+    return dra_affine(g, dra_tanh(g, dra_affine(g, s, scale / a->softcap, 0)), a->softcap, 0);
+}
+
 static dra_value logits(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
     const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
     dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
     s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
-    if (a->softcap > 0)
-        return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
-                          0);
+    if (a->softcap > 0 && !a->late) return soften(g, a, s, a->scale);
     return dra_affine(g, s, a->scale, 0);
 }
 
@@ -137,11 +140,12 @@ static dra_value masked_logits(dra_graph *g, const dra_attention *x)
 {
     const dra_value masked = dra_number(g, DRA_MASKED), sees = visible(g, x);
     dra_value       seen = {0}; /* by the layer before, where that must be known */
-    if (x->previous.id && x->mix_before.id)
+    if (x->previous.id && (x->mix_before.id || x->a.late))
         seen = dra_greater(g, x->previous, dra_number(g, DRA_MASKED / 2));
     const dra_value s0 = first_logits(g, x, seen);
     dra_value       s = biased(g, x, s0);
     if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
+    if (x->a.late) s = soften(g, &x->a, s, 1);
     if (seen.id) s = dra_select(g, seen, s, masked);
     return sees.id ? dra_select(g, sees, s, masked) : s;
 }

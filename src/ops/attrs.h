@@ -137,6 +137,7 @@ typedef struct dra_attend_attr { /* attend, attend_small, their gradients, atten
     int64_t      distance_zero; /* column of distance 0 */
     uint64_t     path;          /* of the random numbers */
     dra_head_map heads;
+    bool         late;                   /* the soft cap is that of q.k with all biases */
     int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
 } dra_attend_attr;
 

@@ -321,6 +321,8 @@ static const mixer_row rows[] = {
      {FOUR, .kv_heads = 2, .mem_kv = 2, .qk_norm = true, .softcap = 3,
       .a = {.retrieval = "window", .window = 4}},
      .fixed = true},
+    {"append time, learned keys, capped late",
+     {SIZES, .mem_kv = 2, .softcap = 2, .softcap_late = true}},
     {"gru time, learned keys and values", {SIZES, .mem_kv = 3, .a = {"gru"}}},
     {"append time, top 3", {SIZES, .topk = 3}},
     {"append time, top 3 straight through, learned keys",

@@ -72,6 +72,15 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"capped late: alibi, learned keys; the output capped",
+     MODEL(", \"position\": {\"distance\": \"alibi\"}, \"output_softcap\": 3, \"mixer\": "
+           "{\"mem_kv\": 2, \"softcap\": 1.5, \"softcap_late\": true}"),
+     .no_skips = true},
+    {"capped late: residual attention, t5, post",
+     MODEL(", \"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}, "
+           "\"mixer\": {\"residual_scores\": true, \"softcap\": 1.5, \"softcap_late\": true}, "
+           "\"block\": {\"norm\": \"post\"}, \"output_softcap\": 3"),
+     .no_skips = true},
     {"memory tokens", MODEL(", \"memory_tokens\": 2")},
     {"memory tokens, token shift, alibi",
      MODEL(", \"memory_tokens\": 3, \"block\": {\"shift\": 1}, \"position\": {\"distance\": "

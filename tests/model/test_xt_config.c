@@ -155,6 +155,14 @@ static const meaning meanings[] = {
      "{'block': {'shift': 1, 'drop': 0.25}}"},
     {"", XT_DECODER, ", 'shift_tokens': [1, 0, 2, 1], 'layer_dropout': [0, 0.5, 0.25, 0]",
      "{'shifts': [1, 0, 2, 1], 'block': null}"},
+    /* beyond the README */
+    {"", XT_DECODER, ", 'attn_softclamp_logits': true",
+     "{'mixer': {'softcap': 50, 'softcap_late': true}}"},
+    {"", XT_ENCODER, ", 'attn_softclamp_logits': true, 'attn_logit_softclamp_value': 20",
+     "{'mixer': {'softcap': 20, 'softcap_late': true}}"},
+    {"", XT_DECODER, ", 'softclamp_output': true", "{'output_softcap': 30}"},
+    {"", XT_DECODER, ", 'softclamp_output': true, 'softclamp_output_value': 7",
+     "{'output_softcap': 7}"},
 };
 
 static void options_mean_what_they_say(void **unused)
@@ -232,6 +240,7 @@ static const struct {
     {"", ", 'rel_pos_num_buckets': 32, 'attn_qk_norm_scale': 10, 'attn_qk_norm_groups': 1"},
     {"", ", 'shift_tokens': 0, 'layer_dropout': 0.0, 'attn_flash': false"},
     {"", ", 'shift_tokens': [0], 'rotary_xpos_scale_base': 512"},
+    {"", ", 'attn_logit_softclamp_value': 50.0, 'softclamp_output_value': 30"},
 };
 
 static void defaults_may_be_said(void **unused)
@@ -361,6 +370,14 @@ static const struct {
      "attn_flash excludes dynamic_pos_bias"},
     {"", XT_DECODER, ", 'attn_flash': true, 'residual_attn': true",
      "attn_flash excludes residual_attn"},
+    {"", XT_DECODER, ", 'attn_flash': true, 'attn_softclamp_logits': true",
+     "attn_flash excludes attn_softclamp_logits"},
+    {"", XT_DECODER, ", 'resi_dual': true, 'softclamp_output': true",
+     "resi_dual excludes softclamp_output"},
+    {"", XT_DECODER, ", 'attn_logit_softclamp_value': 20",
+     "attn_logit_softclamp_value needs attn_softclamp_logits"},
+    {"", XT_DECODER, ", 'softclamp_output_value': 20",
+     "softclamp_output_value needs softclamp_output"},
     {"", XT_DECODER, ", 'use_rmsnorm': true, 'use_scalenorm': true",
      "use_scalenorm excludes use_rmsnorm"},
     {"", XT_DECODER, ", 'use_simple_rmsnorm': true, 'use_scalenorm': true",

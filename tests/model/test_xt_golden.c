@@ -4,7 +4,7 @@
  * that reads vectors x_t = sin(0.9 t + 0.017 t t) and gives what its head would read. */
 #include "xt_tensors.h"
 
-enum { MOST_ROWS = 100, STACK_T = 6, WRAPPER_T = 8, NUMBERS = 3 };
+enum { MOST_ROWS = 150, STACK_T = 6, WRAPPER_T = 8, NUMBERS = 3 };
 
 /* What a printed number leaves open is half a unit of its last digit. Besides, both sides round:
  * sums of about a hundred numbers agree to 1e-4, single numbers to 2e-6. The references are in

@@ -16,7 +16,7 @@ typedef struct args { /* options by number of input; 0: none, since that is q */
     dra_head_map heads;
     double       scale, softcap, dropout;
     int64_t      topk;
-    bool         hard;
+    bool         hard, late;
 } args;
 
 static dra_value pick(const dra_value *in, int i) { return i ? in[i] : (dra_value){0}; }
@@ -38,6 +38,7 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .heads = a->heads,
                                .scale = a->scale,
                                .softcap = a->softcap,
+                               .softcap_late = a->late,
                                .dropout = a->dropout,
                                .random = random,
                                .topk = a->topk,
@@ -128,12 +129,11 @@ static double logit(const args *a, const check_tensor *in, const int64_t *at, in
     if (!always && a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
     for (int64_t i = 0; i < n.D; i++) s += q[i] * k[i];
     s *= a->scale != 0 ? a->scale : n.D ? 1 / sqrt((double)n.D) : 1;
-    if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
-    if (always) return s;
-    if (a->bias) s += element(&in[a->bias], at);
-    if (a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
-    if (a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
-    return s;
+    if (a->softcap > 0 && !a->late) s = a->softcap * tanh(s / a->softcap);
+    if (!always && a->bias) s += element(&in[a->bias], at);
+    if (!always && a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
+    if (!always && a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
+    return a->late ? a->softcap * tanh(s / a->softcap) : s;
 }
 
 static int larger_first(const void *a, const void *b)
@@ -256,6 +256,17 @@ static const args all_far = {.lo = 3,
                              .scale = 0.8,
                              .softcap = 1.5};
 
+static const args late = {.bias = 3, .softcap = 0.7, .late = true};
+static const args late_all = {.lo = 3,
+                              .hi = 4,
+                              .mask = 5,
+                              .bias = 6,
+                              .slopes = 7,
+                              .distance = 8,
+                              .zero = 3,
+                              .always = 3,
+                              .softcap = 1.1,
+                              .late = true};
 static const args always_some = {
     .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 3};
 static const args always_blocks = {
@@ -371,6 +382,10 @@ static const check_case both_cases[] = {
     {"soft cap", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &capped},
     {"scale", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &scaled},
     {"soft cap, scale and bias", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &capped_scaled},
+    {"late cap", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &late},
+    {"late cap, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &late_all},
+    {"late cap, several tiles", 9, {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)}, &late_all},
+    {"late cap, one query", 9, {QKV(3, 2, 1, 1, 300, 5, 3), ALWAYS(3, 2, 1, 300)}, &late_all},
     {"far out",
      3,
      {{{4, {2, 2, 5, 7}}, .lo = -8, .hi = 8},
