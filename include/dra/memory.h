@@ -203,6 +203,7 @@ typedef struct dra_mixer_config {
                                    append, retrieval time; what a query sees has no positions     */
     int64_t        context_dim; /* its width; 0: dim */
     bool           softcap_late; /* softcap acts after biases by distance and earlier scores */
+    bool           sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is

@@ -312,6 +312,8 @@ typedef struct dra_attend_config {
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
     bool         softcap_late; /* after biases and scores of a layer before instead */
+    dra_value    sink;    /* real (H): a logit that joins the softmax of every query of its head; its
+                             weight multiplies nothing. lse is without it */
     double       dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 

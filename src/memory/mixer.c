@@ -32,6 +32,7 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_HEAD_SCALE] = "head_scale",
     [DRA_W_G] = "W_g",
     [DRA_B_G] = "b_g",
+    [DRA_SINK] = "sink",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -126,6 +127,7 @@ static void declare_options(dra_mixer *m)
     if (c->talk_after) add_identity(m, DRA_TALK_AFTER, H);
     if (c->head_scale)
         add_constant(m, DRA_HEAD_SCALE, DRA_SHAPE(answer_width(m) / c->value_dim), 1);
+    if (c->sink) add_constant(m, DRA_SINK, DRA_SHAPE(H), 0);
     if (c->gate_values == DRA_GATE_NONE) return;
     add_constant(m, DRA_W_G, DRA_SHAPE(answer_width(m), c->dim), 0);
     if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(answer_width(m)), 10);

@@ -31,6 +31,7 @@ typedef enum dra_mixer_param {
     DRA_HEAD_SCALE,
     DRA_W_G,
     DRA_B_G,
+    DRA_SINK,
     DRA_MIXER_PARAMS
 } dra_mixer_param;
 

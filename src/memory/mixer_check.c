@@ -182,6 +182,7 @@ static const char *item_option(const dra_mixer_config *c)
            : c->talk_after      ? "talk_after"
            : c->residual_scores ? "residual_scores"
            : c->softcap > 0     ? "softcap"
+           : c->sink            ? "sink"
                                 : NULL;
 }
 

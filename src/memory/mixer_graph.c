@@ -144,6 +144,7 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen,
                                       .mem_v = param(b, DRA_MEM_V),
                                       .talk_before = param(b, DRA_TALK_BEFORE),
                                       .talk_after = param(b, DRA_TALK_AFTER),
+                                      .sink = param(b, DRA_SINK),
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }

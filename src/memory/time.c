@@ -146,7 +146,8 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                             .topk_straight = m->topk_straight,
                                             .hard = m->hard,
                                             .mix_before = c->options->talk_before,
-                                            .mix_after = c->options->talk_after}};
+                                            .mix_after = c->options->talk_after,
+                                            .sink = c->options->sink}};
     if (dra_graph_failed(g)) return r;
     see(g, &r);
     place(g, &r);
@@ -194,6 +195,22 @@ static void add_memory_rows(dra_graph *g, reading *r)
     if (r->config.mask.id) r->config.mask = dra_pad(g, r->config.mask, 3, n, 0, 1);
 }
 
+/* x (B, H, T) as (B, H, T, 1) */
+static dra_value per_query(dra_graph *g, dra_value x)
+{
+    if (dra_graph_failed(g)) return x;
+    dra_shape s = dra_shape_of(g, x);
+    s.dim[s.rank++] = 1;
+    return dra_reshape(g, x, s);
+}
+
+/* What the sink leaves of y: e^lse / (e^lse + e^sink). */
+static dra_value drain(dra_graph *g, dra_value sink, dra_value y, dra_value lse)
+{
+    const dra_value rest = dra_sub(g, lse, dra_reshape(g, sink, DRA_SHAPE(-1, 1)));
+    return dra_mul(g, y, per_query(g, dra_sigmoid(g, rest)));
+}
+
 /* The softmax over items and learned ones is one over both: the share of the learned ones is
  * e^l2 / (e^l1 + e^l2) = sigmoid(l2 - l1), or 1 where there are no items. */
 static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_value lse)
@@ -218,16 +235,16 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
                                  dra_reshape(g, r->c->drop.at, DRA_SHAPE(-1, 1)));
     }
     const dra_value learned = attend(g, &m);
+    dra_value       both = o->sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
     share = dra_sigmoid(g, dra_sub(g, own, lse));
     if (r->c->tokens->skip.id) {
         const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
         const dra_value some = dra_reshape(g, dra_less(g, r->config.lo, r->config.hi), column);
         share = dra_select(g, some, share, dra_number(g, 1));
+        if (o->sink.id) both = dra_select(g, some, both, own);
     }
-    if (dra_graph_failed(g)) return y;
-    dra_shape s = dra_shape_of(g, share);
-    s.dim[s.rank++] = 1;
-    return dra_add(g, y, dra_mul(g, dra_reshape(g, share, s), dra_sub(g, learned, y)));
+    y = dra_add(g, y, dra_mul(g, per_query(g, share), dra_sub(g, learned, y)));
+    return o->sink.id ? drain(g, o->sink, y, both) : y;
 }
 
 /* Keys and values that no query of this call sees count as 0: scores of what is not seen are
@@ -284,6 +301,7 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;
+    if (merges) r.config.sink = (dra_value){0}; /* it joins both */
     const dra_value y = attend(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }

@@ -162,6 +162,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          CHOICE(dra_mixer_config, gate_values, value_gates),
                                          BOOL(dra_mixer_config, out_glu),
                                          BOOL(dra_mixer_config, softcap_late),
+                                         BOOL(dra_mixer_config, sink),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),

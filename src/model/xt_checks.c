@@ -29,6 +29,8 @@ static const pair apart[] = {
     {"attn_flash", "dynamic_pos_bias"},
     {"attn_flash", "residual_attn"},
     {"attn_flash", "attn_softclamp_logits"},
+    {"attn_flash", "attn_head_learned_sink"},
+    {"residual_attn", "attn_head_learned_sink"}, /* there the sink's column stays among scores */
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -187,6 +189,14 @@ static dra_status check_layout(const checking *k)
     return DRA_OK;
 }
 
+/* Options that only later releases have. */
+static dra_status check_release(const checking *k)
+{
+    if (k->x->c.mixer[0].sink && k->x->c.xt.release != DRA_XT_N)
+        return refuse(k, "attn_head_learned_sink needs release N");
+    return DRA_OK;
+}
+
 static dra_status check_wrapper(const checking *k)
 {
     const dra_xt *x = k->x;
@@ -208,5 +218,6 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     dra_status st = check_heads(&k);
     if (st == DRA_OK) st = check_positions(&k);
     if (st == DRA_OK) st = check_layout(&k);
+    if (st == DRA_OK) st = check_release(&k);
     return st == DRA_OK ? check_wrapper(&k) : st;
 }

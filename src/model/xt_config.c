@@ -149,7 +149,7 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
 {
     const bool gains = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
     const bool groups = m->qk_norm && m->mem_kv && m->qk_groups > 1;
-    if (m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
+    if (m->sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
         (groups && !m->mem_whole))
         return DRA_XT_N;
     return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;

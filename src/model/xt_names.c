@@ -81,7 +81,8 @@ static void add_attention(making *m)
     static const pair  plain[] = {{"W_q", "to_q.weight"},    {"W_k", "to_k.weight"},
                                   {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
                                   {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
-                                  {"b_g", "to_v_gate.bias"}, {0}};
+                                  {"b_g", "to_v_gate.bias"}, {"sink", "attend.head_attn_sink"},
+                                  {0}};
     const dra_xt_sizes s = dra_xt_sizes_of(m->c);
     add_all(m, plain);
     add(m, "W_o", m->c->mixer[0].out_glu ? "to_out.0.weight" : "to_out.weight");

@@ -113,6 +113,7 @@ static const dra_field stack_fields[] = {
     REAL("ff_dropout", c.ff.dropout, 0, 0.999),
     BOOL("attn_softclamp_logits", attn_softclamp_logits),
     REAL("attn_logit_softclamp_value", attn_logit_softclamp_value, 1e-3, 1e6),
+    BOOL("attn_head_learned_sink", c.mixer[0].sink),
     BOOL("softclamp_output", softclamp_output),
     REAL("softclamp_output_value", softclamp_output_value, 1e-3, 1e6),
     {0}};

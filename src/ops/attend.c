@@ -82,7 +82,8 @@ static bool check_plain_options(dra_graph *g, dra_attention *x)
     x->mix_after = f->mix_after;
     return check_option(g, "previous", f->previous, DRA_REAL, pairs, false) &&
            check_option(g, "mix_before", f->mix_before, DRA_REAL, heads, false) &&
-           check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false);
+           check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false) &&
+           check_option(g, "sink", f->sink, DRA_REAL, DRA_SHAPE(H), false);
 }
 
 /* A table by distance has as many columns as it likes, one at least. */
@@ -197,17 +198,29 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->always < 0 || f->always > x->a.J)
         return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
                       (long long)x->a.J);
-    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0 || f->always > 0))
+    if (f->path == DRA_ATTEND_FEW &&
+        (f->softcap > 0 || f->dropout > 0 || f->always > 0 || f->sink.id))
         return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
                       f->softcap > 0   ? "softcap"
                       : f->dropout > 0 ? "dropout"
-                                       : "always");
+                      : f->always > 0  ? "always"
+                                       : "sink");
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
         return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
                       (long long)x->a.T, (long long)x->a.J);
     if (f->lse && (f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
         return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
+}
+
+/* Softmax with one more logit z: y e^l / (e^l + e^z) = y sigmoid(l - z) with l the lse of the rest.
+ * A query that sees nothing has y = 0, so that its l does not matter. */
+static dra_value drain(dra_graph *g, const dra_attention *x, dra_value y, dra_value lse)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_value        sink = dra_reshape(g, x->config->sink, DRA_SHAPE(a->H, 1));
+    const dra_value        share = dra_sigmoid(g, dra_sub(g, lse, sink));
+    return dra_mul(g, y, dra_reshape(g, share, DRA_SHAPE(a->B, a->H, a->T, 1)));
 }
 
 /* ---- the entry ------------------------------------------------------------------------------- */
@@ -237,7 +250,10 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
         if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);
-    return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
+    if (!f->sink.id) return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
+    dra_value       lse;
+    const dra_value y = dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse ? f->lse : &lse);
+    return dra_graph_failed(g) ? y : drain(g, &x, y, f->lse ? *f->lse : lse);
 }
 
 /* hi = pos + t + 1, lo = max(0, hi - window) */

@@ -3,6 +3,7 @@
  *   s_h = scale q_h.k + previous_h,  s'_h = s_h + sum_g mix_before_hg s_g,  then biases and masks
  *   p_h = softmax(s'_h), chosen and dropped from,  y_h = (sum_g mix_after_hg p_g) v
  * [Shazeer et al. 2020: Talking-heads attention; He et al. 2020: RealFormer]
+ * A sink is one more column of s', which p loses again.
  * It holds the scores (B, H, T, J) while it works. For the gradient it keeps p and masks: what is
  * made of p on the way to y, and s where they are mixed, is computed again (dra_recompute). */
 #include "ops/attend.h"
@@ -175,6 +176,18 @@ static dra_value weights(dra_graph *g, const dra_attention *x, dra_value s)
     return dra_softmax(g, s);
 }
 
+/* The same with the sink as the first column, which is left out of what it gives. */
+static dra_value weights_and_sink(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_attend_attr *a = &x->a;
+    dra_attention          more = *x;
+    if (!x->config->sink.id || dra_graph_failed(g)) return weights(g, x, s);
+    const dra_value sink = dra_reshape(g, x->config->sink, DRA_SHAPE(1, a->H, 1, 1));
+    const dra_value both[] = {dra_broadcast(g, sink, DRA_SHAPE(a->B, a->H, a->T, 1)), s};
+    more.a.J++;
+    return dra_slice(g, weights(g, &more, dra_concat(g, 2, both, 3)), 3, 1, a->J);
+}
+
 /* What multiplies the values, but for dropout. */
 static dra_value mixed_weights(dra_graph *g, const dra_attention *x, dra_value p)
 {
@@ -226,7 +239,7 @@ dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
     const dra_value          s = masked_logits(g, x);
-    const dra_value          p = weights(g, x, s);
+    const dra_value          p = weights_and_sink(g, x, s);
     const dra_value          y = read_again(g, x, p);
     if (f->scores) *f->scores = s;
     if (f->weights) *f->weights = mixed_weights(g, x, p);

@@ -72,6 +72,8 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"sinks, talking heads, memory tokens",
+     MODEL(", \"memory_tokens\": 2, \"mixer\": {\"sink\": true, \"talk_after\": true}")},
     {"capped late: alibi, learned keys; the output capped",
      MODEL(", \"position\": {\"distance\": \"alibi\"}, \"output_softcap\": 3, \"mixer\": "
            "{\"mem_kv\": 2, \"softcap\": 1.5, \"softcap_late\": true}"),

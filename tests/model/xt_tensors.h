@@ -28,6 +28,7 @@ static const xt_row xt_attention[] = {
     {"to_out.0.weight", "attn_on_attn", "OQ", XT_ZERO},
     {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
     {"to_v_gate.bias", "attn_gate_values !newer", "Q", XT_ZERO},
+    {"attend.head_attn_sink", "attn_head_learned_sink", "H", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},

@@ -10,7 +10,7 @@
 /* ---- the formula ----------------------------------------------------------------------------- */
 
 typedef struct args { /* options by number of input; 0: none, since that is q */
-    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row;
+    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink;
     int64_t      zero; /* column of distance 0 */
     int64_t      always;
     dra_head_map heads;
@@ -39,6 +39,7 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .scale = a->scale,
                                .softcap = a->softcap,
                                .softcap_late = a->late,
+                               .sink = pick(in, a->sink),
                                .dropout = a->dropout,
                                .random = random,
                                .topk = a->topk,
@@ -174,6 +175,7 @@ static void oracle_row(const args *a, const check_tensor *in, int64_t *at, doubl
     choose(a, n.J, s);
     if (a->hard) largest = 0;
     for (int64_t j = 0; j < n.J; j++) sum += exp(s[j] - largest);
+    if (a->sink) sum += exp(in[a->sink].at[at[1]] - largest);
     for (int64_t j = 0; j < n.J; j++) {
         const int64_t k_pos = a->k_pos ? (int64_t)in[a->k_pos].at[b * n.J + j] : j;
         double        p = exp(s[j] - largest) / sum;
@@ -382,6 +384,16 @@ static const check_case both_cases[] = {
     {"soft cap", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &capped},
     {"scale", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &scaled},
     {"soft cap, scale and bias", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &capped_scaled},
+    {"sink", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {3}}}}, &(args){.sink = 3}},
+    {"sink, some see nothing",
+     5,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{1, {4}}}, INTS(2, 5, -3, 9)},
+     &(args){.sink = 3, .hi = 4}},
+    {"sink, several tiles", 4, {QKV(1, 2, 2, 40, 150, 5, 3), {{1, {2}}}}, &(args){.sink = 3}},
+    {"sink, one query, dropout",
+     5,
+     {QKV(3, 2, 1, 1, 300, 5, 3), {{1, {2}}}, KEY},
+     &(args){.sink = 3, .dropout = 0.4, .key = 4}},
     {"late cap", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &late},
     {"late cap, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &late_all},
     {"late cap, several tiles", 9, {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)}, &late_all},
