@@ -144,6 +144,12 @@ typedef enum dra_value_gate {
     DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
     DRA_GATE_PLAIN   /* without b: half open at first                   */
 } dra_value_gate;
+/* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
+typedef enum dra_value_residual {
+    DRA_VALUES_OWN,    /* nothing: it has its own                                */
+    DRA_VALUES_HALF,   /* a is 1/2                                               */
+    DRA_VALUES_LEARNED /* a = sigmoid(W_mix x + b_mix), one for each head        */
+} dra_value_residual;
 typedef enum dra_init_kind {
     DRA_INIT_NORMAL, /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
     DRA_INIT_UNIFORM /* matrices and biases uniform within 1 / sqrt(inputs), as PyTorch */
@@ -203,6 +209,7 @@ typedef struct dra_mixer_config {
                                    append, retrieval time; what a query sees has no positions     */
     int64_t        context_dim; /* its width; 0: dim */
     bool           softcap_late; /* softcap acts after biases by distance and earlier scores */
+    dra_value_residual value_residual; /* the first mixer that has it hands its values on */
     bool           sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 
@@ -264,6 +271,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_DUAL,     /* "dual": (B, T, C), the sum of what sublayers add (ResiDual)        */
     DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
     DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
+    DRA_CHANNEL_VALUES,       /* "values": (B, T, K, E), v of the first mixer, value_residual */
     DRA_CHANNELS
 } dra_channel;
 

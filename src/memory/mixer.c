@@ -33,6 +33,8 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_W_G] = "W_g",
     [DRA_B_G] = "b_g",
     [DRA_SINK] = "sink",
+    [DRA_W_MIX] = "W_mix",
+    [DRA_B_MIX] = "b_mix",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -56,6 +58,15 @@ static void add_matrix(dra_mixer *m, dra_mixer_param p, int64_t rows, int64_t co
                               uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
                               .number = uniform ? 1 / sqrt((double)columns) : std,
                               .product = true});
+}
+
+/* The bias (n) of a matrix (n, columns): drawn as that is where both are uniform, else a number. */
+static void add_bias(dra_mixer *m, dra_mixer_param p, int64_t n, int64_t columns, double number)
+{
+    if (m->config.init == DRA_INIT_UNIFORM)
+        add(m, p, DRA_SHAPE(n), DRA_FILL_UNIFORM, 1 / sqrt((double)columns));
+    else
+        add_constant(m, p, DRA_SHAPE(n), number);
 }
 
 /* Starts as the identity. */
@@ -128,6 +139,10 @@ static void declare_options(dra_mixer *m)
     if (c->head_scale)
         add_constant(m, DRA_HEAD_SCALE, DRA_SHAPE(answer_width(m) / c->value_dim), 1);
     if (c->sink) add_constant(m, DRA_SINK, DRA_SHAPE(H), 0);
+    if (c->value_residual == DRA_VALUES_LEARNED) {
+        add_matrix(m, DRA_W_MIX, H, c->dim, 1 / sqrt((double)c->dim));
+        add_bias(m, DRA_B_MIX, H, c->dim, 0);
+    }
     if (c->gate_values == DRA_GATE_NONE) return;
     add_constant(m, DRA_W_G, DRA_SHAPE(answer_width(m), c->dim), 0);
     if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(answer_width(m)), 10);

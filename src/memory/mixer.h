@@ -32,6 +32,8 @@ typedef enum dra_mixer_param {
     DRA_W_G,
     DRA_B_G,
     DRA_SINK,
+    DRA_W_MIX,
+    DRA_B_MIX,
     DRA_MIXER_PARAMS
 } dra_mixer_param;
 

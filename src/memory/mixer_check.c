@@ -45,6 +45,7 @@ static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
                    {"qkv_norm", (int)c->qkv_norm, DRA_QKV_UNIT},
                    {"qkv_gain", (int)c->qkv_gain, DRA_QKV_NONE},
                    {"gate_values", (int)c->gate_values, DRA_GATE_PLAIN},
+                   {"value_residual", (int)c->value_residual, DRA_VALUES_LEARNED},
                    {"init", (int)c->init, DRA_INIT_UNIFORM}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i].value < 0 || choices[i].value > choices[i].last)
@@ -147,6 +148,16 @@ static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
     return DRA_OK;
 }
 
+static dra_status check_values(const dra_mixer_config *c, dra_error *err)
+{
+    const bool shared = c->kv_heads && c->kv_heads < c->heads;
+    if (c->value_residual != DRA_VALUES_LEARNED || !shared) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "mixer: value_residual learned needs %lld kv_heads, one for each head, found "
+                    "%lld",
+                    (long long)c->heads, (long long)c->kv_heads);
+}
+
 static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
 {
     if (c->topk_straight && !c->topk)
@@ -167,6 +178,7 @@ dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = check_rotary(c, err);
     if (st == DRA_OK) st = check_qk_norm(c, err);
     if (st == DRA_OK) st = check_weights(c, err);
+    if (st == DRA_OK) st = check_values(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 

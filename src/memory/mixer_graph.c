@@ -87,6 +87,20 @@ static void normalise_all(const building *b, dra_value qkv[3])
     if (c->v_norm) qkv[2] = normalise(b, qkv[2], param(b, DRA_GAIN_V), param(b, DRA_BIAS_V), 1);
 }
 
+/* v with that of the first mixer, which is this one where nothing was handed on. */
+static dra_value mix_values(const building *b, dra_value seen, dra_value v)
+{
+    dra_graph *g = b->g;
+    dra_value *first = &b->channels->value[DRA_CHANNEL_VALUES], share = dra_number(g, 0.5);
+    if (b->m->config.value_residual == DRA_VALUES_OWN || dra_graph_failed(g)) return v;
+    if (!first->id) return *first = v;
+    if (b->m->config.value_residual == DRA_VALUES_LEARNED) {
+        share = dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_MIX), param(b, DRA_B_MIX)));
+        share = dra_reshape(g, share, DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, 1));
+    }
+    return dra_add(g, *first, dra_mul(g, share, dra_sub(g, v, *first)));
+}
+
 /* Returns what gates see: x shifted by halves, or as it is. */
 static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
@@ -100,8 +114,10 @@ static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
         const dra_value y = dra_linear(b->g, in[i], param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
         qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, i ? K : c->heads, W));
     }
+    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[0] : x;
+    qkv[2] = mix_values(b, seen, qkv[2]);
     normalise_all(b, qkv);
-    return c->shift == DRA_SHIFT_HALF ? in[0] : x;
+    return seen;
 }
 
 /* k or v (B, T, K, W) as (B, T, H, W): what each query head reads. */
@@ -223,7 +239,7 @@ const char *dra_show_name(dra_show_kind kind)
 const char *dra_channel_name(dra_channel c)
 {
     static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",    "slopes",
-                                                    "dual",  "context", "cross_scores"};
+                                                    "dual",  "context", "cross_scores", "values"};
     return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
 }
 

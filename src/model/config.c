@@ -40,6 +40,7 @@ static const char *const head_maps[] = {"div", "mod", NULL};
 static const char *const qkv_norms[] = {"rms", "layer", "unit", NULL};
 static const char *const qkv_gains[] = {"shared", "heads", "none", NULL};
 static const char *const value_gates[] = {"none", "biased", "plain", NULL};
+static const char *const value_residuals[] = {"none", "half", "learned", NULL};
 static const char *const rotates[] = {"none", "rotary", "xpos", NULL};
 static const char *const distances[] = {"none", "t5", "dynamic", "alibi", NULL};
 static const char *const visibles[] = {"causal", "whole", NULL};
@@ -163,6 +164,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          BOOL(dra_mixer_config, out_glu),
                                          BOOL(dra_mixer_config, softcap_late),
                                          BOOL(dra_mixer_config, sink),
+                                         CHOICE(dra_mixer_config, value_residual, value_residuals),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),

@@ -107,6 +107,8 @@ static uint32_t written(const dra_model *m, const extent *at)
         if (dra_sublayer_config_of(s)->block.norm == DRA_PLACE_DUAL) bits |= 1u << DRA_CHANNEL_DUAL;
         if (dra_sublayer_mixer(s) && dra_sublayer_config_of(s)->mixer.residual_scores)
             bits |= 1u << DRA_CHANNEL_SCORES;
+        if (dra_sublayer_mixer(s) && dra_sublayer_config_of(s)->mixer.value_residual)
+            bits |= 1u << DRA_CHANNEL_VALUES;
     }
     return bits;
 }

@@ -90,6 +90,16 @@ static void rotate(const dra_model_config *c, dra_mixer_config *m)
     if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
 }
 
+/* The first mixer that has it hands its values on and needs no share of its own. */
+static dra_value_residual value_residual(const dra_model_config *c, int64_t l)
+{
+    bool before = false;
+    for (int64_t i = 0; i < l && i < c->mixers; i++)
+        before = before || c->mixer[i].value_residual != DRA_VALUES_OWN;
+    const dra_value_residual own = c->mixer[l % c->mixers].value_residual;
+    return own == DRA_VALUES_LEARNED && !before ? DRA_VALUES_HALF : own;
+}
+
 /* The mixer of attention sublayer l of `layers`: what the model knows is filled in. */
 static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64_t layers)
 {
@@ -103,6 +113,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     m.init = c->init;
     m.whole = c->visible == DRA_VISIBLE_WHOLE;
     m.attention_dropout = c->attention_dropout;
+    m.value_residual = value_residual(c, l);
     m.aux = c->aux;
     m.maps = c->maps;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */
@@ -210,6 +221,25 @@ static dra_status open_entries(dra_stack *s, const dra_model_config *c, dra_erro
     return DRA_OK;
 }
 
+/* Values that are handed on fit those they are mixed with. */
+static dra_status check_values(const dra_stack *s, dra_error *err)
+{
+    const dra_mixer_config *first = NULL;
+    for (int i = 0; i < s->n_entries; i++) {
+        const dra_mixer        *mixer = dra_sublayer_mixer(s->entry[i].sublayer);
+        const dra_mixer_config *c = mixer ? dra_mixer_config_of(mixer) : NULL;
+        if (!c || c->value_residual == DRA_VALUES_OWN) continue;
+        if (!first) first = c;
+        const int64_t K = c->kv_heads ? c->kv_heads : c->heads;
+        if (K == (first->kv_heads ? first->kv_heads : first->heads) &&
+            c->value_dim == first->value_dim)
+            continue;
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: value_residual needs mixers with the same heads and value_dim");
+    }
+    return DRA_OK;
+}
+
 static void list_steps(dra_stack *s, const dra_model_config *c)
 {
     numbering names = {0};
@@ -231,7 +261,8 @@ dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *er
     s->n_entries = (int)n;
     s->n_steps = (int)steps;
     list_steps(s, c);
-    return open_entries(s, c, err);
+    const dra_status opened = open_entries(s, c, err);
+    return opened == DRA_OK ? check_values(s, err) : opened;
 }
 
 void dra_stack_close(dra_stack *s)

@@ -36,7 +36,8 @@ typedef struct dra_xt {
     bool    ff_swish, ff_relu_squared, ff_no_bias;
 
     /* ---- beyond the README */
-    bool   attn_softclamp_logits, softclamp_output;
+    bool   attn_softclamp_logits, softclamp_output, add_value_residual;
+    dra_switch learned_value_residual_mix;
     double attn_logit_softclamp_value, softclamp_output_value;
 } dra_xt;
 

@@ -124,6 +124,9 @@ static dra_status check_heads(const checking *k)
     if (R && R < H && K < H)
         return refuse(k, "rotate_num_heads is %lld of %lld heads, which excludes %s", (long long)R,
                       h, x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
+    if (x->add_value_residual && x->learned_value_residual_mix != DRA_OFF && K < H)
+        return refuse(k, "add_value_residual with a learned mix excludes %s",
+                      x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
     if (x->c.position.slopes > H)
         return refuse(k, "alibi_num_heads is %lld, expected at most heads, %lld",
                       (long long)x->c.position.slopes, h);

@@ -277,6 +277,9 @@ static void settle_more(dra_xt *x)
     dra_mixer_config *m = &x->c.mixer[0];
     m->softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
+    if (x->add_value_residual)
+        m->value_residual = x->learned_value_residual_mix == DRA_OFF ? DRA_VALUES_HALF
+                                                                     : DRA_VALUES_LEARNED;
     if (x->softclamp_output) x->c.output_softcap = given(x->softclamp_output_value, output_cap);
 }
 
@@ -285,6 +288,8 @@ static void tell_more(dra_xt *x)
     const dra_mixer_config *m = &x->c.mixer[0];
     x->attn_softclamp_logits = m->softcap > 0;
     if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
+    x->add_value_residual = m->value_residual != DRA_VALUES_OWN;
+    if (m->value_residual == DRA_VALUES_HALF) x->learned_value_residual_mix = DRA_OFF;
     x->softclamp_output = x->c.output_softcap > 0;
     if (x->softclamp_output && x->c.output_softcap != output_cap)
         x->softclamp_output_value = x->c.output_softcap;

@@ -82,6 +82,8 @@ static void add_attention(making *m)
                                   {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
                                   {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
                                   {"b_g", "to_v_gate.bias"}, {"sink", "attend.head_attn_sink"},
+                                  {"W_mix", "to_value_residual_mix.0.weight"},
+                                  {"b_mix", "to_value_residual_mix.0.bias"},
                                   {0}};
     const dra_xt_sizes s = dra_xt_sizes_of(m->c);
     add_all(m, plain);

@@ -72,8 +72,6 @@ static const char *const others[] = {"embed_num_tokens",
                                      "reinject_input",
                                      "learned_reinject_input_gate",
                                      "in_attn_cond",
-                                     "add_value_residual",
-                                     "learned_value_residual_mix",
                                      "repeat_blocks",
                                      "layer_schedule",
                                      "rel_pos_kwargs",
@@ -148,7 +146,6 @@ static const struct {
     {"scale_residual_constant", 1},
     {"layer_integrate_use_softmax", 1},
     {"num_residual_streams", 1},
-    {"learned_value_residual_mix", 1},
     {"attn_laser_softclamp_value", 15},
 };
 

@@ -72,6 +72,16 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"values of the first layer, shared half",
+     MODEL(", \"mixer\": {\"value_residual\": \"half\", \"kv_heads\": 1}")},
+    {"values of the first layer, learned shares, tied, memory tokens",
+     MODEL(", \"layout\": \"afa\", \"tied_layers\": true, \"memory_tokens\": 2, "
+           "\"mixer\": {\"value_residual\": \"learned\", \"v_norm\": true}")},
+    {"values of the second layer, gru and delta memories",
+     MODEL(", \"layout\": \"afaa\", \"mixer\": [{}, {\"memory\": \"gru\", "
+           "\"value_residual\": \"learned\"}, {\"memory\": \"delta\", "
+           "\"value_residual\": \"learned\"}]"),
+     .equal = true},
     {"sinks, talking heads, memory tokens",
      MODEL(", \"memory_tokens\": 2, \"mixer\": {\"sink\": true, \"talk_after\": true}")},
     {"capped late: alibi, learned keys; the output capped",

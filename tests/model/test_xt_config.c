@@ -162,6 +162,9 @@ static const meaning meanings[] = {
      "{'mixer': {'softcap': 20, 'softcap_late': true}}"},
     {", 'release': 'N'", XT_ENCODER, ", 'attn_head_learned_sink': true",
      "{'mixer': {'sink': true}}"},
+    {"", XT_ENCODER, ", 'add_value_residual': true", "{'mixer': {'value_residual': 'learned'}}"},
+    {"", XT_DECODER, ", 'add_value_residual': true, 'learned_value_residual_mix': false",
+     "{'mixer': {'value_residual': 'half'}}"},
     {"", XT_DECODER, ", 'softclamp_output': true", "{'output_softcap': 30}"},
     {"", XT_DECODER, ", 'softclamp_output': true, 'softclamp_output_value': 7",
      "{'output_softcap': 7}"},
@@ -242,6 +245,7 @@ static const struct {
     {"", ", 'rel_pos_num_buckets': 32, 'attn_qk_norm_scale': 10, 'attn_qk_norm_groups': 1"},
     {"", ", 'shift_tokens': 0, 'layer_dropout': 0.0, 'attn_flash': false"},
     {"", ", 'shift_tokens': [0], 'rotary_xpos_scale_base': 512"},
+    {"", ", 'learned_value_residual_mix': true"},
     {"", ", 'attn_logit_softclamp_value': 50.0, 'softclamp_output_value': 30"},
 };
 
@@ -378,6 +382,8 @@ static const struct {
      "attn_flash excludes attn_head_learned_sink"},
     {", 'release': 'N'", XT_DECODER, ", 'residual_attn': true, 'attn_head_learned_sink': true",
      "residual_attn excludes attn_head_learned_sink"},
+    {"", XT_DECODER, ", 'add_value_residual': true, 'attn_kv_heads': 2",
+     "add_value_residual with a learned mix excludes attn_kv_heads"},
     {"", XT_DECODER, ", 'attn_head_learned_sink': true", "attn_head_learned_sink needs release N"},
     {"", XT_DECODER, ", 'resi_dual': true, 'softclamp_output': true",
      "resi_dual excludes softclamp_output"},

@@ -29,6 +29,8 @@ static const xt_row xt_attention[] = {
     {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
     {"to_v_gate.bias", "attn_gate_values !newer", "Q", XT_ZERO},
     {"attend.head_attn_sink", "attn_head_learned_sink", "H", XT_ZERO},
+    {"to_value_residual_mix.0.weight", "value_mix", "HD", XT_ZERO},
+    {"to_value_residual_mix.0.bias", "value_mix", "H", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},
@@ -258,7 +260,13 @@ static inline void xt_tensors(fixture *f, const json_t *config, bool bare)
     *f = (fixture){0};
     xt_layout(o, letters);
     xt_add(f, o, xt_wrapper, "", 0);
-    for (size_t i = 0; letters[i]; i++) xt_sublayer(f, o, i, letters[i], skip);
+    for (size_t i = 0; letters[i]; i++) {
+        const bool later = memchr(letters, 'a', i) != NULL; /* than the first attention */
+        const bool mixes = xt_on(o, "add_value_residual") &&
+                           !json_is_false(json_object_get(o, "learned_value_residual_mix"));
+        json_object_set_new(o, "value_mix", json_boolean(later && mixes));
+        xt_sublayer(f, o, i, letters[i], skip);
+    }
     xt_add(f, o, xt_positions, "attn_layers.", skip);
     if (!xt_on(o, "post_norm") || xt_on(o, "resi_dual"))
         xt_add(f, o, xt_norm, "attn_layers.final_norm.", skip);
