@@ -210,6 +210,9 @@ typedef struct dra_mixer_config {
     int64_t        context_dim; /* its width; 0: dim */
     bool           softcap_late; /* softcap acts after biases by distance and earlier scores */
     dra_value_residual value_residual; /* the first mixer that has it hands its values on */
+    /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
+     * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
+    bool           forget;
     bool           sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 
@@ -310,6 +313,7 @@ typedef struct dra_memory_sizes {
     bool                     gives_items; /* a chunk must give its slots, not read them itself */
     bool                     whole;       /* a text is read as a whole: no items are kept */
     const dra_memory_config *config;
+    bool                     levels; /* items have levels (mixer option forget) */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

@@ -234,7 +234,8 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .shows_items = mixer->gives_memory,
                                   .gives_items = items,
                                   .whole = mixer->whole,
-                                  .config = &b->config};
+                                  .config = &b->config,
+                                  .levels = mixer->forget};
     if (config->joined) {
         b->sizes.streams = 1;
         b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};

@@ -21,6 +21,7 @@ typedef struct dra_read_options { /* what a mixer's config asks of softmax reads
     dra_value               mem_k, mem_v;            /* (K, m, D), (K, m, E), or none */
     dra_value               talk_before, talk_after; /* (H, H), or none               */
     dra_value               sink;                    /* (H), or none                  */
+    dra_value               level;                   /* (B, T, H, 2) of tokens, or none */
     dra_channels           *channels;
 } dra_read_options;
 

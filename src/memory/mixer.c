@@ -35,6 +35,8 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_SINK] = "sink",
     [DRA_W_MIX] = "W_mix",
     [DRA_B_MIX] = "b_mix",
+    [DRA_W_F] = "W_f",
+    [DRA_B_F] = "b_f",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -143,9 +145,23 @@ static void declare_options(dra_mixer *m)
         add_matrix(m, DRA_W_MIX, H, c->dim, 1 / sqrt((double)c->dim));
         add_bias(m, DRA_B_MIX, H, c->dim, 0);
     }
+    if (c->forget) {
+        add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
+        add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);
+    }
     if (c->gate_values == DRA_GATE_NONE) return;
     add_constant(m, DRA_W_G, DRA_SHAPE(answer_width(m), c->dim), 0);
     if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(answer_width(m)), 10);
+}
+
+/* The sum of ln f so far, in two parts. It falls without end and only its differences count, as of
+ * a running maximum: it is not clamped. */
+static void declare_level(dra_mixer *m)
+{
+    m->level = m->config.forget ? dra_specs_count(m->state) : -1;
+    if (m->level < 0) return;
+    dra_specs_add(m->state, NULL,
+                  &(dra_spec){"level", DRA_SHAPE(m->config.heads, 2), .maximum = true});
 }
 
 static void declare(dra_mixer *m)
@@ -162,6 +178,7 @@ static void declare(dra_mixer *m)
     declare_options(m);
     m->shift = c->shift != DRA_SHIFT_NONE ? dra_specs_count(m->state) : -1;
     if (m->shift >= 0) dra_specs_add(m->state, NULL, &(dra_spec){"x", C});
+    declare_level(m);
     for (int i = 0; i < m->branches; i++) dra_branch_declare(&m->branch[i], m->params, m->state);
 }
 

@@ -34,6 +34,8 @@ typedef enum dra_mixer_param {
     DRA_SINK,
     DRA_W_MIX,
     DRA_B_MIX,
+    DRA_W_F,
+    DRA_B_F,
     DRA_MIXER_PARAMS
 } dra_mixer_param;
 
@@ -41,7 +43,7 @@ struct dra_mixer {
     dra_mixer_config config;
     dra_specs       *params, *state;
     int              at[DRA_MIXER_PARAMS]; /* in params; -1: it has none */
-    int              shift;                /* in state; -1: it has none  */
+    int              shift, level;         /* in state; -1: it has none  */
     dra_module       module;
     int              branches;
     dra_branch       branch[2];

@@ -195,6 +195,7 @@ static const char *item_option(const dra_mixer_config *c)
            : c->residual_scores ? "residual_scores"
            : c->softcap > 0     ? "softcap"
            : c->sink            ? "sink"
+           : c->forget          ? "forget"
                                 : NULL;
 }
 
@@ -220,6 +221,9 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     }
     if (c->residual_scores && m->branches == 2)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
+    if (c->forget && (c->whole || c->a.demo))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
+                        c->whole ? "whole" : "a demo");
     if (c->whole && c->shift != DRA_SHIFT_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
     return DRA_OK;

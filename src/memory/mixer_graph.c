@@ -133,6 +133,19 @@ static dra_value repeat_heads(const building *b, dra_value x)
     return dra_reshape(b->g, x, DRA_SHAPE(B, T, c->heads, W));
 }
 
+/* The sum of ln f of all tokens so far, (B, T, H, 2); skipped tokens leave no trace in it. */
+static dra_value levels(const building *b, dra_value seen)
+{
+    dra_graph        *g = b->g;
+    const dra_tokens *t = &b->call->tokens;
+    const int         at = b->m->level;
+    if (at < 0) return (dra_value){0};
+    const dra_value z = dra_linear(g, seen, param(b, DRA_W_F), param(b, DRA_B_F));
+    const dra_value f = dra_neg(g, dra_softplus(g, dra_neg(g, z)));
+    const dra_value start = t->fresh ? (dra_value){0} : b->call->state[at];
+    return dra_running_sum(g, f, start, t->writes, &b->state_out[at]);
+}
+
 /* ---- remember and retrieve ------------------------------------------------------------------- */
 
 /* Learned keys, normalised as all keys are. */
@@ -147,7 +160,7 @@ static dra_value memory_keys(const building *b)
     return normalise(b, k, gain, (dra_value){0}, c->mem_whole ? 1 : c->qk_groups);
 }
 
-static dra_branch_result build_branch(const building *b, int i, dra_value seen,
+static dra_branch_result build_branch(const building *b, int i, dra_value seen, dra_value level,
                                       const dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
@@ -161,6 +174,7 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen,
                                       .talk_before = param(b, DRA_TALK_BEFORE),
                                       .talk_after = param(b, DRA_TALK_AFTER),
                                       .sink = param(b, DRA_SINK),
+                                      .level = level,
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }
@@ -213,10 +227,10 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     const building    b = {g, m, call, channels, state_out};
     dra_mixer_result  r = {0};
     dra_value         qkv[3], y[2];
-    const dra_value   seen = encode(&b, x, qkv);
+    const dra_value   seen = encode(&b, x, qkv), level = levels(&b, seen);
     dra_branch_result part[2];
     for (int i = 0; i < m->branches; i++) {
-        part[i] = build_branch(&b, i, seen, qkv);
+        part[i] = build_branch(&b, i, seen, level, qkv);
         y[i] = part[i].y;
         r.memory = part[i].memory; /* that of a blend is of its second */
         memcpy(r.map[i], part[i].map, sizeof r.map[i]);

@@ -1,12 +1,12 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
- * rotary. All options of softmax reads are handed to dra_attend here. */
+ * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of softmax reads are handed to dra_attend here. */
 #include <stdio.h>
 
 #include "memory/memory.h"
 
-enum { K, V };
+enum { K, V, LEVELS };
 
 static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
@@ -17,6 +17,9 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
                   &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = true, .limit = limit(s)});
     dra_specs_add(state, prefix,
                   &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = true, .limit = limit(s)});
+    if (s->levels)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = limit(s)});
 }
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
@@ -193,6 +196,7 @@ static void add_memory_rows(dra_graph *g, reading *r)
     if (r->config.k_pos.id)
         r->config.k_pos = dra_pad(g, push_back(g, r->config.k_pos, n), 1, n, 0, 0);
     if (r->config.mask.id) r->config.mask = dra_pad(g, r->config.mask, 3, n, 0, 1);
+    if (r->config.k_level.id) r->config.k_level = dra_pad(g, r->config.k_level, 2, n, 0, 0);
 }
 
 /* x (B, H, T) as (B, H, T, 1) */
@@ -298,6 +302,10 @@ dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dr
     dra_value       own = {0};
     if (dra_graph_failed(g)) return (dra_value){0};
     reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
+    if (c->options->level.id) {
+        r.config.q_level = swap_heads(g, c->options->level);
+        r.config.k_level = swap_heads(g, append(g, c, LEVELS, c->options->level, state_out));
+    }
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;

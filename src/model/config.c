@@ -165,6 +165,7 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          BOOL(dra_mixer_config, softcap_late),
                                          BOOL(dra_mixer_config, sink),
                                          CHOICE(dra_mixer_config, value_residual, value_residuals),
+                                         BOOL(dra_mixer_config, forget),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),

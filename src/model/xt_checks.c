@@ -45,6 +45,9 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"attn_data_dependent_alibi", "rel_pos_bias"},
+    {"attn_data_dependent_alibi", "alibi_pos_bias"},
+    {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
 };
 
@@ -150,6 +153,8 @@ static dra_status check_positions(const checking *k)
                       "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                       "%lld",
                       (long long)r, (long long)x->attn_dim_head);
+    if (x->c.mixer[0].forget && x->c.visible == DRA_VISIBLE_WHOLE)
+        return refuse(k, "attn_data_dependent_alibi excludes type Encoder");
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse(k, "dynamic_pos_bias with dim %lld, expected 4 or more", (long long)x->c.dim);
     return DRA_OK;

@@ -82,6 +82,8 @@ static void add_attention(making *m)
                                   {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
                                   {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
                                   {"b_g", "to_v_gate.bias"}, {"sink", "attend.head_attn_sink"},
+                                  {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
+                                  {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
                                   {"W_mix", "to_value_residual_mix.0.weight"},
                                   {"b_mix", "to_value_residual_mix.0.bias"},
                                   {0}};

@@ -114,6 +114,7 @@ static const dra_field stack_fields[] = {
     BOOL("attn_softclamp_logits", attn_softclamp_logits),
     REAL("attn_logit_softclamp_value", attn_logit_softclamp_value, 1e-3, 1e6),
     BOOL("attn_head_learned_sink", c.mixer[0].sink),
+    BOOL("attn_data_dependent_alibi", c.mixer[0].forget),
     BOOL("add_value_residual", add_value_residual),
     SWITCH("learned_value_residual_mix", learned_value_residual_mix),
     BOOL("softclamp_output", softclamp_output),

@@ -1,6 +1,6 @@
 /* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
- *          - slope |q_pos_t - k_pos_j|
+ *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j
  * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
  * keys are seen by all and get q.k alone. A late cap is that of all this sum. This file checks what is asked and picks the path. */
 #include <math.h>
@@ -107,6 +107,23 @@ static bool check_distance(dra_graph *g, const dra_attention *x)
     return true;
 }
 
+/* Levels come in pairs with as many parts as they like, one at least. */
+static bool check_levels(dra_graph *g, const dra_attention *x, dra_shape *q, dra_shape *k)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    *q = *k = DRA_SHAPE(0);
+    if (!f->q_level.id && !f->k_level.id) return true;
+    if (!f->q_level.id || !f->k_level.id)
+        return refuse(g, DRA_ERR_VALUE, "q_level and k_level need each other");
+    if (!dra_check_values(g, "attend: q_level", 1, &f->q_level)) return false;
+    const dra_shape s = dra_shape_of(g, f->q_level);
+    const int64_t   P = s.rank == 4 && s.dim[3] > 0 ? s.dim[3] : 1;
+    *q = DRA_SHAPE(a->B, a->H, a->T, P);
+    *k = DRA_SHAPE(a->B, a->H, a->J, P);
+    return true;
+}
+
 static bool check_options(dra_graph *g, dra_attention *x)
 {
     const dra_attend_config *f = x->config;
@@ -114,7 +131,8 @@ static bool check_options(dra_graph *g, dra_attention *x)
     const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
     const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
     const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
-    if (!check_distance(g, x)) return false;
+    dra_shape                q_level, k_level;
+    if (!check_distance(g, x) || !check_levels(g, x, &q_level, &k_level)) return false;
     const dra_shape by_distance = f->distance.id ? dra_shape_of(g, f->distance) : DRA_SHAPE(0);
     const struct {
         const char *name;
@@ -133,6 +151,8 @@ static bool check_options(dra_graph *g, dra_attention *x)
         [DRA_ATTEND_K_POS] = {"k_pos", f->k_pos, DRA_I32, keys, false},
         [DRA_ATTEND_KEY] = {"random.key", random->key, DRA_I32, DRA_SHAPE(4), false},
         [DRA_ATTEND_ROW] = {"random.row", random->row, DRA_I32, DRA_SHAPE(a->B), false},
+        [DRA_ATTEND_Q_LEVEL] = {"q_level", f->q_level, DRA_REAL, q_level, false},
+        [DRA_ATTEND_K_LEVEL] = {"k_level", f->k_level, DRA_REAL, k_level, false},
     };
     for (int i = 0; i < DRA_ATTEND_OPTIONS; i++) {
         if (!check_option(g, table[i].name, table[i].value, table[i].dtype, table[i].shape,

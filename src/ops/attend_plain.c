@@ -123,6 +123,19 @@ static dra_value visible(dra_graph *g, const dra_attention *x)
     return sees.id && a->always > 0 ? dra_or(g, sees, first_keys(g, x)) : sees;
 }
 
+/* q_level_t - k_level_j, part by part. */
+static dra_value level_bias(dra_graph *g, const dra_attention *x)
+{
+    const dra_value q = x->option[DRA_ATTEND_Q_LEVEL], k = x->option[DRA_ATTEND_K_LEVEL];
+    dra_value       all = {0};
+    for (int64_t p = 0; p < dra_shape_of(g, q).dim[3]; p++) {
+        const dra_value keys = dra_transpose(g, dra_slice(g, k, 3, p, 1), 2, 3);
+        const dra_value each = dra_sub(g, dra_slice(g, q, 3, p, 1), keys);
+        all = p ? dra_add(g, all, each) : each;
+    }
+    return all;
+}
+
 /* Logits s with what is added to them by pair and by distance. */
 static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
 {
@@ -134,6 +147,7 @@ static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
         const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
         s = dra_sub(g, s, dra_mul(g, slope, far));
     }
+    if (x->option[DRA_ATTEND_Q_LEVEL].id) s = dra_add(g, s, level_bias(g, x));
     return s;
 }
 

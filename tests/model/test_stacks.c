@@ -72,6 +72,9 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"forgetting, memory tokens, token shift",
+     MODEL(", \"memory_tokens\": 2, \"block\": {\"shift\": 1}, \"mixer\": {\"forget\": true, "
+           "\"sink\": true}")},
     {"values of the first layer, shared half",
      MODEL(", \"mixer\": {\"value_residual\": \"half\", \"kv_heads\": 1}")},
     {"values of the first layer, learned shares, tied, memory tokens",

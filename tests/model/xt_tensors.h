@@ -31,6 +31,8 @@ static const xt_row xt_attention[] = {
     {"attend.head_attn_sink", "attn_head_learned_sink", "H", XT_ZERO},
     {"to_value_residual_mix.0.weight", "value_mix", "HD", XT_ZERO},
     {"to_value_residual_mix.0.bias", "value_mix", "H", XT_ZERO},
+    {"data_dependent_alibi.to_forget_gates.0.weight", "attn_data_dependent_alibi", "HD", XT_ZERO},
+    {"data_dependent_alibi.to_forget_gates.0.bias", "attn_data_dependent_alibi", "H", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},

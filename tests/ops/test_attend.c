@@ -10,7 +10,7 @@
 /* ---- the formula ----------------------------------------------------------------------------- */
 
 typedef struct args { /* options by number of input; 0: none, since that is q */
-    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink;
+    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink, q_level, k_level;
     int64_t      zero; /* column of distance 0 */
     int64_t      always;
     dra_head_map heads;
@@ -40,6 +40,8 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .softcap = a->softcap,
                                .softcap_late = a->late,
                                .sink = pick(in, a->sink),
+                               .q_level = pick(in, a->q_level),
+                               .k_level = pick(in, a->k_level),
                                .dropout = a->dropout,
                                .random = random,
                                .topk = a->topk,
@@ -115,6 +117,17 @@ static double by_distance(const args *a, const check_tensor *table, int64_t h, i
     return table->at[(table->shape.dim[0] == 1 ? 0 : h) * N + at];
 }
 
+static double by_level(const args *a, const check_tensor *in, const int64_t *at)
+{
+    const int64_t *q = in[a->q_level].shape.dim, P = q[3], J = in[a->k_level].shape.dim[2];
+    const int64_t  row = at[0] * q[1] + at[1];
+    double         far = 0;
+    for (int64_t p = 0; p < P; p++)
+        far += in[a->q_level].at[(row * q[2] + at[2]) * P + p] -
+               in[a->k_level].at[(row * J + at[3]) * P + p];
+    return far;
+}
+
 /* The masked logit; -INFINITY where nothing is seen. */
 static double logit(const args *a, const check_tensor *in, const int64_t *at, int64_t q_pos,
                     int64_t k_pos)
@@ -134,6 +147,7 @@ static double logit(const args *a, const check_tensor *in, const int64_t *at, in
     if (!always && a->bias) s += element(&in[a->bias], at);
     if (!always && a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
     if (!always && a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
+    if (!always && a->q_level) s += by_level(a, in, at);
     return a->late ? a->softcap * tanh(s / a->softcap) : s;
 }
 
@@ -394,6 +408,23 @@ static const check_case both_cases[] = {
      5,
      {QKV(3, 2, 1, 1, 300, 5, 3), {{1, {2}}}, KEY},
      &(args){.sink = 3, .dropout = 0.4, .key = 4}},
+    /* Without keys that all see, levels of queries change nothing: their gradients are 0. */
+    {"levels",
+     5,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{4, {2, 4, 5, 2}}}, {{4, {2, 4, 9, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
+    {"levels of one part, always, late cap",
+     6,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{4, {2, 4, 5, 1}}}, {{4, {2, 4, 9, 1}}}, INTS(2, 5, -3, 9)},
+     &(args){.q_level = 3, .k_level = 4, .hi = 5, .always = 2, .softcap = 1.3, .late = true}},
+    {"levels, several tiles",
+     5,
+     {QKV(1, 2, 1, 40, 150, 5, 3), {{4, {1, 2, 40, 2}}}, {{4, {1, 2, 150, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
+    {"levels, one query",
+     5,
+     {QKV(2, 2, 1, 1, 300, 5, 3), {{4, {2, 2, 1, 2}}}, {{4, {2, 2, 300, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
     {"late cap", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &late},
     {"late cap, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &late_all},
     {"late cap, several tiles", 9, {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)}, &late_all},
