@@ -213,6 +213,7 @@ typedef struct dra_mixer_config {
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
     bool           forget;
+    bool           zero_out; /* W_o and its bias start as 0 */
     bool           sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 

@@ -78,6 +78,17 @@ static void add_identity(dra_mixer *m, dra_mixer_param p, int64_t n)
     dra_identity_declare(m->params, NULL, names[p], DRA_SHAPE(n, n), 0);
 }
 
+static void add_output(dra_mixer *m, int64_t rows, int64_t columns, double std)
+{
+    if (!m->config.zero_out) {
+        add_matrix(m, DRA_W_O, rows, columns, std);
+        return;
+    }
+    m->at[DRA_W_O] = dra_specs_count(m->params);
+    dra_specs_add(m->params, NULL,
+                  &(dra_spec){names[DRA_W_O], DRA_SHAPE(rows, columns), .product = true});
+}
+
 static int64_t kv_heads(const dra_mixer_config *c) { return c->kv_heads ? c->kv_heads : c->heads; }
 
 /* Channels of what the memories answer, all heads together. */
@@ -98,7 +109,7 @@ static void declare_projections(dra_mixer *m)
     add_matrix(m, DRA_W_Q, queries, C, s > 0 ? 1 / ((double)C * s) : in);
     add_matrix(m, DRA_W_K, keys, C, s > 0 ? s : in);
     add_matrix(m, DRA_W_V, values, C, in);
-    add_matrix(m, DRA_W_O, c->out_glu ? 2 * C : C, read, out);
+    add_output(m, c->out_glu ? 2 * C : C, read, out);
     if (!c->bias) return;
     add_constant(m, DRA_B_Q, DRA_SHAPE(queries), 0);
     add_constant(m, DRA_B_K, DRA_SHAPE(keys), 0);

@@ -178,6 +178,11 @@ static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
                                          BOOL(dra_block_config, macaron),
                                          INT(dra_block_config, shift),
                                          REAL(dra_block_config, drop, 0, 0.999),
+                                         BOOL(dra_block_config, branch_scale),
+                                         REAL(dra_block_config, branch_scale_start, -1e6, 1e6),
+                                         BOOL(dra_block_config, branch_scale_offset),
+                                         BOOL(dra_block_config, zero_out),
+                                         INT(dra_block_config, streams),
                                          {0}};
 
 static const dra_field ff_fields[] = {CHOICE(dra_ff_config, kind, inners),

@@ -8,6 +8,7 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "model/streams.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -144,6 +145,9 @@ static void declare(dra_model *m)
     declare_project(m);
     m->memory_tokens = c->memory_tokens ? add_table(m, "memory_tokens", c->memory_tokens, c->dim, 1)
                                         : -1;
+    m->streams = c->block.streams > 1
+                     ? add(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim)})
+                     : -1;
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);
     m->has_norm = c->block.norm != DRA_PLACE_POST;
@@ -357,7 +361,7 @@ static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
     snprintf(name, sizeof name, "%s.%d", what, i);
-    x = dra_tokens_give(g, t, x);
+    x = dra_tokens_give(g, t, dra_streams_close(g, x));
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
@@ -441,8 +445,9 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     dra_model_result all = {0};
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
+    if (m->streams >= 0) x = dra_streams_open(g, call->param[m->streams], x);
     x = build_layers(g, m, call, x, recompute, show, state_out, &all);
-    x = soften(g, m->config.output_softcap, x);
+    x = dra_streams_close(g, soften(g, m->config.output_softcap, x));
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     all.head = call->param[m->head];

@@ -13,7 +13,7 @@ struct dra_model {
     dra_norm         embed_norm, norm;
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
-    int embedding, positions, memory_tokens, project_w, project_b, head, blend;
+    int embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
 };
 
 /* Element k of weight i, wherever it is stored. */

@@ -134,7 +134,8 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
                              .rescale = dra_model_rescale(c, layer),
                              .dropout = c->dropout,
                              .ff = c->ff,
-                             .depth = c->depth};
+                             .depth = c->depth,
+                             .index = i};
     s.mixer = mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
     if (s.kind == DRA_SUBLAYER_FF) s.block.memory_residual = s.block.project = false;
     if (c->n_shifts) s.block.shift = c->shifts[i];

@@ -72,6 +72,7 @@ static const need needs[] = {
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
+    {"layerscale_init_value", "use_layerscale", 0},
 };
 
 static bool is_on(const checking *k, const char *name)
@@ -197,9 +198,26 @@ static dra_status check_layout(const checking *k)
     return DRA_OK;
 }
 
-/* Options that only later releases have. */
+/* Several streams take the place of other residuals; scale_residual has no effect there. */
+static dra_status check_streams(const checking *k)
+{
+    const dra_xt *x = k->x;
+    const char   *other = x->gate_residual            ? "gate_residual"
+                          : x->c.block.residual_scale ? "scale_residual"
+                          : x->resi_dual              ? "resi_dual"
+                                                      : NULL;
+    if (x->c.block.streams > 1 && other)
+        return refuse(k, "num_residual_streams is %lld, which excludes %s",
+                      (long long)x->c.block.streams, other);
+    return DRA_OK;
+}
+
+/* Options that only later releases have, and one that is broken in them: weights of a stream's
+ * residuals are normalised over an axis of size 1. */
 static dra_status check_release(const checking *k)
 {
+    if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
+        return refuse(k, "num_residual_streams needs release E");
     if (k->x->c.mixer[0].sink && k->x->c.xt.release != DRA_XT_N)
         return refuse(k, "attn_head_learned_sink needs release N");
     return DRA_OK;
@@ -227,5 +245,6 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     if (st == DRA_OK) st = check_positions(&k);
     if (st == DRA_OK) st = check_layout(&k);
     if (st == DRA_OK) st = check_release(&k);
+    if (st == DRA_OK) st = check_streams(&k);
     return st == DRA_OK ? check_wrapper(&k) : st;
 }

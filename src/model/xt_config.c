@@ -275,6 +275,9 @@ static double given(double said, double otherwise) { return said > 0 ? said : ot
 static void settle_more(dra_xt *x)
 {
     dra_mixer_config *m = &x->c.mixer[0];
+    x->c.block.branch_scale_offset = x->c.block.branch_scale &&
+                                     x->norm_add_unit_offset != DRA_OFF;
+    if (x->c.block.streams == 1) x->c.block.streams = 0;
     m->softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
     if (x->add_value_residual)
@@ -286,6 +289,8 @@ static void settle_more(dra_xt *x)
 static void tell_more(dra_xt *x)
 {
     const dra_mixer_config *m = &x->c.mixer[0];
+    if (x->c.block.branch_scale && !x->c.block.branch_scale_offset)
+        x->norm_add_unit_offset = DRA_OFF;
     x->attn_softclamp_logits = m->softcap > 0;
     if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
     x->add_value_residual = m->value_residual != DRA_VALUES_OWN;

@@ -117,6 +117,10 @@ static const dra_field stack_fields[] = {
     BOOL("attn_data_dependent_alibi", c.mixer[0].forget),
     BOOL("add_value_residual", add_value_residual),
     SWITCH("learned_value_residual_mix", learned_value_residual_mix),
+    INT("num_residual_streams", c.block.streams, 1, 64),
+    BOOL("use_layerscale", c.block.branch_scale),
+    REAL("layerscale_init_value", c.block.branch_scale_start, -1e6, 1e6),
+    BOOL("zero_init_branch_output", c.block.zero_out),
     BOOL("softclamp_output", softclamp_output),
     REAL("softclamp_output_value", softclamp_output_value, 1e-3, 1e6),
     {0}};

@@ -72,6 +72,16 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"three streams", MODEL(", \"block\": {\"streams\": 3}")},
+    {"two streams, post, memory tokens, token shift, the output capped",
+     MODEL(", \"memory_tokens\": 2, \"block\": {\"streams\": 2, \"norm\": \"post\", \"shift\": 1}, "
+           "\"output_softcap\": 3")},
+    {"four streams, tied, residual attention, branches scaled",
+     MODEL(", \"tied_layers\": true, \"mixer\": {\"residual_scores\": true}, \"block\": "
+           "{\"streams\": 4, \"branch_scale\": true, \"branch_scale_start\": 0.5}")},
+    {"branches scaled, sandwich norm, macaron",
+     MODEL(", \"layout\": \"faf\", \"block\": {\"macaron\": true, \"branch_norm\": true, "
+           "\"branch_scale\": true, \"branch_scale_start\": 0.5, \"branch_scale_offset\": true}")},
     {"forgetting, memory tokens, token shift",
      MODEL(", \"memory_tokens\": 2, \"block\": {\"shift\": 1}, \"mixer\": {\"forget\": true, "
            "\"sink\": true}")},

@@ -59,7 +59,15 @@ static const xt_row xt_norm[] = {
     {"gamma", "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm", "D", XT_ZERO},
     {0}};
 
-static const xt_row xt_residual[] = {{"2.residual_scale", "scale_residual", "D", XT_ONE},
+static const xt_row xt_residual[] = {{"1.gamma", "use_layerscale", "D", XT_ZERO},
+                                     {"2.norm.weight", "num_residual_streams", "D", XT_ONE},
+                                     {"2.dynamic_alpha_fn", "num_residual_streams", "Da", XT_ZERO},
+                                     {"2.dynamic_alpha_scale", "num_residual_streams", "", XT_ZERO},
+                                     {"2.static_alpha", "num_residual_streams", "sa", XT_ZERO},
+                                     {"2.dynamic_beta_fn", "num_residual_streams", "D", XT_ZERO},
+                                     {"2.dynamic_beta_scale", "num_residual_streams", "", XT_ZERO},
+                                     {"2.static_beta", "num_residual_streams", "s", XT_ONE},
+                                     {"2.residual_scale", "scale_residual", "D", XT_ONE},
                                      {"2.gru.weight_ih", "gate_residual", "TD", XT_ZERO},
                                      {"2.gru.weight_hh", "gate_residual", "TD", XT_ZERO},
                                      {"2.gru.bias_ih", "gate_residual", "T", XT_ZERO},
@@ -67,6 +75,7 @@ static const xt_row xt_residual[] = {{"2.residual_scale", "scale_residual", "D",
                                      {0}};
 
 static const xt_row xt_positions[] = {
+    {"stream_emb", "num_residual_streams", "sD", XT_ZERO},
     {"rel_pos.relative_attention_bias.weight", "rel_pos_bias", "BH", XT_ZERO},
     {"rel_pos.mlp.0.0.weight", "dynamic_pos_bias", "P1", XT_ZERO},
     {"rel_pos.mlp.0.0.bias", "dynamic_pos_bias", "P", XT_ZERO},
@@ -153,6 +162,8 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'B': return xt_number(o, "rel_pos_num_buckets", 32);
     case 'V': return xt_number(o, "num_tokens", 0);
     case 'S': return xt_number(o, "max_seq_len", 0);
+    case 's': return xt_number(o, "num_residual_streams", 0);
+    case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
     default: return 1;
     }
@@ -247,7 +258,8 @@ static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char lette
     xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
-    snprintf(inner, sizeof inner, "%s1.%s%s", start, xt_shift(o, i) ? "fn." : "",
+    snprintf(inner, sizeof inner, "%s1.%s%s%s", start, xt_on(o, "use_layerscale") ? "fn." : "",
+             xt_shift(o, i) ? "fn." : "",
              letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
     xt_add(f, o, letter == 'f' ? xt_feed_forward : xt_attention, inner, skip);
     xt_add(f, o, xt_residual, start, skip);

@@ -15,13 +15,13 @@ ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "2.norm.weight", "2
 EYES = ("talking_heads.weight",)
 
 
-def base_of(name, value, layer):
+def base_of(name, value):
     """What a parameter's numbers are added to: the library's first values where they matter."""
     if name.endswith(ONES):
         return torch.ones_like(value)
     if name.endswith(EYES):
         return torch.eye(value.shape[0], dtype=value.dtype).view_as(value)
-    if name.endswith(("_scale", "static_alpha")) and not name.endswith("residual_scale"):
+    if name.endswith(("qk_norm_q_scale", "qk_norm_k_scale")):
         return value.clone()
     return torch.zeros_like(value)
 
@@ -32,7 +32,7 @@ def fill(stack):
             sigma = sum((c + 1) * byte for c, byte in enumerate(name.encode())) % 997
             t = torch.arange(value.numel(), dtype=torch.float64)
             wave = 0.25 * torch.sin(sigma + 1.7 * t + 0.013 * t * t)
-            value.copy_((base_of(name, value, stack).double() + wave.view_as(value)).float())
+            value.copy_((base_of(name, value).double() + wave.view_as(value)).float())
 
 
 def numbers(row):
