@@ -182,39 +182,43 @@ typedef struct dra_mixer_config {
     bool     gives_memory;      /* the result has h, the memory's values of all heads     */
 
     /* ---- options of softmax reads over items, and of what is made of them */
-    int64_t        kv_heads;      /* K heads of keys and values, a divisor of H; 0: H */
-    dra_head_map   kv_order;      /* query head h reads head h / (H/K) of them, or h mod K */
-    dra_qkv_norm   qkv_norm;      /* how qk_norm and v_norm do it */
-    dra_qkv_gain   qkv_gain;      /* of q and k */
-    double         qk_gain_start; /* 0: 1 */
-    int64_t        qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
-    int64_t        mem_kv;        /* learned keys and values that every query sees besides */
-    bool           mem_whole;     /* unit: their keys are normalised as a whole, not in groups */
-    int64_t        topk;          /* of the scores only those >= the k-th largest count; 0: all */
-    bool           topk_straight; /* gradient as if all counted */
-    bool           hard;          /* only the largest counts; gradient of the softmax */
-    bool           talk_before, talk_after; /* heads mix their scores, their weights */
-    bool           residual_scores;         /* adds the scores of the attention sublayer before */
-    double         softcap;                 /* scores s become cap tanh(s / cap); 0: no cap */
-    bool           head_scale;              /* a factor for each head's output */
-    dra_value_gate gate_values;             /* heads are multiplied by a gate made of x */
-    bool           out_glu;      /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
-    bool           whole;        /* a query sees later tokens too: for encoders */
-    int64_t        rotary_width; /* channels that are rotated; 0: all */
-    int64_t        rotary_heads; /* only the last ones are rotated; 0: all */
-    double         rotary_base;  /* 0: 10000 */
-    double         xpos_base;    /* > 0: xPos, its scale base */
-    dra_init_kind  init;
-    bool           context;     /* keys and values are those of the context, not of tokens: memory
+    int64_t            kv_heads;      /* K heads of keys and values, a divisor of H; 0: H */
+    dra_head_map       kv_order;      /* query head h reads head h / (H/K) of them, or h mod K */
+    dra_qkv_norm       qkv_norm;      /* how qk_norm and v_norm do it */
+    dra_qkv_gain       qkv_gain;      /* of q and k */
+    double             qk_gain_start; /* 0: 1 */
+    int64_t            qk_groups;     /* unit: of each of these parts of a head's channels; 0: 1 */
+    int64_t            mem_kv;        /* learned keys and values that every query sees besides */
+    bool               mem_whole; /* unit: their keys are normalised as a whole, not in groups */
+    int64_t            topk;      /* of the scores only those >= the k-th largest count; 0: all */
+    bool               topk_straight; /* gradient as if all counted */
+    bool               hard;          /* only the largest counts; gradient of the softmax */
+    bool               talk_before, talk_after; /* heads mix their scores, their weights */
+    bool               residual_scores; /* adds the scores of the attention sublayer before */
+    double             softcap;         /* scores s become cap tanh(s / cap); 0: no cap */
+    bool               head_scale;      /* a factor for each head's output */
+    dra_value_gate     gate_values;     /* heads are multiplied by a gate made of x */
+    bool               out_glu;         /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
+    bool               whole;           /* a query sees later tokens too: for encoders */
+    int64_t            rotary_width;    /* channels that are rotated; 0: all */
+    int64_t            rotary_heads;    /* only the last ones are rotated; 0: all */
+    double             rotary_base;     /* 0: 10000 */
+    double             xpos_base;       /* > 0: xPos, its scale base */
+    dra_init_kind      init;
+    bool               context; /* keys and values are those of the context, not of tokens: memory
                                    append, retrieval time; what a query sees has no positions     */
-    int64_t        context_dim; /* its width; 0: dim */
-    bool           softcap_late; /* softcap acts after biases by distance and earlier scores */
+    int64_t            context_dim;  /* its width; 0: dim */
+    bool               softcap_late; /* softcap acts after biases by distance and earlier scores */
     dra_value_residual value_residual; /* the first mixer that has it hands its values on */
     /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
      * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
-    bool           forget;
-    bool           zero_out; /* W_o and its bias start as 0 */
-    bool           sink; /* a learned logit for each head joins the softmax, its weight is lost */
+    bool forget;
+    bool zero_out; /* W_o and its bias start as 0 */
+    /* Multi-latent attention: keys and values are made of c = W_c x of width latent_kv, which the
+     * state keeps instead; keys of the last latent_rope heads are made of x and alone may rotate.
+     * Queries are made of W_cq x of width latent_q. 0: none of it. */
+    int64_t latent_kv, latent_q, latent_rope;
+    bool    sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -315,6 +319,7 @@ typedef struct dra_memory_sizes {
     bool                     whole;       /* a text is read as a whole: no items are kept */
     const dra_memory_config *config;
     bool                     levels; /* items have levels (mixer option forget) */
+    int64_t latent, rope; /* latent_kv and latent_rope of the mixer: what items are instead */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

@@ -314,10 +314,10 @@ typedef struct dra_attend_config {
     bool         softcap_late; /* after biases and scores of a layer before instead */
     /* Adds q_level_t - k_level_j, each part subtracted by itself, then their sum: sums so far, of
      * which only differences count (dra_running_sum). real (B, H, T, P), (B, H, J, P), both. */
-    dra_value    q_level, k_level;
-    dra_value    sink;    /* real (H): a logit that joins the softmax of every query of its head; its
+    dra_value q_level, k_level;
+    dra_value sink;    /* real (H): a logit that joins the softmax of every query of its head; its
                              weight multiplies nothing. lse is without it */
-    double       dropout; /* of the weights; needs `random` */
+    double    dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 
     int64_t         topk;          /* 0: all; else only logits >= the k-th largest */

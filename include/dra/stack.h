@@ -82,8 +82,8 @@ typedef struct dra_block_config {
     int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts
                              from `shift` tokens after to as many before, 2 shift + 1            */
     double         drop;  /* the probability that the sublayer is left out, when learning        */
-    bool           branch_scale;       /* what the core adds is multiplied by learned factors */
-    double         branch_scale_start; /* which start as this (LayerScale) */
+    bool           branch_scale;        /* what the core adds is multiplied by learned factors */
+    double         branch_scale_start;  /* which start as this (LayerScale) */
     bool           branch_scale_offset; /* and are stored less 1 */
     int64_t        streams; /* residual streams, between which sublayers choose (hyper-connections);
                                0: 1 */

@@ -37,6 +37,9 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_B_MIX] = "b_mix",
     [DRA_W_F] = "W_f",
     [DRA_B_F] = "b_f",
+    [DRA_W_C] = "W_c",
+    [DRA_W_CQ] = "W_cq",
+    [DRA_W_KR] = "W_kr",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -102,13 +105,17 @@ static void declare_projections(dra_mixer *m)
 {
     const dra_mixer_config *c = &m->config;
     const int64_t           C = c->dim, queries = c->heads * c->key_dim, read = answer_width(m);
-    const int64_t           keys = kv_heads(c) * c->key_dim, values = kv_heads(c) * c->value_dim;
-    const double            in = 1 / sqrt((double)C);
+    const int64_t           keys = (kv_heads(c) - c->latent_rope) * c->key_dim;
+    const int64_t           values = kv_heads(c) * c->value_dim;
+    const int64_t           from_q = c->latent_q ? c->latent_q : C;
+    const int64_t           from = c->latent_kv ? c->latent_kv : C;
+    const double            in = 1 / sqrt((double)from);
     const double            out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double            s = c->key_std;
-    add_matrix(m, DRA_W_Q, queries, C, s > 0 ? 1 / ((double)C * s) : in);
-    add_matrix(m, DRA_W_K, keys, C, s > 0 ? s : in);
-    add_matrix(m, DRA_W_V, values, C, in);
+    add_matrix(m, DRA_W_Q, queries, from_q,
+               s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q));
+    add_matrix(m, DRA_W_K, keys, from, s > 0 ? s : in);
+    add_matrix(m, DRA_W_V, values, from, in);
     add_output(m, c->out_glu ? 2 * C : C, read, out);
     if (!c->bias) return;
     add_constant(m, DRA_B_Q, DRA_SHAPE(queries), 0);
@@ -156,6 +163,10 @@ static void declare_options(dra_mixer *m)
         add_matrix(m, DRA_W_MIX, H, c->dim, 1 / sqrt((double)c->dim));
         add_bias(m, DRA_B_MIX, H, c->dim, 0);
     }
+    const double in = 1 / sqrt((double)c->dim);
+    if (c->latent_kv) add_matrix(m, DRA_W_C, c->latent_kv, c->dim, in);
+    if (c->latent_q) add_matrix(m, DRA_W_CQ, c->latent_q, c->dim, in);
+    if (c->latent_rope) add_matrix(m, DRA_W_KR, c->latent_rope * c->key_dim, c->dim, in);
     if (c->forget) {
         add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
         add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);

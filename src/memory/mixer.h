@@ -36,6 +36,9 @@ typedef enum dra_mixer_param {
     DRA_B_MIX,
     DRA_W_F,
     DRA_B_F,
+    DRA_W_C,
+    DRA_W_CQ,
+    DRA_W_KR,
     DRA_MIXER_PARAMS
 } dra_mixer_param;
 

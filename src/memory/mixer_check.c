@@ -27,7 +27,10 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"mem_kv", c->mem_kv, 0},
                  {"topk", c->topk, 0},
                  {"rotary_width", c->rotary_width, 0},
-                 {"rotary_heads", c->rotary_heads, 0}};
+                 {"rotary_heads", c->rotary_heads, 0},
+                 {"latent_kv", c->latent_kv, 0},
+                 {"latent_q", c->latent_q, 0},
+                 {"latent_rope", c->latent_rope, 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -158,6 +161,35 @@ static dra_status check_values(const dra_mixer_config *c, dra_error *err)
                     (long long)c->heads, (long long)c->kv_heads);
 }
 
+/* Keys and values that are made when they are read are what products make of c, and nothing else. */
+static dra_status check_latent(const dra_mixer_config *c, dra_error *err)
+{
+    const char *other = c->qk_norm                              ? "qk_norm"
+                        : c->v_norm                             ? "v_norm"
+                        : c->bias                               ? "bias"
+                        : c->kv_heads && c->kv_heads < c->heads ? "kv_heads"
+                        : c->mem_kv                             ? "mem_kv"
+                        : c->value_residual                     ? "value_residual"
+                        : c->gives_memory                       ? "memory_residual"
+                        : c->a.norm || c->a.maps                ? "norm and maps of items"
+                        : c->blend != DRA_BLEND_NONE            ? "blend"
+                                                                : NULL;
+    if (c->latent_kv && other)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_kv and %s exclude each other", other);
+    if (c->latent_q && (c->bias || c->value_residual))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_q and %s exclude each other",
+                        c->bias ? "bias" : "value_residual");
+    if (c->latent_rope && (!c->latent_kv || c->latent_rope >= c->heads))
+        return dra_fail(
+            err, DRA_ERR_VALUE,
+            "mixer: latent_rope is %lld, expected fewer than %lld heads, with latent_kv",
+            (long long)c->latent_rope, (long long)c->heads);
+    if (c->latent_kv && c->rotary && (!c->latent_rope || c->rotary_heads != c->latent_rope))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: latent_kv with rotary needs latent_rope heads that alone rotate");
+    return DRA_OK;
+}
+
 static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
 {
     if (c->topk_straight && !c->topk)
@@ -179,6 +211,7 @@ dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = check_qk_norm(c, err);
     if (st == DRA_OK) st = check_weights(c, err);
     if (st == DRA_OK) st = check_values(c, err);
+    if (st == DRA_OK) st = check_latent(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 
@@ -219,6 +252,11 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
                 "mixer: whole needs memory append with retrieval time, found %s with %s",
                 b->memory->name, how->name);
     }
+    if (c->latent_kv &&
+        (strcmp(m->branch[0].memory->name, "append") != 0 || c->a.demo ||
+         !m->branch[0].retrieval->from_memory || !m->branch[0].retrieval->over_time))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: latent_kv needs memory append with retrieval time or window");
     if (c->residual_scores && m->branches == 2)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
     if (c->forget && (c->whole || c->a.demo))

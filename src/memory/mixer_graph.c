@@ -101,6 +101,19 @@ static dra_value mix_values(const building *b, dra_value seen, dra_value v)
     return dra_add(g, *first, dra_mul(g, share, dra_sub(g, v, *first)));
 }
 
+/* In place of keys and values: those of rotary heads (B, T, rope, D), if there are any, and the
+ * latents (B, T, 1, width). */
+static void encode_latent(const building *b, dra_value x, dra_value qkv[3])
+{
+    const dra_mixer_config *c = &b->m->config;
+    const int64_t           B = b->call->tokens.B, T = b->call->tokens.T;
+    const dra_value         none = {0}, latent = dra_linear(b->g, x, param(b, DRA_W_C), none);
+    qkv[1] = qkv[2] = dra_reshape(b->g, latent, DRA_SHAPE(B, T, 1, c->latent_kv));
+    if (c->latent_rope)
+        qkv[1] = dra_reshape(b->g, dra_linear(b->g, x, param(b, DRA_W_KR), none),
+                             DRA_SHAPE(B, T, c->latent_rope, c->key_dim));
+}
+
 /* Returns what gates see: x shifted by halves, or as it is. */
 static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
@@ -109,12 +122,14 @@ static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
     const int64_t           K = c->kv_heads ? c->kv_heads : c->heads;
     dra_value               in[3];
     shift(b, x, in);
-    for (int i = 0; i < 3; i++) {
+    if (c->latent_kv) encode_latent(b, in[1], qkv);
+    if (c->latent_q) in[0] = dra_linear(b->g, in[0], param(b, DRA_W_CQ), (dra_value){0});
+    for (int i = 0; i < (c->latent_kv ? 1 : 3); i++) {
         const int64_t   W = i == 2 ? c->value_dim : c->key_dim;
         const dra_value y = dra_linear(b->g, in[i], param(b, DRA_W_Q + i), param(b, DRA_B_Q + i));
         qkv[i] = dra_reshape(b->g, y, DRA_SHAPE(B, T, i ? K : c->heads, W));
     }
-    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[0] : x;
+    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[1] : x; /* by halves all are the same */
     qkv[2] = mix_values(b, seen, qkv[2]);
     normalise_all(b, qkv);
     return seen;
@@ -175,6 +190,8 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen, 
                                       .talk_after = param(b, DRA_TALK_AFTER),
                                       .sink = param(b, DRA_SINK),
                                       .level = level,
+                                      .up_k = param(b, DRA_W_K),
+                                      .up_v = param(b, DRA_W_V),
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }
@@ -252,7 +269,7 @@ const char *dra_show_name(dra_show_kind kind)
 
 const char *dra_channel_name(dra_channel c)
 {
-    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",    "slopes",
+    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",     "slopes",
                                                     "dual",  "context", "cross_scores", "values"};
     return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
 }

@@ -2,25 +2,32 @@
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
  * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of softmax reads are handed to dra_attend here. */
+#include <math.h>
 #include <stdio.h>
 
 #include "memory/memory.h"
 
 enum { K, V, LEVELS };
+enum { LATENT, ROPE }; /* in place of K and V */
 
 static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
+    const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
+    const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
     dra_specs_add(state, prefix,
-                  &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = true, .limit = limit(s)});
-    dra_specs_add(state, prefix,
-                  &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = true, .limit = limit(s)});
+                  &(dra_spec){s->latent ? "C" : "K", keys, .items = true, .limit = limit(s)});
+    if (!s->latent || s->rope)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){s->latent ? "K" : "V", values, .items = true, .limit = limit(s)});
     if (s->levels)
         dra_specs_add(state, prefix,
                       &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = limit(s)});
 }
+
+static int levels_at(const dra_memory_sizes *s) { return s->latent && !s->rope ? ROPE : LEVELS; }
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
@@ -239,7 +246,7 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
                                  dra_reshape(g, r->c->drop.at, DRA_SHAPE(-1, 1)));
     }
     const dra_value learned = attend(g, &m);
-    dra_value       both = o->sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
+    dra_value both = o->sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
     share = dra_sigmoid(g, dra_sub(g, own, lse));
     if (r->c->tokens->skip.id) {
         const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
@@ -251,22 +258,43 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
     return o->sink.id ? drain(g, o->sink, y, both) : y;
 }
 
+/* Which of J rows some query of this call sees, bool (B, J); none: all of them. */
+static dra_value seen_rows(dra_graph *g, const dra_tokens *t, dra_value lo, dra_value hi, int64_t J)
+{
+    if (t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g)) return (dra_value){0};
+    const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
+    const dra_value row = dra_arange(g, J);
+    const dra_value after = dra_greater_equal(g, row, dra_reshape(g, lo, queries));
+    const dra_value before = dra_less(g, row, dra_reshape(g, hi, queries));
+    const dra_value n = dra_sum(g, dra_and(g, after, before), (dra_axes){1, {1}, false});
+    return dra_greater(g, n, dra_integer(g, 0));
+}
+
 /* Keys and values that no query of this call sees count as 0: scores of what is not seen are
  * replaced, but 0 times a number that is not finite would show. */
 static void clear_unseen(dra_graph *g, reading *r)
 {
     const dra_tokens *t = r->c->tokens;
-    if (t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g)) return;
+    if (dra_graph_failed(g)) return;
     const int64_t   J = dra_shape_of(g, r->k).dim[2];
-    const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
-    const dra_value row = dra_arange(g, J), zero = dra_number(g, 0);
-    const dra_value after = dra_greater_equal(g, row, dra_reshape(g, r->config.lo, queries));
-    const dra_value before = dra_less(g, row, dra_reshape(g, r->config.hi, queries));
-    const dra_value n = dra_sum(g, dra_and(g, after, before), (dra_axes){1, {1}, false});
-    const dra_value some = dra_reshape(g, dra_greater(g, n, dra_integer(g, 0)),
-                                       DRA_SHAPE(t->B, 1, J, 1));
+    const dra_value seen = seen_rows(g, t, r->config.lo, r->config.hi, J), zero = dra_number(g, 0);
+    if (!seen.id) return;
+    const dra_value some = dra_reshape(g, seen, DRA_SHAPE(t->B, 1, J, 1));
     r->k = dra_select(g, some, r->k, zero);
     r->v = dra_select(g, some, r->v, zero);
+    if (r->config.k_level.id) r->config.k_level = dra_select(g, some, r->config.k_level, zero);
+}
+
+/* The same for latents (B, J, width), of which keys and values are made. */
+static dra_value clear_latents(dra_graph *g, const dra_read_call *c, dra_value latent)
+{
+    const dra_token_items *at = rows_of(c);
+    if (c->tokens->whole || dra_graph_failed(g)) return latent;
+    const dra_shape s = dra_shape_of(g, latent);
+    const dra_value seen = seen_rows(g, c->tokens, at->lo, at->hi, s.dim[1]);
+    if (!seen.id) return latent;
+    return dra_select(g, dra_reshape(g, seen, DRA_SHAPE(s.dim[0], s.dim[1], 1)), latent,
+                      dra_number(g, 0));
 }
 
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
@@ -293,18 +321,61 @@ static void show_scores(dra_graph *g, reading r)
     read_scores(g, &r);
 }
 
+/* Latents (B, J, width) and rotary keys (B, J, rope, D) asked as they are: those heads that read
+ * latents as keys, then those that do not. */
+static dra_value read_latent(dra_graph *g, const dra_read_call *c, dra_value latent, dra_value rope)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_shape         shape = dra_shape_of(g, latent);
+    const int64_t           B = shape.dim[0], J = shape.dim[1], n = s->Q - s->rope;
+    const dra_value         q = rotate(g, c, c->q, false);
+    const dra_value         one = dra_reshape(g, latent, DRA_SHAPE(B, J, 1, s->latent));
+    dra_value               y[2];
+    reading                 r = open_reading(g, c, dra_latent_query(g, c, q), one, one);
+    if (!(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)s->D);
+    y[0] = swap_heads(g, attend(g, &r));
+    if (s->rope && !dra_graph_failed(g)) {
+        r = open_reading(g, c, dra_slice(g, q, 2, n, s->rope), rope,
+                         dra_broadcast(g, one, DRA_SHAPE(B, J, s->rope, s->latent)));
+        y[1] = swap_heads(g, attend(g, &r));
+    }
+    return dra_latent_value(g, c, s->rope ? dra_concat(g, 2, y, 2) : y[0]);
+}
+
+/* Items of the state and of this call: keys and values, or latents and rotary keys. */
+static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
+                         dra_value item[2], dra_value *state_out)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_tokens       *t = c->tokens;
+    item[0] = item[1] = (dra_value){0};
+    if (!s->latent) {
+        item[K] = append(g, c, K, rotate(g, c, key, true), state_out);
+        item[V] = append(g, c, V, value, state_out);
+        return;
+    }
+    value = dra_reshape(g, value, DRA_SHAPE(t->B, t->T, s->latent));
+    item[LATENT] = append(g, c, LATENT, value, state_out);
+    if (s->rope) item[ROPE] = append(g, c, ROPE, rotate(g, c, key, true), state_out);
+}
+
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
-    const dra_value keys = append(g, c, K, rotate(g, c, key, true), state_out);
-    const dra_value values = append(g, c, V, value, state_out);
-    const bool      merges = c->options->config->mem_kv > 0;
-    dra_value       own = {0};
+    dra_value  item[2];
+    const bool merges = c->options->config->mem_kv > 0;
+    dra_value  own = {0};
+    append_items(g, c, key, value, item, state_out);
     if (dra_graph_failed(g)) return (dra_value){0};
-    reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
+    if (c->sizes->latent && dra_latent_absorbs(c))
+        return read_latent(g, c, item[LATENT], item[ROPE]);
+    if (c->sizes->latent)
+        dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
+    reading r = open_reading(g, c, rotate(g, c, c->q, false), item[K], item[V]);
     if (c->options->level.id) {
         r.config.q_level = swap_heads(g, c->options->level);
-        r.config.k_level = swap_heads(g, append(g, c, LEVELS, c->options->level, state_out));
+        r.config.k_level = swap_heads(
+            g, append(g, c, levels_at(c->sizes), c->options->level, state_out));
     }
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);

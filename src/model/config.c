@@ -166,6 +166,9 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          BOOL(dra_mixer_config, sink),
                                          CHOICE(dra_mixer_config, value_residual, value_residuals),
                                          BOOL(dra_mixer_config, forget),
+                                         INT(dra_mixer_config, latent_kv),
+                                         INT(dra_mixer_config, latent_q),
+                                         INT(dra_mixer_config, latent_rope),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),

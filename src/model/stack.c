@@ -85,7 +85,7 @@ static void rotate(const dra_model_config *c, dra_mixer_config *m)
     if (p->rotate == DRA_ROTATE_NONE || !dra_mixer_reads_time(m)) return;
     m->rotary = true;
     m->rotary_width = p->width;
-    m->rotary_heads = p->heads;
+    m->rotary_heads = m->latent_rope ? m->latent_rope : p->heads;
     m->rotary_base = p->base;
     if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
 }

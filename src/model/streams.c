@@ -12,8 +12,8 @@
 enum { NORM, W_A, A_SCALE, A_START, W_B, B_SCALE, B_START };
 
 static const char *const names[DRA_STREAM_PARAMS] = {
-    [NORM] = "stream_norm_g",  [W_A] = "stream_W_a",     [A_SCALE] = "stream_a_scale",
-    [A_START] = "stream_a",    [W_B] = "stream_w_b",     [B_SCALE] = "stream_b_scale",
+    [NORM] = "stream_norm_g", [W_A] = "stream_W_a", [A_SCALE] = "stream_a_scale",
+    [A_START] = "stream_a",   [W_B] = "stream_w_b", [B_SCALE] = "stream_b_scale",
     [B_START] = "stream_b"};
 
 /* One-hot of the stream it reads, next to the identity. */
@@ -63,7 +63,7 @@ dra_value dra_streams_read(dra_graph *g, const dra_streams *s, const dra_value *
     const int64_t   B = shape.dim[0], T = shape.dim[1], S = shape.dim[2], C = shape.dim[3];
     const dra_value n = dra_layer_norm(g, x, param[s->at[NORM]], (dra_value){0}, 1e-5);
     const dra_value a = weights(g, n, param[s->at[W_A]], param[s->at[A_SCALE]],
-                                param[s->at[A_START]]); /* (B, T, S, 1 + S) */
+                                param[s->at[A_START]]);                  /* (B, T, S, 1 + S) */
     const dra_value mixed = dra_matmul(g, dra_transpose(g, a, 2, 3), x); /* (B, T, 1 + S, C) */
     rest->share = weights(g, n, dra_reshape(g, param[s->at[W_B]], DRA_SHAPE(C, 1)),
                           param[s->at[B_SCALE]],

@@ -88,12 +88,12 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
 static dra_status check_streams(const dra_sublayer_config *c, dra_error *err)
 {
     const dra_block_config *b = &c->block;
-    const char             *other = b->residual != DRA_JOIN_ADD  ? "another residual than add"
-                                    : b->residual_scale          ? "residual_scale"
-                                    : b->memory_residual         ? "memory_residual"
-                                    : b->norm == DRA_PLACE_DUAL  ? "norm dual"
+    const char             *other = b->residual != DRA_JOIN_ADD ? "another residual than add"
+                                    : b->residual_scale         ? "residual_scale"
+                                    : b->memory_residual        ? "memory_residual"
+                                    : b->norm == DRA_PLACE_DUAL ? "norm dual"
                                     : c->rescale > 0 && c->rescale != 1 ? "rescale_every"
-                                                                 : NULL;
+                                                                        : NULL;
     if (b->streams < 0 || b->streams > DRA_STREAMS_MOST)
         return dra_fail(err, DRA_ERR_VALUE, "block: streams is %lld, expected 0 to %d",
                         (long long)b->streams, DRA_STREAMS_MOST);
@@ -155,9 +155,8 @@ static dra_status merge(dra_sublayer *s, const dra_specs *around, dra_error *err
     return dra_specs_error(s->params, err);
 }
 
-static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",
-                                       "gru_W_h", "gru_b_i",        "gru_b_h",
-                                       "branch_scale"};
+static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",     "gru_W_h",
+                                       "gru_b_i", "gru_b_h",        "branch_scale"};
 
 /* Norms are declared where they will be found by name, see handles(). */
 static void declare_around(const dra_sublayer *s, dra_specs *params)
@@ -176,9 +175,10 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
     if (b->residual_scale)
         dra_specs_add(params, NULL, &(dra_spec){names[SCALE], DRA_SHAPE(C), .number = 1});
     if (b->branch_scale)
-        dra_specs_add(params, NULL,
-                      &(dra_spec){names[BRANCH], DRA_SHAPE(C),
-                                  .number = b->branch_scale_start - (b->branch_scale_offset ? 1 : 0)});
+        dra_specs_add(
+            params, NULL,
+            &(dra_spec){names[BRANCH], DRA_SHAPE(C),
+                        .number = b->branch_scale_start - (b->branch_scale_offset ? 1 : 0)});
     if (has_streams(&s->config)) dra_streams_declare(b->streams, C, s->config.index, params);
     if (b->residual != DRA_JOIN_GRU) return;
     for (int i = W_I; i <= W_H; i++)
@@ -364,7 +364,7 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     dra_channels        channels = {0};
     const int64_t       C = s->config.mixer.dim, S = s->config.block.streams;
     const dra_value     x = dra_input(g, "x", DRA_REAL,
-                                      S > 1 ? DRA_SHAPE(t->B, t->T, S, C) : DRA_SHAPE(t->B, t->T, C));
+                                  S > 1 ? DRA_SHAPE(t->B, t->T, S, C) : DRA_SHAPE(t->B, t->T, C));
     if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
     const dra_sublayer_result r = dra_sublayer_build(g, s, call, x, &channels, state_out);

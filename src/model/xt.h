@@ -36,9 +36,10 @@ typedef struct dra_xt {
     bool    ff_swish, ff_relu_squared, ff_no_bias;
 
     /* ---- beyond the README */
-    bool   attn_softclamp_logits, softclamp_output, add_value_residual;
+    bool       attn_softclamp_logits, softclamp_output, add_value_residual;
     dra_switch learned_value_residual_mix;
-    double attn_logit_softclamp_value, softclamp_output_value;
+    bool       attn_use_latent_kv, attn_use_latent_q;
+    double     attn_logit_softclamp_value, softclamp_output_value;
 } dra_xt;
 
 /* From JSON: unknown names, options that dra does not have and those that contradict each other

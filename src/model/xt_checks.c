@@ -45,6 +45,13 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"attn_use_latent_kv", "attn_qk_norm"},
+    {"attn_use_latent_kv", "attn_num_mem_kv"},
+    {"attn_use_latent_kv", "add_value_residual"},
+    {"attn_use_latent_kv", "attn_kv_heads"},
+    {"attn_use_latent_kv", "attn_one_kv_head"},
+    {"attn_use_latent_q", "add_value_residual"},
+    {"attn_latent_rope_subheads", "rotate_num_heads"},
     {"attn_data_dependent_alibi", "rel_pos_bias"},
     {"attn_data_dependent_alibi", "alibi_pos_bias"},
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
@@ -73,6 +80,11 @@ static const need needs[] = {
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
     {"layerscale_init_value", "use_layerscale", 0},
+    {"attn_use_latent_kv", "attn_dim_latent_kv", 0},
+    {"attn_use_latent_q", "attn_dim_latent_q", 0},
+    {"attn_dim_latent_kv", "attn_use_latent_kv", 0},
+    {"attn_dim_latent_q", "attn_use_latent_q", 0},
+    {"attn_latent_rope_subheads", "attn_use_latent_kv", 0},
 };
 
 static bool is_on(const checking *k, const char *name)
@@ -128,6 +140,13 @@ static dra_status check_heads(const checking *k)
     if (R && R < H && K < H)
         return refuse(k, "rotate_num_heads is %lld of %lld heads, which excludes %s", (long long)R,
                       h, x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
+    if (x->c.mixer[0].latent_rope >= H)
+        return refuse(k, "attn_latent_rope_subheads is %lld, expected fewer than heads, %lld",
+                      (long long)x->c.mixer[0].latent_rope, h);
+    if (x->attn_use_latent_kv && !x->c.mixer[0].latent_rope &&
+        (x->rotary_pos_emb || x->rotary_xpos))
+        return refuse(k, "attn_use_latent_kv with %s needs attn_latent_rope_subheads",
+                      x->rotary_xpos ? "rotary_xpos" : "rotary_pos_emb");
     if (x->add_value_residual && x->learned_value_residual_mix != DRA_OFF && K < H)
         return refuse(k, "add_value_residual with a learned mix excludes %s",
                       x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");

@@ -275,8 +275,7 @@ static double given(double said, double otherwise) { return said > 0 ? said : ot
 static void settle_more(dra_xt *x)
 {
     dra_mixer_config *m = &x->c.mixer[0];
-    x->c.block.branch_scale_offset = x->c.block.branch_scale &&
-                                     x->norm_add_unit_offset != DRA_OFF;
+    x->c.block.branch_scale_offset = x->c.block.branch_scale && x->norm_add_unit_offset != DRA_OFF;
     if (x->c.block.streams == 1) x->c.block.streams = 0;
     m->softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
@@ -293,6 +292,8 @@ static void tell_more(dra_xt *x)
         x->norm_add_unit_offset = DRA_OFF;
     x->attn_softclamp_logits = m->softcap > 0;
     if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
+    x->attn_use_latent_kv = m->latent_kv > 0;
+    x->attn_use_latent_q = m->latent_q > 0;
     x->add_value_residual = m->value_residual != DRA_VALUES_OWN;
     if (m->value_residual == DRA_VALUES_HALF) x->learned_value_residual_mix = DRA_OFF;
     x->softclamp_output = x->c.output_softcap > 0;

@@ -67,14 +67,19 @@ static void add_norm(making *m, const char *ours, const char *place)
 
 static void add_around(making *m)
 {
-    static const pair residual[] = {
-        {"residual_scale", "2.residual_scale"}, {"gru_W_i", "2.gru.weight_ih"},
-        {"gru_W_h", "2.gru.weight_hh"},         {"gru_b_i", "2.gru.bias_ih"},
-        {"gru_b_h", "2.gru.bias_hh"},           {"stream_norm_g", "2.norm.weight"},
-        {"stream_W_a", "2.dynamic_alpha_fn"},   {"stream_a_scale", "2.dynamic_alpha_scale"},
-        {"stream_a", "2.static_alpha"},         {"stream_w_b", "2.dynamic_beta_fn"},
-        {"stream_b_scale", "2.dynamic_beta_scale"}, {"stream_b", "2.static_beta"},
-        {0}};
+    static const pair residual[] = {{"residual_scale", "2.residual_scale"},
+                                    {"gru_W_i", "2.gru.weight_ih"},
+                                    {"gru_W_h", "2.gru.weight_hh"},
+                                    {"gru_b_i", "2.gru.bias_ih"},
+                                    {"gru_b_h", "2.gru.bias_hh"},
+                                    {"stream_norm_g", "2.norm.weight"},
+                                    {"stream_W_a", "2.dynamic_alpha_fn"},
+                                    {"stream_a_scale", "2.dynamic_alpha_scale"},
+                                    {"stream_a", "2.static_alpha"},
+                                    {"stream_w_b", "2.dynamic_beta_fn"},
+                                    {"stream_b_scale", "2.dynamic_beta_scale"},
+                                    {"stream_b", "2.static_beta"},
+                                    {0}};
     add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
     add_norm(m, "branch_norm_g", "0.1.");
     add(m, "branch_scale", "1.gamma");
@@ -83,10 +88,17 @@ static void add_around(making *m)
 
 static void add_attention(making *m)
 {
-    static const pair  plain[] = {{"W_q", "to_q.weight"},    {"W_k", "to_k.weight"},
-                                  {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
-                                  {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
-                                  {"b_g", "to_v_gate.bias"}, {"sink", "attend.head_attn_sink"},
+    static const pair  plain[] = {{"W_q", "to_q.weight"},
+                                  {"W_k", "to_k.weight"},
+                                  {"W_v", "to_v.weight"},
+                                  {"mem_k", "mem_k"},
+                                  {"mem_v", "mem_v"},
+                                  {"W_g", "to_v_gate.weight"},
+                                  {"b_g", "to_v_gate.bias"},
+                                  {"sink", "attend.head_attn_sink"},
+                                  {"W_c", "to_latent_kv.weight"},
+                                  {"W_cq", "to_latent_q.weight"},
+                                  {"W_kr", "to_rotateable_k.weight"},
                                   {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
                                   {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
                                   {"W_mix", "to_value_residual_mix.0.weight"},

@@ -48,8 +48,8 @@ static real read_slope(const dra_call *c, int64_t h)
 static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
 {
     return a->scale >= 1e-6 && a->softcap == 0 && !dra_attend_option(c, DRA_ATTEND_BIAS) &&
-           !dra_attend_option(c, DRA_ATTEND_DISTANCE) &&
-           !dra_attend_option(c, DRA_ATTEND_SLOPES) && !dra_attend_option(c, DRA_ATTEND_Q_LEVEL);
+           !dra_attend_option(c, DRA_ATTEND_DISTANCE) && !dra_attend_option(c, DRA_ATTEND_SLOPES) &&
+           !dra_attend_option(c, DRA_ATTEND_Q_LEVEL);
 }
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)

@@ -72,6 +72,14 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"latents, rotary keys, memory tokens",
+     MODEL(
+         ", \"memory_tokens\": 2, \"position\": {\"rotate\": \"rotary\", \"width\": 2}, \"mixer\": "
+         "{\"latent_kv\": 5, \"latent_rope\": 1, \"latent_q\": 6}"),
+     .equal = true, .no_skips = true},
+    {"latents, alibi",
+     MODEL(", \"position\": {\"distance\": \"alibi\"}, \"mixer\": {\"latent_kv\": 5}"),
+     .no_skips = true},
     {"three streams", MODEL(", \"block\": {\"streams\": 3}")},
     {"two streams, post, memory tokens, token shift, the output capped",
      MODEL(", \"memory_tokens\": 2, \"block\": {\"streams\": 2, \"norm\": \"post\", \"shift\": 1}, "

@@ -21,9 +21,12 @@ typedef struct xt_row {
 } xt_row;
 
 static const xt_row xt_attention[] = {
-    {"to_q.weight", "", "QD", XT_ZERO},
-    {"to_k.weight", "", "UD", XT_ZERO},
-    {"to_v.weight", "", "UD", XT_ZERO},
+    {"to_q.weight", "", "Qi", XT_ZERO},
+    {"to_k.weight", "", "nj", XT_ZERO},
+    {"to_v.weight", "", "Uj", XT_ZERO},
+    {"to_latent_q.weight", "attn_use_latent_q", "iD", XT_ZERO},
+    {"to_latent_kv.weight", "attn_use_latent_kv", "jD", XT_ZERO},
+    {"to_rotateable_k.weight", "attn_latent_rope_subheads", "RD", XT_ZERO},
     {"to_out.weight", "!attn_on_attn", "DQ", XT_ZERO},
     {"to_out.0.weight", "attn_on_attn", "OQ", XT_ZERO},
     {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
@@ -162,6 +165,10 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'B': return xt_number(o, "rel_pos_num_buckets", 32);
     case 'V': return xt_number(o, "num_tokens", 0);
     case 'S': return xt_number(o, "max_seq_len", 0);
+    case 'i': return xt_number(o, "attn_dim_latent_q", D);
+    case 'j': return xt_number(o, "attn_dim_latent_kv", D);
+    case 'R': return d * xt_number(o, "attn_latent_rope_subheads", 0);
+    case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
@@ -259,8 +266,7 @@ static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char lette
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s1.%s%s%s", start, xt_on(o, "use_layerscale") ? "fn." : "",
-             xt_shift(o, i) ? "fn." : "",
-             letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
+             xt_shift(o, i) ? "fn." : "", letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
     xt_add(f, o, letter == 'f' ? xt_feed_forward : xt_attention, inner, skip);
     xt_add(f, o, xt_residual, start, skip);
 }

@@ -10,9 +10,9 @@
 /* ---- the formula ----------------------------------------------------------------------------- */
 
 typedef struct args { /* options by number of input; 0: none, since that is q */
-    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink, q_level, k_level;
-    int64_t      zero; /* column of distance 0 */
-    int64_t      always;
+    int     lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink, q_level, k_level;
+    int64_t zero; /* column of distance 0 */
+    int64_t always;
     dra_head_map heads;
     double       scale, softcap, dropout;
     int64_t      topk;

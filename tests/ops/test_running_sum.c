@@ -75,7 +75,8 @@ static void run(int64_t T, const dra_real *x, const dra_real start[2], dra_real 
 {
     dra_graph *g = check_graph();
     dra_value  end, in = check_real(g, "x", DRA_SHAPE(1, T, 1));
-    dra_output(g, "y", dra_running_sum(g, in, check_real(g, "start", DRA_SHAPE(1, 1, 2)), none, &end));
+    dra_output(g, "y",
+               dra_running_sum(g, in, check_real(g, "start", DRA_SHAPE(1, 1, 2)), none, &end));
     dra_output(g, "last", end);
     check_program p = check_compile(g, 1);
     check_bind(&p, "x", (void *)(uintptr_t)x, (size_t)T * sizeof *x);
@@ -130,8 +131,8 @@ static void parts_give_the_same_bits(void **unused)
 static void refuses_other_shapes(void **unused)
 {
     dra_graph *g = check_graph();
-    assert_int_equal(
-        dra_running_sum(g, check_real(g, "x", DRA_SHAPE(2, 3)), none, none, NULL).id, 0);
+    assert_int_equal(dra_running_sum(g, check_real(g, "x", DRA_SHAPE(2, 3)), none, none, NULL).id,
+                     0);
     check_refused(g, DRA_ERR_SHAPE, "running_sum: x is " REAL " (2, 3), expected (B, T, N)");
 
     g = check_graph();
