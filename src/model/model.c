@@ -175,11 +175,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
     if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
-    if (st == DRA_OK && m->config.xl.down > dra_model_attentions(m))
-        st = dra_fail(err, DRA_ERR_VALUE,
-                      "model: xl.down is %lld, expected at most %lld "
-                      "attention sublayers",
-                      (long long)m->config.xl.down, (long long)dra_model_attentions(m));
+    if (st == DRA_OK) st = dra_xl_check_stack(m, err);
     if (st == DRA_OK) {
         declare(m);
         st = dra_specs_error(m->params, err);
