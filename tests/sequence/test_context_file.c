@@ -126,8 +126,8 @@ static void survives_damaged_files(void **state)
     assert_true(fd >= 0);
     for (size_t i = 0; i < m.header; i++) {
         for (int k = 0; k < 20; k++) { /* every bit, then what numbers are made of */
-            const unsigned char other = k < 8 ? (unsigned char)(m.at[i] ^ 1 << k)
-                                              : (unsigned char)"0123456789- "[k - 8];
+            const int           flipped = m.at[i] ^ 1 << k % 8, digit = "0123456789- "[k % 12];
+            const unsigned char other = (unsigned char)(k < 8 ? flipped : digit);
             assert_int_equal(pwrite(fd, &other, 1, (off_t)i), 1);
             accepted += survives(specs) && other != m.at[i];
         }
