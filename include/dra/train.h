@@ -390,7 +390,7 @@ typedef struct dra_event {
     int64_t        clamped;              /* numbers of states that were clamped in the step */
     /* What people read, by dra_objective_measure(): of the step and of the last evaluation. */
     double measure[DRA_MEASURES_MOST], eval_measure[DRA_MEASURES_MOST];
-    /* Their names; NULL: there are no more. Of a text's tokens, where the loss says it all, none. */
+    /* Their names; NULL: no more. Of a text's tokens, where the loss says it all, none. */
     const char *measure_name[DRA_MEASURES_MOST];
 } dra_event;
 
