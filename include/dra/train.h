@@ -59,7 +59,8 @@ DRA_API void dra_objective_make(const dra_objective_config *c, const dra_model *
                                 const dra_objective_rows *rows);
 enum { DRA_EVAL_SEED = 0x6576616c };
 
-/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no more. */
+/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no
+ * more. */
 enum { DRA_MEASURES_MOST = 2 };
 DRA_API const char *dra_objective_measure(dra_objective_kind kind, const dra_model *m, int i);
 /* Makes what people read of a mean loss and of the means of a dra_microbatch_result, in place. */
