@@ -7,11 +7,15 @@
 #include "run/gradients.h"
 #include "run/train.h"
 
+int64_t dra_trainer_tokens(const dra_trainer *t, int stage)
+{
+    return t->c.examples ? dra_batches_longest(t->batches) : t->at.train.stage[stage].context;
+}
+
 int64_t dra_trainer_context(const dra_trainer *t)
 {
     int64_t most = 0;
-    for (int i = 0; i < t->at.train.stages; i++)
-        most = dra_imax(most, t->at.train.stage[i].context);
+    for (int i = 0; i < t->at.train.stages; i++) most = dra_imax(most, dra_trainer_tokens(t, i));
     return most;
 }
 
@@ -30,11 +34,17 @@ static dra_batches_config batches_of(const dra_trainer *t, int64_t B, int64_t T)
 
 static bool has_eval_data(const dra_trainer *t) { return t->c.eval_data || t->c.eval_examples; }
 
+/* A new run on examples that was not told how much of a row to read. */
+static bool reads_all(const dra_trainer *t)
+{
+    return t->c.examples && !t->c.train->stages && t->saved < 0;
+}
+
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     dra_batches_config      b = batches_of(t, c->batch, c->stage[stage].context);
-    if (t->c.examples && !t->c.train->stages && t->saved < 0) b.T = 0; /* not asked for: all */
+    if (reads_all(t)) b.T = 0;
     b.seed = (uint64_t)c->seed;
     b.to = has_eval_data(t) ? 1 : 1 - c->split;
     b.skip = c->skip;
@@ -84,7 +94,7 @@ dra_status dra_trainer_open_data(dra_trainer *t, dra_error *err)
     if (st == DRA_OK)
         st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
     if (st != DRA_OK) return st;
-    if (t->c.examples) t->at.train.stage[0].context = dra_batches_longest(t->batches);
+    if (reads_all(t)) t->at.train.stage[0].context = dra_batches_longest(t->batches);
     const uint64_t found = dra_batches_fingerprint(t->batches);
     if (t->saved >= 0 && found != t->at.data && !t->c.force)
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,

@@ -158,7 +158,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const int64_t           T = c->stage[stage].context;
+    const int64_t           T = dra_trainer_tokens(t, stage);
     int32_t                *mark = calloc((size_t)(t->rows * T), sizeof *mark);
     const dra_microbatch    q = {.B = t->rows,
                                  .T = T,
@@ -196,7 +196,7 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
         if (guards && from < guarded) st = measure_stage(t, i, true, &p->activations, err);
         if (st == DRA_OK && (!guards || from + steps > guarded))
             st = measure_stage(t, i, false, &p->activations, err);
-        p->run_tokens = add_tokens(p->run_tokens, c->batch, c->stage[i].context, steps);
+        p->run_tokens = add_tokens(p->run_tokens, c->batch, dra_trainer_tokens(t, i), steps);
     }
     p->activations += evaluation;
     return st;
@@ -335,6 +335,8 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
         if (!p->frozen) out->gradients += bytes;
     }
     out->moments = 2 * out->gradients;
+    for (int i = 0; i < out->train.stages; i++)
+        out->train.stage[i].context = dra_trainer_tokens(t, i);
     const dra_status st = measure(t, out, err);
     out->epochs = (double)out->run_tokens / (double)out->data_tokens;
     return st;
