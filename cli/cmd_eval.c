@@ -260,7 +260,8 @@ static dra_status print(const work *w, dra_error *err)
 
 static int check(const struct args *a)
 {
-    const int status = cli_source_check("eval", &a->from);
+    int status = cli_source_check("eval", &a->from);
+    if (status == CLI_OK) status = cli_language_check("eval", &a->from, "");
     if (status != CLI_OK || !a->chunk || !cli_is_encoder(&a->from)) return status;
     return cli_misused("eval", "--chunk: the model is an encoder, which reads a text as a whole; "
                                "see --context");
