@@ -1,5 +1,5 @@
-/* dra eval: how well a model predicts a text of any length. */
-#include "model.h"
+/* dra eval: how well a model predicts a text of any length, or examples. */
+#include "eval_examples.h"
 #include "units.h"
 
 #include <math.h>
@@ -10,6 +10,7 @@ struct args {
     cli_source  from;
     cli_list    data;
     const char *text_key, *separator;
+    cli_pairs   pairs;
     int64_t     context, chunk; /* chunk 0: not given, of an encoder */
     bool        json;
 
@@ -21,8 +22,9 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
-     "text, .jsonl, a folder, or .safetensors with ids", "FILE", .flags = CLI_REQUIRED,
-     .group = "Data"},
+     "text, .jsonl, a folder, or .safetensors with ids; or examples: .safetensors, .npz, .npy, or a "
+     "folder of these",
+     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     CLI_TOKENIZER_OPTION(struct args),
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
      "key of the text in a line of "
@@ -30,6 +32,7 @@ static const cli_option options[] = {
      "KEY", .unset = "text"},
     {"separator", CLI_TEXT, offsetof(struct args, separator), 0, 0,
      "a line that separates the documents of a text", "LINE"},
+    CLI_PAIRS_OPTIONS(struct args),
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
      "reset the state every N tokens; 0: only at the start of a document, or where learned "
      "positions end; of an encoder, the length of a window"},
@@ -72,8 +75,9 @@ static int prepare(const void *args, void *own)
     const struct args *a = args;
     struct args       *to = own;
     dra_error          err = {0};
-    if (!cli_is_encoder(&a->from)) return CLI_OK;
-    to->chunk = 0;
+    const bool         encoder = cli_is_encoder(&a->from);
+    if (!encoder && !dra_examples_are((int)a->data.count, a->data.text)) return CLI_OK;
+    if (encoder) to->chunk = 0;
     if (a->from.model && dra_run_objective(a->from.model, &to->objective, &err) != DRA_OK)
         return cli_fail(&err);
     return CLI_OK;
@@ -258,6 +262,30 @@ static dra_status print(const work *w, dra_error *err)
                      (long long)w->bad, (long long)w->count);
 }
 
+/* Texts, from opening them to the answer. */
+static dra_status eval_texts(work *w, dra_error *err)
+{
+    dra_status st = open_corpus(w, err);
+    if (st == DRA_OK) st = open_feed(w, err);
+    if (st == DRA_OK) st = open_reader(w, err);
+    if (st == DRA_OK) st = read_all(w, err);
+    if (st == DRA_OK) st = print(w, err);
+    if (st == DRA_OK) cli_guard_report("eval", &w->a->from, dra_reader_clamped(w->reader));
+    return st;
+}
+
+static dra_status eval_any(work *w, dra_error *err)
+{
+    const struct args          *a = w->a;
+    const cli_eval_examples_job job = {&a->from, &a->data,      &a->pairs,
+                                       &w->m,    &w->objective, a->json};
+    if (!cli_are_examples(&a->data, &a->pairs, dra_model_config_of(w->m.model)))
+        return eval_texts(w, err);
+    if (a->context)
+        return cli_error(err, DRA_ERR_VALUE, "--context: the data are examples, expected texts");
+    return cli_eval_examples(&job, err);
+}
+
 static int check(const struct args *a)
 {
     int status = cli_source_check("eval", &a->from);
@@ -275,12 +303,7 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     dra_status st = cli_model_open(&w.a->from, &w.m, &err);
     if (st == DRA_OK) st = open_objective(&w, &err);
-    if (st == DRA_OK) st = open_corpus(&w, &err);
-    if (st == DRA_OK) st = open_feed(&w, &err);
-    if (st == DRA_OK) st = open_reader(&w, &err);
-    if (st == DRA_OK) st = read_all(&w, &err);
-    if (st == DRA_OK) st = print(&w, &err);
-    if (st == DRA_OK) cli_guard_report("eval", &w.a->from, dra_reader_clamped(w.reader));
+    if (st == DRA_OK) st = eval_any(&w, &err);
     free(w.ids);
     free(w.targets);
     free(w.mark);
@@ -320,7 +343,9 @@ const cli_verb cmd_eval = {
              "share of their tokens is masked, always the same ones, and predicted from all "
              "others of the window; the numbers are of these alone. Its perplexity, e to the mean "
              "loss, is how many tokens it hesitates between where it sees both sides: not to be "
-             "compared with that of a causal model.",
+             "compared with that of a causal model.\n"
+             "Of examples it prints the loss of the model's objective and what says more than it: "
+             "accuracy, error or perplexity.",
     .examples = examples,
     .also = "train generate",
 };

@@ -1,5 +1,5 @@
-/* dra train: a model from texts. */
-#include "model.h"
+/* dra train: a model from texts or examples. */
+#include "examples.h"
 #include "train_progress.h"
 #include "value.h"
 
@@ -14,6 +14,7 @@ struct args {
     cli_source       from;
     const char      *out, *context, *log, *prompt;
     const char      *text_key, *separator, *cache;
+    cli_pairs        pairs;
     cli_list         data, eval_data, add;
     dra_train_config train;
     double           dropout;
@@ -25,7 +26,8 @@ static const struct args defaults = {.prompt = "", .sample_tokens = 100};
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
-static const char *const objectives[] = {"own", "next", "masked", NULL}; /* dra_objective_kind */
+static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
+                                         "gaussian", "xval", "dpo",    NULL}; /* their kinds */
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define AT(f) offsetof(struct args, f)
@@ -37,7 +39,9 @@ static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
      "PATH", .group = "Model"},
     CLI_CONFIG_OPTIONS(struct args),
-    {"data", CLI_LIST, AT(data), 0, 0, "texts, .jsonl, tokens as .safetensors, or folders of these",
+    {"data", CLI_LIST, AT(data), 0, 0,
+     "texts, .jsonl, tokens as .safetensors, or folders of these; or examples: .safetensors, .npz, "
+     ".npy, or a folder of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
@@ -49,6 +53,7 @@ static const cli_option options[] = {
      .unset = "text"},
     {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that separates the documents of a text",
      "LINE"},
+    CLI_PAIRS_OPTIONS(struct args),
     {"cache", CLI_TEXT, AT(cache), 0, 0, "folder that keeps the encoded tokens for the next run",
      "DIR"},
     {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read across the ends of documents"},
@@ -97,8 +102,9 @@ static const cli_option options[] = {
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
-     "predict the next token (causal models), or tokens that are masked (encoders); own: what the "
-     "model is for",
+     "predict the next token (causal models), tokens that are masked (encoders), the class of each "
+     "example, the next vector (squared, gaussian), tokens and numbers (xval), or prefer one of two "
+     "texts (dpo); own: what the model is for",
      .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
@@ -106,6 +112,12 @@ static const cli_option options[] = {
      .unset = "0.15"},
     {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
      "masked: id of the mask token; below 0: token 0", .unset = "the last of the vocabulary"},
+    {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
+     "squared: every row counts alike, however long it is"},
+    {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
+     "xval: weight of squared errors of numbers", .unset = "1"},
+    {"beta", CLI_REAL, TRAIN(objective.beta), 0, 1e9,
+     "dpo: how much a preference counts against the start", .unset = "0.1"},
     {"add", CLI_LIST, AT(add), 0, 0,
      "add to the loss, with weight X, a measure of the memories: drift, budget, diversity, size, "
      "entropy or spectral",
@@ -263,6 +275,12 @@ static dra_status asked_config(const struct args *a, dra_model_config *c, dra_er
 
 static bool is_encoder(const dra_model_config *c) { return c->visible == DRA_VISIBLE_WHOLE; }
 
+/* Tensors need no tokenizer. */
+static bool is_all_examples(const struct args *a, const dra_model_config *c)
+{
+    return cli_are_examples(&a->data, &a->pairs, c) && !cli_are_pairs(&a->data, &a->pairs, c);
+}
+
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
  * a run may have been killed without its tokenizer. A preset takes the vocabulary of any; an
  * encoder has one more token, to mask others. */
@@ -274,7 +292,8 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     const int64_t V = takes_any ? 0 : c->vocab;
     if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
-    if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) && is_all_tokens(a))
+    if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) &&
+        (is_all_tokens(a) || is_all_examples(a, c)))
         return DRA_OK;
     const dra_status st = cli_tokenizer_open(&s, V, out, err);
     if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out) + is_encoder(c);
@@ -323,9 +342,27 @@ typedef struct parts { /* all that a run borrows */
     dra_tokenizer   *tokenizer;
     dra_model       *model;
     dra_corpus      *data, *eval_data;
+    dra_examples    *examples, *eval_examples;
     dra_trainer     *trainer;
     dra_train_config train;
 } parts;
+
+static dra_status open_data(const struct args *a, parts *p, dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(p->model);
+    dra_status              st = DRA_OK;
+    if (cli_are_examples(&a->data, &a->pairs, c)) {
+        st = cli_examples_open(&a->data, &a->pairs, c, p->tokenizer, &p->examples, err);
+        if (st == DRA_OK)
+            st = cli_examples_open(&a->eval_data, &a->pairs, c, p->tokenizer, &p->eval_examples,
+                                   err);
+        return st;
+    }
+    st = open_corpus(a, &a->data, p->tokenizer, "data", &p->data, err);
+    if (st == DRA_OK)
+        st = open_corpus(a, &a->eval_data, p->tokenizer, "evaluation", &p->eval_data, err);
+    return st;
+}
 
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
@@ -333,9 +370,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
     dra_status           st = dra_device_create_cpu(&cpu, &p->device, err);
     if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->tokenizer, &p->model, err);
-    if (st == DRA_OK) st = open_corpus(a, &a->data, p->tokenizer, "data", &p->data, err);
-    if (st == DRA_OK)
-        st = open_corpus(a, &a->eval_data, p->tokenizer, "evaluation", &p->eval_data, err);
+    if (st == DRA_OK) st = open_data(a, p, err);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,
                                   .device = p->device,
@@ -347,7 +382,9 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .log = a->log,
                                   .tensorboard = a->tensorboard,
                                   .resume = a->resume,
-                                  .force = a->force};
+                                  .force = a->force,
+                                  .examples = p->examples,
+                                  .eval_examples = p->eval_examples};
     return st == DRA_OK ? dra_trainer_create(&c, &p->trainer, err) : st;
 }
 
@@ -356,6 +393,8 @@ static void close_parts(parts *p)
     dra_trainer_destroy(p->trainer);
     dra_corpus_close(p->eval_data);
     dra_corpus_close(p->data);
+    dra_examples_close(p->eval_examples);
+    dra_examples_close(p->examples);
     dra_model_destroy(p->model);
     dra_tokenizer_destroy(p->tokenizer);
     dra_device_destroy(p->device);
@@ -438,6 +477,9 @@ static void write_command(const struct args *a, FILE *out)
 {
     const char *const given[][2] = {{"text-key", a->text_key},
                                     {"separator", a->separator},
+                                    {"src-key", a->pairs.src_key},
+                                    {"tgt-key", a->pairs.tgt_key},
+                                    {"src-tokenizer", a->pairs.src_tokenizer},
                                     {"cache", a->cache},
                                     {"tokenizer", a->from.tokenizer},
                                     {"log", a->log}};
@@ -541,6 +583,11 @@ const cli_verb cmd_train = {
         "--objective. The loss is the mean over those that are predicted; evaluations mask the "
         "same ones every time. From a preset an encoder has one token more than the tokenizer, "
         "the mask token.\n"
+        "Examples are tensors with the same first size: ids (N, T) of tokens, x (N, T, D) of "
+        "vectors, img of images, labels, nums, mask, by the names that the model and its objective "
+        "need; docs/data.md says more. Where --src-key or --tgt-key is given, lines of JSON are "
+        "pairs of texts. The log then has the objective's measure: accuracy, error or "
+        "perplexity.\n"
         "Where a range includes 0, 0 stands for the default. Before the first step it prints what "
         "it will read and how much memory it needs.",
     .files = files,

@@ -59,9 +59,13 @@ void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
     char         a[24], b[24], c[24], d[24], e[24];
     const size_t all = p->weights + p->gradients + p->moments + p->activations;
     fprintf(out, "model    %s parameters\n", cli_count_text((double)p->parameters, a));
-    fprintf(out, "data     %s tokens", cli_count_text((double)p->data_tokens, a));
+    const bool examples = p->data_examples > 0;
+    fprintf(out, "data     %s %s",
+            cli_count_text((double)(examples ? p->data_examples : p->data_tokens), a),
+            examples ? "examples" : "tokens");
     if (p->eval_tokens)
-        fprintf(out, ", %s for evaluation", cli_count_text((double)p->eval_tokens, a));
+        fprintf(out, ", %s for evaluation",
+                cli_count_text((double)(examples ? p->eval_examples : p->eval_tokens), a));
     fputc('\n', out);
     write_stages(&p->train, out);
     fprintf(out, " tokens: %s tokens, %.3g epochs\n", cli_count_text((double)p->run_tokens, a),
@@ -82,12 +86,20 @@ static double seconds_left(const cli_train_progress *w, const dra_event *e)
     return per_step * (double)(e->steps - e->step);
 }
 
+static void write_measures(const dra_event *e, const double *measure, FILE *out)
+{
+    for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k]; k++)
+        fprintf(out, "  %s %.4g", e->measure_name[k], measure[k]);
+}
+
 static void write_progress(cli_train_progress *w, const dra_event *e)
 {
     char speed[24], left[24];
-    fprintf(w->out, "%sstep %lld/%lld  loss %.4f  lr %.2e  norm %.2f  %s tokens/s",
-            w->terminal ? "\r" : "", (long long)e->step, (long long)e->steps, e->loss, e->rate,
-            e->norm, cli_count_text(e->tokens_per_second, speed));
+    fprintf(w->out, "%sstep %lld/%lld  loss %.4f", w->terminal ? "\r" : "", (long long)e->step,
+            (long long)e->steps, e->loss);
+    write_measures(e, e->measure, w->out);
+    fprintf(w->out, "  lr %.2e  norm %.2f  %s tokens/s", e->rate, e->norm,
+            cli_count_text(e->tokens_per_second, speed));
     if (e->step > w->first) fprintf(w->out, "  %s left", cli_time_text(seconds_left(w, e), left));
     if (e->skipped) fprintf(w->out, "  %lld skipped", (long long)e->skipped);
     fputs(w->terminal ? "\033[K" : "\n", w->out);
@@ -126,8 +138,9 @@ bool cli_progress_event(void *watch, const dra_event *e)
     if (e->kind == DRA_EVENT_STEP) on_step(w, e);
     if (e->kind == DRA_EVENT_EVAL) {
         cli_progress_break(w);
-        fprintf(w->out, "step %lld  evaluation loss %.4f%s\n", (long long)e->step, e->eval_loss,
-                e->eval_loss <= e->best_loss ? ", the best so far" : "");
+        fprintf(w->out, "step %lld  evaluation loss %.4f", (long long)e->step, e->eval_loss);
+        write_measures(e, e->eval_measure, w->out);
+        fprintf(w->out, "%s\n", e->eval_loss <= e->best_loss ? ", the best so far" : "");
     }
     if (e->kind == DRA_EVENT_SAMPLE && w->sample) {
         cli_progress_break(w);

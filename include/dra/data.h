@@ -133,9 +133,25 @@ DRA_API int64_t dra_shuffle(uint64_t seed, int64_t epoch, int64_t n, int64_t i);
 
 /* ---- examples: rows of named tensors --------------------------------------------------------- */
 
-/* A .safetensors file whose tensors have the same first size N: input `x` of example i is row i of
- * tensor `x`. */
+/* Tensors that have the same first size N: input `x` of example i is row i of tensor `x`. They come
+ * from files and folders of these, which are read by the order of their names:
+ *   NAME.safetensors, NAME.npz   shards with the same tensors, one after the other
+ *   NAME.npy                     a tensor `NAME` each, all of the same examples
+ *   NAME.jsonl                   texts, an object in every line: see dra_example_text */
 typedef struct dra_examples dra_examples; /* opaque */
+
+enum { DRA_EXAMPLE_PAD = -100 }; /* in the place of an id: there is none */
+
+/* An input made of the texts under a key of .jsonl: ids of any length, (longest) with pads after
+ * them. */
+typedef struct dra_example_text {
+    const char          *name;      /* of the input, such as "src" */
+    const char          *key;       /* of the text in a line; NULL: the name */
+    const dra_tokenizer *tokenizer; /* borrowed until the call returns */
+    /* The tokenizer's end of text, if it has one, stands before and after a text: a model that
+     * reads all but the last id and predicts all but the first starts at [end] and stops there. */
+    bool ends;
+} dra_example_text;
 
 typedef struct dra_examples_config {
     const char *path;
@@ -143,6 +159,12 @@ typedef struct dra_examples_config {
     uint64_t    seed;
     double      from, to; /* part of the examples, as in a feed */
     bool        once;     /* one epoch, for measuring: after its end there are no rows */
+    /* Instead of path: several. */
+    int                n_paths;
+    const char *const *paths;
+    /* Of .jsonl: which texts there are. */
+    int                     n_texts;
+    const dra_example_text *texts;
 } dra_examples_config;
 
 typedef struct dra_example_input {
@@ -155,6 +177,10 @@ typedef struct dra_example_input {
 DRA_API dra_status dra_examples_open(const dra_examples_config *c, dra_examples **out,
                                      dra_error *err);
 DRA_API void       dra_examples_close(dra_examples *e); /* NULL is allowed */
+/* The same examples with another B, seed and part, and once; what else a config says is not looked
+ * at. `e` must outlive them. */
+DRA_API dra_status dra_examples_share(const dra_examples *e, const dra_examples_config *c,
+                                      dra_examples **out, dra_error *err);
 
 DRA_API int64_t                  dra_examples_count(const dra_examples *e); /* of the part */
 DRA_API int64_t                  dra_examples_steps(const dra_examples *e); /* of an epoch */
@@ -165,10 +191,25 @@ DRA_API const dra_example_input *dra_examples_find(const dra_examples *e, const 
 /* The rows of step `step`: (B), each the number of an example; -1: none. */
 DRA_API void dra_examples_rows(const dra_examples *e, int64_t step, int64_t *rows);
 /* Copies those rows of an input to (n, ...): zeros for -1. To F32 and F64 from any of F16, BF16,
- * F32 and F64; to I32 from U8, U16, I32, I64 and BOOL, if they fit; else the dtype of the file. */
+ * F32 and F64; to I32 from I8, U8, I16, U16, I32, I64 and BOOL, if they fit; else the dtype of the
+ * file. */
 DRA_API dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
                                      const int64_t *rows, dra_dtype dtype, void *to,
                                      dra_error *err);
+/* Looks at the numbers of all examples, once, and names the first that is wrong: floats must be
+ * finite; integers from `least` to `most`, or DRA_EXAMPLE_PAD where that is allowed. */
+DRA_API dra_status dra_examples_check_floats(const dra_examples *e, const char *name,
+                                             dra_error *err);
+DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char *name,
+                                               int64_t least, int64_t most, bool pads,
+                                               dra_error *err);
+/* Of all numbers, their names and their order: a check for resumed runs. Reads all of them. */
+DRA_API uint64_t dra_examples_fingerprint(const dra_examples *e);
+/* The first file, for errors. */
+DRA_API const char *dra_examples_path(const dra_examples *e);
+/* Whether these files hold examples: arrays of NumPy, or tensors, but not `ids` (N): that is a file
+ * of tokens, for a corpus. Lines of JSON may be either and are not looked at: false. */
+DRA_API bool dra_examples_are(int n, const char *const *paths);
 
 DRA_END_C
 #endif

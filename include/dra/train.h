@@ -17,9 +17,14 @@ DRA_BEGIN_C
 /* ---- objectives: what a model learns from rows of tokens ------------------------------------- */
 
 typedef enum dra_objective_kind {
-    DRA_OBJECTIVE_OWN,   /* the model's own: next of a causal one, masked of an encoder    */
-    DRA_OBJECTIVE_NEXT,  /* every token predicts the next one; not of an encoder           */
-    DRA_OBJECTIVE_MASKED /* some tokens are hidden and predicted from all others; encoders */
+    DRA_OBJECTIVE_OWN,      /* the model's own: next of a causal one, masked of an encoder    */
+    DRA_OBJECTIVE_NEXT,     /* every token predicts the next one; not of an encoder           */
+    DRA_OBJECTIVE_MASKED,   /* some tokens are hidden and predicted from all others; encoders */
+    DRA_OBJECTIVE_CLASSES,  /* a label of the whole text or image: heads of classes          */
+    DRA_OBJECTIVE_SQUARED,  /* every vector predicts the next one: the squared error         */
+    DRA_OBJECTIVE_GAUSSIAN, /* the same by its mean and the logarithm of its variance, in turns */
+    DRA_OBJECTIVE_XVAL,     /* next tokens, and next numbers where these are number tokens   */
+    DRA_OBJECTIVE_DPO       /* of two texts the first is preferred, compared with the start  */
 } dra_objective_kind;
 
 typedef struct dra_objective_config {
@@ -29,6 +34,9 @@ typedef struct dra_objective_config {
      * vocabulary; below 0: token 0. */
     double  mask_share;
     int64_t mask_token;
+    bool    equal_rows; /* of squared: every row counts alike, and errors of a vector are added */
+    double  number_weight; /* of xval: of squared errors of numbers; 0: 1 */
+    double  beta;          /* of dpo; 0: 0.1 */
 } dra_objective_config;
 
 /* Fills in defaults and refuses, by name, what the model cannot learn. */
@@ -51,6 +59,59 @@ DRA_API void dra_objective_make(const dra_objective_config *c, const dra_model *
                                 const dra_objective_rows *rows);
 enum { DRA_EVAL_SEED = 0x6576616c };
 
+/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no more. */
+enum { DRA_MEASURES_MOST = 2 };
+DRA_API const char *dra_objective_measure(dra_objective_kind kind, const dra_model *m, int i);
+/* Makes what people read of a mean loss and of the means of a dra_microbatch_result, in place. */
+DRA_API void dra_objective_show(dra_objective_kind kind, const dra_model *m, double loss,
+                                double *measure);
+
+/* ---- batches: what a model reads and learns from in a step ----------------------------------- */
+
+typedef struct dra_batches dra_batches; /* opaque: of texts, or of examples by their names */
+
+typedef struct dra_batches_config { /* all is borrowed */
+    const dra_model     *model;
+    dra_objective_config objective; /* complete */
+    const dra_corpus    *corpus;    /* texts, or */
+    const dra_examples  *examples;  /* with the inputs of the model and of the objective */
+    int64_t              B, T;      /* of examples T is the most that is read of a row; 0: all */
+    uint64_t             seed;
+    double               from, to;     /* as of a feed */
+    bool                 carry, cross; /* of texts */
+    bool                 once;         /* to measure: one epoch, and always the same is drawn */
+    double               skip, forget; /* as of a dra_train_config */
+} dra_batches_config;
+
+enum { DRA_BATCH_INPUTS = 8 };
+
+typedef struct dra_batch {
+    int64_t          B, T;
+    int32_t         *ids, *targets, *mark; /* (B, T); ids, targets: NULL where there are none */
+    int              n_inputs;             /* further ones, (B, ...) each */
+    dra_named        input[DRA_BATCH_INPUTS];
+    dra_context_text context; /* T 0: none */
+    double          *counts;  /* (B): how much of every row is learned from, see share */
+    double           total;   /* of these */
+    int64_t          tokens;  /* that are read */
+    bool             marked;  /* marks are needed */
+} dra_batch;
+
+/* Examples are looked at as a whole: what is missing, misshapen, not finite or out of range is
+ * named. On failure *out is NULL. */
+DRA_API dra_status dra_batches_create(const dra_batches_config *c, dra_batches **out,
+                                      dra_error *err);
+DRA_API void       dra_batches_destroy(dra_batches *b); /* NULL is allowed */
+/* Batch i, from 0 on; what is drawn follows from `step`. Its arrays are those of `b`. */
+DRA_API dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *out,
+                                    dra_error *err);
+DRA_API int64_t    dra_batches_steps(const dra_batches *b);    /* of an epoch */
+DRA_API int64_t    dra_batches_longest(const dra_batches *b);  /* T of any batch is at most this */
+DRA_API int64_t    dra_batches_tokens(const dra_batches *b);   /* of the part; examples: rows T */
+DRA_API int64_t    dra_batches_examples(const dra_batches *b); /* of the part; 0: it is a text */
+DRA_API bool       dra_batches_marked(const dra_batches *b);   /* marks are needed */
+DRA_API uint64_t   dra_batches_fingerprint(const dra_batches *b);
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 typedef struct dra_gradients dra_gradients; /* opaque: programs by shape, and the gradients */
@@ -66,6 +127,8 @@ typedef struct dra_gradients_config {
     /* What is added to the loss: weight times what the model measures (`aux` of
      * its config), by dra_aux_kind. */
     double add[DRA_AUX_COUNT];
+    /* What else the objective says, complete; its kind is not looked at. */
+    dra_objective_config terms;
 } dra_gradients_config;
 
 DRA_API dra_status dra_gradients_create(const dra_gradients_config *config, dra_gradients **out,
@@ -95,13 +158,17 @@ typedef struct dra_microbatch {
     int                     n_inputs;
     const dra_named        *inputs;
     const dra_context_text *context; /* of a model with a context: its text; fresh whole rows */
+    /* To measure: no gradients, dropout, smoothing or pull; gradients stay what they are with add.
+     * Whole rows only. */
+    bool only_loss;
 } dra_microbatch;
 
 typedef struct dra_microbatch_result {
-    double  loss;               /* mean over the targets that count; 0 if none does */
-    int64_t count;              /* of these */
-    double  aux[DRA_AUX_COUNT]; /* what was watched; NaN: was not */
-    int64_t clamped;            /* numbers of states that were clamped */
+    double  loss;                       /* mean over the targets that count; 0 if none does */
+    int64_t count;                      /* of these */
+    double  aux[DRA_AUX_COUNT];         /* what was watched; NaN: was not */
+    int64_t clamped;                    /* numbers of states that were clamped */
+    double  measure[DRA_MEASURES_MOST]; /* values of the objective's own measures; else 0 */
 } dra_microbatch_result;
 
 DRA_API dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *microbatch,
@@ -117,6 +184,27 @@ DRA_API const dra_real *dra_gradients_of(dra_gradients *l, int i);
  * each chunk of it if there are marks. */
 DRA_API dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *microbatch,
                                        bool carried, size_t *bytes, dra_error *err);
+
+/* Rows first .. first + n - 1 of a batch as a microbatch, what else it says left as it is; returns
+ * how much of them counts. `room` keeps what it points to. */
+typedef struct dra_batch_part {
+    dra_named        input[DRA_BATCH_INPUTS];
+    dra_context_text context;
+} dra_batch_part;
+
+DRA_API double dra_batch_cut(const dra_batch *b, int64_t first, int64_t n, dra_batch_part *room,
+                             dra_microbatch *out);
+
+/* All batches of an epoch, each fresh, by the weights that are bound to `l`, whose gradients stay
+ * what they are. Nothing that counts is an error. */
+typedef struct dra_evaluation {
+    double  loss, measure[DRA_MEASURES_MOST]; /* as people read them */
+    double  count;                            /* of what counts */
+    int64_t tokens;
+} dra_evaluation;
+
+DRA_API dra_status dra_batches_evaluate(dra_batches *b, dra_gradients *l, dra_evaluation *out,
+                                        dra_error *err);
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
@@ -232,14 +320,15 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_train_config *train;  /* of a resumed run: what is not zero must be as it was */
     dra_device             *device;
     const dra_model        *model;
-    const char             *weights; /* to start from, as dra_weights_load(); NULL: drawn */
-    const dra_corpus       *data;
+    const char             *weights;     /* to start from, as dra_weights_load(); NULL: drawn */
+    const dra_corpus       *data;        /* or examples, see below */
     const dra_corpus       *eval_data;   /* NULL: the split, or none */
     const dra_tokenizer    *tokenizer;   /* is kept in the folder; NULL or bytes: is not */
     const char             *log;         /* NULL: log.jsonl in the folder */
     bool                    tensorboard; /* its numbers also as a dra_events in the folder */
     bool                    resume;      /* from the newest checkpoint; with none, from the start */
     bool                    force; /* overwrite a run, or resume with other data or settings */
+    const dra_examples     *examples, *eval_examples; /* instead of data and eval_data */
 } dra_trainer_config;
 
 /* The step of the newest checkpoint of a run; -1: it has none, or the folder holds no run. */
@@ -276,6 +365,7 @@ typedef struct dra_trainer_plan { /* what is to come */
     int64_t          run_tokens; /* all steps read; at most INT64_MAX */
     double           epochs;
     size_t           weights, gradients, moments, activations; /* bytes */
+    int64_t          data_examples, eval_examples;             /* 0: the data are texts */
 } dra_trainer_plan;
 
 /* Compiles the programs of all stages to know their size. */
@@ -300,6 +390,10 @@ typedef struct dra_event {
     int64_t        skipped;              /* steps so far with a loss or gradient not finite */
     double         aux[DRA_AUX_COUNT];   /* of the step: what is added to the loss, unweighted */
     int64_t        clamped;              /* numbers of states that were clamped in the step */
+    /* What people read, by dra_objective_measure(): of the step and of the last evaluation. */
+    double measure[DRA_MEASURES_MOST], eval_measure[DRA_MEASURES_MOST];
+    /* Their names; NULL: there are no more. Of a text's tokens, where the loss says it all, none. */
+    const char *measure_name[DRA_MEASURES_MOST];
 } dra_event;
 
 /* false: stop here. The run is saved. */

@@ -53,11 +53,12 @@ static dra_status put_random(dra_gradients *l, const dra_microbatch *q, const ch
 static size_t make_key(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int64_t T,
                        int64_t inner, int marks, int kind)
 {
-    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout;
+    const bool drops = dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss;
     const int  n = dra_specs_count(l->state);
-    l->key[0] = DRA_SHAPE(
-        q->B, T, marks, kind,
-        (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) | (kind == FORWARD ? 0 : LOSS), inner);
+    l->key[0] = DRA_SHAPE(q->B, T, marks, kind,
+                          (q->clamp ? CLAMP : 0) | (drops ? DROPOUT : 0) |
+                              (kind == FORWARD ? 0 : LOSS) | (q->only_loss ? ONLY : 0),
+                          inner);
     for (int i = 0; i < n; i++) l->key[i + 1] = DRA_SHAPE(s ? s->at[i].rows : 0);
     if (q->context) l->key[n + 1] = dra_context_key(&l->context);
     return 1 + (size_t)n + (q->context != NULL);
@@ -76,22 +77,6 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
                       (int)e->turns * TURNS;
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
                               err);
-}
-
-/* The array of a chunk that an objective calls `name`; NULL: it is a further input. */
-static const int32_t *array_of(const chunk *c, const char *name)
-{
-    return strcmp(name, "targets") == 0 ? c->targets : NULL;
-}
-
-static dra_status put_objective(dra_gradients *l, const chunk *c, size_t bytes, dra_error *err)
-{
-    dra_status st = DRA_OK;
-    for (int i = 0; l->objective->inputs[i] && st == DRA_OK; i++) {
-        const int32_t *array = array_of(c, l->objective->inputs[i]);
-        if (array) st = dra_session_put(l->session, l->name.objective[i], array, bytes, err);
-    }
-    return st;
 }
 
 /* What a microbatch has besides its arrays: the context and inputs by name. */
@@ -113,9 +98,10 @@ static dra_status put_tokens(dra_gradients *l, const dra_microbatch *q, const ch
     dra_status   st = dra_extents_fill(&l->extents, l->state, c->start, q->B, c->T, c->mark, err);
     if (st == DRA_OK) st = dra_extents_put(&l->extents, l->session, &l->name.tokens, err);
     if (st == DRA_OK && c->ids) st = dra_session_put(l->session, l->name.ids, c->ids, bytes, err);
+    if (st == DRA_OK && kind != FORWARD && l->name.targets >= 0 && c->targets)
+        st = dra_session_put(l->session, l->name.targets, c->targets, bytes, err);
     if (st == DRA_OK) st = put_further(l, q, err);
-    if (st == DRA_OK && kind != FORWARD) st = put_objective(l, c, bytes, err);
-    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout)
+    if (st == DRA_OK && dra_model_drops(l->config.model) && !q->no_dropout && !q->only_loss)
         st = put_random(l, q, c, err);
     return st;
 }
@@ -158,9 +144,10 @@ static dra_status run_gradient(dra_gradients *l, const dra_microbatch *q, const 
     const dra_real of_loss = (dra_real)(targets * share), of_rest = (dra_real)(tokens * share);
     dra_status     st = select_program(l, q, c, kind, err);
     if (st == DRA_OK) st = put_tokens(l, q, c, kind, err);
-    if (st == DRA_OK)
+    if (st == DRA_OK && !q->only_loss)
         st = dra_session_put(l->session, l->name.share, &of_loss, sizeof of_loss, err);
-    if (st == DRA_OK) st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
+    if (st == DRA_OK && !q->only_loss)
+        st = dra_session_put(l->session, l->name.part, &of_rest, sizeof of_rest, err);
     if (st == DRA_OK) st = bind_states(l, c->start, err);
     if (st == DRA_OK) st = bind_row(l, (dra_metric_row){l->microbatches, targets, tokens}, err);
     return st == DRA_OK ? dra_session_start(l->session, err) : st;
@@ -478,6 +465,8 @@ static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra
     memcpy(&clamped, &x[DRA_METRIC_CLAMPED], sizeof clamped);
     out->loss += row->targets * (double)x[DRA_METRIC_LOSS];
     out->clamped += clamped;
+    for (int k = 0; k < DRA_MEASURES; k++)
+        out->measure[k] += row->targets * (double)x[DRA_METRIC_MEASURE + k];
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         out->aux[k] += measured >> k & 1 ? row->tokens * (double)x[DRA_METRIC_AUX + k] : NAN;
 }

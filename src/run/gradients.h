@@ -11,8 +11,14 @@
 
 /* ---- a step without a host read: begin, add each microbatch, update, collect ----------------- */
 
-/* Numbers that a program puts out for each chunk, a real each (the last is an i32). */
-enum { DRA_METRIC_LOSS, DRA_METRIC_AUX, DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT, DRA_METRICS };
+/* Numbers that a program puts out for each chunk, a real each, but i32 for what was clamped. */
+enum {
+    DRA_METRIC_LOSS,
+    DRA_METRIC_AUX,
+    DRA_METRIC_CLAMPED = 1 + DRA_AUX_COUNT,
+    DRA_METRIC_MEASURE,
+    DRA_METRICS = DRA_METRIC_MEASURE + DRA_MEASURES
+};
 
 /* Gradients become 0, unless `add`; nothing is recorded yet. */
 dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err);
@@ -46,7 +52,7 @@ typedef struct dra_gradients_names { /* numbers in the session */
     dra_token_names   tokens;
     dra_context_names context;
     int               ids, random, at, given_at, share, part;
-    int               objective[DRA_OBJECTIVE_INPUTS]; /* inputs of its loss */
+    int               targets; /* -1: the objective has none */
     int               metric[DRA_METRICS];
 } dra_gradients_names;
 
@@ -86,7 +92,7 @@ struct dra_gradients {
  * of a model with a context, its shape. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
 enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times dra_turn */
-enum { CLAMP = 1, DROPOUT = 2, LOSS = 4 };            /* of KEY_OPTIONS */
+enum { CLAMP = 1, DROPOUT = 2, LOSS = 4, ONLY = 8 };  /* of KEY_OPTIONS; ONLY the loss */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */
     CARRIED, /* states come in and go out; gradients, not of states */
@@ -94,8 +100,9 @@ enum {
     FORWARD  /* states come in and go out; no loss                  */
 };
 
-/* The name of a metric in the graph. */
+/* The name of a metric in the graph, and that of a measure of the loss. */
 const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric);
+const char *dra_measure_name(char text[DRA_NAME_TEXT], int measure);
 
 /* A call as a model sees it that learns: with random numbers, also for its context. */
 typedef struct dra_learning {

@@ -3,18 +3,28 @@
 
 #include "run/gradients.h"
 
-/* The loss of the objective, which has inputs (B, T) of its own. */
-static dra_value build_loss(dra_graph *g, const dra_gradients *l, dra_shape each,
-                            const dra_model_result *r)
+/* The loss of the objective, which has inputs of its own, and its measures. */
+static void build_loss(dra_graph *g, const dra_gradients *l, dra_shape each,
+                       const dra_model_result *r)
 {
-    const dra_cross_entropy_config c = {.ignore = -1,
-                                        .use_ignore = true,
-                                        .smoothing = l->config.smoothing,
-                                        .pull = l->config.logit_pull};
-    dra_value                      in[DRA_OBJECTIVE_INPUTS];
-    for (int i = 0; l->objective->inputs[i]; i++)
-        in[i] = dra_input(g, l->objective->inputs[i], DRA_I32, each);
-    return l->objective->loss(g, r, in, &c);
+    const bool            only = l->options & ONLY;
+    const dra_loss_config c = {.model = dra_model_config_of(l->config.model),
+                               .objective = &l->config.terms,
+                               .entropy = {.ignore = -1,
+                                           .use_ignore = true,
+                                           .smoothing = only ? 0 : l->config.smoothing,
+                                           .pull = only ? 0 : l->config.logit_pull}};
+    dra_value             in[DRA_OBJECTIVE_INPUTS];
+    char                  name[DRA_NAME_TEXT];
+    for (int i = 0; l->objective->inputs[i].name; i++) {
+        const dra_objective_input *input = &l->objective->inputs[i];
+        in[i] = dra_input(g, input->name, input->dtype,
+                          dra_objective_shape(input, l->config.model, each.dim[0], each.dim[1]));
+    }
+    const dra_loss loss = l->objective->loss(g, r, in, &c);
+    dra_output(g, "loss", loss.value);
+    for (int k = 0; k < DRA_MEASURES; k++)
+        if (loss.measure[k].id) dra_output(g, dra_measure_name(name, k), loss.measure[k]);
 }
 
 /* A context starts with the microbatch: what is dropped out of it starts at 0. */
@@ -23,7 +33,7 @@ void dra_gradients_learning(dra_graph *g, const dra_gradients *l, const dra_modu
 {
     const dra_shape rows = DRA_SHAPE(call->tokens.B);
     *out = (dra_learning){.call = *call};
-    out->call.learning = true;
+    out->call.learning = !(l->options & ONLY);
     if (l->options & DROPOUT) {
         out->call.random = dra_input(g, "random", DRA_I32, DRA_SHAPE(4));
         out->call.at = out->call.given_at = dra_input(g, "at", DRA_I32, rows);
@@ -31,7 +41,7 @@ void dra_gradients_learning(dra_graph *g, const dra_gradients *l, const dra_modu
     }
     if (!call->context) return;
     out->context = *call->context;
-    out->context.learning = true;
+    out->context.learning = out->call.learning;
     out->context.random = out->call.random;
     if (l->options & DROPOUT)
         out->context.at = out->context.given_at = dra_broadcast(g, dra_integer(g, 0), rows);
@@ -43,13 +53,12 @@ void dra_gradients_microbatch(dra_graph *g, const void *self, const dra_module_c
 {
     const dra_gradients *l = self;
     const dra_shape      each = DRA_SHAPE(call->tokens.B, call->tokens.given);
-    const dra_value      ids = dra_input(g, "ids", DRA_I32, each);
     dra_learning         learning;
     dra_gradients_learning(g, l, call, &learning);
-    const dra_model_result r = dra_model_build(g, l->config.model, &learning.call, ids,
+    const dra_model_result r = dra_model_build(g, l->config.model, &learning.call, (dra_value){0},
                                                l->config.recompute, state_out);
     if (!(l->options & LOSS)) return;
-    dra_output(g, "loss", build_loss(g, l, each, &r));
+    build_loss(g, l, each, &r);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (r.aux[k].id) dra_output(g, dra_aux_name(k), r.aux[k]);
 }
@@ -82,8 +91,11 @@ static void put_metric(dra_graph *g, const char *name, int metric)
 
 static void put_metrics(dra_graph *g)
 {
+    char name[DRA_NAME_TEXT];
     put_metric(g, "loss", DRA_METRIC_LOSS);
     put_metric(g, "clamped", DRA_METRIC_CLAMPED);
+    for (int k = 0; k < DRA_MEASURES; k++)
+        put_metric(g, dra_measure_name(name, k), DRA_METRIC_MEASURE + k);
     for (int k = 0; k < DRA_AUX_COUNT; k++) put_metric(g, dra_aux_name(k), DRA_METRIC_AUX + k);
 }
 
@@ -170,7 +182,7 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
                                          .context = reads ? &context : NULL};
         dra_set_precision(g, l->config.precision);
         dra_module_graph(g, &l->module, &shape, v, v + P, v + P + S);
-        if (kind != FORWARD) differentiate(g, l, kind, v, v + P + S);
+        if (kind != FORWARD && !(l->options & ONLY)) differentiate(g, l, kind, v, v + P + S);
         if (kind != FORWARD) put_metrics(g);
         if (kind == FORWARD || kind == CARRIED) put_states(g, l, kind, v + P, v + P + S);
     }

@@ -1,6 +1,7 @@
 /* Making what computes gradients: names, memory, weights. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "device/array.h"
@@ -29,6 +30,12 @@ const char *dra_metric_name(char text[DRA_NAME_TEXT], int metric)
     return text;
 }
 
+const char *dra_measure_name(char text[DRA_NAME_TEXT], int measure)
+{
+    snprintf(text, DRA_NAME_TEXT, "measure.%d", measure);
+    return text;
+}
+
 static void name_inputs(dra_gradients *l)
 {
     dra_session         *s = l->session;
@@ -49,8 +56,10 @@ static void name_inputs(dra_gradients *l)
     dra_tokens_name(s, "tokens", l->state, &n->tokens);
     if (l->module.context) dra_context_name(s, &n->context);
     n->ids = dra_session_name(s, "ids");
-    for (int i = 0; l->objective->inputs[i]; i++)
-        n->objective[i] = dra_session_name(s, l->objective->inputs[i]);
+    n->targets = -1;
+    for (int i = 0; l->objective->inputs[i].name; i++)
+        if (strcmp(l->objective->inputs[i].name, "targets") == 0)
+            n->targets = dra_session_name(s, "targets");
     n->random = dra_session_name(s, "random");
     n->at = dra_session_name(s, "at");
     n->given_at = dra_session_name(s, "given_at");

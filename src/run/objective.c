@@ -1,20 +1,37 @@
-/* What a model learns from rows of tokens x_0 .. x_{T-1}.
- *   next     position t predicts x_{t+1}
- *   masked   a share of the positions predicts x_t itself. Of these 80 % read the mask token in its
- *            place, 10 % a random token, 10 % x_t as it is [Devlin et al. 2018]
+/* What a model learns from rows of tokens or vectors x_0 .. x_{T-1}.
+ *   next      position t predicts x_{t+1}
+ *   masked    a share of the positions predicts x_t itself. Of these 80 % read the mask token in its
+ *             place, 10 % a random token, 10 % x_t as it is [Devlin et al. 2018]
+ *   classes   the mean over all positions predicts a label
+ *   squared, gaussian   position t predicts the vector x_{t+1}
+ *   xval      next, and the number that comes with x_{t+1} where that is the number token
+ *   dpo       of two texts, the first shall become likelier than the second
  * What is drawn follows from seed, step, row and position alone, so that resuming a run and cutting
  * a batch into microbatches change nothing. */
 #include "run/objective.h"
 
+#include <math.h>
+#include <string.h>
+
 #include "base/error.h"
 #include "base/philox.h"
 
-/* ---- the loss of both: cross entropy of targets ---------------------------------------------- */
+/* ---- what models put out --------------------------------------------------------------------- */
 
-static dra_value target_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
-                             const dra_cross_entropy_config *c)
+static dra_value mapped(dra_graph *g, dra_value x, const dra_model_result *r)
 {
-    return dra_linear_cross_entropy(g, r->hidden, r->head, in[0], c);
+    return r->head.id ? dra_linear(g, x, r->head, r->head_bias) : x;
+}
+
+/* ---- the loss of next and masked: cross entropy of targets ----------------------------------- */
+
+static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                            const dra_loss_config *c)
+{
+    if (!r->head_bias.id)
+        return (dra_loss){dra_linear_cross_entropy(g, r->hidden, r->head, in[0], &c->entropy),
+                          {{0}}};
+    return (dra_loss){dra_cross_entropy(g, mapped(g, r->hidden, r), in[0], &c->entropy), {{0}}};
 }
 
 /* ---- next ------------------------------------------------------------------------------------ */
@@ -30,9 +47,6 @@ static dra_status complete_next(dra_objective_config *c, const dra_model *m, dra
         return dra_fail(err, DRA_ERR_VALUE,
                         "objective next: the model is an encoder, whose tokens see the next one; "
                         "expected masked");
-    if (c->mask_share != 0 || c->mask_token != 0)
-        return dra_fail(err, DRA_ERR_VALUE, "objective next: %s is for the objective masked",
-                        c->mask_share != 0 ? "mask_share" : "mask_token");
     return DRA_OK;
 }
 
@@ -99,16 +113,184 @@ static void make_masked(const dra_objective_config *c, const dra_model *m,
     }
 }
 
+/* ---- classes --------------------------------------------------------------------------------- */
+
+static dra_status unfit(dra_error *err, const char *name, const char *why)
+{
+    return dra_fail(err, DRA_ERR_VALUE, "objective %s: %s", name, why);
+}
+
+static void make_nothing(const dra_objective_config *c, const dra_model *m,
+                         const dra_objective_rows *r)
+{}
+
+static dra_status complete_classes(dra_objective_config *c, const dra_model *m, dra_error *err)
+{
+    const dra_head_config *head = &dra_model_config_of(m)->head;
+    if (head->kind == DRA_HEAD_CLASSES && head->dim > 0) return DRA_OK;
+    return unfit(err, "classes", "the model has no head of classes (head.kind)");
+}
+
+static dra_loss class_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                           const dra_loss_config *c)
+{
+    return dra_loss_classes(g, mapped(g, r->pooled, r), in[0], &c->entropy);
+}
+
+/* ---- vectors --------------------------------------------------------------------------------- */
+
+int64_t dra_source_channels(const dra_model_config *c)
+{
+    return c->source.dim ? c->source.dim : c->embed_dim ? c->embed_dim : c->dim;
+}
+
+const char *dra_source_input(const dra_model_config *c)
+{
+    static const char *const names[] = {"ids", "x", "img"};
+    return c->source.input[0] ? c->source.input : names[c->source.kind];
+}
+
+/* Vectors that predict vectors: `factor` numbers for each. */
+static dra_status complete_vectors(const char *name, int64_t factor, const dra_model *m,
+                                   dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(m);
+    const int64_t           out = c->head.dim ? c->head.dim : c->dim, in = dra_source_channels(c);
+    if (c->source.kind != DRA_SOURCE_VECTORS || c->head.kind == DRA_HEAD_CLASSES)
+        return unfit(err, name,
+                     "the model does not read vectors and put out others (source, head)");
+    if (is_encoder(m))
+        return unfit(err, name, "the model is an encoder, which sees the next vector");
+    if (out == factor * in) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "objective %s: the model puts out %lld channels for %lld, expected %lld", name,
+                    (long long)out, (long long)in, (long long)(factor * in));
+}
+
+static dra_status complete_squared(dra_objective_config *c, const dra_model *m, dra_error *err)
+{
+    return complete_vectors("squared", 1, m, err);
+}
+
+static dra_status complete_gaussian(dra_objective_config *c, const dra_model *m, dra_error *err)
+{
+    return complete_vectors("gaussian", 2, m, err);
+}
+
+static dra_loss squared_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                             const dra_loss_config *c)
+{
+    return dra_loss_squared(g, mapped(g, r->hidden, r), in[0], in[1], c->objective->equal_rows);
+}
+
+static dra_loss gaussian_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                              const dra_loss_config *c)
+{
+    return dra_loss_gaussian(g, mapped(g, r->hidden, r), in[0], in[1]);
+}
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+static dra_status complete_xval(dra_objective_config *c, const dra_model *m, dra_error *err)
+{
+    const dra_model_config *of = dra_model_config_of(m);
+    if (c->number_weight == 0) c->number_weight = 1;
+    if (of->source.numbers && of->head.numbers && !is_encoder(m)) return DRA_OK;
+    return unfit(err, "xval",
+                 "the model does not read and predict numbers (source.numbers, head.numbers)");
+}
+
+static dra_value token_losses(dra_graph *g, const dra_model_result *r, dra_value targets,
+                              const dra_loss_config *c)
+{
+    return dra_token_losses(g, mapped(g, r->hidden, r), targets, &c->entropy);
+}
+
+static dra_loss xval_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                          const dra_loss_config *c)
+{
+    return dra_loss_numbers(g, token_losses(g, r, in[0], c), in[0], r->numbers, in[1],
+                            (int32_t)c->model->source.number_token, c->objective->number_weight);
+}
+
+/* ---- preferences ----------------------------------------------------------------------------- */
+
+static dra_status complete_dpo(dra_objective_config *c, const dra_model *m, dra_error *err)
+{
+    const dra_model_config *of = dra_model_config_of(m);
+    if (c->beta == 0) c->beta = 0.1;
+    if (of->source.kind == DRA_SOURCE_TOKENS && of->head.kind == DRA_HEAD_TOKENS && !is_encoder(m))
+        return DRA_OK;
+    return unfit(err, "dpo", "the model does not predict next tokens");
+}
+
+static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
+                         const dra_loss_config *c)
+{
+    return dra_loss_preference(g, token_losses(g, r, in[0], c), in[0], in[1], c->objective->beta);
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
+#define TARGETS                                                                                    \
+    {                                                                                              \
+        "targets", DRA_I32, DRA_AXES_TOKENS                                                        \
+    }
+#define VECTORS                                                                                    \
+    {"y", DRA_REAL, DRA_AXES_VECTORS}, { "weights", DRA_REAL, DRA_AXES_TOKENS }
+#define PERPLEXITY                                                                                 \
+    {                                                                                              \
+        "perplexity", DRA_MEASURE_EXP, true                                                        \
+    }
+#define ERROR                                                                                      \
+    {                                                                                              \
+        "error", DRA_MEASURE_ROOT, false                                                           \
+    }
+#define ACCURACY                                                                                   \
+    {                                                                                              \
+        "accuracy", DRA_MEASURE_PLAIN, false                                                       \
+    }
+
 static const dra_objective table[] = {
-    [DRA_OBJECTIVE_NEXT] = {"next", {"targets"}, complete_next, make_next, target_loss},
-    [DRA_OBJECTIVE_MASKED] = {"masked", {"targets"}, complete_masked, make_masked, target_loss},
+    [DRA_OBJECTIVE_NEXT] =
+        {"next", {TARGETS}, {PERPLEXITY}, true, complete_next, make_next, target_loss},
+    [DRA_OBJECTIVE_MASKED] =
+        {"masked", {TARGETS}, {PERPLEXITY}, false, complete_masked, make_masked, target_loss},
+    [DRA_OBJECTIVE_CLASSES] = {"classes",
+                               {{"labels", DRA_I32, DRA_AXES_ROWS}},
+                               {ACCURACY},
+                               false,
+                               complete_classes,
+                               make_nothing,
+                               class_loss},
+    [DRA_OBJECTIVE_SQUARED] =
+        {"squared", {VECTORS}, {ERROR}, true, complete_squared, make_nothing, squared_loss},
+    [DRA_OBJECTIVE_GAUSSIAN] =
+        {"gaussian", {VECTORS}, {ERROR}, true, complete_gaussian, make_nothing, gaussian_loss},
+    [DRA_OBJECTIVE_XVAL] = {"xval",
+                            {TARGETS, {"numbers", DRA_REAL, DRA_AXES_TOKENS}},
+                            {{"perplexity", DRA_MEASURE_EXP, false}, ERROR},
+                            true,
+                            complete_xval,
+                            make_nothing,
+                            xval_loss},
+    [DRA_OBJECTIVE_DPO] = {"dpo",
+                           {TARGETS, {"reference", DRA_REAL, DRA_AXES_ROWS}},
+                           {ACCURACY},
+                           true,
+                           complete_dpo,
+                           make_nothing,
+                           dpo_loss},
 };
 
-/* What a model's logits are for. */
+/* What a model's output is for. */
 static dra_objective_kind own_kind(const dra_model *m)
 {
+    const dra_model_config *c = dra_model_config_of(m);
+    if (c->head.kind == DRA_HEAD_CLASSES) return DRA_OBJECTIVE_CLASSES;
+    if (c->source.kind == DRA_SOURCE_VECTORS && c->head.kind != DRA_HEAD_TOKENS)
+        return DRA_OBJECTIVE_SQUARED;
+    if (c->head.numbers) return DRA_OBJECTIVE_XVAL;
     return is_encoder(m) ? DRA_OBJECTIVE_MASKED : DRA_OBJECTIVE_NEXT;
 }
 
@@ -124,12 +306,51 @@ const char *dra_objective_name(dra_objective_kind kind, const dra_model *m)
     return o ? o->name : "unknown";
 }
 
+const char *dra_objective_measure(dra_objective_kind kind, const dra_model *m, int i)
+{
+    const dra_objective *o = dra_objective_of(kind, m);
+    return o && i >= 0 && i < DRA_MEASURES ? o->measures[i].name : NULL;
+}
+
+double dra_measure_show(const dra_measure *m, double mean)
+{
+    return m->form == DRA_MEASURE_ROOT ? sqrt(mean) : m->form == DRA_MEASURE_EXP ? exp(mean) : mean;
+}
+
+dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m, int64_t B,
+                              int64_t T)
+{
+    if (in->axes == DRA_AXES_ROWS) return DRA_SHAPE(B);
+    if (in->axes == DRA_AXES_TOKENS) return DRA_SHAPE(B, T);
+    return DRA_SHAPE(B, T, dra_source_channels(dra_model_config_of(m)));
+}
+
+/* Settings of one objective are no settings of another. */
+static dra_status check_settings(const dra_objective_config *c, const dra_objective *o,
+                                 dra_error *err)
+{
+    const struct {
+        const char *name, *of;
+        bool        set;
+    } own[] = {{"mask_share", "masked", c->mask_share != 0},
+               {"mask_token", "masked", c->mask_token != 0},
+               {"equal_rows", "squared", c->equal_rows},
+               {"number_weight", "xval", c->number_weight != 0},
+               {"beta", "dpo", c->beta != 0}};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++)
+        if (own[i].set && strcmp(own[i].of, o->name) != 0)
+            return dra_fail(err, DRA_ERR_VALUE, "objective %s: %s is for the objective %s", o->name,
+                            own[i].name, own[i].of);
+    return DRA_OK;
+}
+
 dra_status dra_objective_complete(dra_objective_config *c, const dra_model *m, dra_error *err)
 {
     const dra_objective *o = dra_objective_of(c->kind, m);
     if (!o) return dra_fail(err, DRA_ERR_VALUE, "objective %d is not known", (int)c->kind);
     if (c->kind == DRA_OBJECTIVE_OWN) c->kind = own_kind(m);
-    return o->complete(c, m, err);
+    const dra_status st = o->complete(c, m, err);
+    return st == DRA_OK ? check_settings(c, o, err) : st;
 }
 
 void dra_objective_make(const dra_objective_config *c, const dra_model *m,

@@ -114,22 +114,23 @@ struct dra_trainer {
 
     int64_t      rows;   /* of a microbatch */
     dra_states **states; /* of each microbatch, where they are carried */
-    int          stage;  /* of the feed; -1: there is none yet */
-    dra_feed    *feed;
-    int32_t     *ids, *targets, *mark; /* (batch, longest context); ids owns all */
-    int64_t     *chunk;                /* lengths of chunks */
+    int          stage;  /* of the batches; -1: there are none yet */
+    dra_batches *batches;
+    dra_batch    batch; /* of the step */
+    int64_t     *chunk; /* lengths of chunks */
 
-    dra_feed   *eval; /* NULL: nothing to evaluate */
-    dra_view    view;
-    dra_reader *reader; /* of evaluations */
-    dra_event   event;  /* the last one */
+    dra_real    *reference[2]; /* of pairs of texts: the data, and those to evaluate on */
+    dra_batches *eval;         /* NULL: nothing to evaluate */
+    dra_view     view;
+    dra_reader  *reader; /* of evaluations on texts */
+    dra_event    event;  /* the last one */
 };
 
 int64_t dra_trainer_context(const dra_trainer *t); /* the longest of all stages */
 bool    dra_trainer_marked(const dra_trainer *t);  /* tokens carry marks */
 /* Cuts T tokens into t->chunk; returns into how many, 0: they are read whole. */
 int dra_trainer_chunks(dra_trainer *t, int64_t T);
-/* Makes t->feed that of a stage. */
+/* Makes t->batches those of a stage. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
 
 /* ---- the folder ------------------------------------------------------------------------------ */

@@ -13,7 +13,8 @@
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const anneals[] = {"linear", "cosine", NULL};
-static const char *const objectives[] = {"own", "next", "masked", NULL};
+static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
+                                         "gaussian", "xval", "dpo",    NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define MOST 1e12 /* of counts */
@@ -69,6 +70,17 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                     .offset = offsetof(dra_train_config, objective.mask_token),
                                     .min = -1,
                                     .max = INT32_MAX},
+                                   {.name = "equal_rows",
+                                    .kind = DRA_FIELD_BOOL,
+                                    .offset = offsetof(dra_train_config, objective.equal_rows)},
+                                   {.name = "number_weight",
+                                    .kind = DRA_FIELD_REAL,
+                                    .offset = offsetof(dra_train_config, objective.number_weight),
+                                    .max = 1e9},
+                                   {.name = "beta",
+                                    .kind = DRA_FIELD_REAL,
+                                    .offset = offsetof(dra_train_config, objective.beta),
+                                    .max = 1e9},
                                    {TRAIN(add, OBJECT), .fields = add_fields},
                                    {TRAIN(guard, BOOL)},
                                    {TRAIN(guard_steps, INT), .min = -1, .max = MOST},

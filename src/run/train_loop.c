@@ -22,31 +22,7 @@ static double now(void)
 
 /* ---- microbatches ---------------------------------------------------------------------------- */
 
-static int64_t count_targets(const int32_t *target, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += target[i] >= 0;
-    return count;
-}
-
-static int64_t count_tokens(const int32_t *mark, int64_t n)
-{
-    int64_t count = 0;
-    for (int64_t i = 0; i < n; i++) count += (mark[i] & DRA_MARK_PAD) == 0;
-    return count;
-}
-
-static bool encodes(const dra_trainer *t)
-{
-    return dra_model_config_of(t->c.model)->visible == DRA_VISIBLE_WHOLE;
-}
-
-bool dra_trainer_marked(const dra_trainer *t)
-{
-    /* An encoder would see pads that are not marked. */
-    const dra_train_config *c = &t->at.train;
-    return c->carry || c->skip > 0 || c->forget > 0 || dra_feed_resets(t->feed) || encodes(t);
-}
+bool dra_trainer_marked(const dra_trainer *t) { return dra_batches_marked(t->batches); }
 
 int dra_trainer_chunks(dra_trainer *t, int64_t T)
 {
@@ -62,30 +38,25 @@ static void add_result(dra_event *e, double share, const dra_microbatch_result *
     e->loss += share * r->loss;
     e->clamped += r->clamped;
     for (int k = 0; k < DRA_AUX_COUNT; k++) e->aux[k] += share * r->aux[k];
+    for (int k = 0; k < DRA_MEASURES_MOST; k++) e->measure[k] += share * r->measure[k];
 }
 
 /* Starts the microbatches of a step, which add up its gradients. */
-static dra_status start_lessons(dra_trainer *t, int64_t step, int64_t T, int64_t total,
-                                dra_error *err)
+static dra_status start_lessons(dra_trainer *t, int64_t step, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const bool              early = step <= c->guard_steps, marked = dra_trainer_marked(t);
+    const dra_batch        *b = &t->batch;
+    const bool              early = step <= c->guard_steps;
     dra_status              st = dra_gradients_begin(t->gradients, false, err);
-    dra_microbatch          q = {.B = t->rows,
-                                 .T = T,
-                                 .chunks = dra_trainer_chunks(t, T),
+    dra_batch_part          room;
+    dra_microbatch          q = {.chunks = dra_trainer_chunks(t, b->T),
                                  .chunk = t->chunk,
                                  .clamp = (c->carry || c->chunk) && (c->guard || early),
                                  .seed = (uint64_t)c->seed};
     for (int64_t k = 0; k < c->accumulate && st == DRA_OK; k++) {
-        const int64_t first = k * t->rows * T;
-        q.ids = t->ids + first;
-        q.targets = t->targets + first;
-        q.mark = marked ? t->mark + first : NULL;
+        const double counts = dra_batch_cut(b, k * t->rows, t->rows, &room, &q);
         q.states = t->states[k];
-        q.share = t->share[k] = total
-                                    ? (double)count_targets(q.targets, t->rows * T) / (double)total
-                                    : 0;
+        q.share = t->share[k] = b->total > 0 ? counts / b->total : 0;
         q.step = (uint64_t)(step * c->accumulate + k); /* each microbatch drops out on its own */
         st = dra_gradients_add(t->gradients, &q, err);
     }
@@ -100,7 +71,9 @@ static dra_status collect_lessons(dra_trainer *t, dra_error *err)
     t->event.loss = 0;
     t->event.clamped = 0;
     memset(t->event.aux, 0, sizeof t->event.aux);
+    memset(t->event.measure, 0, sizeof t->event.measure);
     for (int k = 0; k < n && st == DRA_OK; k++) add_result(&t->event, t->share[k], &t->results[k]);
+    dra_objective_show(t->at.train.objective.kind, t->c.model, t->event.loss, t->event.measure);
     return st;
 }
 
@@ -120,17 +93,17 @@ static dra_status set_blend(dra_trainer *t, int64_t step, dra_error *err)
 /* Gradients of a step into the weights, and what came of it. Where loss or gradients are not finite
  * the weights stay as they are; only carried states start again, because they may not be finite
  * either. Nothing waits for the device but this. */
-static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *err)
+static dra_status learn(dra_trainer *t, int64_t step, bool any, dra_error *err)
 {
     dra_event *e = &t->event;
     dra_status st = DRA_OK;
     e->norm = NAN;
-    if (total) /* else nothing but pads */
+    if (any) /* else nothing but pads */
         st = dra_optimizer_start(t->optimizer, t->weights, t->gradients, e->rate,
                                  step - t->at.skipped, err);
     if (st == DRA_OK) st = collect_lessons(t, err);
-    if (st == DRA_OK && total) st = dra_optimizer_collect(t->optimizer, &e->norm, err);
-    if (st != DRA_OK || total == 0) return st;
+    if (st == DRA_OK && any) st = dra_optimizer_collect(t->optimizer, &e->norm, err);
+    if (st != DRA_OK || !any) return st;
     if (isfinite(e->loss) && isfinite(e->norm)) {
         t->at.in_a_row = 0;
         return st;
@@ -143,47 +116,24 @@ static dra_status learn(dra_trainer *t, int64_t step, int64_t total, dra_error *
     return st;
 }
 
-/* Makes the rows of a feed what is learned from. */
-static dra_status make_inputs(dra_trainer *t, int64_t step, int64_t T, dra_error *err)
-{
-    const dra_train_config  *c = &t->at.train;
-    const dra_objective_rows rows = {.B = c->batch,
-                                     .T = T,
-                                     .ids = t->ids,
-                                     .targets = t->targets,
-                                     .mark = t->mark,
-                                     .seed = (uint64_t)c->seed,
-                                     .step = step};
-    dra_status               st = DRA_OK;
-    if (c->skip > 0)
-        dra_marks_skip(t->mark, c->batch, T, c->skip, (uint64_t)c->seed, step, 0, NULL);
-    if (c->forget > 0) /* the last target of a text that is read as a whole is no token of it */
-        st = dra_marks_forget(t->mark, encodes(t) ? NULL : t->targets, c->batch, T, c->forget,
-                              (uint64_t)c->seed, step, 0, err);
-    if (st == DRA_OK) dra_objective_make(&c->objective, t->c.model, &rows);
-    return st;
-}
-
 static dra_status one_step(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           step = t->at.step + 1;
     const int               stage = dra_train_stage(c, step);
-    const int64_t           T = c->stage[stage].context, n = c->batch * T;
     const double            began = now();
     dra_event              *e = &t->event;
     dra_status              st = dra_trainer_open_stage(t, stage, err);
     if (st == DRA_OK) st = set_blend(t, step, err);
     if (st != DRA_OK) return st;
-    dra_feed_batch(t->feed, step - 1 - c->stage[stage].from, t->ids, t->targets, t->mark);
-    st = make_inputs(t, step, T, err);
+    st = dra_batches_read(t->batches, step - 1 - c->stage[stage].from, step, &t->batch, err);
     if (st != DRA_OK) return st;
-    const int64_t total = count_targets(t->targets, n), tokens = count_tokens(t->mark, n);
     e->rate = dra_train_rate(c, step);
-    st = start_lessons(t, step, T, total, err);
-    if (st == DRA_OK) st = learn(t, step, total, err);
+    st = start_lessons(t, step, err);
+    if (st == DRA_OK) st = learn(t, step, t->batch.total > 0, err);
     if (st != DRA_OK) return st;
-    const double took = now() - began;
+    const int64_t tokens = t->batch.tokens;
+    const double  took = now() - began;
     t->at.step = e->step = step;
     t->at.tokens += tokens;
     t->at.seconds += took;
@@ -209,6 +159,8 @@ static dra_status log_step(dra_trainer *t, dra_error *err)
     dra_put_real(line, "seconds", e->seconds);
     json_object_set_new(line, "skipped", json_integer(e->skipped));
     if (t->blend >= 0) dra_put_real(line, "blend", e->blend);
+    for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k]; k++)
+        dra_put_real(line, e->measure_name[k], e->measure[k]);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
         if (t->at.train.add[k] != 0) dra_put_real(line, dra_aux_name((dra_aux_kind)k), e->aux[k]);
     if (t->at.train.guard || e->clamped)
@@ -222,6 +174,11 @@ static dra_status log_eval(dra_trainer *t, dra_error *err)
                              (json_int_t)t->at.tokens);
     dra_put_real(line, "eval_loss", t->event.eval_loss);
     dra_put_real(line, "best_loss", t->at.best_loss);
+    for (int k = 0; k < DRA_MEASURES_MOST && t->event.measure_name[k]; k++) {
+        char key[40];
+        snprintf(key, sizeof key, "eval_%s", t->event.measure_name[k]);
+        dra_put_real(line, key, t->event.eval_measure[k]);
+    }
     return dra_runlog_write(&t->log, line, err);
 }
 
@@ -248,45 +205,55 @@ static void add_losses(mean *m, const dra_real *losses, const int32_t *targets, 
     }
 }
 
-static dra_status read_batches(dra_trainer *t, dra_states *s, int32_t *ids, mean *m, dra_error *err)
+/* Texts: the losses of all tokens. */
+static dra_status read_texts(dra_trainer *t, dra_states *s, mean *m, dra_error *err)
 {
-    const int64_t   T = dra_trainer_context(t), n = t->rows * T, steps = dra_feed_steps(t->eval);
-    const size_t    bytes = (size_t)n * sizeof *ids;
-    int32_t        *targets = ids + n, *mark = ids + 2 * n;
-    const dra_named in[] = {{"ids", ids, bytes}, {"targets", targets, bytes}};
-    dra_status      st = DRA_OK;
-
-    dra_objective_rows rows = {t->rows, T, ids, targets, mark, .seed = DRA_EVAL_SEED};
+    const int64_t steps = dra_batches_steps(t->eval);
+    dra_batch     b;
+    dra_status    st = DRA_OK;
     for (int64_t i = 0; i < steps && st == DRA_OK; i++) {
-        dra_feed_batch(t->eval, i, ids, targets, mark);
-        rows.row = i * t->rows;
-        dra_objective_make(&t->at.train.objective, t->c.model, &rows);
+        st = dra_batches_read(t->eval, i, 0, &b, err);
+        if (st != DRA_OK) break;
+        const int64_t   n = b.B * b.T;
+        const size_t    bytes = (size_t)n * sizeof *b.ids;
+        const dra_named in[] = {{"ids", b.ids, bytes}, {"targets", b.targets, bytes}};
         if (!t->at.train.carry) st = dra_states_reset(s, -1, err);
-        if (st == DRA_OK) st = dra_reader_read(t->reader, s, T, mark, 2, in, err);
+        if (st == DRA_OK) st = dra_reader_read(t->reader, s, b.T, b.mark, 2, in, err);
         const dra_real *losses = st == DRA_OK ? dra_reader_result(t->reader, "losses") : NULL;
         if (st == DRA_OK && !losses) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
-        if (st == DRA_OK) add_losses(m, losses, targets, n);
+        if (st == DRA_OK) add_losses(m, losses, b.targets, n);
     }
+    return st;
+}
+
+static dra_status evaluate_examples(dra_trainer *t, double *loss, dra_error *err)
+{
+    dra_evaluation out;
+    dra_status     st = dra_gradients_bind(t->gradients, t->weights, err);
+    if (st == DRA_OK) st = dra_batches_evaluate(t->eval, t->gradients, &out, err);
+    *loss = st == DRA_OK ? out.loss : NAN;
+    if (st == DRA_OK) memcpy(t->event.eval_measure, out.measure, sizeof out.measure);
+    return st;
+}
+
+static dra_status evaluate_texts(dra_trainer *t, double *loss, dra_error *err)
+{
+    mean        m = {0};
+    dra_states *s = NULL;
+    dra_status  st = dra_states_create(t->c.device, dra_model_state(t->c.model), t->rows, &s, err);
+    if (st == DRA_OK) st = dra_weights_bind(t->weights, t->reader, err);
+    if (st == DRA_OK) st = read_texts(t, s, &m, err);
+    if (st == DRA_OK && m.n == 0)
+        st = dra_fail(err, DRA_ERR_VALUE, "train: the data for evaluation have no two tokens");
+    *loss = m.n ? m.sum / (double)m.n : NAN;
+    dra_states_destroy(s);
     return st;
 }
 
 dra_status dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err)
 {
-    mean        m = {0};
-    dra_states *s = NULL;
     if (!t->eval) return dra_fail(err, DRA_ERR_VALUE, "train: there is nothing to evaluate");
-    int32_t   *ids = calloc(3 * (size_t)(t->rows * dra_trainer_context(t)), sizeof *ids);
-    dra_status st = ids ? DRA_OK : dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
-    if (st == DRA_OK)
-        st = dra_states_create(t->c.device, dra_model_state(t->c.model), t->rows, &s, err);
-    if (st == DRA_OK) st = dra_weights_bind(t->weights, t->reader, err);
-    if (st == DRA_OK) st = read_batches(t, s, ids, &m, err);
-    if (st == DRA_OK && m.n == 0)
-        st = dra_fail(err, DRA_ERR_VALUE, "train: the data for evaluation have no two tokens");
-    *loss = m.n ? m.sum / (double)m.n : NAN;
-    dra_states_destroy(s);
-    free(ids);
-    return st;
+    return t->reader ? evaluate_texts(t, loss, err) : evaluate_examples(t, loss, err);
 }
 
 /* The best so far is a model folder of its own. Its weights are replaced at once; the rest of it
@@ -341,7 +308,7 @@ dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
     dra_saved  s = {t->c.device, t->c.model, t->weights, t->optimizer, NULL};
     dra_status st = join_states(t, &s.states, err);
     t->at.carried = s.states != NULL;
-    t->at.data = dra_feed_fingerprint(t->feed);
+    t->at.data = dra_batches_fingerprint(t->batches);
     if (st == DRA_OK) st = dra_runlog_sync(&t->log, err);
     if (st == DRA_OK) st = dra_checkpoint_save(t->c.folder, &t->at, &s, err);
     dra_states_destroy(s.states);

@@ -8,6 +8,7 @@
 
 #include "base/shape.h"
 #include "model/model.h"
+#include "run/batches.h"
 #include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
@@ -94,21 +95,35 @@ int64_t dra_trainer_context(const dra_trainer *t)
     return most;
 }
 
+static dra_batches_config batches_of(const dra_trainer *t, int64_t B, int64_t T)
+{
+    const dra_train_config *c = &t->at.train;
+    return (dra_batches_config){.model = t->c.model,
+                                .objective = c->objective,
+                                .corpus = t->c.data,
+                                .examples = t->c.examples,
+                                .B = B,
+                                .T = T,
+                                .carry = c->carry,
+                                .cross = c->cross};
+}
+
+static bool has_eval_data(const dra_trainer *t) { return t->c.eval_data || t->c.eval_examples; }
+
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const dra_feed_config   f = {.corpus = t->c.data,
-                                 .B = c->batch,
-                                 .T = c->stage[stage].context,
-                                 .seed = (uint64_t)c->seed,
-                                 .to = t->c.eval_data ? 1 : 1 - c->split,
-                                 .carry = c->carry,
-                                 .cross = c->cross};
+    dra_batches_config      b = batches_of(t, c->batch, c->stage[stage].context);
+    if (t->c.examples && !t->c.train->stages && t->saved < 0) b.T = 0; /* not asked for: all */
+    b.seed = (uint64_t)c->seed;
+    b.to = has_eval_data(t) ? 1 : 1 - c->split;
+    b.skip = c->skip;
+    b.forget = c->forget;
     if (t->stage == stage) return DRA_OK;
-    dra_feed_destroy(t->feed);
-    t->feed = NULL;
+    dra_batches_destroy(t->batches);
+    t->batches = NULL;
     t->stage = -1;
-    const dra_status st = dra_feed_create(&f, &t->feed, err);
+    const dra_status st = dra_batches_create(&b, &t->batches, err);
     if (st == DRA_OK) t->stage = stage;
     return st;
 }
@@ -121,40 +136,65 @@ static dra_status check_tokens(const dra_trainer *t, const dra_corpus *data, dra
                     (long)dra_corpus_largest(data), (long long)V);
 }
 
+/* Examples have rows of their own. */
+static dra_status check_rows(const dra_trainer *t, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    const char             *what = c->carry          ? "carry"
+                                   : c->cross        ? "cross"
+                                   : c->stages > 1   ? "several contexts"
+                                   : c->sample_every ? "sample_every"
+                                                     : NULL;
+    if (what)
+        return dra_fail(err, DRA_ERR_VALUE, "train: %s: the data are examples, expected texts",
+                        what);
+    if (c->chunk && c->objective.kind != DRA_OBJECTIVE_OWN)
+        return dra_fail(err, DRA_ERR_VALUE, "train: chunk: objective %s needs whole rows",
+                        dra_objective_name(c->objective.kind, t->c.model));
+    if (c->objective.kind != DRA_OBJECTIVE_DPO || c->batch / c->accumulate % 2 == 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "objective dpo: %lld rows of a microbatch, expected pairs of rows",
+                    (long long)(c->batch / c->accumulate));
+}
+
 /* The data must be what they were; where a new run starts, they are noted. */
 static dra_status open_data(dra_trainer *t, dra_error *err)
 {
-    dra_status st = check_tokens(t, t->c.data, err);
+    dra_status st = t->c.examples ? check_rows(t, err) : check_tokens(t, t->c.data, err);
     if (st == DRA_OK && t->c.eval_data) st = check_tokens(t, t->c.eval_data, err);
     if (st == DRA_OK)
         st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
     if (st != DRA_OK) return st;
-    const uint64_t found = dra_feed_fingerprint(t->feed);
+    if (t->c.examples) t->at.train.stage[0].context = dra_batches_longest(t->batches);
+    const uint64_t found = dra_batches_fingerprint(t->batches);
     if (t->saved >= 0 && found != t->at.data && !t->c.force)
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
                            "was trained on other data (or by another tokenizer); force continues");
     return DRA_OK;
 }
 
-static dra_status open_eval(dra_trainer *t, dra_error *err)
+static dra_status open_reader(dra_trainer *t, dra_error *err)
 {
-    const dra_train_config *c = &t->at.train;
-    const dra_feed_config   f = {.corpus = t->c.eval_data ? t->c.eval_data : t->c.data,
-                                 .B = t->rows,
-                                 .T = dra_trainer_context(t),
-                                 .from = t->c.eval_data ? 0 : 1 - c->split,
-                                 .to = 1,
-                                 .carry = c->carry,
-                                 .cross = c->cross,
-                                 .once = true};
-    if (!t->c.eval_data && c->split == 0) return DRA_OK;
     t->view = (dra_view){.model = t->c.model, .losses = true};
     const dra_module module = dra_view_module(&t->view);
-    dra_status       st = dra_feed_create(&f, &t->eval, err);
-    if (st == DRA_OK) st = dra_reader_create(t->c.device, &module, &t->reader, err);
+    const dra_status st = dra_reader_create(t->c.device, &module, &t->reader, err);
     if (st == DRA_OK)
         dra_session_share(dra_reader_session(t->reader), dra_gradients_session(t->gradients));
     return st;
+}
+
+static dra_status open_eval(dra_trainer *t, dra_error *err)
+{
+    const dra_train_config *c = &t->at.train;
+    dra_batches_config      b = batches_of(t, t->rows, dra_trainer_context(t));
+    if (!has_eval_data(t) && c->split == 0) return DRA_OK;
+    if (t->c.eval_data) b.corpus = t->c.eval_data;
+    if (t->c.eval_examples) b.examples = t->c.eval_examples;
+    b.from = has_eval_data(t) ? 0 : 1 - c->split;
+    b.to = 1;
+    b.once = true;
+    const dra_status st = dra_batches_create(&b, &t->eval, err);
+    return st == DRA_OK && !t->c.examples ? open_reader(t, err) : st;
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -163,18 +203,22 @@ static dra_status allocate(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           T = dra_trainer_context(t);
-    const size_t            n = (size_t)(c->batch * T);
     t->rows = c->batch / c->accumulate;
-    t->ids = calloc(3 * n, sizeof *t->ids);
     t->chunk = calloc((size_t)T, sizeof *t->chunk);
     t->states = calloc((size_t)c->accumulate, sizeof *t->states);
     t->share = calloc((size_t)c->accumulate, sizeof *t->share);
     t->results = calloc((size_t)c->accumulate, sizeof *t->results);
-    if (!t->ids || !t->chunk || !t->states || !t->share || !t->results)
+    if (!t->chunk || !t->states || !t->share || !t->results)
         return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
-    t->targets = t->ids + n;
-    t->mark = t->ids + 2 * n;
     return DRA_OK;
+}
+
+/* Of texts the loss says it all. */
+static void name_measures(dra_trainer *t)
+{
+    const dra_objective_kind kind = t->at.train.objective.kind;
+    for (int k = 0; k < DRA_MEASURES_MOST && t->c.examples; k++)
+        t->event.measure_name[k] = dra_objective_measure(kind, t->c.model, k);
 }
 
 static dra_status make_tools(dra_trainer *t, dra_error *err)
@@ -186,7 +230,8 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .recompute = c->recompute,
                                             .smoothing = c->smoothing,
                                             .logit_pull = c->logit_pull,
-                                            .objective = c->objective.kind};
+                                            .objective = c->objective.kind,
+                                            .terms = c->objective};
     const dra_optimizer_config optimizer = {.beta1 = c->beta1,
                                             .beta2 = c->beta2,
                                             .eps = c->eps,
@@ -195,6 +240,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .rwkv_rates = c->rwkv_rates,
                                             .rwkv_stage = (int)c->rwkv_stage};
     memcpy(gradients.add, c->add, sizeof gradients.add);
+    name_measures(t);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
     dra_status st = dra_gradients_create(&gradients, &t->gradients, err);
     return st == DRA_OK
@@ -226,15 +272,19 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
 {
     const dra_train_config *c = &t->at.train;
     const int64_t           T = c->stage[stage].context;
+    int32_t                *mark = calloc((size_t)(t->rows * T), sizeof *mark);
     const dra_microbatch    q = {.B = t->rows,
                                  .T = T,
-                                 .mark = dra_trainer_marked(t) ? t->mark : NULL,
+                                 .mark = dra_trainer_marked(t) ? mark : NULL,
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
                                  .clamp = guard};
+    if (!mark) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     for (int64_t b = 0; b < t->rows; b++)
-        t->mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;
-    return dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
+        mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;
+    const dra_status st = dra_gradients_bytes(t->gradients, &q, c->carry, bytes, err);
+    free(mark);
+    return st;
 }
 
 /* What an evaluation holds beyond the workspace, which it shares. */
@@ -252,7 +302,7 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
     const int64_t           guarded = c->guard ? c->steps : dra_imin(c->guard_steps, c->steps);
     const bool              guards = (c->carry || c->chunk) && guarded > 0;
     size_t                  evaluation = 0;
-    dra_status              st = t->eval ? measure_eval(t, &evaluation, err) : DRA_OK;
+    dra_status              st = t->reader ? measure_eval(t, &evaluation, err) : DRA_OK;
     for (int i = 0; i < c->stages && st == DRA_OK; i++) {
         const int64_t steps = steps_of(c, i), from = c->stage[i].from;
         if (steps == 0) continue;
@@ -312,6 +362,45 @@ static dra_status load(dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
+/* Pairs of texts are compared with what the run started from: a file of the run, made once. */
+static dra_status load_reference(const char *path, int64_t n, dra_real **out, dra_error *err)
+{
+    dra_tensors *file = NULL;
+    dra_status   st = dra_tensors_open(path, &file, err);
+    *out = calloc(2 * (size_t)n, sizeof **out);
+    if (st == DRA_OK && !*out) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
+    if (st == DRA_OK)
+        st = dra_tensors_read(file, "reference", DRA_REAL, DRA_SHAPE(n, 2), *out, err);
+    dra_tensors_close(file);
+    return st;
+}
+
+static dra_status find_reference(dra_trainer *t, const char *name, const dra_examples *e,
+                                 dra_real **out, dra_error *err)
+{
+    const int64_t      n = dra_examples_count(e);
+    dra_batches_config c = batches_of(t, t->rows, dra_trainer_context(t));
+    char               path[DRA_PATH];
+    dra_status         st = dra_path(path, err, "%s/train/%s.safetensors", t->c.folder, name);
+    c.examples = e;
+    if (st == DRA_OK && t->saved >= 0) return load_reference(path, n, out, err);
+    if (st == DRA_OK) st = dra_reference_make(t->c.device, t->weights, &c, out, err);
+    const dra_tensor_item item = {"reference", DRA_REAL, DRA_SHAPE(n, 2), *out};
+    return st == DRA_OK ? dra_tensors_write(path, &item, 1, NULL, 0, err) : st;
+}
+
+static dra_status open_references(dra_trainer *t, dra_error *err)
+{
+    const dra_examples *other = t->c.eval_examples;
+    if (t->at.train.objective.kind != DRA_OBJECTIVE_DPO) return DRA_OK;
+    dra_status st = find_reference(t, "reference", t->c.examples, &t->reference[0], err);
+    if (st == DRA_OK && other)
+        st = find_reference(t, "eval_reference", other, &t->reference[1], err);
+    t->batches->all_reference = t->reference[0];
+    if (t->eval) t->eval->all_reference = t->reference[other ? 1 : 0];
+    return st;
+}
+
 static dra_status create(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
@@ -320,14 +409,15 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK && t->is_run) st = dra_trainer_claim(t, err);
     if (st == DRA_OK) st = find_start(t, err);
     if (st == DRA_OK) st = dra_trainer_check_log(t, err);
-    if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = open_data(t, err);
+    if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
     if (st == DRA_OK) st = open_eval(t, err);
     if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = load(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
+    if (st == DRA_OK) st = open_references(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     if (st == DRA_OK && t->c.tensorboard)
@@ -338,7 +428,7 @@ static dra_status create(dra_trainer *t, dra_error *err)
 dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dra_error *err)
 {
     *out = NULL;
-    if (!c->folder || !c->train || !c->device || !c->model || !c->data)
+    if (!c->folder || !c->train || !c->device || !c->model || !(c->data || c->examples))
         return dra_fail(err, DRA_ERR_VALUE, "train: no folder, config, device, model or data");
     dra_trainer *t = calloc(1, sizeof *t);
     if (!t) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
@@ -362,11 +452,12 @@ void dra_trainer_destroy(dra_trainer *t)
     free(t->states);
     free(t->share);
     free(t->results);
-    free(t->ids);
+    free(t->reference[0]);
+    free(t->reference[1]);
     free(t->chunk);
     dra_reader_destroy(t->reader);
-    dra_feed_destroy(t->eval);
-    dra_feed_destroy(t->feed);
+    dra_batches_destroy(t->eval);
+    dra_batches_destroy(t->batches);
     dra_optimizer_destroy(t->optimizer);
     dra_gradients_destroy(t->gradients);
     dra_weights_destroy(t->weights);
@@ -385,8 +476,10 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
     *out = (dra_trainer_plan){.train = t->at.train,
                               .first = t->at.step,
                               .parameters = dra_model_param_count(t->c.model),
-                              .data_tokens = dra_feed_tokens(t->feed),
-                              .eval_tokens = t->eval ? dra_feed_tokens(t->eval) : 0};
+                              .data_tokens = dra_batches_tokens(t->batches),
+                              .eval_tokens = t->eval ? dra_batches_tokens(t->eval) : 0,
+                              .data_examples = dra_batches_examples(t->batches),
+                              .eval_examples = t->eval ? dra_batches_examples(t->eval) : 0};
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);

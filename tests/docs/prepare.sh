@@ -15,6 +15,11 @@ head -n 20 book.txt >other.txt
 mkdir texts
 cp book.txt other.txt texts
 sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
+{ # 40 rows of 30 bytes as an array of NumPy
+    printf '\223NUMPY\001\000\166\000'
+    printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 30), }"
+    head -c 1200 book.txt
+} >rows.npy
 
 # shellcheck disable=SC2086 # lists of options
 {

@@ -1,0 +1,224 @@
+/* Reading examples: rows of one input, what is wrong with them, and what they are in one number. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/shape.h"
+#include "data/examples.h"
+#include "data/integers.h"
+#include "file/fail.h"
+#include "file/format.h"
+
+/* ---- one example ----------------------------------------------------------------------------- */
+
+static double real_at(dra_dtype dtype, const unsigned char *p)
+{
+    float    f;
+    double   d;
+    uint16_t half;
+    switch (dtype) {
+    case DRA_F32: return memcpy(&f, p, sizeof f), (double)f;
+    case DRA_F64: return memcpy(&d, p, sizeof d), d;
+    default: memcpy(&half, p, sizeof half);
+    }
+    return (double)(dtype == DRA_BF16 ? dra_bf16_to_f32(half) : dra_f16_to_f32(half));
+}
+
+static void copy_reals(const dra_column *c, const unsigned char *from, dra_dtype dtype, void *to)
+{
+    const size_t width = dra_dtype_bytes(c->stored);
+    for (int64_t i = 0; i < c->count; i++) {
+        const double x = real_at(c->stored, from + (size_t)i * width);
+        if (dtype == DRA_F64)
+            ((double *)to)[i] = x;
+        else
+            ((float *)to)[i] = (float)x;
+    }
+}
+
+typedef struct place { /* of an element, for errors */
+    const char       *path;
+    const dra_column *c;
+    int64_t           row, i;
+} place;
+
+static dra_status fail_element(const place *at, int64_t found, const char *expected, dra_error *err)
+{
+    char name[DRA_BRIEF];
+    return dra_fail_at(err, DRA_ERR_FORMAT, at->path,
+                       "tensor '%s', example %lld: element %lld is %lld, expected %s",
+                       dra_brief(at->c->shown.name, name), (long long)at->row, (long long)at->i,
+                       (long long)found, expected);
+}
+
+static dra_status copy_integers(place at, const unsigned char *from, int32_t *to, dra_error *err)
+{
+    for (at.i = 0; at.i < at.c->count; at.i++) {
+        const int64_t x = dra_column_integer(at.c, from, at.i);
+        if (x < INT32_MIN || x > INT32_MAX)
+            return fail_element(&at, x, "one that fits into 32 bits", err);
+        to[at.i] = (int32_t)x;
+    }
+    return DRA_OK;
+}
+
+static void copy_text(const dra_column *c, int64_t row, int32_t *to)
+{
+    const int64_t n = c->starts[row + 1] - c->starts[row];
+    memcpy(to, c->ids + c->starts[row], (size_t)n * sizeof *to);
+    for (int64_t i = n; i < c->count; i++) to[i] = DRA_EXAMPLE_PAD;
+}
+
+static dra_status copy_row(const dra_table *t, const dra_column *c, int64_t row, dra_dtype dtype,
+                           void *to, dra_error *err)
+{
+    place at = {t->path, c, row, 0};
+    if (c->starts) return copy_text(c, row, to), DRA_OK;
+    const unsigned char *from = dra_table_row(t, c, row, &at.path);
+    const size_t         n = (size_t)c->count;
+    if (dtype == DRA_I32) return copy_integers(at, from, to, err);
+    if (dtype != c->stored) return copy_reals(c, from, dtype, to), DRA_OK;
+    at.i = (int64_t)(dtype == DRA_BOOL ? dra_bools_wrong(from, n) : n);
+    if (at.i < c->count) return fail_element(&at, from[at.i], "0 or 1", err);
+    memcpy(to, from, n * dra_dtype_bytes(dtype));
+    return DRA_OK;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static bool converts(const dra_column *c, dra_dtype to)
+{
+    const dra_dtype_info *stored = dra_dtype_get(c->stored);
+    if (to == DRA_I32) return c->integer > 0;
+    return stored && (c->stored == to || (stored->is_float && (to == DRA_F32 || to == DRA_F64)));
+}
+
+static dra_status find(const dra_examples *e, const char *name, dra_dtype dtype,
+                       const dra_column **out, dra_error *err)
+{
+    char room[DRA_BRIEF];
+    *out = dra_examples_column(e, name);
+    if (!*out)
+        return dra_fail_at(err, DRA_ERR_NAME, e->table->path, "no tensor '%s'",
+                           dra_brief(name ? name : "", room));
+    if (dra_dtype_get(dtype) && converts(*out, dtype)) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_DTYPE, e->table->path, "tensor '%s': dtype %s, expected %s",
+                       dra_brief(name, room), (*out)->shown.dtype_name,
+                       dtype == DRA_I32       ? "integers"
+                       : dra_dtype_get(dtype) ? dra_file_dtype_name(dtype)
+                                              : "another");
+}
+
+dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
+                             const int64_t *rows, dra_dtype dtype, void *to, dra_error *err)
+{
+    const dra_column *c;
+    dra_status        status = find(e, name, dtype, &c, err);
+    if (status != DRA_OK) return status;
+    const size_t bytes = (size_t)c->count * dra_dtype_bytes(dtype);
+    for (int64_t b = 0; b < n && bytes && status == DRA_OK; b++) {
+        unsigned char *at = (unsigned char *)to + (size_t)b * bytes;
+        if (rows[b] < -1 || rows[b] >= e->table->N)
+            status = dra_fail_at(err, DRA_ERR_INDEX, e->table->path,
+                                 "no example %lld, there are %lld", (long long)rows[b],
+                                 (long long)e->table->N);
+        else if (rows[b] < 0)
+            memset(at, 0, bytes);
+        else
+            status = copy_row(e->table, c, rows[b], dtype, at, err);
+    }
+    return status;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+dra_status dra_examples_check_floats(const dra_examples *e, const char *name, dra_error *err)
+{
+    const dra_column *c;
+    char              room[DRA_BRIEF];
+    const char       *path;
+    const dra_status  st = find(e, name, DRA_F64, &c, err);
+    if (st != DRA_OK) return st;
+    const size_t width = dra_dtype_bytes(c->stored);
+    for (int64_t row = 0; row < e->table->N && c->count; row++) {
+        const unsigned char *from = dra_table_row(e->table, c, row, &path);
+        for (int64_t i = 0; i < c->count; i++) {
+            const double x = real_at(c->stored, from + (size_t)i * width);
+            if (isfinite(x)) continue;
+            return dra_fail_at(err, DRA_ERR_FORMAT, path,
+                               "tensor '%s', example %lld: element %lld is %g, expected a finite "
+                               "number",
+                               dra_brief(name, room), (long long)row, (long long)i, x);
+        }
+    }
+    return DRA_OK;
+}
+
+static dra_status check_integer(const place *at, int64_t x, int64_t least, int64_t most, bool pads,
+                                dra_error *err)
+{
+    char expected[80];
+    if ((x >= least && x <= most) || (pads && x == DRA_EXAMPLE_PAD)) return DRA_OK;
+    snprintf(expected, sizeof expected, "%lld to %lld%s", (long long)least, (long long)most,
+             pads ? ", or -100 where there is none" : "");
+    return fail_element(at, x, expected, err);
+}
+
+dra_status dra_examples_check_integers(const dra_examples *e, const char *name, int64_t least,
+                                       int64_t most, bool pads, dra_error *err)
+{
+    const dra_table *t = e->table;
+    place            at = {.path = t->path};
+    dra_status       st = find(e, name, DRA_I32, &at.c, err);
+    for (; at.row < t->N && st == DRA_OK && at.c->count; at.row++) {
+        const bool           text = at.c->starts;
+        const unsigned char *from = text ? NULL : dra_table_row(t, at.c, at.row, &at.path);
+        const int64_t        first = text ? at.c->starts[at.row] : 0;
+        const int64_t        n = text ? at.c->starts[at.row + 1] - first : at.c->count;
+        for (at.i = 0; at.i < n && st == DRA_OK; at.i++)
+            st = check_integer(
+                &at, text ? at.c->ids[first + at.i] : dra_column_integer(at.c, from, at.i), least,
+                most, pads, err);
+    }
+    return st;
+}
+
+/* ---- a fingerprint --------------------------------------------------------------------------- */
+
+static uint64_t hash_bytes(uint64_t h, const void *data, size_t bytes)
+{
+    const unsigned char *p = data;
+    uint64_t             word[64];
+    for (size_t n; bytes; p += n, bytes -= n) {
+        n = bytes < sizeof word ? bytes : sizeof word;
+        memset(word + n / 8, 0, n < sizeof word ? 8 : 0);
+        memcpy(word, p, n);
+        h = dra_hash_words(h, word, (n + 7) / 8);
+    }
+    return h;
+}
+
+static uint64_t hash_column(uint64_t h, const dra_table *t, const dra_column *c)
+{
+    h = dra_hash_text(h, c->shown.name);
+    h = dra_hash_text(h, c->shown.dtype_name);
+    h = hash_bytes(h, c->shown.shape.dim, sizeof *c->shown.shape.dim * (size_t)c->shown.shape.rank);
+    if (c->starts) {
+        h = dra_hash_ids(h, c->ids, c->starts[t->N]);
+        return hash_bytes(h, c->starts, (size_t)(t->N + 1) * sizeof *c->starts);
+    }
+    for (int64_t row = 0; row < t->N; row++) { /* by rows: however they are cut into shards */
+        const char *path;
+        h = hash_bytes(h, dra_table_row(t, c, row, &path), c->bytes);
+    }
+    return h;
+}
+
+uint64_t dra_examples_fingerprint(const dra_examples *e)
+{
+    const uint64_t order[] = {(uint64_t)e->begin, (uint64_t)e->end, e->c.seed, (uint64_t)e->c.B};
+    uint64_t       h = dra_hash_words(1, order, sizeof order / sizeof *order);
+    for (size_t i = 0; i < e->table->n; i++) h = hash_column(h, e->table, &e->table->column[i]);
+    return h;
+}
