@@ -49,6 +49,7 @@ static int prepare(const void *args, void *own)
 static int check(const struct args *a)
 {
     int status = cli_source_check("chat", &a->from);
+    if (status == CLI_OK) status = cli_language_check("chat", &a->from, "");
     if (status == CLI_OK)
         status = cli_causal_check("chat", &a->from, "writes no text: its tokens see later ones");
     if (status != CLI_OK) return status;

@@ -279,8 +279,13 @@ static dra_status eval_any(work *w, dra_error *err)
     const struct args          *a = w->a;
     const cli_eval_examples_job job = {&a->from, &a->data,      &a->pairs,
                                        &w->m,    &w->objective, a->json};
-    if (!cli_are_examples(&a->data, &a->pairs, dra_model_config_of(w->m.model)))
-        return eval_texts(w, err);
+    const dra_model_config     *c = dra_model_config_of(w->m.model);
+    const bool                  texts = !cli_are_examples(&a->data, &a->pairs, c);
+    if (texts && !dra_model_config_is_language(c))
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--data: the model is no language model: it learns from examples, found "
+                         "texts");
+    if (texts) return eval_texts(w, err);
     if (a->context)
         return cli_error(err, DRA_ERR_VALUE, "--context: the data are examples, expected texts");
     return cli_eval_examples(&job, err);

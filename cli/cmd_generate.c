@@ -1,4 +1,5 @@
 /* dra generate: continue a text. */
+#include "continuing.h"
 #include "search.h"
 #include "units.h"
 
@@ -8,18 +9,20 @@
 #include <string.h>
 
 struct args {
-    cli_source   from;
-    cli_sampling how;
-    cli_search   search;
-    cli_list     prompt;
-    const char  *prompt_file, *prompt_tokens, *state_in, *state_out;
-    int64_t      count;
-    bool         echo, json;
+    cli_source     from;
+    cli_sampling   how;
+    cli_search     search;
+    cli_continuing other;
+    cli_list       prompt;
+    const char    *prompt_file, *prompt_tokens, *state_in, *state_out;
+    int64_t        count;
+    bool           echo, json;
 };
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
                                      .how = {CLI_SAMPLING, .tokens = 128},
                                      .search = {CLI_SEARCH},
+                                     .other = {CLI_CONTINUING},
                                      .count = 1};
 
 static const cli_option options[] = {
@@ -37,6 +40,7 @@ static const cli_option options[] = {
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_SEARCH_OPTIONS(struct args),
+    CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
@@ -102,10 +106,37 @@ static int prepare(const void *args, void *own)
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
+/* Options that are about texts alone. */
+static int check_other(const struct args *a)
+{
+    const struct {
+        bool        given;
+        const char *name;
+    } refused[] = {{a->prompt.count, "--prompt"},
+                   {a->prompt_file, "--prompt-file"},
+                   {a->prompt_tokens, "--prompt-tokens"},
+                   {a->state_in, "--state-in"},
+                   {a->state_out, "--state-out"},
+                   {a->count > 1, "--count"},
+                   {a->echo, "--echo"},
+                   {a->how.stop.count, "--stop"},
+                   {a->search.beam, "--beam"},
+                   {a->search.amateur.count, "--amateur"}};
+    const int status = cli_continue_check(&a->other);
+    for (size_t i = 0; i < COUNT(refused) && status == CLI_OK; i++)
+        if (refused[i].given)
+            return cli_misused("generate", "%s: expected none of it with %s", refused[i].name,
+                               a->other.inputs ? "--inputs" : "--source");
+    return status;
+}
+
 static int check(const struct args *a)
 {
     const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
     int       status = cli_source_check("generate", &a->from);
+    if (status != CLI_OK) return status;
+    if (cli_continues(&a->other)) return check_other(a);
+    status = cli_language_check("generate", &a->from, "; see --inputs and --source");
     if (status != CLI_OK) return status;
     status = cli_causal_check("generate", &a->from, "writes no text: its tokens see later ones");
     if (status != CLI_OK) return status;
@@ -373,12 +404,26 @@ static void print(const work *w)
         }
 }
 
+static bool wanted(void *unused)
+{
+    (void)unused;
+    return !interrupted;
+}
+
+static int run_other(const struct args *a)
+{
+    const cli_continue_task task = {&a->from, &a->how, &a->other, a->json, wanted};
+    catch_interrupts();
+    return cli_continue(&task);
+}
+
 static int run(const void *args)
 {
     work      w = {.a = args};
     dra_error err = {0};
     const int status = check(w.a);
     if (status != CLI_OK) return status;
+    if (cli_continues(&w.a->other)) return run_other(w.a);
     dra_status st = open_all(&w, &err);
     if (st == DRA_OK) st = feed_prompts(&w, &err);
     if (st == DRA_OK) st = write_text(&w, &err);
@@ -414,6 +459,8 @@ static const cli_note examples[] = {
      "the most likely text, as far as a search with four beams finds it"},
     {"dra generate --model model --prompt \"Once\" --tokens 20 --amateur weaker",
      "what the model knows better than a smaller one"},
+    {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --tokens 20",
+     "a translation"},
     {0},
 };
 
@@ -442,6 +489,8 @@ const cli_verb cmd_generate = {
              "--amateur contrasts the model with a weaker one of the same tokens, before the "
              "temperature and in place of filters. --beam searches for the most likely text and "
              "prints it when it is found; --json has all beams and their scores.\n"
+             "Models that read other inputs than a text continue those of a file: --inputs and "
+             "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
              "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
              "positions end, or on Ctrl-C, which also saves the state.",
     .files = files,

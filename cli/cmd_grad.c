@@ -20,7 +20,7 @@ static const cli_option options[] = {
      .group = "Input"},
     {"inputs", CLI_TEXT, offsetof(struct args, inputs), 0, 0,
      "or safetensors with ids (T) or (B, T), and targets (-1 and -100 are ignored), mask (0 is a "
-     "pad), reset (1 starts a segment)",
+     "pad), reset (1 starts a segment); of other models examples as for 'dra train'",
      "FILE"},
     {"resets", CLI_TEXT, offsetof(struct args, resets), 0, 0,
      "start a new segment before these tokens, counted from 0, in every row: 5,9", "LIST"},
@@ -138,6 +138,58 @@ static dra_status learn(const struct args *a, const cli_model *m, cli_inputs *in
     return st;
 }
 
+/* ---- examples of models that are no language models ------------------------------------------ */
+
+typedef struct parts {
+    dra_objective_config objective;
+    dra_examples        *examples;
+    dra_batches         *batches;
+    dra_gradients       *gradients;
+} parts;
+
+/* All examples are one batch. */
+static dra_status open_parts(const struct args *a, const cli_model *m, parts *p, dra_error *err)
+{
+    const dra_examples_config file = {.path = a->inputs, .B = 1};
+    dra_status                st = dra_objective_complete(&p->objective, m->model, err);
+    if (st == DRA_OK) st = dra_examples_open(&file, &p->examples, err);
+    if (st != DRA_OK) return st;
+    const dra_batches_config   b = {.model = m->model,
+                                    .objective = p->objective,
+                                    .examples = p->examples,
+                                    .B = dra_examples_count(p->examples),
+                                    .once = true};
+    const dra_gradients_config g = {.model = m->model,
+                                    .device = m->device,
+                                    .objective = p->objective.kind,
+                                    .terms = p->objective};
+    st = dra_batches_create(&b, &p->batches, err);
+    if (st == DRA_OK) st = dra_gradients_create(&g, &p->gradients, err);
+    return st == DRA_OK ? dra_gradients_bind(p->gradients, m->weights, err) : st;
+}
+
+static dra_status learn_examples(const struct args *a, const cli_model *m,
+                                 dra_microbatch_result *result, int64_t *bad, dra_error *err)
+{
+    parts          p = {0};
+    dra_batch      batch;
+    dra_batch_part room;
+    dra_microbatch microbatch = {.no_dropout = true};
+    dra_status     st = open_parts(a, m, &p, err);
+    if (st == DRA_OK) st = dra_batches_read(p.batches, 0, 0, &batch, err);
+    const double count = st == DRA_OK ? dra_batch_cut(&batch, 0, batch.B, &room, &microbatch) : 0;
+    if (st == DRA_OK && !(count > 0))
+        st = cli_error(err, DRA_ERR_VALUE, "nothing to learn from: no target counts");
+    if (st == DRA_OK) st = dra_gradients_run(p.gradients, &microbatch, result, err);
+    result->count = (int64_t)count;
+    if (st == DRA_OK) st = write_all(m, p.gradients, result->loss, a->out, err);
+    if (st == DRA_OK) *bad = count_bad(m, p.gradients);
+    dra_gradients_destroy(p.gradients);
+    dra_batches_destroy(p.batches);
+    dra_examples_close(p.examples);
+    return st;
+}
+
 /* What was computed is written and printed in any case, to show where it went wrong; but it is no
  * result. */
 static dra_status print(const struct args *a, const dra_microbatch_result *r, int64_t bad,
@@ -158,6 +210,13 @@ static dra_status print(const struct args *a, const dra_microbatch_result *r, in
                      (long long)bad);
 }
 
+static bool is_language(const cli_source *s)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    return cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c);
+}
+
 static int run(const void *args)
 {
     const struct args    *a = args;
@@ -176,8 +235,16 @@ static int run(const void *args)
                            a->chunks ? "which reads a text as a whole"
                                      : "whose tokens see the next one; expected --inputs with "
                                        "targets");
+    const bool language = is_language(&a->from);
+    if (!language && (a->tokens || a->chunks || a->resets))
+        return cli_misused("grad", "%s: the model is no language model; expected --inputs alone",
+                           a->tokens   ? "--tokens"
+                           : a->chunks ? "--chunks"
+                                       : "--resets");
     dra_status st = cli_model_open(&a->from, &m, &err);
-    if (st == DRA_OK) st = learn(a, &m, &in, &result, &bad, &err);
+    if (st == DRA_OK)
+        st = language ? learn(a, &m, &in, &result, &bad, &err)
+                      : learn_examples(a, &m, &result, &bad, &err);
     if (st == DRA_OK) st = print(a, &result, bad, &err);
     cli_inputs_free(&in);
     cli_model_close(&m);
@@ -200,12 +267,15 @@ const cli_verb cmd_grad = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Reads tokens, each the target of the one before, and writes the mean loss and the "
-             "gradient of every parameter to a safetensors file, with the names and shapes of the "
-             "model's own file.\nTokens after a reset are a text of their own: no target crosses "
-             "it. An encoder needs targets in --inputs.\n--chunks reads in chunks, with gradients "
-             "through their boundaries: the same numbers up to rounding, at the memory cost of one "
-             "chunk.",
+    .about =
+        "Reads tokens, each the target of the one before, and writes the mean loss and the "
+        "gradient of every parameter to a safetensors file, with the names and shapes of the "
+        "model's own file.\nTokens after a reset are a text of their own: no target crosses "
+        "it. An encoder needs targets in --inputs. Of a model that is no language model, "
+        "--inputs are examples for the objective that it is trained with: src and tgt, img and "
+        "labels, x, ids and nums.\n--chunks reads in chunks, with gradients "
+        "through their boundaries: the same numbers up to rounding, at the memory cost of one "
+        "chunk.",
     .examples = examples,
     .also = "forward train",
 };

@@ -248,6 +248,9 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
         st = cli_error(err, DRA_ERR_VALUE,
                        "probe %s: %.200s is an encoder, whose tokens would see the answers",
                        r->probe.task, cli_sweep_value(s, MODEL, run));
+    if (st == DRA_OK && !dra_model_config_is_language(&c))
+        st = cli_error(err, DRA_ERR_VALUE, "probe %s: %.200s is no language model", r->probe.task,
+                       cli_sweep_value(s, MODEL, run));
     if (st == DRA_OK) st = dra_model_create(&c, model, err);
     if (st == DRA_OK) r->parameters = dra_model_param_count(*model);
     return st;

@@ -114,8 +114,8 @@ static dra_status read_inputs(forward_work *w, dra_error *err)
     char                    list[300];
     if (dra_model_config_is_language(dra_model_config_of(w->m.model)))
         return cli_inputs_read(&inputs, &w->in, err);
-    if (a->inputs)
-        return cli_named_read(w->m.model, a->inputs, a->resets, !a->state_in, &w->in, err);
+    const cli_named_config named = {a->inputs, a->resets, .context = !a->state_in, .start = -1};
+    if (a->inputs) return cli_named_read(w->m.model, &named, &w->in, err);
     return cli_error(err, DRA_ERR_VALUE, "--tokens: expected --inputs, as the model reads %s",
                      cli_named_list(w->m.model, list, sizeof list));
 }

@@ -40,9 +40,16 @@ typedef struct cli_inputs_config {
 
 dra_status cli_inputs_read(const cli_inputs_config *c, cli_inputs *out, dra_error *err);
 /* The inputs of any other model by name, all with an axis B: those its config asks for, masks,
- * labels and targets. context: the text of the context is among them; else it must not be. */
-dra_status cli_named_read(const dra_model *m, const char *path, const char *resets, bool context,
-                          cli_inputs *out, dra_error *err);
+ * labels and targets. */
+typedef struct cli_named_config {
+    const char *path, *resets; /* resets: as above */
+    bool        context;       /* the text of the context is among them; else it must not be */
+    bool        starts;        /* the model's own tokens may be called start */
+    int64_t     start; /* and each row starts with this token where there are none; -1: not */
+} cli_named_config;
+
+dra_status cli_named_read(const dra_model *m, const cli_named_config *c, cli_inputs *out,
+                          dra_error *err);
 /* What the model reads, as "src (B, S), ids (B, T)". Returns `text`. */
 const char *cli_named_list(const dra_model *m, char *text, size_t size);
 /* The same of a single stack. */

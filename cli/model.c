@@ -125,6 +125,24 @@ int cli_causal_check(const char *verb, const cli_source *s, const char *what)
     return cli_misused(verb, "the model is an encoder, which %s", what);
 }
 
+/* What a model reads instead of a text. */
+static const char *what_it_reads(const dra_model_config *c)
+{
+    if (c->context_stack || c->prepend_stack) return "reads other inputs besides its text";
+    if (c->source.kind == DRA_SOURCE_IMAGE) return "reads images";
+    if (c->source.kind == DRA_SOURCE_VECTORS) return "reads vectors";
+    if (c->source.numbers) return "reads numbers besides its text";
+    return "puts out no logits of tokens";
+}
+
+int cli_language_check(const char *verb, const cli_source *s, const char *advice)
+{
+    dra_model_config c;
+    dra_error        err = {0};
+    if (cli_source_config(s, &c, &err) != DRA_OK || dra_model_config_is_language(&c)) return CLI_OK;
+    return cli_misused(verb, "the model is no language model: it %s%s", what_it_reads(&c), advice);
+}
+
 /* ---- opening it ------------------------------------------------------------------------------ */
 
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)

@@ -94,6 +94,10 @@ bool cli_is_encoder(const cli_source *s);
 /* Of an encoder: misuse, as above, naming what it does not do. */
 int cli_causal_check(const char *verb, const cli_source *s, const char *what);
 
+/* Of what is no language model: misuse, as above, naming what it reads instead. `advice` ends the
+ * line. */
+int cli_language_check(const char *verb, const cli_source *s, const char *advice);
+
 /* Sets each KEY=VALUE of a list. */
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
 /* The config with everything that was set. */

@@ -47,13 +47,6 @@ static const dra_example_input *find_mask(const dra_examples *e, const dra_model
     return t || strcmp(name, "src_mask") != 0 ? t : dra_examples_find(e, "mask");
 }
 
-static const dra_example_input *find(const dra_examples *e, const dra_model *m,
-                                     const dra_model_input *in)
-{
-    const dra_example_input *t = dra_examples_find(e, in->name);
-    return t || !is_target(m, in) ? t : dra_examples_find(e, "tgt");
-}
-
 /* ---- shapes ---------------------------------------------------------------------------------- */
 
 /* Of a row; -1: as many as the text has tokens. */
@@ -106,10 +99,11 @@ const char *cli_named_source(const dra_model *stack, bool context, char *text, s
 }
 
 typedef struct reading {
-    const dra_examples *e;
-    const dra_model    *m;
-    const char         *path;
-    cli_inputs         *in;
+    const dra_examples     *e;
+    const dra_model        *m;
+    const cli_named_config *c;
+    const char             *path;
+    cli_inputs             *in;
 } reading;
 
 /* A tensor has this shape; an axis of -1 becomes its size, which is 1 or more. */
@@ -182,6 +176,35 @@ static int64_t *tokens_of(const reading *r, bool context)
 /* The tokens whose numbers are read next. */
 static const int32_t *ids_before(const reading *r) { return r->in->named[r->in->n_named - 1].data; }
 
+static bool is_own(const dra_model_input *in)
+{
+    return !in->context && !in->prepended && !in->numbers && in->kind == DRA_SOURCE_TOKENS;
+}
+
+static const dra_example_input *find(const reading *r, const dra_model_input *in)
+{
+    const dra_example_input *t = dra_examples_find(r->e, in->name);
+    if (!t && is_target(r->m, in)) t = dra_examples_find(r->e, "tgt");
+    if (!t && is_own(in) && r->c->starts) t = dra_examples_find(r->e, "start");
+    return t;
+}
+
+/* A first token for each row. */
+static dra_status start_rows(const reading *r, const dra_model_input *in, dra_error *err)
+{
+    cli_named    *to = &r->in->named[r->in->n_named];
+    const int64_t B = r->in->B;
+    int32_t      *ids = calloc((size_t)B + 1, sizeof *ids);
+    if (!ids) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (int64_t b = 0; b < B; b++) ids[b] = (int32_t)r->c->start;
+    *to = (cli_named){.name = in->name, .data = ids, .row = sizeof *ids, .token = sizeof *ids};
+    r->in->n_named++;
+    r->in->T++;
+    if (r->c->start < in->vocab) return DRA_OK;
+    return cli_error(err, DRA_ERR_INDEX, "--start: %lld, expected 0 to %lld",
+                     (long long)r->c->start, (long long)in->vocab - 1);
+}
+
 static dra_status missing(const reading *r, const dra_model_input *in, dra_error *err)
 {
     char list[300];
@@ -202,11 +225,12 @@ static dra_status check_numbers(const reading *r, const dra_model_input *in,
 
 static dra_status read_input(const reading *r, const dra_model_input *in, dra_error *err)
 {
-    const dra_example_input *t = find(r->e, r->m, in);
+    const dra_example_input *t = find(r, in);
     const bool               ids = in->kind == DRA_SOURCE_TOKENS && !in->numbers;
     const size_t             size = ids ? sizeof(int32_t) : sizeof(dra_real);
     cli_named               *to = &r->in->named[r->in->n_named];
     dra_shape                s = shape_of(in);
+    if (!t && is_own(in) && r->c->start >= 0) return start_rows(r, in, err);
     if (!t) return missing(r, in, err);
     if (in->numbers) s = DRA_SHAPE((int64_t)(to[-1].row / to[-1].token));
     *to = (cli_named){.name = in->name, .context = in->context};
@@ -313,8 +337,9 @@ static void add(name_list *l, const char *name)
 }
 
 /* All tensors a file may have. */
-static name_list known(const dra_model *m, bool context)
+static name_list known(const dra_model *m, const cli_named_config *how)
 {
+    const bool              context = how->context;
     const dra_model_config *c = dra_model_config_of(m);
     const bool              reads = context && dra_model_context_stack(m);
     const bool              src = reads && strcmp(main_input(m, true).name, "src") == 0;
@@ -325,6 +350,7 @@ static name_list known(const dra_model *m, bool context)
         if (in.context && !context) continue;
         add(&l, in.name);
         if (is_target(m, &in)) add(&l, "tgt");
+        if (is_own(&in) && how->starts) add(&l, "start");
     }
     if (main_input(m, false).kind != DRA_SOURCE_IMAGE) {
         add(&l, cli_named_mask(m, false));
@@ -338,9 +364,9 @@ static name_list known(const dra_model *m, bool context)
     return l;
 }
 
-static dra_status check_names(const reading *r, bool context, dra_error *err)
+static dra_status check_names(const reading *r, dra_error *err)
 {
-    const name_list          l = known(r->m, context);
+    const name_list          l = known(r->m, r->c);
     const dra_example_input *t;
     char                     list[300] = "";
     size_t                   at = 0;
@@ -357,24 +383,24 @@ static dra_status check_names(const reading *r, bool context, dra_error *err)
     return DRA_OK;
 }
 
-dra_status cli_named_read(const dra_model *m, const char *path, const char *resets, bool context,
-                          cli_inputs *out, dra_error *err)
+dra_status cli_named_read(const dra_model *m, const cli_named_config *c, cli_inputs *out,
+                          dra_error *err)
 {
-    const dra_examples_config config = {.path = path, .B = 1};
+    const dra_examples_config config = {.path = c->path, .B = 1};
     dra_examples             *e = NULL;
     dra_model_input           in;
     dra_status                st = dra_examples_open(&config, &e, err);
-    const reading             r = {e, m, path, out};
-    if (st == DRA_OK) st = check_names(&r, context, err);
+    const reading             r = {e, m, c, c->path, out};
+    if (st == DRA_OK) st = check_names(&r, err);
     if (st == DRA_OK) out->B = dra_examples_count(e);
     out->batched = true;
     for (int i = 0; st == DRA_OK && dra_model_input_at(m, i, &in); i++)
-        if (context || !in.context) st = read_input(&r, &in, err);
+        if (c->context || !in.context) st = read_input(&r, &in, err);
     if (st == DRA_OK) st = read_masks(&r, false, err);
     if (st == DRA_OK && out->S) st = read_masks(&r, true, err);
     if (st == DRA_OK && out->S) st = check_places(&r, err);
     if (st == DRA_OK) st = read_answers(&r, err);
-    if (st == DRA_OK && resets) st = cli_resets_add(resets, out, err);
+    if (st == DRA_OK && c->resets) st = cli_resets_add(c->resets, out, err);
     if (st == DRA_OK && !out->first && main_input(m, false).kind == DRA_SOURCE_TOKENS)
         out->ids = out->named[0].data;
     dra_examples_close(e);

@@ -210,6 +210,47 @@ DRA_API dra_status dra_generate_beam(dra_generator *g, const dra_generate_config
 DRA_API dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err);
 DRA_API dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err);
 
+/* ---- any other model: what it puts out becomes its next input -------------------------------- */
+
+/* Continues B rows of inputs. The first call reads all of them, the context too, which is then
+ * state; each further one reads what was put out: tokens that a sampler picks, of xVal with the
+ * number that was predicted, or vectors. Every row gets what it would get alone. Refused: encoders,
+ * whose tokens see later ones, and heads that put out something else than the model reads. */
+typedef struct dra_continue_config {
+    const dra_model   *model; /* these three are borrowed during the call */
+    const dra_weights *weights;
+    dra_device        *device;
+    dra_sampler_config sampler;
+    double             state_limit; /* as in dra_generator_config */
+    /* What is read first: T tokens of each row, of which at least one is no pad, and the context;
+     * inputs by name, see dra_model_input_at(). */
+    int64_t                 B, T;
+    const int32_t          *mark;    /* (B, T) or NULL */
+    const dra_context_text *context; /* NULL: there is none */
+    int                     n_inputs;
+    const dra_named        *inputs;
+    int64_t                 n;      /* tokens or vectors to add to each row, 1 or more */
+    int                     n_ends; /* tokens that end a row; they are not put out */
+    const int32_t          *ends;
+    bool (*step)(
+        void *user); /* asked before every one; false: all rows shall finish; may be NULL */
+    void *user;
+} dra_continue_config;
+
+typedef struct dra_continued { /* n: of the longest row */
+    int64_t     B, n, width;
+    int64_t    *count;   /* (B): how many of each row */
+    dra_finish *finish;  /* (B) */
+    int32_t    *ids;     /* (B, n), 0 after the end of a row; NULL: the model writes vectors */
+    dra_real   *numbers; /* (B, n): of xVal; NaN where the token has none; else NULL */
+    dra_real   *vectors; /* (B, n, width) or NULL */
+    int64_t     clamped; /* numbers of states, see dra_reader_clamped() */
+} dra_continued;         /* to be released by dra_continued_free() */
+
+DRA_API dra_status dra_continue(const dra_continue_config *config, dra_continued *out,
+                                dra_error *err);
+DRA_API void       dra_continued_free(dra_continued *c);
+
 /* ---- a model's own settings ------------------------------------------------------------------ */
 
 enum { DRA_GENERATION_ENDS = 8 };

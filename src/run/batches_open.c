@@ -189,6 +189,19 @@ static dra_status check_rows(dra_batches *b, dra_error *err)
     return st;
 }
 
+/* A text has one source. */
+static dra_status check_inputs(const dra_model *m, dra_error *err)
+{
+    dra_model_input in;
+    for (int i = 0; dra_model_input_at(m, i, &in); i++)
+        if (in.prepended)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "examples: the model prepends %s to another input, which cannot be "
+                            "learned from yet",
+                            in.name);
+    return DRA_OK;
+}
+
 dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
 {
     const dra_batches_config *c = &b->c;
@@ -212,9 +225,10 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
     b->rows = calloc((size_t)c->B, sizeof *b->rows);
     if (st == DRA_OK && !b->rows) st = no_memory(err);
     if (st == DRA_OK) st = open_stream(b, &b->main, "mask", shift, c->T, err);
-    if (st == DRA_OK && m->context_stack) {
-        b->context = (dra_example_stream){.of = m->context_stack,
-                                          .name = dra_source_input(m->context_stack)};
+    if (st == DRA_OK) st = check_inputs(c->model, err);
+    if (st == DRA_OK && m->context_stack) { /* as the model has it, all filled in */
+        const dra_model_config *of = dra_model_config_of(dra_model_context_stack(c->model));
+        b->context = (dra_example_stream){.of = of, .name = dra_source_input(of)};
         b->context.tensor = tensor_of(b, b->context.name, "src");
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
         st = open_stream(b, &b->context, "src_mask", 0, 0, err);
