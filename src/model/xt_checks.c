@@ -28,6 +28,7 @@ static const pair apart[] = {
     {"attn_flash", "rel_pos_bias"},
     {"attn_flash", "dynamic_pos_bias"},
     {"attn_flash", "residual_attn"},
+    {"attn_flash", "cross_residual_attn"},
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -42,6 +43,7 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"only_cross", "sandwich_coef"},
 };
 
 typedef struct need {
@@ -63,6 +65,8 @@ static const need needs[] = {
     {"rotary_emb_dim", "rotary_pos_emb", -1},
     {"rotate_num_heads", "rotary_pos_emb", -1},
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
+    {"only_cross", "cross_attend", 0},
+    {"cross_residual_attn", "cross_attend", 0},
 };
 
 static bool is_on(const checking *k, const char *name)
@@ -149,7 +153,7 @@ static dra_status check_positions(const checking *k)
 /* How many sublayers have parameters of their own. */
 static int64_t count_sublayers(const dra_xt *x)
 {
-    const int64_t block = x->macaron ? 3 : 2, k = x->c.sandwich;
+    const int64_t block = 2 + x->macaron + (x->cross_attend && !x->only_cross), k = x->c.sandwich;
     if (x->custom_layers[0]) return (int64_t)strlen(x->custom_layers);
     return x->c.tied_layers ? block : 2 * k + block * (x->c.depth - k);
 }
@@ -158,6 +162,10 @@ static dra_status check_layout(const checking *k)
 {
     const dra_xt *x = k->x;
     const char   *what = x->custom_layers[0] ? "custom_layers" : "depth";
+    const bool    cross = strchr(x->custom_layers, 'c');
+    if (x->custom_layers[0] && cross != x->cross_attend)
+        return refuse(k, cross ? "custom_layers has c, which needs cross_attend"
+                               : "cross_attend needs c in custom_layers");
     if (x->c.sandwich > x->c.depth)
         return refuse(k, "sandwich_coef is %lld, expected at most depth, %lld",
                       (long long)x->c.sandwich, (long long)x->c.depth);
@@ -183,9 +191,29 @@ static dra_status check_layout(const checking *k)
     return DRA_OK;
 }
 
+static dra_status check_image(const checking *k)
+{
+    const dra_xt *x = k->x;
+    const bool    ordered = x->rel_pos_bias || x->dynamic_pos_bias || x->alibi_pos_bias ||
+                         x->rotary_pos_emb || x->rotary_xpos || x->n_shifts;
+    if (x->c.source.size % x->c.source.patch)
+        return refuse(k, "image_size is %lld, expected a multiple of patch_size, %lld",
+                      (long long)x->c.source.size, (long long)x->c.source.patch);
+    if (x->c.visible != DRA_VISIBLE_WHOLE)
+        return refuse(k, "attn_layers.type is Decoder, expected Encoder");
+    if (x->c.memory_tokens && ordered)
+        return refuse(k, "num_register_tokens with positions of attention or shift_tokens: they "
+                         "come after the patches there, before them in dra");
+    return DRA_OK;
+}
+
 static dra_status check_wrapper(const checking *k)
 {
     const dra_xt *x = k->x;
+    if (x->wrapper == DRA_XT_IMAGE) return check_image(k);
+    if (x->wrapper == DRA_XT_XVAL && x->c.source.number_token >= x->c.vocab)
+        return refuse(k, "numerical_token_id is %lld, expected less than num_tokens, %lld",
+                      (long long)x->c.source.number_token, (long long)x->c.vocab);
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
         return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                       (long long)x->emb_dim, (long long)x->c.dim);
