@@ -354,6 +354,7 @@ static inline json_t *xt_side(const json_t *config, const char *side)
         json_object_set(wraps ? own : stack, key + 4, v);
     }
     json_object_set(stack, "dim", json_object_get(config, "dim"));
+    json_object_set(own, "release", json_object_get(config, "release"));
     if (strcmp(side, "dec_") == 0) json_object_set_new(stack, "cross_attend", json_true());
     if (strcmp(side, "enc_") == 0) json_object_set_new(own, "no_logits", json_true());
     json_decref(stack);
@@ -392,7 +393,10 @@ static inline void xt_model_tensors(fixture *f, const json_t *config)
     const json_t *context = json_object_get(config, "context");
     *f = (fixture){0};
     if (json_object_get(config, "net")) {
-        xt_model_tensors(f, json_object_get(config, "net"));
+        json_t *net = json_copy(json_object_get(config, "net"));
+        json_object_set(net, "release", json_object_get(config, "release"));
+        xt_model_tensors(f, net);
+        json_decref(net);
     } else if (strcmp(wrapper, "XTransformer") == 0) {
         xt_pair(f, config);
     } else if (!json_object_get(config, "attn_layers")) {
