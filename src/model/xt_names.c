@@ -265,14 +265,13 @@ static void add_constants(making *m)
 
 /* ---- stacks ---------------------------------------------------------------------------------- */
 
-/* layers: what names inside of the stack begin with. */
-static void add_stack(making *m, const dra_model_config *c, const char *ours, const char *theirs,
-                      const char *layers)
+static void add_stack(making *m, const dra_model_config *c, const char *ours, const char *theirs)
 {
+    const bool bare = c->source.kind == DRA_SOURCE_VECTORS && c->head.kind == DRA_HEAD_NONE;
     m->c = c;
     m->from = ours;
     m->to = theirs;
-    m->layers = layers;
+    m->layers = bare ? "" : "attn_layers.";
     if (!c->depth) return; /* vectors as they are given */
     add_wrapper(m);
     add_distance(m);
@@ -293,22 +292,19 @@ static void share_table(making *m, const char *ours)
 /* Names of a model begin with those of its place among others, and in a loss. */
 static void add_stacks(making *m, const dra_model_config *c)
 {
-    static const char       layers[] = "attn_layers.";
     const dra_model_config *from = c->context_stack, *first = from ? from->prepend_stack : NULL;
-    const dra_xt_wrapper    wrapper = dra_xt_wrapper_of(c);
-    const bool              bare = wrapper >= DRA_XT_DECODER && wrapper <= DRA_XT_CROSS;
     const bool              joined = from && from->depth;
-    const bool              loss = c->xt.loss || wrapper == DRA_XT_PAIR;
+    const bool              loss = c->xt.loss || dra_xt_wrapper_of(c) == DRA_XT_PAIR;
     char                    own[PREFIX], ours[PREFIX], more[PREFIX];
     snprintf(own, sizeof own, "%s%s", joined ? "decoder." : "", loss ? "net." : "");
-    add_stack(m, c, "", own, bare ? "" : layers);
+    add_stack(m, c, "", own);
     if (!joined) return;
     snprintf(ours, sizeof ours, "%s.", dra_xt_stack_name(from, "encoder"));
-    add_stack(m, from, ours, "encoder.", layers);
+    add_stack(m, from, ours, "encoder.");
     if (c->source.shared) share_table(m, ours);
     if (!first) return;
     snprintf(more, sizeof more, "%.60s%s.", ours, dra_xt_stack_name(first, "prepend"));
-    add_stack(m, first, more, "vit.", layers);
+    add_stack(m, first, more, "vit.");
 }
 
 static int64_t count_rows(const dra_model_config *c)

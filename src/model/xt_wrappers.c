@@ -73,7 +73,7 @@ dra_status dra_xt_keep(const char *place, const dra_model_config *c, const char 
 {
     dra_model_config other = *c;
     other.format = DRA_FORMAT_DRA;
-    other.head = (dra_head_config){DRA_HEAD_NONE};
+    if (other.head.kind != DRA_HEAD_VECTORS) other.head = (dra_head_config){DRA_HEAD_NONE};
     other.tied = DRA_OFF;
     snprintf(other.name, sizeof other.name, "%s", name);
     *out = dra_config_keep(&other);
@@ -91,11 +91,13 @@ dra_status dra_xt_read_part(const char *place, const char *key, const json_t *ob
     dra_status st = read_model(place, object, reader->xt.release, &c, err);
     if (st != DRA_OK) return dra_xt_inside(st, place, prefix, false, err);
     const dra_xt_wrapper wrapper = dra_xt_wrapper_of(&c);
+    const bool           vectors = wrapper == DRA_XT_CONTINUOUS || wrapper == DRA_XT_ENCODER;
     if (c.xt.loss || c.context_stack || c.visible != DRA_VISIBLE_WHOLE || c.head.dim ||
-        !(wrapper == DRA_XT_IMAGE || (wrapper == DRA_XT_CONTINUOUS && !image)))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "%.120s: %s: expected ViTransformerWrapper%s, an Encoder without %s", place,
-                        key, image ? "" : " or ContinuousTransformerWrapper",
+        !(wrapper == DRA_XT_IMAGE || (vectors && !image)))
+        return dra_fail(err, DRA_ERR_VALUE, "%.120s: %s: expected %s, an Encoder without %s", place,
+                        key,
+                        image ? dra_xt_wrappers[DRA_XT_IMAGE]
+                              : "ViTransformerWrapper, ContinuousTransformerWrapper or Encoder",
                         wrapper == DRA_XT_IMAGE ? "num_classes" : "dim_out");
     if (c.dim != dim)
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: %s: dim is %lld, expected %lld%s", place, key,

@@ -15,9 +15,7 @@ static json_t *write_part(writing *w, const dra_model_config *c)
 {
     dra_model_config full = *c;
     dra_model_config_complete(&full);
-    if (full.source.kind == DRA_SOURCE_TOKENS) return write_model(w, &full, DRA_XT_TOKENS);
-    return write_model(w, &full,
-                       full.source.kind == DRA_SOURCE_IMAGE ? DRA_XT_IMAGE : DRA_XT_CONTINUOUS);
+    return write_model(w, &full, dra_xt_wrapper_of(&full));
 }
 
 /* Options of one stack and its wrapper. */

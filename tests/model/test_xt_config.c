@@ -457,9 +457,10 @@ static const struct {
      "attn_hard excludes attn_sparse_topk"},
     {", 'context': {'wrapper': 'Encoder', 'dim': 16, 'depth': 1}", XT_DECODER, "",
      "context needs cross_attend"},
-    {", 'context': {'wrapper': 'Encoder', 'dim': 16, 'depth': 1}", XT_DECODER,
+    {", 'context': {'wrapper': 'Decoder', 'dim': 16, 'depth': 1}", XT_DECODER,
      ", 'cross_attend': true",
-     "context: expected ViTransformerWrapper or ContinuousTransformerWrapper, an Encoder"},
+     "context: expected ViTransformerWrapper, ContinuousTransformerWrapper or Encoder, an Encoder "
+     "without dim_out"},
     {", 'context': {'wrapper': 'ViTransformerWrapper', 'image_size': 4, 'patch_size': 2, "
      "'attn_layers': {'type': 'Encoder', 'dim': 8, 'depth': 1}}",
      XT_DECODER, ", 'cross_attend': true",

@@ -89,6 +89,13 @@ static const struct {
     {"'wrapper': 'CrossAttender', " S1,
      "{'stacks': {'decoder': {'layout': 'cf', 'visible': 'whole', 'source': {'kind': 'vectors'}, "
      "'head': {'kind': 'none'}, 'positions': null}}}"},
+    {"'wrapper': 'CrossAttender', " S1 ", 'context': {'wrapper': 'Encoder', " S1 "}",
+     "{'stacks': {'encoder': {'depth': 1, 'head': {'kind': 'none'}}, 'decoder': {'layout': "
+     "'cf'}}}"},
+    {"'wrapper': 'CrossAttender', " S1
+     ", 'context': {" CONTINUOUS("Encoder") ", "
+                                            "'use_abs_pos_emb': false}",
+     "{'stacks': {'encoder': {'head': {'kind': 'vectors'}}}}"},
     {"'wrapper': 'CrossAttender', 'macaron': true, 'use_rmsnorm': true, " S1,
      "{'stacks': {'decoder': {'layout': 'fcf', 'norm': 'unit'}}}"},
     {"'wrapper': 'Encoder', 'rel_pos_bias': true, " S1,

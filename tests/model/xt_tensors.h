@@ -386,6 +386,19 @@ static inline void xt_pair(fixture *f, const json_t *config)
     json_decref(decoder);
 }
 
+/* A wrapper around one stack, or a stack by itself. */
+static inline void xt_single(fixture *f, const json_t *config, const char *prefix)
+{
+    json_t     *own = json_copy((json_t *)(uintptr_t)config);
+    const char *wrapper = json_string_value(json_object_get(config, "wrapper"));
+    char        stack[64];
+    snprintf(stack, sizeof stack, "%s%s", prefix,
+             json_object_get(config, "attn_layers") ? "attn_layers." : "");
+    if (strcmp(wrapper, "CrossAttender") == 0) json_object_set_new(own, "only_cross", json_true());
+    xt_one(f, own, prefix, stack, 0);
+    json_decref(own);
+}
+
 /* All tensors of any config, with their whole names but for "net." of a loss. */
 static inline void xt_model_tensors(fixture *f, const json_t *config)
 {
@@ -399,16 +412,9 @@ static inline void xt_model_tensors(fixture *f, const json_t *config)
         json_decref(net);
     } else if (strcmp(wrapper, "XTransformer") == 0) {
         xt_pair(f, config);
-    } else if (!json_object_get(config, "attn_layers")) {
-        json_t *own = json_copy((json_t *)(uintptr_t)config);
-        if (strcmp(wrapper, "CrossAttender") == 0)
-            json_object_set_new(own, "only_cross", json_true());
-        xt_one(f, own, "", "", 0);
-        json_decref(own);
     } else {
-        xt_one(f, config, context ? "decoder." : "",
-               context ? "decoder.attn_layers." : "attn_layers.", 0);
-        if (context) xt_one(f, context, "encoder.", "encoder.attn_layers.", 0);
+        xt_single(f, config, context ? "decoder." : "");
+        if (context) xt_single(f, context, "encoder.");
     }
 }
 
