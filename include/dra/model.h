@@ -106,9 +106,19 @@ typedef enum dra_xt_release {
     DRA_XT_N  /* as later ones     */
 } dra_xt_release;
 
+/* What stands around the model there; names of parameters begin with "net." then. */
+typedef enum dra_xt_loss {
+    DRA_XT_LOSS_NONE,
+    DRA_XT_LOSS_TOKENS, /* AutoregressiveWrapper */
+    DRA_XT_LOSS_XL,
+    DRA_XT_LOSS_CONTINUOUS,
+    DRA_XT_LOSS_XVAL
+} dra_xt_loss;
+
 typedef struct dra_xt_config {
     dra_xt_release release; /* whose meaning options have */
     bool           flash;   /* attn_flash: dra picks the way to compute itself */
+    dra_xt_loss    loss;
 } dra_xt_config;
 
 /* Transformer-XL: a text is read in pieces of `context` tokens; attention sees its own piece and

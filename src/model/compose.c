@@ -113,7 +113,9 @@ const dra_model_config *dra_config_keep(const dra_model_config *c)
     if (!text) return NULL;
     pthread_mutex_lock(&kept_lock);
     for (k = kept; k; k = k->next)
-        if (strcmp(k->text, text) == 0 && strcmp(k->config.name, c->name) == 0) break;
+        if (strcmp(k->text, text) == 0 && strcmp(k->config.name, c->name) == 0 &&
+            k->config.xt.release == c->xt.release && k->config.xt.flash == c->xt.flash)
+            break;
     if (!k && (k = malloc(sizeof *k))) {
         *k = (kept_config){*c, text, kept};
         kept = k;

@@ -415,13 +415,20 @@ static json_t *write_fields(const dra_model_config *c)
     return dra_fields_write(model_fields, &same);
 }
 
-json_t *dra_model_config_object(const dra_model_config *c)
+/* The same with everything filled in. */
+static json_t *write_all(const dra_model_config *c)
 {
     dra_model_config full = *c;
     dra_model_config_complete(&full);
     for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
+    if (full.context_stack) spell_out(&full, &full.cross);
     full.heads = full.key_dim = full.value_dim = 0;
     return write_fields(&full);
+}
+
+json_t *dra_model_config_object(const dra_model_config *c)
+{
+    return dra_has_stacks(c) ? dra_stacks_write(c, write_all) : write_all(c);
 }
 
 char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,

@@ -18,7 +18,7 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
                          dra_file_tensor **out)
 {
     const int        P = dra_specs_count(params);
-    dra_file_tensor *list = *out = calloc((size_t)P + 1, sizeof *list);
+    dra_file_tensor *list = *out = calloc(2 * (size_t)P + 1, sizeof *list);
     int              n = 0;
     for (int i = 0; list && i < P; i++) {
         const dra_spec      *p = dra_specs_at(params, i);
@@ -35,6 +35,9 @@ int dra_file_tensor_list(const dra_name_rules *rules, const dra_specs *params,
             dra_name_rule_name(rules->format, r, l, t->name);
         else
             snprintf(t->name, sizeof t->name, "%s", p->name);
+        if (!r || !r->also) continue;
+        list[n] = *t;
+        dra_pattern_fill(rules->format->prefix, r->also, l, list[n++].name);
     }
     return list ? n : -1;
 }

@@ -106,11 +106,21 @@ dra_status dra_format_read(const dra_format *f, const char *place, json_t *objec
     return k.status;
 }
 
-/* Both configs as dra says them: the first key that differs, or NULL. */
-static const char *difference(const json_t *a, const json_t *b)
+/* Both configs as dra says them: the first key that differs, or NULL. Of several stacks it is a key
+ * of the one that differs: *a and *b become those. */
+static const char *difference(const json_t **one, const json_t **other)
 {
-    const char *key;
-    json_t     *v;
+    const json_t *a = *one, *b = *other, *stacks = json_object_get(b, "stacks");
+    const char   *key;
+    json_t       *v;
+    json_object_foreach(json_object_get(a, "stacks"), key, v)
+    {
+        const json_t *same = json_object_get(stacks, key);
+        if (!same || json_equal(v, same)) continue;
+        *one = v;
+        *other = same;
+        return difference(one, other);
+    }
     json_object_foreach((json_t *)(uintptr_t)a, key,
                         v) if (!json_equal(v, json_object_get(b, key))) return key;
     json_object_foreach((json_t *)(uintptr_t)b, key, v) if (!json_object_get(a, key)) return key;
@@ -125,12 +135,13 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
     dra_model_config  back;
     dra_status        st = dra_format_read(f, place, object, &back, err);
     if (st != DRA_OK) return st;
-    json_t     *a = dra_model_config_object(meant), *b = dra_model_config_object(&back);
-    const char *key = a && b ? difference(a, b) : NULL;
+    json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(&back);
+    const json_t *one = a, *other = b;
+    const char   *key = a && b ? difference(&one, &other) : NULL;
     if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
     if (key) {
-        char *is = json_dumps(json_object_get(a, key), JSON_ENCODE_ANY | JSON_COMPACT);
-        char *can = json_dumps(json_object_get(b, key), JSON_ENCODE_ANY | JSON_COMPACT);
+        char *is = json_dumps(json_object_get(one, key), JSON_ENCODE_ANY | JSON_COMPACT);
+        char *can = json_dumps(json_object_get(other, key), JSON_ENCODE_ANY | JSON_COMPACT);
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
                       place, f->name[0] == 'x' ? "an" : "a", f->name, key, is ? is : "by default",
                       can ? can : "the default");
@@ -260,9 +271,11 @@ dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dr
     dra_status        st = DRA_OK;
     const dra_format *f = dra_format_of(c);
     /* Every layer has tensors: a false number must not make a model of a million layers. */
-    if (st == DRA_OK && !c->tied_layers && c->depth > (int64_t)s->count)
-        st = dra_fail_at(err, DRA_ERR_VALUE, s->path, "%zu tensors, expected those of %lld layers",
-                         s->count, (long long)c->depth);
+    for (const dra_model_config *i = c; i && st == DRA_OK; i = i->context_stack)
+        if (!i->tied_layers && i->depth > (int64_t)s->count)
+            st = dra_fail_at(err, DRA_ERR_VALUE, s->path,
+                             "%zu tensors, expected those of %lld layers", s->count,
+                             (long long)i->depth);
     if (st == DRA_OK && f->class_name) settle_head(f, s, c);
     return st;
 }

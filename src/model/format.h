@@ -15,6 +15,7 @@ enum { DRA_TENSOR_NAME = 160 };
 typedef struct dra_name_rule {
     const char *ours, *theirs;
     const char *instead; /* another name of the tensor, tried after the first; or NULL            */
+    const char *also;    /* another tensor that holds the same numbers, and is written; or NULL   */
     bool transposed;     /* stored (in, out), not (out, in)                                       */
     int  part, parts;    /* stored with others: part `part` of `parts` along the outputs      */
     int  ones;           /* axes of size 1 in front                                           */
@@ -29,7 +30,7 @@ typedef struct dra_constant {
     dra_real   *data; /* (n) */
 } dra_constant;
 
-enum { DRA_CONSTANTS_MOST = 2 };
+enum { DRA_CONSTANTS_MOST = 6 }; /* two of each stack */
 
 /* The rules of a config. */
 typedef struct dra_name_rules {

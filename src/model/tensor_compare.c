@@ -8,6 +8,8 @@
 #include "file/fail.h"
 #include "model/format.h"
 
+enum { COUNT = 64 }; /* of numbers that are compared at a time */
+
 typedef struct listing { /* names for an error: the first few, and how many there are */
     char   text[300];
     size_t n;
@@ -123,6 +125,38 @@ static dra_status check_constants(const dra_name_rules *n, const dra_tensor_sour
     return st;
 }
 
+/* Two tensors that hold one parameter have the same numbers. */
+static dra_status check_copy(const dra_tensor_source_entry *a, const dra_tensor_source_entry *b,
+                             dra_error *err)
+{
+    const size_t n = (size_t)dra_shape_count(&a->info->shape);
+    bool         same = dra_shape_equal(&a->info->shape, &b->info->shape);
+    char         one[DRA_BRIEF], other[DRA_BRIEF];
+    double       x[COUNT], y[COUNT];
+    for (size_t at = 0; at < n && same; at += COUNT) {
+        const size_t some = n - at < COUNT ? n - at : COUNT;
+        same = dra_tensor_copy(a->info, at, some, DRA_F64, x) &&
+               dra_tensor_copy(b->info, at, some, DRA_F64, y) &&
+               memcmp(x, y, some * sizeof *x) == 0;
+    }
+    if (same) return DRA_OK;
+    return dra_fail_at(err, DRA_ERR_VALUE, b->file,
+                       "tensor '%s' differs from '%s', expected one table under two names",
+                       dra_brief(b->info->name, other), dra_brief(a->info->name, one));
+}
+
+/* A parameter under a second name, where the file has it. used: it is marked there. */
+static dra_status check_also(const dra_name_rules *n, const dra_tensor_source *s,
+                             const dra_name_rule *r, const dra_tensor_source_entry *e, bool *used,
+                             dra_error *err)
+{
+    const dra_tensor_source_entry *also = r && r->also ? dra_format_look(n->format, s, r->also, 0)
+                                                       : NULL;
+    if (!also || also == e) return DRA_OK;
+    used[also - s->entry] = true;
+    return check_copy(e, also, err);
+}
+
 dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
                               const dra_tensor_source *s, dra_error *err)
 {
@@ -133,14 +167,14 @@ dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,
     char             name[DRA_TENSOR_NAME];
     const char      *stranger = NULL;
     if (!used) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory");
-    const dra_status st = check_constants(n, s, used, err);
+    dra_status st = check_constants(n, s, used, err);
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec                *p = dra_specs_at(params, i);
         const dra_name_rule           *r;
         const dra_tensor_source_entry *e = dra_format_find(n, s, p, &r);
-        if (e)
-            used[e - s->entry] = true;
-        else if (!r || !r->part) /* parts of one tensor are missing together */
+        if (e) used[e - s->entry] = true;
+        if (e && st == DRA_OK) st = check_also(n, s, r, e, used, err);
+        if (!e && (!r || !r->part)) /* parts of one tensor are missing together */
             list(&missing, r ? name_here(n, original, p, name) : p->name);
     }
     for (size_t i = 0; i < s->count; i++) {

@@ -31,6 +31,7 @@ static const pair apart[] = {
     {"attn_flash", "attn_softclamp_logits"},
     {"attn_flash", "attn_head_learned_sink"},
     {"residual_attn", "attn_head_learned_sink"}, /* there the sink's column stays among scores */
+    {"attn_flash", "cross_residual_attn"},
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -56,6 +57,7 @@ static const pair apart[] = {
     {"attn_data_dependent_alibi", "alibi_pos_bias"},
     {"attn_data_dependent_alibi", "dynamic_pos_bias"},
     {"resi_dual", "softclamp_output"},
+    {"only_cross", "sandwich_coef"},
 };
 
 typedef struct need {
@@ -85,6 +87,8 @@ static const need needs[] = {
     {"attn_dim_latent_kv", "attn_use_latent_kv", 0},
     {"attn_dim_latent_q", "attn_use_latent_q", 0},
     {"attn_latent_rope_subheads", "attn_use_latent_kv", 0},
+    {"only_cross", "cross_attend", 0},
+    {"cross_residual_attn", "cross_attend", 0},
 };
 
 static bool is_on(const checking *k, const char *name)
@@ -183,7 +187,7 @@ static dra_status check_positions(const checking *k)
 /* How many sublayers have parameters of their own. */
 static int64_t count_sublayers(const dra_xt *x)
 {
-    const int64_t block = x->macaron ? 3 : 2, k = x->c.sandwich;
+    const int64_t block = 2 + x->macaron + (x->cross_attend && !x->only_cross), k = x->c.sandwich;
     if (x->custom_layers[0]) return (int64_t)strlen(x->custom_layers);
     return x->c.tied_layers ? block : 2 * k + block * (x->c.depth - k);
 }
@@ -192,6 +196,10 @@ static dra_status check_layout(const checking *k)
 {
     const dra_xt *x = k->x;
     const char   *what = x->custom_layers[0] ? "custom_layers" : "depth";
+    const bool    cross = strchr(x->custom_layers, 'c');
+    if (x->custom_layers[0] && cross != x->cross_attend)
+        return refuse(k, cross ? "custom_layers has c, which needs cross_attend"
+                               : "cross_attend needs c in custom_layers");
     if (x->c.sandwich > x->c.depth)
         return refuse(k, "sandwich_coef is %lld, expected at most depth, %lld",
                       (long long)x->c.sandwich, (long long)x->c.depth);
@@ -231,6 +239,22 @@ static dra_status check_streams(const checking *k)
     return DRA_OK;
 }
 
+static dra_status check_image(const checking *k)
+{
+    const dra_xt *x = k->x;
+    const bool    ordered = x->rel_pos_bias || x->dynamic_pos_bias || x->alibi_pos_bias ||
+                         x->rotary_pos_emb || x->rotary_xpos || x->n_shifts;
+    if (x->c.source.size % x->c.source.patch)
+        return refuse(k, "image_size is %lld, expected a multiple of patch_size, %lld",
+                      (long long)x->c.source.size, (long long)x->c.source.patch);
+    if (x->c.visible != DRA_VISIBLE_WHOLE)
+        return refuse(k, "attn_layers.type is Decoder, expected Encoder");
+    if (x->c.memory_tokens && ordered)
+        return refuse(k, "num_register_tokens with positions of attention or shift_tokens: they "
+                         "come after the patches there, before them in dra");
+    return DRA_OK;
+}
+
 /* Options that only later releases have, and one that is broken in them: weights of a stream's
  * residuals are normalised over an axis of size 1. */
 static dra_status check_release(const checking *k)
@@ -245,6 +269,10 @@ static dra_status check_release(const checking *k)
 static dra_status check_wrapper(const checking *k)
 {
     const dra_xt *x = k->x;
+    if (x->wrapper == DRA_XT_IMAGE) return check_image(k);
+    if (x->wrapper == DRA_XT_XVAL && x->c.source.number_token >= x->c.vocab)
+        return refuse(k, "numerical_token_id is %lld, expected less than num_tokens, %lld",
+                      (long long)x->c.source.number_token, (long long)x->c.vocab);
     if (x->tie_embedding && x->emb_dim && x->emb_dim != x->c.dim)
         return refuse(k, "tie_embedding with emb_dim %lld, expected dim, %lld",
                       (long long)x->emb_dim, (long long)x->c.dim);

@@ -12,12 +12,16 @@ static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
+dra_xt_sizes dra_xt_mixer_sizes(const dra_model_config *c, const dra_mixer_config *m)
+{
+    const int64_t H = m->heads ? m->heads : c->heads, own = m->key_dim;
+    const int64_t d = own ? own : c->key_dim ? c->key_dim : H > 0 ? c->dim / H : 0;
+    return (dra_xt_sizes){H, m->kv_heads ? m->kv_heads : H, d};
+}
+
 dra_xt_sizes dra_xt_sizes_of(const dra_model_config *c)
 {
-    const dra_mixer_config *m = &c->mixer[0];
-    const int64_t           H = m->heads ? m->heads : c->heads, own = m->key_dim;
-    const int64_t           d = own ? own : c->key_dim ? c->key_dim : H > 0 ? c->dim / H : 0;
-    return (dra_xt_sizes){H, m->kv_heads ? m->kv_heads : H, d};
+    return dra_xt_mixer_sizes(c, &c->mixer[0]);
 }
 
 int64_t dra_xt_rotary(const dra_model_config *c)
@@ -35,9 +39,39 @@ static bool replaces_table(const dra_position_config *p)
     return p->rotate != DRA_ROTATE_NONE || p->distance == DRA_DISTANCE_T5;
 }
 
+/* What a stack reads and what is made of it (F06, F10, F11, F14). */
+static void settle_ends(dra_xt *x)
+{
+    dra_model_config *c = &x->c;
+    switch ((dra_xt_wrapper)x->wrapper) {
+    case DRA_XT_CONTINUOUS:
+        c->source.kind = DRA_SOURCE_VECTORS;
+        c->head.kind = DRA_HEAD_VECTORS;
+        break;
+    case DRA_XT_XVAL:
+        c->source.numbers = c->head.numbers = true;
+        c->head.bias = !x->tie_embedding;
+        break;
+    case DRA_XT_IMAGE:
+        c->source.kind = DRA_SOURCE_IMAGE;
+        c->head.kind = DRA_HEAD_CLASSES;
+        c->context = (c->source.size / c->source.patch) * (c->source.size / c->source.patch);
+        break;
+    case DRA_XT_DECODER:
+    case DRA_XT_ENCODER:
+    case DRA_XT_CROSS:
+        c->source.kind = DRA_SOURCE_VECTORS;
+        c->head.kind = DRA_HEAD_NONE;
+        x->use_abs_pos_emb = DRA_OFF;
+        break;
+    default: break;
+    }
+}
+
 static void settle_wrapper(dra_xt *x)
 {
     dra_model_config *c = &x->c;
+    const bool        image = x->wrapper == DRA_XT_IMAGE; /* its table is there in any case */
     const bool        without = x->disable_abs_pos_emb ? x->disable_abs_pos_emb == DRA_ON
                                                        : replaces_table(&c->position);
     const int64_t     width = x->emb_dim ? x->emb_dim : c->dim;
@@ -45,9 +79,9 @@ static void settle_wrapper(dra_xt *x)
     c->embed_norm = x->post_emb_norm;
     c->embed_norm_kind = x->post_emb_norm ? DRA_EMBED_NORM_LAYER : DRA_EMBED_NORM_SAME;
     c->tied = x->tie_embedding ? DRA_ON : DRA_OFF;
-    if (x->use_abs_pos_emb == DRA_OFF || without) return;
+    if (!image && (x->use_abs_pos_emb == DRA_OFF || without)) return;
     c->positions = DRA_POSITIONS_LEARNED;
-    if (!c->embed_unit) c->position.scale = 1 / sqrt((double)width);
+    if (!c->embed_unit && !image) c->position.scale = 1 / sqrt((double)width);
 }
 
 static void tell_wrapper(dra_xt *x)
@@ -57,6 +91,10 @@ static void tell_wrapper(dra_xt *x)
     x->emb_dim = c->embed_dim == c->dim ? 0 : c->embed_dim;
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
+    if (c->source.kind == DRA_SOURCE_IMAGE) {
+        if (x->c.source.channels == 3) x->c.source.channels = 0;
+        return;
+    }
     if (table && replaces_table(&c->position)) x->disable_abs_pos_emb = DRA_OFF;
     if (!table && !replaces_table(&c->position)) x->use_abs_pos_emb = DRA_OFF;
 }
@@ -131,7 +169,7 @@ static void settle_qk_norm(dra_xt *x, dra_mixer_config *m)
     m->mem_whole = x->c.xt.release == DRA_XT_E && m->mem_kv && m->qk_groups;
 }
 
-static void settle_attention(dra_xt *x)
+void dra_xt_settle_attention(dra_xt *x)
 {
     dra_mixer_config *m = &x->c.mixer[0];
     x->c.mixers = 1;
@@ -155,7 +193,7 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
     return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
 }
 
-static void tell_attention(dra_xt *x)
+void dra_xt_tell_attention(dra_xt *x)
 {
     dra_mixer_config  *m = &x->c.mixer[0];
     const dra_xt_sizes s = dra_xt_sizes_of(&x->c);
@@ -227,10 +265,19 @@ static void tell_positions(dra_xt *x)
 
 /* ---- layout and residuals (F58 to F67, F72) -------------------------------------------------- */
 
+/* One block, in the order of sublayers (F08, F10, F61). */
+static const char *block_of(const dra_xt *x)
+{
+    if (x->only_cross) return x->macaron ? "fcf" : "cf";
+    if (x->cross_attend) return x->macaron ? "facf" : "acf";
+    return x->macaron ? "faf" : "af";
+}
+
 static void settle_layout(dra_xt *x)
 {
     dra_model_config *c = &x->c;
-    const char       *block = x->custom_layers[0] ? x->custom_layers : x->macaron ? "faf" : "";
+    const bool        usual = !x->custom_layers[0] && !x->macaron && !x->only_cross;
+    const char       *block = x->custom_layers[0] ? x->custom_layers : usual ? "" : block_of(x);
     memcpy(c->layout, block, strlen(block) + 1);
     if (x->custom_layers[0]) c->depth = 1;
     c->block.macaron = x->macaron;
@@ -250,9 +297,10 @@ static void settle_layout(dra_xt *x)
 static void tell_layout(dra_xt *x)
 {
     dra_model_config *c = &x->c;
-    const bool usual = !c->layout[0] || strcmp(c->layout, c->block.macaron ? "faf" : "af") == 0;
     x->macaron = c->block.macaron;
-    if (!usual) {
+    x->cross_attend = c->context_stack != NULL;
+    x->only_cross = strcmp(c->layout, x->macaron ? "fcf" : "cf") == 0;
+    if (c->layout[0] && strcmp(c->layout, block_of(x)) != 0) {
         memcpy(x->custom_layers, c->layout, sizeof c->layout);
         c->depth = 0; /* the list says all */
     }
@@ -308,20 +356,24 @@ void dra_xt_settle(dra_xt *x)
     x->c.init = DRA_INIT_UNIFORM;
     settle_norm(x);
     settle_ff(x);
-    settle_attention(x);
+    dra_xt_settle_attention(x);
     settle_positions(x);
     settle_layout(x);
+    settle_ends(x);
     settle_wrapper(x);
     settle_more(x);
 }
 
 void dra_xt_tell(dra_xt *x)
 {
+    const dra_model_config *from = x->c.context_stack;
+    x->dim_context = from && from->dim != x->c.dim ? from->dim : 0;
     tell_norm(x);
     tell_ff(x);
     tell_wrapper(x);
     tell_positions(x);
-    tell_attention(x);
+    dra_xt_tell_attention(x);
+    if (from) x->c.xt.release = release_of(&x->c.cross, x->c.xt.release);
     tell_layout(x);
     tell_more(x);
 }
@@ -329,22 +381,19 @@ void dra_xt_tell(dra_xt *x)
 static void read(dra_keys *k, dra_model_config *c)
 {
     const dra_format_kind format = c->format;
-    dra_xt                x;
-    if (k->status == DRA_OK) k->status = dra_xt_parse(k->place, k->object, &x, k->err);
-    if (k->status != DRA_OK) return;
-    dra_xt_settle(&x);
-    *c = x.c;
+    if (k->status == DRA_OK) k->status = dra_xt_read(k->place, k->object, c, k->err);
     c->format = format;
 }
 
 /* Whether `options`, together with those of `more` that it does not say, mean this config. Then
- * they become part of it. */
+ * they become part of it. more: NULL: nothing. */
 static bool means(json_t *options, json_t *more, const dra_model_config *c)
 {
     dra_model_config other;
     json_t          *all = json_copy(options);
-    json_object_update_missing(all, more);
-    bool same = dra_format_read(&dra_format_xt, "", all, &other, NULL) == DRA_OK;
+    if (more) json_object_update_missing(all, more);
+    bool same = dra_format_read(&dra_format_xt, "", all, &other, NULL) == DRA_OK &&
+                other.xt.loss == c->xt.loss;
     if (same) {
         json_t *a = dra_model_config_object(c), *b = dra_model_config_object(&other);
         same = a && b && json_equal(a, b);
@@ -359,13 +408,11 @@ static bool means(json_t *options, json_t *more, const dra_model_config *c)
 /* A config that says the same already stays as it is: options may be spelled in several ways. */
 static void write(dra_keys *k, const dra_model_config *c)
 {
-    dra_xt  x = {.c = *c};
     json_t *type = json_incref(json_object_get(k->object, "model_type"));
-    dra_xt_tell(&x);
-    json_t *options = dra_xt_dump(&x);
+    json_t *options = dra_xt_write(c);
     if (!options || !type) {
         k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
-    } else if (!means(k->object, options, c)) {
+    } else if (!means(k->object, options, c) && !means(k->object, NULL, c)) {
         json_object_clear(k->object);
         json_object_set(k->object, "model_type", type);
         json_object_update(k->object, options);

@@ -1,6 +1,7 @@
 /* Names of parameters in x-transformers: they depend on options, so the table is made for a config.
  * Sublayer i has the prefix attn_layers.layers.i., in it 0. has norms, 1. the block, 2. the
- * residual. Rules of parameters that a model does not have do no harm. */
+ * residual; a stack by itself has no attn_layers. Rules of parameters that a model does not have do
+ * no harm. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,13 +9,15 @@
 #include "base/error.h"
 #include "model/xt.h"
 
-enum { PREFIX = 64, PER_SUBLAYER = 40, OTHERS = 40 };
+enum { PREFIX = 120, PER_SUBLAYER = 40, OTHERS = 56 };
 
 typedef struct making {
     dra_name_rules         *out;
     const dra_model_config *c;
     dra_name_rule          *row; /* `most` of them, and one more that ends the table */
     int64_t                 n, most;
+    const char             *from, *to;                    /* what names of this stack begin with */
+    const char             *layers;                       /* and those inside of it there */
     char                    ours[PREFIX], theirs[PREFIX]; /* what names begin with */
     dra_name_rule           none;
 } making;
@@ -57,6 +60,13 @@ static void add_part(making *m, const char *ours, const char *theirs, int part)
 
 /* ---- sublayers ------------------------------------------------------------------------------- */
 
+/* What names begin with from here on. */
+static void begin(making *m, const char *ours, const char *theirs)
+{
+    snprintf(m->ours, sizeof m->ours, "%s%s", m->from, ours);
+    snprintf(m->theirs, sizeof m->theirs, "%s%s", m->to, theirs);
+}
+
 /* A norm's gain by the name that its kind gives it. */
 static void add_norm(making *m, const char *ours, const char *place)
 {
@@ -86,7 +96,7 @@ static void add_around(making *m)
     add_all(m, residual);
 }
 
-static void add_attention(making *m)
+static void add_attention(making *m, const dra_mixer_config *mixer)
 {
     static const pair  plain[] = {{"W_q", "to_q.weight"},
                                   {"W_k", "to_k.weight"},
@@ -104,9 +114,9 @@ static void add_attention(making *m)
                                   {"W_mix", "to_value_residual_mix.0.weight"},
                                   {"b_mix", "to_value_residual_mix.0.bias"},
                                   {0}};
-    const dra_xt_sizes s = dra_xt_sizes_of(m->c);
+    const dra_xt_sizes s = dra_xt_mixer_sizes(m->c, mixer);
     add_all(m, plain);
-    add(m, "W_o", m->c->mixer[0].out_glu ? "to_out.0.weight" : "to_out.weight");
+    add(m, "W_o", mixer->out_glu ? "to_out.0.weight" : "to_out.weight");
     add(m, "gain_q", "qk_norm_q_scale")->shape = DRA_SHAPE(s.H, 1, s.d);
     add(m, "gain_k", "qk_norm_k_scale")->shape = DRA_SHAPE(s.K, 1, s.d);
     add(m, "head_scale", "head_scale_params")->shape = DRA_SHAPE(1, s.H, 1, 1);
@@ -134,20 +144,27 @@ static void add_ff(making *m)
     add_all(m, m->c->ff.act_norm ? normed : out);
 }
 
-/* Sublayer i, which dra calls layers.N.mixer or layers.N.ff. */
-static void add_sublayer(making *m, int64_t i, int64_t N, bool attention)
+/* Sublayer i, which dra calls layers.N.mixer, layers.N.cross or layers.N.ff. */
+static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
 {
     const dra_model_config *c = m->c;
     const int64_t           shift = c->n_shifts ? c->shifts[i] : c->block.shift;
     const char             *scale = c->block.branch_scale ? "fn." : "";
     const char             *fn = shift > 0 ? "fn." : "";
-    const char             *half = c->block.macaron && !attention ? "fn." : "";
-    snprintf(m->ours, sizeof m->ours, "layers.%lld.%s.", (long long)N, attention ? "mixer" : "ff");
-    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.", (long long)i);
+    const char             *half = c->block.macaron && letter == 'f' ? "fn." : "";
+    const char             *kind = letter == 'a' ? "mixer" : letter == 'c' ? "cross" : "ff";
+    char                    ours[40], theirs[60];
+    snprintf(ours, sizeof ours, "layers.%lld.%s.", (long long)N, kind);
+    snprintf(theirs, sizeof theirs, "%slayers.%lld.", m->layers, (long long)i);
+    begin(m, ours, theirs);
     add_around(m);
-    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.1.%s%s%s", (long long)i, scale,
-             fn, half);
-    (attention ? add_attention : add_ff)(m);
+    snprintf(theirs, sizeof theirs, "%slayers.%lld.1.%s%s%s", m->layers, (long long)i, scale, fn,
+             half);
+    begin(m, ours, theirs);
+    if (letter == 'f')
+        add_ff(m);
+    else
+        add_attention(m, letter == 'a' ? &c->mixer[0] : &c->cross);
 }
 
 /* Letter i of the sublayers, `n` in all: attention `k` times, blocks, feed-forward `k` times. */
@@ -159,7 +176,10 @@ static char letter(const char *block, int64_t i, int64_t n, int64_t k)
 
 static const char *block_of(const dra_model_config *c)
 {
-    return c->layout[0] ? c->layout : c->ff.kind == DRA_FF_NONE ? "a" : "af";
+    const bool cross = c->context_stack != NULL;
+    if (c->layout[0]) return c->layout;
+    if (c->ff.kind == DRA_FF_NONE) return cross ? "ac" : "a";
+    return cross ? "acf" : "af";
 }
 
 static int64_t count_sublayers(const dra_model_config *c)
@@ -172,46 +192,77 @@ static void add_sublayers(making *m)
 {
     const int64_t n = count_sublayers(m->c);
     int64_t       N = 0;
-    bool          taken[2] = {0}; /* in layer N: a feed-forward, attention */
+    bool          taken[128] = {0}; /* by letter: layer N has one */
     for (int64_t i = 0; i < n; i++) {
-        const bool attention = letter(block_of(m->c), i, n, m->c->sandwich) == 'a';
-        if (taken[attention]) {
+        const char kind = letter(block_of(m->c), i, n, m->c->sandwich);
+        if (taken[(int)kind]) {
             N++;
-            taken[0] = taken[1] = false;
+            memset(taken, 0, sizeof taken);
         }
-        taken[attention] = true;
-        add_sublayer(m, i, N, attention);
+        taken[(int)kind] = true;
+        add_sublayer(m, i, N, kind);
     }
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static void add_wrapper(making *m)
+/* The table of positions of an image, its register tokens, its classes. */
+static void add_image(making *m)
+{
+    static const pair names[] = {{"patch_norm_g", "patch_to_embedding.0.gamma"},
+                                 {"patch_w", "patch_to_embedding.1.weight"},
+                                 {"patch_b", "patch_to_embedding.1.bias"},
+                                 {"patch_out_norm_g", "patch_to_embedding.2.gamma"},
+                                 {"memory_tokens", "register_tokens"},
+                                 {"head", "mlp_head.weight"},
+                                 {"head_b", "mlp_head.bias"},
+                                 {0}};
+    if (m->c->source.kind != DRA_SOURCE_IMAGE) return;
+    add(m, "positions", "pos_embedding")->ones = 1;
+    add_all(m, names);
+}
+
+static void add_vectors(making *m)
 {
     static const pair names[] = {
-        {"embedding", "token_emb.emb.weight"},
-        {"positions", "pos_emb.emb.weight"},
-        {"embed_norm_g", "post_emb_norm.gamma"},
-        {"embed_project_w", "project_emb.weight"},
-        {"embed_project_b", "project_emb.bias"},
-        {"memory_tokens", "memory_tokens"},
-        {"streams", "attn_layers.stream_emb"},
-        {"position.table", "attn_layers.rel_pos.relative_attention_bias.weight"},
-        {"head", "to_logits.weight"},
-        {0}};
-    m->ours[0] = m->theirs[0] = '\0';
+        {"source_w", "project_in.weight"}, {"head", "project_out.weight"}, {0}};
+    if (m->c->source.kind == DRA_SOURCE_VECTORS) add_all(m, names);
+}
+
+/* The first rule of a name counts: those of images and vectors are added before. */
+static void add_wrapper(making *m)
+{
+    static const pair names[] = {{"embedding", "token_emb.emb.weight"},
+                                 {"positions", "pos_emb.emb.weight"},
+                                 {"embed_norm_g", "post_emb_norm.gamma"},
+                                 {"embed_project_w", "project_emb.weight"},
+                                 {"embed_project_b", "project_emb.bias"},
+                                 {"memory_tokens", "memory_tokens"},
+                                 {"head", "to_logits.weight"},
+                                 {"head_b", "to_logits.bias"},
+                                 {"numbers_w", "to_numerical_output.0.weight"},
+                                 {"numbers_b", "to_numerical_output.0.bias"},
+                                 {0}};
+    begin(m, "", "");
+    add_image(m);
+    add_vectors(m);
     add_all(m, names);
-    add_norm(m, "norm_g", "attn_layers.final_norm.");
+    begin(m, "", m->layers);
+    add(m, "position.table", "rel_pos.relative_attention_bias.weight");
+    add(m, "streams", "stream_emb");
+    add_norm(m, "norm_g", "final_norm.");
 }
 
 /* The network of the dynamic bias: the last of its layers has no activation after it. */
 static void add_distance(making *m)
 {
     const int64_t L = m->c->position.layers ? m->c->position.layers : 2;
+    char          ours[40], theirs[60];
     for (int64_t k = 0; k <= L && m->c->position.distance == DRA_DISTANCE_DYNAMIC; k++) {
-        snprintf(m->ours, sizeof m->ours, "position.%lld.", (long long)k);
-        snprintf(m->theirs, sizeof m->theirs, "attn_layers.rel_pos.mlp.%lld.%s", (long long)k,
+        snprintf(ours, sizeof ours, "position.%lld.", (long long)k);
+        snprintf(theirs, sizeof theirs, "%srel_pos.mlp.%lld.%s", m->layers, (long long)k,
                  k < L ? "0." : "");
+        begin(m, ours, theirs);
         add(m, "W", "weight");
         add(m, "b", "bias");
     }
@@ -220,33 +271,82 @@ static void add_distance(making *m)
 /* Buffers: frequencies of rotations, and what xPos scales pairs of channels by. */
 static void add_constants(making *m)
 {
-    static const char *const names[] = {"attn_layers.rotary_pos_emb.inv_freq",
-                                        "attn_layers.rotary_pos_emb.scale"};
+    static const char *const names[] = {"rotary_pos_emb.inv_freq", "rotary_pos_emb.scale"};
     const double             r = (double)dra_xt_rotary(m->c);
     const int64_t            n = (dra_xt_rotary(m->c) + 1) / 2;
-    m->out->constants = !n ? 0 : m->c->position.rotate == DRA_ROTATE_XPOS ? 2 : 1;
-    for (int i = 0; i < m->out->constants; i++) {
+    const int                count = !n ? 0 : m->c->position.rotate == DRA_ROTATE_XPOS ? 2 : 1;
+    begin(m, "", m->layers);
+    for (int i = 0; i < count && m->out->constants < DRA_CONSTANTS_MOST; i++) {
         dra_real *data = dra_arena_alloc(&m->out->arena, (size_t)n * sizeof *data);
-        if (!data) m->most = -1;
+        char     *name = join(m, m->theirs, names[i]);
+        if (!data || !name) m->most = -1;
         for (int64_t c = 0; c < n && data; c++) {
             const double at = 2 * (double)c;
             data[c] = (dra_real)(i ? (at + 0.4 * r) / (1.4 * r) : pow(10000, -at / r));
         }
-        m->out->constant[i] = (dra_constant){names[i], n, data};
+        m->out->constant[m->out->constants++] = (dra_constant){name, n, data};
     }
+}
+
+/* ---- stacks ---------------------------------------------------------------------------------- */
+
+static void add_stack(making *m, const dra_model_config *c, const char *ours, const char *theirs)
+{
+    const bool bare = c->source.kind == DRA_SOURCE_VECTORS && c->head.kind == DRA_HEAD_NONE;
+    m->c = c;
+    m->from = ours;
+    m->to = theirs;
+    m->layers = bare ? "" : "attn_layers.";
+    if (!c->depth) return; /* vectors as they are given */
+    add_wrapper(m);
+    add_distance(m);
+    add_sublayers(m);
+    add_constants(m);
+}
+
+/* One table for both sides has the names of both. */
+static void share_table(making *m, const char *ours)
+{
+    char name[DRA_TENSOR_NAME];
+    snprintf(name, sizeof name, "%sembedding", ours);
+    for (int64_t i = 0; i < m->n; i++)
+        if (strcmp(m->row[i].ours, name) == 0)
+            m->row[i].also = m->row[i].instead = join(m, "decoder.net.", "token_emb.emb.weight");
+}
+
+/* Names of a model begin with those of its place among others, and in a loss. */
+static void add_stacks(making *m, const dra_model_config *c)
+{
+    const dra_model_config *from = c->context_stack, *first = from ? from->prepend_stack : NULL;
+    const bool              joined = from && from->depth;
+    const bool              loss = c->xt.loss || dra_xt_wrapper_of(c) == DRA_XT_PAIR;
+    char                    own[PREFIX], ours[PREFIX], more[PREFIX];
+    snprintf(own, sizeof own, "%s%s", joined ? "decoder." : "", loss ? "net." : "");
+    add_stack(m, c, "", own);
+    if (!joined) return;
+    snprintf(ours, sizeof ours, "%s.", dra_xt_stack_name(from, "encoder"));
+    add_stack(m, from, ours, "encoder.");
+    if (c->source.shared) share_table(m, ours);
+    if (!first) return;
+    snprintf(more, sizeof more, "%.60s%s.", ours, dra_xt_stack_name(first, "prepend"));
+    add_stack(m, first, more, "vit.");
+}
+
+static int64_t count_rows(const dra_model_config *c)
+{
+    int64_t n = OTHERS + (c->depth ? PER_SUBLAYER * count_sublayers(c) : 0);
+    if (c->context_stack) n += count_rows(c->context_stack);
+    return c->prepend_stack ? n + count_rows(c->prepend_stack) : n;
 }
 
 dra_status dra_xt_rules(const dra_model_config *c, dra_name_rules *out, dra_error *err)
 {
     making m = {.out = out, .c = c};
-    m.most = PER_SUBLAYER * count_sublayers(c) + OTHERS;
+    m.most = count_rows(c);
     m.row = dra_arena_alloc(&out->arena, (size_t)(m.most + 1) * sizeof *m.row);
     out->row = m.row;
     if (!m.row) return dra_fail(err, DRA_ERR_MEMORY, "x-transformers: out of memory");
-    add_wrapper(&m);
-    add_distance(&m);
-    add_sublayers(&m);
-    add_constants(&m);
+    add_stacks(&m, c);
     if (m.most < 0) return dra_fail(err, DRA_ERR_MEMORY, "x-transformers: out of memory");
     return DRA_OK;
 }

@@ -9,14 +9,34 @@ typedef struct group {
     const char *const *names; /* one that ends in "*" stands for all that begin so */
 } group;
 
-static const char *const cross[] = {"cross_attend", "only_cross",       "cross_residual_attn",
-                                    "cross_attn_*", "attn_dim_context", NULL};
-static const char *const losses[] = {"mask_prob", "ignore_index", "pad_value", NULL};
+static const char *const cross[] = {"attn_dim_context", NULL};
+static const char *const losses[] = {"mask_prob",
+                                     "ignore_index",
+                                     "pad_value",
+                                     "equal_loss_weight_batch",
+                                     "numerical_loss_weight",
+                                     "loss_fn",
+                                     "use_l1_loss",
+                                     "add_attn_z_loss",
+                                     "cross_attn_tokens_dropout",
+                                     NULL};
 static const char *const types[] = {"causal", NULL};
-static const char *const models[] = {"enc_*",      "dec_*",         "encoder",
-                                     "decoder",    "tie_token_emb", "image_size",
-                                     "patch_size", "num_classes",   "num_register_tokens",
-                                     "dim_in",     "dim_out",       "numerical_token_id",
+static const char *const models[] = {"enc_*",
+                                     "dec_*",
+                                     "encoder",
+                                     "decoder",
+                                     "tie_token_emb",
+                                     "image_size",
+                                     "patch_size",
+                                     "num_classes",
+                                     "num_register_tokens",
+                                     "dim_in",
+                                     "dim_out",
+                                     "numerical_token_id",
+                                     "channels",
+                                     "net",
+                                     "context",
+                                     "src_prepend",
                                      NULL};
 static const char *const others[] = {"embed_num_tokens",
                                      "memory_tokens_interspersed_every",
@@ -110,10 +130,10 @@ static const char *const others[] = {"embed_num_tokens",
                                      NULL};
 
 static const group groups[] = {
-    {"dra has no cross-attention yet", cross},
+    {"the width of a context is cross_attn_dim_context", cross},
     {"it belongs to the loss around a model, not to the model", losses},
     {"it follows from type", types},
-    {"dra does not have this kind of model yet", models},
+    {"it belongs to another wrapper", models},
     {"it is beyond that library's README", others},
 };
 
@@ -122,6 +142,8 @@ static const struct {
     const char *name;
     double      value; /* 1: also true */
 } defaults[] = {
+    {"ignore_index", -100},
+    {"numerical_loss_weight", 1},
     {"num_output_heads", 1},
     {"emb_frac_gradient", 1},
     {"attn_z_loss_weight", 1e-4},
@@ -171,15 +193,7 @@ const char *dra_xt_refusal(const char *name, const json_t *value, bool *neutral)
 
 bool dra_xt_other_class(const char *name)
 {
-    static const char *const classes[] = {"XTransformer",
-                                          "ViTransformerWrapper",
-                                          "ContinuousTransformerWrapper",
-                                          "ContinuousAutoregressiveWrapper",
-                                          "XValTransformerWrapper",
-                                          "XValAutoregressiveWrapper",
-                                          "XLAutoregressiveWrapper",
-                                          "AutoregressiveWrapper",
-                                          "NonAutoregressiveWrapper",
+    static const char *const classes[] = {"NonAutoregressiveWrapper",
                                           "MultiInputTransformerWrapper",
                                           "CrossAttender",
                                           "PrefixDecoder",

@@ -17,8 +17,8 @@ static char folder[256];
 static inline int folder_make(void **state)
 {
     const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/dra-test-%ld", base ? base : "/tmp", (long)getpid());
-    return mkdir(folder, 0700) == 0 || errno == EEXIST ? 0 : -1; /* of a process long gone */
+    snprintf(folder, sizeof folder, "%s/dra-test-XXXXXX", base ? base : "/tmp");
+    return mkdtemp(folder) ? 0 : -1;
 }
 
 /* The path of a name in the folder; good for the next eight calls. */

@@ -360,12 +360,15 @@ static const struct {
     {"", XT_DECODER, ", 'sandwich_coef': 0",
      "attn_layers.sandwich_coef is 0, expected a whole number from 1"},
     {"", XT_NO_DEPTH, ", 'custom_layers': ['a', 'c', 'f']",
-     "attn_layers.custom_layers is \"acf\", expected a text"},
+     "custom_layers has c, which needs cross_attend"},
+    {"", XT_NO_DEPTH, ", 'custom_layers': ['a', 'x', 'f']",
+     "attn_layers.custom_layers is \"axf\", expected a text"},
+    {"", XT_NO_DEPTH, ", 'custom_layers': ['a', 'f'], 'cross_attend': true",
+     "cross_attend needs c in custom_layers"},
     /* what dra does not have */
-    {"", XT_DECODER, ", 'cross_attend': true",
-     "attn_layers.cross_attend is not supported: dra has no cross-attention"},
-    {"", XT_DECODER, ", 'cross_attn_flash': true",
-     "attn_layers.cross_attn_flash is not supported: dra has no cross-attention"},
+    {"", XT_DECODER, ", 'attn_dim_context': 8",
+     "attn_layers.attn_dim_context is not supported: the width of a context is "
+     "cross_attn_dim_context"},
     {", 'shift_mem_down': 1", XT_DECODER, "", "shift_mem_down needs max_mem_len"},
     {", 'max_mem_len': 6, 'num_memory_tokens': 2", XT_DECODER, "",
      "max_mem_len excludes num_memory_tokens"},
@@ -377,7 +380,7 @@ static const struct {
      "attn_layers.attn_sigmoid is not supported: it is beyond"},
     {"", XT_DECODER, ", 'integrate_layers': true", "attn_layers.integrate_layers is not supported"},
     {", 'enc_depth': 2", XT_DECODER, "",
-     "enc_depth is not supported: dra does not have this kind of model"},
+     "enc_depth is not supported: it belongs to another wrapper"},
     {"", "'type': 'CrossAttender', 'dim': 16, 'depth': 2", "",
      "type CrossAttender is not supported yet, expected Decoder or Encoder"},
     /* pairs */
@@ -516,6 +519,37 @@ static const struct {
      "layer_dropout has 2 numbers, expected one for each of the 4 sublayers of depth"},
     {"", XT_NO_DEPTH, ", 'custom_layers': ['a', 'f'], 'layers_execute_order': [0, 2]",
      "layers_execute_order has 2, expected one of the 2 sublayers of custom_layers"},
+    /* cross-attention */
+    {"", XT_DECODER, ", 'cross_attn_flash': true", "cross_attn_flash needs cross_attend"},
+    {"", XT_DECODER, ", 'cross_residual_attn': true", "cross_residual_attn needs cross_attend"},
+    {"", XT_DECODER, ", 'only_cross': true", "only_cross needs cross_attend"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'only_cross': true, 'sandwich_coef': 1",
+     "only_cross excludes sandwich_coef"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'attn_flash': true, 'cross_residual_attn': true",
+     "attn_flash excludes cross_residual_attn"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_flsh': true",
+     "attn_layers.cross_attn_flsh is not a key"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_sigmoid': true",
+     "attn_layers.cross_attn_sigmoid is not supported: it is beyond"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_dropout': 0.5",
+     "attn_layers.cross_attn_dropout is not supported: dra has one dropout"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'cross_attn_dim_context': 'x'",
+     "attn_layers.cross_attn_dim_context: expected a whole number"},
+    {"", XT_DECODER, ", 'cross_attend': true, 'attn_hard': true, 'cross_attn_sparse_topk': 2",
+     "attn_hard excludes attn_sparse_topk"},
+    {", 'context': {'wrapper': 'Encoder', 'dim': 16, 'depth': 1}", XT_DECODER, "",
+     "context needs cross_attend"},
+    {", 'context': {'wrapper': 'Decoder', 'dim': 16, 'depth': 1}", XT_DECODER,
+     ", 'cross_attend': true",
+     "context: expected ViTransformerWrapper, ContinuousTransformerWrapper or Encoder, an Encoder "
+     "without dim_out"},
+    {", 'context': {'wrapper': 'ViTransformerWrapper', 'image_size': 4, 'patch_size': 2, "
+     "'attn_layers': {'type': 'Encoder', 'dim': 8, 'depth': 1}}",
+     XT_DECODER, ", 'cross_attend': true",
+     "context: dim is 8, expected 16, or cross_attn_dim_context of that"},
+    {", 'context': {'wrapper': 'ViTransformerWrapper', 'image_size': 4, 'patch_size': 2, "
+     "'attn_layers': {'type': 'Encoder', 'dim': 16, 'depth': 1, 'ff_glue': true}}",
+     XT_DECODER, ", 'cross_attend': true", "context.attn_layers.ff_glue is not a key"},
     {", 'emb_dim': 8, 'tie_embedding': true", XT_DECODER, "",
      "tie_embedding with emb_dim 8, expected dim, 16"},
 };
@@ -537,9 +571,7 @@ static void contradictions_are_named(void **unused)
 
 static void other_wrappers_are_named(void **unused)
 {
-    static const char *const names[] = {"XTransformer", "ViTransformerWrapper",
-                                        "ContinuousTransformerWrapper", "XValTransformerWrapper",
-                                        "XLAutoregressiveWrapper"};
+    static const char *const names[] = {"NonAutoregressiveWrapper", "MultiInputTransformerWrapper"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char             text[XT_TEXT], expected[200];
         dra_model_config c;

@@ -2,7 +2,7 @@
  * computes; here the same is computed through the folder format "x-transformers", from a config and
  * a checkpoint with the library's names (xt_tensors.h). A bare stack is a wrapper without positions
  * that reads vectors x_t = sin(0.9 t + 0.017 t t) and gives what its head would read. */
-#include "xt_tensors.h"
+#include "xt_golden.h"
 
 enum {
     MOST_ROWS = 150,
@@ -13,11 +13,6 @@ enum {
     SEGMENT = 4,
     MOST_T = 16
 };
-
-/* What a printed number leaves open is half a unit of its last digit. Besides, both sides round:
- * sums of about a hundred numbers agree to 1e-4, single numbers to 2e-6. The references are in
- * float32, so that the double build can agree no better. */
-static const double SINGLE = 2e-6, SUM = 1e-4;
 
 static const int32_t ids[WRAPPER_T] = {1, 5, 3, 9, 0, 7, 2, 4};
 
@@ -161,42 +156,11 @@ static const dra_real *compute(xt_golden *g, const dra_view *view, int64_t *coun
     return y;
 }
 
-/* The last but one number, the sum of absolute values, the sum of y_t cos(t); or the mean. */
-static int measures(const xt_golden *g, const dra_real *y, int64_t n, double *found)
-{
-    double all = 0;
-    found[0] = n > 1 ? (double)y[n - 2] : NAN;
-    found[1] = found[2] = 0;
-    for (int64_t t = 0; t < n; t++) {
-        all += (double)y[t];
-        found[1] += fabs((double)y[t]);
-        found[2] += (double)y[t] * cos((double)t);
-    }
-    if (g->loss) found[0] = all / (double)n;
-    return g->loss ? 1 : NUMBERS;
-}
-
-static void compare(const xt_golden *g, int n, const double *found)
-{
-    const json_t *should = json_object_get(g->row, "should");
-    bool          bad = false;
-    assert_int_equal(json_array_size(should), n);
-    for (int i = 0; i < n; i++) {
-        const char  *text = json_string_value(json_array_get(should, (size_t)i));
-        const double half = 0.5 * pow(10, -(double)strlen(strchr(text, '.') + 1));
-        if (!(fabs(found[i] - strtod(text, NULL)) <= half + (i ? SUM : SINGLE))) {
-            print_error("number %d is %.7f, should be %s\n", i, found[i], text);
-            bad = true;
-        }
-    }
-    if (bad) fail_msg("%s", "not what x-transformers computes");
-}
-
 static void check_row(void **state)
 {
     xt_golden *g = *state;
     int64_t    n = 0;
-    double     found[NUMBERS];
+    double     found[XT_MEASURES];
     open_model(g);
     const dra_view  view = {.model = g->model,
                             .embedded = g->bare,
@@ -205,7 +169,9 @@ static void check_row(void **state)
                             .logits = !g->bare && !g->loss};
     const dra_real *y = compute(g, &view, &n);
     assert_non_null(y);
-    compare(g, measures(g, y, n, found), found);
+    assert_int_equal(json_array_size(json_object_get(g->row, "should")), g->loss ? 1 : XT_MEASURES);
+    xt_measure(y, n, g->loss, found);
+    xt_compare(json_object_get(g->row, "should"), found);
 }
 
 static int close_row(void **state)

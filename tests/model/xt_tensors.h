@@ -26,7 +26,7 @@ static const xt_row xt_attention[] = {
     {"to_v.weight", "", "Uj", XT_ZERO},
     {"to_latent_q.weight", "attn_use_latent_q", "iD", XT_ZERO},
     {"to_latent_kv.weight", "attn_use_latent_kv", "jD", XT_ZERO},
-    {"to_rotateable_k.weight", "attn_latent_rope_subheads", "RD", XT_ZERO},
+    {"to_rotateable_k.weight", "attn_latent_rope_subheads", "LD", XT_ZERO},
     {"to_out.weight", "!attn_on_attn", "DQ", XT_ZERO},
     {"to_out.0.weight", "attn_on_attn", "OQ", XT_ZERO},
     {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
@@ -90,12 +90,26 @@ static const xt_row xt_positions[] = {
     {"rotary_pos_emb.scale", "rotary_xpos", "r", XT_XPOS},
     {0}};
 
-static const xt_row xt_wrapper[] = {{"token_emb.emb.weight", "", "VD", XT_ZERO},
-                                    {"pos_emb.emb.weight", "positions", "SD", XT_ZERO},
-                                    {"post_emb_norm.gamma", "post_emb_norm", "D", XT_ONE},
-                                    {"memory_tokens", "num_memory_tokens", "MD", XT_ZERO},
-                                    {"to_logits.weight", "!tie_embedding", "VD", XT_ZERO},
-                                    {0}};
+static const xt_row xt_wrapper[] = {
+    {"token_emb.emb.weight", "tokens", "VD", XT_ZERO},
+    {"project_in.weight", "dim_in", "DI", XT_ZERO},
+    {"pos_embedding", "image_size", "1gD", XT_ZERO},
+    {"patch_to_embedding.0.gamma", "image_size", "p", XT_ONE},
+    {"patch_to_embedding.1.weight", "image_size", "Dp", XT_ZERO},
+    {"patch_to_embedding.1.bias", "image_size", "D", XT_ZERO},
+    {"patch_to_embedding.2.gamma", "image_size", "D", XT_ONE},
+    {"register_tokens", "num_register_tokens", "RD", XT_ZERO},
+    {"pos_emb.emb.weight", "positions", "SD", XT_ZERO},
+    {"post_emb_norm.gamma", "post_emb_norm", "D", XT_ONE},
+    {"memory_tokens", "num_memory_tokens", "MD", XT_ZERO},
+    {"to_logits.weight", "tokens !tie_embedding !no_logits", "VD", XT_ZERO},
+    {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
+    {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
+    {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
+    {"project_out.weight", "dim_out", "ED", XT_ZERO},
+    {"mlp_head.weight", "num_classes", "ND", XT_ZERO},
+    {"mlp_head.bias", "num_classes", "N", XT_ZERO},
+    {0}};
 
 /* ---- options --------------------------------------------------------------------------------- */
 
@@ -105,14 +119,19 @@ static inline json_t *xt_options(const json_t *config)
     json_t       *o = json_copy((json_t *)(uintptr_t)config);
     const json_t *abs = json_object_get(config, "use_abs_pos_emb");
     const char   *release = json_string_value(json_object_get(config, "release"));
+    const char   *wrapper = json_string_value(json_object_get(config, "wrapper"));
+    const bool    xval = strcmp(wrapper, "XValTransformerWrapper") == 0;
+    const bool    tokens = xval || strcmp(wrapper, "TransformerWrapper") == 0;
     json_object_update(o, json_object_get(config, "attn_layers"));
     const bool rotary = json_is_true(json_object_get(o, "rotary_pos_emb")) ||
                         json_is_true(json_object_get(o, "rotary_xpos"));
     const bool post = json_is_false(json_object_get(o, "pre_norm")) ||
                       json_is_true(json_object_get(o, "resi_dual"));
-    const bool learned = !json_is_false(abs) && !rotary &&
+    const bool learned = json_object_get(config, "max_seq_len") && !json_is_false(abs) && !rotary &&
                          !json_is_true(json_object_get(o, "rel_pos_bias"));
     json_object_set_new(o, "rotary", json_boolean(rotary));
+    json_object_set_new(o, "xval", json_boolean(xval));
+    json_object_set_new(o, "tokens", json_boolean(tokens));
     json_object_set_new(o, "post_norm", json_boolean(post));
     json_object_set_new(o, "positions", json_boolean(learned));
     json_object_set_new(o, "newer", json_boolean(release && strcmp(release, "N") == 0));
@@ -143,6 +162,18 @@ static inline bool xt_when(const json_t *o, const char *when)
     return true;
 }
 
+/* Patches of an image in a row, and numbers in one of them. */
+static inline int64_t xt_patches(const json_t *o)
+{
+    return xt_number(o, "image_size", 0) / xt_number(o, "patch_size", 1);
+}
+
+static inline int64_t xt_patch(const json_t *o)
+{
+    const int64_t p = xt_number(o, "patch_size", 0);
+    return p * p * xt_number(o, "channels", 3);
+}
+
 static inline int64_t xt_size(const json_t *o, char letter)
 {
     const int64_t D = xt_number(o, "dim", 0), H = xt_number(o, "heads", 8);
@@ -166,11 +197,17 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'V': return xt_number(o, "num_tokens", 0);
     case 'S': return xt_number(o, "max_seq_len", 0);
     case 'i': return xt_number(o, "attn_dim_latent_q", D);
-    case 'j': return xt_number(o, "attn_dim_latent_kv", D);
-    case 'R': return d * xt_number(o, "attn_latent_rope_subheads", 0);
+    case 'j': return xt_number(o, "attn_dim_latent_kv", xt_number(o, "kv_dim", D));
+    case 'L': return d * xt_number(o, "attn_latent_rope_subheads", 0);
     case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
     case 's': return xt_number(o, "num_residual_streams", 0);
     case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
+    case 'I': return xt_number(o, "dim_in", 0);
+    case 'E': return xt_number(o, "dim_out", 0);
+    case 'N': return xt_number(o, "num_classes", 0);
+    case 'R': return xt_number(o, "num_register_tokens", 0);
+    case 'g': return xt_patches(o) * xt_patches(o);
+    case 'p': return xt_patch(o);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
     default: return 1;
     }
@@ -234,11 +271,19 @@ static inline void xt_append(char *letters, const char *more)
     snprintf(letters + n, XT_SUBLAYERS - n, "%s", more);
 }
 
-/* One letter for each that has parameters: a attention, f feed-forward. */
+/* One block of sublayers. */
+static inline const char *xt_block(const json_t *o)
+{
+    if (xt_on(o, "only_cross")) return xt_on(o, "macaron") ? "fcf" : "cf";
+    if (xt_on(o, "cross_attend")) return xt_on(o, "macaron") ? "facf" : "acf";
+    return xt_on(o, "macaron") ? "faf" : "af";
+}
+
+/* One letter for each that has parameters: a attention, c cross-attention, f feed-forward. */
 static inline void xt_layout(const json_t *o, char letters[XT_SUBLAYERS])
 {
     const json_t *custom = json_object_get(o, "custom_layers");
-    const char   *block = xt_on(o, "macaron") ? "faf" : "af";
+    const char   *block = xt_block(o);
     const int64_t depth = xt_on(o, "weight_tie_layers") ? 1 : xt_number(o, "depth", 0);
     const int64_t ends = xt_number(o, "sandwich_coef", 0);
     letters[0] = 0;
@@ -256,41 +301,149 @@ static inline int64_t xt_shift(const json_t *o, size_t i)
     return each ? json_integer_value(each) : xt_number(o, "shift_tokens", 0);
 }
 
-static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char letter, size_t skip)
+/* Options of cross-attention: its own take the place of those of attention. */
+static inline json_t *xt_cross(const json_t *o)
 {
-    char        start[64], inner[96];
+    json_t     *own = json_copy((json_t *)(uintptr_t)o), *v;
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)o, key, v)
+    {
+        if (strncmp(key, "cross_attn_", 11) == 0) json_object_set(own, key + 6, v);
+    }
+    json_object_set_new(own, "kv_dim",
+                        json_integer(xt_number(o, "cross_attn_dim_context", xt_size(o, 'D'))));
+    return own;
+}
+
+/* stack: what its names begin with. */
+static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char letter,
+                               const char *stack, size_t skip)
+{
+    char        start[96], inner[128];
     const char *norm = xt_on(o, "post_norm") ? "0.2." : "0.0.";
-    snprintf(start, sizeof start, "attn_layers.layers.%zu.", i);
+    json_t     *cross = xt_cross(o);
+    snprintf(start, sizeof start, "%slayers.%zu.", stack, i);
     snprintf(inner, sizeof inner, "%s%s", start, norm);
     xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s1.%s%s%s", start, xt_on(o, "use_layerscale") ? "fn." : "",
              xt_shift(o, i) ? "fn." : "", letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
-    xt_add(f, o, letter == 'f' ? xt_feed_forward : xt_attention, inner, skip);
+    xt_add(f, letter == 'c' ? cross : o, letter == 'f' ? xt_feed_forward : xt_attention, inner,
+           skip);
     xt_add(f, o, xt_residual, start, skip);
+    json_decref(cross);
 }
 
-/* All tensors of a config. bare: numbers are made of names without that of the wrapper's stack. */
-static inline void xt_tensors(fixture *f, const json_t *config, bool bare)
+/* Those of a wrapper around one stack; names of the stack begin with `stack`. */
+static inline void xt_one(fixture *f, const json_t *config, const char *prefix, const char *stack,
+                          size_t skip)
 {
-    json_t      *o = xt_options(config);
-    const size_t skip = bare ? strlen("attn_layers.") : 0;
-    char         letters[XT_SUBLAYERS];
-    *f = (fixture){0};
+    json_t *o = xt_options(config);
+    char    letters[XT_SUBLAYERS], norm[96];
     xt_layout(o, letters);
-    xt_add(f, o, xt_wrapper, "", 0);
+    xt_add(f, o, xt_wrapper, prefix, 0);
     for (size_t i = 0; letters[i]; i++) {
         const bool later = memchr(letters, 'a', i) != NULL; /* than the first attention */
         const bool mixes = xt_on(o, "add_value_residual") &&
                            !json_is_false(json_object_get(o, "learned_value_residual_mix"));
         json_object_set_new(o, "value_mix", json_boolean(later && mixes));
-        xt_sublayer(f, o, i, letters[i], skip);
+        xt_sublayer(f, o, i, letters[i], stack, skip);
     }
-    xt_add(f, o, xt_positions, "attn_layers.", skip);
-    if (!xt_on(o, "post_norm") || xt_on(o, "resi_dual"))
-        xt_add(f, o, xt_norm, "attn_layers.final_norm.", skip);
+    xt_add(f, o, xt_positions, stack, skip);
+    snprintf(norm, sizeof norm, "%sfinal_norm.", stack);
+    if (!xt_on(o, "post_norm") || xt_on(o, "resi_dual")) xt_add(f, o, xt_norm, norm, skip);
     json_decref(o);
+}
+
+/* All tensors of a config. bare: numbers are made of names without that of the wrapper's stack. */
+static inline void xt_tensors(fixture *f, const json_t *config, bool bare)
+{
+    *f = (fixture){0};
+    xt_one(f, config, "", "attn_layers.", bare ? strlen("attn_layers.") : 0);
+}
+
+/* ---- other wrappers -------------------------------------------------------------------------- */
+
+/* One side of XTransformer as a config of its own. */
+static inline json_t *xt_side(const json_t *config, const char *side)
+{
+    static const char *const outer[] = {"num_tokens", "max_seq_len", "emb_dropout",
+                                        "num_memory_tokens", "use_abs_pos_emb"};
+    json_t                  *stack = json_object(), *v;
+    json_t *own = json_pack("{s:s, s:O}", "wrapper", "TransformerWrapper", "attn_layers", stack);
+    const char *key;
+    json_object_foreach((json_t *)(uintptr_t)config, key, v)
+    {
+        bool wraps = false;
+        if (strncmp(key, side, 4) != 0) continue;
+        for (size_t i = 0; i < sizeof outer / sizeof *outer; i++)
+            wraps = wraps || strcmp(key + 4, outer[i]) == 0;
+        json_object_set(wraps ? own : stack, key + 4, v);
+    }
+    json_object_set(stack, "dim", json_object_get(config, "dim"));
+    json_object_set(own, "release", json_object_get(config, "release"));
+    if (strcmp(side, "dec_") == 0) json_object_set_new(stack, "cross_attend", json_true());
+    if (strcmp(side, "enc_") == 0) json_object_set_new(own, "no_logits", json_true());
+    json_decref(stack);
+    return own;
+}
+
+/* A table that both sides share has the numbers of the encoder's name. */
+static inline void xt_share(fixture *f)
+{
+    int from = -1, to = -1;
+    for (int i = 0; i < f->n; i++) {
+        if (strcmp(f->name[i], "encoder.token_emb.emb.weight") == 0) from = i;
+        if (strcmp(f->name[i], "decoder.net.token_emb.emb.weight") == 0) to = i;
+    }
+    assert_true(from >= 0 && to >= 0);
+    memcpy((void *)(uintptr_t)f->item[to].data, f->item[from].data,
+           (size_t)dra_shape_count(&f->item[to].shape) * sizeof(dra_real));
+}
+
+static inline void xt_pair(fixture *f, const json_t *config)
+{
+    json_t       *encoder = xt_side(config, "enc_"), *decoder = xt_side(config, "dec_");
+    const json_t *image = json_object_get(config, "src_prepend");
+    xt_one(f, encoder, "encoder.", "encoder.attn_layers.", 0);
+    xt_one(f, decoder, "decoder.net.", "decoder.net.attn_layers.", 0);
+    if (json_is_true(json_object_get(config, "tie_token_emb"))) xt_share(f);
+    if (json_is_object(image)) xt_one(f, image, "vit.", "vit.attn_layers.", 0);
+    json_decref(encoder);
+    json_decref(decoder);
+}
+
+/* A wrapper around one stack, or a stack by itself. */
+static inline void xt_single(fixture *f, const json_t *config, const char *prefix)
+{
+    json_t     *own = json_copy((json_t *)(uintptr_t)config);
+    const char *wrapper = json_string_value(json_object_get(config, "wrapper"));
+    char        stack[64];
+    snprintf(stack, sizeof stack, "%s%s", prefix,
+             json_object_get(config, "attn_layers") ? "attn_layers." : "");
+    if (strcmp(wrapper, "CrossAttender") == 0) json_object_set_new(own, "only_cross", json_true());
+    xt_one(f, own, prefix, stack, 0);
+    json_decref(own);
+}
+
+/* All tensors of any config, with their whole names but for "net." of a loss. */
+static inline void xt_model_tensors(fixture *f, const json_t *config)
+{
+    const char   *wrapper = json_string_value(json_object_get(config, "wrapper"));
+    const json_t *context = json_object_get(config, "context");
+    *f = (fixture){0};
+    if (json_object_get(config, "net")) {
+        json_t *net = json_copy(json_object_get(config, "net"));
+        json_object_set(net, "release", json_object_get(config, "release"));
+        xt_model_tensors(f, net);
+        json_decref(net);
+    } else if (strcmp(wrapper, "XTransformer") == 0) {
+        xt_pair(f, config);
+    } else {
+        xt_single(f, config, context ? "decoder." : "");
+        if (context) xt_single(f, context, "encoder.");
+    }
 }
 
 #endif
