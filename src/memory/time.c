@@ -1,7 +1,8 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
- * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of softmax reads are handed to dra_attend here. */
+ * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of
+ * softmax reads are handed to dra_attend here. */
 #include <math.h>
 #include <stdio.h>
 

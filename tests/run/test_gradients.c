@@ -32,12 +32,19 @@ typedef struct course {
 
 enum { DROPS_BRANCHES = 1, DROPS_ATTENTION = 2, DROPS_EMBEDDED = 4 };
 
-static void open_course_with(course *c, const char *preset, const dra_gradients_config *with,
-                             int drops)
+/* Fields to set in what a preset says, until a name is missing. */
+typedef struct change {
+    const char *name, *value;
+} change;
+
+static void open_changed(course *c, const char *preset, const change *later,
+                         const dra_gradients_config *with, int drops)
 {
     dra_model_config config;
     dra_error        err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
+    for (int i = 0; later && later[i].name; i++)
+        expect_ok(dra_model_config_set(&config, later[i].name, later[i].value, &err), &err);
     config.dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
     config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
     config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
@@ -61,6 +68,12 @@ static void open_course_with(course *c, const char *preset, const dra_gradients_
         c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
         if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
     }
+}
+
+static void open_course_with(course *c, const char *preset, const dra_gradients_config *with,
+                             int drops)
+{
+    open_changed(c, preset, NULL, with, drops);
 }
 
 static void open_course(course *c, const char *preset)
@@ -204,6 +217,40 @@ static void layers_are_computed_again(void **unused)
         dra_states_destroy(s);
         free_gradients(&c, all);
         close_course(&c);
+    }
+}
+
+/* What layers hand on besides their stream goes into regions and comes out of them; in chunks it is
+ * the same. */
+static void regions_hand_everything_on(void **unused)
+{
+    static const int64_t some[] = {7, 1, 12, 10};
+    static const change  changes[][6] = {
+         {{"mixer.value_residual", "learned"}, {"mixer.residual_scores", "true"}},
+         {{"block.streams", "3"}, {"mixer.value_residual", "half"}, {"output_softcap", "3"}},
+         {{"mixer.forget", "true"}, {"mixer.sink", "true"}, {"mixer.softcap", "4"}},
+         {{"mixer.latent_kv", "5"}, {"bias", "false"}},
+    };
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        const dra_gradients_config plain = {0}, recompute = {.recompute = true};
+        course                     c = {0}, again = {0};
+        dra_error                  err = {0};
+        dra_microbatch_result      r, other;
+        open_changed(&c, "gpt2-tiny", changes[i], &plain, 0);
+        open_changed(&again, "gpt2-tiny", changes[i], &recompute, 0);
+        dra_microbatch q = microbatch_of(&c);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
+        dra_real **all = take_gradients(&c);
+        expect_ok(dra_gradients_run(again.gradients, &q, &other, &err), &err);
+        expect_gradients(&again, all, changes[i][0].name);
+        q.chunks = 4;
+        q.chunk = some;
+        expect_ok(dra_gradients_run(again.gradients, &q, &other, &err), &err);
+        expect_gradients(&again, all, changes[i][0].name);
+        assert_true(fabs(other.loss - r.loss) < EQUAL * r.loss);
+        free_gradients(&c, all);
+        close_course(&c);
+        close_course(&again);
     }
 }
 
@@ -568,6 +615,7 @@ int main(void)
         cmocka_unit_test(gradients_run_through_chunks),
         cmocka_unit_test(layers_are_computed_again),
         cmocka_unit_test(microbatches_add_up),
+        cmocka_unit_test(regions_hand_everything_on),
         cmocka_unit_test(dropout_is_counted),
         cmocka_unit_test(dropout_knows_items_by_number),
         cmocka_unit_test(addons_have_weights),
