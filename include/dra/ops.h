@@ -362,7 +362,7 @@ DRA_API dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w
 
 /* Sums of all tokens so far, in two parts whose sum they are, so that differences of sums are exact
  * over long stretches: the second is what the first rounds off.
- *   x (B, T, N)   start (B, N, 2) or none: 0   ->   y (B, T, N, 2), at a pad that of the token before
+ *   x (B, T, N)   start (B, N, 2) or none: 0   ->   y (B, T, N, 2), at a pad that of the one before
  * *last (B, N, 2): after the last token; last may be NULL. A sequence in parts gives the same bits.
  * The gradient is that of the first part. */
 DRA_API dra_value dra_running_sum(dra_graph *g, dra_value x, dra_value start, dra_value mark,

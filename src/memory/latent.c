@@ -1,7 +1,7 @@
-/* Multi-latent attention: the state keeps c = W_c x for each token instead of keys and values, which
- * are made of it when it is read [DeepSeek-AI 2024: DeepSeek-V2].
- *   k_jh = W_k,h c_j of the first heads, v_jh = W_v,h c_j; keys of the last `rope` heads are made of
- *   x, rotated, and kept as they are
+/* Multi-latent attention: the state keeps c = W_c x for each token instead of keys and values,
+ * which are made of it when it is read [DeepSeek-AI 2024: DeepSeek-V2].
+ *   k_jh = W_k,h c_j of the first heads, v_jh = W_v,h c_j
+ * Keys of the last `rope` heads are made of x, rotated, and kept as they are.
  * A few queries need not make keys and values of the whole past: products commute with them,
  *   q.(W_k c_j) = (W_k^T q).c_j,  sum_j a_j W_v c_j = W_v sum_j a_j c_j
  * which costs 2 latent numbers for each pair instead of D + E, and no work for each item. */

@@ -164,7 +164,7 @@ static dra_status check_values(const dra_mixer_config *c, dra_error *err)
                     (long long)c->heads, (long long)c->kv_heads);
 }
 
-/* Keys and values that are made when they are read are what products make of c, and nothing else. */
+/* Keys and values made of c when they are read are what products make of it, nothing else. */
 static dra_status check_latent(const dra_mixer_config *c, dra_error *err)
 {
     const char *other = c->qk_norm                              ? "qk_norm"

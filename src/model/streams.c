@@ -1,8 +1,9 @@
 /* Several residual streams x (B, T, S, C) instead of one [Zhu et al. 2024: Hyper-Connections].
- *   n = layer norm of each stream;  A = tanh(n W_a) a + A_0 (S, 1 + S);  b = tanh(n w_b) c + b_0 (S)
+ *   n = layer norm of each stream
+ *   A = tanh(n W_a) a + A_0 (S, 1 + S),  b = tanh(n w_b) c + b_0 (S)
  *   the core reads sum_s A[s, 0] x_s;  x'_t = sum_s A[s, t] x_s + b_t o
- * A_0 starts so that sublayer i reads stream i mod S and every stream stays what it is, b_0 as 1, W_a
- * and w_b as 0: at first all streams are the same and their mean is that of one stream. */
+ * A_0 starts so that sublayer i reads stream i mod S and every stream stays what it is, b_0 as 1,
+ * W_a and w_b as 0: at first all streams are equal and each is what a single one would be. */
 #include <stdlib.h>
 
 #include "base/shape.h"

@@ -2,7 +2,8 @@
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
  *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j
  * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
- * keys are seen by all and get q.k alone. A late cap is that of all this sum. This file checks what is asked and picks the path. */
+ * keys are seen by all and get q.k alone. A late cap is that of all this sum; a sink is one more
+ * logit without a value. This file checks what is asked and picks the path. */
 #include <math.h>
 #include <stdio.h>
 

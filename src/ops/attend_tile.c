@@ -1,7 +1,7 @@
 /* One block of scores: up to 32 queries of a head against 64 keys, what the tiled ops of attention
  * are made of.
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
- *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j, masked; a late cap is that of all this
+ *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j, masked; a late cap is of all this
  * Blocks of keys start at multiples of 64 whatever the queries see, and sums over keys always run
  * over 64 of them, so the bits of a query's result depend neither on its neighbours nor on how
  * the queries are cut, nor on J beyond what it sees. */

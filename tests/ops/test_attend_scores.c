@@ -127,6 +127,7 @@ static void oracle_query(const args *a, const check_tensor *in, int64_t b, int64
     for (int64_t i = 0; i < n.H * n.J; i++) {
         const int64_t h = i / n.J, j = i % n.J;
         if (j >= a->always) s[i] += added(a, in, t, h, j);
+        if (a->late) s[i] = a->softcap * tanh(s[i] / a->softcap);
         if (j >= a->always && a->hi && j >= in[a->hi].at[b * n.T + t]) s[i] = -INFINITY;
         if (scores) out[1].at[((b * n.H + h) * n.T + t) * n.J + j] = s[i];
     }
@@ -193,6 +194,15 @@ static const args all = {.previous = 3,
                          .heads = DRA_HEADS_MOD,
                          .softcap = 1.5,
                          .always = 2};
+static const args all_late = {.previous = 3,
+                              .before = 4,
+                              .after = 5,
+                              .bias = 6,
+                              .distance = 7,
+                              .hi = 8,
+                              .softcap = 1.5,
+                              .late = true,
+                              .always = 2};
 static const args all_topk = {.previous = 3,
                               .before = 4,
                               .after = 5,
@@ -204,6 +214,10 @@ static const args all_topk = {.previous = 3,
 
 static const check_case cases[] = {
     {"previous", 4, {QKV(2, 3, 3, 5, 9, 7, 4), PAIRS(2, 3, 5, 9)}, &(args){.previous = 3}},
+    {"previous, a late cap",
+     4,
+     {QKV(2, 3, 3, 5, 9, 7, 4), PAIRS(2, 3, 5, 9)},
+     &(args){.previous = 3, .softcap = 0.8, .late = true}},
     {"mix before", 4, {QKV(2, 3, 3, 5, 9, 7, 4), HEADS(3)}, &(args){.before = 3}},
     {"mix after", 4, {QKV(2, 3, 3, 5, 9, 7, 4), HEADS(3)}, &(args){.after = 3}},
     {"mix both",
@@ -254,6 +268,16 @@ static const check_case cases[] = {
       {{2, {4, 6}}},
       ENDS(2, 5, 9)},
      &all_topk},
+    {"everything, a late cap",
+     9,
+     {QKV(2, 4, 2, 5, 9, 7, 4),
+      PAIRS(2, 4, 5, 9),
+      HEADS(4),
+      HEADS(4),
+      {{3, {4, 1, 9}}},
+      {{2, {4, 6}}},
+      ENDS(2, 5, 9)},
+     &all_late},
 };
 
 static const check_case scores_cases[] = {

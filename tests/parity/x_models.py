@@ -289,6 +289,24 @@ def layout_cases():
     case("F20 F67", wrap={"num_memory_tokens": 2}, shift_tokens=1)
 
 
+def beyond_cases():
+    """Options that the library's README does not have."""
+    case("beyond", attn_softclamp_logits=True, attn_logit_softclamp_value=2, rel_pos_bias=True)
+    case("beyond", "Encoder", masked=True, softclamp_output=True, softclamp_output_value=1.5)
+    case("beyond", release="N", attn_head_learned_sink=True, attn_num_mem_kv=2)
+    case("beyond", depth=3, add_value_residual=True)
+    case("beyond", add_value_residual=True, learned_value_residual_mix=False, attn_kv_heads=2)
+    case("beyond", attn_data_dependent_alibi=True)
+    case("beyond", attn_data_dependent_alibi=True, attn_num_mem_kv=2, attn_kv_heads=2)
+    case("beyond", use_layerscale=True, layerscale_init_value=0.5, shift_tokens=1)
+    case("beyond", zero_init_branch_output=True)
+    case("beyond", num_residual_streams=3)
+    case("beyond", "Encoder", masked=True, num_residual_streams=2)
+    case("beyond", attn_use_latent_kv=True, attn_dim_latent_kv=6)
+    case("beyond", attn_use_latent_kv=True, attn_dim_latent_kv=6, attn_use_latent_q=True,
+         attn_dim_latent_q=5, attn_latent_rope_subheads=2, rotary_pos_emb=True)
+
+
 def dropout_cases():
     """Nothing is dropped when a model is only read; the options must be known all the same."""
     case("F71", wrap={"emb_dropout": 0.1})
@@ -403,5 +421,5 @@ def random_cases(rng):
 
 
 for add in (wrapper_cases, norm_and_feed_forward_cases, attention_cases, position_cases,
-            layout_cases, dropout_cases):
+            layout_cases, dropout_cases, beyond_cases):
     add()

@@ -33,12 +33,19 @@ typedef struct course {
 
 enum { DROPS_BRANCHES = 1, DROPS_ATTENTION = 2, DROPS_EMBEDDED = 4 };
 
-static inline void open_course_with(course *c, const char *preset, const dra_gradients_config *with,
-                                    int drops)
+/* Fields to set in what a preset says, until a name is missing. */
+typedef struct change {
+    const char *name, *value;
+} change;
+
+static inline void open_changed(course *c, const char *preset, const change *later,
+                                const dra_gradients_config *with, int drops)
 {
     dra_model_config config;
     dra_error        err = {0};
     expect_ok(dra_preset_config(preset, &config, &err), &err);
+    for (int i = 0; later && later[i].name; i++)
+        expect_ok(dra_model_config_set(&config, later[i].name, later[i].value, &err), &err);
     config.dropout = drops & DROPS_BRANCHES ? 0.2 : 0;
     config.attention_dropout = drops & DROPS_ATTENTION ? 0.2 : 0;
     config.embed_dropout = drops & DROPS_EMBEDDED ? 0.2 : 0;
@@ -62,6 +69,12 @@ static inline void open_course_with(course *c, const char *preset, const dra_gra
         c->mark[i] = i % T == 11 ? DRA_MARK_RESET : i % T == 5 && i > T ? DRA_MARK_PAD : 0;
         if (c->mark[i] & DRA_MARK_PAD) c->targets[i] = -1;
     }
+}
+
+static inline void open_course_with(course *c, const char *preset, const dra_gradients_config *with,
+                                    int drops)
+{
+    open_changed(c, preset, NULL, with, drops);
 }
 
 static inline void open_course(course *c, const char *preset)

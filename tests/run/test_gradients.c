@@ -80,6 +80,40 @@ static void layers_are_computed_again(void **unused)
     }
 }
 
+/* What layers hand on besides their stream goes into regions and comes out of them; in chunks it is
+ * the same. */
+static void regions_hand_everything_on(void **unused)
+{
+    static const int64_t some[] = {7, 1, 12, 10};
+    static const change  changes[][6] = {
+         {{"mixer.value_residual", "learned"}, {"mixer.residual_scores", "true"}},
+         {{"block.streams", "3"}, {"mixer.value_residual", "half"}, {"output_softcap", "3"}},
+         {{"mixer.forget", "true"}, {"mixer.sink", "true"}, {"mixer.softcap", "4"}},
+         {{"mixer.latent_kv", "5"}, {"bias", "false"}},
+    };
+    for (size_t i = 0; i < COUNT(changes); i++) {
+        const dra_gradients_config plain = {0}, recompute = {.recompute = true};
+        course                     c = {0}, again = {0};
+        dra_error                  err = {0};
+        dra_microbatch_result      r, other;
+        open_changed(&c, "gpt2-tiny", changes[i], &plain, 0);
+        open_changed(&again, "gpt2-tiny", changes[i], &recompute, 0);
+        dra_microbatch q = microbatch_of(&c);
+        expect_ok(dra_gradients_run(c.gradients, &q, &r, &err), &err);
+        dra_real **all = take_gradients(&c);
+        expect_ok(dra_gradients_run(again.gradients, &q, &other, &err), &err);
+        expect_gradients(&again, all, changes[i][0].name);
+        q.chunks = 4;
+        q.chunk = some;
+        expect_ok(dra_gradients_run(again.gradients, &q, &other, &err), &err);
+        expect_gradients(&again, all, changes[i][0].name);
+        assert_true(fabs(other.loss - r.loss) < EQUAL * r.loss);
+        free_gradients(&c, all);
+        close_course(&c);
+        close_course(&again);
+    }
+}
+
 /* Two halves of a batch, each with its share, add up to the whole batch. */
 static void microbatches_add_up(void **unused)
 {
@@ -441,6 +475,7 @@ int main(void)
         cmocka_unit_test(gradients_run_through_chunks),
         cmocka_unit_test(layers_are_computed_again),
         cmocka_unit_test(microbatches_add_up),
+        cmocka_unit_test(regions_hand_everything_on),
         cmocka_unit_test(dropout_is_counted),
         cmocka_unit_test(dropout_knows_items_by_number),
         cmocka_unit_test(addons_have_weights),
