@@ -102,10 +102,10 @@ static const cli_option options[] = {
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
-     "predict the next token (causal models), tokens that are masked (encoders), the class of each "
-     "example, the next vector (squared, gaussian), tokens and numbers (xval), or prefer one of two "
-     "texts (dpo); own: what the model is for",
-     .choices = objectives, .group = "Loss and state"},
+     "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label of "
+     "each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer one "
+     "of two texts; own: what the model is for",
+     "NAME", .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
      "one",

@@ -17,6 +17,12 @@ typedef struct curve {
 /* Names of the log that have a place and a title of their own. */
 static const curve known[] = {
     {"loss", "Loss", "lines: training, dots: evaluation", "eval_loss", .smooth = true},
+    {"accuracy", "Accuracy", "lines: training, dots: evaluation", "eval_accuracy",
+     .from_zero = true, .smooth = true},
+    {"error", "Error", "lines: training, dots: evaluation", "eval_error", .from_zero = true,
+     .smooth = true},
+    {"perplexity", "Perplexity", "lines: training, dots: evaluation", "eval_perplexity",
+     .smooth = true},
     {"lr", "Learning rate", .from_zero = true},
     {"grad_norm", "Gradient norm", .smooth = true},
     {"tokens_per_second", "Tokens per second", .from_zero = true, .smooth = true},
@@ -26,7 +32,8 @@ static const curve known[] = {
 };
 
 /* What has another place on the page, or is no curve. */
-static const char *const elsewhere[] = {"eval_loss", "best_loss", "tokens", "seconds"};
+static const char *const elsewhere[] = {"eval_loss",     "best_loss",  "tokens",         "seconds",
+                                        "eval_accuracy", "eval_error", "eval_perplexity"};
 
 static bool is_known(const char *name)
 {

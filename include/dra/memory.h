@@ -144,6 +144,12 @@ typedef enum dra_value_gate {
     DRA_GATE_BIASED, /* heads * sigmoid(W x + b), b starts at 10: open */
     DRA_GATE_PLAIN   /* without b: half open at first                   */
 } dra_value_gate;
+/* What a mixer does with the values of the first one, v = v_1 + a (v - v_1) [Zhou et al. 2024]. */
+typedef enum dra_value_residual {
+    DRA_VALUES_OWN,    /* nothing: it has its own                                */
+    DRA_VALUES_HALF,   /* a is 1/2                                               */
+    DRA_VALUES_LEARNED /* a = sigmoid(W_mix x + b_mix), one for each head        */
+} dra_value_residual;
 typedef enum dra_init_kind {
     DRA_INIT_NORMAL, /* normal, 1 / sqrt(inputs), smaller where it writes to the stream */
     DRA_INIT_UNIFORM /* matrices and biases uniform within 1 / sqrt(inputs), as PyTorch */
@@ -204,7 +210,18 @@ typedef struct dra_mixer_config {
     int64_t        context_dim; /* its width; 0: dim */
     /* Transformer-XL: pieces of this many tokens, each of which sees this many rows of memory: of
      * what the sublayer was fed before. Memory append, retrieval time; 0: none. */
-    int64_t xl_piece, xl_memory;
+    int64_t            xl_piece, xl_memory;
+    bool               softcap_late; /* softcap acts after biases by distance and earlier scores */
+    dra_value_residual value_residual; /* the first mixer that has it hands its values on */
+    /* Forgetting attention [Lin et al. 2025]: scores of item j for token i get the sum of ln f over
+     * tokens after j up to i, f = sigmoid(W_f x + b_f) for each head; b_f starts at 5: it keeps. */
+    bool forget;
+    bool zero_out; /* W_o and its bias start as 0 */
+    /* Multi-latent attention: keys and values are made of c = W_c x of width latent_kv, which the
+     * state keeps instead; keys of the last latent_rope heads are made of x and alone may rotate.
+     * Queries are made of W_cq x of width latent_q. 0: none of it. */
+    int64_t latent_kv, latent_q, latent_rope;
+    bool    sink; /* a learned logit for each head joins the softmax, its weight is lost */
 } dra_mixer_config;
 
 /* Add-ons of a loss: scalars with a gradient, each a mean, so that a weight keeps its meaning. m is
@@ -266,6 +283,7 @@ typedef enum dra_channel {
     DRA_CHANNEL_CONTEXT,  /* "context": (B, S, width) where a call reads it: items of the context */
     DRA_CHANNEL_CROSS_SCORES, /* "cross_scores": as scores, of attention over the context */
     DRA_CHANNEL_XL, /* "xl": (B, M, C): the memory of a sublayer, normed; where a piece starts */
+    DRA_CHANNEL_VALUES, /* "values": (B, T, K, E), v of the first mixer, value_residual */
     DRA_CHANNELS
 } dra_channel;
 
@@ -306,6 +324,8 @@ typedef struct dra_memory_sizes {
     bool                     context;       /* items are those of the context */
     int64_t                  piece, memory; /* Transformer-XL: tables of these rows, not items */
     const dra_memory_config *config;
+    bool                     levels; /* items have levels (mixer option forget) */
+    int64_t latent, rope; /* latent_kv and latent_rope of the mixer: what items are instead */
 } dra_memory_sizes;
 
 enum { DRA_CODES = 4 };

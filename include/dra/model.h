@@ -190,6 +190,8 @@ typedef struct dra_model_config {
                     *prepend_stack; /* an encoder's: its hidden comes before tokens  */
     dra_mixer_config cross;         /* of cross-attention sublayers                  */
     dra_xl_config    xl;
+    double
+        output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of

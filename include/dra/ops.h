@@ -311,7 +311,13 @@ typedef struct dra_attend_config {
     dra_head_map heads;   /* which of the K key heads query head h reads: h / (H/K), or h mod K */
     double       scale;   /* of q.k; 0: 1 / sqrt(D) */
     double       softcap; /* 0: none; else cap tanh(s / cap), before bias and masks */
-    double       dropout; /* of the weights; needs `random` */
+    bool         softcap_late; /* after biases and scores of a layer before instead */
+    /* Adds q_level_t - k_level_j, each part subtracted by itself, then their sum: sums so far, of
+     * which only differences count (dra_running_sum). real (B, H, T, P), (B, H, J, P), both. */
+    dra_value q_level, k_level;
+    dra_value sink;    /* real (H): a logit that joins the softmax of every query of its head; its
+                             weight multiplies nothing. lse is without it */
+    double    dropout; /* of the weights; needs `random` */
     const dra_random_config *random;
 
     int64_t         topk;          /* 0: all; else only logits >= the k-th largest */
@@ -353,6 +359,14 @@ DRA_API void dra_causal_interval(dra_graph *g, dra_value pos, int64_t B, int64_t
  * sequence in parts, each from the last state of the one before, gives the same bits. */
 DRA_API dra_value dra_ema(dra_graph *g, dra_value x, dra_value beta, dra_value w, dra_value start,
                           dra_value mark, dra_value *last);
+
+/* Sums of all tokens so far, in two parts whose sum they are, so that differences of sums are exact
+ * over long stretches: the second is what the first rounds off.
+ *   x (B, T, N)   start (B, N, 2) or none: 0   ->   y (B, T, N, 2), at a pad that of the token before
+ * *last (B, N, 2): after the last token; last may be NULL. A sequence in parts gives the same bits.
+ * The gradient is that of the first part. */
+DRA_API dra_value dra_running_sum(dra_graph *g, dra_value x, dra_value start, dra_value mark,
+                                  dra_value *last);
 
 /* The wkv of RWKV-4, a mean of all v so far with weights e^k that fade by e^w a step; u is a bonus
  * of the token itself. The state is kept divided by e^p, p a running maximum of the exponents:

@@ -82,6 +82,12 @@ typedef struct dra_block_config {
     int64_t        shift; /* channels in shift + 1 parts, part i from i tokens before; whole: parts
                              from `shift` tokens after to as many before, 2 shift + 1            */
     double         drop;  /* the probability that the sublayer is left out, when learning        */
+    bool           branch_scale;        /* what the core adds is multiplied by learned factors */
+    double         branch_scale_start;  /* which start as this (LayerScale) */
+    bool           branch_scale_offset; /* and are stored less 1 */
+    int64_t        streams; /* residual streams, between which sublayers choose (hyper-connections);
+                               0: 1 */
+    bool           zero_out; /* W_o and W_down, and their biases, start as 0: nothing is added */
 } dra_block_config;
 
 typedef enum dra_sublayer_kind {
@@ -100,6 +106,7 @@ typedef struct dra_sublayer_config {
     dra_mixer_config  mixer;   /* of either kind: dim, bias, init, whole; of mixers all */
     dra_ff_config     ff;
     int64_t           depth; /* W_down starts smaller by sqrt(2 depth); 0: 1 / 2 */
+    int64_t           index; /* its number: of several streams it first reads number index mod S */
 } dra_sublayer_config;
 
 typedef struct dra_sublayer dra_sublayer; /* opaque */
@@ -109,13 +116,14 @@ DRA_API dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_su
                                        dra_error *err);
 DRA_API void       dra_sublayer_destroy(dra_sublayer *s); /* NULL is allowed */
 
-/* As a module: input "x" (B, T, C), outputs "y", and those of a mixer. */
+/* As a module: input "x" (B, T, C), of several streams (B, T, S, C), outputs "y", and those of a
+ * mixer. */
 DRA_API const dra_module          *dra_sublayer_module(const dra_sublayer *s);
 DRA_API const dra_sublayer_config *dra_sublayer_config_of(const dra_sublayer *s);
 DRA_API const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s); /* or NULL */
 
 typedef struct dra_sublayer_result {
-    dra_value        y;      /* (B, T, C): the stream after it */
+    dra_value        y;      /* (B, T, C): the stream after it; several: (B, T, S, C) */
     dra_value        branch; /* (B, T, C): o, what it adds; a mixer's is 0 at pads */
     dra_mixer_result mixer;  /* what a mixer shows */
 } dra_sublayer_result;

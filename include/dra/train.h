@@ -59,7 +59,8 @@ DRA_API void dra_objective_make(const dra_objective_config *c, const dra_model *
                                 const dra_objective_rows *rows);
 enum { DRA_EVAL_SEED = 0x6576616c };
 
-/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no more. */
+/* What people read besides the loss: "accuracy", "error", "perplexity", by number; NULL: no
+ * more. */
 enum { DRA_MEASURES_MOST = 2 };
 DRA_API const char *dra_objective_measure(dra_objective_kind kind, const dra_model *m, int i);
 /* Makes what people read of a mean loss and of the means of a dra_microbatch_result, in place. */
@@ -392,7 +393,7 @@ typedef struct dra_event {
     int64_t        clamped;              /* numbers of states that were clamped in the step */
     /* What people read, by dra_objective_measure(): of the step and of the last evaluation. */
     double measure[DRA_MEASURES_MOST], eval_measure[DRA_MEASURES_MOST];
-    /* Their names; NULL: there are no more. Of a text's tokens, where the loss says it all, none. */
+    /* Their names; NULL: no more. Of a text's tokens, where the loss says it all, none. */
     const char *measure_name[DRA_MEASURES_MOST];
 } dra_event;
 

@@ -237,7 +237,10 @@ dra_status dra_branch_open(dra_branch *b, const dra_mixer_config *mixer,
                                   .context = mixer->context,
                                   .piece = mixer->xl_piece,
                                   .memory = mixer->xl_memory,
-                                  .config = &b->config};
+                                  .config = &b->config,
+                                  .levels = mixer->forget,
+                                  .latent = mixer->latent_kv,
+                                  .rope = mixer->latent_rope};
     if (config->joined) {
         b->sizes.streams = 1;
         b->sizes.stream[0] = (dra_stream){"m", config->dim ? config->dim : D + E};

@@ -21,6 +21,9 @@ typedef struct dra_read_options { /* what a mixer's config asks of softmax reads
     dra_value               mem_k, mem_v;            /* (K, m, D), (K, m, E), or none */
     dra_value               talk_before, talk_after; /* (H, H), or none               */
     dra_value               xl_k, xl_v; /* (B, M, K, D), (B, M, K, E): of Transformer-XL's memory */
+    dra_value               sink;       /* (H), or none                  */
+    dra_value               level;      /* (B, T, H, 2) of tokens, or none */
+    dra_value               up_k, up_v; /* W_k and W_v, of latents */
     dra_channels           *channels;
 } dra_read_options;
 
@@ -59,6 +62,18 @@ bool dra_mixer_reads_time(const dra_mixer_config *c);
 void      dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state);
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out);
+
+/* ---- latents (latent.c): items (B, J, width) in place of keys and values ---------------------- */
+
+/* Whether few enough queries read them to do without keys and values. */
+bool dra_latent_absorbs(const dra_read_call *c);
+/* Keys (B, J, heads, D), with those of rope (B, J, rope, D), and values (B, J, heads, E). */
+void dra_latent_expand(dra_graph *g, const dra_read_call *c, dra_value latent, dra_value rope,
+                       dra_value *keys, dra_value *values);
+/* Queries (B, T, heads, D), those without rotary, as latents are asked; what they answer,
+ * (B, T, heads, width), as values. */
+dra_value dra_latent_query(dra_graph *g, const dra_read_call *c, dra_value q);
+dra_value dra_latent_value(dra_graph *g, const dra_read_call *c, dra_value y);
 
 typedef struct dra_branch { /* one memory with its retrieval, inside a mixer */
     const dra_memory    *memory;

@@ -32,6 +32,14 @@ static const char *const names[DRA_MIXER_PARAMS] = {
     [DRA_HEAD_SCALE] = "head_scale",
     [DRA_W_G] = "W_g",
     [DRA_B_G] = "b_g",
+    [DRA_SINK] = "sink",
+    [DRA_W_MIX] = "W_mix",
+    [DRA_B_MIX] = "b_mix",
+    [DRA_W_F] = "W_f",
+    [DRA_B_F] = "b_f",
+    [DRA_W_C] = "W_c",
+    [DRA_W_CQ] = "W_cq",
+    [DRA_W_KR] = "W_kr",
 };
 
 static void add(dra_mixer *m, dra_mixer_param p, dra_shape shape, dra_fill fill, double number)
@@ -57,11 +65,31 @@ static void add_matrix(dra_mixer *m, dra_mixer_param p, int64_t rows, int64_t co
                               .product = true});
 }
 
+/* The bias (n) of a matrix (n, columns): drawn as that is where both are uniform, else a number. */
+static void add_bias(dra_mixer *m, dra_mixer_param p, int64_t n, int64_t columns, double number)
+{
+    if (m->config.init == DRA_INIT_UNIFORM)
+        add(m, p, DRA_SHAPE(n), DRA_FILL_UNIFORM, 1 / sqrt((double)columns));
+    else
+        add_constant(m, p, DRA_SHAPE(n), number);
+}
+
 /* Starts as the identity. */
 static void add_identity(dra_mixer *m, dra_mixer_param p, int64_t n)
 {
     m->at[p] = dra_specs_count(m->params);
     dra_identity_declare(m->params, NULL, names[p], DRA_SHAPE(n, n), 0);
+}
+
+static void add_output(dra_mixer *m, int64_t rows, int64_t columns, double std)
+{
+    if (!m->config.zero_out) {
+        add_matrix(m, DRA_W_O, rows, columns, std);
+        return;
+    }
+    m->at[DRA_W_O] = dra_specs_count(m->params);
+    dra_specs_add(m->params, NULL,
+                  &(dra_spec){names[DRA_W_O], DRA_SHAPE(rows, columns), .product = true});
 }
 
 static int64_t kv_heads(const dra_mixer_config *c) { return c->kv_heads ? c->kv_heads : c->heads; }
@@ -77,15 +105,20 @@ static void declare_projections(dra_mixer *m)
 {
     const dra_mixer_config *c = &m->config;
     const int64_t           C = c->dim, queries = c->heads * c->key_dim, read = answer_width(m);
-    const int64_t           keys = kv_heads(c) * c->key_dim, values = kv_heads(c) * c->value_dim;
-    const int64_t           S = c->context && c->context_dim ? c->context_dim : C;
-    const double            in = 1 / sqrt((double)C), from = 1 / sqrt((double)S);
+    const int64_t           keys = (kv_heads(c) - c->latent_rope) * c->key_dim;
+    const int64_t           values = kv_heads(c) * c->value_dim;
+    const int64_t           from_q = c->latent_q ? c->latent_q : C;
+    const int64_t           from = c->latent_kv                   ? c->latent_kv
+                                   : c->context && c->context_dim ? c->context_dim
+                                                                  : C;
+    const double            in = 1 / sqrt((double)from);
     const double            out = (c->out_gain > 0 ? c->out_gain : 1) / sqrt((double)read);
     const double            s = c->key_std;
-    add_matrix(m, DRA_W_Q, queries, C, s > 0 ? 1 / ((double)C * s) : in);
-    add_matrix(m, DRA_W_K, keys, S, s > 0 ? s : from);
-    add_matrix(m, DRA_W_V, values, S, from);
-    add_matrix(m, DRA_W_O, c->out_glu ? 2 * C : C, read, out);
+    add_matrix(m, DRA_W_Q, queries, from_q,
+               s > 0 ? 1 / ((double)from_q * s) : 1 / sqrt((double)from_q));
+    add_matrix(m, DRA_W_K, keys, from, s > 0 ? s : in);
+    add_matrix(m, DRA_W_V, values, from, in);
+    add_output(m, c->out_glu ? 2 * C : C, read, out);
     if (!c->bias) return;
     add_constant(m, DRA_B_Q, DRA_SHAPE(queries), 0);
     add_constant(m, DRA_B_K, DRA_SHAPE(keys), 0);
@@ -127,9 +160,32 @@ static void declare_options(dra_mixer *m)
     if (c->talk_after) add_identity(m, DRA_TALK_AFTER, H);
     if (c->head_scale)
         add_constant(m, DRA_HEAD_SCALE, DRA_SHAPE(answer_width(m) / c->value_dim), 1);
+    if (c->sink) add_constant(m, DRA_SINK, DRA_SHAPE(H), 0);
+    if (c->value_residual == DRA_VALUES_LEARNED) {
+        add_matrix(m, DRA_W_MIX, H, c->dim, 1 / sqrt((double)c->dim));
+        add_bias(m, DRA_B_MIX, H, c->dim, 0);
+    }
+    const double in = 1 / sqrt((double)c->dim);
+    if (c->latent_kv) add_matrix(m, DRA_W_C, c->latent_kv, c->dim, in);
+    if (c->latent_q) add_matrix(m, DRA_W_CQ, c->latent_q, c->dim, in);
+    if (c->latent_rope) add_matrix(m, DRA_W_KR, c->latent_rope * c->key_dim, c->dim, in);
+    if (c->forget) {
+        add_matrix(m, DRA_W_F, H, c->dim, 1 / sqrt((double)c->dim));
+        add_constant(m, DRA_B_F, DRA_SHAPE(H), 5);
+    }
     if (c->gate_values == DRA_GATE_NONE) return;
     add_constant(m, DRA_W_G, DRA_SHAPE(answer_width(m), c->dim), 0);
     if (c->gate_values == DRA_GATE_BIASED) add_constant(m, DRA_B_G, DRA_SHAPE(answer_width(m)), 10);
+}
+
+/* The sum of ln f so far, in two parts. It falls without end and only its differences count, as of
+ * a running maximum: it is not clamped. */
+static void declare_level(dra_mixer *m)
+{
+    m->level = m->config.forget ? dra_specs_count(m->state) : -1;
+    if (m->level < 0) return;
+    dra_specs_add(m->state, NULL,
+                  &(dra_spec){"level", DRA_SHAPE(m->config.heads, 2), .maximum = true});
 }
 
 static void declare(dra_mixer *m)
@@ -146,6 +202,7 @@ static void declare(dra_mixer *m)
     declare_options(m);
     m->shift = c->shift != DRA_SHIFT_NONE ? dra_specs_count(m->state) : -1;
     if (m->shift >= 0) dra_specs_add(m->state, NULL, &(dra_spec){"x", C});
+    declare_level(m);
     for (int i = 0; i < m->branches; i++) dra_branch_declare(&m->branch[i], m->params, m->state);
 }
 

@@ -31,6 +31,14 @@ typedef enum dra_mixer_param {
     DRA_HEAD_SCALE,
     DRA_W_G,
     DRA_B_G,
+    DRA_SINK,
+    DRA_W_MIX,
+    DRA_B_MIX,
+    DRA_W_F,
+    DRA_B_F,
+    DRA_W_C,
+    DRA_W_CQ,
+    DRA_W_KR,
     DRA_MIXER_PARAMS
 } dra_mixer_param;
 
@@ -38,7 +46,7 @@ struct dra_mixer {
     dra_mixer_config config;
     dra_specs       *params, *state;
     int              at[DRA_MIXER_PARAMS]; /* in params; -1: it has none */
-    int              shift;                /* in state; -1: it has none  */
+    int              shift, level;         /* in state; -1: it has none  */
     dra_module       module;
     int              branches;
     dra_branch       branch[2];

@@ -30,7 +30,10 @@ static dra_status check_sizes(const dra_mixer_config *c, dra_error *err)
                  {"rotary_heads", c->rotary_heads, 0},
                  {"context_dim", c->context_dim, 0},
                  {"xl_piece", c->xl_piece, c->xl_memory > 0},
-                 {"xl_memory", c->xl_memory, c->xl_piece > 0}};
+                 {"xl_memory", c->xl_memory, c->xl_piece > 0},
+                 {"latent_kv", c->latent_kv, 0},
+                 {"latent_q", c->latent_q, 0},
+                 {"latent_rope", c->latent_rope, 0}};
     dra_status st = DRA_OK;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && st == DRA_OK; i++)
         st = check_size(sizes[i].name, sizes[i].n, sizes[i].least, err);
@@ -48,6 +51,7 @@ static dra_status check_choices(const dra_mixer_config *c, dra_error *err)
                    {"qkv_norm", (int)c->qkv_norm, DRA_QKV_UNIT},
                    {"qkv_gain", (int)c->qkv_gain, DRA_QKV_NONE},
                    {"gate_values", (int)c->gate_values, DRA_GATE_PLAIN},
+                   {"value_residual", (int)c->value_residual, DRA_VALUES_LEARNED},
                    {"init", (int)c->init, DRA_INIT_UNIFORM}};
     for (size_t i = 0; i < sizeof choices / sizeof *choices; i++)
         if (choices[i].value < 0 || choices[i].value > choices[i].last)
@@ -150,12 +154,53 @@ static dra_status check_blend(const dra_mixer_config *c, dra_error *err)
     return DRA_OK;
 }
 
+static dra_status check_values(const dra_mixer_config *c, dra_error *err)
+{
+    const bool shared = c->kv_heads && c->kv_heads < c->heads;
+    if (c->value_residual != DRA_VALUES_LEARNED || !shared) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "mixer: value_residual learned needs %lld kv_heads, one for each head, found "
+                    "%lld",
+                    (long long)c->heads, (long long)c->kv_heads);
+}
+
+/* Keys and values that are made when they are read are what products make of c, and nothing else. */
+static dra_status check_latent(const dra_mixer_config *c, dra_error *err)
+{
+    const char *other = c->qk_norm                              ? "qk_norm"
+                        : c->v_norm                             ? "v_norm"
+                        : c->bias                               ? "bias"
+                        : c->kv_heads && c->kv_heads < c->heads ? "kv_heads"
+                        : c->mem_kv                             ? "mem_kv"
+                        : c->value_residual                     ? "value_residual"
+                        : c->gives_memory                       ? "memory_residual"
+                        : c->a.norm || c->a.maps                ? "norm and maps of items"
+                        : c->blend != DRA_BLEND_NONE            ? "blend"
+                                                                : NULL;
+    if (c->latent_kv && other)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_kv and %s exclude each other", other);
+    if (c->latent_q && (c->bias || c->value_residual))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: latent_q and %s exclude each other",
+                        c->bias ? "bias" : "value_residual");
+    if (c->latent_rope && (!c->latent_kv || c->latent_rope >= c->heads))
+        return dra_fail(
+            err, DRA_ERR_VALUE,
+            "mixer: latent_rope is %lld, expected fewer than %lld heads, with latent_kv",
+            (long long)c->latent_rope, (long long)c->heads);
+    if (c->latent_kv && c->rotary && (!c->latent_rope || c->rotary_heads != c->latent_rope))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: latent_kv with rotary needs latent_rope heads that alone rotate");
+    return DRA_OK;
+}
+
 static dra_status check_weights(const dra_mixer_config *c, dra_error *err)
 {
     if (c->topk_straight && !c->topk)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: topk_straight without topk");
     if (c->hard && c->topk)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: hard and topk exclude each other");
+    if (c->softcap_late && !(c->softcap > 0))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: softcap_late without softcap");
     return DRA_OK;
 }
 
@@ -168,6 +213,8 @@ dra_status dra_mixer_check(dra_mixer_config *c, dra_error *err)
     if (st == DRA_OK) st = check_rotary(c, err);
     if (st == DRA_OK) st = check_qk_norm(c, err);
     if (st == DRA_OK) st = check_weights(c, err);
+    if (st == DRA_OK) st = check_values(c, err);
+    if (st == DRA_OK) st = check_latent(c, err);
     return st == DRA_OK ? check_blend(c, err) : st;
 }
 
@@ -183,6 +230,8 @@ static const char *item_option(const dra_mixer_config *c)
            : c->talk_after      ? "talk_after"
            : c->residual_scores ? "residual_scores"
            : c->softcap > 0     ? "softcap"
+           : c->sink            ? "sink"
+           : c->forget          ? "forget"
                                 : NULL;
 }
 
@@ -206,8 +255,16 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
                 "mixer: whole needs memory append with retrieval time, found %s with %s",
                 b->memory->name, how->name);
     }
+    if (c->latent_kv &&
+        (strcmp(m->branch[0].memory->name, "append") != 0 || c->a.demo ||
+         !m->branch[0].retrieval->from_memory || !m->branch[0].retrieval->over_time))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "mixer: latent_kv needs memory append with retrieval time or window");
     if (c->residual_scores && m->branches == 2)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
+    if (c->forget && (c->whole || c->a.demo))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
+                        c->whole ? "whole" : "a demo");
     if (c->whole && c->shift != DRA_SHIFT_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
     return DRA_OK;
@@ -223,6 +280,9 @@ static dra_status check_context(const dra_mixer *m, dra_error *err)
                                     : c->rotary                  ? "rotary"
                                     : c->xl_memory               ? "xl_memory"
                                     : c->gives_memory            ? "memory_residual"
+                                    : c->forget                  ? "forget"
+                                    : c->latent_kv               ? "latent_kv"
+                                    : c->value_residual          ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
                                     : b->config.demo             ? "demo"
@@ -247,6 +307,9 @@ static dra_status check_xl(const dra_mixer *m, dra_error *err)
     const char             *other = m->branches == 2             ? "blend"
                                     : c->whole                   ? "whole"
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
+                                    : c->forget                  ? "forget"
+                                    : c->latent_kv               ? "latent_kv"
+                                    : c->value_residual          ? "value_residual"
                                     : b->config.norm             ? "norm"
                                     : b->config.maps             ? "maps"
                                     : b->config.demo             ? "demo"

@@ -99,6 +99,33 @@ static dra_value project(const building *b, int i, dra_value x, int64_t n)
     return dra_reshape(b->g, y, DRA_SHAPE(b->call->tokens.B, n, i ? K : c->heads, W));
 }
 
+/* v with that of the first mixer, which is this one where nothing was handed on. */
+static dra_value mix_values(const building *b, dra_value seen, dra_value v)
+{
+    dra_graph *g = b->g;
+    dra_value *first = &b->channels->value[DRA_CHANNEL_VALUES], share = dra_number(g, 0.5);
+    if (b->m->config.value_residual == DRA_VALUES_OWN || dra_graph_failed(g)) return v;
+    if (!first->id) return *first = v;
+    if (b->m->config.value_residual == DRA_VALUES_LEARNED) {
+        share = dra_sigmoid(g, dra_linear(g, seen, param(b, DRA_W_MIX), param(b, DRA_B_MIX)));
+        share = dra_reshape(g, share, DRA_SHAPE(b->call->tokens.B, b->call->tokens.T, -1, 1));
+    }
+    return dra_add(g, *first, dra_mul(g, share, dra_sub(g, v, *first)));
+}
+
+/* In place of keys and values: those of rotary heads (B, T, rope, D), if there are any, and the
+ * latents (B, T, 1, width). */
+static void encode_latent(const building *b, dra_value x, dra_value qkv[3])
+{
+    const dra_mixer_config *c = &b->m->config;
+    const int64_t           B = b->call->tokens.B, T = b->call->tokens.T;
+    const dra_value         none = {0}, latent = dra_linear(b->g, x, param(b, DRA_W_C), none);
+    qkv[1] = qkv[2] = dra_reshape(b->g, latent, DRA_SHAPE(B, T, 1, c->latent_kv));
+    if (c->latent_rope)
+        qkv[1] = dra_reshape(b->g, dra_linear(b->g, x, param(b, DRA_W_KR), none),
+                             DRA_SHAPE(B, T, c->latent_rope, c->key_dim));
+}
+
 /* Returns what gates see: x shifted by halves, or as it is. */
 static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
 {
@@ -107,11 +134,15 @@ static dra_value encode(const building *b, dra_value x, dra_value qkv[3])
     dra_value               in[3];
     shift(b, x, in);
     if (c->context) in[1] = in[2] = b->channels->value[DRA_CHANNEL_CONTEXT];
-    for (int i = 0; i < 3; i++) /* keys and values of the context may be in the state */
+    if (c->latent_kv) encode_latent(b, in[1], qkv);
+    if (c->latent_q) in[0] = dra_linear(b->g, in[0], param(b, DRA_W_CQ), (dra_value){0});
+    for (int i = 0; i < (c->latent_kv ? 1 : 3); i++) /* those of a context may be in the state */
         qkv[i] = in[i].id ? project(b, i, in[i], i && c->context ? t->context : t->T)
                           : (dra_value){0};
+    const dra_value seen = c->shift == DRA_SHIFT_HALF ? in[1] : x; /* by halves all are the same */
+    qkv[2] = mix_values(b, seen, qkv[2]);
     normalise_all(b, qkv);
-    return b->m->config.shift == DRA_SHIFT_HALF ? in[0] : x;
+    return seen;
 }
 
 /* Keys and values of Transformer-XL's memory, where a piece starts. */
@@ -145,6 +176,19 @@ static dra_value repeat_heads(const building *b, dra_value x)
     return dra_reshape(b->g, x, DRA_SHAPE(B, T, c->heads, W));
 }
 
+/* The sum of ln f of all tokens so far, (B, T, H, 2); skipped tokens leave no trace in it. */
+static dra_value levels(const building *b, dra_value seen)
+{
+    dra_graph        *g = b->g;
+    const dra_tokens *t = &b->call->tokens;
+    const int         at = b->m->level;
+    if (at < 0) return (dra_value){0};
+    const dra_value z = dra_linear(g, seen, param(b, DRA_W_F), param(b, DRA_B_F));
+    const dra_value f = dra_neg(g, dra_softplus(g, dra_neg(g, z)));
+    const dra_value start = t->fresh ? (dra_value){0} : b->call->state[at];
+    return dra_running_sum(g, f, start, t->writes, &b->state_out[at]);
+}
+
 /* ---- remember and retrieve ------------------------------------------------------------------- */
 
 /* Learned keys, normalised as all keys are. */
@@ -159,7 +203,7 @@ static dra_value memory_keys(const building *b)
     return normalise(b, k, gain, (dra_value){0}, c->mem_whole ? 1 : c->qk_groups);
 }
 
-static dra_branch_result build_branch(const building *b, int i, dra_value seen,
+static dra_branch_result build_branch(const building *b, int i, dra_value seen, dra_value level,
                                       const dra_value qkv[3])
 {
     const dra_mixer_config *c = &b->m->config;
@@ -175,6 +219,10 @@ static dra_branch_result build_branch(const building *b, int i, dra_value seen,
                                       .talk_after = param(b, DRA_TALK_AFTER),
                                       .xl_k = xl[0],
                                       .xl_v = xl[1],
+                                      .sink = param(b, DRA_SINK),
+                                      .level = level,
+                                      .up_k = param(b, DRA_W_K),
+                                      .up_v = param(b, DRA_W_V),
                                       .channels = b->channels};
     return dra_branch_build(b->g, branch, b->call, &options, seen, own, b->state_out);
 }
@@ -227,10 +275,10 @@ dra_mixer_result dra_mixer_build(dra_graph *g, const dra_mixer *m, const dra_mod
     const building    b = {g, m, call, channels, state_out};
     dra_mixer_result  r = {0};
     dra_value         qkv[3], y[2];
-    const dra_value   seen = encode(&b, x, qkv);
+    const dra_value   seen = encode(&b, x, qkv), level = levels(&b, seen);
     dra_branch_result part[2];
     for (int i = 0; i < m->branches; i++) {
-        part[i] = build_branch(&b, i, seen, qkv);
+        part[i] = build_branch(&b, i, seen, level, qkv);
         y[i] = part[i].y;
         r.memory = part[i].memory; /* that of a blend is of its second */
         memcpy(r.map[i], part[i].map, sizeof r.map[i]);
@@ -252,8 +300,8 @@ const char *dra_show_name(dra_show_kind kind)
 
 const char *dra_channel_name(dra_channel c)
 {
-    static const char *const names[DRA_CHANNELS] = {"blend", "scores",  "distance",     "slopes",
-                                                    "dual",  "context", "cross_scores", "xl"};
+    static const char *const names[DRA_CHANNELS] = {
+        "blend", "scores", "distance", "slopes", "dual", "context", "cross_scores", "xl", "values"};
     return (unsigned)c < DRA_CHANNELS ? names[c] : NULL;
 }
 

@@ -1,22 +1,27 @@
 /* time: softmax over all items so far; window: over the last N, the token's own included.
  *   y_t = sum_j a_tj V_j,  a_tj ~ exp(q_t.K_j / sqrt(D)), or another scale
  * The items are the state: K (n, H, D), V (n, H, E), rotated by their positions where there is
- * rotary. All options of softmax reads are handed to dra_attend here.
+ * rotary; where tokens forget, also their levels (n, heads, 2), two parts of a sum. All options of
+ * softmax reads are handed to dra_attend here.
  *
  * Transformer-XL: K and V are tables of M rows for the memory and L for the piece so far. Where a
  * piece starts, the keys and values of its memory are made once; positions are rows of the table,
  * which have the distances that tokens have. */
+#include <math.h>
 #include <stdio.h>
 
 #include "memory/memory.h"
 
-enum { K, V };
+enum { K, V, LEVELS };
+enum { LATENT, ROPE }; /* in place of K and V */
 
 static int64_t limit(const dra_memory_sizes *s) { return s->config->window; }
 
 void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs *state)
 {
-    const bool items = !s->context;
+    const bool      items = !s->context;
+    const dra_shape keys = s->latent ? DRA_SHAPE(s->latent) : DRA_SHAPE(s->H, s->D);
+    const dra_shape values = s->latent ? DRA_SHAPE(s->rope, s->D) : DRA_SHAPE(s->H, s->E);
     if (s->whole) return;
     if (s->piece) {
         const int64_t rows = s->memory + s->piece;
@@ -25,12 +30,18 @@ void dra_items_declare(const dra_memory_sizes *s, const char *prefix, dra_specs 
         return;
     }
     dra_specs_add(state, prefix,
-                  &(dra_spec){"K", DRA_SHAPE(s->H, s->D), .items = items, .limit = limit(s),
+                  &(dra_spec){s->latent ? "C" : "K", keys, .items = items, .limit = limit(s),
                               .context = s->context});
-    dra_specs_add(state, prefix,
-                  &(dra_spec){"V", DRA_SHAPE(s->H, s->E), .items = items, .limit = limit(s),
-                              .context = s->context});
+    if (!s->latent || s->rope)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){s->latent ? "K" : "V", values, .items = items, .limit = limit(s),
+                                  .context = s->context});
+    if (s->levels)
+        dra_specs_add(state, prefix,
+                      &(dra_spec){"levels", DRA_SHAPE(s->Q, 2), .items = true, .limit = limit(s)});
 }
+
+static int levels_at(const dra_memory_sizes *s) { return s->latent && !s->rope ? ROPE : LEVELS; }
 
 static dra_value swap_heads(dra_graph *g, dra_value x) { return dra_transpose(g, x, 1, 2); }
 
@@ -186,6 +197,7 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                  .v = swap_heads(g, v),
                                  .config = {.scale = m->score_scale,
                                             .softcap = m->softcap,
+                                            .softcap_late = m->softcap_late,
                                             .heads = m->kv_order,
                                             .distance = channels->value[DRA_CHANNEL_DISTANCE],
                                             .distance_zero = channels->distance_zero,
@@ -194,7 +206,8 @@ static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, d
                                             .topk_straight = m->topk_straight,
                                             .hard = m->hard,
                                             .mix_before = c->options->talk_before,
-                                            .mix_after = c->options->talk_after}};
+                                            .mix_after = c->options->talk_after,
+                                            .sink = c->options->sink}};
     if (dra_graph_failed(g)) return r;
     if (c->sizes->context) r.config.distance = r.config.slopes = (dra_value){0};
     see(g, &r);
@@ -241,6 +254,23 @@ static void add_memory_rows(dra_graph *g, reading *r)
     if (r->config.k_pos.id)
         r->config.k_pos = dra_pad(g, push_back(g, r->config.k_pos, n), 1, n, 0, 0);
     if (r->config.mask.id) r->config.mask = dra_pad(g, r->config.mask, 3, n, 0, 1);
+    if (r->config.k_level.id) r->config.k_level = dra_pad(g, r->config.k_level, 2, n, 0, 0);
+}
+
+/* x (B, H, T) as (B, H, T, 1) */
+static dra_value per_query(dra_graph *g, dra_value x)
+{
+    if (dra_graph_failed(g)) return x;
+    dra_shape s = dra_shape_of(g, x);
+    s.dim[s.rank++] = 1;
+    return dra_reshape(g, x, s);
+}
+
+/* What the sink leaves of y: e^lse / (e^lse + e^sink). */
+static dra_value drain(dra_graph *g, dra_value sink, dra_value y, dra_value lse)
+{
+    const dra_value rest = dra_sub(g, lse, dra_reshape(g, sink, DRA_SHAPE(-1, 1)));
+    return dra_mul(g, y, per_query(g, dra_sigmoid(g, rest)));
 }
 
 /* The softmax over items and learned ones is one over both: the share of the learned ones is
@@ -267,17 +297,29 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
                                  dra_reshape(g, r->c->drop.at, DRA_SHAPE(-1, 1)));
     }
     const dra_value learned = attend(g, &m);
+    dra_value both = o->sink.id ? dra_add(g, lse, dra_softplus(g, dra_sub(g, own, lse))) : lse;
     share = dra_sigmoid(g, dra_sub(g, own, lse));
     if (r->c->tokens->skip.id || r->c->sizes->context) {
         const dra_shape column = DRA_SHAPE(r->c->tokens->B, 1, r->c->tokens->T);
         const dra_value lo = r->config.lo.id ? r->config.lo : dra_integer(g, 0);
         const dra_value some = dra_reshape(g, dra_less(g, lo, r->config.hi), column);
         share = dra_select(g, some, share, dra_number(g, 1));
+        if (o->sink.id) both = dra_select(g, some, both, own);
     }
-    if (dra_graph_failed(g)) return y;
-    dra_shape s = dra_shape_of(g, share);
-    s.dim[s.rank++] = 1;
-    return dra_add(g, y, dra_mul(g, dra_reshape(g, share, s), dra_sub(g, learned, y)));
+    y = dra_add(g, y, dra_mul(g, per_query(g, share), dra_sub(g, learned, y)));
+    return o->sink.id ? drain(g, o->sink, y, both) : y;
+}
+
+/* Which of J rows some query of this call sees, bool (B, J); none: all of them. */
+static dra_value seen_rows(dra_graph *g, const dra_tokens *t, dra_value lo, dra_value hi, int64_t J)
+{
+    if (t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g)) return (dra_value){0};
+    const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
+    const dra_value row = dra_arange(g, J);
+    const dra_value after = dra_greater_equal(g, row, dra_reshape(g, lo, queries));
+    const dra_value before = dra_less(g, row, dra_reshape(g, hi, queries));
+    const dra_value n = dra_sum(g, dra_and(g, after, before), (dra_axes){1, {1}, false});
+    return dra_greater(g, n, dra_integer(g, 0));
 }
 
 /* Keys and values that no query of this call sees count as 0: scores of what is not seen are
@@ -285,18 +327,26 @@ static dra_value merge_memory(dra_graph *g, const reading *r, dra_value y, dra_v
 static void clear_unseen(dra_graph *g, reading *r)
 {
     const dra_tokens *t = r->c->tokens;
-    if (r->c->sizes->context || t->whole || (t->fresh && !t->mark.id) || dra_graph_failed(g))
-        return;
+    if (r->c->sizes->context || dra_graph_failed(g)) return;
     const int64_t   J = dra_shape_of(g, r->k).dim[2];
-    const dra_shape queries = DRA_SHAPE(t->B, t->T, 1);
-    const dra_value row = dra_arange(g, J), zero = dra_number(g, 0);
-    const dra_value after = dra_greater_equal(g, row, dra_reshape(g, r->config.lo, queries));
-    const dra_value before = dra_less(g, row, dra_reshape(g, r->config.hi, queries));
-    const dra_value n = dra_sum(g, dra_and(g, after, before), (dra_axes){1, {1}, false});
-    const dra_value some = dra_reshape(g, dra_greater(g, n, dra_integer(g, 0)),
-                                       DRA_SHAPE(t->B, 1, J, 1));
+    const dra_value seen = seen_rows(g, t, r->config.lo, r->config.hi, J), zero = dra_number(g, 0);
+    if (!seen.id) return;
+    const dra_value some = dra_reshape(g, seen, DRA_SHAPE(t->B, 1, J, 1));
     r->k = dra_select(g, some, r->k, zero);
     r->v = dra_select(g, some, r->v, zero);
+    if (r->config.k_level.id) r->config.k_level = dra_select(g, some, r->config.k_level, zero);
+}
+
+/* The same for latents (B, J, width), of which keys and values are made. */
+static dra_value clear_latents(dra_graph *g, const dra_read_call *c, dra_value latent)
+{
+    const dra_token_items *at = rows_of(c);
+    if (c->tokens->whole || dra_graph_failed(g)) return latent;
+    const dra_shape s = dra_shape_of(g, latent);
+    const dra_value seen = seen_rows(g, c->tokens, at->lo, at->hi, s.dim[1]);
+    if (!seen.id) return latent;
+    return dra_select(g, dra_reshape(g, seen, DRA_SHAPE(s.dim[0], s.dim[1], 1)), latent,
+                      dra_number(g, 0));
 }
 
 /* The path that holds scores: it can choose among them, mix them and hand them on. */
@@ -326,19 +376,68 @@ static void show_scores(dra_graph *g, reading r)
     read_scores(g, &r);
 }
 
+/* Latents (B, J, width) and rotary keys (B, J, rope, D) asked as they are: those heads that read
+ * latents as keys, then those that do not. */
+static dra_value read_latent(dra_graph *g, const dra_read_call *c, dra_value latent, dra_value rope)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_shape         shape = dra_shape_of(g, latent);
+    const int64_t           B = shape.dim[0], J = shape.dim[1], n = s->Q - s->rope;
+    const dra_value         q = rotate(g, c, c->q, false);
+    const dra_value         one = dra_reshape(g, latent, DRA_SHAPE(B, J, 1, s->latent));
+    dra_value               y[2];
+    reading                 r = open_reading(g, c, dra_latent_query(g, c, q), one, one);
+    if (!(r.config.scale > 0)) r.config.scale = 1 / sqrt((double)s->D);
+    y[0] = swap_heads(g, attend(g, &r));
+    if (s->rope && !dra_graph_failed(g)) {
+        r = open_reading(g, c, dra_slice(g, q, 2, n, s->rope), rope,
+                         dra_broadcast(g, one, DRA_SHAPE(B, J, s->rope, s->latent)));
+        y[1] = swap_heads(g, attend(g, &r));
+    }
+    return dra_latent_value(g, c, s->rope ? dra_concat(g, 2, y, 2) : y[0]);
+}
+
+/* Items of the state and of this call: keys and values, or latents and rotary keys. */
+static void append_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
+                         dra_value item[2], dra_value *state_out)
+{
+    const dra_memory_sizes *s = c->sizes;
+    const dra_tokens       *t = c->tokens;
+    item[0] = item[1] = (dra_value){0};
+    if (!s->latent) {
+        const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
+        item[K] = append(g, c, K, rotate(g, c, key, true), xl_k, state_out);
+        item[V] = append(g, c, V, value, xl_v, state_out);
+        return;
+    }
+    value = dra_reshape(g, value, DRA_SHAPE(t->B, t->T, s->latent));
+    item[LATENT] = append(g, c, LATENT, value, (dra_value){0}, state_out);
+    if (s->rope)
+        item[ROPE] = append(g, c, ROPE, rotate(g, c, key, true), (dra_value){0}, state_out);
+}
+
 dra_value dra_read_items(dra_graph *g, const dra_read_call *c, dra_value key, dra_value value,
                          dra_value *lse, dra_value *state_out)
 {
-    const dra_value xl_k = rotate_memory(g, c, c->options->xl_k), xl_v = c->options->xl_v;
-    const dra_value keys = append(g, c, K, rotate(g, c, key, true), xl_k, state_out);
-    const dra_value values = append(g, c, V, value, xl_v, state_out);
-    const bool      merges = c->options->config->mem_kv > 0;
-    dra_value       own = {0};
+    dra_value  item[2];
+    const bool merges = c->options->config->mem_kv > 0;
+    dra_value  own = {0};
+    append_items(g, c, key, value, item, state_out);
     if (dra_graph_failed(g)) return (dra_value){0};
-    reading r = open_reading(g, c, rotate(g, c, c->q, false), keys, values);
+    if (c->sizes->latent && dra_latent_absorbs(c))
+        return read_latent(g, c, item[LATENT], item[ROPE]);
+    if (c->sizes->latent)
+        dra_latent_expand(g, c, clear_latents(g, c, item[LATENT]), item[ROPE], &item[K], &item[V]);
+    reading r = open_reading(g, c, rotate(g, c, c->q, false), item[K], item[V]);
+    if (c->options->level.id) {
+        r.config.q_level = swap_heads(g, c->options->level);
+        r.config.k_level = swap_heads(
+            g, append(g, c, levels_at(c->sizes), c->options->level, (dra_value){0}, state_out));
+    }
     if (needs_scores(c->options->config)) return swap_heads(g, read_scores(g, &r));
     if (c->scores) show_scores(g, r);
     r.config.lse = merges ? &own : lse;
+    if (merges) r.config.sink = (dra_value){0}; /* it joins both */
     const dra_value y = attend(g, &r);
     return swap_heads(g, merges ? merge_memory(g, &r, y, own) : y);
 }

@@ -41,6 +41,7 @@ static const char *const head_maps[] = {"div", "mod", NULL};
 static const char *const qkv_norms[] = {"rms", "layer", "unit", NULL};
 static const char *const qkv_gains[] = {"shared", "heads", "none", NULL};
 static const char *const value_gates[] = {"none", "biased", "plain", NULL};
+static const char *const value_residuals[] = {"none", "half", "learned", NULL};
 static const char *const rotates[] = {"none", "rotary", "xpos", NULL};
 static const char *const distances[] = {"none", "t5", "dynamic", "alibi", NULL};
 static const char *const visibles[] = {"causal", "whole", NULL};
@@ -166,6 +167,13 @@ static const dra_field mixer_fields[] = {INT(dra_mixer_config, heads),
                                          CHOICE(dra_mixer_config, gate_values, value_gates),
                                          BOOL(dra_mixer_config, out_glu),
                                          INT(dra_mixer_config, context_dim),
+                                         BOOL(dra_mixer_config, softcap_late),
+                                         BOOL(dra_mixer_config, sink),
+                                         CHOICE(dra_mixer_config, value_residual, value_residuals),
+                                         BOOL(dra_mixer_config, forget),
+                                         INT(dra_mixer_config, latent_kv),
+                                         INT(dra_mixer_config, latent_q),
+                                         INT(dra_mixer_config, latent_rope),
                                          {0}};
 
 static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
@@ -178,6 +186,11 @@ static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
                                          BOOL(dra_block_config, macaron),
                                          INT(dra_block_config, shift),
                                          REAL(dra_block_config, drop, 0, 0.999),
+                                         BOOL(dra_block_config, branch_scale),
+                                         REAL(dra_block_config, branch_scale_start, -1e6, 1e6),
+                                         BOOL(dra_block_config, branch_scale_offset),
+                                         BOOL(dra_block_config, zero_out),
+                                         INT(dra_block_config, streams),
                                          {0}};
 
 static const dra_field ff_fields[] = {CHOICE(dra_ff_config, kind, inners),
@@ -288,6 +301,7 @@ static const dra_field model_fields[] = {
     {.name = "head", .kind = DRA_FIELD_OBJECT, .offset = MODEL(head), .fields = head_fields},
     {.name = "cross", .kind = DRA_FIELD_OBJECT, .offset = MODEL(cross), .fields = mixer_fields},
     {.name = "xl", .kind = DRA_FIELD_OBJECT, .offset = MODEL(xl), .fields = xl_fields},
+    REAL(dra_model_config, output_softcap, 0, 1e6),
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

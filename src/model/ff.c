@@ -30,14 +30,20 @@ static bool gated(const dra_ff *f)
 static const char *const names[PARAMS] = {"W_up", "W_down", "W_gate", "W_r",   "mu_k",
                                           "mu_r", "b_up",   "b_down", "b_gate"};
 
+/* W_down and its bias, where nothing is added at first. */
+static bool starts_silent(const dra_ff *f, int p)
+{
+    return f->config.block.zero_out && (p == W_DOWN || p == B_DOWN);
+}
+
 static void add_matrix(dra_ff *f, int p, int64_t out, int64_t in, double std)
 {
     const bool uniform = f->config.mixer.init == DRA_INIT_UNIFORM;
     f->at[p] = dra_specs_count(f->params);
-    dra_specs_add(f->params, NULL,
-                  &(dra_spec){names[p], DRA_SHAPE(out, in),
-                              uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
-                              .number = uniform ? 1 / sqrt((double)in) : std, .product = true});
+    dra_spec spec = {names[p], DRA_SHAPE(out, in), uniform ? DRA_FILL_UNIFORM : DRA_FILL_NORMAL,
+                     .number = uniform ? 1 / sqrt((double)in) : std, .product = true};
+    if (starts_silent(f, p)) spec.fill = DRA_FILL_CONST, spec.number = 0;
+    dra_specs_add(f->params, NULL, &spec);
 }
 
 static void add_vector(dra_ff *f, int p, int64_t n, double number)
@@ -49,7 +55,7 @@ static void add_vector(dra_ff *f, int p, int64_t n, double number)
 /* in: the number of inputs of its matrix. */
 static void add_bias(dra_ff *f, int p, int64_t n, int64_t in)
 {
-    const bool uniform = f->config.mixer.init == DRA_INIT_UNIFORM;
+    const bool uniform = f->config.mixer.init == DRA_INIT_UNIFORM && !starts_silent(f, p);
     f->at[p] = dra_specs_count(f->params);
     dra_specs_add(f->params, NULL,
                   &(dra_spec){names[p], DRA_SHAPE(n), uniform ? DRA_FILL_UNIFORM : DRA_FILL_CONST,

@@ -9,6 +9,7 @@
 #include "graph/op.h"
 #include "model/model.h"
 #include "model/xl.h"
+#include "model/streams.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
 
@@ -48,6 +49,12 @@ static dra_status check(const dra_model_config *c, dra_error *err)
                         (long long)c->embed_dim, (long long)c->dim);
     if (c->embed_norm_kind && !c->embed_norm)
         return dra_fail(err, DRA_ERR_VALUE, "model: embed_norm_kind without embed_norm");
+    if (!(c->output_softcap >= 0) || isinf(c->output_softcap))
+        return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap is %g, expected 0 or more",
+                        c->output_softcap);
+    if (c->output_softcap > 0 && (c->block.norm == DRA_PLACE_DUAL || c->rescale_every))
+        return dra_fail(err, DRA_ERR_VALUE, "model: output_softcap and %s exclude each other",
+                        c->rescale_every ? "rescale_every" : "norm dual");
     st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
     if (st == DRA_OK) st = dra_xl_check(c, err);
@@ -143,6 +150,9 @@ static void declare(dra_model *m)
     declare_project(m);
     m->memory_tokens = c->memory_tokens ? add_table(m, "memory_tokens", c->memory_tokens, c->dim, 1)
                                         : -1;
+    m->streams = c->block.streams > 1
+                     ? add(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim)})
+                     : -1;
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);
     m->has_norm = c->block.norm != DRA_PLACE_POST && c->depth;
@@ -165,11 +175,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
     if (st == DRA_OK) st = dra_specs_create(&m->state, err);
     if (st == DRA_OK) st = dra_compose_open(m, err);
     if (st == DRA_OK) st = dra_stack_open(&m->stack, &m->config, err);
-    if (st == DRA_OK && m->config.xl.down > dra_model_attentions(m))
-        st = dra_fail(err, DRA_ERR_VALUE,
-                      "model: xl.down is %lld, expected at most %lld "
-                      "attention sublayers",
-                      (long long)m->config.xl.down, (long long)dra_model_attentions(m));
+    if (st == DRA_OK) st = dra_xl_check_stack(m, err);
     if (st == DRA_OK) {
         declare(m);
         st = dra_specs_error(m->params, err);

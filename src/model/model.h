@@ -13,7 +13,7 @@ struct dra_model {
     dra_norm         embed_norm, norm;
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
-    int      embedding, positions, memory_tokens, project_w, project_b, head, blend;
+    int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
     int      source_w, source_b, head_b, numbers_w, numbers_b;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
     /* Models of other stacks, and where their parameters start in those of this one. */

@@ -5,6 +5,7 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "model/model.h"
+#include "model/streams.h"
 #include "model/xl.h"
 
 /* ---- what is embedded ------------------------------------------------------------------------ */
@@ -121,7 +122,7 @@ static void put_out(dra_graph *g, const dra_model *m, const dra_tokens *t, const
     const double scale = dra_model_rescale(&m->config, l);
     char         name[32];
     snprintf(name, sizeof name, "%s.%d", what, i);
-    x = dra_tokens_give(g, t, x);
+    x = dra_tokens_give(g, t, dra_streams_close(g, x));
     dra_output(g, name, scale == 1 ? x : dra_affine(g, x, 1 / scale, 0));
 }
 
@@ -183,6 +184,13 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
         if (count[k] > 1) all->aux[k] = dra_affine(g, all->aux[k], 1.0 / count[k], 0);
     all->dual = channels.value[DRA_CHANNEL_DUAL];
     return x;
+}
+
+/* cap tanh(x / cap) */
+static dra_value soften(dra_graph *g, double cap, dra_value x)
+{
+    if (!(cap > 0)) return x;
+    return dra_affine(g, dra_tanh(g, dra_affine(g, x, 1 / cap, 0)), cap, 0);
 }
 
 /* The norm before the head; of two streams the second is normalised and added. */
@@ -268,6 +276,7 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     dra_value x = embed(g, m, call, ids, recompute);
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
+    if (m->streams >= 0) x = dra_streams_open(g, call->param[m->streams], x);
     dra_value *room = calloc((size_t)dra_specs_count(m->state) + 1, sizeof *room);
     if (!room) {
         dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
@@ -275,6 +284,7 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     }
     x = build_layers(g, m, call, x, context, recompute, show, room, state_out, &all);
     free(room);
+    x = dra_streams_close(g, soften(g, m->config.output_softcap, x));
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     dra_head_build(g, m, call, &all);

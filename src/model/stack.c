@@ -89,7 +89,7 @@ static void rotate(const dra_model_config *c, dra_mixer_config *m)
     if (p->rotate == DRA_ROTATE_NONE || !dra_mixer_reads_time(m)) return;
     m->rotary = true;
     m->rotary_width = p->width;
-    m->rotary_heads = p->heads;
+    m->rotary_heads = m->latent_rope ? m->latent_rope : p->heads;
     m->rotary_base = p->base;
     if (p->rotate == DRA_ROTATE_XPOS) m->xpos_base = p->xpos_base > 0 ? p->xpos_base : 512;
 }
@@ -120,6 +120,16 @@ static dra_mixer_config cross_config(const dra_model_config *c)
     return m;
 }
 
+/* The first mixer that has it hands its values on and needs no share of its own. */
+static dra_value_residual value_residual(const dra_model_config *c, int64_t l)
+{
+    bool before = false;
+    for (int64_t i = 0; i < l && i < c->mixers; i++)
+        before = before || c->mixer[i].value_residual != DRA_VALUES_OWN;
+    const dra_value_residual own = c->mixer[l % c->mixers].value_residual;
+    return own == DRA_VALUES_LEARNED && !before ? DRA_VALUES_HALF : own;
+}
+
 /* The mixer of attention sublayer l of `layers`. */
 static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64_t layers)
 {
@@ -128,6 +138,7 @@ static dra_mixer_config mixer_config(const dra_model_config *c, int64_t l, int64
     m.score_scale = score_scale(c, &m, l);
     m.xl_memory = c->xl.memory;
     m.xl_piece = c->xl.memory ? c->context : 0;
+    m.value_residual = value_residual(c, l);
     m.aux = c->aux;
     m.a.gamma.layer = m.b.gamma.layer = (int)l;
     m.a.gamma.layers = m.b.gamma.layers = (int)layers;
@@ -145,7 +156,8 @@ static dra_sublayer_config sublayer_config(const dra_model_config *c, int i, int
                              .rescale = dra_model_rescale(c, layer),
                              .dropout = c->dropout,
                              .ff = c->ff,
-                             .depth = c->depth};
+                             .depth = c->depth,
+                             .index = i};
     s.mixer = s.kind == DRA_SUBLAYER_CROSS
                   ? cross_config(c)
                   : mixer_config(c, s.kind == DRA_SUBLAYER_MIXER ? l : 0, attentions);
@@ -241,6 +253,25 @@ static dra_status open_entries(dra_stack *s, const dra_model_config *c, dra_erro
     return DRA_OK;
 }
 
+/* Values that are handed on fit those they are mixed with. */
+static dra_status check_values(const dra_stack *s, dra_error *err)
+{
+    const dra_mixer_config *first = NULL;
+    for (int i = 0; i < s->n_entries; i++) {
+        const dra_mixer        *mixer = dra_sublayer_mixer(s->entry[i].sublayer);
+        const dra_mixer_config *c = mixer ? dra_mixer_config_of(mixer) : NULL;
+        if (!c || c->value_residual == DRA_VALUES_OWN) continue;
+        if (!first) first = c;
+        const int64_t K = c->kv_heads ? c->kv_heads : c->heads;
+        if (K == (first->kv_heads ? first->kv_heads : first->heads) &&
+            c->value_dim == first->value_dim)
+            continue;
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: value_residual needs mixers with the same heads and value_dim");
+    }
+    return DRA_OK;
+}
+
 static void list_steps(dra_stack *s, const dra_model_config *c)
 {
     numbering names = {0};
@@ -263,7 +294,8 @@ dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *er
     s->n_entries = (int)n;
     s->n_steps = (int)steps;
     list_steps(s, c);
-    return open_entries(s, c, err);
+    const dra_status opened = open_entries(s, c, err);
+    return opened == DRA_OK ? check_values(s, err) : opened;
 }
 
 void dra_stack_close(dra_stack *s)

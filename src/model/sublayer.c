@@ -8,12 +8,13 @@
 #include "base/shape.h"
 #include "graph/op.h"
 #include "memory/memory.h"
+#include "model/streams.h"
 #include "model/token_shift.h"
 #include "model/stack.h"
 #include "model/xl.h"
 
 /* Parameters of a sublayer itself. */
-enum { P, SCALE, W_I, W_H, B_I, B_H, OWN };
+enum { P, SCALE, W_I, W_H, B_I, B_H, BRANCH, OWN };
 
 struct dra_sublayer {
     dra_sublayer_config config;
@@ -25,6 +26,7 @@ struct dra_sublayer {
     int                 at[OWN]; /* -1: it has none */
     dra_token_shift     shift;
     int                 xl; /* the state with Transformer-XL's memory; -1: it has none */
+    dra_streams         streams;
     dra_module          module;
 };
 
@@ -37,6 +39,8 @@ static const char *const drops[] = {[DRA_SUBLAYER_MIXER] = "mixer.drop",
 static const char *const dropouts[] = {[DRA_SUBLAYER_MIXER] = "dropout",
                                        [DRA_SUBLAYER_FF] = "ff.dropout",
                                        [DRA_SUBLAYER_CROSS] = "cross.dropout"};
+
+static bool has_streams(const dra_sublayer_config *c) { return c->block.streams > 1; }
 
 static const dra_module *core_of(const dra_sublayer *s)
 {
@@ -79,10 +83,34 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
                         (long long)b->shift, (long long)m->dim);
     if (!(b->drop >= 0 && b->drop < 1))
         return dra_fail(err, DRA_ERR_VALUE, "block: drop is %g, expected 0 <= p < 1", b->drop);
+    if (!isfinite(b->branch_scale_start))
+        return dra_fail(err, DRA_ERR_VALUE, "block: branch_scale_start is %g, expected a number",
+                        b->branch_scale_start);
+    if ((b->branch_scale_start != 0 || b->branch_scale_offset) && !b->branch_scale)
+        return dra_fail(err, DRA_ERR_VALUE, "block: %s without branch_scale",
+                        b->branch_scale_offset ? "branch_scale_offset" : "branch_scale_start");
     if (b->project && !b->memory_residual)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: project without memory_residual");
     if (b->memory_residual && b->residual == DRA_JOIN_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: memory_residual without a residual");
+    return DRA_OK;
+}
+
+static dra_status check_streams(const dra_sublayer_config *c, dra_error *err)
+{
+    const dra_block_config *b = &c->block;
+    const char             *other = b->residual != DRA_JOIN_ADD ? "another residual than add"
+                                    : b->residual_scale         ? "residual_scale"
+                                    : b->memory_residual        ? "memory_residual"
+                                    : b->norm == DRA_PLACE_DUAL ? "norm dual"
+                                    : c->mixer.xl_memory        ? "xl_memory"
+                                    : c->rescale > 0 && c->rescale != 1 ? "rescale_every"
+                                                                        : NULL;
+    if (b->streams < 0 || b->streams > DRA_STREAMS_MOST)
+        return dra_fail(err, DRA_ERR_VALUE, "block: streams is %lld, expected 0 to %d",
+                        (long long)b->streams, DRA_STREAMS_MOST);
+    if (has_streams(c) && other)
+        return dra_fail(err, DRA_ERR_VALUE, "block: streams and %s exclude each other", other);
     return DRA_OK;
 }
 
@@ -139,8 +167,8 @@ static dra_status merge(dra_sublayer *s, const dra_specs *around, dra_error *err
     return dra_specs_error(s->params, err);
 }
 
-static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",
-                                       "gru_W_h", "gru_b_i",        "gru_b_h"};
+static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",     "gru_W_h",
+                                       "gru_b_i", "gru_b_h",        "branch_scale"};
 
 /* Norms are declared where they will be found by name, see handles(). */
 static void declare_around(const dra_sublayer *s, dra_specs *params)
@@ -158,6 +186,12 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
                                   .number = 1 / sqrt((double)(H * E))});
     if (b->residual_scale)
         dra_specs_add(params, NULL, &(dra_spec){names[SCALE], DRA_SHAPE(C), .number = 1});
+    if (b->branch_scale)
+        dra_specs_add(
+            params, NULL,
+            &(dra_spec){names[BRANCH], DRA_SHAPE(C),
+                        .number = b->branch_scale_start - (b->branch_scale_offset ? 1 : 0)});
+    if (has_streams(&s->config)) dra_streams_declare(b->streams, C, s->config.index, params);
     if (b->residual != DRA_JOIN_GRU) return;
     for (int i = W_I; i <= W_H; i++)
         dra_specs_add(params, NULL,
@@ -175,6 +209,7 @@ static void find_handles(dra_sublayer *s)
     s->branch = (dra_norm){s->config.norm, dra_specs_find(p, "branch_norm_g"),
                            dra_specs_find(p, "branch_norm_b")};
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
+    s->streams = dra_streams_find(p);
 }
 
 static dra_status declare(dra_sublayer *s, dra_error *err)
@@ -298,6 +333,8 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     dra_value o = build_core(b, u, room, r);
     o = dra_module_dropout(g, b->call, dropouts[c->kind], c->dropout, o);
     if (c->block.macaron && !mixer) o = dra_affine(g, o, 0.5, 0);
+    if (c->block.branch_scale)
+        o = dra_mul(g, o, dra_affine(g, param(b, BRANCH), 1, c->block.branch_scale_offset ? 1 : 0));
     if (c->block.branch_norm) o = normed(b, &b->s->branch, o);
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
 }
@@ -322,13 +359,17 @@ dra_sublayer_result dra_sublayer_build(dra_graph *g, const dra_sublayer *s,
     const bool     post = s->config.block.norm == DRA_PLACE_POST ||
                       s->config.block.norm == DRA_PLACE_DUAL;
     dra_sublayer_result r = {0};
+    dra_streams_rest    rest;
+    const bool          several = has_streams(&s->config);
     dra_value *room = calloc((size_t)dra_specs_count(core_of(s)->params) + 1, sizeof *room);
     if (room) {
         read_memory(&b, x);
-        r.branch = build_branch(&b, x, room, &r);
+        r.branch = build_branch(
+            &b, several ? dra_streams_read(g, &s->streams, call->param, x, &rest) : x, room, &r);
         add_dual(&b, r.branch, x);
-        r.y = join(&b, r.branch, x,
-                   s->config.block.memory_residual ? r.mixer.memory : (dra_value){0});
+        r.y = several ? dra_streams_join(g, &rest, r.branch)
+                      : join(&b, r.branch, x,
+                             s->config.block.memory_residual ? r.mixer.memory : (dra_value){0});
         if (post) r.y = normed(&b, &s->norm, r.y);
         r.y = drop(&b, r.y, x);
         channels->value[DRA_CHANNEL_XL] = (dra_value){0};
@@ -360,12 +401,14 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     const dra_sublayer *s = self;
     const dra_tokens   *t = &call->tokens;
     dra_channels        channels = {0};
+    const int64_t       C = s->config.mixer.dim, S = s->config.block.streams;
     dra_value          *room = calloc((size_t)dra_specs_count(s->state) + 1, sizeof *room);
     if (!room) {
         dra_build_fail(g, "sublayer", DRA_ERR_MEMORY, "out of memory");
         return;
     }
-    const dra_value x = dra_input(g, "x", DRA_REAL, DRA_SHAPE(t->B, t->T, s->config.mixer.dim));
+    const dra_value x = dra_input(g, "x", DRA_REAL,
+                                  S > 1 ? DRA_SHAPE(t->B, t->T, S, C) : DRA_SHAPE(t->B, t->T, C));
     if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
     if (is_mixer(s)) dra_mixer_input_context(g, s->mixer, call, &channels);
@@ -383,7 +426,9 @@ static dra_status create(dra_sublayer *s, dra_error *err)
     if (st == DRA_OK) st = check_choices(&s->config, err);
     if (st == DRA_OK) st = check_residual(&s->config, err);
     s->config.mixer.context = s->config.kind == DRA_SUBLAYER_CROSS;
+    if (st == DRA_OK) st = check_streams(&s->config, err);
     if (s->config.block.memory_residual) s->config.mixer.gives_memory = true;
+    if (s->config.block.zero_out) s->config.mixer.zero_out = true;
     if (st == DRA_OK)
         st = is_mixer(s) ? dra_mixer_create(&s->config.mixer, &s->mixer, err)
                          : dra_ff_create(&s->config, &s->ff, err);

@@ -47,7 +47,7 @@ dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, d
     return dra_tokens_turn(g, tokens, table, memory);
 }
 
-/* The state X of attention number i, which must be there. */
+/* The state X of number i of the sublayers that have one; -1: there are fewer. */
 static int state_of(const dra_model *m, int64_t i)
 {
     const dra_stack *s = &m->stack;
@@ -58,11 +58,28 @@ static int state_of(const dra_model *m, int64_t i)
     return -1;
 }
 
+static int64_t count_memories(const dra_model *m)
+{
+    int64_t n = 0;
+    for (int k = 0; k < m->stack.n_steps; k++)
+        n += dra_sublayer_xl(dra_stack_at(&m->stack, k)) >= 0;
+    return n;
+}
+
+dra_status dra_xl_check_stack(const dra_model *m, dra_error *err)
+{
+    const int64_t n = count_memories(m);
+    if (m->config.xl.down <= n) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "model: xl.down is %lld, expected at most %lld attention sublayers",
+                    (long long)m->config.xl.down, (long long)n);
+}
+
 const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value *room)
 {
     const dra_tokens *t = &call->tokens;
-    const int64_t     n = dra_model_attentions(m);
+    const int64_t     n = count_memories(m);
     if (!m->config.xl.memory || t->fresh || !t->pieces.turns) return call->state;
     for (int i = 0; i < dra_specs_count(m->state); i++) room[i] = call->state[i];
     for (int64_t i = 0; i < n; i++) {

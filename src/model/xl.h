@@ -5,6 +5,8 @@
 #include "model/model.h"
 
 dra_status dra_xl_check(const dra_model_config *c, dra_error *err);
+/* The same once the stack is there. */
+dra_status dra_xl_check_stack(const dra_model *m, dra_error *err);
 /* Adds the state "X" of a sublayer and returns its number; -1: it has none. */
 int dra_xl_declare(const dra_sublayer_config *c, dra_specs *state);
 /* That of a sublayer; -1: it has none. */

@@ -34,6 +34,12 @@ typedef struct dra_xt {
     bool    attn_one_kv_head, attn_qk_norm_dim_scale, attn_gate_values;
     double  attn_qk_norm_scale, ff_mult;
     bool    ff_swish, ff_relu_squared, ff_no_bias;
+
+    /* ---- beyond the README */
+    bool       attn_softclamp_logits, softclamp_output, add_value_residual;
+    dra_switch learned_value_residual_mix;
+    bool       attn_use_latent_kv, attn_use_latent_q;
+    double     attn_logit_softclamp_value, softclamp_output_value;
 } dra_xt;
 
 /* From JSON: unknown names, options that dra does not have and those that contradict each other

@@ -28,6 +28,9 @@ static const pair apart[] = {
     {"attn_flash", "rel_pos_bias"},
     {"attn_flash", "dynamic_pos_bias"},
     {"attn_flash", "residual_attn"},
+    {"attn_flash", "attn_softclamp_logits"},
+    {"attn_flash", "attn_head_learned_sink"},
+    {"residual_attn", "attn_head_learned_sink"}, /* there the sink's column stays among scores */
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
@@ -42,6 +45,17 @@ static const pair apart[] = {
     {"custom_layers", "depth"},
     {"custom_layers", "sandwich_coef"},
     {"resi_dual", "sandwich_norm"},
+    {"attn_use_latent_kv", "attn_qk_norm"},
+    {"attn_use_latent_kv", "attn_num_mem_kv"},
+    {"attn_use_latent_kv", "add_value_residual"},
+    {"attn_use_latent_kv", "attn_kv_heads"},
+    {"attn_use_latent_kv", "attn_one_kv_head"},
+    {"attn_use_latent_q", "add_value_residual"},
+    {"attn_latent_rope_subheads", "rotate_num_heads"},
+    {"attn_data_dependent_alibi", "rel_pos_bias"},
+    {"attn_data_dependent_alibi", "alibi_pos_bias"},
+    {"attn_data_dependent_alibi", "dynamic_pos_bias"},
+    {"resi_dual", "softclamp_output"},
 };
 
 typedef struct need {
@@ -63,6 +77,14 @@ static const need needs[] = {
     {"rotary_emb_dim", "rotary_pos_emb", -1},
     {"rotate_num_heads", "rotary_pos_emb", -1},
     {"rotary_xpos_scale_base", "rotary_xpos", 512},
+    {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
+    {"softclamp_output_value", "softclamp_output", 30},
+    {"layerscale_init_value", "use_layerscale", 0},
+    {"attn_use_latent_kv", "attn_dim_latent_kv", 0},
+    {"attn_use_latent_q", "attn_dim_latent_q", 0},
+    {"attn_dim_latent_kv", "attn_use_latent_kv", 0},
+    {"attn_dim_latent_q", "attn_use_latent_q", 0},
+    {"attn_latent_rope_subheads", "attn_use_latent_kv", 0},
 };
 
 static bool is_on(const checking *k, const char *name)
@@ -118,6 +140,16 @@ static dra_status check_heads(const checking *k)
     if (R && R < H && K < H)
         return refuse(k, "rotate_num_heads is %lld of %lld heads, which excludes %s", (long long)R,
                       h, x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
+    if (x->c.mixer[0].latent_rope >= H)
+        return refuse(k, "attn_latent_rope_subheads is %lld, expected fewer than heads, %lld",
+                      (long long)x->c.mixer[0].latent_rope, h);
+    if (x->attn_use_latent_kv && !x->c.mixer[0].latent_rope &&
+        (x->rotary_pos_emb || x->rotary_xpos))
+        return refuse(k, "attn_use_latent_kv with %s needs attn_latent_rope_subheads",
+                      x->rotary_xpos ? "rotary_xpos" : "rotary_pos_emb");
+    if (x->add_value_residual && x->learned_value_residual_mix != DRA_OFF && K < H)
+        return refuse(k, "add_value_residual with a learned mix excludes %s",
+                      x->attn_one_kv_head ? "attn_one_kv_head" : "attn_kv_heads");
     if (x->c.position.slopes > H)
         return refuse(k, "alibi_num_heads is %lld, expected at most heads, %lld",
                       (long long)x->c.position.slopes, h);
@@ -141,6 +173,8 @@ static dra_status check_positions(const checking *k)
                       "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                       "%lld",
                       (long long)r, (long long)x->attn_dim_head);
+    if (x->c.mixer[0].forget && x->c.visible == DRA_VISIBLE_WHOLE)
+        return refuse(k, "attn_data_dependent_alibi excludes type Encoder");
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse(k, "dynamic_pos_bias with dim %lld, expected 4 or more", (long long)x->c.dim);
     return DRA_OK;
@@ -183,6 +217,31 @@ static dra_status check_layout(const checking *k)
     return DRA_OK;
 }
 
+/* Several streams take the place of other residuals; scale_residual has no effect there. */
+static dra_status check_streams(const checking *k)
+{
+    const dra_xt *x = k->x;
+    const char   *other = x->gate_residual            ? "gate_residual"
+                          : x->c.block.residual_scale ? "scale_residual"
+                          : x->resi_dual              ? "resi_dual"
+                                                      : NULL;
+    if (x->c.block.streams > 1 && other)
+        return refuse(k, "num_residual_streams is %lld, which excludes %s",
+                      (long long)x->c.block.streams, other);
+    return DRA_OK;
+}
+
+/* Options that only later releases have, and one that is broken in them: weights of a stream's
+ * residuals are normalised over an axis of size 1. */
+static dra_status check_release(const checking *k)
+{
+    if (k->x->c.block.streams > 1 && k->x->c.xt.release == DRA_XT_N)
+        return refuse(k, "num_residual_streams needs release E");
+    if (k->x->c.mixer[0].sink && k->x->c.xt.release != DRA_XT_N)
+        return refuse(k, "attn_head_learned_sink needs release N");
+    return DRA_OK;
+}
+
 static dra_status check_wrapper(const checking *k)
 {
     const dra_xt *x = k->x;
@@ -209,5 +268,7 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     dra_status st = check_heads(&k);
     if (st == DRA_OK) st = check_positions(&k);
     if (st == DRA_OK) st = check_layout(&k);
+    if (st == DRA_OK) st = check_release(&k);
+    if (st == DRA_OK) st = check_streams(&k);
     return st == DRA_OK ? check_wrapper(&k) : st;
 }

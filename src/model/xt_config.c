@@ -8,7 +8,7 @@
 #include "model/xt.h"
 
 enum { DIM_HEAD = 64, BUCKETS = 32, MAX_DISTANCE = 128, POSITION_LAYERS = 2, XPOS_BASE = 512 };
-static const double qk_scale = 10;
+static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
 
 /* ---- what follows from a config -------------------------------------------------------------- */
 
@@ -149,7 +149,7 @@ static dra_xt_release release_of(const dra_mixer_config *m, dra_xt_release said)
 {
     const bool gains = m->qk_norm && m->qkv_gain == DRA_QKV_HEADS;
     const bool groups = m->qk_norm && m->mem_kv && m->qk_groups > 1;
-    if (m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
+    if (m->sink || m->gate_values == DRA_GATE_PLAIN || (gains && m->qk_gain_start > 0) ||
         (groups && !m->mem_whole))
         return DRA_XT_N;
     return m->gate_values == DRA_GATE_BIASED || gains || groups ? DRA_XT_E : said;
@@ -268,6 +268,39 @@ static void tell_layout(dra_xt *x)
     if (!c->n_drops) x->layer_dropout[0] = c->block.drop;
 }
 
+/* ---- beyond the README ----------------------------------------------------------------------- */
+
+static double given(double said, double otherwise) { return said > 0 ? said : otherwise; }
+
+static void settle_more(dra_xt *x)
+{
+    dra_mixer_config *m = &x->c.mixer[0];
+    x->c.block.branch_scale_offset = x->c.block.branch_scale && x->norm_add_unit_offset != DRA_OFF;
+    if (x->c.block.streams == 1) x->c.block.streams = 0;
+    m->softcap_late = x->attn_softclamp_logits;
+    if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
+    if (x->add_value_residual)
+        m->value_residual = x->learned_value_residual_mix == DRA_OFF ? DRA_VALUES_HALF
+                                                                     : DRA_VALUES_LEARNED;
+    if (x->softclamp_output) x->c.output_softcap = given(x->softclamp_output_value, output_cap);
+}
+
+static void tell_more(dra_xt *x)
+{
+    const dra_mixer_config *m = &x->c.mixer[0];
+    if (x->c.block.branch_scale && !x->c.block.branch_scale_offset)
+        x->norm_add_unit_offset = DRA_OFF;
+    x->attn_softclamp_logits = m->softcap > 0;
+    if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
+    x->attn_use_latent_kv = m->latent_kv > 0;
+    x->attn_use_latent_q = m->latent_q > 0;
+    x->add_value_residual = m->value_residual != DRA_VALUES_OWN;
+    if (m->value_residual == DRA_VALUES_HALF) x->learned_value_residual_mix = DRA_OFF;
+    x->softclamp_output = x->c.output_softcap > 0;
+    if (x->softclamp_output && x->c.output_softcap != output_cap)
+        x->softclamp_output_value = x->c.output_softcap;
+}
+
 /* ---- the format ------------------------------------------------------------------------------ */
 
 void dra_xt_settle(dra_xt *x)
@@ -279,6 +312,7 @@ void dra_xt_settle(dra_xt *x)
     settle_positions(x);
     settle_layout(x);
     settle_wrapper(x);
+    settle_more(x);
 }
 
 void dra_xt_tell(dra_xt *x)
@@ -289,6 +323,7 @@ void dra_xt_tell(dra_xt *x)
     tell_positions(x);
     tell_attention(x);
     tell_layout(x);
+    tell_more(x);
 }
 
 static void read(dra_keys *k, dra_model_config *c)

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "model/xt.h"
 
-enum { PREFIX = 64, PER_SUBLAYER = 24, OTHERS = 40 };
+enum { PREFIX = 64, PER_SUBLAYER = 40, OTHERS = 40 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -67,21 +67,43 @@ static void add_norm(making *m, const char *ours, const char *place)
 
 static void add_around(making *m)
 {
-    static const pair residual[] = {
-        {"residual_scale", "2.residual_scale"}, {"gru_W_i", "2.gru.weight_ih"},
-        {"gru_W_h", "2.gru.weight_hh"},         {"gru_b_i", "2.gru.bias_ih"},
-        {"gru_b_h", "2.gru.bias_hh"},           {0}};
+    static const pair residual[] = {{"residual_scale", "2.residual_scale"},
+                                    {"gru_W_i", "2.gru.weight_ih"},
+                                    {"gru_W_h", "2.gru.weight_hh"},
+                                    {"gru_b_i", "2.gru.bias_ih"},
+                                    {"gru_b_h", "2.gru.bias_hh"},
+                                    {"stream_norm_g", "2.norm.weight"},
+                                    {"stream_W_a", "2.dynamic_alpha_fn"},
+                                    {"stream_a_scale", "2.dynamic_alpha_scale"},
+                                    {"stream_a", "2.static_alpha"},
+                                    {"stream_w_b", "2.dynamic_beta_fn"},
+                                    {"stream_b_scale", "2.dynamic_beta_scale"},
+                                    {"stream_b", "2.static_beta"},
+                                    {0}};
     add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
     add_norm(m, "branch_norm_g", "0.1.");
+    add(m, "branch_scale", "1.gamma");
     add_all(m, residual);
 }
 
 static void add_attention(making *m)
 {
-    static const pair  plain[] = {{"W_q", "to_q.weight"},    {"W_k", "to_k.weight"},
-                                  {"W_v", "to_v.weight"},    {"mem_k", "mem_k"},
-                                  {"mem_v", "mem_v"},        {"W_g", "to_v_gate.weight"},
-                                  {"b_g", "to_v_gate.bias"}, {0}};
+    static const pair  plain[] = {{"W_q", "to_q.weight"},
+                                  {"W_k", "to_k.weight"},
+                                  {"W_v", "to_v.weight"},
+                                  {"mem_k", "mem_k"},
+                                  {"mem_v", "mem_v"},
+                                  {"W_g", "to_v_gate.weight"},
+                                  {"b_g", "to_v_gate.bias"},
+                                  {"sink", "attend.head_attn_sink"},
+                                  {"W_c", "to_latent_kv.weight"},
+                                  {"W_cq", "to_latent_q.weight"},
+                                  {"W_kr", "to_rotateable_k.weight"},
+                                  {"W_f", "data_dependent_alibi.to_forget_gates.0.weight"},
+                                  {"b_f", "data_dependent_alibi.to_forget_gates.0.bias"},
+                                  {"W_mix", "to_value_residual_mix.0.weight"},
+                                  {"b_mix", "to_value_residual_mix.0.bias"},
+                                  {0}};
     const dra_xt_sizes s = dra_xt_sizes_of(m->c);
     add_all(m, plain);
     add(m, "W_o", m->c->mixer[0].out_glu ? "to_out.0.weight" : "to_out.weight");
@@ -117,12 +139,14 @@ static void add_sublayer(making *m, int64_t i, int64_t N, bool attention)
 {
     const dra_model_config *c = m->c;
     const int64_t           shift = c->n_shifts ? c->shifts[i] : c->block.shift;
+    const char             *scale = c->block.branch_scale ? "fn." : "";
     const char             *fn = shift > 0 ? "fn." : "";
     const char             *half = c->block.macaron && !attention ? "fn." : "";
     snprintf(m->ours, sizeof m->ours, "layers.%lld.%s.", (long long)N, attention ? "mixer" : "ff");
     snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.", (long long)i);
     add_around(m);
-    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.1.%s%s", (long long)i, fn, half);
+    snprintf(m->theirs, sizeof m->theirs, "attn_layers.layers.%lld.1.%s%s%s", (long long)i, scale,
+             fn, half);
     (attention ? add_attention : add_ff)(m);
 }
 
@@ -171,6 +195,7 @@ static void add_wrapper(making *m)
         {"embed_project_w", "project_emb.weight"},
         {"embed_project_b", "project_emb.bias"},
         {"memory_tokens", "memory_tokens"},
+        {"streams", "attn_layers.stream_emb"},
         {"position.table", "attn_layers.rel_pos.relative_attention_bias.weight"},
         {"head", "to_logits.weight"},
         {0}};

@@ -111,6 +111,23 @@ static const dra_field stack_fields[] = {
     BOOL("ff_no_bias", ff_no_bias),
     BOOL("ff_post_act_ln", c.ff.act_norm),
     REAL("ff_dropout", c.ff.dropout, 0, 0.999),
+    BOOL("attn_softclamp_logits", attn_softclamp_logits),
+    REAL("attn_logit_softclamp_value", attn_logit_softclamp_value, 1e-3, 1e6),
+    BOOL("attn_head_learned_sink", c.mixer[0].sink),
+    BOOL("attn_data_dependent_alibi", c.mixer[0].forget),
+    BOOL("attn_use_latent_kv", attn_use_latent_kv),
+    INT("attn_dim_latent_kv", c.mixer[0].latent_kv, 1, MOST),
+    BOOL("attn_use_latent_q", attn_use_latent_q),
+    INT("attn_dim_latent_q", c.mixer[0].latent_q, 1, MOST),
+    INT("attn_latent_rope_subheads", c.mixer[0].latent_rope, 1, MOST),
+    BOOL("add_value_residual", add_value_residual),
+    SWITCH("learned_value_residual_mix", learned_value_residual_mix),
+    INT("num_residual_streams", c.block.streams, 1, 64),
+    BOOL("use_layerscale", c.block.branch_scale),
+    REAL("layerscale_init_value", c.block.branch_scale_start, -1e6, 1e6),
+    BOOL("zero_init_branch_output", c.block.zero_out),
+    BOOL("softclamp_output", softclamp_output),
+    REAL("softclamp_output_value", softclamp_output_value, 1e-3, 1e6),
     {0}};
 
 static const dra_field wrapper_fields[] = {

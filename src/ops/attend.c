@@ -1,8 +1,8 @@
 /* Attention: y = softmax(s) v over the keys, the one entry of every softmax read.
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
- *          - slope |q_pos_t - k_pos_j|
+ *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j
  * where query t sees key j (lo_t <= j < hi_t and mask_tj), nothing elsewhere; the first `always`
- * keys are seen by all and get q.k alone. This file checks what is asked and picks the path. */
+ * keys are seen by all and get q.k alone. A late cap is that of all this sum. This file checks what is asked and picks the path. */
 #include <math.h>
 #include <stdio.h>
 
@@ -82,7 +82,8 @@ static bool check_plain_options(dra_graph *g, dra_attention *x)
     x->mix_after = f->mix_after;
     return check_option(g, "previous", f->previous, DRA_REAL, pairs, false) &&
            check_option(g, "mix_before", f->mix_before, DRA_REAL, heads, false) &&
-           check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false);
+           check_option(g, "mix_after", f->mix_after, DRA_REAL, heads, false) &&
+           check_option(g, "sink", f->sink, DRA_REAL, DRA_SHAPE(H), false);
 }
 
 /* A table by distance has as many columns as it likes, one at least. */
@@ -106,6 +107,23 @@ static bool check_distance(dra_graph *g, const dra_attention *x)
     return true;
 }
 
+/* Levels come in pairs with as many parts as they like, one at least. */
+static bool check_levels(dra_graph *g, const dra_attention *x, dra_shape *q, dra_shape *k)
+{
+    const dra_attend_config *f = x->config;
+    const dra_attend_attr   *a = &x->a;
+    *q = *k = DRA_SHAPE(0);
+    if (!f->q_level.id && !f->k_level.id) return true;
+    if (!f->q_level.id || !f->k_level.id)
+        return refuse(g, DRA_ERR_VALUE, "q_level and k_level need each other");
+    if (!dra_check_values(g, "attend: q_level", 1, &f->q_level)) return false;
+    const dra_shape s = dra_shape_of(g, f->q_level);
+    const int64_t   P = s.rank == 4 && s.dim[3] > 0 ? s.dim[3] : 1;
+    *q = DRA_SHAPE(a->B, a->H, a->T, P);
+    *k = DRA_SHAPE(a->B, a->H, a->J, P);
+    return true;
+}
+
 static bool check_options(dra_graph *g, dra_attention *x)
 {
     const dra_attend_config *f = x->config;
@@ -113,7 +131,8 @@ static bool check_options(dra_graph *g, dra_attention *x)
     const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
     const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
     const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
-    if (!check_distance(g, x)) return false;
+    dra_shape                q_level, k_level;
+    if (!check_distance(g, x) || !check_levels(g, x, &q_level, &k_level)) return false;
     const dra_shape by_distance = f->distance.id ? dra_shape_of(g, f->distance) : DRA_SHAPE(0);
     const struct {
         const char *name;
@@ -132,6 +151,8 @@ static bool check_options(dra_graph *g, dra_attention *x)
         [DRA_ATTEND_K_POS] = {"k_pos", f->k_pos, DRA_I32, keys, false},
         [DRA_ATTEND_KEY] = {"random.key", random->key, DRA_I32, DRA_SHAPE(4), false},
         [DRA_ATTEND_ROW] = {"random.row", random->row, DRA_I32, DRA_SHAPE(a->B), false},
+        [DRA_ATTEND_Q_LEVEL] = {"q_level", f->q_level, DRA_REAL, q_level, false},
+        [DRA_ATTEND_K_LEVEL] = {"k_level", f->k_level, DRA_REAL, k_level, false},
     };
     for (int i = 0; i < DRA_ATTEND_OPTIONS; i++) {
         if (!check_option(g, table[i].name, table[i].value, table[i].dtype, table[i].shape,
@@ -197,17 +218,29 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->always < 0 || f->always > x->a.J)
         return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
                       (long long)x->a.J);
-    if (f->path == DRA_ATTEND_FEW && (f->softcap > 0 || f->dropout > 0 || f->always > 0))
+    if (f->path == DRA_ATTEND_FEW &&
+        (f->softcap > 0 || f->dropout > 0 || f->always > 0 || f->sink.id))
         return refuse(g, DRA_ERR_VALUE, "the few path has no %s",
                       f->softcap > 0   ? "softcap"
                       : f->dropout > 0 ? "dropout"
-                                       : "always");
+                      : f->always > 0  ? "always"
+                                       : "sink");
     if (f->path == DRA_ATTEND_FEW && (x->a.T == 0 || x->a.J == 0))
         return refuse(g, DRA_ERR_SHAPE, "T is %lld, J %lld, the few path expects 1 and more",
                       (long long)x->a.T, (long long)x->a.J);
     if (f->lse && (f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
         return refuse(g, DRA_ERR_VALUE, "the plain path has no lse");
     return check_random(g, f);
+}
+
+/* Softmax with one more logit z: y e^l / (e^l + e^z) = y sigmoid(l - z) with l the lse of the rest.
+ * A query that sees nothing has y = 0, so that its l does not matter. */
+static dra_value drain(dra_graph *g, const dra_attention *x, dra_value y, dra_value lse)
+{
+    const dra_attend_attr *a = &x->a;
+    const dra_value        sink = dra_reshape(g, x->config->sink, DRA_SHAPE(a->H, 1));
+    const dra_value        share = dra_sigmoid(g, dra_sub(g, lse, sink));
+    return dra_mul(g, y, dra_reshape(g, share, DRA_SHAPE(a->B, a->H, a->T, 1)));
 }
 
 /* ---- the entry ------------------------------------------------------------------------------- */
@@ -230,13 +263,17 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.always = f->always;
     x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
+    x.a.late = f->softcap > 0 && f->softcap_late;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     if (f->path == DRA_ATTEND_PLAIN || needs_scores(f)) return dra_attend_plain(g, &x);
     if (f->path == DRA_ATTEND_FEW) return dra_attend_small(g, q, k, v, &x.a, f->lse);
     const dra_shape pairs = DRA_SHAPE(x.a.B, x.a.H, x.a.T, x.a.J);
     for (int i = DRA_ATTEND_MASK; i <= DRA_ATTEND_BIAS; i++)
         if (x.option[i].id) x.option[i] = dra_broadcast(g, x.option[i], pairs);
-    return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
+    if (!f->sink.id) return dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse);
+    dra_value       lse;
+    const dra_value y = dra_attend_tiled(g, q, k, v, x.option, &x.a, f->lse ? f->lse : &lse);
+    return dra_graph_failed(g) ? y : drain(g, &x, y, f->lse ? *f->lse : lse);
 }
 
 /* hi = pos + t + 1, lo = max(0, hi - window) */

@@ -2,8 +2,10 @@
  * dp_tj = f_tj dy_t.v_j and delta_t = dy_t.y_t = sum_j p_tj dp_tj:
  *   ds_tj = p_tj (dp_tj - delta_t)             also the gradient of bias
  *   dq_t = sum_j da_tj k_j,  dk_j = sum_t da_tj q_t,  dv_j = sum_t f_tj p_tj dy_t
+ *   dq_level_t = sum_j ds_tj,  dk_level_j = -sum_t ds_tj
  *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|,  ddistance_hn = sum of ds_tj at distance n
- * where da = scale (1 - tanh^2) ds undoes scale and soft cap. One op makes them all, so that p and
+ * where da = scale (1 - tanh^2) ds undoes scale and soft cap; a late cap comes off before biases
+ * get theirs. One op makes them all, so that p and
  * dp are computed once; a tile takes all queries that read one key head, so every output has one
  * writer.
  * Inputs: those of attend, then dy (B, H, T, E), lse (B, H, T) and delta (B, H, T, 1). */
@@ -19,7 +21,9 @@ enum {
     DBIAS = DRA_ATTEND_DBIAS,
     DDISTANCE = DRA_ATTEND_DDISTANCE,
     DK = DRA_ATTEND_DK,
-    DV = DRA_ATTEND_DV
+    DV = DRA_ATTEND_DV,
+    DQ_LEVEL = DRA_ATTEND_DQ_LEVEL,
+    DK_LEVEL = DRA_ATTEND_DK_LEVEL
 };
 
 typedef struct work {
@@ -87,14 +91,17 @@ static void open_block(const dra_attend_block *t, int64_t j0, work *w)
     }
 }
 
+static void undo_cap(const dra_attend_block *t, work *w)
+{
+    for (int64_t i = 0; i < t->rows * KEYS; i++)
+        if (w->ds[i] != 0) w->ds[i] *= w->dcap[i]; /* dcap is set only where it is seen */
+}
+
 /* ds becomes da. */
 static void undo_scale(const dra_attend_block *t, work *w)
 {
-    const int64_t n = t->rows * KEYS;
-    if (t->a->softcap > 0)
-        for (int64_t i = 0; i < n; i++)
-            if (w->ds[i] != 0) w->ds[i] *= w->dcap[i]; /* dcap is set only where it is seen */
-    dra_simd_of(t->c)->scale(n, (real)t->a->scale, w->ds);
+    if (t->a->softcap > 0 && !t->a->late) undo_cap(t, w);
+    dra_simd_of(t->c)->scale(t->rows * KEYS, (real)t->a->scale, w->ds);
 }
 
 /* ---- outputs --------------------------------------------------------------------------------- */
@@ -118,6 +125,8 @@ static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
     out[DDISTANCE] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], N)};
     out[DK] = *k;
     out[DV] = *dra_type_of(g, n->in[2]);
+    out[DQ_LEVEL] = out[DSLOPES];
+    out[DK_LEVEL] = (dra_type){DRA_REAL, DRA_SHAPE(dim[0], dim[1], k->shape.dim[2])};
     return DRA_OK;
 }
 
@@ -173,6 +182,17 @@ static void add_distance_block(const dra_attend_block *t, int64_t j0, work *w)
         add_distances(t, t->q_pos[r], n, k_pos, w->ds + r * KEYS + from, w->sum);
 }
 
+/* dq (rows) += sum_j ds, dk (keys) -= sum_t ds; either may be NULL. */
+static void add_levels(const dra_attend_block *t, int64_t j0, const work *w, real *dq, real *dk)
+{
+    const int64_t n = dra_imin(KEYS, t->size.J - j0);
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int64_t j = unbiased(t, j0); j < n; j++) {
+            if (dq) dq[r] += w->ds[r * KEYS + j];
+            if (dk) dk[j] -= w->ds[r * KEYS + j];
+        }
+}
+
 static void store_bias(const dra_attend_block *t, int64_t j0, const work *w, real *out)
 {
     const int64_t from = unbiased(t, j0), n = dra_imin(KEYS, t->size.J - j0) - from;
@@ -225,10 +245,13 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     const int64_t          key = (t->b * n.K + t->kv) * n.J + j0;
     real *dslopes = row_of(c, DSLOPES, query, 1), *dbias = row_of(c, DBIAS, query, n.J);
     real *dq = row_of(c, DQ, query, n.D), *dk = row_of(c, DK, key, n.D);
-    real *dv = row_of(c, DV, key, n.E);
+    real *dv = row_of(c, DV, key, n.E), *dq_level = row_of(c, DQ_LEVEL, query, 1);
+    real *dk_level = row_of(c, DK_LEVEL, (t->b * n.H + t->h) * n.J + j0, 1);
     open_block(t, j0, w);
+    if (t->a->late) undo_cap(t, w);
     if (dslopes) add_slopes(t, j0, w, dslopes);
     if (w->sum) add_distance_block(t, j0, w);
+    if (dq_level || dk_level) add_levels(t, j0, w, dq_level, dk_level);
     if (dbias) store_bias(t, j0, w, dbias);
     if (dv) gather(t, j0, w->s, upstream(c), dv);
     if (!dq && !dk) return;
@@ -251,6 +274,8 @@ static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
     const int64_t          query = (b * n.H + h) * n.T;
     clear(row_of(c, DQ, query, n.D), n.T * n.D);
     clear(row_of(c, DSLOPES, query, 1), n.T);
+    clear(row_of(c, DQ_LEVEL, query, 1), n.T);
+    clear(row_of(c, DK_LEVEL, (b * n.H + h) * n.J, 1), n.J);
     clear(row_of(c, DBIAS, query, n.J), n.T * n.J);
     for (int64_t i = 0; w->sum && i < columns_of(c); i++) w->sum[i] = 0;
     for (int64_t j0 = 0; j0 < n.J; j0 += KEYS)

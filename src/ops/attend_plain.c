@@ -3,6 +3,7 @@
  *   s_h = scale q_h.k + previous_h,  s'_h = s_h + sum_g mix_before_hg s_g,  then biases and masks
  *   p_h = softmax(s'_h), chosen and dropped from,  y_h = (sum_g mix_after_hg p_g) v
  * [Shazeer et al. 2020: Talking-heads attention; He et al. 2020: RealFormer]
+ * A sink is one more column of s', which p loses again.
  * It holds the scores (B, H, T, J) while it works. For the gradient it keeps p and masks: what is
  * made of p on the way to y, and s where they are mixed, is computed again (dra_recompute). */
 #include "ops/attend.h"
@@ -19,15 +20,18 @@ static dra_value split_heads(dra_graph *g, const dra_attention *x, dra_value v)
     return dra_reshape(g, v, DRA_SHAPE(s.dim[0], group, K, s.dim[2], s.dim[3]));
 }
 
+static dra_value soften(dra_graph *g, const dra_attend_attr *a, dra_value s, double scale)
+{
+    return dra_affine(g, dra_tanh(g, dra_affine(g, s, scale / a->softcap, 0)), a->softcap, 0);
+}
+
 static dra_value logits(dra_graph *g, const dra_attention *x)
 {
     const dra_attend_attr *a = &x->a;
     const dra_value        k = dra_transpose(g, split_heads(g, x, x->k), -1, -2);
     dra_value              s = dra_matmul(g, split_heads(g, x, x->q), k);
     s = dra_reshape(g, s, DRA_SHAPE(a->B, a->H, a->T, a->J));
-    if (a->softcap > 0)
-        return dra_affine(g, dra_tanh(g, dra_affine(g, s, a->scale / a->softcap, 0)), a->softcap,
-                          0);
+    if (a->softcap > 0 && !a->late) return soften(g, a, s, a->scale);
     return dra_affine(g, s, a->scale, 0);
 }
 
@@ -119,6 +123,19 @@ static dra_value visible(dra_graph *g, const dra_attention *x)
     return sees.id && a->always > 0 ? dra_or(g, sees, first_keys(g, x)) : sees;
 }
 
+/* q_level_t - k_level_j, part by part. */
+static dra_value level_bias(dra_graph *g, const dra_attention *x)
+{
+    const dra_value q = x->option[DRA_ATTEND_Q_LEVEL], k = x->option[DRA_ATTEND_K_LEVEL];
+    dra_value       all = {0};
+    for (int64_t p = 0; p < dra_shape_of(g, q).dim[3]; p++) {
+        const dra_value keys = dra_transpose(g, dra_slice(g, k, 3, p, 1), 2, 3);
+        const dra_value each = dra_sub(g, dra_slice(g, q, 3, p, 1), keys);
+        all = p ? dra_add(g, all, each) : each;
+    }
+    return all;
+}
+
 /* Logits s with what is added to them by pair and by distance. */
 static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
 {
@@ -130,6 +147,7 @@ static dra_value biased(dra_graph *g, const dra_attention *x, dra_value s)
         const dra_value far = dra_cast(g, dra_abs(g, distances(g, x)), DRA_REAL);
         s = dra_sub(g, s, dra_mul(g, slope, far));
     }
+    if (x->option[DRA_ATTEND_Q_LEVEL].id) s = dra_add(g, s, level_bias(g, x));
     return s;
 }
 
@@ -137,11 +155,12 @@ static dra_value masked_logits(dra_graph *g, const dra_attention *x)
 {
     const dra_value masked = dra_number(g, DRA_MASKED), sees = visible(g, x);
     dra_value       seen = {0}; /* by the layer before, where that must be known */
-    if (x->previous.id && x->mix_before.id)
+    if (x->previous.id && (x->mix_before.id || x->a.late))
         seen = dra_greater(g, x->previous, dra_number(g, DRA_MASKED / 2));
     const dra_value s0 = first_logits(g, x, seen);
     dra_value       s = biased(g, x, s0);
     if (x->a.always > 0 && s.id != s0.id) s = dra_select(g, first_keys(g, x), s0, s);
+    if (x->a.late) s = soften(g, &x->a, s, 1);
     if (seen.id) s = dra_select(g, seen, s, masked);
     return sees.id ? dra_select(g, sees, s, masked) : s;
 }
@@ -169,6 +188,18 @@ static dra_value weights(dra_graph *g, const dra_attention *x, dra_value s)
     if (f->topk > 0 && f->topk < x->a.J) return topk_weights(g, f, s);
     if (f->hard && x->a.J > 0) return hard_weights(g, s, x->a.J);
     return dra_softmax(g, s);
+}
+
+/* The same with the sink as the first column, which is left out of what it gives. */
+static dra_value weights_and_sink(dra_graph *g, const dra_attention *x, dra_value s)
+{
+    const dra_attend_attr *a = &x->a;
+    dra_attention          more = *x;
+    if (!x->config->sink.id || dra_graph_failed(g)) return weights(g, x, s);
+    const dra_value sink = dra_reshape(g, x->config->sink, DRA_SHAPE(1, a->H, 1, 1));
+    const dra_value both[] = {dra_broadcast(g, sink, DRA_SHAPE(a->B, a->H, a->T, 1)), s};
+    more.a.J++;
+    return dra_slice(g, weights(g, &more, dra_concat(g, 2, both, 3)), 3, 1, a->J);
 }
 
 /* What multiplies the values, but for dropout. */
@@ -222,7 +253,7 @@ dra_value dra_attend_plain(dra_graph *g, const dra_attention *x)
     const dra_attend_config *f = x->config;
     const dra_attend_attr   *a = &x->a;
     const dra_value          s = masked_logits(g, x);
-    const dra_value          p = weights(g, x, s);
+    const dra_value          p = weights_and_sink(g, x, s);
     const dra_value          y = read_again(g, x, p);
     if (f->scores) *f->scores = s;
     if (f->weights) *f->weights = mixed_weights(g, x, p);

@@ -1,7 +1,7 @@
 /* One block of scores: up to 32 queries of a head against 64 keys, what the tiled ops of attention
  * are made of.
  *   s_tj = cap tanh(scale q_t.k_j / cap) + bias_tj + distance[q_pos_t - k_pos_j]
- *          - slope |q_pos_t - k_pos_j|, masked
+ *          - slope |q_pos_t - k_pos_j| + q_level_t - k_level_j, masked; a late cap is that of all this
  * Blocks of keys start at multiples of 64 whatever the queries see, and sums over keys always run
  * over 64 of them, so the bits of a query's result depend neither on its neighbours nor on how
  * the queries are cut, nor on J beyond what it sees. */
@@ -48,7 +48,8 @@ static real read_slope(const dra_call *c, int64_t h)
 static bool leaves_scale(const dra_call *c, const dra_attend_attr *a)
 {
     return a->scale >= 1e-6 && a->softcap == 0 && !dra_attend_option(c, DRA_ATTEND_BIAS) &&
-           !dra_attend_option(c, DRA_ATTEND_DISTANCE) && !dra_attend_option(c, DRA_ATTEND_SLOPES);
+           !dra_attend_option(c, DRA_ATTEND_DISTANCE) && !dra_attend_option(c, DRA_ATTEND_SLOPES) &&
+           !dra_attend_option(c, DRA_ATTEND_Q_LEVEL);
 }
 
 dra_attend_block dra_attend_open(const dra_call *c, int64_t b, int64_t h, int64_t t0)
@@ -146,6 +147,21 @@ static void add_slope(real slope, int32_t q_pos, int64_t n, const int32_t *k_pos
         s[j] -= slope * (real)dra_imax((int64_t)q_pos - k_pos[j], (int64_t)k_pos[j] - q_pos);
 }
 
+/* Parts are subtracted before they are added up: large ones may agree in most of their digits. */
+static void add_levels(const dra_attend_block *t, int64_t query, int64_t key, int64_t n, real *s)
+{
+    const dra_tensor *q = dra_attend_option(t->c, DRA_ATTEND_Q_LEVEL);
+    const dra_tensor *k = dra_attend_option(t->c, DRA_ATTEND_K_LEVEL);
+    const real       *from = (const real *)q->data + offset_of(q, t->b, t->h, query);
+    const real       *to = (const real *)k->data + offset_of(k, t->b, t->h, key);
+    for (int64_t j = 0; j < n; j++) {
+        real far = from[0] - to[j * k->stride[2]];
+        for (int64_t p = 1; p < q->shape.dim[3]; p++)
+            far += from[p * q->stride[3]] - to[j * k->stride[2] + p * k->stride[3]];
+        s[j] += far;
+    }
+}
+
 static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
 {
     const uint8_t *sees = (const uint8_t *)mask->data + at;
@@ -153,11 +169,11 @@ static void hide(const dra_tensor *mask, int64_t at, int64_t n, real *s)
         if (!sees[j * mask->stride[3]]) s[j] = (real)DRA_MASKED;
 }
 
-/* From q.k to its part of the logits, n of them. */
-static void finish_products(const dra_attend_block *t, int64_t n, real *s, real *dcap)
+/* From q.k to its part of the logits, n of them; of keys without biases that is all. */
+static void finish_products(const dra_attend_block *t, bool all, int64_t n, real *s, real *dcap)
 {
     if (t->factor == 1) dra_simd_of(t->c)->scale(n, (real)t->a->scale, s);
-    if (t->a->softcap > 0) soften(n, (real)t->a->softcap, s, dcap);
+    if (t->a->softcap > 0 && (all || !t->a->late)) soften(n, (real)t->a->softcap, s, dcap);
 }
 
 /* From q.k to the masked logits of one query, in place. */
@@ -172,14 +188,16 @@ static void finish_row(const dra_attend_block *t, int64_t r, int64_t j0, const i
     const int64_t     key = j0 + from, query = t->t0 + r;
     for (int64_t j = always; j < from; j++) s[j] = (real)DRA_MASKED;
     for (int64_t j = to; j < KEYS; j++) s[j] = (real)DRA_MASKED;
-    if (always > 0) finish_products(t, always, s, dcap);
+    if (always > 0) finish_products(t, true, always, s, dcap);
     if (n == 0) return;
     s += from;
-    finish_products(t, n, s, dcap ? dcap + from : NULL);
+    finish_products(t, false, n, s, dcap ? dcap + from : NULL);
     if (bias) add_bias(bias, offset_of(bias, t->b, t->h, query) + key * bias->stride[3], n, s);
     if (t->distance) add_distance(t, t->q_pos[r], n, k_pos + from, s);
     if (dra_attend_option(t->c, DRA_ATTEND_SLOPES))
         add_slope(t->slope, t->q_pos[r], n, k_pos + from, s);
+    if (dra_attend_option(t->c, DRA_ATTEND_Q_LEVEL)) add_levels(t, query, key, n, s);
+    if (t->a->late) soften(n, (real)t->a->softcap, s, dcap ? dcap + from : NULL);
     if (mask) hide(mask, offset_of(mask, t->b, t->h, query) + key * mask->stride[3], n, s);
 }
 

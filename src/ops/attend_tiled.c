@@ -35,6 +35,13 @@ bool dra_attend_upstream(dra_graph *g, const dra_node *n, const dra_value *dy, d
     return true;
 }
 
+/* d (B, H, N), the gradient of every part of x (B, H, N, P) */
+static dra_value all_parts(dra_graph *g, dra_value d, dra_value x)
+{
+    const dra_shape s = dra_shape_of(g, x);
+    return dra_broadcast(g, dra_reshape(g, d, DRA_SHAPE(s.dim[0], s.dim[1], s.dim[2], 1)), s);
+}
+
 static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_value *dx)
 {
     const dra_attend_attr *a = n->attr;
@@ -49,6 +56,10 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
         dx[a->at[DRA_ATTEND_SLOPES]] = dra_sum(g, back->out[DRA_ATTEND_DSLOPES],
                                                (dra_axes){2, {0, 2}, false});
     if (a->at[DRA_ATTEND_BIAS] >= 0) dx[a->at[DRA_ATTEND_BIAS]] = back->out[DRA_ATTEND_DBIAS];
+    for (int i = 0; i < 2 && a->at[DRA_ATTEND_Q_LEVEL] >= 0; i++) {
+        const int at = a->at[DRA_ATTEND_Q_LEVEL + i];
+        dx[at] = all_parts(g, back->out[DRA_ATTEND_DQ_LEVEL + i], n->in[at]);
+    }
     if (a->at[DRA_ATTEND_DISTANCE] >= 0)
         dx[a->at[DRA_ATTEND_DISTANCE]] = dra_sum(g, back->out[DRA_ATTEND_DDISTANCE],
                                                  (dra_axes){1, {0}, false});

@@ -125,6 +125,8 @@ typedef enum dra_attend_input {
     DRA_ATTEND_K_POS,    /* (B, J) */
     DRA_ATTEND_KEY,      /* (4) */
     DRA_ATTEND_ROW,      /* (B) */
+    DRA_ATTEND_Q_LEVEL,  /* (B, H, T, P) */
+    DRA_ATTEND_K_LEVEL,  /* (B, H, J, P) */
     DRA_ATTEND_OPTIONS
 } dra_attend_input;
 
@@ -137,6 +139,7 @@ typedef struct dra_attend_attr { /* attend, attend_small, their gradients, atten
     int64_t      distance_zero; /* column of distance 0 */
     uint64_t     path;          /* of the random numbers */
     dra_head_map heads;
+    bool         late;                   /* the soft cap is that of q.k with all biases */
     int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
 } dra_attend_attr;
 
@@ -148,6 +151,8 @@ enum {
     DRA_ATTEND_DDISTANCE, /* (B, H, N) */
     DRA_ATTEND_DK,
     DRA_ATTEND_DV,
+    DRA_ATTEND_DQ_LEVEL, /* (B, H, T) */
+    DRA_ATTEND_DK_LEVEL, /* (B, H, J) */
     DRA_ATTEND_BACK_OUTPUTS
 };
 
@@ -162,6 +167,10 @@ enum { DRA_RUN = 32 };
 typedef struct dra_ema_attr {
     bool weighted, marked; /* w and mark are there, in this order the last inputs */
 } dra_ema_attr;
+
+typedef struct dra_running_sum_attr {
+    bool marked; /* mark is the last input */
+} dra_running_sum_attr;
 
 typedef struct dra_running_top_attr { /* places among the inputs; 0: it is not there */
     int l, mark;

@@ -1,10 +1,10 @@
 /* Batches of examples: tensors by name become what a model reads and what it is compared with.
- *   tokens    ids (N): -100 stands where there is none. At the end of a row these are pads; elsewhere
- *             token 0 is read in its place, and it is never predicted
+ *   tokens    ids (N): -100 stands where there is none. At the end of a row these are pads;
+ *             elsewhere token 0 is read in its place, and it is never predicted
  *   vectors   x (N, D);  images  img (channels, size, size)
  *   mask (N)  bool: which are there, the first ones of every row
- * Of an objective that shifts, t = 0 .. N-2 is read and compared with t + 1. Rows are as long as the
- * longest of their batch, rounded up, so that there are few programs. */
+ * Of an objective that shifts, t = 0 .. N-2 is read and compared with t + 1. Rows are as long as
+ * the longest of their batch, rounded up, so that there are few programs. */
 #include <math.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* What a model learns from rows of tokens or vectors x_0 .. x_{T-1}.
  *   next      position t predicts x_{t+1}
- *   masked    a share of the positions predicts x_t itself. Of these 80 % read the mask token in its
- *             place, 10 % a random token, 10 % x_t as it is [Devlin et al. 2018]
+ *   masked    a share of the positions predicts x_t itself. Of these 80 % read the mask token in
+ *             its place, 10 % a random token, 10 % x_t as it is [Devlin et al. 2018]
  *   classes   the mean over all positions predicts a label
  *   squared, gaussian   position t predicts the vector x_{t+1}
  *   xval      next, and the number that comes with x_{t+1} where that is the number token

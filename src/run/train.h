@@ -126,12 +126,18 @@ struct dra_trainer {
     dra_event    event;  /* the last one */
 };
 
-int64_t dra_trainer_context(const dra_trainer *t); /* the longest of all stages */
-bool    dra_trainer_marked(const dra_trainer *t);  /* tokens carry marks */
+int64_t dra_trainer_tokens(const dra_trainer *t, int stage); /* of a row: at most */
+int64_t dra_trainer_context(const dra_trainer *t);           /* the longest of all stages */
+bool    dra_trainer_marked(const dra_trainer *t);            /* tokens carry marks */
 /* Cuts T tokens into t->chunk; returns into how many, 0: they are read whole. */
 int dra_trainer_chunks(dra_trainer *t, int64_t T);
 /* Makes t->batches those of a stage. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
+/* The data must be what they were; where a new run starts, they are noted. */
+dra_status dra_trainer_open_data(dra_trainer *t, dra_error *err);
+dra_status dra_trainer_open_eval(dra_trainer *t, dra_error *err);
+/* What pairs of texts are compared with; nothing for other objectives. */
+dra_status dra_trainer_open_references(dra_trainer *t, dra_error *err);
 
 /* ---- the folder ------------------------------------------------------------------------------ */
 

@@ -8,7 +8,6 @@
 
 #include "base/shape.h"
 #include "model/model.h"
-#include "run/batches.h"
 #include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
@@ -85,118 +84,6 @@ static dra_status find_start(dra_trainer *t, dra_error *err)
     return start(t, err);
 }
 
-/* ---- data ------------------------------------------------------------------------------------ */
-
-int64_t dra_trainer_context(const dra_trainer *t)
-{
-    int64_t most = 0;
-    for (int i = 0; i < t->at.train.stages; i++)
-        most = dra_imax(most, t->at.train.stage[i].context);
-    return most;
-}
-
-static dra_batches_config batches_of(const dra_trainer *t, int64_t B, int64_t T)
-{
-    const dra_train_config *c = &t->at.train;
-    return (dra_batches_config){.model = t->c.model,
-                                .objective = c->objective,
-                                .corpus = t->c.data,
-                                .examples = t->c.examples,
-                                .B = B,
-                                .T = T,
-                                .carry = c->carry,
-                                .cross = c->cross};
-}
-
-static bool has_eval_data(const dra_trainer *t) { return t->c.eval_data || t->c.eval_examples; }
-
-dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err)
-{
-    const dra_train_config *c = &t->at.train;
-    dra_batches_config      b = batches_of(t, c->batch, c->stage[stage].context);
-    if (t->c.examples && !t->c.train->stages && t->saved < 0) b.T = 0; /* not asked for: all */
-    b.seed = (uint64_t)c->seed;
-    b.to = has_eval_data(t) ? 1 : 1 - c->split;
-    b.skip = c->skip;
-    b.forget = c->forget;
-    if (t->stage == stage) return DRA_OK;
-    dra_batches_destroy(t->batches);
-    t->batches = NULL;
-    t->stage = -1;
-    const dra_status st = dra_batches_create(&b, &t->batches, err);
-    if (st == DRA_OK) t->stage = stage;
-    return st;
-}
-
-static dra_status check_tokens(const dra_trainer *t, const dra_corpus *data, dra_error *err)
-{
-    const int64_t V = dra_model_config_of(t->c.model)->vocab;
-    if (dra_corpus_largest(data) < V) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "data: token %ld, but the model's vocab is %lld",
-                    (long)dra_corpus_largest(data), (long long)V);
-}
-
-/* Examples have rows of their own. */
-static dra_status check_rows(const dra_trainer *t, dra_error *err)
-{
-    const dra_train_config *c = &t->at.train;
-    const char             *what = c->carry          ? "carry"
-                                   : c->cross        ? "cross"
-                                   : c->stages > 1   ? "several contexts"
-                                   : c->sample_every ? "sample_every"
-                                                     : NULL;
-    if (what)
-        return dra_fail(err, DRA_ERR_VALUE, "train: %s: the data are examples, expected texts",
-                        what);
-    if (c->chunk && c->objective.kind != DRA_OBJECTIVE_OWN)
-        return dra_fail(err, DRA_ERR_VALUE, "train: chunk: objective %s needs whole rows",
-                        dra_objective_name(c->objective.kind, t->c.model));
-    if (c->objective.kind != DRA_OBJECTIVE_DPO || c->batch / c->accumulate % 2 == 0) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE,
-                    "objective dpo: %lld rows of a microbatch, expected pairs of rows",
-                    (long long)(c->batch / c->accumulate));
-}
-
-/* The data must be what they were; where a new run starts, they are noted. */
-static dra_status open_data(dra_trainer *t, dra_error *err)
-{
-    dra_status st = t->c.examples ? check_rows(t, err) : check_tokens(t, t->c.data, err);
-    if (st == DRA_OK && t->c.eval_data) st = check_tokens(t, t->c.eval_data, err);
-    if (st == DRA_OK)
-        st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
-    if (st != DRA_OK) return st;
-    if (t->c.examples) t->at.train.stage[0].context = dra_batches_longest(t->batches);
-    const uint64_t found = dra_batches_fingerprint(t->batches);
-    if (t->saved >= 0 && found != t->at.data && !t->c.force)
-        return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
-                           "was trained on other data (or by another tokenizer); force continues");
-    return DRA_OK;
-}
-
-static dra_status open_reader(dra_trainer *t, dra_error *err)
-{
-    t->view = (dra_view){.model = t->c.model, .losses = true};
-    const dra_module module = dra_view_module(&t->view);
-    const dra_status st = dra_reader_create(t->c.device, &module, &t->reader, err);
-    if (st == DRA_OK)
-        dra_session_share(dra_reader_session(t->reader), dra_gradients_session(t->gradients));
-    return st;
-}
-
-static dra_status open_eval(dra_trainer *t, dra_error *err)
-{
-    const dra_train_config *c = &t->at.train;
-    dra_batches_config      b = batches_of(t, t->rows, dra_trainer_context(t));
-    if (!has_eval_data(t) && c->split == 0) return DRA_OK;
-    if (t->c.eval_data) b.corpus = t->c.eval_data;
-    if (t->c.eval_examples) b.examples = t->c.eval_examples;
-    b.from = has_eval_data(t) ? 0 : 1 - c->split;
-    b.to = 1;
-    b.once = true;
-    const dra_status st = dra_batches_create(&b, &t->eval, err);
-    return st == DRA_OK && !t->c.examples ? open_reader(t, err) : st;
-}
-
 /* ---- making one ------------------------------------------------------------------------------ */
 
 static dra_status allocate(dra_trainer *t, dra_error *err)
@@ -271,7 +158,7 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const int64_t           T = c->stage[stage].context;
+    const int64_t           T = dra_trainer_tokens(t, stage);
     int32_t                *mark = calloc((size_t)(t->rows * T), sizeof *mark);
     const dra_microbatch    q = {.B = t->rows,
                                  .T = T,
@@ -309,7 +196,7 @@ static dra_status measure(dra_trainer *t, dra_trainer_plan *p, dra_error *err)
         if (guards && from < guarded) st = measure_stage(t, i, true, &p->activations, err);
         if (st == DRA_OK && (!guards || from + steps > guarded))
             st = measure_stage(t, i, false, &p->activations, err);
-        p->run_tokens = add_tokens(p->run_tokens, c->batch, c->stage[i].context, steps);
+        p->run_tokens = add_tokens(p->run_tokens, c->batch, dra_trainer_tokens(t, i), steps);
     }
     p->activations += evaluation;
     return st;
@@ -362,45 +249,6 @@ static dra_status load(dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
-/* Pairs of texts are compared with what the run started from: a file of the run, made once. */
-static dra_status load_reference(const char *path, int64_t n, dra_real **out, dra_error *err)
-{
-    dra_tensors *file = NULL;
-    dra_status   st = dra_tensors_open(path, &file, err);
-    *out = calloc(2 * (size_t)n, sizeof **out);
-    if (st == DRA_OK && !*out) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
-    if (st == DRA_OK)
-        st = dra_tensors_read(file, "reference", DRA_REAL, DRA_SHAPE(n, 2), *out, err);
-    dra_tensors_close(file);
-    return st;
-}
-
-static dra_status find_reference(dra_trainer *t, const char *name, const dra_examples *e,
-                                 dra_real **out, dra_error *err)
-{
-    const int64_t      n = dra_examples_count(e);
-    dra_batches_config c = batches_of(t, t->rows, dra_trainer_context(t));
-    char               path[DRA_PATH];
-    dra_status         st = dra_path(path, err, "%s/train/%s.safetensors", t->c.folder, name);
-    c.examples = e;
-    if (st == DRA_OK && t->saved >= 0) return load_reference(path, n, out, err);
-    if (st == DRA_OK) st = dra_reference_make(t->c.device, t->weights, &c, out, err);
-    const dra_tensor_item item = {"reference", DRA_REAL, DRA_SHAPE(n, 2), *out};
-    return st == DRA_OK ? dra_tensors_write(path, &item, 1, NULL, 0, err) : st;
-}
-
-static dra_status open_references(dra_trainer *t, dra_error *err)
-{
-    const dra_examples *other = t->c.eval_examples;
-    if (t->at.train.objective.kind != DRA_OBJECTIVE_DPO) return DRA_OK;
-    dra_status st = find_reference(t, "reference", t->c.examples, &t->reference[0], err);
-    if (st == DRA_OK && other)
-        st = find_reference(t, "eval_reference", other, &t->reference[1], err);
-    t->batches->all_reference = t->reference[0];
-    if (t->eval) t->eval->all_reference = t->reference[other ? 1 : 0];
-    return st;
-}
-
 static dra_status create(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
@@ -409,15 +257,15 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK && t->is_run) st = dra_trainer_claim(t, err);
     if (st == DRA_OK) st = find_start(t, err);
     if (st == DRA_OK) st = dra_trainer_check_log(t, err);
-    if (st == DRA_OK) st = open_data(t, err);
+    if (st == DRA_OK) st = dra_trainer_open_data(t, err);
     if (st == DRA_OK) st = allocate(t, err);
     if (st == DRA_OK) st = make_tools(t, err);
-    if (st == DRA_OK) st = open_eval(t, err);
+    if (st == DRA_OK) st = dra_trainer_open_eval(t, err);
     if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
     if (st == DRA_OK) st = load(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
-    if (st == DRA_OK) st = open_references(t, err);
+    if (st == DRA_OK) st = dra_trainer_open_references(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     if (st == DRA_OK && t->c.tensorboard)
@@ -487,6 +335,8 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
         if (!p->frozen) out->gradients += bytes;
     }
     out->moments = 2 * out->gradients;
+    for (int i = 0; i < out->train.stages; i++)
+        out->train.stage[i].context = dra_trainer_tokens(t, i);
     const dra_status st = measure(t, out, err);
     out->epochs = (double)out->run_tokens / (double)out->data_tokens;
     return st;

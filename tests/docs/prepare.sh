@@ -19,7 +19,7 @@ sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
     printf '\223NUMPY\001\000\166\000'
     printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 30), }"
     head -c 1200 book.txt
-} >rows.npy
+} >ids.npy
 
 # shellcheck disable=SC2086 # lists of options
 {

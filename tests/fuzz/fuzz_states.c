@@ -16,7 +16,7 @@
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-enum { SPECS = 5, ROWS = 4, CHANGES = 40, META = 6, ROOM = 1 << 16 };
+enum { SPECS = 5, ROWS = 4, CHANGES = 40, META = 7, ROOM = 1 << 16 };
 
 static const uint64_t FINGER = 0xfeed;
 
@@ -42,6 +42,7 @@ static dra_specs *random_specs(void)
         dra_spec p = {.name = names[i], .number = below(2), .items = below(2)};
         for (uint32_t k = below(4); k; k--) p.shape.dim[p.shape.rank++] = below(9) ? below(4) : 0;
         if (p.items) p.limit = limits[below(COUNT(limits))];
+        if (!p.items) p.context = below(3) == 0;
         dra_specs_add(s, NULL, &p);
     }
     must(dra_specs_error(s, &err), &err);
@@ -60,12 +61,28 @@ static void advance(dra_states *s, int64_t T)
     dra_states_advance(s, 0, T, mark);
 }
 
+/* Rows have contexts of their own, or none, where a state holds them. */
+static void add_contexts(dra_states *s)
+{
+    const int64_t sizes[] = {-1, 0, 1, 5, 63, 65};
+    dra_error     err = {0};
+    bool          some = false;
+    for (int i = 0; i < dra_specs_count(s->specs); i++)
+        some = some || dra_specs_at(s->specs, i)->context;
+    for (int64_t b = 0; some && b < s->B; b++) {
+        const int64_t n = sizes[below(COUNT(sizes))];
+        if (n >= 0) must(dra_states_reserve_context(s, n, &err), &err);
+        s->context[b] = n;
+    }
+}
+
 static dra_states *random_states(const dra_specs *specs)
 {
     dra_states *s = NULL;
     dra_error   err = {0};
     must(dra_states_create(device, specs, below(ROWS + 1), &s, &err), &err);
     for (uint32_t n = below(4); n; n--) advance(s, 1 + below(below(3) ? 6 : 100));
+    add_contexts(s);
     for (int i = 0; i < dra_specs_count(specs); i++)
         for (int64_t b = 0; b < s->B; b++) {
             const size_t n = dra_states_size(s, i, b);
@@ -90,6 +107,7 @@ static void use(dra_states *s)
     must(dra_states_compare(copy, s, &d, &err), &err);
     if (!d.same) broken("a fork differs");
     if (s->B <= ROWS) advance(copy, 1 + below(5));
+    if (s->B <= ROWS) must(dra_states_reserve_context(copy, 1 + below(100), &err), &err);
     must(dra_states_reset(copy, -1, &err), &err);
     dra_states_destroy(copy);
 }

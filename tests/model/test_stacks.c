@@ -78,6 +78,48 @@ static const mixer_row rows[] = {
      MODEL(", \"mixer\": {\"residual_scores\": true, \"talk_before\": true, \"mem_kv\": 2}, "
            "\"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}"),
      .no_skips = true},
+    {"latents, rotary keys, memory tokens",
+     MODEL(
+         ", \"memory_tokens\": 2, \"position\": {\"rotate\": \"rotary\", \"width\": 2}, \"mixer\": "
+         "{\"latent_kv\": 5, \"latent_rope\": 1, \"latent_q\": 6}"),
+     .equal = true, .no_skips = true},
+    {"latents, alibi",
+     MODEL(", \"position\": {\"distance\": \"alibi\"}, \"mixer\": {\"latent_kv\": 5}"),
+     .no_skips = true},
+    {"three streams", MODEL(", \"block\": {\"streams\": 3}")},
+    {"two streams, post, memory tokens, token shift, the output capped",
+     MODEL(", \"memory_tokens\": 2, \"block\": {\"streams\": 2, \"norm\": \"post\", \"shift\": 1}, "
+           "\"output_softcap\": 3")},
+    {"four streams, tied, residual attention, branches scaled",
+     MODEL(", \"tied_layers\": true, \"mixer\": {\"residual_scores\": true}, \"block\": "
+           "{\"streams\": 4, \"branch_scale\": true, \"branch_scale_start\": 0.5}")},
+    {"branches scaled, sandwich norm, macaron",
+     MODEL(", \"layout\": \"faf\", \"block\": {\"macaron\": true, \"branch_norm\": true, "
+           "\"branch_scale\": true, \"branch_scale_start\": 0.5, \"branch_scale_offset\": true}")},
+    {"forgetting, memory tokens, token shift",
+     MODEL(", \"memory_tokens\": 2, \"block\": {\"shift\": 1}, \"mixer\": {\"forget\": true, "
+           "\"sink\": true}")},
+    {"values of the first layer, shared half",
+     MODEL(", \"mixer\": {\"value_residual\": \"half\", \"kv_heads\": 1}")},
+    {"values of the first layer, learned shares, tied, memory tokens",
+     MODEL(", \"layout\": \"afa\", \"tied_layers\": true, \"memory_tokens\": 2, "
+           "\"mixer\": {\"value_residual\": \"learned\", \"v_norm\": true}")},
+    {"values of the second layer, gru and delta memories",
+     MODEL(", \"layout\": \"afaa\", \"mixer\": [{}, {\"memory\": \"gru\", "
+           "\"value_residual\": \"learned\"}, {\"memory\": \"delta\", "
+           "\"value_residual\": \"learned\"}]"),
+     .equal = true},
+    {"sinks, talking heads, memory tokens",
+     MODEL(", \"memory_tokens\": 2, \"mixer\": {\"sink\": true, \"talk_after\": true}")},
+    {"capped late: alibi, learned keys; the output capped",
+     MODEL(", \"position\": {\"distance\": \"alibi\"}, \"output_softcap\": 3, \"mixer\": "
+           "{\"mem_kv\": 2, \"softcap\": 1.5, \"softcap_late\": true}"),
+     .no_skips = true},
+    {"capped late: residual attention, t5, post",
+     MODEL(", \"position\": {\"distance\": \"t5\", \"buckets\": 8, \"max_distance\": 16}, "
+           "\"mixer\": {\"residual_scores\": true, \"softcap\": 1.5, \"softcap_late\": true}, "
+           "\"block\": {\"norm\": \"post\"}, \"output_softcap\": 3"),
+     .no_skips = true},
     {"memory tokens", MODEL(", \"memory_tokens\": 2")},
     {"memory tokens, token shift, alibi",
      MODEL(", \"memory_tokens\": 3, \"block\": {\"shift\": 1}, \"position\": {\"distance\": "

@@ -5,7 +5,7 @@
 #include "xt_tensors.h"
 
 enum {
-    MOST_ROWS = 100,
+    MOST_ROWS = 150,
     STACK_T = 6,
     WRAPPER_T = 8,
     NUMBERS = 3,

@@ -21,13 +21,21 @@ typedef struct xt_row {
 } xt_row;
 
 static const xt_row xt_attention[] = {
-    {"to_q.weight", "", "QD", XT_ZERO},
-    {"to_k.weight", "", "UD", XT_ZERO},
-    {"to_v.weight", "", "UD", XT_ZERO},
+    {"to_q.weight", "", "Qi", XT_ZERO},
+    {"to_k.weight", "", "nj", XT_ZERO},
+    {"to_v.weight", "", "Uj", XT_ZERO},
+    {"to_latent_q.weight", "attn_use_latent_q", "iD", XT_ZERO},
+    {"to_latent_kv.weight", "attn_use_latent_kv", "jD", XT_ZERO},
+    {"to_rotateable_k.weight", "attn_latent_rope_subheads", "RD", XT_ZERO},
     {"to_out.weight", "!attn_on_attn", "DQ", XT_ZERO},
     {"to_out.0.weight", "attn_on_attn", "OQ", XT_ZERO},
     {"to_v_gate.weight", "attn_gate_values", "QD", XT_ZERO},
     {"to_v_gate.bias", "attn_gate_values !newer", "Q", XT_ZERO},
+    {"attend.head_attn_sink", "attn_head_learned_sink", "H", XT_ZERO},
+    {"to_value_residual_mix.0.weight", "value_mix", "HD", XT_ZERO},
+    {"to_value_residual_mix.0.bias", "value_mix", "H", XT_ZERO},
+    {"data_dependent_alibi.to_forget_gates.0.weight", "attn_data_dependent_alibi", "HD", XT_ZERO},
+    {"data_dependent_alibi.to_forget_gates.0.bias", "attn_data_dependent_alibi", "H", XT_ZERO},
     {"mem_k", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"mem_v", "attn_num_mem_kv", "kmd", XT_ZERO},
     {"head_scale_params", "attn_head_scale", "1H11", XT_ONE},
@@ -54,7 +62,15 @@ static const xt_row xt_norm[] = {
     {"gamma", "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm", "D", XT_ZERO},
     {0}};
 
-static const xt_row xt_residual[] = {{"2.residual_scale", "scale_residual", "D", XT_ONE},
+static const xt_row xt_residual[] = {{"1.gamma", "use_layerscale", "D", XT_ZERO},
+                                     {"2.norm.weight", "num_residual_streams", "D", XT_ONE},
+                                     {"2.dynamic_alpha_fn", "num_residual_streams", "Da", XT_ZERO},
+                                     {"2.dynamic_alpha_scale", "num_residual_streams", "", XT_ZERO},
+                                     {"2.static_alpha", "num_residual_streams", "sa", XT_ZERO},
+                                     {"2.dynamic_beta_fn", "num_residual_streams", "D", XT_ZERO},
+                                     {"2.dynamic_beta_scale", "num_residual_streams", "", XT_ZERO},
+                                     {"2.static_beta", "num_residual_streams", "s", XT_ONE},
+                                     {"2.residual_scale", "scale_residual", "D", XT_ONE},
                                      {"2.gru.weight_ih", "gate_residual", "TD", XT_ZERO},
                                      {"2.gru.weight_hh", "gate_residual", "TD", XT_ZERO},
                                      {"2.gru.bias_ih", "gate_residual", "T", XT_ZERO},
@@ -62,6 +78,7 @@ static const xt_row xt_residual[] = {{"2.residual_scale", "scale_residual", "D",
                                      {0}};
 
 static const xt_row xt_positions[] = {
+    {"stream_emb", "num_residual_streams", "sD", XT_ZERO},
     {"rel_pos.relative_attention_bias.weight", "rel_pos_bias", "BH", XT_ZERO},
     {"rel_pos.mlp.0.0.weight", "dynamic_pos_bias", "P1", XT_ZERO},
     {"rel_pos.mlp.0.0.bias", "dynamic_pos_bias", "P", XT_ZERO},
@@ -148,6 +165,12 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'B': return xt_number(o, "rel_pos_num_buckets", 32);
     case 'V': return xt_number(o, "num_tokens", 0);
     case 'S': return xt_number(o, "max_seq_len", 0);
+    case 'i': return xt_number(o, "attn_dim_latent_q", D);
+    case 'j': return xt_number(o, "attn_dim_latent_kv", D);
+    case 'R': return d * xt_number(o, "attn_latent_rope_subheads", 0);
+    case 'n': return d * (k - xt_number(o, "attn_latent_rope_subheads", 0));
+    case 's': return xt_number(o, "num_residual_streams", 0);
+    case 'a': return 1 + xt_number(o, "num_residual_streams", 0);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
     default: return 1;
     }
@@ -242,8 +265,8 @@ static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char lette
     xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
-    snprintf(inner, sizeof inner, "%s1.%s%s", start, xt_shift(o, i) ? "fn." : "",
-             letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
+    snprintf(inner, sizeof inner, "%s1.%s%s%s", start, xt_on(o, "use_layerscale") ? "fn." : "",
+             xt_shift(o, i) ? "fn." : "", letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
     xt_add(f, o, letter == 'f' ? xt_feed_forward : xt_attention, inner, skip);
     xt_add(f, o, xt_residual, start, skip);
 }
@@ -257,7 +280,13 @@ static inline void xt_tensors(fixture *f, const json_t *config, bool bare)
     *f = (fixture){0};
     xt_layout(o, letters);
     xt_add(f, o, xt_wrapper, "", 0);
-    for (size_t i = 0; letters[i]; i++) xt_sublayer(f, o, i, letters[i], skip);
+    for (size_t i = 0; letters[i]; i++) {
+        const bool later = memchr(letters, 'a', i) != NULL; /* than the first attention */
+        const bool mixes = xt_on(o, "add_value_residual") &&
+                           !json_is_false(json_object_get(o, "learned_value_residual_mix"));
+        json_object_set_new(o, "value_mix", json_boolean(later && mixes));
+        xt_sublayer(f, o, i, letters[i], skip);
+    }
     xt_add(f, o, xt_positions, "attn_layers.", skip);
     if (!xt_on(o, "post_norm") || xt_on(o, "resi_dual"))
         xt_add(f, o, xt_norm, "attn_layers.final_norm.", skip);

@@ -10,13 +10,13 @@
 /* ---- the formula ----------------------------------------------------------------------------- */
 
 typedef struct args { /* options by number of input; 0: none, since that is q */
-    int          lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row;
-    int64_t      zero; /* column of distance 0 */
-    int64_t      always;
+    int     lo, hi, mask, bias, distance, slopes, q_pos, k_pos, key, row, sink, q_level, k_level;
+    int64_t zero; /* column of distance 0 */
+    int64_t always;
     dra_head_map heads;
     double       scale, softcap, dropout;
     int64_t      topk;
-    bool         hard;
+    bool         hard, late;
 } args;
 
 static dra_value pick(const dra_value *in, int i) { return i ? in[i] : (dra_value){0}; }
@@ -38,6 +38,10 @@ static dra_attend_config make_config(const args *a, const dra_value *in, dra_att
                                .heads = a->heads,
                                .scale = a->scale,
                                .softcap = a->softcap,
+                               .softcap_late = a->late,
+                               .sink = pick(in, a->sink),
+                               .q_level = pick(in, a->q_level),
+                               .k_level = pick(in, a->k_level),
                                .dropout = a->dropout,
                                .random = random,
                                .topk = a->topk,
@@ -113,6 +117,17 @@ static double by_distance(const args *a, const check_tensor *table, int64_t h, i
     return table->at[(table->shape.dim[0] == 1 ? 0 : h) * N + at];
 }
 
+static double by_level(const args *a, const check_tensor *in, const int64_t *at)
+{
+    const int64_t *q = in[a->q_level].shape.dim, P = q[3], J = in[a->k_level].shape.dim[2];
+    const int64_t  row = at[0] * q[1] + at[1];
+    double         far = 0;
+    for (int64_t p = 0; p < P; p++)
+        far += in[a->q_level].at[(row * q[2] + at[2]) * P + p] -
+               in[a->k_level].at[(row * J + at[3]) * P + p];
+    return far;
+}
+
 /* The masked logit; -INFINITY where nothing is seen. */
 static double logit(const args *a, const check_tensor *in, const int64_t *at, int64_t q_pos,
                     int64_t k_pos)
@@ -128,12 +143,12 @@ static double logit(const args *a, const check_tensor *in, const int64_t *at, in
     if (!always && a->mask && element(&in[a->mask], at) == 0) return -INFINITY;
     for (int64_t i = 0; i < n.D; i++) s += q[i] * k[i];
     s *= a->scale != 0 ? a->scale : n.D ? 1 / sqrt((double)n.D) : 1;
-    if (a->softcap > 0) s = a->softcap * tanh(s / a->softcap);
-    if (always) return s;
-    if (a->bias) s += element(&in[a->bias], at);
-    if (a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
-    if (a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
-    return s;
+    if (a->softcap > 0 && !a->late) s = a->softcap * tanh(s / a->softcap);
+    if (!always && a->bias) s += element(&in[a->bias], at);
+    if (!always && a->distance) s += by_distance(a, &in[a->distance], h, q_pos - k_pos);
+    if (!always && a->slopes) s -= in[a->slopes].at[h] * fabs((double)(q_pos - k_pos));
+    if (!always && a->q_level) s += by_level(a, in, at);
+    return a->late ? a->softcap * tanh(s / a->softcap) : s;
 }
 
 static int larger_first(const void *a, const void *b)
@@ -174,6 +189,7 @@ static void oracle_row(const args *a, const check_tensor *in, int64_t *at, doubl
     choose(a, n.J, s);
     if (a->hard) largest = 0;
     for (int64_t j = 0; j < n.J; j++) sum += exp(s[j] - largest);
+    if (a->sink) sum += exp(in[a->sink].at[at[1]] - largest);
     for (int64_t j = 0; j < n.J; j++) {
         const int64_t k_pos = a->k_pos ? (int64_t)in[a->k_pos].at[b * n.J + j] : j;
         double        p = exp(s[j] - largest) / sum;
@@ -256,6 +272,17 @@ static const args all_far = {.lo = 3,
                              .scale = 0.8,
                              .softcap = 1.5};
 
+static const args late = {.bias = 3, .softcap = 0.7, .late = true};
+static const args late_all = {.lo = 3,
+                              .hi = 4,
+                              .mask = 5,
+                              .bias = 6,
+                              .slopes = 7,
+                              .distance = 8,
+                              .zero = 3,
+                              .always = 3,
+                              .softcap = 1.1,
+                              .late = true};
 static const args always_some = {
     .lo = 3, .hi = 4, .mask = 5, .bias = 6, .slopes = 7, .distance = 8, .zero = 3, .always = 3};
 static const args always_blocks = {
@@ -371,6 +398,37 @@ static const check_case both_cases[] = {
     {"soft cap", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &capped},
     {"scale", 3, {QKV(2, 2, 2, 5, 9, 7, 4)}, &scaled},
     {"soft cap, scale and bias", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &capped_scaled},
+    {"sink", 4, {QKV(2, 3, 3, 5, 9, 7, 4), {{1, {3}}}}, &(args){.sink = 3}},
+    {"sink, some see nothing",
+     5,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{1, {4}}}, INTS(2, 5, -3, 9)},
+     &(args){.sink = 3, .hi = 4}},
+    {"sink, several tiles", 4, {QKV(1, 2, 2, 40, 150, 5, 3), {{1, {2}}}}, &(args){.sink = 3}},
+    {"sink, one query, dropout",
+     5,
+     {QKV(3, 2, 1, 1, 300, 5, 3), {{1, {2}}}, KEY},
+     &(args){.sink = 3, .dropout = 0.4, .key = 4}},
+    /* Without keys that all see, levels of queries change nothing: their gradients are 0. */
+    {"levels",
+     5,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{4, {2, 4, 5, 2}}}, {{4, {2, 4, 9, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
+    {"levels of one part, always, late cap",
+     6,
+     {QKV(2, 4, 2, 5, 9, 7, 4), {{4, {2, 4, 5, 1}}}, {{4, {2, 4, 9, 1}}}, INTS(2, 5, -3, 9)},
+     &(args){.q_level = 3, .k_level = 4, .hi = 5, .always = 2, .softcap = 1.3, .late = true}},
+    {"levels, several tiles",
+     5,
+     {QKV(1, 2, 1, 40, 150, 5, 3), {{4, {1, 2, 40, 2}}}, {{4, {1, 2, 150, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
+    {"levels, one query",
+     5,
+     {QKV(2, 2, 1, 1, 300, 5, 3), {{4, {2, 2, 1, 2}}}, {{4, {2, 2, 300, 2}}}},
+     &(args){.q_level = 3, .k_level = 4, .always = 1}},
+    {"late cap", 4, {QKV(2, 2, 2, 5, 9, 7, 4), {{1, {9}}}}, &late},
+    {"late cap, everything", 9, {QKV(2, 4, 2, 7, 20, 5, 3), ALWAYS(2, 4, 7, 20)}, &late_all},
+    {"late cap, several tiles", 9, {QKV(1, 2, 1, 40, 200, 5, 3), ALWAYS(1, 2, 40, 200)}, &late_all},
+    {"late cap, one query", 9, {QKV(3, 2, 1, 1, 300, 5, 3), ALWAYS(3, 2, 1, 300)}, &late_all},
     {"far out",
      3,
      {{{4, {2, 2, 5, 7}}, .lo = -8, .hi = 8},

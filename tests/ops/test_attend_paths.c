@@ -30,7 +30,7 @@ typedef struct options {
     heads heads;
     table table;
     int   always;
-    bool  mask, cap, scale, drop;
+    bool  mask, cap, scale, drop, late;
 } options;
 
 enum { INPUTS = 16, RESULTS = 7 };
@@ -103,6 +103,7 @@ static int build(job *j, const options *o, dra_attend_path path, dra_value *out)
     dra_attend_config c = {.path = path,
                            .heads = o->heads == BY_MOD ? DRA_HEADS_MOD : DRA_HEADS_DIV,
                            .softcap = o->cap ? 1.2 : 0,
+                           .softcap_late = o->late,
                            .scale = o->scale ? 1.7 : 0,
                            .always = o->always};
     int               n = 3;
@@ -193,6 +194,7 @@ static void all_options(sees s)
                                  .always = (const int[]){0, 0, 0, 4, 33}[i % 5],
                                  .mask = flags & 1,
                                  .cap = flags & 2,
+                                 .late = i % 7 < 3,
                                  .scale = flags & 4,
                                  .drop = flags & 8});
     }

@@ -12,6 +12,7 @@ typedef struct args { /* options by number of input; 0: none, since that is q */
     int          previous, before, after, bias, distance, hi;
     dra_head_map heads;
     double       softcap;
+    bool         late;
     int64_t      topk, always;
 } args;
 
@@ -28,6 +29,7 @@ static void build(dra_graph *g, const void *p, const dra_value *in, dra_value *o
                                  .hi = pick(in, a->hi),
                                  .heads = a->heads,
                                  .softcap = a->softcap,
+                                 .softcap_late = a->late,
                                  .topk = a->topk,
                                  .always = a->always};
     out[0] = dra_attend(g, in[0], in[1], in[2], &c);
@@ -68,7 +70,7 @@ static void products(const args *a, const check_tensor *in, int64_t b, int64_t t
         const double *k = in[1].at + ((b * n.K + key_head(a, &n, h)) * n.J + j) * n.D;
         s[i] = 0;
         for (int64_t c = 0; c < n.D; c++) s[i] += q[c] * k[c] / sqrt((double)n.D);
-        if (a->softcap > 0) s[i] = a->softcap * tanh(s[i] / a->softcap);
+        if (a->softcap > 0 && !a->late) s[i] = a->softcap * tanh(s[i] / a->softcap);
         if (a->previous) s[i] += in[a->previous].at[((b * n.H + h) * n.T + t) * n.J + j];
     }
 }

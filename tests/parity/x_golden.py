@@ -1,0 +1,74 @@
+"""Numbers of tests/data/golden-xt.json as x-transformers computes them, for rows of bare stacks.
+
+    x_golden.py '{"type": "Decoder", "stack": {"ff_glu": true}}' ...    prints each with "should"
+    x_golden.py tests/data/golden-xt.json                               checks all such rows
+
+Parameters and inputs are those of tests/model/xt_tensors.h; needs the environment of run.sh.
+"""
+import json
+import sys
+
+import torch
+import x_models
+
+ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "2.norm.weight", "2.static_beta")
+EYES = ("talking_heads.weight",)
+
+
+def base_of(name, value):
+    """What a parameter's numbers are added to: the library's first values where they matter."""
+    if name.endswith(ONES):
+        return torch.ones_like(value)
+    if name.endswith(EYES):
+        return torch.eye(value.shape[0], dtype=value.dtype).view_as(value)
+    if name.endswith(("qk_norm_q_scale", "qk_norm_k_scale")):
+        return value.clone()
+    return torch.zeros_like(value)
+
+
+def fill(stack):
+    with torch.no_grad():
+        for name, value in stack.named_parameters():
+            sigma = sum((c + 1) * byte for c, byte in enumerate(name.encode())) % 997
+            t = torch.arange(value.numel(), dtype=torch.float64)
+            wave = 0.25 * torch.sin(sigma + 1.7 * t + 0.013 * t * t)
+            value.copy_((base_of(name, value).double() + wave.view_as(value)).float())
+
+
+def numbers(row):
+    lib = x_models.library(row.get("release", "E"))
+    options = {"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8,
+               **x_models.tuples(row["stack"])}
+    if "custom_layers" in options:
+        options.pop("depth")
+    stack = getattr(lib, row["type"])(**options).eval()
+    fill(stack)
+    t = torch.arange(6 * 16, dtype=torch.float64)
+    x = torch.sin(0.9 * t + 0.017 * t * t).float().view(1, 6, 16)
+    mask = row.get("mask")
+    more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
+    with torch.no_grad():
+        y = stack(x, **more).double().flatten()
+    cos = torch.cos(torch.arange(len(y), dtype=torch.float64))
+    return [f"{v:.5f}" for v in (y[-2].item(), y.abs().sum().item(), (y * cos).sum().item())]
+
+
+def main():
+    if sys.argv[1].endswith(".json"):
+        with open(sys.argv[1]) as f:
+            rows = [r for r in json.load(f)["rows"]
+                    if "stack" in r and not r["stack"].get("resi_dual")]
+        bad = [r for r in rows
+               if any(abs(float(a) - float(b)) > 1e-4 for a, b in zip(numbers(r), r["should"]))]
+        for r in bad:
+            print(json.dumps(r), numbers(r))
+        print(f"{len(rows) - len(bad)} of {len(rows)} agree")
+        sys.exit(bool(bad))
+    for text in sys.argv[1:]:
+        row = json.loads(text)
+        print("  " + json.dumps({**row, "should": numbers(row)}) + ",")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
