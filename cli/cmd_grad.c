@@ -229,18 +229,18 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     if (!a->tokens == !a->inputs)
         return cli_misused("grad", "expected one of --tokens and --inputs");
-    if ((a->tokens || a->chunks) && cli_is_encoder(&a->from))
-        return cli_misused("grad", "%s: the model is an encoder, %s",
-                           a->chunks ? "--chunks" : "--tokens",
-                           a->chunks ? "which reads a text as a whole"
-                                     : "whose tokens see the next one; expected --inputs with "
-                                       "targets");
     const bool language = is_language(&a->from);
     if (!language && (a->tokens || a->chunks || a->resets))
         return cli_misused("grad", "%s: the model is no language model; expected --inputs alone",
                            a->tokens   ? "--tokens"
                            : a->chunks ? "--chunks"
                                        : "--resets");
+    if ((a->tokens || a->chunks) && cli_is_encoder(&a->from))
+        return cli_misused("grad", "%s: the model is an encoder, %s",
+                           a->chunks ? "--chunks" : "--tokens",
+                           a->chunks ? "which reads a text as a whole"
+                                     : "whose tokens see the next one; expected --inputs with "
+                                       "targets");
     dra_status st = cli_model_open(&a->from, &m, &err);
     if (st == DRA_OK)
         st = language ? learn(a, &m, &in, &result, &bad, &err)

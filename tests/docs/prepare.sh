@@ -39,3 +39,10 @@ sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
 }
 rm -rf gpt rwkv
 cp "$here/../data/pth/rwkv.pth" rwkv.pth
+
+# Inputs of models that are no language models.
+. "$here/../cli/tensors.sh"
+tensors img:F32:2,1,8,8:64*0.5,32*0,32*1 labels:I32:2:3,7 >digits.safetensors
+tensors x:F32:2,4,1:0,1,0.5,-1,2,1,0,0.5 >series.safetensors
+tensors src:I32:2,4:79,110,99,101,97,32,98,0 tgt:I32:2,2:256,69,256,97 \
+    src_mask:U8:2,4:1,1,1,1,1,1,1,0 >pairs.safetensors
