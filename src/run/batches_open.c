@@ -4,6 +4,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "model/model.h"
 #include "run/batches.h"
 
 static const char *path_of(const dra_batches *b) { return dra_examples_path(b->c.examples); }
@@ -70,7 +71,7 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     const dra_source_config *c = &s->of->source;
     const int64_t            channels = c->channels ? c->channels : 3;
     const bool               image = c->kind == DRA_SOURCE_IMAGE;
-    s->numbers = image ? channels * c->patch * c->patch : dra_source_channels(s->of);
+    s->numbers = image ? channels * c->patch * c->patch : dra_source_width(s->of);
     dra_status st = need(b, s->tensor, image ? "images" : "vectors",
                          image ? DRA_SHAPE(channels, c->size, c->size) : DRA_SHAPE(-1, s->numbers),
                          false, err);
@@ -218,7 +219,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
                         "objective dpo: %lld rows of a microbatch, expected pairs of rows",
                         (long long)c->B);
     dra_status st = dra_examples_share(c->examples, &part, &b->examples, err);
-    b->main = (dra_example_stream){.of = m, .name = dra_source_input(m)};
+    b->main = (dra_example_stream){.of = m, .name = dra_source_name(&m->source)};
     b->main.tensor = pairs ? "preferred"
                            : tensor_of(b, b->main.name, m->source.kind ? NULL : "tgt");
     b->main.other = pairs ? "unpreferred" : NULL;
@@ -228,7 +229,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
     if (st == DRA_OK) st = check_inputs(c->model, err);
     if (st == DRA_OK && m->context_stack) { /* as the model has it, all filled in */
         const dra_model_config *of = dra_model_config_of(dra_model_context_stack(c->model));
-        b->context = (dra_example_stream){.of = of, .name = dra_source_input(of)};
+        b->context = (dra_example_stream){.of = of, .name = dra_source_name(&of->source)};
         b->context.tensor = tensor_of(b, b->context.name, "src");
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
         st = open_stream(b, &b->context, "src_mask", 0, 0, err);

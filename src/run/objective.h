@@ -62,8 +62,4 @@ dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m,
 /* A measure as people read it. */
 double dra_measure_show(const dra_measure *m, double mean);
 
-/* Channels of the vectors that a source reads; the name of its input. */
-int64_t     dra_source_channels(const dra_model_config *c);
-const char *dra_source_input(const dra_model_config *c);
-
 #endif
