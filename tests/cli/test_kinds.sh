@@ -25,10 +25,12 @@ echo "{\"model_type\": \"dra\", $small, \"context\": 8, \"positions\": \"learned
 echo "{\"model_type\": \"dra\", $small, \"source\": {\"kind\": \"vectors\"},
     \"head\": {\"kind\": \"vectors\"}}" >same.json
 echo "{\"model_type\": \"dra\", \"vocab\": 5, $small, \"tied\": false,
-    \"source\": {\"numbers\": true, \"number_token\": 3}, \"head\": {\"numbers\": true, \"bias\": true}}" >xval.json
+    \"source\": {\"numbers\": true, \"number_token\": 3},
+    \"head\": {\"numbers\": true, \"bias\": true}}" >xval.json
 echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
-    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\"}}, \"reader\": {$small, \"visible\": \"whole\",
-    \"layout\": \"cf\", \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
+    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\"}},
+    \"reader\": {$small, \"visible\": \"whole\", \"layout\": \"cf\",
+    \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
     \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >cross.json
 echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
     \"text\": {\"vocab\": 22, $small, \"layout\": \"acf\", \"context\": \"eye\"}}}" >caption.json
