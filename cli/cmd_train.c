@@ -103,8 +103,8 @@ static const cli_option options[] = {
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
      "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label "
-     "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer one "
-     "of two texts; own: what the model is for",
+     "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer "
+     "one of two texts; own: what the model is for",
      "NAME", .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "

@@ -56,7 +56,7 @@ typedef struct dra_xt {
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
     double     attn_logit_softclamp_value, softclamp_output_value;
-    int64_t dim_context; /* cross_attn_dim_context; 0: dim */
+    int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
 } dra_xt;
 
 /* ---- tables (xt_tables.c) -------------------------------------------------------------------- */

@@ -47,8 +47,8 @@ static const row rows[] = {
     {"learned positions, an encoder of another width with memory tokens",
      "{\"encoder\": {\"vocab\": 11, \"visible\": \"whole\", \"dim\": 8, \"depth\": 1, "
      "\"heads\": 2, \"ff\": {\"dim\": 8}, \"positions\": \"learned\", \"context\": 9, "
-     "\"memory_tokens\": 2}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", \"max_seq_len\": 16, \"positions\": "
-     "\"learned\", \"memory_tokens\": 2, " SIZES "}}",
+     "\"memory_tokens\": 2}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", "
+     "\"max_seq_len\": 16, \"positions\": \"learned\", \"memory_tokens\": 2, " SIZES "}}",
      6, .src = true},
     {"one table, untied head, options of cross-attention",
      "{\"encoder\": {" ENCODER "}, \"decoder\": {\"vocab\": 11, \"tied\": false, \"context\": "
