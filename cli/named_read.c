@@ -74,7 +74,7 @@ static void *read_all(const reading *r, const dra_example_input *t, dra_shape *s
 {
     const bool whole = t->dtype == DRA_I32 || t->dtype == DRA_BOOL;
     if (check_shape(r, t, s, err) != DRA_OK) return NULL;
-    if (t->dtype == DRA_DTYPE_COUNT || whole != (dtype == DRA_I32)) {
+    if (!(dtype == DRA_I32 ? whole : t->real)) {
         cli_error(err, DRA_ERR_DTYPE, "%.200s: tensor %.40s is %s, expected %s", r->path, t->name,
                   t->dtype_name, dtype == DRA_I32 ? "integers" : "real numbers");
         return NULL;

@@ -34,11 +34,11 @@ static dra_status need(const dra_batches *b, const char *name, const char *what,
                            "tensor '%s': examples of shape %s, expected %s: %s", name,
                            dra_shape_text(&in->shape, found, sizeof found),
                            dra_shape_text(&shape, expected, sizeof expected), what);
-    const bool fine = integers ? in->dtype == DRA_I32 || in->dtype == DRA_BOOL
-                               : in->dtype == DRA_REAL;
+    const bool fine = integers ? in->dtype == DRA_I32 || in->dtype == DRA_BOOL : in->real;
     if (fine) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_DTYPE, path_of(b), "tensor '%s': dtype %s, expected %s", name,
-                       in->dtype_name, integers ? "integers" : "floats");
+                       in->dtype_name,
+                       integers ? "integers" : "floats, or integers of 1 or 2 bytes");
 }
 
 /* The tensor of a stream: the name of its input, or what else it may be called. */
