@@ -1,6 +1,7 @@
 /* dra generate of models that read other inputs than a text. */
 #include "continuing.h"
 
+#include "examples.h"
 #include "inputs.h"
 
 #include <stdlib.h>
@@ -33,13 +34,9 @@ static bool writes_tokens(const work *w)
     return dra_model_config_of(w->m.model)->head.kind == DRA_HEAD_TOKENS;
 }
 
-/* The tokenizer's end of text, or the token after its last one, which then is no text. */
 static int64_t own_end(const work *w)
 {
-    if (!w->m.tokenizer) return -1;
-    const int64_t size = dra_tokenizer_size(w->m.tokenizer),
-                  end = dra_tokenizer_end(w->m.tokenizer);
-    return end >= 0 ? end : size < vocab_of(w) ? size : -1;
+    return w->m.tokenizer ? cli_text_end(w->m.tokenizer, vocab_of(w)) : -1;
 }
 
 static dra_status check_token(const work *w, const char *option, int64_t id, dra_error *err)
