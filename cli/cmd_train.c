@@ -282,8 +282,7 @@ static bool is_all_examples(const struct args *a, const dra_model_config *c)
 }
 
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
- * a run may have been killed without its tokenizer. A preset takes the vocabulary of any; an
- * encoder has one more token, to mask others. */
+ * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
@@ -296,8 +295,7 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
         (is_all_tokens(a) || is_all_examples(a, c)))
         return DRA_OK;
     const dra_status st = cli_tokenizer_open(&s, V, out, err);
-    if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out) + is_encoder(c);
-    return st;
+    return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
 }
 
 static dra_status open_model(const struct args *a, const dra_train_config *train,

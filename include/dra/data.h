@@ -150,7 +150,8 @@ typedef struct dra_example_text {
     const dra_tokenizer *tokenizer; /* borrowed until the call returns */
     /* The tokenizer's end of text, if it has one, stands before and after a text: a model that
      * reads all but the last id and predicts all but the first starts at [end] and stops there. */
-    bool ends;
+    bool    ends;
+    int32_t end; /* with `ends`, where the tokenizer has none: this token; 0: none */
 } dra_example_text;
 
 typedef struct dra_examples_config {
