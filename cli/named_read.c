@@ -236,6 +236,8 @@ static dra_status read_answers(const reading *r, dra_error *err)
     case DRA_HEAD_CLASSES:
         return c->head.dim ? read_classes(r, "labels", 0, width, &r->in->labels, err) : DRA_OK;
     case DRA_HEAD_VECTORS: return read_goals(r, "targets", DRA_SHAPE(n, width), err);
+    case DRA_HEAD_NONE:
+        return r->c->hidden ? read_goals(r, "targets", DRA_SHAPE(n, width), err) : DRA_OK;
     default: return DRA_OK;
     }
 }
@@ -275,7 +277,7 @@ static name_list known(const dra_model *m, const cli_named_config *how)
     if (reads && named_main(m, true).kind != DRA_SOURCE_IMAGE) add(&l, cli_named_mask(m, true));
     if (src) add(&l, "mask");
     if (classes && c->head.dim) add(&l, "labels");
-    if (c->head.kind == DRA_HEAD_TOKENS || c->head.kind == DRA_HEAD_VECTORS) add(&l, "targets");
+    if (!classes && (c->head.kind != DRA_HEAD_NONE || how->hidden)) add(&l, "targets");
     if (c->head.numbers) add(&l, "target_nums");
     return l;
 }

@@ -81,7 +81,7 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     return dra_examples_check_floats(b->c.examples, s->tensor, err);
 }
 
-/* Beyond a table of positions there is nothing. */
+/* Beyond a table of positions there is nothing, unless a text is read in pieces. */
 static dra_status check_length(const dra_batches *b, const dra_example_stream *s, int64_t T,
                                dra_error *err)
 {
@@ -89,7 +89,8 @@ static dra_status check_length(const dra_batches *b, const dra_example_stream *s
         return dra_fail_at(err, DRA_ERR_SHAPE, path_of(b),
                            "tensor '%s': rows of %lld, too few to predict one", s->tensor,
                            (long long)s->N);
-    if (s->of->positions != DRA_POSITIONS_LEARNED || T <= s->of->context) return DRA_OK;
+    const bool ends = s->of->positions == DRA_POSITIONS_LEARNED && !s->of->xl.memory;
+    if (!ends || T <= s->of->context) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_SHAPE, path_of(b),
                        "tensor '%s': rows of %lld, but the model has learned positions for %lld",
                        s->tensor, (long long)T, (long long)s->of->context);
@@ -232,7 +233,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
         b->context = (dra_example_stream){.of = of, .name = dra_source_name(&of->source)};
         b->context.tensor = tensor_of(b, b->context.name, "src");
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
-        st = open_stream(b, &b->context, "src_mask", 0, 0, err);
+        st = open_stream(b, &b->context, tensor_of(b, "src_mask", "context_mask"), 0, 0, err);
     }
     if (st == DRA_OK && pairs) st = open_pairs(b, err);
     if (st == DRA_OK) b->longest = b->main.most;

@@ -228,6 +228,8 @@ static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_valu
     }
 #define VECTORS                                                                                    \
     {"y", DRA_REAL, DRA_AXES_VECTORS}, { "weights", DRA_REAL, DRA_AXES_TOKENS }
+#define OUTPUTS                                                                                    \
+    {"y", DRA_REAL, DRA_AXES_OUTPUTS}, { "weights", DRA_REAL, DRA_AXES_TOKENS }
 #define PERPLEXITY                                                                                 \
     {                                                                                              \
         "perplexity", DRA_MEASURE_EXP, true                                                        \
@@ -254,7 +256,7 @@ static const dra_objective table[] = {
                                make_nothing,
                                class_loss},
     [DRA_OBJECTIVE_SQUARED] =
-        {"squared", {VECTORS}, {ERROR}, true, complete_squared, make_nothing, squared_loss},
+        {"squared", {OUTPUTS}, {ERROR}, true, complete_squared, make_nothing, squared_loss},
     [DRA_OBJECTIVE_GAUSSIAN] =
         {"gaussian", {VECTORS}, {ERROR}, true, complete_gaussian, make_nothing, gaussian_loss},
     [DRA_OBJECTIVE_XVAL] = {"xval",
@@ -312,6 +314,7 @@ dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m,
 {
     if (in->axes == DRA_AXES_ROWS) return DRA_SHAPE(B);
     if (in->axes == DRA_AXES_TOKENS) return DRA_SHAPE(B, T);
+    if (in->axes == DRA_AXES_OUTPUTS) return DRA_SHAPE(B, T, dra_model_head_width(m));
     return DRA_SHAPE(B, T, dra_source_width(dra_model_config_of(m)));
 }
 

@@ -8,9 +8,10 @@
 enum { DRA_OBJECTIVE_INPUTS = 4 };
 
 typedef enum dra_objective_axes {
-    DRA_AXES_TOKENS, /* (B, T)                                    */
-    DRA_AXES_ROWS,   /* (B)                                       */
-    DRA_AXES_VECTORS /* (B, T, channels of the vectors it reads)  */
+    DRA_AXES_TOKENS,  /* (B, T)                                    */
+    DRA_AXES_ROWS,    /* (B)                                       */
+    DRA_AXES_VECTORS, /* (B, T, channels of the vectors it reads)  */
+    DRA_AXES_OUTPUTS  /* (B, T, channels of those it puts out)     */
 } dra_objective_axes;
 
 typedef struct dra_objective_input {

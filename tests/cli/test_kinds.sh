@@ -37,6 +37,10 @@ echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"wh
 echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
 
+echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0, \"visible\": \"whole\",
+    \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}}, \"text\": {\"vocab\": 22, $small,
+    \"layout\": \"acf\", \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >words.json
+
 tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,3:1,2,3,9,8,7 \
     src_mask:U8:2,4:1,1,1,1,1,1,1,0 >seq
 tensors img:F32:2,1,4,4:0,1,2,0.5,12*1,8*0,8*-1 labels:I32:2:2,0 >vit
@@ -48,6 +52,10 @@ tensors img:F32:2,1,4,4:0,1,2,0.5,12*1,8*0,8*-1 tgt:I32:2,3:1,2,3,9,8,7 >caption
 tensors img:F32:2,1,4,4:32*1 tgt:I32:2,3:1,2,3,9,8,7 src:I32:2,2:1,2,3,4 >pali
 
 same() { cmp "$1" "$2"; }
+near() { # FILE FILE: their numbers, but for rounding
+    listed "$1" >near-a && listed "$2" >near-b && paste near-a near-b |
+        awk '{ d = $1 - $2; if (d * d > 1e-10) bad = 1 } END { exit bad || !NR }'
+}
 forward() { kind=$1; shift; run 0 forward --config $kind.json "$@"; }
 real=F32
 "$dra" forward --config vit.json --inputs vit --out probe && grep -q '"F64"' probe && real=F64
@@ -130,6 +138,40 @@ losses() {
         ids:I32:2,3:1,3,0,3,2,3 targets:I32:2,3:3,0,3,2,3,4 >read && equal_losses xval xval read
 }
 
+# With targets nothing is shifted: the same gradients as of examples, and those of models that no
+# objective is for.
+given_targets() {
+    run 0 grad --config seq.json --inputs seq --out a &&
+        tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,2:1,2,9,8 targets:I32:2,2:2,3,8,7 \
+            src_mask:U8:2,4:7*1,0 >read &&
+        run 0 grad --config seq.json --inputs read --out b && near a b || return 1
+    run 0 grad --config series.json --inputs series --out a &&
+        tensors x:F32:2,3,1:0,1,0.5,2,1,0 targets:F32:2,3,1:1,0.5,-1,1,0,0.5 >read &&
+        run 0 grad --config series.json --inputs read --out b && near a b || return 1
+    tensors nums:F32:2,3:nan,2,nan,1,nan,0.5 target_nums:F32:2,3:2,nan,1,nan,0.5,nan \
+        ids:I32:2,3:1,3,0,3,2,3 targets:I32:2,3:3,0,3,2,3,4 >read &&
+        run 0 grad --config xval.json --inputs xval --out a &&
+        run 0 grad --config xval.json --inputs read --out b && near a b || return 1
+    tensors x:F32:1,3,16:48*1 context:F32:1,2,2:0,1,2,-1 targets:F32:1,3,16:48*0.5 \
+        context_mask:U8:1,2:1,0 >read &&
+        says " of 3 targets" grad --config cross.json --inputs read --out a || return 1
+    tensors img:F32:2,1,4,4:32*1 tgt:I32:2,3:1,2,3,9,8,7 src:I32:2,2:1,2,3,4 \
+        targets:I32:2,3:2,3,-100,8,7,6 >read &&
+        says " of 5 targets" grad --config pali.json --inputs read --out a
+}
+
+# A mask of a context has two names.
+masks_of_contexts() {
+    seen=context:F32:2,3,2:0,1,2,-1,1,1,2,1,0,0,0.5,1
+    ids=ids:I32:2,3:1,2,3,9,8,7
+    tensors $seen $ids context_mask:U8:2,3:1,1,0,1,1,1 >first &&
+        tensors $seen $ids src_mask:U8:2,3:1,1,0,1,1,1 >second && tensors $seen $ids >none &&
+        for name in first second none; do
+            run 0 grad --config words.json --inputs $name --out of-$name || return 1
+        done
+    same of-first of-second && ! cmp -s of-first of-none
+}
+
 # ---- generate ------------------------------------------------------------------------------------
 
 # What a vector model continues with is what it puts out last.
@@ -184,7 +226,7 @@ infos() {
 folders() {
     for kind in seq vit series xval cross caption pali; do
         run 0 init --config $kind.json --seed 4 --out folder-$kind &&
-            run 0 convert --from folder-$kind --to copy-$kind &&
+            run 0 convert --from folder-$kind --to copy-$kind --check && has "$out" "differ by 0 of" &&
             run 0 forward --model folder-$kind --inputs $kind --out a &&
             run 0 forward --model copy-$kind --inputs $kind --out b && same a b || return 1
     done
@@ -261,6 +303,8 @@ check "pads of a source" pads_are_nothing
 check "numbers of other tokens do not matter" numbers_of_other_tokens
 check "hidden states, maps and states" inside
 check "losses of forward and grad" losses
+check "gradients of given targets" given_targets
+check "masks of contexts" masks_of_contexts
 check "generate: vectors" vectors_follow
 check "generate: tokens" tokens_follow
 check "generate: translations" translates
