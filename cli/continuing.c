@@ -2,6 +2,7 @@
 #include "continuing.h"
 
 #include "inputs.h"
+#include "units.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -239,6 +240,18 @@ static dra_status write_text(const work *w, int64_t b, bool json, dra_error *err
     return st;
 }
 
+static void print_vectors(const work *w, int64_t b)
+{
+    const int64_t   width = w->out.width;
+    const dra_real *x = w->out.vectors + b * w->out.n * width;
+    char            room[CLI_NUMBER];
+    fputs("\"vectors\": [", stdout);
+    for (int64_t i = 0; i < w->out.count[b] * width; i++)
+        printf("%s%s%s%s", i ? ", " : "", i % width ? "" : "[",
+               cli_json_number((double)x[i], 6, room), (i + 1) % width ? "" : "]");
+    fputs("], ", stdout);
+}
+
 static dra_status print_json(const work *w, dra_error *err)
 {
     const bool text = w->t->other->source.count > 0;
@@ -253,6 +266,7 @@ static dra_status print_json(const work *w, dra_error *err)
         for (int64_t i = 0; w->out.ids && i < w->out.count[b]; i++)
             printf("%s%d", i ? ", " : "", w->out.ids[b * w->out.n + i]);
         if (w->out.ids) fputs("], ", stdout);
+        if (w->out.vectors) print_vectors(w, b);
         printf("\"count\": %lld, \"finish\": \"%s\"}", (long long)w->out.count[b],
                dra_finish_name(w->out.finish[b]));
     }
