@@ -306,6 +306,18 @@ static const int32_t *ids_of(const work *w, int64_t b)
     return w->out.ids ? w->out.ids + b * w->out.n : NULL;
 }
 
+static void print_vectors(const work *w, int64_t b)
+{
+    const int64_t   width = w->out.width;
+    const dra_real *x = w->out.vectors + b * w->out.n * width;
+    char            room[CLI_NUMBER];
+    fputs("\"vectors\": [", stdout);
+    for (int64_t i = 0; i < w->out.count[b] * width; i++)
+        printf("%s%s%s%s", i ? ", " : "", i % width ? "" : "[",
+               cli_json_number((double)x[i], 6, room), (i + 1) % width ? "" : "]");
+    fputs("], ", stdout);
+}
+
 static dra_status print_json(const work *w, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -313,6 +325,7 @@ static dra_status print_json(const work *w, dra_error *err)
     for (int64_t b = 0; b < w->out.B && st == DRA_OK; b++) {
         printf("%s\n  {", b ? "," : "");
         st = print_tokens(w, (size_t)w->out.count[b], ids_of(w, b), err);
+        if (w->out.vectors) print_vectors(w, b);
         printf("\"count\": %lld, \"finish\": \"%s\"", (long long)w->out.count[b],
                dra_finish_name(w->out.finish[b]));
         if (st == DRA_OK) st = print_beams(w, b, err);

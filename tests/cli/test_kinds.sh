@@ -183,6 +183,13 @@ vectors_follow() {
         holds a out 2,3,1 && listed a | sed -n '1p;4p' >q && same p q
 }
 
+vectors_are_printed() {
+    answers generate --config series.json --inputs series --out a --tokens 3 --json &&
+        is_json "$out" >json && listed a | awk '{ printf "%.5f\n", $1 }' >p &&
+        sed 's/"count".*//' "$out" | grep -o '\[-*[0-9][^],[]*\]' | tr -d '[]' |
+        awk '{ printf "%.5f\n", $1 }' >q && same p q
+}
+
 tokens_follow() {
     run 0 generate --config seq.json --inputs seq --out a --tokens 4 --seed 3 && has a '"tgt"' \
         '"tgt_mask":{"dtype":"BOOL","shape":[2,4]' || return 1
@@ -306,6 +313,7 @@ check "losses of forward and grad" losses
 check "gradients of given targets" given_targets
 check "masks of contexts" masks_of_contexts
 check "generate: vectors" vectors_follow
+check "generate: vectors as JSON" vectors_are_printed
 check "generate: tokens" tokens_follow
 check "generate: translations" translates
 check "info and pictures" infos
