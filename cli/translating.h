@@ -1,4 +1,4 @@
-/* The most likely translations of texts: beam search of a model that reads one and writes another. */
+/* The most likely translations of texts: beams of a model that reads one and writes another. */
 #ifndef DRA_CLI_TRANSLATING_H
 #define DRA_CLI_TRANSLATING_H
 
