@@ -160,6 +160,21 @@ given_targets() {
         says " of 5 targets" grad --config pali.json --inputs read --out a
 }
 
+# xVal with memory tokens and pads: a row is what it is alone.
+padded_numbers() {
+    echo '{"model_type": "x-transformers", "wrapper": "XValTransformerWrapper", "num_tokens": 5,
+        "numerical_token_id": 3, "max_seq_len": 8, "num_memory_tokens": 2, "attn_layers":
+        {"type": "Decoder", "dim": 16, "depth": 2, "heads": 2}}' >remembers.json
+    tensors nums:F32:1,4:nan,2,0.5,1 ids:I32:1,4:1,3,3,3 mask:U8:1,4:1,1,1,0 >long &&
+        tensors nums:F32:1,3:nan,2,0.5 ids:I32:1,3:1,3,3 >short &&
+        run 0 grad --config remembers.json --inputs long --out a &&
+        run 0 grad --config remembers.json --inputs short --out b && near a b &&
+        has a '"memory_tokens":{' && has b '"memory_tokens":{' &&
+        run 0 forward --config remembers.json --inputs long --positions 0,1,2 --outputs logits \
+            --out a && run 0 forward --config remembers.json --inputs short --outputs logits \
+            --out b && near a b
+}
+
 # A mask of a context has two names.
 masks_of_contexts() {
     seen=context:F32:2,3,2:0,1,2,-1,1,1,2,1,0,0,0.5,1
@@ -312,6 +327,7 @@ check "hidden states, maps and states" inside
 check "losses of forward and grad" losses
 check "gradients of given targets" given_targets
 check "masks of contexts" masks_of_contexts
+check "numbers with memory tokens and pads" padded_numbers
 check "generate: vectors" vectors_follow
 check "generate: vectors as JSON" vectors_are_printed
 check "generate: tokens" tokens_follow
