@@ -56,12 +56,13 @@ typedef struct dra_xt {
     dra_switch learned_value_residual_mix;
     bool       attn_use_latent_kv, attn_use_latent_q;
     double     attn_logit_softclamp_value, softclamp_output_value;
-    int64_t dim_context; /* cross_attn_dim_context; 0: dim */
+    int64_t    dim_context; /* cross_attn_dim_context; 0: dim */
 } dra_xt;
 
 /* ---- tables (xt_tables.c) -------------------------------------------------------------------- */
 
 extern const char *const dra_xt_wrappers[]; /* their names; NULL at the end */
+extern const char *const dra_xt_types[];    /* of stacks, as dra_visible_kind */
 extern const dra_field   dra_xt_top_fields[];
 
 /* Options of a wrapper around one stack, in which attn_layers has those of the stack; and keys that
