@@ -16,7 +16,7 @@ struct args {
     cli_list       prompt;
     const char    *prompt_file, *prompt_tokens, *state_in, *state_out;
     int64_t        count;
-    bool           echo, json;
+    bool           prefix, echo, json;
 };
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
@@ -33,6 +33,8 @@ static const cli_option options[] = {
      "FILE"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
      "the same as ids; a model without a tokenizer then prints ids", "LIST|@FILE"},
+    {"prefix", CLI_FLAG, offsetof(struct args, prefix), 0, 0,
+     "the prompt is a prefix, whose tokens see each other; of a model with visible prefix"},
     CLI_TOKENIZER_OPTION(struct args),
     {"count", CLI_INT, offsetof(struct args, count), 1, 4096,
      "samples of each prompt, with seeds one apart"},
@@ -118,6 +120,7 @@ static int check_other(const struct args *a)
                    {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"},
                    {a->count > 1, "--count"},
+                   {a->prefix, "--prefix"},
                    {a->echo, "--echo"},
                    {a->how.stop.count, "--stop"},
                    {a->search.beam && a->other.inputs, "--beam"},
@@ -205,7 +208,8 @@ static dra_status open_generator(work *w, dra_error *err)
                                     .n_amateurs = (int)w->amateurs.count,
                                     .amateurs = w->amateurs.list,
                                     .alpha = a->search.alpha,
-                                    .beta = a->search.beta};
+                                    .beta = a->search.beta,
+                                    .prefix = a->prefix};
     return dra_generator_create(&c, &w->generator, err);
 }
 

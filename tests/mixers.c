@@ -165,6 +165,7 @@ static const struct {
     {"resets forget", resets_forget},
     {"skips leave no trace", skips_leave_no_trace},
     {"skips survive chunks", skips_survive_chunks},
+    {"prefixes survive chunks", prefixes_survive_chunks},
     {"rows stand alone", rows_stand_alone},
     {"threads change nothing", threads_change_nothing},
     {"levels agree", levels_agree},
@@ -183,6 +184,7 @@ static bool leaves_out(const mixer_row *row, void (*run)(setting *s))
     if (run == fused_equals_steps) return row->model != NULL;
     if (run == fresh_equals_initial) return row->pieces;
     if (run == skips_survive_chunks) return row->no_skips;
+    if (run == prefixes_survive_chunks) return !row->prefix;
     if (run == skips_leave_no_trace) return row->no_skips || row->model != NULL;
 #ifdef DRA_REAL_DOUBLE
     if (run == gradients_are_derivatives) return row->straight || row->pieces;

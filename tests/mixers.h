@@ -22,6 +22,7 @@ typedef struct mixer_row {
     const char *model;
     bool no_skips; /* refuses skipped tokens where a text is cut, or sees them in positions */
     bool straight; /* its gradients are not derivatives but straight through */
+    bool prefix;   /* it has prefixes */
     bool pieces; /* it reads in pieces, of which a text has several: none of its programs is fresh,
                       and no gradient passes from one to the next */
 } mixer_row;

@@ -74,6 +74,7 @@ void gradients_are_derivatives(setting *s)
     outcome      out;
     s->t.us = upstream_of_outputs;
     s->t.user = s;
+    if (s->row->prefix) s->t.mark = prefix_marks();
     trial_run(&s->t, 0, NULL, &out);
     for (uint64_t seed = 1; seed <= 3; seed++) {
         const double slope = move(s, &out, 0, seed);

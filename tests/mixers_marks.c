@@ -236,3 +236,36 @@ void skips_survive_chunks(setting *s)
     outcome_free(&t, &whole);
     outcome_free(&t, &chunks);
 }
+
+/* ---- prefixes: they see all of themselves, in one call --------------------------------------- */
+
+const int32_t *prefix_marks(void)
+{
+    enum { P = DRA_MARK_PREFIX, R = DRA_MARK_RESET, N = DRA_MARK_PAD };
+    static const int32_t mark[B * T] = {R | P, P,     P, P, P, 0, 0, 0,     0,     R | P, P,
+                                        P,     P,     0, 0, 0, 0, 0, R | P, P, /* two, and an end */
+                                        0,     R | N, P, P, N, P, 0, 0,     R | P, P,     N,
+                                        0,     0,     0, 0, 0, R, 0, 0,     0};
+    return mark;
+}
+
+/* Calls that cut no prefix, to single tokens; and tokens of a prefix know of later ones. */
+void prefixes_survive_chunks(setting *s)
+{
+    static const int64_t cut[] = {7, 6, 1, 1, 1, 1, 1, 2};
+    trial                t = s->t;
+    outcome              whole, chunks, other;
+    t.mark = prefix_marks();
+    trial_run(&t, 0, NULL, &whole);
+    trial_run(&t, COUNT(cut), cut, &chunks);
+    expect_equal(&t, &chunks, &whole, !s->row->equal, "chunks with prefixes and whole");
+    const int64_t C = t.C;
+    for (int64_t c = 0; c < C; c++) s->x[4 * C + c] += 1;
+    trial_run(&t, 0, NULL, &other);
+    assert_true(relative_difference(C, other.y, whole.y, 0) > 1e-3);
+    assert_memory_equal(other.y + 9 * C, whole.y + 9 * C,
+                        (size_t)(B * T - 9) * (size_t)C * sizeof(dra_real));
+    outcome_free(&t, &whole);
+    outcome_free(&t, &chunks);
+    outcome_free(&t, &other);
+}

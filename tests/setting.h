@@ -60,6 +60,9 @@ void marks_survive_chunks(setting *s);
 void resets_forget(setting *s);
 void skips_leave_no_trace(setting *s);
 void skips_survive_chunks(setting *s);
+void prefixes_survive_chunks(setting *s);
+/* (B, T): prefixes of several lengths, also after resets and with pads between. */
+const int32_t *prefix_marks(void);
 /* mixers_reading.c */
 void readers_continue(setting *s);
 void files_continue(setting *s);

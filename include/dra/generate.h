@@ -93,6 +93,9 @@ typedef struct dra_generator_config {
     int                n_amateurs;
     const dra_amateur *amateurs;
     double             alpha, beta; /* above 0 and up to 1; 0 or more. Usual: 0.1 and 0.5 */
+    /* Of a model with visible prefix: what a row reads first is its prefix, read in one call.
+     * Amateurs that have prefixes read it so, too. */
+    bool prefix;
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,

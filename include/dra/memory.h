@@ -200,6 +200,7 @@ typedef struct dra_mixer_config {
     dra_value_gate gate_values;             /* heads are multiplied by a gate made of x */
     bool           out_glu;      /* W_o gives 2 C: a sigmoid(b) (attention on attention) */
     bool           whole;        /* a query sees later tokens too: for encoders */
+    bool           prefix;       /* it does so within the prefix of a sequence  */
     int64_t        rotary_width; /* channels that are rotated; 0: all */
     int64_t        rotary_heads; /* only the last ones are rotated; 0: all */
     double         rotary_base;  /* 0: 10000 */

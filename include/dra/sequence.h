@@ -10,6 +10,8 @@
  *          may be anywhere. A skipped token reads the state but does not write it: state dropout.
  * Whole:   an encoder reads every call as a complete text: its tokens see those after them too, and
  *          no state joins one call to the next. See dra_module.
+ * Prefix:  the first tokens of a sequence may see each other, before or after, and later ones are
+ *          read as ever. A call has all of a prefix or none of it. See dra_module.
  * Context: tokens may see a second text besides their own, which is read as a whole, once, and then
  *          is part of the state: the source of a translation. See dra_module.
  * Pieces:  a sequence may be read in pieces of fixed length, each of which sees a memory of those
@@ -122,6 +124,7 @@ typedef struct dra_tokens {
     dra_value place; /* i32 (B, given): pos without start vectors, for learned positions */
     /* Of a whole module, see dra_module; else false and none. Key j is token j of this call. */
     bool            whole;
+    bool            prefix; /* of a module with prefixes: a query may see items after its own */
     dra_value       lo, hi; /* i32 (B, T): its text and start vectors, no pads at both ends */
     dra_value       seen;   /* bool (B, T): key t may be seen; none: all in lo <= j < hi may */
     int             n_items;
@@ -212,6 +215,10 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * call starts over: a dra_states of it only counts the tokens of the last text of each row, and
  * there is nothing in it to resume from.
  *
+ * A module with prefixes takes DRA_MARK_PREFIX: the tokens of a sequence from its first one on that
+ * have it see all of them, start vectors too, whose items hi of dra_token_items includes. All of it
+ * is in one call; pads may be between, and skipped tokens, which nobody sees.
+ *
  * `start` learned vectors come before the first token of every sequence: the first that is no pad,
  * after dra_states_reset and after every DRA_MARK_RESET; of a whole module, before every text, pads
  * or not. To layers they are tokens, which have positions and write items and states, also where
@@ -241,6 +248,7 @@ typedef struct dra_module {
     /* Which tokens the output "logits" (B, n, ...) is of: those whose numbers are in the input
      * "picks", i32 (B, picks), else the last `keep` of the call; 0: all. Read of pieces alone. */
     int64_t keep, picks;
+    bool    prefix; /* it has prefixes */
 } dra_module;
 
 typedef struct dra_context_shape {

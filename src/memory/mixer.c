@@ -241,6 +241,7 @@ dra_status dra_mixer_create(const dra_mixer_config *config, dra_mixer **out, dra
                                  .state = m->state,
                                  .build = dra_mixer_build_module,
                                  .self = m,
+                                 .prefix = m->config.prefix,
                                  .context = m->config.context,
                                  .piece = m->config.xl_piece,
                                  .memory = m->config.xl_memory};

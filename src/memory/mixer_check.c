@@ -122,8 +122,9 @@ static dra_status check_rotary(const dra_mixer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "mixer: rotary_heads %lld of %lld needs as many kv_heads, found %lld",
                         (long long)c->rotary_heads, (long long)c->heads, (long long)c->kv_heads);
-    if (c->xpos_base > 0 && c->whole)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: xpos_base needs causal attention, not whole");
+    if (c->xpos_base > 0 && (c->whole || c->prefix))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: xpos_base needs causal attention, not %s",
+                        c->whole ? "whole" : "prefix");
     return DRA_OK;
 }
 
@@ -249,11 +250,11 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
             return dra_fail(err, DRA_ERR_VALUE,
                             "mixer: %s needs retrieval time or window, found %s", option,
                             how->name);
-        if (c->whole && (strcmp(b->memory->name, "append") != 0 || strcmp(how->name, "time") != 0))
-            return dra_fail(
-                err, DRA_ERR_VALUE,
-                "mixer: whole needs memory append with retrieval time, found %s with %s",
-                b->memory->name, how->name);
+        if ((c->whole || c->prefix) &&
+            (strcmp(b->memory->name, "append") != 0 || strcmp(how->name, "time") != 0))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "mixer: %s needs memory append with retrieval time, found %s with %s",
+                            c->whole ? "whole" : "prefix", b->memory->name, how->name);
     }
     if (c->latent_kv &&
         (strcmp(m->branch[0].memory->name, "append") != 0 || c->a.demo ||
@@ -262,9 +263,14 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
                         "mixer: latent_kv needs memory append with retrieval time or window");
     if (c->residual_scores && m->branches == 2)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: residual_scores and blend exclude each other");
-    if (c->forget && (c->whole || c->a.demo))
+    if (c->forget && (c->whole || c->prefix || c->a.demo))
         return dra_fail(err, DRA_ERR_VALUE, "mixer: forget needs causal attention, not %s",
-                        c->whole ? "whole" : "a demo");
+                        c->whole    ? "whole"
+                        : c->prefix ? "prefix"
+                                    : "a demo");
+    if (c->prefix && (c->a.demo || c->xl_memory))
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: prefix and %s exclude each other",
+                        c->a.demo ? "a demo" : "xl_memory");
     if (c->whole && c->shift != DRA_SHIFT_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: shift looks back, but whole sees all");
     return DRA_OK;

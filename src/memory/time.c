@@ -175,7 +175,7 @@ static void place(dra_graph *g, reading *r)
                                   dra_reshape(g, c->drop.at, DRA_SHAPE(-1, 1)));
         return;
     }
-    r->config.q_pos = dra_sub(g, at->hi, dra_integer(g, 1));
+    r->config.q_pos = t->prefix ? at->at : dra_sub(g, at->hi, dra_integer(g, 1));
     if (drops) r->config.q_pos = dra_add(g, r->config.q_pos, at->base);
 }
 

@@ -345,6 +345,7 @@ dra_module dra_view_module(const dra_view *view)
                         build_view,
                         view,
                         .whole = m->config.visible == DRA_VISIBLE_WHOLE,
+                        .prefix = m->config.visible == DRA_VISIBLE_PREFIX,
                         .start = m->config.memory_tokens,
                         .context = m->context != NULL,
                         .context_start = m->context ? m->context->config.memory_tokens : 0,

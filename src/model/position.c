@@ -24,7 +24,8 @@ typedef struct scheme {
                       const dra_value *param); /* (columns, heads) */
 } scheme;
 
-static bool whole(const dra_model_config *c) { return c->visible == DRA_VISIBLE_WHOLE; }
+/* Distances have both signs. */
+static bool both_sides(const dra_model_config *c) { return c->visible != DRA_VISIBLE_CAUSAL; }
 
 /* i32 (columns) */
 static dra_value numbers(dra_graph *g, const distances *d)
@@ -52,7 +53,8 @@ static int64_t t5_reach(const dra_model_config *c, int64_t rows) { return farthe
 
 static int bucket(const dra_model_config *c, int64_t n)
 {
-    return dra_t5_bucket(n, (int)buckets(&c->position), (int)farthest(&c->position), !whole(c));
+    return dra_t5_bucket(n, (int)buckets(&c->position), (int)farthest(&c->position),
+                         !both_sides(c));
 }
 
 /* The buckets of all columns: every change from one distance to the next is a step. */
@@ -140,7 +142,7 @@ static const scheme schemes[] = {
 
 static dra_status check_t5(const dra_model_config *c, dra_error *err)
 {
-    const int64_t n = buckets(&c->position) / (whole(c) ? 4 : 2);
+    const int64_t n = buckets(&c->position) / (both_sides(c) ? 4 : 2);
     if (n < 1 || farthest(&c->position) <= n)
         return dra_fail(err, DRA_ERR_VALUE,
                         "model: position.buckets is %lld, which tells %lld distances apart, but "
@@ -196,7 +198,7 @@ void dra_positions_build(dra_graph *g, const dra_positions *p, const dra_model_c
     if (c->position.distance == DRA_DISTANCE_ALIBI)
         out->value[DRA_CHANNEL_SLOPES] = alibi_slopes(g, c);
     if (!s->bias || dra_graph_failed(g)) return;
-    const int64_t   reach = dra_imax(s->reach(c, rows), 0), before = whole(c) ? reach : 0;
+    const int64_t   reach = dra_imax(s->reach(c, rows), 0), before = both_sides(c) ? reach : 0;
     const distances d = {c, before + reach + 1, before};
     out->distance_zero = d.zero;
     out->value[DRA_CHANNEL_DISTANCE] = dra_transpose(g, s->bias(g, p, &d, param), 0, 1);

@@ -104,6 +104,7 @@ static void fill_mixer(const dra_model_config *c, dra_mixer_config *m)
     m->bias = c->bias;
     m->init = c->init;
     m->whole = c->visible == DRA_VISIBLE_WHOLE;
+    m->prefix = c->visible == DRA_VISIBLE_PREFIX;
     m->attention_dropout = c->attention_dropout;
     m->maps = c->maps;
     /* What is added to the stream starts small: 2 L parts of variance 1 / 2 L each. */

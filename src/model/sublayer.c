@@ -453,6 +453,7 @@ dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_sublayer *
                              .state = s->state,
                              .build = build_module,
                              .self = s,
+                             .prefix = s->config.mixer.prefix,
                              .context = is_mixer(s) && s->config.mixer.context,
                              .piece = s->xl < 0 ? 0 : s->config.mixer.xl_piece,
                              .memory = s->xl < 0 ? 0 : s->config.mixer.xl_memory};

@@ -62,6 +62,7 @@ typedef struct dra_xt {
 /* ---- tables (xt_tables.c) -------------------------------------------------------------------- */
 
 extern const char *const dra_xt_wrappers[]; /* their names; NULL at the end */
+extern const char *const dra_xt_types[];    /* of stacks, as dra_visible_kind */
 extern const dra_field   dra_xt_top_fields[];
 
 /* Options of a wrapper around one stack, in which attn_layers has those of the stack; and keys that

@@ -170,15 +170,15 @@ static dra_status check_positions(const checking *k)
     if (x->rel_pos_bias && buckets > far)
         return refuse(k, "rel_pos_num_buckets is %lld, expected at most rel_pos_max_distance, %lld",
                       (long long)buckets, (long long)far);
-    if (x->rotary_xpos && x->c.visible == DRA_VISIBLE_WHOLE)
-        return refuse(k, "rotary_xpos excludes type Encoder");
+    if (x->rotary_xpos && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse(k, "rotary_xpos excludes type %s", dra_xt_types[x->c.visible]);
     if (rotates && (r < 1 || (r % 2 && r == x->attn_dim_head)))
         return refuse(k,
                       "rotary_emb_dim is %lld, expected channels in pairs of attn_dim_head, "
                       "%lld",
                       (long long)r, (long long)x->attn_dim_head);
-    if (x->c.mixer[0].forget && x->c.visible == DRA_VISIBLE_WHOLE)
-        return refuse(k, "attn_data_dependent_alibi excludes type Encoder");
+    if (x->c.mixer[0].forget && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse(k, "attn_data_dependent_alibi excludes type %s", dra_xt_types[x->c.visible]);
     if (x->dynamic_pos_bias && x->c.dim < 4)
         return refuse(k, "dynamic_pos_bias with dim %lld, expected 4 or more", (long long)x->c.dim);
     return DRA_OK;
@@ -248,10 +248,22 @@ static dra_status check_image(const checking *k)
         return refuse(k, "image_size is %lld, expected a multiple of patch_size, %lld",
                       (long long)x->c.source.size, (long long)x->c.source.patch);
     if (x->c.visible != DRA_VISIBLE_WHOLE)
-        return refuse(k, "attn_layers.type is Decoder, expected Encoder");
+        return refuse(k, "attn_layers.type is %s, expected Encoder", dra_xt_types[x->c.visible]);
     if (x->c.memory_tokens && ordered)
         return refuse(k, "num_register_tokens with positions of attention or shift_tokens: they "
                          "come after the patches there, before them in dra");
+    return DRA_OK;
+}
+
+/* There, tokens are shifted to both sides, so that they tell the next one, and memory tokens count as
+ * part of a prefix. */
+static dra_status check_prefix(const checking *k)
+{
+    const dra_xt *x = k->x;
+    if (x->c.visible != DRA_VISIBLE_PREFIX) return DRA_OK;
+    if (x->n_shifts && !(x->n_shifts == 1 && !x->shift_tokens[0]))
+        return refuse(k, "shift_tokens excludes type PrefixDecoder");
+    if (x->c.memory_tokens) return refuse(k, "num_memory_tokens excludes type PrefixDecoder");
     return DRA_OK;
 }
 
@@ -279,8 +291,8 @@ static dra_status check_wrapper(const checking *k)
     if (x->c.xl.down && !x->c.xl.memory) return refuse(k, "shift_mem_down needs max_mem_len");
     if (x->c.xl.memory && x->c.memory_tokens)
         return refuse(k, "max_mem_len excludes num_memory_tokens");
-    if (x->c.xl.memory && x->c.visible == DRA_VISIBLE_WHOLE)
-        return refuse(k, "max_mem_len excludes type Encoder");
+    if (x->c.xl.memory && x->c.visible != DRA_VISIBLE_CAUSAL)
+        return refuse(k, "max_mem_len excludes type %s", dra_xt_types[x->c.visible]);
     return DRA_OK;
 }
 
@@ -296,6 +308,7 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     dra_status st = check_heads(&k);
     if (st == DRA_OK) st = check_positions(&k);
     if (st == DRA_OK) st = check_layout(&k);
+    if (st == DRA_OK) st = check_prefix(&k);
     if (st == DRA_OK) st = check_release(&k);
     if (st == DRA_OK) st = check_streams(&k);
     return st == DRA_OK ? check_wrapper(&k) : st;

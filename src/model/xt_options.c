@@ -13,9 +13,13 @@
 static dra_status check_type(const char *place, const json_t *stack, dra_error *err)
 {
     const char *is = json_string_value(json_object_get(stack, "type"));
+    for (const char *const *known = dra_xt_types; is && *known; known++)
+        if (strcmp(is, *known) == 0) return DRA_OK;
     if (!is || !dra_xt_other_class(is)) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
-                    "%.120s: type %s is not supported yet, expected Decoder or Encoder", place, is);
+                    "%.120s: type %s is not supported yet, expected Decoder, Encoder or "
+                    "PrefixDecoder",
+                    place, is);
 }
 
 /* One key: DRA_OK, and *drop where it asks for nothing. other: the table next to its own. */
@@ -180,7 +184,7 @@ static json_t *append(json_t *object, json_t *fields)
 
 json_t *dra_xt_dump(const dra_xt *x)
 {
-    const char *type = x->c.visible == DRA_VISIBLE_WHOLE ? "Encoder" : "Decoder";
+    const char *type = dra_xt_types[x->c.visible];
     json_t     *stack = json_pack("{s:s}", "type", type), *object = json_object();
     append(stack, dra_fields_write(dra_xt_stack_fields(), x));
     if (x->cross_attend) dra_xt_cross_dump(x, stack);

@@ -35,12 +35,12 @@ enum { MOST = 1 << 20, DEPTH_MOST = 1 << 12, POSITION_LAYERS = 8 };
         .most = DRA_SUBLAYERS_MOST                                                                 \
     }
 
-static const char *const types[] = {"Decoder", "Encoder", NULL}; /* as dra_visible_kind */
+const char *const        dra_xt_types[] = {"Decoder", "Encoder", "PrefixDecoder", NULL};
 static const char *const letters[] = {"acf", NULL};
 
 /* In the order in which they are written. */
 static const dra_field stack_fields[] = {
-    CHOICE("type", c.visible, types),
+    CHOICE("type", c.visible, dra_xt_types),
     INT("dim", c.dim, 1, MOST),
     INT("depth", c.depth, 1, DEPTH_MOST),
     INT("heads", c.heads, 1, MOST),

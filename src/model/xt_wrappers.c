@@ -20,7 +20,7 @@ dra_xt_wrapper dra_xt_wrapper_of(const dra_model_config *c)
     if (c->source.kind == DRA_SOURCE_IMAGE) return DRA_XT_IMAGE;
     if (c->source.kind == DRA_SOURCE_TOKENS) return c->source.numbers ? DRA_XT_XVAL : DRA_XT_TOKENS;
     if (c->head.kind != DRA_HEAD_NONE) return DRA_XT_CONTINUOUS;
-    if (c->visible == DRA_VISIBLE_CAUSAL) return DRA_XT_DECODER;
+    if (c->visible != DRA_VISIBLE_WHOLE) return DRA_XT_DECODER;
     const char *only = c->block.macaron ? "fcf" : "cf";
     return context && strcmp(c->layout, only) == 0 ? DRA_XT_CROSS : DRA_XT_ENCODER;
 }
@@ -190,8 +190,7 @@ static dra_status read_loss(const char *place, json_t *body, const dra_xt *top,
                            false, err);
     json_decref(net);
     if (st != DRA_OK) return st;
-    if (out->xt.loss || dra_xt_wrapper_of(out) != net_of(loss) ||
-        out->visible != DRA_VISIBLE_CAUSAL)
+    if (out->xt.loss || dra_xt_wrapper_of(out) != net_of(loss) || out->visible == DRA_VISIBLE_WHOLE)
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: net of %s: expected %s with a Decoder", place,
                         name, dra_xt_wrappers[net_of(loss)]);
     out->xt.loss = loss;

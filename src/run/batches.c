@@ -95,6 +95,7 @@ void dra_batches_destroy(dra_batches *b)
     free(b->nums_out);
     free(b->numbers);
     free(b->prompt);
+    free(b->prefix);
     free(b->reference);
     free(b);
 }
@@ -178,7 +179,7 @@ int64_t dra_batches_examples(const dra_batches *b)
 bool dra_batches_marked(const dra_batches *b)
 {
     const dra_batches_config *c = &b->c;
-    if (c->skip > 0 || c->forget > 0 || encodes(b)) return true;
+    if (c->skip > 0 || c->forget > 0 || encodes(b) || b->prefix) return true;
     return b->feed ? c->carry || dra_feed_resets(b->feed)
                    : dra_model_config_of(c->model)->head.kind == DRA_HEAD_CLASSES;
 }

@@ -135,6 +135,19 @@ static dra_status put_pairs(dra_batches *b, dra_batch *q, dra_error *err)
     return st;
 }
 
+/* A token of a prefix sees the next one, which is not learned then. */
+static dra_status put_prefix(const dra_batches *b, dra_batch *q, dra_error *err)
+{
+    const dra_status st = dra_examples_read(b->examples, "prefix", q->B, b->rows, DRA_I32,
+                                            b->prefix, err);
+    for (int64_t i = 0; i < q->B * q->T && st == DRA_OK; i++) {
+        const int64_t n = b->rows[i / q->T] < 0 ? 0 : b->prefix[i / q->T], t = i % q->T;
+        if (t < n && !(q->mark[i] & DRA_MARK_PAD)) q->mark[i] |= DRA_MARK_PREFIX;
+        if (t + 1 < n && q->targets) q->targets[i] = -1;
+    }
+    return st;
+}
+
 static dra_status check_number(const dra_batches *b, int64_t row, int64_t t, double x,
                                dra_error *err)
 {
@@ -237,6 +250,7 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     add_stream(b, s, q->T, q);
     if (q->targets && s->ids) put_targets(b, q);
     if (b->reference) st = put_pairs(b, q, err);
+    if (st == DRA_OK && b->prefix) st = put_prefix(b, q, err);
     if (st == DRA_OK && b->nums) st = put_numbers(b, q, err);
     if (st == DRA_OK && b->y) put_vectors(b, q);
     if (st == DRA_OK && b->labels) st = put_labels(b, q, err);

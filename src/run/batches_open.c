@@ -173,6 +173,18 @@ static dra_status open_pairs(dra_batches *b, dra_error *err)
     return st == DRA_OK && !b->prompt ? no_memory(err) : st;
 }
 
+/* Of a model with prefixes: how many tokens of each text are one. */
+static dra_status open_prefix(dra_batches *b, dra_error *err)
+{
+    const bool has = dra_model_config_of(b->c.model)->visible == DRA_VISIBLE_PREFIX;
+    if (!has || b->main.other || !dra_examples_find(b->c.examples, "prefix")) return DRA_OK;
+    dra_status st = need(b, "prefix", "the length of a prefix", (dra_shape){0}, true, err);
+    if (st == DRA_OK)
+        st = dra_examples_check_integers(b->c.examples, "prefix", 0, b->main.N, false, err);
+    b->prefix = calloc((size_t)b->c.B, sizeof *b->prefix);
+    return st == DRA_OK && !b->prefix ? no_memory(err) : st;
+}
+
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* All masks and numbers, before anything is learned. */
@@ -236,6 +248,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
         st = open_stream(b, &b->context, tensor_of(b, "src_mask", "context_mask"), 0, 0, err);
     }
     if (st == DRA_OK && pairs) st = open_pairs(b, err);
+    if (st == DRA_OK) st = open_prefix(b, err);
     if (st == DRA_OK) b->longest = b->main.most;
     if (st == DRA_OK) b->fingerprint = dra_examples_fingerprint(b->examples);
     if (st == DRA_OK) st = open_targets(b, err);

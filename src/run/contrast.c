@@ -53,6 +53,11 @@ dra_status dra_contrast_check(const dra_generator_config *c, const dra_sampler_c
     return DRA_OK;
 }
 
+static bool has_prefixes(const dra_model *m)
+{
+    return dra_model_config_of(m)->visible == DRA_VISIBLE_PREFIX;
+}
+
 static dra_status open_amateur(const dra_generator *g, int i, dra_generator **out, dra_error *err)
 {
     const dra_amateur *a = &g->config.amateurs[i];
@@ -66,7 +71,8 @@ static dra_status open_amateur(const dra_generator *g, int i, dra_generator **ou
                                     .weights = a->weights,
                                     .device = g->config.device,
                                     .rows = g->config.rows,
-                                    .state_limit = g->config.state_limit};
+                                    .state_limit = g->config.state_limit,
+                                    .prefix = g->config.prefix && has_prefixes(a->model)};
     const dra_status           st = dra_generator_create(&c, out, &why);
     return st == DRA_OK ? st : dra_fail(err, st, "amateur %d: %s", i + 1, why.text);
 }

@@ -49,6 +49,9 @@ static dra_status check(const dra_generator_config *c, int64_t V, dra_error *err
     if (dra_model_config_of(c->model)->visible == DRA_VISIBLE_WHOLE)
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the model is an encoder, whose tokens see later ones");
+    if (c->prefix && dra_model_config_of(c->model)->visible != DRA_VISIBLE_PREFIX)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "generator: the model has no prefixes: expected visible prefix");
     if (size > V)
         return dra_fail(err, DRA_ERR_VALUE,
                         "generator: the tokenizer has ids 0 to %d, the model 0 to %lld", size - 1,
@@ -266,6 +269,19 @@ static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const 
     return st;
 }
 
+/* All at once: a program of its own for every length. */
+static dra_status read_prefix(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
+                              dra_error *err)
+{
+    const dra_named in = {"ids", ids, (size_t)n * sizeof *ids};
+    int32_t        *mark = malloc((size_t)n * sizeof *mark);
+    if (!mark) return out_of_memory(err);
+    for (int64_t t = 0; t < n; t++) mark[t] = DRA_MARK_PREFIX;
+    const dra_status st = dra_reader_read(g->reader, s, n, mark, 1, &in, err);
+    free(mark);
+    return st;
+}
+
 dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const int32_t *ids,
                               dra_error *err)
 {
@@ -274,7 +290,8 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t count, const
     if (n == 0) return DRA_OK;
     dra_status st = check_ids(g, row, count, ids, err);
     if (st == DRA_OK && g->one) st = dra_states_copy(s, 0, g->states, row, err);
-    if (st == DRA_OK) st = read_chunks(g, s, n, ids, err);
+    const bool prefix = g->config.prefix && dra_states_tokens(s, 0) == 0;
+    if (st == DRA_OK) st = (prefix ? read_prefix : read_chunks)(g, s, n, ids, err);
     if (st == DRA_OK) st = keep_logits(g, row, n, ids, err);
     if (st == DRA_OK && g->one) st = dra_states_copy(g->states, row, s, 0, err);
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)

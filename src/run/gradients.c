@@ -308,6 +308,15 @@ static dra_status check_further(const dra_gradients *l, const dra_microbatch *q,
     return dra_context_check("gradients", &l->module, q->context, q->B, err);
 }
 
+static dra_status check_prefix(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
+{
+    for (int64_t i = 0; q->chunks && q->mark && i < q->B * q->T; i++)
+        if (q->mark[i] & DRA_MARK_PREFIX)
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "gradients: a microbatch with prefixes is read whole, not in chunks");
+    return dra_prefix_check("gradients", &l->module, q->states, q->B, q->T, q->mark, err);
+}
+
 static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
     int64_t sum = 0;
@@ -330,7 +339,8 @@ static dra_status check(const dra_gradients *l, const dra_microbatch *q, dra_err
             err, DRA_ERR_VALUE,
             "gradients: the model is an encoder, which reads a text as a whole, not in %s",
             q->chunks ? "chunks" : "parts that continue from a state");
-    const dra_status st = check_further(l, q, q->states != NULL, err);
+    dra_status st = check_further(l, q, q->states != NULL, err);
+    if (st == DRA_OK) st = check_prefix(l, q, err);
     if (!q->states || st != DRA_OK) return st;
     if (dra_states_batch(q->states) != q->B ||
         dra_specs_fingerprint(q->states->specs) != dra_specs_fingerprint(l->state))

@@ -12,6 +12,7 @@
 void dra_extents_open(dra_extents *e, const dra_module *m)
 {
     e->whole = m->whole;
+    e->prefix = m->prefix;
     e->start = m->start;
     e->piece = m->piece;
     e->kept = m->memory;
@@ -145,6 +146,7 @@ typedef struct walk {          /* along a row, token by token, start vectors inc
     int64_t        b, t;       /* the next token */
     int64_t        pos;        /* of it, since the last reset */
     int64_t        begin, end; /* numbers of the items since then */
+    int64_t        until;      /* the end of its prefix, which all of it sees */
     int32_t        prev;
     const int64_t *base; /* by kind of items */
 } walk;
@@ -162,7 +164,7 @@ static void put_token(dra_extents *e, walk *w, int32_t what, int64_t take)
     e->prev[i] = pad ? -1 : w->prev;
     e->take[i] = (int32_t)take;
     for (int k = 0; k < e->n_items; k++) {
-        const int64_t hi = w->end + write, limit = e->items[k].limit;
+        const int64_t hi = dra_imax(w->end + write, w->until), limit = e->items[k].limit;
         const int64_t lo = limit ? dra_imax(w->begin, hi - limit) : w->begin;
         e->items[k].at[i] = write ? (int32_t)(w->end - w->base[k]) : -1;
         e->items[k].lo[i] = pad ? 0 : (int32_t)(lo - w->base[k]);
@@ -183,11 +185,19 @@ static int32_t put_start(dra_extents *e, walk *w, int32_t what)
     return what & ~DRA_MARK_RESET;
 }
 
+/* Where the items of the prefix end that starts at the first of n tokens. */
+static int64_t find_until(const dra_extents *e, const walk *w, const int32_t *mark, int64_t n)
+{
+    return mark[0] & DRA_MARK_PREFIX ? w->end + e->start + dra_prefix_items(mark, n) : 0;
+}
+
 static void fill_row(dra_extents *e, walk *w, const int32_t *mark)
 {
     for (int64_t t = 0; t < e->given; t++) {
         const int64_t i = w->b * e->given + t;
-        int32_t       what = mark ? mark[t] : 0;
+        int32_t       what = mark ? mark[t] & ~DRA_MARK_PREFIX : 0;
+        if (e->prefix && mark && !is_pad(mark, t) && (w->pos == 0 || is_reset(mark, t)))
+            w->until = find_until(e, w, mark + t, e->given - t);
         if (e->start > 0) what = put_start(e, w, what);
         e->give[i] = (int32_t)w->t;
         put_token(e, w, what, e->start + t);

@@ -289,11 +289,14 @@ static dra_status check(const dra_reader *r, const dra_states *s, int64_t T, con
     if (T < 1)
         return dra_fail(err, DRA_ERR_VALUE, "reader: %lld tokens, expected 1 or more",
                         (long long)T);
+    const int32_t most = r->module.prefix ? 2 * DRA_MARK_PREFIX - 1 : 2 * DRA_MARK_SKIP - 1;
     for (int64_t i = 0; mark && i < s->B * T; i++)
-        if (mark[i] & ~(DRA_MARK_PAD | DRA_MARK_RESET | DRA_MARK_SKIP))
+        if (mark[i] < 0 || mark[i] > most)
             return dra_fail(err, DRA_ERR_VALUE,
-                            "reader: mark of row %lld, token %lld is %d, expected 0 to 7",
-                            (long long)(i / T), (long long)(i % T), (int)mark[i]);
+                            "reader: mark of row %lld, token %lld is %d, expected 0 to %d",
+                            (long long)(i / T), (long long)(i % T), (int)mark[i], (int)most);
+    const dra_status st = dra_prefix_check("reader", &r->module, s, s->B, T, mark, err);
+    if (st != DRA_OK) return st;
     return check_length(r, s, T, err);
 }
 

@@ -85,7 +85,7 @@ enum { DRA_TOKEN_TEXT = 48 };
 const char *dra_token_input(char text[DRA_TOKEN_TEXT], const char *what, int64_t limit);
 
 typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receive */
-    bool     whole;          /* this and `start` as of the module: to be set before the rest */
+    bool     whole, prefix;  /* these and `start` as of the module: to be set before the rest */
     int64_t  start;
     int32_t *mark, *writes, *pos, *prev, *last, *lo, *hi, *take, *give, *place;
     struct {
@@ -137,6 +137,12 @@ dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra
 /* How many sequences start among the next n tokens of a row that has read `tokens` since its reset:
  * at each first token that is no pad. mark may be NULL. */
 int64_t dra_marks_starts(const int32_t *mark, int64_t n, int64_t tokens);
+/* Prefixes of T tokens after s (NULL: fresh rows), where tokens have DRA_MARK_PREFIX (prefix.c): a
+ * module that has none, and one that is not read as a whole, are refused; `who` begins the error. */
+dra_status dra_prefix_check(const char *who, const dra_module *m, const dra_states *s, int64_t B,
+                            int64_t T, const int32_t *mark, dra_error *err);
+/* How many items the prefix has that starts at the first of n tokens. */
+int64_t dra_prefix_items(const int32_t *mark, int64_t n);
 /* Is any of n tokens marked DRA_MARK_SKIP? mark may be NULL. */
 bool dra_marks_any_skip(const int32_t *mark, int64_t n);
 

@@ -105,6 +105,7 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
     char            name[DRA_TOKEN_TEXT];
     *out = (dra_tokens){.B = shape->B, .T = inner, .fresh = shape->fresh};
     out->whole = module->whole;
+    out->prefix = module->prefix;
     out->start = module->start;
     out->given = shape->T;
     out->pieces = (dra_token_pieces){.length = module->piece, .memory = module->memory};

@@ -120,6 +120,21 @@ static const mixer_row rows[] = {
            "\"mixer\": {\"residual_scores\": true, \"softcap\": 1.5, \"softcap_late\": true}, "
            "\"block\": {\"norm\": \"post\"}, \"output_softcap\": 3"),
      .no_skips = true},
+    {"prefixes", MODEL(", \"visible\": \"prefix\""), .prefix = true},
+    {"prefixes, memory tokens, rotary, learned keys, residual attention",
+     MODEL(", \"visible\": \"prefix\", \"memory_tokens\": 2, \"position\": {\"rotate\": "
+           "\"rotary\"}, \"mixer\": {\"mem_kv\": 2, \"residual_scores\": true}"),
+     .prefix = true, .no_skips = true},
+    {"prefixes, t5, grouped heads, token shift, streams",
+     MODEL(", \"visible\": \"prefix\", \"position\": {\"distance\": \"t5\", \"buckets\": 8, "
+           "\"max_distance\": 16}, \"mixer\": {\"kv_heads\": 1}, \"block\": {\"shift\": 1, "
+           "\"streams\": 2}"),
+     .prefix = true, .no_skips = true},
+    {"prefixes, alibi, latents",
+     MODEL(", \"visible\": \"prefix\", \"position\": {\"distance\": \"alibi\"}, \"mixer\": "
+           "{\"latent_kv\": 5}"),
+     .prefix = true, .no_skips = true,
+     .equal = true}, /* latents: few queries are computed otherwise */
     {"memory tokens", MODEL(", \"memory_tokens\": 2")},
     {"memory tokens, token shift, alibi",
      MODEL(", \"memory_tokens\": 3, \"block\": {\"shift\": 1}, \"position\": {\"distance\": "

@@ -82,15 +82,17 @@ static void close_model(xt_golden *g)
     g->model = NULL;
 }
 
-/* Zeros of "mask" are pads; those of "keys" are tokens that no query sees, not even their own. */
+/* Zeros of "mask" are pads; those of "keys" are tokens that no query sees, not even their own; the
+ * first "prefix" ones see each other. */
 static bool marks(const xt_golden *g, int32_t *mark)
 {
-    const char *pads = json_string_value(json_object_get(g->row, "mask"));
-    const char *keys = json_string_value(json_object_get(g->row, "keys"));
+    const char      *pads = json_string_value(json_object_get(g->row, "mask"));
+    const char      *keys = json_string_value(json_object_get(g->row, "keys"));
+    const json_int_t prefix = json_integer_value(json_object_get(g->row, "prefix"));
     for (int64_t t = 0; t < g->T; t++)
         mark[t] = (pads && pads[t] == '0' ? DRA_MARK_PAD : 0) |
-                  (keys && keys[t] == '0' ? DRA_MARK_SKIP : 0);
-    return pads || keys;
+                  (keys && keys[t] == '0' ? DRA_MARK_SKIP : 0) | (t < prefix ? DRA_MARK_PREFIX : 0);
+    return pads || keys || prefix;
 }
 
 /* Row "mems": the state of a text of STACK_T tokens, the last of which came into attention l as

@@ -47,6 +47,8 @@ def numbers(row):
     x = torch.sin(0.9 * t + 0.017 * t * t).float().view(1, 6, 16)
     mask = row.get("mask")
     more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
+    if "prefix" in row:
+        more["prefix_attn_len"] = row["prefix"]
     with torch.no_grad():
         y = stack(x, **more).double().flatten()
     cos = torch.cos(torch.arange(len(y), dtype=torch.float64))

@@ -126,6 +126,32 @@ static void a_mask_says_which_are_there(void **state)
     dra_examples_close(e);
 }
 
+/* What a token of a prefix sees it need not learn to predict. */
+static void prefixes_are_marked(void **state)
+{
+    enum { PREFIX = DRA_MARK_PREFIX };
+    const int32_t         ids[1][5] = {{1, 2, 3, 4, 5}}, prefix[1] = {3};
+    const dra_tensor_item items[] = {{"ids", DRA_I32, DRA_SHAPE(1, 5), ids},
+                                     {"prefix", DRA_I32, DRA_SHAPE(1), prefix}};
+    dra_examples         *e = put_examples(items, 2);
+    dra_model            *causal = make_model(NULL, NULL, NULL),
+              *m = make_model(NULL, NULL, (const char *const[]){"visible=prefix", NULL});
+    dra_batches *b = make_batches(m, e, 1, true);
+    dra_batch    q = take(b, 0);
+    assert_true(q.marked);
+    assert_memory_equal(q.mark, ((int32_t[]){RESET | PREFIX, PREFIX, PREFIX, 0}), 16);
+    assert_memory_equal(q.targets, ((int32_t[]){-1, -1, 4, 5}), 16);
+    dra_batches_destroy(b);
+    b = make_batches(causal, e, 1, true);
+    q = take(b, 0);
+    assert_false(q.marked);
+    assert_memory_equal(q.targets, ((int32_t[]){2, 3, 4, 5}), 16);
+    dra_batches_destroy(b);
+    dra_model_destroy(causal);
+    dra_model_destroy(m);
+    dra_examples_close(e);
+}
+
 /* ---- vectors, numbers, labels ---------------------------------------------------------------- */
 
 static void vectors_predict_the_next(void **state)
@@ -295,6 +321,7 @@ int main(void)
         cmocka_unit_test(rows_are_no_longer_than_needed),
         cmocka_unit_test(rows_are_cut),
         cmocka_unit_test(a_mask_says_which_are_there),
+        cmocka_unit_test(prefixes_are_marked),
         cmocka_unit_test(vectors_predict_the_next),
         cmocka_unit_test(numbers_come_with_their_tokens),
         cmocka_unit_test(labels_of_images),

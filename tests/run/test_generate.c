@@ -565,9 +565,53 @@ static void damaged_files_do_no_harm(void **unused)
     close_subject(&s);
 }
 
+/* What follows a prefix is what follows the same tokens, marked as one, of a reader. */
+static void a_prompt_may_be_a_prefix(void **state)
+{
+    enum { N = 21 };
+    subject          s;
+    dra_model_config c;
+    dra_error        err = {0};
+    dra_states      *states = NULL;
+    dra_reader      *reader = NULL;
+    int32_t          ids[N], mark[N];
+    const dra_real  *logits;
+    open_subject(&s, "gpt2-tiny", 64, 3);
+    dra_generator_config make = {.model = s.model, .weights = s.weights, .device = s.device};
+    dra_generator       *g = NULL;
+    make.prefix = true;
+    assert_int_equal(dra_generator_create(&make, &g, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, "generator: the model has no prefixes: expected visible prefix");
+    c = *dra_model_config_of(s.model);
+    c.visible = DRA_VISIBLE_PREFIX;
+    dra_weights_destroy(s.weights);
+    dra_model_destroy(s.model);
+    expect_ok(dra_model_create(&c, &s.model, &err), &err);
+    expect_ok(dra_weights_draw(s.model, 3, &s.weights, &err), &err);
+    make.model = s.model, make.weights = s.weights;
+    for (int t = 0; t < N; t++) ids[t] = 7 * t % V, mark[t] = t < N - 1 ? DRA_MARK_PREFIX : 0;
+    expect_ok(dra_generator_create(&make, &g, &err), &err);
+    expect_ok(dra_generator_read(g, 0, N - 1, ids, &err), &err);
+    expect_ok(dra_generator_read(g, 0, 1, ids + N - 1, &err), &err);
+    expect_ok(dra_generator_logits(g, 0, &logits, &err), &err);
+    const dra_view   view = {.model = s.model, .logits = true, .keep = 1};
+    const dra_module module = dra_view_module(&view);
+    const dra_named  in = {"ids", ids, sizeof ids};
+    expect_ok(dra_states_create(s.device, dra_model_state(s.model), 1, &states, &err), &err);
+    expect_ok(dra_reader_create(s.device, &module, &reader, &err), &err);
+    expect_ok(dra_weights_bind(s.weights, reader, &err), &err);
+    expect_ok(dra_reader_read(reader, states, N, mark, 1, &in, &err), &err);
+    assert_memory_equal(logits, dra_reader_result(reader, "logits"), V * sizeof *logits);
+    dra_reader_destroy(reader);
+    dra_states_destroy(states);
+    dra_generator_destroy(g);
+    close_subject(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_may_be_a_prefix),
         cmocka_unit_test(prompts_and_calls_in_parts),
         cmocka_unit_test(rows_equal_single_runs),
         cmocka_unit_test(files_go_on),
