@@ -283,14 +283,15 @@ static bool is_all_examples(const struct args *a, const dra_model_config *c)
 
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
  * a run may have been killed without its tokenizer. A preset takes the vocabulary of any; an
- * encoder has one more token, to mask others. Images and vectors are no tokens. */
+ * encoder has one more token, to mask others. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
     cli_source    s = a->from;
     const bool    takes_any = s.preset && !sets_vocab(&s);
     const int64_t V = takes_any ? 0 : c->vocab;
-    if (!s.tokenizer && c->source.kind && c->head.kind && !c->context_stack) return DRA_OK;
+    const bool    none = c->source.kind && c->head.kind && !c->context_stack; /* images, vectors */
+    if (none && !s.tokenizer) return DRA_OK;
     if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) &&
