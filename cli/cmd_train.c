@@ -281,13 +281,6 @@ static bool is_all_examples(const struct args *a, const dra_model_config *c)
     return cli_are_examples(&a->data, &a->pairs, c) && !cli_are_pairs(&a->data, &a->pairs, c);
 }
 
-/* Models of images and vectors have no tokens. */
-static bool has_tokens(const dra_model_config *c)
-{
-    return c->source.kind == DRA_SOURCE_TOKENS || c->head.kind == DRA_HEAD_TOKENS ||
-           c->context_stack;
-}
-
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
  * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
@@ -296,7 +289,8 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     cli_source    s = a->from;
     const bool    takes_any = s.preset && !sets_vocab(&s);
     const int64_t V = takes_any ? 0 : c->vocab;
-    if (!s.tokenizer && !has_tokens(c)) return DRA_OK;
+    const bool    none = c->source.kind && c->head.kind && !c->context_stack; /* images, vectors */
+    if (none && !s.tokenizer) return DRA_OK;
     if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) &&

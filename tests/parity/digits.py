@@ -1,4 +1,4 @@
-"""The fixture tests/data/digits: handwritten digits for docs/examples/digits.md and cli/test_worked.
+"""The fixture tests/data/digits, for docs/examples/digits.md and cli/test_worked.
 
     digits.py FOLDER
 

@@ -3,8 +3,8 @@
     sunspots.py FOLDER
 
 The mean number of sunspots of each year from 1700 to 2008, of the National Geophysical Data Center,
-in the public domain, as statsmodels distributes it (0.15.0 was used). Numbers n become sqrt(n) / 10,
-about 0 to 1.4: the square root because large numbers also vary more.
+in the public domain, as statsmodels distributes it (0.15.0 was used). Numbers n become
+sqrt(n) / 10, about 0 to 1.4: the square root because large numbers also vary more.
 
     numbers.csv          year, number: all of them
     train.safetensors    x (189, 33, 1): every 33 years in a row up to 1920
