@@ -37,8 +37,8 @@ echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"wh
 echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
 
-echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0, \"visible\": \"whole\",
-    \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}}, \"text\": {\"vocab\": 22, $small,
+echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
+    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}}, \"text\": {\"vocab\": 22, $small,
     \"layout\": \"acf\", \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >words.json
 
 tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,3:1,2,3,9,8,7 \
@@ -248,7 +248,8 @@ infos() {
 folders() {
     for kind in seq vit series xval cross caption pali; do
         run 0 init --config $kind.json --seed 4 --out folder-$kind &&
-            run 0 convert --from folder-$kind --to copy-$kind --check && has "$out" "differ by 0 of" &&
+            run 0 convert --from folder-$kind --to copy-$kind --check &&
+            has "$out" "differ by 0 of" &&
             run 0 forward --model folder-$kind --inputs $kind --out a &&
             run 0 forward --model copy-$kind --inputs $kind --out b && same a b || return 1
     done

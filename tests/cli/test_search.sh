@@ -60,8 +60,8 @@ wrapped_amateurs() {
             "\"net\": {$net}}" >inside.json || return 1
     for name in bare inside; do
         run 0 init --config $name.json --seed 4 --out of-$name &&
-            answers generate --model m --amateur of-$name --prompt Once --tokens 9 --seed 5 --json ||
-            return 1
+            answers generate --model m --amateur of-$name --prompt Once --tokens 9 --seed 5 \
+                --json || return 1
         json_tokens "$out" >tokens-$name
     done
     cmp tokens-bare tokens-inside && answers generate --model of-inside --amateur of-bare \

@@ -30,7 +30,8 @@ decoder dynamic "$memory, \"use_abs_pos_emb\": false" \
 places=4
 decoder xl ', "max_mem_len": 6' ''
 decoder xl-t5 ', "max_mem_len": 6' ', "rel_pos_bias": true'
-decoder xl-shift ', "max_mem_len": 8, "shift_mem_down": 1' ', "rotary_pos_emb": true, "shift_tokens": 1'
+decoder xl-shift ', "max_mem_len": 8, "shift_mem_down": 1' \
+    ', "rotary_pos_emb": true, "shift_tokens": 1'
 
 json_tokens() { sed 's/.*"tokens": \[\([^]]*\)\].*/\1/' "$out" | head -n 1; }
 

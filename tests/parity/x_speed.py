@@ -5,9 +5,10 @@ images in classes, vectors, Transformer-XL. A step is forward, backward, clippin
 Tokens are those of the rows that are learned: of a pair its target, of an image its patches, of
 Transformer-XL all of its four pieces. PyTorch runs as in train.py: a process of its own, an
 allocator that keeps its pages, fused AdamW, the fused attention where the library has it
-(attn_flash). The two take turns; a ratio is the median over the turns. Memory: PyTorch's is the growth of the process from what it holds once all libraries are
-loaded to its peak, in one more run with malloc as it comes; ours is all of the process until the
-last step has ended: the model is written after that.
+(attn_flash). The two take turns; a ratio is the median over the turns. Memory: PyTorch's is the
+growth of the process from what it holds once all libraries are loaded to its peak, in one more run
+with malloc as it comes; ours is all of the process until the last step has ended: the model is
+written after that.
 
     x_speed.py DRA [DIM DEPTH T B [PART OF A NAME]]    512 6 1024 2, or these
 """
