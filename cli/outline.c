@@ -45,7 +45,9 @@ static outline_kind kind_of(const char *name)
     if (begins(name, "position")) return OUTLINE_POSITIONS;
     if (begins(name, "memory_tokens")) return OUTLINE_START;
     if (begins(name, "norm_")) return OUTLINE_NORM;
-    return begins(name, "head") || begins(name, "numbers_") ? OUTLINE_HEAD : OUTLINE_SOURCE;
+    return begins(name, "head") || begins(name, "cls_") || begins(name, "numbers_")
+               ? OUTLINE_HEAD
+               : OUTLINE_SOURCE;
 }
 
 static int64_t params_of(const dra_model *m, int kind)

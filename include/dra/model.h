@@ -81,16 +81,25 @@ typedef struct dra_source_config {
 
 typedef enum dra_head_kind {
     DRA_HEAD_TOKENS,  /* "logits" (B, T, V)                                     */
-    DRA_HEAD_CLASSES, /* "logits" (B, dim) of the mean over all tokens          */
+    DRA_HEAD_CLASSES, /* "logits" (B, dim) of one vector for the text, see pool */
     DRA_HEAD_VECTORS, /* "out" (B, T, dim)                                      */
     DRA_HEAD_NONE     /* "hidden" (B, T, C) is all there is                     */
 } dra_head_kind;
+
+/* What stands for a text: of tokens that are no pads */
+typedef enum dra_pool_kind {
+    DRA_POOL_MEAN, /* the mean of all                                                       */
+    DRA_POOL_CLS,  /* what a learned vector before the first becomes; of encoders, as BERT has it */
+    DRA_POOL_LAST  /* the last                                                              */
+} dra_pool_kind;
 
 typedef struct dra_head_config {
     dra_head_kind kind;
     int64_t       dim;  /* of vectors: 0: C, not mapped; of classes: 0: the mean itself is "out" */
     bool          bias; /* of tokens and vectors; classes have one */
     bool          numbers; /* tokens: "numbers" (B, T) as well, by a map with a bias (xVal) */
+    dra_pool_kind pool;    /* of classes */
+    bool          no_bias; /* classes: none */
 } dra_head_config;
 
 /* How a folder says what it holds; its "model_type". Models are the same whatever it is. */
@@ -315,7 +324,7 @@ typedef struct dra_model_result {
     dra_value head;               /* (V, C), or that of the head it has; none: it is not mapped */
     dra_value head_bias;          /* (V), or none */
     dra_value numbers;            /* (B, T), with head.numbers */
-    dra_value pooled;             /* (B, C): the mean over all tokens, with head classes */
+    dra_value pooled;             /* (B, C): what stands for a text, with head classes */
     dra_value dual;               /* ResiDual's second stream, before the norm; else none */
     dra_value aux[DRA_AUX_COUNT]; /* the mean over the layers that have it; else none */
 } dra_model_result;

@@ -232,12 +232,15 @@ static const dra_field source_fields[] = {CHOICE(dra_source_config, kind, source
                                           BOOL(dra_source_config, shared),
                                           {0}};
 
-static const dra_field head_fields[] = {CHOICE(dra_head_config, kind, head_kinds),
-                                        INT(dra_head_config, dim),
-                                        BOOL(dra_head_config, bias),
-                                        BOOL(dra_head_config, numbers),
-                                        {0}};
-static const dra_field xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
+static const char *const pools[] = {"mean", "cls", "last", NULL};
+static const dra_field   head_fields[] = {CHOICE(dra_head_config, kind, head_kinds),
+                                          INT(dra_head_config, dim),
+                                          BOOL(dra_head_config, bias),
+                                          BOOL(dra_head_config, numbers),
+                                          CHOICE(dra_head_config, pool, pools),
+                                          BOOL(dra_head_config, no_bias),
+                                          {0}};
+static const dra_field   xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
 
 #define MODEL(f) offsetof(dra_model_config, f)
 #define NUMBERS(f, count, k, hi)                                                                   \

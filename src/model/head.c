@@ -1,6 +1,7 @@
 /* Heads: what is made of the last hidden values.
  *   tokens    logits = W hidden (+ b); with numbers (xVal) a number for each token as well
- *   classes   logits = W mean(hidden) + b
+ *   classes   logits = W pooled (+ b), pooled: the mean of hidden, its last, or that of a vector of
+ *             its own before the text
  *   vectors   out = W hidden (+ b), or hidden itself */
 #include <math.h>
 
@@ -17,6 +18,14 @@ dra_status dra_head_check(const dra_model_config *c, dra_error *err)
                         (int)h->kind, DRA_HEAD_NONE);
     if (h->kind == DRA_HEAD_TOKENS && h->dim)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: dim is for classes and vectors");
+    if ((unsigned)h->pool > DRA_POOL_LAST)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: pool is %d, expected 0 to %d",
+                        (int)h->pool, DRA_POOL_LAST);
+    if ((h->pool || h->no_bias) && h->kind != DRA_HEAD_CLASSES)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: %s needs kind classes",
+                        h->pool ? "pool" : "no_bias");
+    if (h->pool == DRA_POOL_CLS && c->visible != DRA_VISIBLE_WHOLE)
+        return dra_fail(err, DRA_ERR_VALUE, "model: head: pool cls needs visible whole");
     if (h->numbers && h->kind != DRA_HEAD_TOKENS)
         return dra_fail(err, DRA_ERR_VALUE, "model: head: numbers needs kind tokens");
     if (h->kind == DRA_HEAD_TOKENS && c->tied == DRA_ON && c->source.kind != DRA_SOURCE_TOKENS)
@@ -50,10 +59,16 @@ void dra_head_declare(dra_model *m)
     const int64_t           n = width_of(c);
     const double            within = 1 / sqrt((double)c->dim);
     const bool              tokens = c->head.kind == DRA_HEAD_TOKENS;
-    m->head = m->head_b = m->numbers_w = m->numbers_b = -1;
+    m->head = m->head_b = m->numbers_w = m->numbers_b = m->cls_token = -1;
+    if (c->head.pool == DRA_POOL_CLS) {
+        m->cls_token = dra_specs_count(m->params);
+        dra_specs_add(m->params, NULL,
+                      &(dra_spec){"cls_token", DRA_SHAPE(1, c->dim), DRA_FILL_NORMAL,
+                                  .number = 0.02, .product = true});
+    }
     if (n) m->head = add(m, "head", DRA_SHAPE(n, c->dim), within);
     if (tokens && !n) m->head = m->embedding;
-    if (c->head.bias || (c->head.kind == DRA_HEAD_CLASSES && n))
+    if (c->head.bias || (c->head.kind == DRA_HEAD_CLASSES && n && !c->head.no_bias))
         m->head_b = add(m, "head_b", DRA_SHAPE(tokens ? c->vocab : n), within);
     if (!c->head.numbers) return;
     m->numbers_w = add(m, "numbers_w", DRA_SHAPE(1, c->dim), within);
@@ -62,17 +77,50 @@ void dra_head_declare(dra_model *m)
 
 /* ---- the graph ------------------------------------------------------------------------------- */
 
+int64_t dra_model_starts(const dra_model_config *c)
+{
+    return c->memory_tokens + (c->head.pool == DRA_POOL_CLS);
+}
+
+dra_value dra_head_cls(dra_graph *g, const dra_model *m, const dra_tokens *t, dra_value y)
+{
+    if (!y.id || dra_graph_failed(g)) return (dra_value){0};
+    return dra_reshape(g, dra_slice(g, y, 1, m->config.memory_tokens, 1),
+                       DRA_SHAPE(t->B, m->config.dim));
+}
+
+/* The given tokens with their marks. */
+static dra_tokens given_of(dra_graph *g, const dra_tokens *t)
+{
+    dra_tokens given = *t;
+    given.mark = dra_tokens_give(g, t, t->mark);
+    return given;
+}
+
+/* The last token that is no pad; of a row of pads the first. */
+static dra_value last(dra_graph *g, const dra_tokens *t, dra_value x)
+{
+    const dra_shape row = DRA_SHAPE(t->B, dra_graph_failed(g) ? 1 : dra_shape_of(g, x).dim[2]);
+    if (!t->mark.id || dra_graph_failed(g))
+        return dra_reshape(g, dra_slice(g, x, 1, t->given - 1, 1), row);
+    const dra_tokens given = given_of(g, t);
+    const dra_value  at = dra_cast(g, dra_arange(g, t->given), DRA_REAL);
+    const dra_value  all = dra_broadcast(g, at, DRA_SHAPE(t->B, t->given));
+    const dra_value  top = dra_max(g, dra_tokens_zero_pads(g, &given, all),
+                                   (dra_axes){1, {1}, true});
+    return dra_reshape(g, dra_read_rows(g, x, dra_cast(g, top, DRA_I32)), row);
+}
+
 /* The mean over tokens that are no pads. */
 static dra_value mean(dra_graph *g, const dra_tokens *t, dra_value x)
 {
     const dra_axes time = {1, {1}, false};
     if (!t->mark.id || dra_graph_failed(g)) return dra_mean(g, x, time);
-    const dra_shape each = DRA_SHAPE(t->B, t->given);
-    const dra_value ones = dra_broadcast(g, dra_number(g, 1), each);
-    dra_tokens      given = *t;
-    given.mark = dra_tokens_give(g, t, t->mark);
-    const dra_value n = dra_sum(g, dra_tokens_zero_pads(g, &given, ones), time);
-    const dra_value sum = dra_sum(g, dra_tokens_zero_pads(g, &given, x), time);
+    const dra_shape  each = DRA_SHAPE(t->B, t->given);
+    const dra_value  ones = dra_broadcast(g, dra_number(g, 1), each);
+    const dra_tokens given = given_of(g, t);
+    const dra_value  n = dra_sum(g, dra_tokens_zero_pads(g, &given, ones), time);
+    const dra_value  sum = dra_sum(g, dra_tokens_zero_pads(g, &given, x), time);
     return dra_div(g, sum, dra_reshape(g, dra_maximum(g, n, dra_number(g, 1)), DRA_SHAPE(t->B, 1)));
 }
 
@@ -82,7 +130,8 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
     const dra_tokens *t = &call->tokens;
     if (m->head >= 0) r->head = call->param[m->head];
     if (m->head_b >= 0) r->head_bias = call->param[m->head_b];
-    if (m->config.head.kind == DRA_HEAD_CLASSES) r->pooled = mean(g, t, r->hidden);
+    if (m->config.head.kind == DRA_HEAD_CLASSES && !r->pooled.id)
+        r->pooled = (m->config.head.pool == DRA_POOL_LAST ? last : mean)(g, t, r->hidden);
     if (m->numbers_w < 0) return;
     const dra_value y = dra_linear(g, r->hidden, call->param[m->numbers_w],
                                    call->param[m->numbers_b]);

@@ -14,7 +14,7 @@ struct dra_model {
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
     int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
-    int      source_w, source_b, head_b, numbers_w, numbers_b;
+    int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
     /* Models of other stacks, and where their parameters start in those of this one. */
     dra_model *context, *prepend;
@@ -40,7 +40,11 @@ dra_value dra_source_build(dra_graph *g, const dra_model *m, const dra_module_ca
 
 dra_status dra_head_check(const dra_model_config *c, dra_error *err);
 void       dra_head_declare(dra_model *m);
-/* Fills in what follows from r->hidden. */
+/* Learned vectors before every text: memory tokens, then that of pool cls. */
+int64_t dra_model_starts(const dra_model_config *c);
+/* Of what layers make of a text, y (B, T, C): that of the vector of pool cls, (B, C). */
+dra_value dra_head_cls(dra_graph *g, const dra_model *m, const dra_tokens *t, dra_value y);
+/* Fills in what follows from r->hidden, and from r->pooled where that is there. */
 void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *call,
                     dra_model_result *r);
 /* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */

@@ -32,6 +32,18 @@ static dra_value add_positions(dra_graph *g, const dra_model *m, const dra_modul
 static dra_value prepended(dra_graph *g, const dra_model *m, const dra_module_call *call,
                            bool recompute);
 
+/* The vectors that a text starts with, as one table. */
+static dra_value starts(dra_graph *g, const dra_model *m, const dra_module_call *call)
+{
+    dra_value part[2];
+    int       n = 0;
+    if (m->memory_tokens >= 0) part[n++] = call->param[m->memory_tokens];
+    if (m->cls_token >= 0) part[n++] = call->param[m->cls_token];
+    for (int i = 0; n == 2 && i < n && !dra_graph_failed(g); i++)
+        if (dra_dtype_of(g, part[i]) != DRA_REAL) part[i] = dra_cast(g, part[i], DRA_REAL);
+    return n == 2 ? dra_concat(g, 2, part, 0) : part[0];
+}
+
 static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *call, dra_value ids,
                        bool recompute)
 {
@@ -51,8 +63,8 @@ static dra_value embed(dra_graph *g, const dra_model *m, const dra_module_call *
     x = dra_module_dropout_given(g, call, "embed.dropout", c->embed_dropout, x);
     if (m->project_w >= 0)
         x = dra_linear(g, x, call->param[m->project_w], call->param[m->project_b]);
-    if (m->memory_tokens < 0) return x;
-    return dra_tokens_take(g, &call->tokens, call->param[m->memory_tokens], x);
+    if (!dra_model_starts(c)) return x;
+    return dra_tokens_take(g, &call->tokens, starts(g, m, call), x);
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
@@ -285,6 +297,9 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
     x = build_layers(g, m, call, x, context, recompute, show, room, state_out, &all);
     free(room);
     x = dra_streams_close(g, soften(g, m->config.output_softcap, x));
+    if (m->cls_token >= 0)
+        all.pooled = final_norm(g, m, call, dra_head_cls(g, m, &call->tokens, x),
+                                dra_head_cls(g, m, &call->tokens, all.dual));
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
     all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
     dra_head_build(g, m, call, &all);
@@ -346,7 +361,7 @@ dra_module dra_view_module(const dra_view *view)
                         view,
                         .whole = m->config.visible == DRA_VISIBLE_WHOLE,
                         .prefix = m->config.visible == DRA_VISIBLE_PREFIX,
-                        .start = m->config.memory_tokens,
+                        .start = dra_model_starts(&m->config),
                         .context = m->context != NULL,
                         .context_start = m->context ? m->context->config.memory_tokens : 0,
                         .piece = m->config.xl.memory ? m->config.context : 0,

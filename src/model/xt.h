@@ -33,6 +33,8 @@ typedef struct dra_xt {
     int64_t    emb_dim;
     bool       post_emb_norm, tie_embedding;
     dra_switch use_abs_pos_emb;
+    bool       average_pool_embed, use_cls_token;
+    int64_t    num_cls_tokens, logits_dim;
 
     /* ---- the stack */
     bool       use_scalenorm, use_rmsnorm, use_simple_rmsnorm;

@@ -278,9 +278,34 @@ static dra_status check_release(const checking *k)
     return DRA_OK;
 }
 
-static dra_status check_wrapper(const checking *k)
+static dra_status check_pool(const checking *k)
 {
     const dra_xt *x = k->x;
+    const char   *pool = x->use_cls_token ? "use_cls_token" : "average_pool_embed";
+    if (x->average_pool_embed && x->use_cls_token)
+        return refuse(k, "average_pool_embed excludes use_cls_token");
+    if (!x->average_pool_embed && !x->use_cls_token)
+        return x->logits_dim && x->logits_dim != x->c.vocab
+                   ? refuse(k,
+                            "logits_dim is %lld, expected num_tokens, %lld, unless with "
+                            "average_pool_embed or use_cls_token",
+                            (long long)x->logits_dim, (long long)x->c.vocab)
+                   : DRA_OK;
+    if (x->num_cls_tokens > 1)
+        return refuse(k, "num_cls_tokens is %lld, expected 1", (long long)x->num_cls_tokens);
+    if (x->tie_embedding) return refuse(k, "%s excludes tie_embedding", pool);
+    if (x->c.xl.memory) return refuse(k, "%s excludes max_mem_len", pool);
+    if (x->use_cls_token && x->c.visible != DRA_VISIBLE_WHOLE)
+        return refuse(k, "use_cls_token excludes type %s: its first token sees none after it",
+                      dra_xt_types[x->c.visible]);
+    return DRA_OK;
+}
+
+static dra_status check_wrapper(const checking *k)
+{
+    const dra_xt    *x = k->x;
+    const dra_status st = check_pool(k);
+    if (st != DRA_OK) return st;
     if (x->wrapper == DRA_XT_IMAGE) return check_image(k);
     if (x->wrapper == DRA_XT_XVAL && x->c.source.number_token >= x->c.vocab)
         return refuse(k, "numerical_token_id is %lld, expected less than num_tokens, %lld",

@@ -39,6 +39,26 @@ static bool replaces_table(const dra_position_config *p)
     return p->rotate != DRA_ROTATE_NONE || p->distance == DRA_DISTANCE_T5;
 }
 
+/* One row of logits for a text: of its mean, or of a learned token before it. */
+static void settle_pool(dra_xt *x)
+{
+    dra_head_config *h = &x->c.head;
+    if (!x->average_pool_embed && !x->use_cls_token) return;
+    h->kind = DRA_HEAD_CLASSES;
+    h->dim = x->logits_dim ? x->logits_dim : x->c.vocab;
+    h->pool = x->use_cls_token ? DRA_POOL_CLS : DRA_POOL_MEAN;
+    h->no_bias = true;
+}
+
+static void tell_pool(dra_xt *x)
+{
+    const dra_head_config *h = &x->c.head;
+    if (x->wrapper != DRA_XT_TOKENS || h->kind != DRA_HEAD_CLASSES) return;
+    x->average_pool_embed = h->pool == DRA_POOL_MEAN;
+    x->use_cls_token = h->pool == DRA_POOL_CLS;
+    x->logits_dim = h->dim == x->c.vocab ? 0 : h->dim;
+}
+
 /* What a stack reads and what is made of it (F06, F10, F11, F14). */
 static void settle_ends(dra_xt *x)
 {
@@ -64,7 +84,7 @@ static void settle_ends(dra_xt *x)
         c->head.kind = DRA_HEAD_NONE;
         x->use_abs_pos_emb = DRA_OFF;
         break;
-    default: break;
+    default: settle_pool(x); break;
     }
 }
 
@@ -91,6 +111,7 @@ static void tell_wrapper(dra_xt *x)
     x->emb_dim = c->embed_dim == c->dim ? 0 : c->embed_dim;
     x->post_emb_norm = c->embed_norm;
     x->tie_embedding = c->tied != DRA_OFF;
+    tell_pool(x);
     if (c->source.kind == DRA_SOURCE_IMAGE) {
         if (x->c.source.channels == 3) x->c.source.channels = 0;
         return;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "model/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 40, OTHERS = 56 };
+enum { PREFIX = 120, PER_SUBLAYER = 40, OTHERS = 57 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -238,6 +238,7 @@ static void add_wrapper(making *m)
                                  {"embed_project_w", "project_emb.weight"},
                                  {"embed_project_b", "project_emb.bias"},
                                  {"memory_tokens", "memory_tokens"},
+                                 {"cls_token", "cls_token"},
                                  {"head", "to_logits.weight"},
                                  {"head_b", "to_logits.bias"},
                                  {"numbers_w", "to_numerical_output.0.weight"},

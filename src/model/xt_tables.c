@@ -143,6 +143,10 @@ static const dra_field token_fields[] = {INT("num_tokens", c.vocab, 1, MOST),
                                          BOOL("tie_embedding", tie_embedding),
                                          INT("max_mem_len", c.xl.memory, 0, MOST),
                                          INT("shift_mem_down", c.xl.down, 0, DRA_SUBLAYERS_MOST),
+                                         BOOL("average_pool_embed", average_pool_embed),
+                                         BOOL("use_cls_token", use_cls_token),
+                                         INT("num_cls_tokens", num_cls_tokens, 1, MOST),
+                                         INT("logits_dim", logits_dim, 1, MOST),
                                          STACK,
                                          {0}};
 

@@ -190,7 +190,8 @@ static dra_status read_loss(const char *place, json_t *body, const dra_xt *top,
                            false, err);
     json_decref(net);
     if (st != DRA_OK) return st;
-    if (out->xt.loss || dra_xt_wrapper_of(out) != net_of(loss) || out->visible == DRA_VISIBLE_WHOLE)
+    if (out->xt.loss || dra_xt_wrapper_of(out) != net_of(loss) ||
+        out->head.kind == DRA_HEAD_CLASSES || out->visible == DRA_VISIBLE_WHOLE)
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: net of %s: expected %s with a Decoder", place,
                         name, dra_xt_wrappers[net_of(loss)]);
     out->xt.loss = loss;

@@ -164,11 +164,13 @@ static void check_row(void **state)
     int64_t    n = 0;
     double     found[XT_MEASURES];
     open_model(g);
+    const bool      pooled = dra_model_config_of(g->model)->head.kind == DRA_HEAD_CLASSES;
     const dra_view  view = {.model = g->model,
                             .embedded = g->bare,
                             .hidden = g->bare,
                             .losses = g->loss,
-                            .logits = !g->bare && !g->loss};
+                            .logits = !g->bare && !g->loss && !pooled,
+                            .outs = pooled};
     const dra_real *y = compute(g, &view, &n);
     assert_non_null(y);
     assert_int_equal(json_array_size(json_object_get(g->row, "should")), g->loss ? 1 : XT_MEASURES);

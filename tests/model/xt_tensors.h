@@ -102,7 +102,9 @@ static const xt_row xt_wrapper[] = {
     {"pos_emb.emb.weight", "positions", "SD", XT_ZERO},
     {"post_emb_norm.gamma", "post_emb_norm", "D", XT_ONE},
     {"memory_tokens", "num_memory_tokens", "MD", XT_ZERO},
-    {"to_logits.weight", "tokens !tie_embedding !no_logits", "VD", XT_ZERO},
+    {"cls_token", "use_cls_token", "1D", XT_ZERO},
+    {"to_logits.weight", "tokens !tie_embedding !no_logits !logits_dim", "VD", XT_ZERO},
+    {"to_logits.weight", "logits_dim", "lD", XT_ZERO},
     {"to_logits.bias", "xval !tie_embedding", "V", XT_ZERO},
     {"to_numerical_output.0.weight", "xval", "1D", XT_ZERO},
     {"to_numerical_output.0.bias", "xval", "1", XT_ZERO},
@@ -208,6 +210,7 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'R': return xt_number(o, "num_register_tokens", 0);
     case 'g': return xt_patches(o) * xt_patches(o);
     case 'p': return xt_patch(o);
+    case 'l': return xt_number(o, "logits_dim", 0);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
     default: return 1;
     }

@@ -1,4 +1,5 @@
-"""Numbers of tests/data/golden-xt.json as x-transformers computes them, for rows of bare stacks.
+"""Numbers of tests/data/golden-xt.json as x-transformers computes them, for rows of bare stacks and
+of wrappers of tokens without a loss.
 
     x_golden.py '{"type": "Decoder", "stack": {"ff_glu": true}}' ...    prints each with "should"
     x_golden.py tests/data/golden-xt.json                               checks all such rows
@@ -11,7 +12,7 @@ import sys
 import torch
 import x_models
 
-ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "2.norm.weight", "2.static_beta")
+ONES = ("head_scale_params", "residual_scale", "ff.1.gamma", "post_emb_norm.gamma", "2.norm.weight", "2.static_beta")
 EYES = ("talking_heads.weight",)
 
 
@@ -35,7 +36,31 @@ def fill(stack):
             value.copy_((base_of(name, value).double() + wave.view_as(value)).float())
 
 
+IDS = [1, 5, 3, 9, 0, 7, 2, 4]
+
+
+def tokens(row):
+    """Logits of a wrapper of tokens."""
+    lib = x_models.library(row.get("release", "E"))
+    layers = getattr(lib, row["type"])(**{"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8,
+                                          **x_models.tuples(row.get("layers", {}))})
+    model = lib.TransformerWrapper(num_tokens=10, max_seq_len=8, attn_layers=layers,
+                                   **row["wrapper"]).eval()
+    fill(model)
+    mask = row.get("mask")
+    more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
+    with torch.no_grad():
+        return model(torch.tensor([IDS]), **more).double().flatten()
+
+
 def numbers(row):
+    y = tokens(row) if "wrapper" in row else vectors(row)
+    cos = torch.cos(torch.arange(len(y), dtype=torch.float64))
+    return [f"{v:.5f}" for v in (y[-2].item(), y.abs().sum().item(), (y * cos).sum().item())]
+
+
+def vectors(row):
+    """What a bare stack puts out."""
     lib = x_models.library(row.get("release", "E"))
     options = {"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8,
                **x_models.tuples(row["stack"])}
@@ -50,16 +75,16 @@ def numbers(row):
     if "prefix" in row:
         more["prefix_attn_len"] = row["prefix"]
     with torch.no_grad():
-        y = stack(x, **more).double().flatten()
-    cos = torch.cos(torch.arange(len(y), dtype=torch.float64))
-    return [f"{v:.5f}" for v in (y[-2].item(), y.abs().sum().item(), (y * cos).sum().item())]
+        return stack(x, **more).double().flatten()
 
 
 def main():
     if sys.argv[1].endswith(".json"):
         with open(sys.argv[1]) as f:
             rows = [r for r in json.load(f)["rows"]
-                    if "stack" in r and not r["stack"].get("resi_dual")]
+                    if ("stack" in r or "wrapper" in r)
+                    and not {"loss", "mems", "segments", "keys"} & set(r)
+                    and not r.get("stack", r.get("layers", {})).get("resi_dual")]
         bad = [r for r in rows
                if any(abs(float(a) - float(b)) > 1e-4 for a, b in zip(numbers(r), r["should"]))]
         for r in bad:
