@@ -115,7 +115,7 @@ typedef struct dra_guess {
 DRA_API void dra_guess_try(dra_guess *guess, const char *name);
 
 /* Marks of a token, as bits: a pad changes no state and gives nothing; a reset puts the sequence
- * back to its initial state before the token, also on a pad. 0: a plain token. The first tokens of a
+ * back to its initial state before the token, also on a pad; 0: plain. The first tokens of a
  * sequence may be its prefix, see dra/sequence.h. */
 enum { DRA_MARK_PAD = 1, DRA_MARK_RESET = 2, DRA_MARK_SKIP = 4, DRA_MARK_PREFIX = 8 };
 

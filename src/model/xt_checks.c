@@ -255,7 +255,7 @@ static dra_status check_image(const checking *k)
     return DRA_OK;
 }
 
-/* There, tokens are shifted to both sides, so that they tell the next one, and memory tokens count as
+/* There, tokens are shifted to both sides, which tells the next one; memory tokens count as
  * part of a prefix. */
 static dra_status check_prefix(const checking *k)
 {

@@ -138,7 +138,7 @@ dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra
  * at each first token that is no pad. mark may be NULL. */
 int64_t dra_marks_starts(const int32_t *mark, int64_t n, int64_t tokens);
 /* Prefixes of T tokens after s (NULL: fresh rows), where tokens have DRA_MARK_PREFIX (prefix.c): a
- * module that has none, and one that is not read as a whole, are refused; `who` begins the error. */
+ * module that has none, and one that is not read as a whole, are refused; `who` begins errors. */
 dra_status dra_prefix_check(const char *who, const dra_module *m, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 /* How many items the prefix has that starts at the first of n tokens. */
