@@ -276,42 +276,12 @@ static dra_status check_reads(const dra_mixer *m, dra_error *err)
     return DRA_OK;
 }
 
-/* What a context has no use for: it is read as it is, by every token alike. */
-static dra_status check_context(const dra_mixer *m, dra_error *err)
-{
-    const dra_mixer_config *c = &m->config;
-    const dra_branch       *b = &m->branch[0];
-    const char             *extra = m->branches == 2             ? "blend"
-                                    : c->shift != DRA_SHIFT_NONE ? "shift"
-                                    : c->rotary                  ? "rotary"
-                                    : c->xl_memory               ? "xl_memory"
-                                    : c->gives_memory            ? "memory_residual"
-                                    : c->forget                  ? "forget"
-                                    : c->latent_kv               ? "latent_kv"
-                                    : c->value_residual          ? "value_residual"
-                                    : b->config.norm             ? "norm"
-                                    : b->config.maps             ? "maps"
-                                    : b->config.demo             ? "demo"
-                                                                 : NULL;
-    if (!c->context && c->context_dim)
-        return dra_fail(err, DRA_ERR_VALUE, "mixer: context_dim without context");
-    if (!c->context) return DRA_OK;
-    if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: a context needs memory append with retrieval time, found %s with "
-                        "%s",
-                        b->memory->name, b->retrieval->name);
-    if (!extra) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "mixer: %s and a context exclude each other", extra);
-}
-
-/* Transformer-XL: what is kept of earlier pieces is read by plain attention alone. */
-static dra_status check_xl(const dra_mixer *m, dra_error *err)
+/* Contexts and Transformer-XL's memory (`who`) are read by plain attention alone. */
+static dra_status check_plain(const dra_mixer *m, const char *who, dra_error *err)
 {
     const dra_mixer_config *c = &m->config;
     const dra_branch       *b = &m->branch[0];
     const char             *other = m->branches == 2             ? "blend"
-                                    : c->whole                   ? "whole"
                                     : c->shift != DRA_SHIFT_NONE ? "shift"
                                     : c->forget                  ? "forget"
                                     : c->latent_kv               ? "latent_kv"
@@ -320,14 +290,35 @@ static dra_status check_xl(const dra_mixer *m, dra_error *err)
                                     : b->config.maps             ? "maps"
                                     : b->config.demo             ? "demo"
                                                                  : NULL;
-    if (!c->xl_memory) return DRA_OK;
     if (strcmp(b->memory->name, "append") != 0 || strcmp(b->retrieval->name, "time") != 0)
         return dra_fail(err, DRA_ERR_VALUE,
-                        "mixer: xl_memory needs memory append with retrieval time, found %s with "
-                        "%s",
+                        "mixer: %s needs memory append with retrieval time, found %s with %s", who,
                         b->memory->name, b->retrieval->name);
     if (!other) return DRA_OK;
-    return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and %s exclude each other", other);
+    return dra_fail(err, DRA_ERR_VALUE, "mixer: %s and %s exclude each other", who, other);
+}
+
+static dra_status check_context(const dra_mixer *m, dra_error *err)
+{
+    const dra_mixer_config *c = &m->config;
+    const char             *other = c->rotary         ? "rotary"
+                                    : c->xl_memory    ? "xl_memory"
+                                    : c->gives_memory ? "memory_residual"
+                                                      : NULL;
+    if (!c->context && c->context_dim)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: context_dim without context");
+    if (!c->context) return DRA_OK;
+    if (other)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: a context and %s exclude each other", other);
+    return check_plain(m, "a context", err);
+}
+
+static dra_status check_xl(const dra_mixer *m, dra_error *err)
+{
+    if (!m->config.xl_memory) return DRA_OK;
+    if (m->config.whole)
+        return dra_fail(err, DRA_ERR_VALUE, "mixer: xl_memory and whole exclude each other");
+    return check_plain(m, "xl_memory", err);
 }
 
 static dra_status check_memory(const dra_mixer *m, dra_error *err)

@@ -14,12 +14,12 @@ int dra_sublayer_xl(const dra_sublayer *s);
 
 /* A table X as a call finds it, where `from` is the one whose rows its memory comes from. */
 dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value from);
-/* The states of a model for a call: tables X turned, in one go since they read each other. `room`
- * for all; returns what to use. */
+/* The states of a model for a call: tables X at the start of a piece, all at once since they read
+ * each other. `room` for all; returns what to use. */
 const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value *room);
-/* Writes x (B, T, C) into a table that was turned; returns its memory (B, M, C) where a piece
- * starts, else none. */
+/* Writes x (B, T, C) into such a table; returns its memory (B, M, C) where a piece starts,
+ * else none. */
 dra_value dra_xl_memory(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value x,
                         dra_value *state_out);
 

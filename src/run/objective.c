@@ -17,13 +17,6 @@
 #include "base/philox.h"
 #include "model/model.h"
 
-/* ---- what models put out --------------------------------------------------------------------- */
-
-static dra_value mapped(dra_graph *g, dra_value x, const dra_model_result *r)
-{
-    return dra_head_apply(g, r, x);
-}
-
 /* ---- the loss of next and masked: cross entropy of targets ----------------------------------- */
 
 static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
@@ -32,7 +25,8 @@ static dra_loss target_loss(dra_graph *g, const dra_model_result *r, const dra_v
     if (!r->head_bias.id)
         return (dra_loss){dra_linear_cross_entropy(g, r->hidden, r->head, in[0], &c->entropy),
                           {{0}}};
-    return (dra_loss){dra_cross_entropy(g, mapped(g, r->hidden, r), in[0], &c->entropy), {{0}}};
+    return (dra_loss){dra_cross_entropy(g, dra_head_apply(g, r, r->hidden), in[0], &c->entropy),
+                      {{0}}};
 }
 
 /* ---- next ------------------------------------------------------------------------------------ */
@@ -135,7 +129,7 @@ static dra_status complete_classes(dra_objective_config *c, const dra_model *m, 
 static dra_loss class_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
                            const dra_loss_config *c)
 {
-    return dra_loss_classes(g, mapped(g, r->pooled, r), in[0], &c->entropy);
+    return dra_loss_classes(g, dra_head_apply(g, r, r->pooled), in[0], &c->entropy);
 }
 
 /* ---- vectors --------------------------------------------------------------------------------- */
@@ -170,13 +164,14 @@ static dra_status complete_gaussian(dra_objective_config *c, const dra_model *m,
 static dra_loss squared_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
                              const dra_loss_config *c)
 {
-    return dra_loss_squared(g, mapped(g, r->hidden, r), in[0], in[1], c->objective->equal_rows);
+    return dra_loss_squared(g, dra_head_apply(g, r, r->hidden), in[0], in[1],
+                            c->objective->equal_rows);
 }
 
 static dra_loss gaussian_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,
                               const dra_loss_config *c)
 {
-    return dra_loss_gaussian(g, mapped(g, r->hidden, r), in[0], in[1]);
+    return dra_loss_gaussian(g, dra_head_apply(g, r, r->hidden), in[0], in[1]);
 }
 
 /* ---- numbers --------------------------------------------------------------------------------- */
@@ -193,7 +188,7 @@ static dra_status complete_xval(dra_objective_config *c, const dra_model *m, dra
 static dra_value token_losses(dra_graph *g, const dra_model_result *r, dra_value targets,
                               const dra_loss_config *c)
 {
-    return dra_token_losses(g, mapped(g, r->hidden, r), targets, &c->entropy);
+    return dra_token_losses(g, dra_head_apply(g, r, r->hidden), targets, &c->entropy);
 }
 
 static dra_loss xval_loss(dra_graph *g, const dra_model_result *r, const dra_value *in,

@@ -38,7 +38,8 @@ echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"wh
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
 
 echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
-    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}}, \"text\": {\"vocab\": 22, $small,
+    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}},
+    \"text\": {\"vocab\": 22, $small,
     \"layout\": \"acf\", \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >words.json
 
 tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,3:1,2,3,9,8,7 \
