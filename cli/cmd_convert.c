@@ -1,5 +1,5 @@
 /* dra convert: a model from one format to another, and surgery on the way. */
-#include "model.h"
+#include "convert_check.h"
 #include "train_progress.h"
 #include "value.h"
 
@@ -49,7 +49,8 @@ static const cli_option options[] = {
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
      "print the table of tensors and write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
-     "compare the logits of both models on some tokens; if they differ, nothing is written"},
+     "compare the logits of both models on some tokens, or what else they put out; if they differ, "
+     "nothing is written"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the check",
      .group = "General", .unset = "one per processor"},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
@@ -125,53 +126,6 @@ static void print_row(void *user, const dra_convert_row *r)
 
 /* ---- the check ------------------------------------------------------------------------------- */
 
-enum { CHECKED = 32 };
-
-/* Logits (n, V) of one model for the first n of some tokens; to be freed. */
-static dra_status logits_of(const char *path, int64_t threads, int64_t n, const int32_t *ids,
-                            int64_t *V, dra_real **out, dra_error *err)
-{
-    const cli_source source = {.model = path, .threads = threads};
-    cli_model        m = {0};
-    dra_reader      *r = NULL;
-    dra_states      *s = NULL;
-    dra_status       st = cli_model_open(&source, &m, err);
-    const dra_view   view = {.model = m.model, .logits = true};
-    if (st == DRA_OK) {
-        const dra_module module = dra_view_module(&view);
-        st = dra_reader_create(m.device, &module, &r, err);
-    }
-    if (st == DRA_OK) st = dra_weights_bind(m.weights, r, err);
-    if (st == DRA_OK) st = dra_states_create(m.device, dra_model_state(m.model), 1, &s, err);
-    const dra_named in = {"ids", ids, (size_t)n * sizeof *ids};
-    if (st == DRA_OK) st = dra_reader_read(r, s, n, NULL, 1, &in, err);
-    if (st == DRA_OK) {
-        *V = dra_model_config_of(m.model)->vocab;
-        const dra_real *logits = dra_reader_result(r, "logits");
-        *out = logits ? malloc((size_t)(n * *V) * sizeof **out) : NULL;
-        if (!*out) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-        if (*out) memcpy(*out, logits, (size_t)(n * *V) * sizeof **out);
-    }
-    dra_states_destroy(s);
-    dra_reader_destroy(r);
-    cli_model_close(&m);
-    return st;
-}
-
-/* The largest difference of what both have, relative to the largest logit; NaN where one is. */
-static double compare(int64_t n, const dra_real *a, int64_t A, const dra_real *b, int64_t B)
-{
-    double worst = 0, most = 0;
-    for (int64_t t = 0; t < n; t++)
-        for (int64_t v = 0; v < A && v < B; v++) {
-            const double d = fabs((double)a[t * A + v] - (double)b[t * B + v]);
-            if (isnan(d)) return d;
-            if (d > worst) worst = d;
-            if (fabs((double)a[t * A + v]) > most) most = fabs((double)a[t * A + v]);
-        }
-    return most > 0 ? worst / most : worst;
-}
-
 /* Half precision rounds every weight to 11 or 8 bits. */
 static double allowed(const struct args *a)
 {
@@ -182,30 +136,15 @@ static double allowed(const struct args *a)
 /* Of what was made, at `path`, which does not have its name yet. */
 static dra_status check(void *user, const char *path, dra_error *err)
 {
-    job               *j = user;
-    const struct args *a = j->a;
-    dra_model_config   c;
-    dra_real          *x = NULL, *y = NULL;
-    int64_t            A = 0, B = 0;
-    int32_t            ids[CHECKED];
-    dra_status         st = dra_folder_config(a->from, &c, err);
-    const int64_t      V = a->vocab && a->vocab < c.vocab ? a->vocab : c.vocab;
-    const int64_t      n = c.positions == DRA_POSITIONS_LEARNED && c.context < CHECKED ? c.context
-                                                                                       : CHECKED;
-    for (int i = 0; i < CHECKED && st == DRA_OK; i++) ids[i] = (int32_t)((i * 7919 + 13) % V);
-    if (st == DRA_OK) st = logits_of(a->from, a->threads, n, ids, &A, &x, err);
-    if (st == DRA_OK) st = logits_of(path, a->threads, n, ids, &B, &y, err);
-    if (st == DRA_OK) {
-        j->difference = compare(n, x, A, y, B);
-        if (!(j->difference <= allowed(a)))
-            st = cli_error(err, DRA_ERR_VALUE,
-                           "%.200s: logits differ by %.3g of the largest, expected at most %g; "
-                           "nothing written",
-                           a->to, j->difference, allowed(a));
-    }
-    free(x);
-    free(y);
-    return st;
+    job                   *j = user;
+    const struct args     *a = j->a;
+    const cli_check_config c = {a->from, path, a->vocab, a->threads};
+    const dra_status       st = cli_check(&c, &j->difference, err);
+    if (st != DRA_OK || j->difference <= allowed(a)) return st;
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%.200s: logits differ by %.3g of the largest, expected at most %g; "
+                     "nothing written",
+                     a->to, j->difference, allowed(a));
 }
 
 /* ---- the verb -------------------------------------------------------------------------------- */

@@ -22,8 +22,8 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
-     "text, .jsonl, a folder, or .safetensors with ids; or examples: .safetensors, .npz, .npy, or a "
-     "folder of these",
+     "text, .jsonl, a folder, or .safetensors with ids; or examples: .safetensors, .npz, .npy, or "
+     "a folder of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data"},
     CLI_TOKENIZER_OPTION(struct args),
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,

@@ -123,14 +123,15 @@ static int check_other(const struct args *a)
                    {a->prefix, "--prefix"},
                    {a->echo, "--echo"},
                    {a->how.stop.count, "--stop"},
-                   {a->search.beam, "--beam"},
+                   {a->search.beam && a->other.inputs, "--beam"},
                    {a->search.amateur.count, "--amateur"}};
-    const int status = cli_continue_check(&a->other);
+    int status = cli_continue_check(&a->other);
     for (size_t i = 0; i < COUNT(refused) && status == CLI_OK; i++)
         if (refused[i].given)
             return cli_misused("generate", "%s: expected none of it with %s", refused[i].name,
                                a->other.inputs ? "--inputs" : "--source");
-    return status;
+    if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
+    return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, 1) : status;
 }
 
 static int check(const struct args *a)
@@ -416,7 +417,7 @@ static bool wanted(void *unused)
 
 static int run_other(const struct args *a)
 {
-    const cli_continue_task task = {&a->from, &a->how, &a->other, a->json, wanted};
+    const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, wanted};
     catch_interrupts();
     return cli_continue(&task);
 }
@@ -465,6 +466,8 @@ static const cli_note examples[] = {
      "what the model knows better than a smaller one"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --tokens 20",
      "a translation"},
+    {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --beam 4",
+     "the most likely one, as far as a search finds it"},
     {0},
 };
 

@@ -1,5 +1,5 @@
 /* dra grad: the loss of a model on tokens and the gradient of every parameter, as tensors. */
-#include "inputs.h"
+#include "grad.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -190,6 +190,21 @@ static dra_status learn_examples(const struct args *a, const cli_model *m,
     return st;
 }
 
+/* What the file says itself about every output, else the examples of an objective. */
+static dra_status learn_named(const struct args *a, const cli_model *m,
+                              dra_microbatch_result *result, int64_t *bad, dra_error *err)
+{
+    dra_gradients *l = NULL;
+    bool           given;
+    dra_status     st = grad_has_targets(a->inputs, &given, err);
+    if (st == DRA_OK && !given) return learn_examples(a, m, result, bad, err);
+    if (st == DRA_OK) st = grad_given(a->inputs, m, result, &l, err);
+    if (st == DRA_OK) st = write_all(m, l, result->loss, a->out, err);
+    if (st == DRA_OK) *bad = count_bad(m, l);
+    dra_gradients_destroy(l);
+    return st;
+}
+
 /* What was computed is written and printed in any case, to show where it went wrong; but it is no
  * result. */
 static dra_status print(const struct args *a, const dra_microbatch_result *r, int64_t bad,
@@ -244,7 +259,7 @@ static int run(const void *args)
     dra_status st = cli_model_open(&a->from, &m, &err);
     if (st == DRA_OK)
         st = language ? learn(a, &m, &in, &result, &bad, &err)
-                      : learn_examples(a, &m, &result, &bad, &err);
+                      : learn_named(a, &m, &result, &bad, &err);
     if (st == DRA_OK) st = print(a, &result, bad, &err);
     cli_inputs_free(&in);
     cli_model_close(&m);

@@ -125,9 +125,11 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
 {
     const dra_model_config *c = dra_model_config_of(m->model);
     if (!is_language(m)) info_stacks_text(m->model, o);
-    printf("model         vocab %lld, dim %lld, depth %lld, heads %lld, context %lld\n",
-           (long long)c->vocab, (long long)c->dim, (long long)c->depth, (long long)c->heads,
-           (long long)c->context);
+    const bool tokens = c->source.kind == DRA_SOURCE_TOKENS || c->head.kind == DRA_HEAD_TOKENS;
+    fputs("model         ", stdout);
+    if (tokens) printf("vocab %lld, ", (long long)c->vocab);
+    printf("dim %lld, depth %lld, heads %lld, context %lld\n", (long long)c->dim,
+           (long long)c->depth, (long long)c->heads, (long long)c->context);
     printf("parameters    %lld, %.4g MB\n", (long long)s->parameters,
            (double)s->parameters * sizeof(dra_real) / 1e6);
     for (int i = 0; i < PARTS; i++) write_row(part_names[i], s->part[i], s->parameters);

@@ -102,9 +102,9 @@ static const cli_option options[] = {
     {"rwkv-stage", CLI_INT, TRAIN(rwkv_stage), 0, 2,
      "with --rwkv-rates; stage 2: both and its token mixes learn five times as fast", .unset = "1"},
     {"objective", CLI_CHOICE, TRAIN(objective.kind), 0, 0,
-     "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label of "
-     "each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer one "
-     "of two texts; own: what the model is for",
+     "next: the next token (causal models); masked: hidden tokens (encoders); classes: the label "
+     "of each example; squared, gaussian: the next vector; xval: tokens and numbers; dpo: prefer "
+     "one of two texts; own: what the model is for",
      "NAME", .choices = objectives, .group = "Loss and state"},
     {"mask-share", CLI_REAL, TRAIN(objective.mask_share), 0, 1,
      "masked: share of tokens to predict; 80 % of them read the mask token instead, 10 % a random "
@@ -282,22 +282,22 @@ static bool is_all_examples(const struct args *a, const dra_model_config *c)
 }
 
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
- * a run may have been killed without its tokenizer. A preset takes the vocabulary of any; an
- * encoder has one more token, to mask others. */
+ * a run may have been killed without its tokenizer. A preset takes the vocabulary of any. */
 static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_tokenizer **out,
                                  dra_error *err)
 {
     cli_source    s = a->from;
     const bool    takes_any = s.preset && !sets_vocab(&s);
     const int64_t V = takes_any ? 0 : c->vocab;
+    const bool    none = c->source.kind && c->head.kind && !c->context_stack; /* images, vectors */
+    if (none && !s.tokenizer) return DRA_OK;
     if (!names_model(&s) || (a->resume && dra_trainer_saved(a->out) >= 0)) s.model = a->out;
     if (s.tokenizer && strcmp(s.tokenizer, "none") == 0) return DRA_OK;
     if (!s.tokenizer && V && V != 256 && !dra_tokenizer_is_in(s.model) &&
         (is_all_tokens(a) || is_all_examples(a, c)))
         return DRA_OK;
     const dra_status st = cli_tokenizer_open(&s, V, out, err);
-    if (st == DRA_OK && takes_any) c->vocab = dra_tokenizer_size(*out) + is_encoder(c);
-    return st;
+    return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
 }
 
 static dra_status open_model(const struct args *a, const dra_train_config *train,

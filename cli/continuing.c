@@ -1,15 +1,17 @@
 /* dra generate of models that read other inputs than a text. */
 #include "continuing.h"
 
-#include "inputs.h"
+#include "examples.h"
+#include "translating.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 int cli_continue_check(const cli_continuing *c)
 {
-    if (c->inputs && c->source.count)
-        return cli_misused("generate", "expected only one of --inputs and --source");
+    if (!!c->inputs + !!c->source.count + !!c->source_file > 1)
+        return cli_misused("generate", "expected only one of --inputs, --source and --source-file");
     if (c->inputs && !c->out) return cli_misused("generate", "--inputs: expected --out, too");
     return CLI_OK;
 }
@@ -18,10 +20,13 @@ typedef struct work {
     const cli_continue_task *t;
     cli_model                m;
     cli_inputs               in;
+    cli_list                 sources;
+    char                    *lines; /* of a file of them */
     int64_t                  start;
     int32_t                  end[DRA_GENERATION_ENDS + 1];
     int                      ends;
     dra_continued            out;
+    cli_beams                beams; /* of a search */
 } work;
 
 /* ---- where texts start and end --------------------------------------------------------------- */
@@ -33,13 +38,9 @@ static bool writes_tokens(const work *w)
     return dra_model_config_of(w->m.model)->head.kind == DRA_HEAD_TOKENS;
 }
 
-/* The tokenizer's end of text, or the token after its last one, which then is no text. */
 static int64_t own_end(const work *w)
 {
-    if (!w->m.tokenizer) return -1;
-    const int64_t size = dra_tokenizer_size(w->m.tokenizer),
-                  end = dra_tokenizer_end(w->m.tokenizer);
-    return end >= 0 ? end : size < vocab_of(w) ? size : -1;
+    return w->m.tokenizer ? cli_text_end(w->m.tokenizer, vocab_of(w)) : -1;
 }
 
 static dra_status check_token(const work *w, const char *option, int64_t id, dra_error *err)
@@ -118,9 +119,31 @@ static dra_status encode(const work *w, const char *text, int64_t vocab, dra_ids
     return st;
 }
 
+/* Every line of a file is a text; the last one may lack its end. */
+static dra_status read_lines(work *w, dra_error *err)
+{
+    const char *path = w->t->other->source_file;
+    size_t      bytes = 0, n = 1;
+    dra_status  st = dra_file_read(path, (size_t)1 << 30, &w->lines, &bytes, err);
+    if (st != DRA_OK) return st;
+    if (memchr(w->lines, '\0', bytes))
+        return cli_error(err, DRA_ERR_FORMAT, "%.200s: expected lines of text, found a NUL", path);
+    for (size_t i = 0; i < bytes; i++) n += w->lines[i] == '\n';
+    w->sources.text = calloc(n, sizeof *w->sources.text);
+    if (!w->sources.text) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    for (char *at = w->lines; at && *at;) {
+        char *end = strchr(at, '\n');
+        if (end) *end++ = '\0';
+        w->sources.text[w->sources.count++] = at;
+        at = end;
+    }
+    if (w->sources.count) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "%.200s: expected a text in every line, found none", path);
+}
+
 static dra_status read_sources(work *w, dra_error *err)
 {
-    const cli_list *texts = &w->t->other->source;
+    const cli_list *texts = &w->sources;
     dra_model_input in;
     dra_status      st = find_source(w, &in, err);
     dra_ids        *rows = calloc(texts->count + 1, sizeof *rows);
@@ -157,21 +180,31 @@ static dra_status open_all(work *w, dra_error *err)
     dra_error             none = {0};
     dra_status            st = cli_model_open(w->t->from, &w->m, err);
     if (st != DRA_OK) return st;
-    if (c->source.count || w->t->from->tokenizer) {
+    if (cli_translates(c) || w->t->from->tokenizer) {
         st = cli_model_tokenizer(w->t->from, &w->m, err);
     } else if (w->t->from->model && dra_tokenizer_is_in(w->t->from->model)) {
         cli_model_tokenizer(w->t->from, &w->m, &none); /* only for its end of text */
     }
     if (st == DRA_OK) st = choose_ends(w, err);
     if (st != DRA_OK) return st;
-    if (c->source.count) return read_sources(w, err);
+    if (c->source_file) st = read_lines(w, err);
+    if (c->source.count) w->sources = c->source;
+    if (st != DRA_OK || cli_translates(c)) return st == DRA_OK ? read_sources(w, err) : st;
     const cli_named_config named = {
         .path = c->inputs, .context = true, .starts = true, .start = w->start};
     return cli_named_read(w->m.model, &named, &w->in, err);
 }
 
+static dra_status search(work *w, dra_error *err)
+{
+    const cli_continue_task *t = w->t;
+    const cli_translating c = {&w->m, t->from, t->how, t->search, &w->in, w->ends, w->end, t->step};
+    return cli_translate(&c, &w->beams, &w->out, err);
+}
+
 static dra_status go_on(work *w, dra_error *err)
 {
+    if (w->t->search->beam) return search(w, err);
     dra_named              in[CLI_NAMED];
     const dra_context_text context = {w->in.S, w->in.context_mark};
     for (int i = 0; i < w->in.n_named; i++)
@@ -219,16 +252,15 @@ static dra_status write_file(const work *w, dra_error *err)
     return st;
 }
 
-static dra_status write_text(const work *w, int64_t b, bool json, dra_error *err)
+static dra_status write_text(const work *w, size_t n, const int32_t *ids, bool json, dra_error *err)
 {
     dra_decoder *d = NULL;
     const char  *text = "";
     size_t       bytes = 0;
     dra_status   st = dra_decoder_create(w->m.tokenizer, true, &d, err);
-    for (int64_t i = 0; i < w->out.count[b] && st == DRA_OK; i++) {
-        const int32_t id = w->out.ids[b * w->out.n + i];
-        if (id >= dra_tokenizer_size(w->m.tokenizer)) continue; /* a token without text */
-        st = dra_decoder_push(d, id, &text, &bytes, err);
+    for (size_t i = 0; i < n && st == DRA_OK; i++) {
+        if (ids[i] >= dra_tokenizer_size(w->m.tokenizer)) continue; /* a token without text */
+        st = dra_decoder_push(d, ids[i], &text, &bytes, err);
         if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
         if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
     }
@@ -239,22 +271,65 @@ static dra_status write_text(const work *w, int64_t b, bool json, dra_error *err
     return st;
 }
 
+/* "text": "...", "tokens": [...],  of what has them. */
+static dra_status print_tokens(const work *w, size_t n, const int32_t *ids, dra_error *err)
+{
+    const bool text = cli_translates(w->t->other);
+    dra_status st = DRA_OK;
+    if (text) fputs("\"text\": \"", stdout);
+    if (text) st = write_text(w, n, ids, true, err);
+    if (text) fputs("\", ", stdout);
+    if (ids) fputs("\"tokens\": [", stdout);
+    for (size_t i = 0; ids && i < n; i++) printf("%s%d", i ? ", " : "", ids[i]);
+    if (ids) fputs("], ", stdout);
+    return st;
+}
+
+static dra_status print_beams(const work *w, int64_t b, dra_error *err)
+{
+    char       room[CLI_NUMBER];
+    dra_status st = DRA_OK;
+    for (int64_t k = 0; k < w->beams.N && st == DRA_OK; k++) {
+        const dra_beam *beam = &w->beams.beam[b * w->beams.N + k];
+        if (beam->score == -INFINITY) break; /* there are no more */
+        fputs(k ? ",\n    {" : ", \"beams\": [\n    {", stdout);
+        st = print_tokens(w, beam->text.n, beam->text.ids, err);
+        printf("\"finish\": \"%s\", \"score\": %s}", dra_finish_name(beam->text.finish),
+               cli_json_number(beam->score, 9, room));
+    }
+    if (w->beams.N) putchar(']');
+    return st;
+}
+
+static const int32_t *ids_of(const work *w, int64_t b)
+{
+    return w->out.ids ? w->out.ids + b * w->out.n : NULL;
+}
+
+static void print_vectors(const work *w, int64_t b)
+{
+    const int64_t   width = w->out.width;
+    const dra_real *x = w->out.vectors + b * w->out.n * width;
+    char            room[CLI_NUMBER];
+    fputs("\"vectors\": [", stdout);
+    for (int64_t i = 0; i < w->out.count[b] * width; i++)
+        printf("%s%s%s%s", i ? ", " : "", i % width ? "" : "[",
+               cli_json_number((double)x[i], 6, room), (i + 1) % width ? "" : "]");
+    fputs("], ", stdout);
+}
+
 static dra_status print_json(const work *w, dra_error *err)
 {
-    const bool text = w->t->other->source.count > 0;
     dra_status st = DRA_OK;
     fputs("{\"rows\": [", stdout);
     for (int64_t b = 0; b < w->out.B && st == DRA_OK; b++) {
         printf("%s\n  {", b ? "," : "");
-        if (text) fputs("\"text\": \"", stdout);
-        if (text) st = write_text(w, b, true, err);
-        if (text) fputs("\", ", stdout);
-        if (w->out.ids) fputs("\"tokens\": [", stdout);
-        for (int64_t i = 0; w->out.ids && i < w->out.count[b]; i++)
-            printf("%s%d", i ? ", " : "", w->out.ids[b * w->out.n + i]);
-        if (w->out.ids) fputs("], ", stdout);
-        printf("\"count\": %lld, \"finish\": \"%s\"}", (long long)w->out.count[b],
+        st = print_tokens(w, (size_t)w->out.count[b], ids_of(w, b), err);
+        if (w->out.vectors) print_vectors(w, b);
+        printf("\"count\": %lld, \"finish\": \"%s\"", (long long)w->out.count[b],
                dra_finish_name(w->out.finish[b]));
+        if (st == DRA_OK) st = print_beams(w, b, err);
+        putchar('}');
     }
     printf("], \"guarded\": %lld}\n", (long long)w->out.clamped);
     return st;
@@ -262,12 +337,12 @@ static dra_status print_json(const work *w, dra_error *err)
 
 static dra_status print(const work *w, dra_error *err)
 {
-    const bool text = w->t->other->source.count > 0;
+    const bool text = cli_translates(w->t->other);
     dra_status st = DRA_OK;
     if (w->t->json) return print_json(w, err);
     for (int64_t b = 0; b < w->out.B && text && st == DRA_OK; b++) {
-        if (b) puts("---");
-        st = write_text(w, b, false, err);
+        if (b && !w->lines) puts("---");
+        st = write_text(w, (size_t)w->out.count[b], ids_of(w, b), false, err);
         putchar('\n');
     }
     if (!text)
@@ -294,6 +369,9 @@ int cli_continue(const cli_continue_task *t)
     if (st == DRA_OK) st = print(&w, &err);
     cli_guard_report("generate", t->from, w.out.clamped);
     dra_continued_free(&w.out);
+    cli_beams_free(&w.beams);
+    if (w.lines) free(w.sources.text);
+    free(w.lines);
     cli_inputs_free(&w.in);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

@@ -2,10 +2,10 @@
 #ifndef DRA_CLI_CONTINUING_H
 #define DRA_CLI_CONTINUING_H
 
-#include "sampling.h"
+#include "search.h"
 
 typedef struct cli_continuing {
-    const char *inputs, *out;
+    const char *inputs, *out, *source_file;
     cli_list    source;
     int64_t     start, end; /* -1: not said */
 } cli_continuing;
@@ -23,6 +23,13 @@ typedef struct cli_continuing {
      "text to translate, by a model that reads one and writes another",                            \
      "TEXT",                                                                                       \
      .group = "Other inputs"},                                                                     \
+        {"source-file",                                                                            \
+         CLI_TEXT,                                                                                 \
+         offsetof(type, other.source_file),                                                        \
+         0,                                                                                        \
+         0,                                                                                        \
+         "the same from a file, a text in every line; so are the translations",                    \
+         "FILE"},                                                                                  \
         {"inputs", CLI_TEXT, offsetof(type, other.inputs),                                         \
          0,        0,        "safetensors with all that the model reads, by name",                 \
          "FILE"},                                                                                  \
@@ -40,11 +47,16 @@ typedef struct cli_continuing {
             "token that ends a text; -1: the one that starts it"                                   \
     }
 
-static inline bool cli_continues(const cli_continuing *c) { return c->inputs || c->source.count; }
+static inline bool cli_translates(const cli_continuing *c)
+{
+    return c->source.count || c->source_file;
+}
+static inline bool cli_continues(const cli_continuing *c) { return c->inputs || cli_translates(c); }
 
 typedef struct cli_continue_task {
     const cli_source     *from;
     const cli_sampling   *how;
+    const cli_search     *search; /* beams of translations */
     const cli_continuing *other;
     bool                  json;
     bool (*step)(void *user); /* false: shall end */

@@ -45,7 +45,8 @@ static const char style[] =
     "<defs><marker id=\"g\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"7\" "
     "markerHeight=\"7\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#8a93a5\"/></marker>"
     "<marker id=\"v\" viewBox=\"0 0 8 8\" refX=\"7\" refY=\"4\" markerWidth=\"6\" "
-    "markerHeight=\"6\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#7c5cbf\"/></marker></defs>\n";
+    "markerHeight=\"6\" orient=\"auto\"><path d=\"M0 0L8 4L0 8z\" fill=\"#7c5cbf\"/></marker>"
+    "</defs>\n";
 
 static void text(FILE *out, double x, double y, const char *class, const char *words, size_t most)
 {

@@ -37,6 +37,13 @@ typedef struct cli_pairs {
 bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model);
 /* Whether they are pairs of texts, which need a tokenizer. */
 bool cli_are_pairs(const cli_list *files, const cli_pairs *p, const dra_model_config *model);
+/* Where texts of a model that translates start and end: the tokenizer's end of text, else the token
+ * after its last one, which then is no text; -1: the vocabulary has no room for it. */
+int64_t cli_text_end(const dra_tokenizer *t, int64_t vocab);
+/* The config of a preset gets the vocabularies of its tokenizers: an encoder one token more, to
+ * mask others; a model that translates one more where there is no end of text. */
+dra_status cli_take_vocab(const cli_pairs *p, const dra_tokenizer *t, dra_model_config *c,
+                          dra_error *err);
 /* On failure *out is NULL; it is NULL as well where there are no files. */
 dra_status cli_examples_open(const cli_list *files, const cli_pairs *p,
                              const dra_model_config *model, const dra_tokenizer *tokenizer,

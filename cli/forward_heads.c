@@ -46,9 +46,8 @@ static void choose(forward_work *w)
 static dra_status check_loss(const forward_work *w, dra_error *err)
 {
     const dra_head_config *h = &dra_model_config_of(w->m.model)->head;
-    const char            *name = w->head[FORWARD_CLASSES].there ? "labels"
-                                  : h->kind == DRA_HEAD_TOKENS || h->kind == DRA_HEAD_VECTORS ? "targets"
-                                                                                              : NULL;
+    const bool             each = h->kind == DRA_HEAD_TOKENS || h->kind == DRA_HEAD_VECTORS;
+    const char *name = w->head[FORWARD_CLASSES].there ? "labels" : each ? "targets" : NULL;
     if (!name)
         return cli_error(err, DRA_ERR_VALUE,
                          "--outputs loss: the model puts out nothing that a loss compares");

@@ -243,7 +243,7 @@ static void slice(const forward_work *w, const void *x, size_t width, int64_t fr
                (const char *)x + (size_t)(b * w->in.T + from) * width, (size_t)n * width);
 }
 
-/* Named inputs of a chunk: parts of what has tokens, in `room`; the context comes with the first. */
+/* Named inputs of a chunk: parts of what has tokens, in `room`; a context comes with the first. */
 static int slice_named(const forward_work *w, int64_t from, int64_t n, void *const *room,
                        dra_named *to)
 {

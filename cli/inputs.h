@@ -46,6 +46,7 @@ typedef struct cli_named_config {
     bool        context;       /* the text of the context is among them; else it must not be */
     bool        starts;        /* the model's own tokens may be called start */
     int64_t     start; /* and each row starts with this token where there are none; -1: not */
+    bool hidden;       /* without a head, targets are those of hidden states; else there are none */
 } cli_named_config;
 
 dra_status cli_named_read(const dra_model *m, const cli_named_config *c, cli_inputs *out,

@@ -223,7 +223,8 @@ void cli_model_close(cli_model *m)
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(model);
-    if (c->positions != DRA_POSITIONS_LEARNED || before + n <= c->context) return DRA_OK;
+    const bool ends = c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory; /* else: in pieces */
+    if (!ends || before + n <= c->context) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE,
                      "%lld tokens after %lld: the model has no more than %lld positions",
                      (long long)n, (long long)before, (long long)c->context);

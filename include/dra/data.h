@@ -150,7 +150,8 @@ typedef struct dra_example_text {
     const dra_tokenizer *tokenizer; /* borrowed until the call returns */
     /* The tokenizer's end of text, if it has one, stands before and after a text: a model that
      * reads all but the last id and predicts all but the first starts at [end] and stops there. */
-    bool ends;
+    bool    ends;
+    int32_t end; /* with `ends`, where the tokenizer has none: this token; 0: none */
 } dra_example_text;
 
 typedef struct dra_examples_config {
@@ -172,6 +173,7 @@ typedef struct dra_example_input {
     const char *dtype_name; /* as in the file: "F32", "I64", ... */
     dra_dtype   dtype;      /* what to read it as: I32 for integers; DRA_DTYPE_COUNT: cannot be */
     dra_shape   shape;      /* of one example, without N */
+    bool        real;       /* whether F32 and F64 can hold it: floats, and I8, U8, I16, U16 */
 } dra_example_input;
 
 DRA_API dra_status dra_examples_open(const dra_examples_config *c, dra_examples **out,
@@ -191,13 +193,13 @@ DRA_API const dra_example_input *dra_examples_find(const dra_examples *e, const 
 /* The rows of step `step`: (B), each the number of an example; -1: none. */
 DRA_API void dra_examples_rows(const dra_examples *e, int64_t step, int64_t *rows);
 /* Copies those rows of an input to (n, ...): zeros for -1. To F32 and F64 from any of F16, BF16,
- * F32 and F64; to I32 from I8, U8, I16, U16, I32, I64 and BOOL, if they fit; else the dtype of the
- * file. */
+ * F32, F64, I8, U8, I16 and U16; to I32 from I8, U8, I16, U16, I32, I64 and BOOL, if they fit;
+ * else the dtype of the file. */
 DRA_API dra_status dra_examples_read(const dra_examples *e, const char *name, int64_t n,
                                      const int64_t *rows, dra_dtype dtype, void *to,
                                      dra_error *err);
-/* Looks at the numbers of all examples, once, and names the first that is wrong: floats must be
- * finite; integers from `least` to `most`, or DRA_EXAMPLE_PAD where that is allowed. */
+/* Looks at the numbers of all examples, once, and names the first that is wrong: real ones must
+ * be finite; integers from `least` to `most`, or DRA_EXAMPLE_PAD where that is allowed. */
 DRA_API dra_status dra_examples_check_floats(const dra_examples *e, const char *name,
                                              dra_error *err);
 DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char *name,

@@ -107,6 +107,12 @@ DRA_API void       dra_generator_destroy(dra_generator *g); /* NULL is allowed *
  * read. */
 DRA_API dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                                       dra_error *err);
+/* The same for a model whose context is a text (dra_model_context_stack): the row starts over and
+ * reads `n_source` tokens as its context, then those that its own text begins with, 1 or more. Not
+ * with amateurs. */
+DRA_API dra_status dra_generator_read_source(dra_generator *g, int64_t row, size_t n_source,
+                                             const int32_t *source, size_t n, const int32_t *ids,
+                                             dra_error *err);
 /* Tokens that are read at a time: a text handed over in pieces of this size gives the same bits. */
 enum { DRA_GENERATOR_PIECE = 512 };
 /* Copies row `from` to row `to`. */

@@ -204,10 +204,10 @@ typedef struct dra_model_config {
     dra_init_kind       init;
     dra_xt_config       xt; /* not in dra's own files */
 
-    /* ---- compositions: JSON {"stacks": {"encoder": {...}, "decoder": {..., "context": "encoder"}}}.
-     * The stack that no other reads is the model; parameters of others begin with their name and a
-     * dot. Configs of other stacks are borrowed as long as this config or a model of it is used;
-     * those that JSON is read into stay until the program ends. */
+    /* ---- compositions, in JSON {"stacks": {"encoder": {...}, "decoder": {..., "context":
+     * "encoder"}}}. The stack that no other reads is the model; parameters of others begin with
+     * their name and a dot. Configs of other stacks are borrowed as long as this config or a model
+     * of it is used; those that JSON is read into stay until the program ends. */
     dra_source_config source;
     dra_head_config   head;
     char              name[DRA_STACK_NAME]; /* of this stack; "": there is no other          */

@@ -12,24 +12,25 @@
 
 /* ---- one example ----------------------------------------------------------------------------- */
 
-static double real_at(dra_dtype dtype, const unsigned char *p)
+static double real_at(const dra_column *c, const unsigned char *row, int64_t i)
 {
     float    f;
     double   d;
     uint16_t half;
-    switch (dtype) {
+    if (c->integer) return (double)dra_column_integer(c, row, i);
+    const unsigned char *p = row + (size_t)i * dra_dtype_bytes(c->stored);
+    switch (c->stored) {
     case DRA_F32: return memcpy(&f, p, sizeof f), (double)f;
     case DRA_F64: return memcpy(&d, p, sizeof d), d;
     default: memcpy(&half, p, sizeof half);
     }
-    return (double)(dtype == DRA_BF16 ? dra_bf16_to_f32(half) : dra_f16_to_f32(half));
+    return (double)(c->stored == DRA_BF16 ? dra_bf16_to_f32(half) : dra_f16_to_f32(half));
 }
 
 static void copy_reals(const dra_column *c, const unsigned char *from, dra_dtype dtype, void *to)
 {
-    const size_t width = dra_dtype_bytes(c->stored);
     for (int64_t i = 0; i < c->count; i++) {
-        const double x = real_at(c->stored, from + (size_t)i * width);
+        const double x = real_at(c, from, i);
         if (dtype == DRA_F64)
             ((double *)to)[i] = x;
         else
@@ -89,9 +90,8 @@ static dra_status copy_row(const dra_table *t, const dra_column *c, int64_t row,
 
 static bool converts(const dra_column *c, dra_dtype to)
 {
-    const dra_dtype_info *stored = dra_dtype_get(c->stored);
     if (to == DRA_I32) return c->integer > 0;
-    return stored && (c->stored == to || (stored->is_float && (to == DRA_F32 || to == DRA_F64)));
+    return c->stored == to || (c->shown.real && (to == DRA_F32 || to == DRA_F64));
 }
 
 static dra_status find(const dra_examples *e, const char *name, dra_dtype dtype,
@@ -140,11 +140,10 @@ dra_status dra_examples_check_floats(const dra_examples *e, const char *name, dr
     const char       *path;
     const dra_status  st = find(e, name, DRA_F64, &c, err);
     if (st != DRA_OK) return st;
-    const size_t width = dra_dtype_bytes(c->stored);
     for (int64_t row = 0; row < e->table->N && c->count; row++) {
         const unsigned char *from = dra_table_row(e->table, c, row, &path);
         for (int64_t i = 0; i < c->count; i++) {
-            const double x = real_at(c->stored, from + (size_t)i * width);
+            const double x = real_at(c, from, i);
             if (isfinite(x)) continue;
             return dra_fail_at(err, DRA_ERR_FORMAT, path,
                                "tensor '%s', example %lld: element %lld is %g, expected a finite "

@@ -21,6 +21,8 @@ static void set_type(dra_column *c, const dra_tensor_info *t)
                      : t->dtype == DRA_BOOL ? DRA_BOOL
                      : c->integer           ? DRA_I32
                                             : DRA_DTYPE_COUNT;
+    c->shown.real = (info && info->is_float) ||
+                    (c->integer && c->integer <= 2 && t->dtype != DRA_BOOL);
 }
 
 int64_t dra_column_integer(const dra_column *c, const unsigned char *row, int64_t i)

@@ -32,11 +32,19 @@ static dra_status put_id(dra_ids *ids, int32_t id, const char *path, dra_error *
     return DRA_OK;
 }
 
+/* The token around a text; -1: none. */
+static int32_t end_of(const dra_example_text *t)
+{
+    const int32_t end = dra_tokenizer_end(t->tokenizer);
+    if (!t->ends) return -1;
+    return end < 0 && t->end > 0 ? t->end : end;
+}
+
 static dra_status put_text(const dra_example_text *t, const json_t *object,
                            const dra_json_line *line, dra_ids *ids, dra_error *err)
 {
     const char   *key = t->key ? t->key : t->name, *text;
-    const int32_t end = t->ends ? dra_tokenizer_end(t->tokenizer) : -1;
+    const int32_t end = end_of(t);
     const size_t  before = ids->n;
     char          path[DRA_BRIEF], name[DRA_BRIEF];
     size_t        bytes;

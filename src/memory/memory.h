@@ -180,7 +180,7 @@ void dra_aux_mixer(dra_graph *g, uint32_t aux, int n, const dra_branch *b,
                    dra_value out[DRA_AUX_COUNT]);
 
 dra_value dra_join_heads(dra_graph *g, dra_value x); /* (B, T, H, E) -> (B, T, H E) */
-/* Where a call reads the context of a mixer that stands alone: its input "context" (B, S, width). */
+/* Where a call reads the context of a mixer that stands alone: its input "context" (B, S, C). */
 void dra_mixer_input_context(dra_graph *g, const dra_mixer *m, const dra_module_call *call,
                              dra_channels *channels);
 /* What it shows as outputs. */

@@ -1,4 +1,4 @@
-/* What a model reads, by name, and what it is made of, for those who have only the public interface. */
+/* What a model reads, by name, and what it is made of, for users of the public interface alone. */
 #include <string.h>
 
 #include "dra/model.h"

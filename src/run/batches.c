@@ -30,6 +30,11 @@ static dra_status open_feed(dra_batches *b, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE,
                         "objective %s: expected examples, found a text (.safetensors, .npy, .npz)",
                         b->objective->name);
+    if (dra_model_context_stack(c->model))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "objective %s: the model reads a context, too: expected examples, found a "
+                        "text (.safetensors, .npy, .npz, or .jsonl of pairs)",
+                        b->objective->name);
     b->longest = c->T;
     return dra_feed_create(&f, &b->feed, err);
 }

@@ -4,6 +4,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "model/model.h"
 #include "run/batches.h"
 
 static const char *path_of(const dra_batches *b) { return dra_examples_path(b->c.examples); }
@@ -33,11 +34,11 @@ static dra_status need(const dra_batches *b, const char *name, const char *what,
                            "tensor '%s': examples of shape %s, expected %s: %s", name,
                            dra_shape_text(&in->shape, found, sizeof found),
                            dra_shape_text(&shape, expected, sizeof expected), what);
-    const bool fine = integers ? in->dtype == DRA_I32 || in->dtype == DRA_BOOL
-                               : in->dtype == DRA_REAL;
+    const bool fine = integers ? in->dtype == DRA_I32 || in->dtype == DRA_BOOL : in->real;
     if (fine) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_DTYPE, path_of(b), "tensor '%s': dtype %s, expected %s", name,
-                       in->dtype_name, integers ? "integers" : "floats");
+                       in->dtype_name,
+                       integers ? "integers" : "floats, or integers of 1 or 2 bytes");
 }
 
 /* The tensor of a stream: the name of its input, or what else it may be called. */
@@ -70,7 +71,7 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     const dra_source_config *c = &s->of->source;
     const int64_t            channels = c->channels ? c->channels : 3;
     const bool               image = c->kind == DRA_SOURCE_IMAGE;
-    s->numbers = image ? channels * c->patch * c->patch : dra_source_channels(s->of);
+    s->numbers = image ? channels * c->patch * c->patch : dra_source_width(s->of);
     dra_status st = need(b, s->tensor, image ? "images" : "vectors",
                          image ? DRA_SHAPE(channels, c->size, c->size) : DRA_SHAPE(-1, s->numbers),
                          false, err);
@@ -80,7 +81,7 @@ static dra_status open_vectors(dra_batches *b, dra_example_stream *s, dra_error 
     return dra_examples_check_floats(b->c.examples, s->tensor, err);
 }
 
-/* Beyond a table of positions there is nothing. */
+/* Beyond a table of positions there is nothing, unless a text is read in pieces. */
 static dra_status check_length(const dra_batches *b, const dra_example_stream *s, int64_t T,
                                dra_error *err)
 {
@@ -88,7 +89,8 @@ static dra_status check_length(const dra_batches *b, const dra_example_stream *s
         return dra_fail_at(err, DRA_ERR_SHAPE, path_of(b),
                            "tensor '%s': rows of %lld, too few to predict one", s->tensor,
                            (long long)s->N);
-    if (s->of->positions != DRA_POSITIONS_LEARNED || T <= s->of->context) return DRA_OK;
+    const bool ends = s->of->positions == DRA_POSITIONS_LEARNED && !s->of->xl.memory;
+    if (!ends || T <= s->of->context) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_SHAPE, path_of(b),
                        "tensor '%s': rows of %lld, but the model has learned positions for %lld",
                        s->tensor, (long long)T, (long long)s->of->context);
@@ -230,7 +232,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
                         "objective dpo: %lld rows of a microbatch, expected pairs of rows",
                         (long long)c->B);
     dra_status st = dra_examples_share(c->examples, &part, &b->examples, err);
-    b->main = (dra_example_stream){.of = m, .name = dra_source_input(m)};
+    b->main = (dra_example_stream){.of = m, .name = dra_source_name(&m->source)};
     b->main.tensor = pairs ? "preferred"
                            : tensor_of(b, b->main.name, m->source.kind ? NULL : "tgt");
     b->main.other = pairs ? "unpreferred" : NULL;
@@ -240,10 +242,10 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
     if (st == DRA_OK) st = check_inputs(c->model, err);
     if (st == DRA_OK && m->context_stack) { /* as the model has it, all filled in */
         const dra_model_config *of = dra_model_config_of(dra_model_context_stack(c->model));
-        b->context = (dra_example_stream){.of = of, .name = dra_source_input(of)};
+        b->context = (dra_example_stream){.of = of, .name = dra_source_name(&of->source)};
         b->context.tensor = tensor_of(b, b->context.name, "src");
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
-        st = open_stream(b, &b->context, "src_mask", 0, 0, err);
+        st = open_stream(b, &b->context, tensor_of(b, "src_mask", "context_mask"), 0, 0, err);
     }
     if (st == DRA_OK && pairs) st = open_pairs(b, err);
     if (st == DRA_OK) st = open_prefix(b, err);

@@ -86,6 +86,23 @@ static dra_status allocate(search *s, dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "beam search: out of memory");
 }
 
+/* The rows of the beams of row r are as that row. Only the first is a beam yet; but no row of a
+ * model with a context is read without one. */
+static dra_status fill_rows(search *s, int64_t r, dra_error *err)
+{
+    const bool context = dra_model_context_stack(s->g->config.model);
+    dra_status st = DRA_OK;
+    for (int64_t k = 0; k < s->N && st == DRA_OK; k++) {
+        const int64_t row = r * s->N + k;
+        st = dra_generator_reset(s->wide, row, err);
+        if (st == DRA_OK && (k == 0 || context))
+            st = dra_generator_take(s->wide, row, s->g, r, err);
+        if (k > 0) s->wide->row[row].next = -1;
+        s->wide->row[row].ids.n = 0;
+    }
+    return st;
+}
+
 /* Every row is one beam, with nothing written. */
 static dra_status start(search *s, dra_error *err)
 {
@@ -97,13 +114,9 @@ static dra_status start(search *s, dra_error *err)
     if (st == DRA_OK) st = allocate(s, err);
     s->wide = s->g->wide;
     for (int64_t r = 0; r < s->g->config.rows && st == DRA_OK; r++) {
-        for (int64_t k = 0; k < s->N && st == DRA_OK; k++) {
-            st = dra_generator_reset(s->wide, r * s->N + k, err);
-            s->wide->row[r * s->N + k].ids.n = 0;
-        }
         s->beams[r * s->N] = (beam){.row = r * s->N, .live = true};
         s->n[r] = 1;
-        if (st == DRA_OK) st = dra_generator_take(s->wide, r * s->N, s->g, r, err);
+        st = fill_rows(s, r, err);
     }
     return st;
 }

@@ -70,7 +70,7 @@ static dra_status check_kind(const work *w, dra_error *err)
 static dra_status check_rows(const work *w, dra_error *err)
 {
     const dra_continue_config *c = w->c;
-    const bool                 learned = w->m->positions == DRA_POSITIONS_LEARNED;
+    const bool learned = w->m->positions == DRA_POSITIONS_LEARNED && !w->m->xl.memory;
     if (c->B < 1 || c->T < 1 || c->n < 1)
         return dra_fail(err, DRA_ERR_VALUE,
                         "continue: %lld rows of %lld tokens, %lld to add, expected 1 or more",
@@ -258,7 +258,7 @@ static dra_status take(work *w, int64_t T, dra_error *err)
 /* What ends rows before the next step; true: some are left. */
 static bool look_ahead(work *w)
 {
-    const bool    learned = w->m->positions == DRA_POSITIONS_LEARNED;
+    const bool    learned = w->m->positions == DRA_POSITIONS_LEARNED && !w->m->xl.memory;
     const int64_t most = learned ? w->m->context : INT32_MAX;
     const bool    asked = w->c->step && !w->c->step(w->c->user);
     bool          any = false;

@@ -308,6 +308,63 @@ dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int
     return st == DRA_OK ? dra_generator_feed(g, row, n, ids, err) : st;
 }
 
+/* ---- a context ------------------------------------------------------------------------------- */
+
+/* The input that a context is read as: a text, and all that the model reads besides its own. */
+static dra_status find_source(const dra_generator *g, dra_model_input *out, dra_error *err)
+{
+    dra_model_input in;
+    int             texts = 0, others = g->config.n_amateurs;
+    for (int i = 0; dra_model_input_at(g->config.model, i, &in); i++) {
+        const bool text = in.kind == DRA_SOURCE_TOKENS && !in.numbers && !in.prepended;
+        if (text && in.context) *out = in;
+        texts += text && in.context;
+        others += !text;
+    }
+    if (texts == 1 && others == 0) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "generator: expected a model that reads two texts, and no amateurs");
+}
+
+static dra_status check_source(const dra_model_input *in, size_t n, const int32_t *ids,
+                               dra_error *err)
+{
+    const dra_model_config *c = dra_model_config_of(in->model);
+    const bool              learned = c->positions == DRA_POSITIONS_LEARNED;
+    if (n < 1 || n > (size_t)(learned ? c->context : INT32_MAX / 2))
+        return dra_fail(err, DRA_ERR_VALUE, "source: %zu tokens, expected 1 to %lld", n,
+                        (long long)(learned ? c->context : INT32_MAX / 2));
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= in->vocab)
+            return dra_fail(err, DRA_ERR_INDEX, "source: token %zu is %d, the model has 0 to %lld",
+                            i, ids[i], (long long)in->vocab - 1);
+    return DRA_OK;
+}
+
+dra_status dra_generator_read_source(dra_generator *g, int64_t row, size_t n_source,
+                                     const int32_t *source, size_t n, const int32_t *ids,
+                                     dra_error *err)
+{
+    dra_states     *s = g->one ? g->one : g->states;
+    dra_model_input in = {0};
+    dra_status      st = check_row(g, row, err);
+    if (st == DRA_OK) st = find_source(g, &in, err);
+    if (st == DRA_OK) st = check_source(&in, n_source, source, err);
+    if (st == DRA_OK && n < 1)
+        st = dra_fail(err, DRA_ERR_VALUE, "generator: no token to begin with, expected 1 or more");
+    if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
+    if (st == DRA_OK) st = dra_generator_reset(g, row, err);
+    if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
+    if (st == DRA_OK && g->one) st = dra_states_reset(s, 0, err);
+    if (st != DRA_OK) return st;
+    const dra_context_text context = {(int64_t)n_source, NULL};
+    const dra_named        inputs[] = {{"ids", ids, n * sizeof *ids},
+                                       {in.name, source, n_source * sizeof *source}};
+    st = dra_reader_read_context(g->reader, s, &context, (int64_t)n, NULL, 2, inputs, err);
+    if (st == DRA_OK) st = keep_logits(g, row, (int64_t)n, ids, err);
+    return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
+}
+
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
 {
     const int64_t B = g->config.rows;

@@ -15,12 +15,13 @@
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "model/model.h"
 
 /* ---- what models put out --------------------------------------------------------------------- */
 
 static dra_value mapped(dra_graph *g, dra_value x, const dra_model_result *r)
 {
-    return r->head.id ? dra_linear(g, x, r->head, r->head_bias) : x;
+    return dra_head_apply(g, r, x);
 }
 
 /* ---- the loss of next and masked: cross entropy of targets ----------------------------------- */
@@ -139,23 +140,12 @@ static dra_loss class_loss(dra_graph *g, const dra_model_result *r, const dra_va
 
 /* ---- vectors --------------------------------------------------------------------------------- */
 
-int64_t dra_source_channels(const dra_model_config *c)
-{
-    return c->source.dim ? c->source.dim : c->embed_dim ? c->embed_dim : c->dim;
-}
-
-const char *dra_source_input(const dra_model_config *c)
-{
-    static const char *const names[] = {"ids", "x", "img"};
-    return c->source.input[0] ? c->source.input : names[c->source.kind];
-}
-
 /* Vectors that predict vectors: `factor` numbers for each. */
 static dra_status complete_vectors(const char *name, int64_t factor, const dra_model *m,
                                    dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(m);
-    const int64_t           out = c->head.dim ? c->head.dim : c->dim, in = dra_source_channels(c);
+    const int64_t           out = c->head.dim ? c->head.dim : c->dim, in = dra_source_width(c);
     if (c->source.kind != DRA_SOURCE_VECTORS || c->head.kind == DRA_HEAD_CLASSES)
         return unfit(err, name,
                      "the model does not read vectors and put out others (source, head)");
@@ -238,6 +228,8 @@ static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_valu
     }
 #define VECTORS                                                                                    \
     {"y", DRA_REAL, DRA_AXES_VECTORS}, { "weights", DRA_REAL, DRA_AXES_TOKENS }
+#define OUTPUTS                                                                                    \
+    {"y", DRA_REAL, DRA_AXES_OUTPUTS}, { "weights", DRA_REAL, DRA_AXES_TOKENS }
 #define PERPLEXITY                                                                                 \
     {                                                                                              \
         "perplexity", DRA_MEASURE_EXP, true                                                        \
@@ -264,7 +256,7 @@ static const dra_objective table[] = {
                                make_nothing,
                                class_loss},
     [DRA_OBJECTIVE_SQUARED] =
-        {"squared", {VECTORS}, {ERROR}, true, complete_squared, make_nothing, squared_loss},
+        {"squared", {OUTPUTS}, {ERROR}, true, complete_squared, make_nothing, squared_loss},
     [DRA_OBJECTIVE_GAUSSIAN] =
         {"gaussian", {VECTORS}, {ERROR}, true, complete_gaussian, make_nothing, gaussian_loss},
     [DRA_OBJECTIVE_XVAL] = {"xval",
@@ -322,7 +314,8 @@ dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m,
 {
     if (in->axes == DRA_AXES_ROWS) return DRA_SHAPE(B);
     if (in->axes == DRA_AXES_TOKENS) return DRA_SHAPE(B, T);
-    return DRA_SHAPE(B, T, dra_source_channels(dra_model_config_of(m)));
+    if (in->axes == DRA_AXES_OUTPUTS) return DRA_SHAPE(B, T, dra_model_head_width(m));
+    return DRA_SHAPE(B, T, dra_source_width(dra_model_config_of(m)));
 }
 
 /* Settings of one objective are no settings of another. */

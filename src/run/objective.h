@@ -8,9 +8,10 @@
 enum { DRA_OBJECTIVE_INPUTS = 4 };
 
 typedef enum dra_objective_axes {
-    DRA_AXES_TOKENS, /* (B, T)                                    */
-    DRA_AXES_ROWS,   /* (B)                                       */
-    DRA_AXES_VECTORS /* (B, T, channels of the vectors it reads)  */
+    DRA_AXES_TOKENS,  /* (B, T)                                    */
+    DRA_AXES_ROWS,    /* (B)                                       */
+    DRA_AXES_VECTORS, /* (B, T, channels of the vectors it reads)  */
+    DRA_AXES_OUTPUTS  /* (B, T, channels of those it puts out)     */
 } dra_objective_axes;
 
 typedef struct dra_objective_input {
@@ -61,9 +62,5 @@ dra_shape dra_objective_shape(const dra_objective_input *in, const dra_model *m,
                               int64_t T);
 /* A measure as people read it. */
 double dra_measure_show(const dra_measure *m, double mean);
-
-/* Channels of the vectors that a source reads; the name of its input. */
-int64_t     dra_source_channels(const dra_model_config *c);
-const char *dra_source_input(const dra_model_config *c);
 
 #endif

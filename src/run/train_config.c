@@ -180,6 +180,7 @@ static dra_status check_stages(const dra_train_config *c, const dra_model_config
                             "train: context %lld starts at step %lld, expected %s %lld",
                             (long long)s->context, (long long)s->from,
                             i ? "more than" : "the first at", i ? (long long)s[-1].from : 0LL);
+        if (m->source.kind == DRA_SOURCE_IMAGE) continue; /* always read whole */
         if (m->positions == DRA_POSITIONS_LEARNED && !m->xl.memory && s->context > m->context)
             return dra_fail(err, DRA_ERR_VALUE,
                             "train: context %lld, but the model has learned positions for %lld",

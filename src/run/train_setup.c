@@ -8,6 +8,7 @@
 
 #include "base/shape.h"
 #include "model/model.h"
+#include "run/batches.h"
 #include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
@@ -158,14 +159,16 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const int64_t           T = dra_trainer_tokens(t, stage);
-    int32_t                *mark = calloc((size_t)(t->rows * T), sizeof *mark);
+    const int64_t           T = dra_trainer_tokens(t, stage), S = t->batches->context.most;
+    int32_t                *mark = calloc((size_t)(t->rows * (T + S)), sizeof *mark);
+    const dra_context_text  context = {S, mark ? mark + t->rows * T : NULL};
     const dra_microbatch    q = {.B = t->rows,
                                  .T = T,
                                  .mark = dra_trainer_marked(t) ? mark : NULL,
                                  .chunks = dra_trainer_chunks(t, T),
                                  .chunk = t->chunk,
-                                 .clamp = guard};
+                                 .clamp = guard,
+                                 .context = S ? &context : NULL};
     if (!mark) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     for (int64_t b = 0; b < t->rows; b++)
         mark[b] = c->skip > 0 || c->forget > 0 ? DRA_MARK_SKIP : 0;

@@ -19,20 +19,27 @@ vit="{\"model_type\": \"dra\", $small, \"visible\": \"whole\", \"positions\": \"
 echo "{\"model_type\": \"dra\", \"stacks\": {$encoder, $decoder}}" >seq.json
 echo "$vit, \"head\": {\"kind\": \"classes\", \"dim\": 3}}" >vit.json
 echo "$vit, \"head\": {\"kind\": \"classes\"}}" | sed 's/"size": 4/"size": 2/' >mean.json
-echo "{\"model_type\": \"dra\", $small, \"context\": 8, \"positions\": \"learned\", \"source\":
-    {\"kind\": \"vectors\", \"dim\": 1}, \"head\": {\"kind\": \"vectors\", \"dim\": 1}}" >series.json
+echo "{\"model_type\": \"dra\", $small, \"context\": 8, \"positions\": \"learned\",
+    \"source\": {\"kind\": \"vectors\", \"dim\": 1},
+    \"head\": {\"kind\": \"vectors\", \"dim\": 1}}" >series.json
 echo "{\"model_type\": \"dra\", $small, \"source\": {\"kind\": \"vectors\"},
     \"head\": {\"kind\": \"vectors\"}}" >same.json
-echo "{\"model_type\": \"dra\", \"vocab\": 5, $small, \"tied\": false, \"source\": {\"numbers\": true,
-    \"number_token\": 3}, \"head\": {\"numbers\": true, \"bias\": true}}" >xval.json
-echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0, \"visible\": \"whole\",
-    \"source\": {\"kind\": \"vectors\"}}, \"reader\": {$small, \"visible\": \"whole\",
-    \"layout\": \"cf\", \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
+echo "{\"model_type\": \"dra\", \"vocab\": 5, $small, \"tied\": false,
+    \"source\": {\"numbers\": true, \"number_token\": 3},
+    \"head\": {\"numbers\": true, \"bias\": true}}" >xval.json
+echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
+    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\"}},
+    \"reader\": {$small, \"visible\": \"whole\", \"layout\": \"cf\",
+    \"source\": {\"kind\": \"vectors\"}, \"head\": {\"kind\": \"none\"},
     \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >cross.json
 echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
     \"text\": {\"vocab\": 22, $small, \"layout\": \"acf\", \"context\": \"eye\"}}}" >caption.json
 echo "{\"model_type\": \"dra\", \"stacks\": {\"eye\": {$small, \"visible\": \"whole\", $image},
     $encoder, $decoder}}" | sed 's/"vocab": 20,/"vocab": 20, "prepend": "eye",/' >pali.json
+
+echo "{\"model_type\": \"dra\", \"stacks\": {\"other\": {\"dim\": 2, \"depth\": 0,
+    \"visible\": \"whole\", \"source\": {\"kind\": \"vectors\", \"input\": \"context\"}}, \"text\": {\"vocab\": 22, $small,
+    \"layout\": \"acf\", \"context\": \"other\", \"cross\": {\"context_dim\": 2}}}}" >words.json
 
 tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,3:1,2,3,9,8,7 \
     src_mask:U8:2,4:1,1,1,1,1,1,1,0 >seq
@@ -45,6 +52,10 @@ tensors img:F32:2,1,4,4:0,1,2,0.5,12*1,8*0,8*-1 tgt:I32:2,3:1,2,3,9,8,7 >caption
 tensors img:F32:2,1,4,4:32*1 tgt:I32:2,3:1,2,3,9,8,7 src:I32:2,2:1,2,3,4 >pali
 
 same() { cmp "$1" "$2"; }
+near() { # FILE FILE: their numbers, but for rounding
+    listed "$1" >near-a && listed "$2" >near-b && paste near-a near-b |
+        awk '{ d = $1 - $2; if (d * d > 1e-10) bad = 1 } END { exit bad || !NR }'
+}
 forward() { kind=$1; shift; run 0 forward --config $kind.json "$@"; }
 real=F32
 "$dra" forward --config vit.json --inputs vit --out probe && grep -q '"F64"' probe && real=F64
@@ -111,7 +122,8 @@ inside() {
 
 # equal_losses KIND LEARNED READ: that of grad is that of forward with targets.
 equal_losses() {
-    run 0 grad --config "$1.json" --inputs "$2" --out g && loss=$(sed 's/loss \([^ ]*\).*/\1/' "$out")
+    run 0 grad --config "$1.json" --inputs "$2" --out g || return 1
+    loss=$(sed 's/loss \([^ ]*\).*/\1/' "$out")
     forward "$1" --inputs "$3" --outputs loss --out a &&
         listed a | awk -v x="$loss" '{ d = x - $1 } END { exit !(NR == 1 && d * d < 1e-10) }'
 }
@@ -126,6 +138,55 @@ losses() {
         ids:I32:2,3:1,3,0,3,2,3 targets:I32:2,3:3,0,3,2,3,4 >read && equal_losses xval xval read
 }
 
+# With targets nothing is shifted: the same gradients as of examples, and those of models that no
+# objective is for.
+given_targets() {
+    run 0 grad --config seq.json --inputs seq --out a &&
+        tensors src:I32:2,4:1,2,3,4,5,6,7,0 tgt:I32:2,2:1,2,9,8 targets:I32:2,2:2,3,8,7 \
+            src_mask:U8:2,4:7*1,0 >read &&
+        run 0 grad --config seq.json --inputs read --out b && near a b || return 1
+    run 0 grad --config series.json --inputs series --out a &&
+        tensors x:F32:2,3,1:0,1,0.5,2,1,0 targets:F32:2,3,1:1,0.5,-1,1,0,0.5 >read &&
+        run 0 grad --config series.json --inputs read --out b && near a b || return 1
+    tensors nums:F32:2,3:nan,2,nan,1,nan,0.5 target_nums:F32:2,3:2,nan,1,nan,0.5,nan \
+        ids:I32:2,3:1,3,0,3,2,3 targets:I32:2,3:3,0,3,2,3,4 >read &&
+        run 0 grad --config xval.json --inputs xval --out a &&
+        run 0 grad --config xval.json --inputs read --out b && near a b || return 1
+    tensors x:F32:1,3,16:48*1 context:F32:1,2,2:0,1,2,-1 targets:F32:1,3,16:48*0.5 \
+        context_mask:U8:1,2:1,0 >read &&
+        says " of 3 targets" grad --config cross.json --inputs read --out a || return 1
+    tensors img:F32:2,1,4,4:32*1 tgt:I32:2,3:1,2,3,9,8,7 src:I32:2,2:1,2,3,4 \
+        targets:I32:2,3:2,3,-100,8,7,6 >read &&
+        says " of 5 targets" grad --config pali.json --inputs read --out a
+}
+
+# xVal with memory tokens and pads: a row is what it is alone.
+padded_numbers() {
+    echo '{"model_type": "x-transformers", "wrapper": "XValTransformerWrapper", "num_tokens": 5,
+        "numerical_token_id": 3, "max_seq_len": 8, "num_memory_tokens": 2, "attn_layers":
+        {"type": "Decoder", "dim": 16, "depth": 2, "heads": 2}}' >remembers.json
+    tensors nums:F32:1,4:nan,2,0.5,1 ids:I32:1,4:1,3,3,3 mask:U8:1,4:1,1,1,0 >long &&
+        tensors nums:F32:1,3:nan,2,0.5 ids:I32:1,3:1,3,3 >short &&
+        run 0 grad --config remembers.json --inputs long --out a &&
+        run 0 grad --config remembers.json --inputs short --out b && near a b &&
+        has a '"memory_tokens":{' && has b '"memory_tokens":{' &&
+        run 0 forward --config remembers.json --inputs long --positions 0,1,2 --outputs logits \
+            --out a && run 0 forward --config remembers.json --inputs short --outputs logits \
+            --out b && near a b
+}
+
+# A mask of a context has two names.
+masks_of_contexts() {
+    seen=context:F32:2,3,2:0,1,2,-1,1,1,2,1,0,0,0.5,1
+    ids=ids:I32:2,3:1,2,3,9,8,7
+    tensors $seen $ids context_mask:U8:2,3:1,1,0,1,1,1 >first &&
+        tensors $seen $ids src_mask:U8:2,3:1,1,0,1,1,1 >second && tensors $seen $ids >none &&
+        for name in first second none; do
+            run 0 grad --config words.json --inputs $name --out of-$name || return 1
+        done
+    same of-first of-second && ! cmp -s of-first of-none
+}
+
 # ---- generate ------------------------------------------------------------------------------------
 
 # What a vector model continues with is what it puts out last.
@@ -133,8 +194,15 @@ vectors_follow() {
     run 0 generate --config series.json --inputs series --out a --tokens 1 && holds a out 2,1,1 &&
         forward series --inputs series --out b && listed a >p &&
         listed b | sed -n '4p;8p' >q && same p q &&
-        run 0 generate --config series.json --inputs series --out a --tokens 3 && holds a out 2,3,1 &&
-        listed a | sed -n '1p;4p' >q && same p q
+        run 0 generate --config series.json --inputs series --out a --tokens 3 &&
+        holds a out 2,3,1 && listed a | sed -n '1p;4p' >q && same p q
+}
+
+vectors_are_printed() {
+    answers generate --config series.json --inputs series --out a --tokens 3 --json &&
+        is_json "$out" >json && listed a | awk '{ printf "%.5f\n", $1 }' >p &&
+        sed 's/"count".*//' "$out" | grep -o '\[-*[0-9][^],[]*\]' | tr -d '[]' |
+        awk '{ printf "%.5f\n", $1 }' >q && same p q
 }
 
 tokens_follow() {
@@ -180,7 +248,8 @@ infos() {
 folders() {
     for kind in seq vit series xval cross caption pali; do
         run 0 init --config $kind.json --seed 4 --out folder-$kind &&
-            run 0 convert --from folder-$kind --to copy-$kind &&
+            run 0 convert --from folder-$kind --to copy-$kind --check &&
+            has "$out" "differ by 0 of" &&
             run 0 forward --model folder-$kind --inputs $kind --out a &&
             run 0 forward --model copy-$kind --inputs $kind --out b && same a b || return 1
     done
@@ -257,7 +326,11 @@ check "pads of a source" pads_are_nothing
 check "numbers of other tokens do not matter" numbers_of_other_tokens
 check "hidden states, maps and states" inside
 check "losses of forward and grad" losses
+check "gradients of given targets" given_targets
+check "masks of contexts" masks_of_contexts
+check "numbers with memory tokens and pads" padded_numbers
 check "generate: vectors" vectors_follow
+check "generate: vectors as JSON" vectors_are_printed
 check "generate: tokens" tokens_follow
 check "generate: translations" translates
 check "info and pictures" infos

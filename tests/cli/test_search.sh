@@ -51,6 +51,23 @@ contrast_rows() {
     done
 }
 
+# An amateur inside its loss wrapper is the amateur.
+wrapped_amateurs() {
+    stack='"attn_layers": {"type": "Decoder", "dim": 16, "depth": 1, "heads": 2}'
+    net="\"wrapper\": \"TransformerWrapper\", \"num_tokens\": 256, \"max_seq_len\": 64, $stack"
+    echo "{\"model_type\": \"x-transformers\", $net}" >bare.json &&
+        echo '{"model_type": "x-transformers", "wrapper": "AutoregressiveWrapper",' \
+            "\"net\": {$net}}" >inside.json || return 1
+    for name in bare inside; do
+        run 0 init --config $name.json --seed 4 --out of-$name &&
+            answers generate --model m --amateur of-$name --prompt Once --tokens 9 --seed 5 \
+                --json || return 1
+        json_tokens "$out" >tokens-$name
+    done
+    cmp tokens-bare tokens-inside && answers generate --model of-inside --amateur of-bare \
+        --prompt Once --tokens 9 --json
+}
+
 # A state saved without amateurs, or next to another one.
 wrong_amateur_states() {
     # shellcheck disable=SC2086
@@ -149,6 +166,7 @@ beams_with_amateurs() {
 
 check "contrast continues" contrast_continues
 check "contrast: rows" contrast_rows
+check "amateurs inside a wrapper" wrapped_amateurs
 check "contrast: states that do not belong" wrong_amateur_states
 check "a folder's settings give way" habits_give_way
 check "another tokenizer" other_tokenizers

@@ -10,14 +10,14 @@ cd "$scratch" || exit 1
 # decoder NAME OPTIONS STACK: a folder with a small one; options of the wrapper and of its stack.
 decoder() {
     {
-        echo "{\"model_type\": \"x-transformers\", \"num_tokens\": 256, \"max_seq_len\": 24$2,"
+        echo "{\"model_type\": \"x-transformers\", \"num_tokens\": 256, \"max_seq_len\": $places$2,"
         echo '"attn_layers": {"type": "Decoder", "dim": 32, "depth": 2, "heads": 2,'
         echo "\"attn_dim_head\": 16$3}}"
     } >"$1.json"
     "$dra" init --config "$1.json" --seed 3 --out "$1" >said || { cat said; exit 1; }
 }
 
-memory=', "num_memory_tokens": 3'
+memory=', "num_memory_tokens": 3' places=24
 decoder learned "$memory" ''
 decoder none "$memory, \"use_abs_pos_emb\": false" ''
 decoder rotary "$memory" ', "rotary_pos_emb": true, "attn_num_mem_kv": 2'
@@ -26,6 +26,12 @@ decoder t5 "$memory" ', "rel_pos_bias": true, "residual_attn": true'
 decoder alibi "$memory, \"use_abs_pos_emb\": false" ', "alibi_pos_bias": true'
 decoder dynamic "$memory, \"use_abs_pos_emb\": false" \
     ', "dynamic_pos_bias": true, "attn_pre_talking_heads": true'
+
+places=4
+decoder xl ', "max_mem_len": 6' ''
+decoder xl-t5 ', "max_mem_len": 6' ', "rel_pos_bias": true'
+decoder xl-shift ', "max_mem_len": 8, "shift_mem_down": 1' \
+    ', "rotary_pos_emb": true, "shift_tokens": 1'
 
 json_tokens() { sed 's/.*"tokens": \[\([^]]*\)\].*/\1/' "$out" | head -n 1; }
 
@@ -68,6 +74,14 @@ places_end() {
         has "$err" "ended where the model has no further position, at 24"
 }
 
+# Texts of several pieces, also where positions are learned.
+pieces() {
+    text=9,8,7,6,5,4,3,2,1,2,3
+    run 0 forward --model "$1" --tokens $text --out whole &&
+        run 0 forward --model "$1" --tokens $text --chunks 3,1,4 --out parts && cmp whole parts &&
+        says " of 10 targets" grad --model "$1" --tokens $text --out gradients
+}
+
 texts_end() {
     wrote rotary --prompt-tokens 9,8,7 --tokens 9 --temperature 0 || return 1
     third=$(echo "$ids" | cut -d ' ' -f 3 | tr -d ,)
@@ -98,7 +112,11 @@ for name in learned none rotary xpos t5 alibi dynamic; do
     check "$name: resumes" resumes $name 18
     check "$name: as read whole" as_read_whole $name
 done
-for name in none rotary xpos t5 alibi dynamic; do
+for name in xl xl-t5 xl-shift; do
+    check "$name: as read whole" as_read_whole $name
+    check "$name: forward and grad in pieces" pieces $name
+done
+for name in none rotary xpos t5 alibi dynamic xl xl-t5 xl-shift; do
     check "$name: beyond its context" resumes $name 60
 done
 check "learned positions end" places_end

@@ -46,3 +46,8 @@ tensors img:F32:2,1,8,8:64*0.5,32*0,32*1 labels:I32:2:3,7 >digits.safetensors
 tensors x:F32:2,4,1:0,1,0.5,-1,2,1,0,0.5 >series.safetensors
 tensors src:I32:2,4:79,110,99,101,97,32,98,0 tgt:I32:2,2:256,69,256,97 \
     src_mask:U8:2,4:1,1,1,1,1,1,1,0 >pairs.safetensors
+
+# What worked examples find in a clone.
+mkdir -p tests docs/examples
+ln -s "$here/../data" tests/data
+cp "$here"/../../docs/examples/*.sh "$here"/../../docs/examples/*.json docs/examples

@@ -282,6 +282,35 @@ static void names_the_first_wrong_number(void **state)
     dra_examples_close(e);
 }
 
+/* Pixels are stored as bytes and learned from as numbers. What a float might round is refused. */
+static void small_integers_are_real(void **state)
+{
+    const uint8_t pixel[2][3] = {{0, 7, 255}, {16, 1, 2}};
+    const int16_t level[2] = {-300, 32767};
+    const bool    flag[2] = {true, false};
+    const int32_t wide[2] = {1, 2};
+    const int64_t rows[] = {1, -1, 0};
+    float         x[3][3];
+    double        d[3];
+    dra_error     err = {0};
+    put_array("img.npy", "|u1", "(2, 3)", pixel, sizeof pixel);
+    put_array("level.npy", "<i2", "(2,)", level, sizeof level);
+    put_array("flag.npy", "|b1", "(2,)", flag, sizeof flag);
+    put_array("wide.npy", "<i4", "(2,)", wide, sizeof wide);
+    dra_examples *e = opened((dra_examples_config){.path = folder});
+    assert_int_equal(dra_examples_check_floats(e, "img", &err), DRA_OK);
+    assert_int_equal(dra_examples_read(e, "img", 3, rows, DRA_F32, x, &err), DRA_OK);
+    assert_int_equal(dra_examples_read(e, "level", 3, rows, DRA_F64, d, &err), DRA_OK);
+    for (int i = 0; i < 3; i++) {
+        assert_true(x[0][i] == pixel[1][i] && x[1][i] == 0 && x[2][i] == pixel[0][i]);
+        assert_true(d[i] == (i == 1 ? 0 : level[i == 0]));
+    }
+    assert_true(dra_examples_find(e, "img")->real && dra_examples_find(e, "level")->real);
+    assert_int_equal(dra_examples_read(e, "flag", 3, rows, DRA_F64, d, &err), DRA_ERR_DTYPE);
+    assert_int_equal(dra_examples_read(e, "wide", 3, rows, DRA_F64, d, &err), DRA_ERR_DTYPE);
+    dra_examples_close(e);
+}
+
 /* ---- texts ----------------------------------------------------------------------------------- */
 
 static void reads_pairs_of_texts(void **state)
@@ -351,6 +380,7 @@ int main(void)
         cmocka_unit_test_setup(joins_shards_by_name, clean),
         cmocka_unit_test_setup(refuses_shards_that_differ, clean),
         cmocka_unit_test_setup(names_the_first_wrong_number, clean),
+        cmocka_unit_test_setup(small_integers_are_real, clean),
         cmocka_unit_test_setup(reads_pairs_of_texts, clean),
         cmocka_unit_test_setup(tells_examples_from_a_corpus, clean),
     };

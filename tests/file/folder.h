@@ -17,7 +17,10 @@ static char folder[256];
 static inline int folder_make(void **state)
 {
     const char *base = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/dra-test-XXXXXX", base ? base : "/tmp");
+    const int   n = snprintf(folder, sizeof folder - 7, "%s/dra-test-", base ? base : "/tmp");
+    if (n < 0 || n >= (int)sizeof folder - 7) return -1;
+    memset(folder + n, 'X', 6); /* which mkdtemp replaces */
+    folder[n + 6] = '\0';
     return mkdtemp(folder) ? 0 : -1;
 }
 

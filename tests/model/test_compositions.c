@@ -45,10 +45,10 @@ static const row rows[] = {
      "}}",
      6, .src = true},
     {"learned positions, an encoder of another width with memory tokens",
-     "{\"encoder\": {\"vocab\": 11, \"visible\": \"whole\", \"dim\": 8, \"depth\": 1, \"heads\": 2, "
-     "\"ff\": {\"dim\": 8}, \"positions\": \"learned\", \"context\": 9, \"memory_tokens\": 2}, "
-     "\"decoder\": {\"vocab\": 11, \"context\": \"encoder\", \"max_seq_len\": 16, \"positions\": "
-     "\"learned\", \"memory_tokens\": 2, " SIZES "}}",
+     "{\"encoder\": {\"vocab\": 11, \"visible\": \"whole\", \"dim\": 8, \"depth\": 1, "
+     "\"heads\": 2, \"ff\": {\"dim\": 8}, \"positions\": \"learned\", \"context\": 9, "
+     "\"memory_tokens\": 2}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", "
+     "\"max_seq_len\": 16, \"positions\": \"learned\", \"memory_tokens\": 2, " SIZES "}}",
      6, .src = true},
     {"one table, untied head, options of cross-attention",
      "{\"encoder\": {" ENCODER "}, \"decoder\": {\"vocab\": 11, \"tied\": false, \"context\": "
@@ -57,8 +57,8 @@ static const row rows[] = {
      6, .src = true},
     {"one table, tied head, residual attention of both",
      "{\"encoder\": {" ENCODER "}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", "
-     "\"source\": {\"shared\": true}, \"cross\": {\"residual_scores\": true, \"talk_after\": true}, "
-     "\"mixer\": {\"residual_scores\": true}, " SIZES "}}",
+     "\"source\": {\"shared\": true}, \"cross\": {\"residual_scores\": true, "
+     "\"talk_after\": true}, \"mixer\": {\"residual_scores\": true}, " SIZES "}}",
      6, .src = true},
     {"a recurrent memory, macaron, post norm",
      "{\"encoder\": {" ENCODER "}, \"decoder\": {\"vocab\": 11, \"context\": \"encoder\", "

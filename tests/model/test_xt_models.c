@@ -23,6 +23,10 @@ enum { OWN_TEXT = 20000 };
     "'wrapper': 'TransformerWrapper', 'num_tokens': 10, 'max_seq_len': 8, 'attn_layers': "         \
     "{'type': 'Decoder', 'dim': 16, 'heads': 4, 'attn_dim_head': 8, " options "}"
 
+#define NARROW                                                                                     \
+    ", 'context': {'wrapper': 'ContinuousTransformerWrapper', 'max_seq_len': 6, 'dim_in': 3, "     \
+    "'attn_layers': {'type': 'Encoder', 'dim': 8, 'depth': 1, 'heads': 2, 'attn_dim_head': 8}}"
+
 /* A config without its model_type, and what the config has then, among other things; of several
  * stacks by their names. */
 static const struct {
@@ -80,10 +84,7 @@ static const struct {
     {TOKENS("'depth': 1, 'cross_attend': true") ", 'context': {" VIT "}",
      "{'stacks': {'encoder': {'source': {'kind': 'image'}, 'head': {'kind': 'none'}, 'visible': "
      "'whole'}, 'decoder': {'context': 'encoder'}}}"},
-    {TOKENS(
-         "'depth': 1, 'cross_attend': true, 'cross_attn_dim_context': 8") ", 'context': "
-                                                                          "{'wrapper': 'ContinuousTransformerWrapper', 'max_seq_len': 6, 'dim_in': 3, 'attn_layers': "
-                                                                          "{'type': 'Encoder', 'dim': 8, 'depth': 1, 'heads': 2, 'attn_dim_head': 8}}",
+    {TOKENS("'depth': 1, 'cross_attend': true, 'cross_attn_dim_context': 8") NARROW,
      "{'stacks': {'encoder': {'source': {'kind': 'vectors', 'dim': 3}, 'dim': 8, 'context': 6}}}"},
     /* F10, stacks by themselves */
     {"'wrapper': 'CrossAttender', " S1,

@@ -24,7 +24,7 @@ def config_of(release, **sizes):
 def wrapped(release, model, config):
     """The same parameters in another release of the library."""
     config = {**config, "release": release}
-    again = x_models.in_double(x_models.build(config), config)
+    again = x_models.in_double(x_models.build(config))
     again.load_state_dict(model.state_dict())
     return x_models.library(release).AutoregressiveWrapper(again)
 

@@ -22,7 +22,8 @@ class Side:
         """What a verb writes for ids, or for several inputs by name."""
         out, file = f"{self.work}/out.safetensors", f"{self.work}/in.safetensors"
         inputs = inputs if isinstance(inputs, dict) else {"ids": inputs}
-        save_file({name: t.to(torch.int32).contiguous() for name, t in inputs.items()}, file)
+        save_file({name: (t if t.is_floating_point() else t.to(torch.int32)).contiguous()
+                   for name, t in inputs.items()}, file)
         self.call(verb, "--model", self.folder, "--inputs", file, "--out", out, "--threads", "1",
                   *more)
         return load_file(out)

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib
 import json
+import math
 import os
 import pathlib
 import sys
@@ -22,7 +23,7 @@ from safetensors.torch import save_file
 # run.sh has their versions; it installs E as usual and the others into folders of their own.
 FOLDERS = {"E": None, "N": "newer", "resi_dual": "resi-dual"}
 LIBRARIES = {}
-NOT_WRAPPER = {"model_type", "wrapper", "release", "attn_layers"}
+NOT_WRAPPER = {"model_type", "wrapper", "release", "attn_layers", "net", "context", "src_prepend"}
 
 
 # ---- the library --------------------------------------------------------------------------------
@@ -44,7 +45,8 @@ def library(release):
 
 def of_config(config):
     """The release that makes a model of this config."""
-    return library("resi_dual" if config["attn_layers"].get("resi_dual") else config.get("release", "E"))
+    early = config.get("attn_layers", {}).get("resi_dual")
+    return library("resi_dual" if early else config.get("release", "E"))
 
 
 def tuples(options):
@@ -52,12 +54,23 @@ def tuples(options):
             for key, value in options.items() if value is not None}
 
 
-def build(config):
-    """A model with the library's first values."""
-    lib, stack = of_config(config), tuples(config["attn_layers"])
-    layers = getattr(lib, stack.pop("type"))(**stack)
+def build(config, lib=None):
+    """A model with the library's first values; one with a context is a pair of models."""
+    lib = lib or of_config(config)
+    make = getattr(lib, config["wrapper"])
     options = tuples({k: v for k, v in config.items() if k not in NOT_WRAPPER})
-    return getattr(lib, config["wrapper"])(attn_layers=layers, **options)
+    if "attn_layers" in config:
+        stack = tuples(config["attn_layers"])
+        options["attn_layers"] = getattr(lib, stack.pop("type"))(**stack)
+    if "net" in config:
+        options["net"] = build(config["net"], lib)
+    model = make(**options)
+    if "context" not in config and not isinstance(config.get("src_prepend"), dict):
+        return model
+    if "context" in config:
+        return torch.nn.ModuleDict({"decoder": model, "encoder": build(config["context"], lib)})
+    model.vit = build(config["src_prepend"], lib)
+    return model
 
 
 def without_float(method):
@@ -71,15 +84,13 @@ def without_float(method):
     return call
 
 
-def in_double(model, config):
-    stack, bias = config["attn_layers"], model.attn_layers.rel_pos
-    rotary = getattr(model.attn_layers, "rotary_pos_emb", None)
-    if rotary is not None:
-        width = stack.get("rotary_emb_dim") or stack.get("attn_dim_head", 64) // 2
-        rotary.inv_freq = 10000.0 ** (-torch.arange(0, width, 2) / width)
-    if stack.get("dynamic_pos_bias"):
-        bias.forward = without_float(bias.forward)
+def in_double(model):
     for part in model.modules():
+        if type(part).__name__ == "RotaryEmbedding" and len(part.inv_freq) > 1:
+            width = round(-2 * math.log(10000) / math.log(part.inv_freq[1]))  # it may be odd
+            part.inv_freq = 10000.0 ** (-torch.arange(0, width, 2) / width)
+        if type(part).__name__ == "DynamicPositionBias":
+            part.forward = without_float(part.forward)
         if getattr(getattr(part, "attn_fn", None), "keywords", {}).get("dtype"):
             part.attn_fn = functools.partial(torch.nn.functional.softmax, dim=-1)
     return model.double().eval()
@@ -100,7 +111,7 @@ def shake(model, seed):
 def make(config, seed):
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(seed)
-    model = in_double(build(config), config)
+    model = in_double(build(config))
     shake(model, seed)
     return model
 
@@ -121,7 +132,7 @@ def save(model, config, folder, dtype):
     os.makedirs(folder, exist_ok=True)
     with open(f"{folder}/config.json", "w") as f:
         json.dump(config, f, indent=2)
-    save_file({n: t.to(dtype).contiguous() for n, t in model.state_dict().items()},
+    save_file({n: t.to(dtype).contiguous().clone() for n, t in model.state_dict().items()},
               f"{folder}/model.safetensors")
 
 

@@ -1,11 +1,14 @@
 """Training steps of x-transformers' models in PyTorch compared with `dra train`, in one run.
 
-Ten decoders of that library's README: forward, backward, clipping at norm 1, AdamW. PyTorch runs as
-in train.py: a process of its own, an allocator that keeps its pages, fused AdamW, the fused
-attention where the library has it (attn_flash). The two take turns; a ratio is the median over the
-turns. Memory: PyTorch's is the growth of the process from what it holds once all libraries are
-loaded to its peak, in one more run with malloc as it comes; ours is all of the process until the
-last step has ended: the model is written after that.
+Ten decoders of that library's README, and one model of each other kind: an encoder with a decoder,
+images in classes, vectors, Transformer-XL. A step is forward, backward, clipping at norm 1, AdamW.
+Tokens are those of the rows that are learned: of a pair its target, of an image its patches, of
+Transformer-XL all of its four pieces. PyTorch runs as in train.py: a process of its own, an
+allocator that keeps its pages, fused AdamW, the fused attention where the library has it
+(attn_flash). The two take turns; a ratio is the median over the turns. Memory: PyTorch's is the
+growth of the process from what it holds once all libraries are loaded to its peak, in one more run
+with malloc as it comes; ours is all of the process until the last step has ended: the model is
+written after that.
 
     x_speed.py DRA [DIM DEPTH T B [PART OF A NAME]]    512 6 1024 2, or these
 """
@@ -35,11 +38,148 @@ MODELS = {
 }
 
 
-def config_of(name, dim, depth, T):
-    return {"model_type": "x-transformers", "wrapper": "TransformerWrapper", "num_tokens": VOCAB,
-            "max_seq_len": T, "release": "E",
-            "attn_layers": {"type": "Decoder", "dim": dim, "depth": depth, "heads": HEADS,
-                            **MODELS[name]}}
+IMAGE, PATCH, CLASSES, WIDTH, PAIR_VOCAB = 256, 32, 1000, 777, 256
+PATCHES = (IMAGE // PATCH) ** 2
+
+
+class Texts:
+    """Decoders of tokens with options of their own."""
+
+    def __init__(self, options, dim, depth, T, B):
+        self.stack = {"type": "Decoder", "dim": dim, "depth": depth, "heads": HEADS, **options}
+        self.T, self.B, self.loss = T, B, "AutoregressiveWrapper"
+
+    def config(self):
+        return {"wrapper": "TransformerWrapper", "num_tokens": VOCAB, "max_seq_len": self.T,
+                "attn_layers": self.stack}
+
+    def context(self):
+        """Of dra train; rows of examples need none."""
+        return ["--context", str(self.T), "--tokenizer", "none"]
+
+    def draw(self, torch, g, steps):
+        """Of dra: a text of all steps."""
+        return {"ids": torch.randint(VOCAB, (self.B * (self.T + 1) * steps,), generator=g)}
+
+    def inputs(self, torch):
+        return [torch.randint(VOCAB, (self.B, self.T + 1))]
+
+    def tokens(self):
+        return self.B * self.T
+
+    def model(self, lib, build):
+        return getattr(lib, self.loss)(build(self.config()))
+
+
+class Pieces(Texts):
+    """Transformer-XL: rows of four pieces, each with the memories of those before it."""
+
+    def __init__(self, options, dim, depth, T, B):
+        super().__init__(options, dim, depth, T, B)
+        self.piece, self.T, self.loss = T // 2, 2 * T, "XLAutoregressiveWrapper"
+
+    def config(self):
+        return {**super().config(), "max_seq_len": self.piece, "max_mem_len": 4 * self.piece}
+
+
+class Rows:
+    """Kinds of which a step reads the same rows in both; B of them."""
+
+    def context(self):
+        return []
+
+    def draw(self, torch, g, steps):
+        return dict(zip(self.names, self.rows(torch, g)))
+
+    def inputs(self, torch):
+        return self.rows(torch, torch.Generator().manual_seed(0))
+
+    def tokens(self):
+        return self.B * self.T
+
+
+class Pairs(Rows):
+    names = ("src", "tgt")
+
+    def __init__(self, options, dim, depth, T, B):
+        self.dim, self.depth, self.T, self.B, self.options = dim, depth, T, B, options
+
+    def config(self):
+        side = {"num_tokens": PAIR_VOCAB, "max_seq_len": self.T, "depth": self.depth,
+                "heads": HEADS, **self.options}
+        return {"wrapper": "XTransformer", "dim": self.dim, "tie_token_emb": True,
+                **{f"{s}_{k}": v for s in ("enc", "dec") for k, v in side.items()}}
+
+    def rows(self, torch, g):
+        return [torch.randint(PAIR_VOCAB, (self.B, n), generator=g) for n in (self.T, self.T + 1)]
+
+    def model(self, lib, build):
+        return build(self.config())
+
+
+class Images(Rows):
+    """As many as have the tokens of B rows."""
+
+    names = ("img", "labels")
+
+    def __init__(self, options, dim, depth, T, B):
+        self.stack = {"type": "Encoder", "dim": dim, "depth": depth, "heads": HEADS, **options}
+        self.T, self.B = PATCHES, max(1, B * T // PATCHES)
+
+    def config(self):
+        return {"wrapper": "ViTransformerWrapper", "image_size": IMAGE, "patch_size": PATCH,
+                "num_classes": CLASSES, "attn_layers": self.stack}
+
+    def rows(self, torch, g):
+        return [torch.randn((self.B, 3, IMAGE, IMAGE), generator=g),
+                torch.randint(CLASSES, (self.B,), generator=g)]
+
+    def model(self, lib, build):
+        import torch
+
+        class Labels(torch.nn.Module):
+            def __init__(self, net):
+                super().__init__()
+                self.net = net
+
+            def forward(self, img, labels):
+                return torch.nn.functional.cross_entropy(self.net(img), labels)
+        return Labels(build(self.config()))
+
+
+class Vectors(Rows):
+    names = ("x",)
+
+    def __init__(self, options, dim, depth, T, B):
+        self.stack = {"type": "Decoder", "dim": dim, "depth": depth, "heads": HEADS, **options}
+        self.T, self.B = T, B
+
+    def config(self):
+        return {"wrapper": "ContinuousTransformerWrapper", "dim_in": WIDTH, "dim_out": WIDTH,
+                "max_seq_len": self.T, "attn_layers": self.stack}
+
+    def rows(self, torch, g):
+        return [torch.randn((self.B, self.T + 1, WIDTH), generator=g)]
+
+    def model(self, lib, build):
+        return lib.ContinuousAutoregressiveWrapper(build(self.config()))
+
+
+OTHERS = {
+    "encoder and decoder": (Pairs, FLASH),
+    "images, 256 by 32": (Images, FLASH),
+    "vectors": (Vectors, FLASH),
+    "transformer-xl, T5 bias": (Pieces, {"rel_pos_bias": True}),
+}
+
+
+def kind_of(name, sizes):
+    kind, options = OTHERS[name] if name in OTHERS else (Texts, MODELS[name])
+    return kind(options, *sizes)
+
+
+def config_of(kind):
+    return {"model_type": "x-transformers", "release": "E", **kind.config()}
 
 
 # ---- PyTorch ------------------------------------------------------------------------------------
@@ -52,12 +192,13 @@ def torch_steps(name, dim, depth, T, B, warm, steps):
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     before = peak_mib()
-    model = lib.AutoregressiveWrapper(x_models.build(config_of(name, dim, depth, T))).train()
+    kind = kind_of(name, (dim, depth, T, B))
+    model = kind.model(lib, x_models.build).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    ids = torch.randint(VOCAB, (B, T + 1))
+    inputs = kind.inputs(torch)
 
     def step():
-        model(ids).backward()
+        model(*inputs).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -67,7 +208,7 @@ def torch_steps(name, dim, depth, T, B, warm, steps):
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
-    return B * T / statistics.median(times[warm:]), peak_mib() - before
+    return kind.tokens() / statistics.median(times[warm:]), peak_mib() - before
 
 
 def run_torch(name, sizes, warm=WARM, steps=STEPS, tunables=KEEP_PAGES):
@@ -116,27 +257,34 @@ def peak_of(words, log, steps):
     return peak
 
 
-def write_tokens(path, count):
+def write_data(path, kind, steps):
     import torch
     from safetensors.torch import save_file
-    g = torch.Generator().manual_seed(0)
-    save_file({"ids": torch.randint(VOCAB, (count,), dtype=torch.int32, generator=g)}, path)
+    drawn = kind.draw(torch, torch.Generator().manual_seed(0), steps)
+    save_file({name: t if t.is_floating_point() else t.to(torch.int32)
+               for name, t in drawn.items()}, path)
+
+
+def speeds_of(log, kind):
+    """Tokens a second of every step, by the time each took."""
+    with open(log) as f:
+        seconds = [0.0] + [json.loads(line)["seconds"] for line in f]
+    return [kind.tokens() / (b - a) for a, b in zip(seconds, seconds[1:])]
 
 
 def run_dra(dra, name, sizes, warm=WARM, steps=STEPS):
     """(tokens a second, MiB)"""
-    dim, depth, T, B = sizes
+    kind = kind_of(name, sizes)
     with tempfile.TemporaryDirectory() as work:
         with open(f"{work}/config.json", "w") as f:
-            json.dump(config_of(name, dim, depth, T), f)
-        write_tokens(f"{work}/ids.safetensors", B * (T + 1) * (warm + steps))
-        peak = peak_of([dra, "train", "--config", f"{work}/config.json", "--tokenizer", "none",
-                        "--data", f"{work}/ids.safetensors", "--out", f"{work}/run", "--steps",
-                        str(warm + steps), "--batch", str(B), "--context", str(T), "--lr", "1e-4",
+            json.dump(config_of(kind), f)
+        write_data(f"{work}/data.safetensors", kind, warm + steps)
+        peak = peak_of([dra, "train", "--config", f"{work}/config.json", "--data",
+                        f"{work}/data.safetensors", "--out", f"{work}/run", "--steps",
+                        str(warm + steps), "--batch", str(kind.B), *kind.context(), "--lr", "1e-4",
                         "--log-every", "1", "--eval-every=-1", "--save-every=-1", "--threads",
                         str(THREADS)], f"{work}/run/log.jsonl", warm + steps)
-        with open(f"{work}/run/log.jsonl") as f:
-            speeds = [json.loads(line)["tokens_per_second"] for line in f]
+        speeds = speeds_of(f"{work}/run/log.jsonl", kind)
     return statistics.median(speeds[warm:]), peak
 
 
@@ -163,7 +311,7 @@ def main(dra, *words):
     print(f"training step of x-transformers, {title}, {THREADS} threads")
     print(f"{'':24}{'tokens/s':>20}{'dra / it':>10}{'MiB':>20}{'it / dra':>10}")
     print(f"{'model':24}{'dra':>10}{'torch':>10}{'':10}{'dra':>10}{'torch':>10}")
-    for name in MODELS:
+    for name in [*MODELS, *OTHERS]:
         if part in name:
             compare(os.path.abspath(dra), name, sizes)
 

@@ -15,10 +15,10 @@ that is the same for all keys) to the largest of all. Combinations are redrawn w
 own float32 loses more than a quarter of the tolerance. Where the library is wrong nothing is
 compared: pads of decoders, cached generation with shifted tokens (it generates without a cache
 here). Dropouts (F71-F74) drop nothing in these rows; F76 has none, because the command line has no
-input for it: see model/test_xt_golden.
+input for it: see model/test_xt_golden. Rows of other wrappers and of Transformer-XL are in
+x_wrappers.py.
 """
 import glob
-import json
 import math
 import os
 import pathlib
@@ -31,10 +31,11 @@ from types import SimpleNamespace
 try:
     import numpy
     import torch
-    from safetensors.torch import load_file
     import x_models
-    from compare import TOLERANCE, difference
+    import x_wrappers
+    from compare import TOLERANCE
     from side import Side
+    from x_compare import changed, compare_gradient, far, there_and_back, worst
     lib = x_models.library("E")
 except ImportError as missing:
     print(f"x-transformers: skipped, {missing}")
@@ -109,27 +110,9 @@ def generated(model, prompts, n, **more):
 
 # ---- the comparison -----------------------------------------------------------------------------
 
-def far(ours, their, least=0.0):
-    return difference(ours.double().numpy(), their.numpy(), least)
-
-
-def worst(pairs):
-    """The largest difference and the name of its tensor."""
-    return max(pairs, key=lambda pair: pair[1])
-
-
 def compare_forward(got, want, case, data):
     kept = data.mask if data.mask is not None and is_decoder(case) else ...
     return worst([(name, far(got[name][kept], want[name][kept])) for name in ("logits", "hidden")])
-
-
-def compare_gradient(got, want):
-    grads = {name: want[name] for name in want["names"]}
-    most = max(d.abs().max().item() for d in grads.values())
-    zero = {name for name, d in grads.items() if d.abs().max() < 1e-12 * most}
-    return worst([("loss", far(got["loss"].reshape(()), want["loss"]))]
-                 + [(name, far(got[name], d, most if name in zero else 0.0))
-                    for name, d in grads.items()])
 
 
 def conditioned(case, seed):
@@ -165,26 +148,11 @@ def tokens(side, model, case, data):
     return "tokens", float(sum(a != b for a, b in zip(ours, their, strict=True)))
 
 
-def load_strictly(folder):
-    """A model as the library makes it of a folder that dra has written."""
-    with open(f"{folder}/config.json") as f:
-        config = json.load(f)
-    model = x_models.in_double(x_models.build(config), config)
-    model.load_state_dict(load_file(f"{folder}/model.safetensors"), strict=True)
-    return model
-
-
 def written(side, model, want, data):
     """Through dra's own format and back: the same parameters, the same logits."""
-    own, back = f"{side.work}/own", f"{side.work}/back"
-    side.call("convert", "--from", side.folder, "--to", own, "--check", "--threads", "1")
-    side.call("convert", "--from", own, "--to", back, "--as", "x-transformers", "--check",
-              "--threads", "1")
-    again = load_strictly(back)
-    for (name, a), (other, b) in zip(again.named_parameters(), model.named_parameters(),
-                                     strict=True):
-        if name != other or not a.equal(b):
-            return name, math.inf
+    again = there_and_back(side)
+    if changed(again, model):
+        return changed(again, model), math.inf
     with torch.no_grad():
         return "logits", far(again(data.ids, mask=data.mask), want["logits"])
 
@@ -250,14 +218,10 @@ def filtered(program, work, words, keep, temperature=0.8):
 
 
 def example(program, work, path):
-    """Fresh weights of an example: the library loads them strictly; the same logits."""
-    folder = f"{work}/model"
-    side = Side(program, folder, work)
-    side.call("init", "--config", str(path), "--out", folder, "--threads", "1")
-    model = load_strictly(folder)
-    ids = torch.randint(model.num_tokens, (2, 16), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        return "logits", far(side.forward(ids)["logits"], model(ids))
+    """Fresh weights of an example: the library loads them strictly; the same outputs."""
+    side = Side(program, f"{work}/model", work)
+    side.call("init", "--config", str(path), "--out", side.folder, "--threads", "1")
+    return x_wrappers.read_example(side)
 
 
 def other_rows(program):
@@ -315,6 +279,7 @@ def rows(programs):
     """(features, name, functions by column of a folder to work in)"""
     for number, case in cases():
         yield case.features, case.name, lambda work, n=number, c=case: measure(c, n, programs, work)
+    yield from x_wrappers.rows(programs)
     for features, name, column, function in other_rows(programs[0]):
         yield features, name, lambda work, c=column, f=function: {c: lambda: f(work)}
 

@@ -39,7 +39,7 @@ def run(lib, wrapper, layers):
     stack = {"dim": 16, "depth": 2, "heads": 4, "attn_dim_head": 8, **layers}
     config = {"wrapper": "TransformerWrapper", "num_tokens": 10, **wrapper,
               "attn_layers": {"type": "Decoder", **stack}}
-    net = x_models.in_double(x_models.build(config), config)
+    net = x_models.in_double(x_models.build(config))
     with torch.no_grad():
         for name, p in net.named_parameters():
             p.copy_(fill(name, p))

@@ -233,14 +233,15 @@ static void labels_of_images(void **state)
     for (int i = 0; i < 32; i++) ((float *)img)[i] = (float)i;
     const dra_tensor_item items[] = {{"img", DRA_F32, DRA_SHAPE(2, 1, 4, 4), img},
                                      {"labels", DRA_I32, DRA_SHAPE(2), labels}};
-    dra_model      *m = make_model(&source, &head, (const char *const[]){"visible=whole", NULL});
-    dra_examples   *e = put_examples(items, 2);
-    dra_batches    *b = make_batches(m, e, 3, true);
-    const dra_batch q = take(b, 0);
-    const dra_real *x = input(&q, "img", 48 * sizeof *x);
-    const int32_t  *label = input(&q, "labels", 12);
-    dra_batch_part  room;
-    dra_microbatch  part = {0};
+    dra_model            *m = make_model(&source, &head,
+                                         (const char *const[]){"visible=whole", "context=4", NULL});
+    dra_examples         *e = put_examples(items, 2);
+    dra_batches          *b = make_batches(m, e, 3, true);
+    const dra_batch       q = take(b, 0);
+    const dra_real       *x = input(&q, "img", 48 * sizeof *x);
+    const int32_t        *label = input(&q, "labels", 12);
+    dra_batch_part        room;
+    dra_microbatch        part = {0};
     assert_int_equal(q.T, 4);
     assert_int_equal(label[2], -1);
     assert_int_equal(label[0] + label[1], 1);
@@ -301,7 +302,7 @@ static void refuses_by_name(void **state)
     const dra_source_config source = {.kind = DRA_SOURCE_VECTORS, .dim = 1};
     const dra_head_config   head = {.kind = DRA_HEAD_CLASSES, .dim = 3};
     const dra_tensor_item   x = {"x", DRA_F32, DRA_SHAPE(2, 1, 1), reals};
-    m = make_model(&source, &head, (const char *const[]){"visible=whole", NULL});
+    m = make_model(&source, &head, (const char *const[]){"visible=whole", "context=4", NULL});
     refused(m, &x, 1, DRA_ERR_NAME, ": no tensor 'labels', expected a class of each");
     refused(m, (dra_tensor_item[]){x, {"labels", DRA_I32, DRA_SHAPE(2), three}}, 2, DRA_ERR_FORMAT,
             ": tensor 'labels', example 1: element 0 is 3, expected 0 to 2, or -100 where there is "
