@@ -75,7 +75,7 @@ static dra_status find_source(const work *w, dra_model_input *in, dra_error *err
         if (in->context && in->kind == DRA_SOURCE_TOKENS && !in->numbers)
             found = true;
         else
-            other = other || in->context || in->prepended || in->numbers;
+            other = other || in->context || in->prepended || in->numbers || in->condition;
     for (int i = 0; found && dra_model_input_at(w->m.model, i, in); i++)
         if (in->context) break;
     if (found && !other && writes_tokens(w)) return DRA_OK;

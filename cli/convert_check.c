@@ -23,6 +23,7 @@ static int64_t length_of(const dra_model_input *in)
 {
     const dra_model_config *c = dra_model_config_of(in->model);
     if (in->length) return in->length;
+    if (in->condition) return 1;
     return c->positions == DRA_POSITIONS_LEARNED && c->context < CHECKED ? c->context : CHECKED;
 }
 
@@ -48,7 +49,7 @@ static dra_status add(texts *t, const dra_model_input *in, int64_t vocab, dra_er
             ((dra_real *)data)[i] = (dra_real)sin(0.9 * (double)i + 0.017 * (double)(i * i));
     t->data[t->n] = data;
     t->in[t->n++] = (dra_named){in->name, data, (size_t)all * size};
-    if (!in->numbers) *(in->context ? &t->context.T : &t->T) += n;
+    if (!in->numbers && !in->condition) *(in->context ? &t->context.T : &t->T) += n;
     return DRA_OK;
 }
 

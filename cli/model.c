@@ -132,6 +132,8 @@ static const char *what_it_reads(const dra_model_config *c)
     if (c->source.kind == DRA_SOURCE_IMAGE) return "reads images";
     if (c->source.kind == DRA_SOURCE_VECTORS) return "reads vectors";
     if (c->source.numbers) return "reads numbers besides its text";
+    if (c->norm_gain == DRA_GAIN_CONDITION || c->block.branch_gate)
+        return "reads a condition besides its text";
     return "puts out no logits of tokens";
 }
 

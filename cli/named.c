@@ -9,7 +9,7 @@ dra_model_input named_main(const dra_model *m, bool context)
 {
     dra_model_input in = {0};
     for (int i = 0; dra_model_input_at(m, i, &in); i++)
-        if (in.context == context && !in.prepended && !in.numbers) return in;
+        if (in.context == context && !in.prepended && !in.numbers && !in.condition) return in;
     return (dra_model_input){.name = ""};
 }
 
@@ -39,6 +39,7 @@ const char *cli_named_mask(const dra_model *m, bool context)
 dra_shape named_shape(const dra_model_input *in)
 {
     const dra_source_config *s = &dra_model_config_of(in->model)->source;
+    if (in->condition) return DRA_SHAPE(in->width);
     if (in->numbers || in->kind == DRA_SOURCE_TOKENS) return DRA_SHAPE(-1);
     if (in->kind == DRA_SOURCE_IMAGE) return DRA_SHAPE(s->channels, s->size, s->size);
     return DRA_SHAPE(in->length ? in->length : -1, in->width);

@@ -155,6 +155,7 @@ static dra_status read_input(const reading *r, const dra_model_input *in, dra_er
     const dra_status st = check_numbers(r, in, t, dra_shape_count(&s), to->data, err);
     r->in->n_named++; /* what it holds is freed from now on */
     to->row = (size_t)dra_shape_count(&s) * size;
+    if (in->condition) return st; /* of all tokens alike */
     if (in->kind != DRA_SOURCE_IMAGE && !in->prepended) to->token = to->row / (size_t)s.dim[0];
     if (in->prepended) *(in->context ? &r->in->context_first : &r->in->first) = in->length;
     if (!in->numbers) *tokens_of(r, in->context) += in->length ? in->length : s.dim[0];

@@ -139,6 +139,13 @@ typedef struct dra_xl_config {
     int64_t down;   /* the memory of a sublayer is that of the attention sublayer `down` later */
 } dra_xl_config;
 
+/* A vector for each text, the input "condition" (B, dim), by which norms (norm_gain condition) and
+ * branches (block.branch_gate) are adapted: a class, a time, a style. */
+typedef struct dra_condition_config {
+    int64_t dim;    /* 0: as wide as the stream, where something needs it */
+    int64_t expand; /* it becomes silu(W c), this many times as wide; 0: it is taken as it is */
+} dra_condition_config;
+
 typedef struct dra_model_config {
     dra_format_kind    format;                   /* of its folder */
     int64_t            vocab, dim, depth, heads; /* V, C, L, H */
@@ -212,6 +219,7 @@ typedef struct dra_model_config {
     dra_xl_config    xl;
     double
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
+    dra_condition_config condition;
 } dra_model_config;
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
@@ -270,6 +278,7 @@ typedef struct dra_model_input {
     bool             numbers;   /* the numbers of xVal: one for each token of its source */
     bool             context;   /* of the text that is read first, see dra_context_text */
     bool             prepended; /* it comes before the other input of its text */
+    bool             condition; /* (B, width): one vector for the text, not for its tokens */
     int64_t          vocab;     /* of tokens: ids are less */
     int64_t          length;    /* tokens it stands for; 0: any number */
     int64_t          width;     /* of vectors */

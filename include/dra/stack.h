@@ -18,14 +18,20 @@ typedef enum dra_norm_kind {
     DRA_NORM_UNIT,  /* x / max(|x|, 1e-12) sqrt(C) g           */
     DRA_NORM_NONE
 } dra_norm_kind;
-typedef enum dra_gain_kind { DRA_GAIN_CHANNEL, DRA_GAIN_SCALAR, DRA_GAIN_NONE } dra_gain_kind;
+typedef enum dra_gain_kind {
+    DRA_GAIN_CHANNEL,
+    DRA_GAIN_SCALAR,
+    DRA_GAIN_NONE,
+    DRA_GAIN_CONDITION /* 1 + W c, of a vector c for each text; W starts as 0 */
+} dra_gain_kind;
 
 typedef struct dra_norm_config {
     dra_norm_kind kind;
-    dra_gain_kind gain;   /* g for each channel, one for all, or 1 */
-    dra_switch    bias;   /* b of layer norms; default on          */
-    bool          offset; /* what is stored and trained is g - 1   */
-    double        eps;    /* 0: 1e-5                               */
+    dra_gain_kind gain;      /* g for each channel, one for all, or 1 */
+    dra_switch    bias;      /* b of layer norms; default on          */
+    bool          offset;    /* what is stored and trained is g - 1   */
+    double        eps;       /* 0: 1e-5                               */
+    int64_t       condition; /* how wide c is, of gains and of branches; 0: there is none */
 } dra_norm_config;
 
 /* ---- feed-forwards --------------------------------------------------------------------------- */
@@ -88,6 +94,8 @@ typedef struct dra_block_config {
     int64_t        streams; /* residual streams, between which sublayers choose (hyper-connections);
                                0: 1 */
     bool           zero_out; /* W_o and W_down, and their biases, start as 0: nothing is added */
+    bool branch_gate; /* what the core adds is multiplied by sigmoid(W c + b), c the condition
+                                   of the text; W starts as 0, b as -2 (as DiT's adaLN-Zero) */
 } dra_block_config;
 
 typedef enum dra_sublayer_kind {
@@ -116,8 +124,8 @@ DRA_API dra_status dra_sublayer_create(const dra_sublayer_config *config, dra_su
                                        dra_error *err);
 DRA_API void       dra_sublayer_destroy(dra_sublayer *s); /* NULL is allowed */
 
-/* As a module: input "x" (B, T, C), of several streams (B, T, S, C), outputs "y", and those of a
- * mixer. */
+/* As a module: input "x" (B, T, C), of several streams (B, T, S, C), with a condition also
+ * "condition" (B, width); outputs "y", and those of a mixer. */
 DRA_API const dra_module          *dra_sublayer_module(const dra_sublayer *s);
 DRA_API const dra_sublayer_config *dra_sublayer_config_of(const dra_sublayer *s);
 DRA_API const dra_mixer           *dra_sublayer_mixer(const dra_sublayer *s); /* or NULL */

@@ -23,6 +23,9 @@ static dra_status open_other(const dra_model_config *from, const char *what, con
         return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: expected visible whole", c.name);
     if (c.context_stack)
         return dra_fail(err, DRA_ERR_VALUE, "model: stack %s: has a context of its own", c.name);
+    if (dra_condition_used(&c))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "model: stack %s: only the model itself has a condition", c.name);
     c.head = (dra_head_config){DRA_HEAD_NONE};
     const dra_status st = dra_model_create(&c, out, &why);
     return st == DRA_OK ? st : dra_fail(err, st, "stack %s: %.400s", c.name, why.text);

@@ -31,7 +31,7 @@ static const char *const shifts[] = {"none", "half", "mix", NULL};
 static const char *const blends[] = {"none", "number", "schedule", "learned", NULL};
 static const char *const positions[] = {"none", "learned", NULL};
 static const char *const norms[] = {"rms", "layer", "unit", NULL};
-static const char *const gains[] = {"channel", "scalar", "none", NULL};
+static const char *const gains[] = {"channel", "scalar", "none", "condition", NULL};
 static const char *const places[] = {"pre", "post", "dual", NULL};
 static const char *const joins[] = {"add", "gru", NULL};
 static const char *const inners[] = {"gelu", "erf",  "relu", "relu2", "swiglu",
@@ -191,6 +191,7 @@ static const dra_field block_fields[] = {CHOICE(dra_block_config, norm, places),
                                          BOOL(dra_block_config, branch_scale_offset),
                                          BOOL(dra_block_config, zero_out),
                                          INT(dra_block_config, streams),
+                                         BOOL(dra_block_config, branch_gate),
                                          {0}};
 
 static const dra_field ff_fields[] = {CHOICE(dra_ff_config, kind, inners),
@@ -240,7 +241,9 @@ static const dra_field   head_fields[] = {CHOICE(dra_head_config, kind, head_kin
                                           CHOICE(dra_head_config, pool, pools),
                                           BOOL(dra_head_config, no_bias),
                                           {0}};
-static const dra_field   xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
+static const dra_field   condition_fields[] = {
+      INT(dra_condition_config, dim), INT(dra_condition_config, expand), {0}};
+static const dra_field xl_fields[] = {INT(dra_xl_config, memory), INT(dra_xl_config, down), {0}};
 
 #define MODEL(f) offsetof(dra_model_config, f)
 #define NUMBERS(f, count, k, hi)                                                                   \
@@ -305,6 +308,10 @@ static const dra_field model_fields[] = {
     {.name = "cross", .kind = DRA_FIELD_OBJECT, .offset = MODEL(cross), .fields = mixer_fields},
     {.name = "xl", .kind = DRA_FIELD_OBJECT, .offset = MODEL(xl), .fields = xl_fields},
     REAL(dra_model_config, output_softcap, 0, 1e6),
+    {.name = "condition",
+     .kind = DRA_FIELD_OBJECT,
+     .offset = MODEL(condition),
+     .fields = condition_fields},
     {0}};
 
 /* ---- JSON ------------------------------------------------------------------------------------ */

@@ -9,7 +9,7 @@ bool dra_model_config_is_language(const dra_model_config *c)
     const dra_source_config *s = &c->source;
     return s->kind == DRA_SOURCE_TOKENS && !s->numbers &&
            (!s->input[0] || strcmp(s->input, "ids") == 0) && c->head.kind == DRA_HEAD_TOKENS &&
-           !c->head.numbers && !c->context_stack && !c->prepend_stack;
+           !c->head.numbers && !c->context_stack && !c->prepend_stack && !dra_condition_used(c);
 }
 
 const dra_model *dra_model_context_stack(const dra_model *m) { return m->context; }
@@ -56,10 +56,24 @@ static bool input_of(const dra_model *m, bool context, int *i, dra_model_input *
     return (*i)-- == 0;
 }
 
+static dra_model_input condition_of(const dra_model *m)
+{
+    return (dra_model_input){.name = "condition",
+                             .model = m,
+                             .kind = DRA_SOURCE_VECTORS,
+                             .condition = true,
+                             .width = m->config.condition.dim};
+}
+
 bool dra_model_input_at(const dra_model *m, int i, dra_model_input *out)
 {
     if (i < 0) return false;
-    return input_of(m, false, &i, out) || (m->context && input_of(m->context, true, &i, out));
+    if (input_of(m, false, &i, out)) return true;
+    if (dra_condition_used(&m->config) && i-- == 0) {
+        *out = condition_of(m);
+        return true;
+    }
+    return m->context && input_of(m->context, true, &i, out);
 }
 
 int64_t dra_model_head_width(const dra_model *m)

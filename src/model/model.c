@@ -58,6 +58,7 @@ static dra_status check(const dra_model_config *c, dra_error *err)
     st = dra_source_check(c, err);
     if (st == DRA_OK) st = dra_head_check(c, err);
     if (st == DRA_OK) st = dra_xl_check(c, err);
+    if (st == DRA_OK) st = dra_condition_check(c, err);
     return st == DRA_OK ? dra_positions_check(c, err) : st;
 }
 
@@ -69,6 +70,7 @@ void dra_model_config_complete(dra_model_config *c)
     if (!c->context && dra_source_length(c)) c->context = dra_source_length(c);
     if (!c->context) c->context = 256;
     if (c->tied == DRA_DEFAULT) c->tied = c->source.kind == DRA_SOURCE_TOKENS ? DRA_ON : DRA_OFF;
+    if (!c->condition.dim && dra_condition_used(c)) c->condition.dim = c->dim;
     if (!(c->norm_eps > 0)) c->norm_eps = 1e-5;
     if (!(c->final_eps > 0)) c->final_eps = c->norm_eps;
     if (!c->ff.dim)
@@ -153,6 +155,7 @@ static void declare(dra_model *m)
     m->streams = c->block.streams > 1
                      ? add(m, &(dra_spec){"streams", DRA_SHAPE(c->block.streams, c->dim)})
                      : -1;
+    dra_condition_declare(m);
     dra_positions_declare(&m->distance, c, m->params);
     dra_stack_declare(&m->stack, m->params, m->state);
     m->has_norm = c->block.norm != DRA_PLACE_POST && c->depth;

@@ -14,7 +14,7 @@ struct dra_model {
     bool             has_norm;
     /* Parameters by handle; -1: has none. */
     int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
-    int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token;
+    int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token, condition_w;
     dra_norm patch_norm, patch_out_norm; /* of images: before and after the map */
     /* Models of other stacks, and where their parameters start in those of this one. */
     dra_model *context, *prepend;
@@ -49,6 +49,16 @@ void dra_head_build(dra_graph *g, const dra_model *m, const dra_module_call *cal
                     dra_model_result *r);
 /* What the head says of hidden (B, n, C), or of the mean (B, C): through its map, if it has one. */
 dra_value dra_head_apply(dra_graph *g, const dra_model_result *r, dra_value hidden);
+
+/* ---- conditions (condition.c) ---------------------------------------------------------------- */
+
+/* Whether norms or branches have one; how wide it is for them, 0: there is none. */
+bool       dra_condition_used(const dra_model_config *c);
+int64_t    dra_condition_width(const dra_model_config *c);
+dra_status dra_condition_check(const dra_model_config *c, dra_error *err);
+void       dra_condition_declare(dra_model *m);
+/* From the input "condition"; none: there is none. */
+dra_value dra_condition_build(dra_graph *g, const dra_model *m, const dra_module_call *call);
 
 /* ---- compositions (compose.c) ---------------------------------------------------------------- */
 

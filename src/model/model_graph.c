@@ -165,8 +165,9 @@ static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call 
 
 /* `room`: for all states. */
 static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module_call *outer,
-                              dra_value x, dra_value context, bool recompute, const dra_view *show,
-                              dra_value *room, dra_value *state_out, dra_model_result *all)
+                              dra_value x, dra_value context, dra_value condition, bool recompute,
+                              const dra_view *show, dra_value *room, dra_value *state_out,
+                              dra_model_result *all)
 {
     const dra_stack       *s = &m->stack;
     char                   name[32];
@@ -177,6 +178,7 @@ static dra_value build_layers(dra_graph *g, const dra_model *m, const dra_module
     own.state = dra_xl_turn_all(g, m, outer, room);
     if (m->blend >= 0) channels.value[DRA_CHANNEL_BLEND] = call->param[m->blend];
     channels.value[DRA_CHANNEL_CONTEXT] = context;
+    channels.value[DRA_CHANNEL_CONDITION] = condition;
     dra_positions_build(g, &m->distance, &m->config, call->param, key_rows(g, m, call), &channels);
     for (int i = 0; i < s->n_steps; i = dra_stack_layer_end(s, i)) {
         const int l = s->step[i].layer;
@@ -207,14 +209,15 @@ static dra_value soften(dra_graph *g, double cap, dra_value x)
 
 /* The norm before the head; of two streams the second is normalised and added. */
 static dra_value final_norm(dra_graph *g, const dra_model *m, const dra_module_call *call,
-                            dra_value x, dra_value dual)
+                            dra_value x, dra_value dual, dra_value condition)
 {
     const dra_model_config *c = &m->config;
     const double            scale = call->learning ? 1 : dra_model_rescale(c, dra_model_layers(m));
     const double            eps = c->final_eps * scale * scale;
     if (!m->has_norm) return x;
-    if (!dual.id) return dra_norm_build(g, &m->norm, call->param, x, eps);
-    return dra_add(g, x, dra_norm_build(g, &m->norm, call->param, dual, eps));
+    const dra_value y = dra_norm_build(g, &m->norm, call->param, dual.id ? dual : x, eps);
+    const dra_value normed = dra_norm_adapt(g, &m->norm, call->param, y, condition);
+    return dual.id ? dra_add(g, x, normed) : normed;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -285,7 +288,8 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
         context = dra_context_take(
             g, call,
             build_other(g, m->context, call->context, call->param + m->context_params, recompute));
-    dra_value x = embed(g, m, call, ids, recompute);
+    const dra_value condition = dra_condition_build(g, m, call);
+    dra_value       x = embed(g, m, call, ids, recompute);
     if (show->streams) put_out(g, m, &call->tokens, "stream", 0, 0, x);
     if (show->hiddens) put_out(g, m, &call->tokens, "hidden", 0, 0, x);
     if (m->streams >= 0) x = dra_streams_open(g, call->param[m->streams], x);
@@ -294,14 +298,14 @@ static dra_model_result build(dra_graph *g, const dra_model *m, const dra_module
         dra_build_fail(g, "model", DRA_ERR_MEMORY, "out of memory");
         return all;
     }
-    x = build_layers(g, m, call, x, context, recompute, show, room, state_out, &all);
+    x = build_layers(g, m, call, x, context, condition, recompute, show, room, state_out, &all);
     free(room);
     x = dra_streams_close(g, soften(g, m->config.output_softcap, x));
     if (m->cls_token >= 0)
         all.pooled = final_norm(g, m, call, dra_head_cls(g, m, &call->tokens, x),
-                                dra_head_cls(g, m, &call->tokens, all.dual));
+                                dra_head_cls(g, m, &call->tokens, all.dual), condition);
     if (all.dual.id) all.dual = dra_tokens_give(g, &call->tokens, all.dual);
-    all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual);
+    all.hidden = final_norm(g, m, call, dra_tokens_give(g, &call->tokens, x), all.dual, condition);
     dra_head_build(g, m, call, &all);
     return all;
 }

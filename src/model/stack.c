@@ -72,7 +72,8 @@ dra_norm_config dra_model_norm(const dra_model_config *c)
                              .gain = c->norm_gain,
                              .bias = c->norm_bias,
                              .offset = c->norm_offset,
-                             .eps = c->norm_eps};
+                             .eps = c->norm_eps,
+                             .condition = dra_condition_width(c)};
 }
 
 /* Of q.k in layer l; 0: as mixers have it by themselves. */

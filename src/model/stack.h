@@ -16,6 +16,13 @@ dra_norm  dra_norm_declare(const dra_norm_config *c, int64_t dim, const char *pr
                            dra_specs *params);
 dra_value dra_norm_build(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
                          double eps);
+/* Multiplies x (B, ..., C), which is normed, by gains that follow from the condition (B, width), if
+ * it is a norm that has such. */
+dra_value dra_norm_adapt(dra_graph *g, const dra_norm *n, const dra_value *param, dra_value x,
+                         dra_value condition);
+/* W c (+ b) for every token of x (B, ..., C). */
+dra_value dra_condition_map(dra_graph *g, dra_value condition, dra_value W, dra_value b,
+                            dra_value x);
 
 /* ---- feed-forwards (ff.c) -------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@
 #include "model/xl.h"
 
 /* Parameters of a sublayer itself. */
-enum { P, SCALE, W_I, W_H, B_I, B_H, BRANCH, OWN };
+enum { P, SCALE, W_I, W_H, B_I, B_H, BRANCH, GATE_W, GATE_B, OWN };
 
 struct dra_sublayer {
     dra_sublayer_config config;
@@ -55,7 +55,7 @@ static dra_status check_choices(const dra_sublayer_config *c, dra_error *err)
         const char *name;
         int         value, last;
     } choices[] = {{"norm: kind", (int)c->norm.kind, DRA_NORM_NONE},
-                   {"norm: gain", (int)c->norm.gain, DRA_GAIN_NONE},
+                   {"norm: gain", (int)c->norm.gain, DRA_GAIN_CONDITION},
                    {"norm: bias", (int)c->norm.bias, DRA_OFF},
                    {"block: norm", (int)c->block.norm, DRA_PLACE_NONE},
                    {"block: residual", (int)c->block.residual, DRA_JOIN_NONE},
@@ -93,6 +93,18 @@ static dra_status check_residual(const dra_sublayer_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: project without memory_residual");
     if (b->memory_residual && b->residual == DRA_JOIN_NONE)
         return dra_fail(err, DRA_ERR_VALUE, "mixer: memory_residual without a residual");
+    return DRA_OK;
+}
+
+static dra_status check_condition(const dra_sublayer_config *c, dra_error *err)
+{
+    const bool gain = c->norm.gain == DRA_GAIN_CONDITION;
+    if ((gain || c->block.branch_gate) && c->norm.condition < 1)
+        return dra_fail(err, DRA_ERR_VALUE, "%s needs a condition",
+                        gain ? "norm: gain condition" : "block: branch_gate");
+    if (c->block.branch_gate && c->block.branch_scale)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "block: branch_gate and branch_scale exclude each other");
     return DRA_OK;
 }
 
@@ -167,8 +179,9 @@ static dra_status merge(dra_sublayer *s, const dra_specs *around, dra_error *err
     return dra_specs_error(s->params, err);
 }
 
-static const char *const names[OWN] = {"P",       "residual_scale", "gru_W_i",     "gru_W_h",
-                                       "gru_b_i", "gru_b_h",        "branch_scale"};
+static const char *const names[OWN] = {
+    "P",       "residual_scale", "gru_W_i",       "gru_W_h",      "gru_b_i",
+    "gru_b_h", "branch_scale",   "branch_gate_W", "branch_gate_b"};
 
 /* Norms are declared where they will be found by name, see handles(). */
 static void declare_around(const dra_sublayer *s, dra_specs *params)
@@ -191,6 +204,12 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
             params, NULL,
             &(dra_spec){names[BRANCH], DRA_SHAPE(C),
                         .number = b->branch_scale_start - (b->branch_scale_offset ? 1 : 0)});
+    if (b->branch_gate) {
+        dra_specs_add(
+            params, NULL,
+            &(dra_spec){names[GATE_W], DRA_SHAPE(C, s->config.norm.condition), .product = true});
+        dra_specs_add(params, NULL, &(dra_spec){names[GATE_B], DRA_SHAPE(C), .number = -2});
+    }
     if (has_streams(&s->config)) dra_streams_declare(b->streams, C, s->config.index, params);
     if (b->residual != DRA_JOIN_GRU) return;
     for (int i = W_I; i <= W_H; i++)
@@ -205,8 +224,11 @@ static void declare_around(const dra_sublayer *s, dra_specs *params)
 static void find_handles(dra_sublayer *s)
 {
     const dra_specs *p = s->params;
-    s->norm = (dra_norm){s->config.norm, dra_specs_find(p, "norm_g"), dra_specs_find(p, "norm_b")};
-    s->branch = (dra_norm){s->config.norm, dra_specs_find(p, "branch_norm_g"),
+    const bool       adapts = s->config.norm.gain == DRA_GAIN_CONDITION;
+    s->norm = (dra_norm){s->config.norm, dra_specs_find(p, adapts ? "norm_W" : "norm_g"),
+                         dra_specs_find(p, "norm_b")};
+    s->branch = (dra_norm){s->config.norm,
+                           dra_specs_find(p, adapts ? "branch_norm_W" : "branch_norm_g"),
                            dra_specs_find(p, "branch_norm_b")};
     for (int i = 0; i < OWN; i++) s->at[i] = dra_specs_find(p, names[i]);
     s->streams = dra_streams_find(p);
@@ -253,7 +275,19 @@ static dra_value normed(const building *b, const dra_norm *n, dra_value x)
     const double rescale = b->s->config.rescale;
     const double c = rescale > 0 && !b->call->learning ? rescale : 1;
     const double eps = n->config.eps > 0 ? n->config.eps : 1e-5;
-    return dra_norm_build(b->g, n, b->call->param, x, eps * c * c);
+    return dra_norm_adapt(b->g, n, b->call->param,
+                          dra_norm_build(b->g, n, b->call->param, x, eps * c * c),
+                          b->channels->value[DRA_CHANNEL_CONDITION]);
+}
+
+/* What the core adds, as far as the condition lets it through. */
+static dra_value gate(const building *b, dra_value o)
+{
+    const dra_value c = b->channels->value[DRA_CHANNEL_CONDITION];
+    if (!b->s->config.block.branch_gate) return o;
+    return dra_mul(
+        b->g, o,
+        dra_sigmoid(b->g, dra_condition_map(b->g, c, param(b, GATE_W), param(b, GATE_B), o)));
 }
 
 /* `room` has place for the parameters of the core. */
@@ -335,6 +369,7 @@ static dra_value build_branch(const building *b, dra_value x, dra_value *room,
     if (c->block.macaron && !mixer) o = dra_affine(g, o, 0.5, 0);
     if (c->block.branch_scale)
         o = dra_mul(g, o, dra_affine(g, param(b, BRANCH), 1, c->block.branch_scale_offset ? 1 : 0));
+    o = gate(b, o);
     if (c->block.branch_norm) o = normed(b, &b->s->branch, o);
     return mixer ? dra_tokens_zero_pads(g, &b->call->tokens, o) : o;
 }
@@ -412,6 +447,9 @@ static void build_module(dra_graph *g, const void *self, const dra_module_call *
     if (is_mixer(s) && s->config.mixer.blend == DRA_BLEND_INPUT)
         channels.value[DRA_CHANNEL_BLEND] = dra_input(g, "blend", DRA_REAL, (dra_shape){0});
     if (is_mixer(s)) dra_mixer_input_context(g, s->mixer, call, &channels);
+    if (s->config.norm.condition)
+        channels.value[DRA_CHANNEL_CONDITION] = dra_input(
+            g, "condition", DRA_REAL, DRA_SHAPE(t->B, s->config.norm.condition));
     const dra_module_call     own = turn_memory(g, s, call, room);
     const dra_sublayer_result r = dra_sublayer_build(g, s, &own, x, &channels, state_out);
     dra_output(g, "y", r.y);
@@ -427,6 +465,7 @@ static dra_status create(dra_sublayer *s, dra_error *err)
     if (st == DRA_OK) st = check_residual(&s->config, err);
     s->config.mixer.context = s->config.kind == DRA_SUBLAYER_CROSS;
     if (st == DRA_OK) st = check_streams(&s->config, err);
+    if (st == DRA_OK) st = check_condition(&s->config, err);
     if (s->config.block.memory_residual) s->config.mixer.gives_memory = true;
     if (s->config.block.zero_out) s->config.mixer.zero_out = true;
     if (st == DRA_OK)

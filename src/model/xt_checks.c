@@ -35,6 +35,14 @@ static const pair apart[] = {
     {"use_scalenorm", "use_rmsnorm"},
     {"use_scalenorm", "use_simple_rmsnorm"},
     {"use_rmsnorm", "use_simple_rmsnorm"},
+    {"use_adaptive_layernorm", "use_adaptive_rmsnorm"},
+    {"use_adaptive_layernorm", "use_scalenorm"},
+    {"use_adaptive_layernorm", "use_rmsnorm"},
+    {"use_adaptive_layernorm", "use_simple_rmsnorm"},
+    {"use_adaptive_rmsnorm", "use_scalenorm"},
+    {"use_adaptive_rmsnorm", "use_rmsnorm"},
+    {"use_adaptive_rmsnorm", "use_simple_rmsnorm"},
+    {"use_adaptive_layerscale", "use_layerscale"},
     {"rel_pos_bias", "dynamic_pos_bias"},
     {"rel_pos_bias", "alibi_pos_bias"},
     {"dynamic_pos_bias", "alibi_pos_bias"},
@@ -82,6 +90,7 @@ static const need needs[] = {
     {"attn_logit_softclamp_value", "attn_softclamp_logits", 50},
     {"softclamp_output_value", "softclamp_output", 30},
     {"layerscale_init_value", "use_layerscale", 0},
+    {"adaptive_condition_mlp_expansion", "adaptive_condition_mlp", 4},
     {"attn_use_latent_kv", "attn_dim_latent_kv", 0},
     {"attn_use_latent_q", "attn_dim_latent_q", 0},
     {"attn_dim_latent_kv", "attn_use_latent_kv", 0},
@@ -225,6 +234,23 @@ static dra_status check_layout(const checking *k)
     return DRA_OK;
 }
 
+/* There, what stands in for the last norm without pre_norm takes no condition. */
+static dra_status check_condition(const checking *k)
+{
+    const dra_xt *x = k->x;
+    if ((x->use_adaptive_layernorm || x->use_adaptive_rmsnorm) && x->pre_norm == DRA_OFF)
+        return refuse(k, "%s needs pre_norm",
+                      x->use_adaptive_rmsnorm ? "use_adaptive_rmsnorm" : "use_adaptive_layernorm");
+    const bool used = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm ||
+                      x->c.block.branch_gate;
+    if (!used && (x->adaptive_condition_mlp || x->c.condition.dim))
+        return refuse(k,
+                      "%s needs use_adaptive_layernorm, use_adaptive_rmsnorm or "
+                      "use_adaptive_layerscale",
+                      x->c.condition.dim ? "dim_condition" : "adaptive_condition_mlp");
+    return DRA_OK;
+}
+
 /* Several streams take the place of other residuals; scale_residual has no effect there. */
 static dra_status check_streams(const checking *k)
 {
@@ -336,5 +362,6 @@ dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *option
     if (st == DRA_OK) st = check_prefix(&k);
     if (st == DRA_OK) st = check_release(&k);
     if (st == DRA_OK) st = check_streams(&k);
+    if (st == DRA_OK) st = check_condition(&k);
     return st == DRA_OK ? check_wrapper(&k) : st;
 }

@@ -7,7 +7,14 @@
 #include "model/model.h"
 #include "model/xt.h"
 
-enum { DIM_HEAD = 64, BUCKETS = 32, MAX_DISTANCE = 128, POSITION_LAYERS = 2, XPOS_BASE = 512 };
+enum {
+    DIM_HEAD = 64,
+    BUCKETS = 32,
+    MAX_DISTANCE = 128,
+    POSITION_LAYERS = 2,
+    XPOS_BASE = 512,
+    CONDITION_EXPANSION = 4
+};
 static const double qk_scale = 10, logit_cap = 50, output_cap = 30;
 
 /* ---- what follows from a config -------------------------------------------------------------- */
@@ -125,13 +132,16 @@ static void tell_wrapper(dra_xt *x)
 static void settle_norm(dra_xt *x)
 {
     dra_model_config *c = &x->c;
-    const bool        unit = x->use_scalenorm || x->use_rmsnorm || x->use_simple_rmsnorm;
+    const bool        unit = x->use_scalenorm || x->use_rmsnorm || x->use_simple_rmsnorm ||
+                      x->use_adaptive_rmsnorm;
+    const bool adapts = x->use_adaptive_layernorm || x->use_adaptive_rmsnorm;
     c->norm = unit ? DRA_NORM_UNIT : DRA_NORM_LAYER;
-    c->norm_gain = x->use_scalenorm        ? DRA_GAIN_SCALAR
+    c->norm_gain = adapts                  ? DRA_GAIN_CONDITION
+                   : x->use_scalenorm      ? DRA_GAIN_SCALAR
                    : x->use_simple_rmsnorm ? DRA_GAIN_NONE
                                            : DRA_GAIN_CHANNEL;
     c->norm_bias = unit ? DRA_DEFAULT : DRA_OFF;
-    c->norm_offset = x->norm_add_unit_offset != DRA_OFF && !x->use_simple_rmsnorm;
+    c->norm_offset = x->norm_add_unit_offset != DRA_OFF && !x->use_simple_rmsnorm && !adapts;
 }
 
 static void tell_norm(dra_xt *x)
@@ -141,7 +151,10 @@ static void tell_norm(dra_xt *x)
     x->use_scalenorm = unit && c->norm_gain == DRA_GAIN_SCALAR;
     x->use_rmsnorm = unit && c->norm_gain == DRA_GAIN_CHANNEL;
     x->use_simple_rmsnorm = unit && c->norm_gain == DRA_GAIN_NONE;
-    if (!c->norm_offset && !x->use_simple_rmsnorm) x->norm_add_unit_offset = DRA_OFF;
+    const bool adapts = c->norm_gain == DRA_GAIN_CONDITION;
+    x->use_adaptive_rmsnorm = unit && adapts;
+    x->use_adaptive_layernorm = !unit && adapts;
+    if (!c->norm_offset && !x->use_simple_rmsnorm && !adapts) x->norm_add_unit_offset = DRA_OFF;
 }
 
 /* ---- feed-forwards (F25 to F30) -------------------------------------------------------------- */
@@ -346,6 +359,11 @@ static void settle_more(dra_xt *x)
     dra_mixer_config *m = &x->c.mixer[0];
     x->c.block.branch_scale_offset = x->c.block.branch_scale && x->norm_add_unit_offset != DRA_OFF;
     if (x->c.block.streams == 1) x->c.block.streams = 0;
+    if (!x->adaptive_condition_mlp)
+        x->c.condition.expand = 0;
+    else if (!x->c.condition.expand)
+        x->c.condition.expand = CONDITION_EXPANSION;
+    if (dra_condition_used(&x->c) && !x->c.condition.dim) x->c.condition.dim = x->c.dim;
     m->softcap_late = x->attn_softclamp_logits;
     if (x->attn_softclamp_logits) m->softcap = given(x->attn_logit_softclamp_value, logit_cap);
     if (x->add_value_residual)
@@ -359,6 +377,9 @@ static void tell_more(dra_xt *x)
     const dra_mixer_config *m = &x->c.mixer[0];
     if (x->c.block.branch_scale && !x->c.block.branch_scale_offset)
         x->norm_add_unit_offset = DRA_OFF;
+    x->adaptive_condition_mlp = x->c.condition.expand > 0;
+    drop_default(&x->c.condition.expand, CONDITION_EXPANSION);
+    drop_default(&x->c.condition.dim, x->c.dim);
     x->attn_softclamp_logits = m->softcap > 0;
     if (m->softcap > 0 && m->softcap != logit_cap) x->attn_logit_softclamp_value = m->softcap;
     x->attn_use_latent_kv = m->latent_kv > 0;

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "model/xt.h"
 
-enum { PREFIX = 120, PER_SUBLAYER = 40, OTHERS = 57 };
+enum { PREFIX = 120, PER_SUBLAYER = 42, OTHERS = 58 };
 
 typedef struct making {
     dra_name_rules         *out;
@@ -70,7 +70,13 @@ static void begin(making *m, const char *ours, const char *theirs)
 /* A norm's gain by the name that its kind gives it. */
 static void add_norm(making *m, const char *ours, const char *place)
 {
-    char name[PREFIX];
+    char name[PREFIX], own[40];
+    if (m->c->norm_gain == DRA_GAIN_CONDITION) { /* "norm_g" is "norm_W" */
+        snprintf(own, sizeof own, "%.*sW", (int)strlen(ours) - 1, ours);
+        snprintf(name, sizeof name, "%sto_gamma.weight", place);
+        add(m, own, name);
+        return;
+    }
     snprintf(name, sizeof name, "%s%s", place, m->c->norm == DRA_NORM_LAYER ? "gamma" : "g");
     add(m, ours, name);
 }
@@ -93,6 +99,8 @@ static void add_around(making *m)
     add_norm(m, "norm_g", m->c->block.norm == DRA_PLACE_PRE ? "0.0." : "0.2.");
     add_norm(m, "branch_norm_g", "0.1.");
     add(m, "branch_scale", "1.gamma");
+    add(m, "branch_gate_W", "1.to_gamma.weight");
+    add(m, "branch_gate_b", "1.to_gamma.bias");
     add_all(m, residual);
 }
 
@@ -149,7 +157,7 @@ static void add_sublayer(making *m, int64_t i, int64_t N, char letter)
 {
     const dra_model_config *c = m->c;
     const int64_t           shift = c->n_shifts ? c->shifts[i] : c->block.shift;
-    const char             *scale = c->block.branch_scale ? "fn." : "";
+    const char             *scale = c->block.branch_scale || c->block.branch_gate ? "fn." : "";
     const char             *fn = shift > 0 ? "fn." : "";
     const char             *half = c->block.macaron && letter == 'f' ? "fn." : "";
     const char             *kind = letter == 'a' ? "mixer" : letter == 'c' ? "cross" : "ff";
@@ -251,6 +259,7 @@ static void add_wrapper(making *m)
     begin(m, "", m->layers);
     add(m, "position.table", "rel_pos.relative_attention_bias.weight");
     add(m, "streams", "stream_emb");
+    add(m, "condition_w", "adaptive_mlp.0.weight");
     add_norm(m, "norm_g", "final_norm.");
 }
 

@@ -123,6 +123,12 @@ static const dra_field stack_fields[] = {
     BOOL("use_layerscale", c.block.branch_scale),
     REAL("layerscale_init_value", c.block.branch_scale_start, -1e6, 1e6),
     BOOL("zero_init_branch_output", c.block.zero_out),
+    BOOL("use_adaptive_layernorm", use_adaptive_layernorm),
+    BOOL("use_adaptive_rmsnorm", use_adaptive_rmsnorm),
+    BOOL("use_adaptive_layerscale", c.block.branch_gate),
+    INT("dim_condition", c.condition.dim, 1, MOST),
+    BOOL("adaptive_condition_mlp", adaptive_condition_mlp),
+    INT("adaptive_condition_mlp_expansion", c.condition.expand, 1, 64),
     BOOL("softclamp_output", softclamp_output),
     REAL("softclamp_output_value", softclamp_output_value, 1e-3, 1e6),
     {0}};

@@ -96,6 +96,7 @@ void dra_batches_destroy(dra_batches *b)
     free(b->numbers);
     free(b->prompt);
     free(b->prefix);
+    free(b->condition);
     free(b->reference);
     free(b);
 }

@@ -37,6 +37,7 @@ struct dra_batches {
     dra_real            *y, *weights, *nums, *nums_out, *numbers;
     int32_t             *prompt;        /* (B, N): of pairs; NULL: all counts */
     int32_t             *prefix;        /* (B): of models with prefixes; NULL: they have none */
+    dra_real            *condition;     /* (B, width); NULL: the model has none */
     dra_real            *reference;     /* (B): of pairs */
     const dra_real      *all_reference; /* (examples, 2), borrowed; NULL: zeros */
 };

@@ -148,6 +148,15 @@ static dra_status put_prefix(const dra_batches *b, dra_batch *q, dra_error *err)
     return st;
 }
 
+static dra_status put_condition(const dra_batches *b, dra_batch *q, dra_error *err)
+{
+    const size_t     all = (size_t)(q->B * dra_model_config_of(b->c.model)->condition.dim);
+    const dra_status st = dra_examples_read(b->examples, "condition", q->B, b->rows, DRA_REAL,
+                                            b->condition, err);
+    add_input(q, "condition", b->condition, all * sizeof *b->condition);
+    return st;
+}
+
 static dra_status check_number(const dra_batches *b, int64_t row, int64_t t, double x,
                                dra_error *err)
 {
@@ -251,6 +260,7 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     if (q->targets && s->ids) put_targets(b, q);
     if (b->reference) st = put_pairs(b, q, err);
     if (st == DRA_OK && b->prefix) st = put_prefix(b, q, err);
+    if (st == DRA_OK && b->condition) st = put_condition(b, q, err);
     if (st == DRA_OK && b->nums) st = put_numbers(b, q, err);
     if (st == DRA_OK && b->y) put_vectors(b, q);
     if (st == DRA_OK && b->labels) st = put_labels(b, q, err);

@@ -173,6 +173,18 @@ static dra_status open_pairs(dra_batches *b, dra_error *err)
     return st == DRA_OK && !b->prompt ? no_memory(err) : st;
 }
 
+/* A vector for each text, of a pair for both. */
+static dra_status open_condition(dra_batches *b, dra_error *err)
+{
+    dra_model_input in = {0};
+    for (int i = 0; dra_model_input_at(b->c.model, i, &in) && !in.condition; i++) continue;
+    if (!in.condition) return DRA_OK;
+    dra_status st = need(b, in.name, "a condition of each", DRA_SHAPE(in.width), false, err);
+    if (st == DRA_OK) st = dra_examples_check_floats(b->c.examples, in.name, err);
+    b->condition = calloc((size_t)(b->c.B * in.width), sizeof *b->condition);
+    return st == DRA_OK && !b->condition ? no_memory(err) : st;
+}
+
 /* Of a model with prefixes: how many tokens of each text are one. */
 static dra_status open_prefix(dra_batches *b, dra_error *err)
 {
@@ -249,6 +261,7 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
     }
     if (st == DRA_OK && pairs) st = open_pairs(b, err);
     if (st == DRA_OK) st = open_prefix(b, err);
+    if (st == DRA_OK) st = open_condition(b, err);
     if (st == DRA_OK) b->longest = b->main.most;
     if (st == DRA_OK) b->fingerprint = dra_examples_fingerprint(b->examples);
     if (st == DRA_OK) st = open_targets(b, err);

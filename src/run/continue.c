@@ -16,6 +16,7 @@ typedef struct work {
     dra_continued             *out;
     const dra_model_config    *m;
     dra_model_input            own, nums; /* inputs of the model's own text; nums: "" if none */
+    dra_named                  condition; /* as it was given; NULL: there is none */
     int64_t                    V, width;
     dra_view                   view;
     dra_reader                *reader;
@@ -41,6 +42,9 @@ static void find_inputs(work *w)
     w->nums.name = "";
     for (int i = 0; dra_model_input_at(w->c->model, i, &in); i++) {
         if (in.context || in.prepended) continue;
+        for (int k = 0; in.condition && k < w->c->n_inputs; k++)
+            if (strcmp(w->c->inputs[k].name, in.name) == 0) w->condition = w->c->inputs[k];
+        if (in.condition) continue;
         *(in.numbers ? &w->nums : &w->own) = in;
     }
 }
@@ -166,7 +170,7 @@ static dra_status read_step(work *w, dra_error *err)
 {
     const size_t B = (size_t)w->c->B;
     bool         all = true;
-    dra_named    in[3];
+    dra_named    in[4];
     int          n = 0;
     for (size_t b = 0; b < B; b++) {
         w->mark[b] = w->live[b] ? 0 : DRA_MARK_PAD;
@@ -180,6 +184,7 @@ static dra_status read_step(work *w, dra_error *err)
         in[n++] = (dra_named){w->own.name, w->vectors, B * (size_t)w->width * sizeof *w->vectors};
     }
     if (w->nums.name[0]) in[n++] = (dra_named){w->nums.name, w->numbers, B * sizeof *w->numbers};
+    if (w->condition.name) in[n++] = w->condition;
     const dra_status st = dra_reader_read(w->reader, w->states, 1, all ? NULL : w->mark, n, in,
                                           err);
     if (st == DRA_OK && w->V > 0) see(w, w->ids, 1, w->mark);

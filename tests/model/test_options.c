@@ -1,9 +1,10 @@
 /* Options that the harness of mixers does not see, through readers and gradients: what stands for a
- * text. Each row of a batch alone gives the same; gradients by central differences in the double
+ * text, and conditions. Each row of a batch alone gives the same, and so do chunks; gradients by central differences in the double
  * build, and the same where layers are recomputed. */
 #include <math.h>
 #include <string.h>
 
+#include "base/shape.h"
 #include "check.h"
 #include "dra/model.h"
 #include "nudge.h"
@@ -23,22 +24,44 @@ enum { B = 3, T = 7, V = 11, C = 12, K = 4 };
 
 typedef struct row {
     const char *name, *json;
-    bool        classes; /* it puts out classes, not tokens */
+    bool        classes;   /* it puts out classes, not tokens */
+    int64_t     condition; /* how wide; 0: it has none */
+    bool        whole;     /* it is not read in chunks */
 } row;
 
 static const row rows[] = {
-    {"a learned token", MODEL(", \"visible\": \"whole\"" CLASSES("cls")), .classes = true},
+    {"a learned token", MODEL(", \"visible\": \"whole\"" CLASSES("cls")), .classes = true,
+     .whole = true},
     {"a learned token after memory tokens, dual norms, shifted tokens",
      MODEL(", \"visible\": \"whole\", \"memory_tokens\": 2, \"block\": {\"norm\": \"dual\", "
            "\"shift\": 1}, \"positions\": \"learned\"" CLASSES("cls")),
-     .classes = true},
+     .classes = true, .whole = true},
     {"a learned token, streams",
-     MODEL(", \"visible\": \"whole\", \"block\": {\"streams\": 2}" CLASSES("cls")),
-     .classes = true},
-    {"the last token", MODEL(CLASSES("last")), .classes = true},
+     MODEL(", \"visible\": \"whole\", \"block\": {\"streams\": 2}" CLASSES("cls")), .classes = true,
+     .whole = true},
+    {"the last token", MODEL(CLASSES("last")), .classes = true, .whole = true},
     {"the last token of an encoder after memory tokens",
-     MODEL(", \"visible\": \"whole\", \"memory_tokens\": 2" CLASSES("last")), .classes = true},
-    {"the mean", MODEL(", \"visible\": \"whole\"" CLASSES("mean")), .classes = true},
+     MODEL(", \"visible\": \"whole\", \"memory_tokens\": 2" CLASSES("last")), .classes = true,
+     .whole = true},
+    {"norms by a condition", MODEL(", \"norm_gain\": \"condition\""), .condition = C},
+    {"layer norms and branches by a condition, through a network",
+     MODEL(
+         ", \"norm\": \"layer\", \"norm_gain\": \"condition\", \"block\": {\"branch_gate\": true, "
+         "\"branch_norm\": true}, \"condition\": {\"dim\": 5, \"expand\": 3}, "
+         "\"memory_tokens\": 2, \"mixer\": {\"memory\": \"delta\"}"),
+     .condition = 5},
+    {"branches by a condition, post norm, shifted tokens, macaron",
+     MODEL(", \"layout\": \"faf\", \"block\": {\"branch_gate\": true, \"norm\": \"post\", "
+           "\"shift\": 1, \"macaron\": true}, \"condition\": {\"dim\": 3}"),
+     .condition = 3},
+    {"norms by a condition, dual",
+     MODEL(", \"norm\": \"unit\", \"norm_gain\": \"condition\", \"block\": {\"norm\": \"dual\"}"),
+     .condition = C},
+    {"norms by a condition, streams, a learned token",
+     MODEL(", \"visible\": \"whole\", \"norm_gain\": \"condition\", \"block\": {\"streams\": 2, "
+           "\"branch_gate\": true}" CLASSES("cls")),
+     .classes = true, .condition = C, .whole = true},
+    {"the mean", MODEL(", \"visible\": \"whole\"" CLASSES("mean")), .classes = true, .whole = true},
 };
 
 static void expect_ok(dra_status st, const dra_error *err)
@@ -54,6 +77,7 @@ typedef struct fixture {
     dra_reader  *reader;
     dra_view     view;
     int32_t      ids[B * T], targets[B * T], mark[B * T], labels[B];
+    dra_real     condition[B * C];
     int64_t      last[B]; /* token of each row that is no pad */
 } fixture;
 
@@ -69,6 +93,20 @@ static void fill(fixture *f)
         if (f->mark[i]) f->targets[i] = -1;
     for (int b = 0; b < B; b++) f->labels[b] = (2 * b + 1) % K, f->last[b] = T - 1;
     f->last[1] = T - 3;
+    for (int i = 0; i < B * C; i++) f->condition[i] = (dra_real)sin(0.7 * i + 0.01 * i * i);
+}
+
+/* Weights that start as 0 would hide what they do. */
+static void stir(const fixture *f)
+{
+    const dra_specs *p = dra_model_params(f->model);
+    for (int i = 0; i < dra_specs_count(p); i++) {
+        const dra_spec *spec = dra_specs_at(p, i);
+        dra_real       *w = dra_weights_edit(f->weights, i);
+        const int64_t   n = dra_shape_count(&spec->shape);
+        for (int64_t k = 0; k < n && spec->fill == DRA_FILL_CONST && spec->number == 0; k++)
+            w[k] = (dra_real)(0.3 * sin(1.3 * (double)k + i));
+    }
 }
 
 static void open_row(fixture *f, const row *r)
@@ -86,6 +124,7 @@ static void open_row(fixture *f, const row *r)
     expect_ok(dra_reader_create(f->device, &module, &f->reader, &err), &err);
     expect_ok(dra_weights_bind(f->weights, f->reader, &err), &err);
     fill(f);
+    stir(f);
 }
 
 static void close_row(fixture *f)
@@ -100,12 +139,15 @@ static void close_row(fixture *f)
 static void read_rows(const fixture *f, int64_t first, int64_t n, dra_real *logits,
                       dra_real *hidden)
 {
-    const dra_named in = {"ids", f->ids + first * T, (size_t)(n * T) * sizeof *f->ids};
-    const int64_t   each = f->row->classes ? K : T * V;
-    dra_states     *s = NULL;
-    dra_error       err = {0};
+    const int64_t   wide = f->row->condition, each = f->row->classes ? K : T * V;
+    const dra_named in[] = {
+        {"ids", f->ids + first * T, (size_t)(n * T) * sizeof *f->ids},
+        {"condition", f->condition + first * wide, (size_t)(n * wide) * sizeof *f->condition}};
+    dra_states *s = NULL;
+    dra_error   err = {0};
     expect_ok(dra_states_create(f->device, dra_model_state(f->model), n, &s, &err), &err);
-    expect_ok(dra_reader_read(f->reader, s, T, f->mark + first * T, 1, &in, &err), &err);
+    expect_ok(dra_reader_read(f->reader, s, T, f->mark + first * T, 1 + (wide > 0), in, &err),
+              &err);
     const dra_real *y = dra_reader_result(f->reader, "logits");
     assert_non_null(y);
     memcpy(logits, y, (size_t)(n * each) * sizeof *y);
@@ -124,6 +166,53 @@ static void rows_stand_alone(const row *r)
         read_rows(&f, b, 1, one, own);
         assert_memory_equal(one, all + b * each, (size_t)each * sizeof *one);
     }
+    close_row(&f);
+}
+
+/* Token by token after the first two, with the same condition. */
+static void chunks_equal_whole(const row *r)
+{
+    static dra_real all[B * T * V], hidden[B * T * C];
+    fixture         f;
+    dra_states     *s = NULL;
+    dra_error       err = {0};
+    if (r->whole || r->classes) return;
+    open_row(&f, r);
+    read_rows(&f, 0, B, all, hidden);
+    expect_ok(dra_states_create(f.device, dra_model_state(f.model), B, &s, &err), &err);
+    for (int64_t t = 0, n = 2; t < T; t += n, n = 1) {
+        int32_t ids[2 * B], mark[2 * B];
+        for (int64_t i = 0; i < B * n; i++) {
+            ids[i] = f.ids[i / n * T + t + i % n];
+            mark[i] = f.mark[i / n * T + t + i % n];
+        }
+        const dra_named in[] = {
+            {"ids", ids, (size_t)(B * n) * sizeof *ids},
+            {"condition", f.condition, (size_t)(B * r->condition) * sizeof *f.condition}};
+        expect_ok(dra_reader_read(f.reader, s, n, mark, 1 + (r->condition > 0), in, &err), &err);
+        const dra_real *y = dra_reader_result(f.reader, "logits");
+        for (int64_t i = 0; i < B * n * V; i++) {
+            const int64_t at = (i / (n * V) * T + t + i / V % n) * V + i % V;
+            assert_true(fabs((double)y[i] - (double)all[at]) <= EQUAL);
+        }
+    }
+    dra_states_destroy(s);
+    close_row(&f);
+}
+
+/* Another condition, other logits. */
+static void conditions_matter(const row *r)
+{
+    static dra_real one[B * T * V], other[B * T * V], hidden[B * T * C];
+    const int64_t   each = r->classes ? K : T * V;
+    fixture         f;
+    if (!r->condition) return;
+    open_row(&f, r);
+    read_rows(&f, 0, B, one, hidden);
+    for (int64_t i = 0; i < r->condition; i++) f.condition[i] += 1;
+    read_rows(&f, 0, B, other, hidden);
+    assert_true(memcmp(one, other, (size_t)each * sizeof *one) != 0);
+    assert_memory_equal(one + each, other + each, (size_t)(each * (B - 1)) * sizeof *one);
     close_row(&f);
 }
 
@@ -151,16 +240,21 @@ static void the_last_is_the_last(const row *r)
 
 static double loss_of(const fixture *f, dra_gradients *l)
 {
-    const dra_named       labels = {"labels", f->labels, sizeof f->labels};
+    const int64_t         wide = f->row->condition;
+    dra_named             in[2];
+    int                   n = 0;
     dra_error             err = {0};
     dra_microbatch_result out;
-    const dra_microbatch  m = {.B = B,
-                               .T = T,
-                               .ids = f->ids,
-                               .targets = f->row->classes ? NULL : f->targets,
-                               .mark = f->mark,
-                               .n_inputs = f->row->classes,
-                               .inputs = &labels};
+    if (f->row->classes) in[n++] = (dra_named){"labels", f->labels, sizeof f->labels};
+    if (wide)
+        in[n++] = (dra_named){"condition", f->condition, (size_t)(B * wide) * sizeof(dra_real)};
+    const dra_microbatch m = {.B = B,
+                              .T = T,
+                              .ids = f->ids,
+                              .targets = f->row->classes ? NULL : f->targets,
+                              .mark = f->mark,
+                              .n_inputs = n,
+                              .inputs = in};
     expect_ok(dra_gradients_bind(l, f->weights, &err), &err);
     expect_ok(dra_gradients_run(l, &m, &out, &err), &err);
     return out.loss;
@@ -217,6 +311,12 @@ static void refused(void **state)
     static const struct {
         const char *json, *text;
     } cases[] = {
+        {MODEL(", \"condition\": {\"dim\": 3}"),
+         "model: condition without norm_gain condition or block.branch_gate"},
+        {MODEL(", \"norm_gain\": \"condition\", \"embed_norm\": true"),
+         "model: embed_norm next to norm_gain condition: expected embed_norm_kind layer"},
+        {MODEL(", \"block\": {\"branch_gate\": true, \"branch_scale\": true}"),
+         "layer 0: block: branch_gate and branch_scale exclude each other"},
         {MODEL(CLASSES("cls")), "model: head: pool cls needs visible whole"},
         {MODEL(", \"head\": {\"pool\": \"last\"}"), "model: head: pool needs kind classes"},
         {MODEL(", \"head\": {\"no_bias\": true}"), "model: head: no_bias needs kind classes"},
@@ -241,11 +341,14 @@ static void each(void **state)
 int main(void)
 {
     static void (*checks[])(const row *) = {rows_stand_alone, the_last_is_the_last,
-                                            gradients_are_derivatives};
+                                            gradients_are_derivatives, chunks_equal_whole,
+                                            conditions_matter};
     const struct CMUnitTest tests[] = {
         {"rows stand alone", each, NULL, NULL, &checks[0]},
         {"the last is the last", each, NULL, NULL, &checks[1]},
         {"gradients are derivatives", each, NULL, NULL, &checks[2]},
+        {"chunks equal whole", each, NULL, NULL, &checks[3]},
+        {"conditions matter", each, NULL, NULL, &checks[4]},
         cmocka_unit_test(refused),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);

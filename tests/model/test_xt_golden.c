@@ -135,18 +135,22 @@ static const dra_real *compute(xt_golden *g, const dra_view *view, int64_t *coun
     dra_error        err = {0};
     dra_shape        shape;
     for (int t = 0; t < STACK_T * 16; t++) x[t] = (dra_real)(float)sin(0.9 * t + 0.017 * t * t);
+    const int64_t adapts = dra_model_config_of(g->model)->condition.dim;
+    dra_real      condition[16];
+    for (int t = 0; t < 16; t++) condition[t] = (dra_real)(float)sin(0.9 * t + 0.017 * t * t + 2);
     const dra_named in[] = {
         g->bare ? (dra_named){"x", x, sizeof x}
                 : (dra_named){"ids", ids_of(g, room), (size_t)g->T * sizeof *ids},
-        {"targets", ids + 1, (size_t)g->T * sizeof *ids},
+        g->loss ? (dra_named){"targets", ids + 1, (size_t)g->T * sizeof *ids}
+                : (dra_named){"condition", condition, (size_t)adapts * sizeof *condition},
     };
     dra_device *device = check_device(1, "ref");
     expect_ok(dra_states_create(device, dra_model_state(g->model), 1, &g->states, &err), &err);
     write_memories(g);
     expect_ok(dra_reader_create(device, &module, &g->reader, &err), &err);
     expect_ok(dra_weights_bind(g->weights, g->reader, &err), &err);
-    expect_ok(dra_reader_read(g->reader, g->states, g->T, marks(g, mark) ? mark : NULL, 1 + g->loss,
-                              in, &err),
+    expect_ok(dra_reader_read(g->reader, g->states, g->T, marks(g, mark) ? mark : NULL,
+                              1 + (g->loss || adapts), in, &err),
               &err);
     assert_true(dra_reader_result_shape(g->reader, name, &shape));
     const dra_real *y = dra_reader_result(g->reader, name);

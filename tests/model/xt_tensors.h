@@ -59,26 +59,35 @@ static const xt_row xt_feed_forward[] = {{"ff.0.0.weight", "!ff_glu", "FD", XT_Z
 static const xt_row xt_norm[] = {
     {"g", "use_scalenorm", "1", XT_ZERO},
     {"g", "use_rmsnorm", "D", XT_ZERO},
-    {"gamma", "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm", "D", XT_ZERO},
+    {"to_gamma.weight", "use_adaptive_layernorm", "Dc", XT_ZERO},
+    {"to_gamma.weight", "use_adaptive_rmsnorm", "Dc", XT_ZERO},
+    {"gamma",
+     "!use_scalenorm !use_rmsnorm !use_simple_rmsnorm !use_adaptive_layernorm "
+     "!use_adaptive_rmsnorm",
+     "D", XT_ZERO},
     {0}};
 
-static const xt_row xt_residual[] = {{"1.gamma", "use_layerscale", "D", XT_ZERO},
-                                     {"2.norm.weight", "num_residual_streams", "D", XT_ONE},
-                                     {"2.dynamic_alpha_fn", "num_residual_streams", "Da", XT_ZERO},
-                                     {"2.dynamic_alpha_scale", "num_residual_streams", "", XT_ZERO},
-                                     {"2.static_alpha", "num_residual_streams", "sa", XT_ZERO},
-                                     {"2.dynamic_beta_fn", "num_residual_streams", "D", XT_ZERO},
-                                     {"2.dynamic_beta_scale", "num_residual_streams", "", XT_ZERO},
-                                     {"2.static_beta", "num_residual_streams", "s", XT_ONE},
-                                     {"2.residual_scale", "scale_residual", "D", XT_ONE},
-                                     {"2.gru.weight_ih", "gate_residual", "TD", XT_ZERO},
-                                     {"2.gru.weight_hh", "gate_residual", "TD", XT_ZERO},
-                                     {"2.gru.bias_ih", "gate_residual", "T", XT_ZERO},
-                                     {"2.gru.bias_hh", "gate_residual", "T", XT_ZERO},
-                                     {0}};
+static const xt_row xt_residual[] = {
+    {"1.gamma", "use_layerscale", "D", XT_ZERO},
+    {"1.to_gamma.weight", "use_adaptive_layerscale", "Dc", XT_ZERO},
+    {"1.to_gamma.bias", "use_adaptive_layerscale", "D", XT_ZERO},
+    {"2.norm.weight", "num_residual_streams", "D", XT_ONE},
+    {"2.dynamic_alpha_fn", "num_residual_streams", "Da", XT_ZERO},
+    {"2.dynamic_alpha_scale", "num_residual_streams", "", XT_ZERO},
+    {"2.static_alpha", "num_residual_streams", "sa", XT_ZERO},
+    {"2.dynamic_beta_fn", "num_residual_streams", "D", XT_ZERO},
+    {"2.dynamic_beta_scale", "num_residual_streams", "", XT_ZERO},
+    {"2.static_beta", "num_residual_streams", "s", XT_ONE},
+    {"2.residual_scale", "scale_residual", "D", XT_ONE},
+    {"2.gru.weight_ih", "gate_residual", "TD", XT_ZERO},
+    {"2.gru.weight_hh", "gate_residual", "TD", XT_ZERO},
+    {"2.gru.bias_ih", "gate_residual", "T", XT_ZERO},
+    {"2.gru.bias_hh", "gate_residual", "T", XT_ZERO},
+    {0}};
 
 static const xt_row xt_positions[] = {
     {"stream_emb", "num_residual_streams", "sD", XT_ZERO},
+    {"adaptive_mlp.0.weight", "adaptive_condition_mlp", "co", XT_ZERO},
     {"rel_pos.relative_attention_bias.weight", "rel_pos_bias", "BH", XT_ZERO},
     {"rel_pos.mlp.0.0.weight", "dynamic_pos_bias", "P1", XT_ZERO},
     {"rel_pos.mlp.0.0.bias", "dynamic_pos_bias", "P", XT_ZERO},
@@ -210,6 +219,12 @@ static inline int64_t xt_size(const json_t *o, char letter)
     case 'R': return xt_number(o, "num_register_tokens", 0);
     case 'g': return xt_patches(o) * xt_patches(o);
     case 'p': return xt_patch(o);
+    case 'o': return xt_number(o, "dim_condition", xt_number(o, "dim", 0));
+    case 'c':
+        return xt_number(o, "dim_condition", xt_number(o, "dim", 0)) *
+               (xt_on(o, "adaptive_condition_mlp")
+                    ? xt_number(o, "adaptive_condition_mlp_expansion", 4)
+                    : 1);
     case 'l': return xt_number(o, "logits_dim", 0);
     case 'M': return xt_number(o, "num_memory_tokens", 0);
     default: return 1;
@@ -330,7 +345,8 @@ static inline void xt_sublayer(fixture *f, const json_t *o, size_t i, char lette
     xt_add(f, o, xt_norm, inner, skip);
     snprintf(inner, sizeof inner, "%s0.1.", start);
     if (xt_on(o, "sandwich_norm")) xt_add(f, o, xt_norm, inner, skip);
-    snprintf(inner, sizeof inner, "%s1.%s%s%s", start, xt_on(o, "use_layerscale") ? "fn." : "",
+    snprintf(inner, sizeof inner, "%s1.%s%s%s", start,
+             xt_on(o, "use_layerscale") || xt_on(o, "use_adaptive_layerscale") ? "fn." : "",
              xt_shift(o, i) ? "fn." : "", letter == 'f' && xt_on(o, "macaron") ? "fn." : "");
     xt_add(f, letter == 'c' ? cross : o, letter == 'f' ? xt_feed_forward : xt_attention, inner,
            skip);

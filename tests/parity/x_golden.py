@@ -74,6 +74,9 @@ def vectors(row):
     more = {} if mask is None else {"mask": torch.tensor([[c == "1" for c in mask]])}
     if "prefix" in row:
         more["prefix_attn_len"] = row["prefix"]
+    if getattr(stack, "need_condition", False):
+        t = torch.arange(stack.dim_condition, dtype=torch.float64)
+        more["condition"] = torch.sin(0.9 * t + 0.017 * t * t + 2).float().view(1, -1)
     with torch.no_grad():
         return stack(x, **more).double().flatten()
 

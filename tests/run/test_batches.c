@@ -126,6 +126,27 @@ static void a_mask_says_which_are_there(void **state)
     dra_examples_close(e);
 }
 
+static void conditions_come_along(void **state)
+{
+    const int32_t         ids[2][3] = {{1, 2, 3}, {4, 5, 6}};
+    const float           condition[2][2] = {{0.5f, -1}, {2, 3}};
+    const dra_tensor_item items[] = {{"ids", DRA_I32, DRA_SHAPE(2, 3), ids},
+                                     {"condition", DRA_F32, DRA_SHAPE(2, 2), condition}};
+    const char *const     how[] = {"norm_gain=condition", "condition.dim=2", NULL};
+    dra_examples         *e = put_examples(items, 2);
+    dra_model            *m = make_model(NULL, NULL, how);
+    dra_batches          *b = make_batches(m, e, 2, true);
+    const dra_batch       q = take(b, 0);
+    const dra_real       *c = input(&q, "condition", 4 * sizeof *c);
+    for (int r = 0; r < 2; r++) {
+        const int which = q.ids[r * q.T] == 4;
+        for (int i = 0; i < 2; i++) assert_true(c[2 * r + i] == (dra_real)condition[which][i]);
+    }
+    dra_batches_destroy(b);
+    dra_model_destroy(m);
+    dra_examples_close(e);
+}
+
 /* What a token of a prefix sees it need not learn to predict. */
 static void prefixes_are_marked(void **state)
 {
@@ -322,6 +343,7 @@ int main(void)
         cmocka_unit_test(rows_are_cut),
         cmocka_unit_test(a_mask_says_which_are_there),
         cmocka_unit_test(prefixes_are_marked),
+        cmocka_unit_test(conditions_come_along),
         cmocka_unit_test(vectors_predict_the_next),
         cmocka_unit_test(numbers_come_with_their_tokens),
         cmocka_unit_test(labels_of_images),
