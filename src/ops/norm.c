@@ -192,6 +192,7 @@ static void back_gradient(dra_graph *g, const dra_node *n, const dra_value *u, d
 const dra_op dra_op_norm = {.name = "norm",
                             .n_in = 1,
                             .n_out = 2,
+                            .flags = DRA_OP_CHEAP,
                             .attr_size = sizeof(dra_norm_attr),
                             .infer = norm_infer,
                             .gradient = norm_gradient,

@@ -149,6 +149,7 @@ const dra_norm_loops *dra_norm_loops_of(const dra_simd *simd)
 const dra_op dra_op_norm_gain = {.name = "norm_gain",
                                  .n_in = DRA_MANY,
                                  .n_out = 3,
+                                 .flags = DRA_OP_CHEAP,
                                  .attr_size = sizeof(dra_norm_attr),
                                  .infer = infer,
                                  .gradient = gradient,
