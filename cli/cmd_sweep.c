@@ -24,7 +24,7 @@ static const cli_option options[] = {
      .flags = CLI_REQUIRED, .group = "Sweep"},
     {"set", CLI_LIST, AT(set), 0, 0,
      "values to try: of an option of dra train (lr=0.001,0.003) or of a key of the config "
-     "(mixer.memory=delta,moment)",
+     "(mixer.memory=gru,append)",
      "KEY=VALUE,..."},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "seeds to train each of them with", "N,..."},
     CLI_THREADS_OPTION(struct args),
@@ -199,10 +199,10 @@ static const cli_note files[] = {
 
 static const cli_note examples[] = {
     {"dra sweep --preset dra-gru-tiny --data book.txt --split 0.1 --steps 200 --set "
-     "lr=0.001,0.003 --seeds 1,2,3 --out rates",
-     "two learning rates with three seeds each"},
-    {"dra sweep --preset dra-ema-tiny --data book.txt --split 0.1 --steps 200 --set "
-     "mixer.memory=ema,moment --set optimizer=adamw,muon --out memories",
+     "lr=0.001,0.003 --seeds 1,2 --out rates",
+     "two learning rates with two seeds each"},
+    {"dra sweep --preset dra-gru-tiny --data book.txt --split 0.1 --steps 200 --set "
+     "mixer.memory=gru,append --set optimizer=adamw,muon --out memories",
      "every memory with every optimizer"},
     {0},
 };

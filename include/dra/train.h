@@ -282,12 +282,12 @@ typedef struct dra_train_config {
     bool               nesterov;
     double             muon_rate;
     double             beta1, beta2, eps;
-    double            weight_decay;      /* 0: 0.01; below 0: none */
-    double            clip;              /* 0: 1; below 0: none */
-    bool              rwkv_rates;        /* as in dra_optimizer_config */
-    int64_t           rwkv_stage;        /* the same; 0: 1 */
-    double            smoothing;         /* of targets */
-    double            logit_pull;        /* as in dra_gradients_config */
+    double             weight_decay; /* 0: 0.01; below 0: none */
+    double             clip;         /* 0: 1; below 0: none */
+    bool               rwkv_rates;   /* as in dra_optimizer_config */
+    int64_t            rwkv_stage;   /* the same; 0: 1 */
+    double             smoothing;    /* of targets */
+    double             logit_pull;   /* as in dra_gradients_config */
     /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. A causal model's own is
      * not said when the config is complete. */
     dra_objective_config objective;

@@ -16,8 +16,8 @@ dra_status dra_train_config_read(const char *place, const json_t *object, dra_tr
                                  dra_error *err);
 /* Puts what `given` says over `saved`. Where it differs in what decides about results: an error, or
  * with `force` taken. */
-dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
-                                  bool force, dra_error *err);
+dra_status           dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
+                                            bool force, dra_error *err);
 dra_optimizer_config dra_train_optimizer(const dra_train_config *c);
 
 /* ---- folders --------------------------------------------------------------------------------- */

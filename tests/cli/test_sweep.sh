@@ -40,7 +40,8 @@ combinations() {
 means_over_seeds() {
     awk 'NR > 1 { if ($3 + 0 < last + 0) exit 1; last = $3 }' "$out" || { cat "$out"; return 1; }
     for run in 1 2; do
-        sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' "all/lr=0.02_optimizer=adamw_seed=$run/log.jsonl"
+        log=all/lr=0.02_optimizer=adamw_seed=$run/log.jsonl
+        sed -n 's/.*"eval_loss":\([0-9.]*\).*/\1/p' "$log"
     done >losses
     awk '{ x[NR] = $1; s += $1 } END { m = s / 2; printf "0.02 adamw %.4f %.4f %.4f 2\n", m,
         sqrt((x[1] - m) ^ 2 + (x[2] - m) ^ 2), x[1] < x[2] ? x[1] : x[2] }' losses >want

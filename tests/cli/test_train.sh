@@ -135,18 +135,19 @@ goes_on_without_settings() {
 finds_its_data() {
     mkdir -p found && cp text found/train.txt && cp other found/eval.txt || return 1
     sed 's/.*/{"body": "&"}/' text >found/lines.jsonl
-    small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --steps 4 --batch 1 --context 8"
+    small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1"
+    small="$small --steps 4 --batch 1 --context 8"
     # shellcheck disable=SC2086 # a list of options
     says '^done' "$dra" train $small --data found/train.txt --eval-data found/eval.txt \
         --out found/run &&
-        says '^done' "$dra" train $small --data found/lines.jsonl --text-key body --tokenizer bytes \
-            --log found/keyed.log --out found/keyed || return 1
+        says '^done' "$dra" train $small --data found/lines.jsonl --text-key body \
+            --tokenizer bytes --log found/keyed.log --out found/keyed || return 1
     (cd / && says 'has all its 4 steps' "$dra" train --resume --out "$scratch/found/run" &&
         grep -q '^data .* for evaluation' "$err" &&
         says '^done' "$dra" train --resume --steps 6 --out "$scratch/found/keyed") || return 1
     grep -q '"step":6,' found/keyed.log && [ ! -e found/keyed/log.jsonl ] || return 1
-    mv found elsewhere && refused 1 \
-        "what it was trained on is not there: $scratch/found/train.txt; say where it is now by --data" \
+    gone="what it was trained on is not there: $scratch/found/train.txt; say where it is now"
+    mv found elsewhere && refused 1 "$gone by --data" \
         "$dra" train --resume --out elsewhere/run && mv elsewhere found &&
         cp other found/train.txt &&
         refused 1 "found/run: was trained on other data" "$dra" train --resume --out found/run &&
@@ -157,7 +158,7 @@ finds_its_data() {
         says 'has all its 4 steps' "$dra" train --resume --out found/run
 }
 
-# Longer, with its schedule kept: the bytes of a run that was planned so. The plan says what changes.
+# Longer, with its schedule kept: the bytes of a run that was planned so. What changes is said.
 is_made_longer() {
     small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --data text --batch 1"
     small="$small --context 8 --warmup 2 --optimizer muon"

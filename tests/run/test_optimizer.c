@@ -1,5 +1,5 @@
-/* Every optimizer against its paper, in double: several steps of a model from gradients that are
- * its own, which states it keeps, steps that are skipped, threads, and settings it has no use for. */
+/* Every optimizer against its paper, in double: several steps of a model with its own gradients,
+ * the states it keeps, steps that are skipped, threads, and settings it has no use for. */
 #include "course.h"
 
 /* Of Newton-Schulz: five steps make the smallest singular values up to 3.4445^5 = 485 times larger,
