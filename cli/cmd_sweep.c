@@ -56,14 +56,13 @@ static int check_key(const cli_sweep *s, const char *key)
 }
 
 /* Keys are kept in `keys`, one after the other. */
-static int add_axes(const struct args *a, cli_sweep *s, char keys[KEYS])
+static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
 {
-    char  quoted[80];
-    char *end = keys + KEYS;
+    char quoted[80];
     for (size_t i = 0; i < a->set.count; i++) {
         const char  *setting = a->set.text[i];
         const size_t n = strcspn(setting, "=");
-        if (n == 0 || !setting[n] || n >= (size_t)(end - keys))
+        if (n == 0 || !setting[n] || n >= room)
             return cli_misused("sweep", "--set: expected KEY=VALUE,..., found %s",
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
@@ -71,6 +70,7 @@ static int add_axes(const struct args *a, cli_sweep *s, char keys[KEYS])
         if (check_key(s, keys) != CLI_OK || add_axis(s, keys, setting + n + 1) != CLI_OK)
             return CLI_USAGE;
         keys += n + 1;
+        room -= n + 1;
     }
     if (!a->seeds) return CLI_OK;
     return check_key(s, "seed") == CLI_OK ? add_axis(s, "seed", a->seeds) : CLI_USAGE;
@@ -178,7 +178,7 @@ static int run(const void *args)
     cli_sweep          s = {0};
     char               keys[KEYS];
     int                status = check_words(&a->rest);
-    if (status == CLI_OK) status = add_axes(a, &s, keys);
+    if (status == CLI_OK) status = add_axes(a, &s, keys, sizeof keys);
     if (status == CLI_OK) {
         cli_sweep_results all = {&s, a->seeds ? s.n - 1 : -1, cli_sweep_runs(&s), NULL};
         all.runs = calloc((size_t)all.n + 1, sizeof *all.runs);

@@ -1,6 +1,7 @@
 /* dra train: a model from texts or examples. */
 #include "examples.h"
-#include "train_progress.h"
+#include "train_read.h"
+#include "train_end.h"
 #include "train_sources.h"
 #include "value.h"
 
@@ -203,43 +204,6 @@ static dra_status note_sources(const struct args *a, dra_error *err)
 
 /* ---- what was asked -------------------------------------------------------------------------- */
 
-/* "256" or "128:0,256:1000". */
-static bool read_stages(const char *text, dra_train_config *c)
-{
-    char        part[64];
-    const char *at = text;
-    for (c->stages = 0; *at && c->stages < DRA_STAGES_MOST; c->stages++) {
-        const size_t n = strcspn(at, ",");
-        if (n >= sizeof part) return false;
-        snprintf(part, sizeof part, "%.*s", (int)n, at);
-        dra_stage *s = &c->stage[c->stages];
-        char      *colon = strchr(part, ':');
-        if (colon) *colon++ = '\0';
-        if (!cli_read_int(part, &s->context) || s->context < 1 || s->context > 1 << 20)
-            return false;
-        if (colon && (!cli_read_int(colon, &s->from) || s->from < 0)) return false;
-        at += n + (at[n] == ',');
-    }
-    return c->stages > 0 && !*at && at[-1] != ',';
-}
-
-/* "drift=0.1" */
-static int read_addition(const char *text, dra_train_config *c)
-{
-    char         quoted[80], name[32];
-    const size_t n = strcspn(text, "=");
-    dra_guess    guess = {.typed = name};
-    snprintf(name, sizeof name, "%.*s", (int)n, text);
-    for (int k = 0; k < DRA_AUX_COUNT; k++) {
-        const char *known = dra_aux_name((dra_aux_kind)k);
-        if (strcmp(name, known) == 0 && text[n] && cli_read_real(text + n + 1, &c->add[k]))
-            return CLI_OK;
-        dra_guess_try(&guess, known);
-    }
-    return cli_misused("train", "--add: expected %s=X with a number X, found %s",
-                       guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
-}
-
 enum { PATH_TEXT = 4096 };
 
 static bool names_model(const cli_source *s) { return s->model || s->preset || s->config; }
@@ -291,8 +255,8 @@ static int check(const struct args *a, dra_train_config *train)
         return cli_misused("train", "--sample-every: expected a tokenizer, found none");
     if (check_log(a) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->add.count; i++)
-        if (read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
-    if (!a->context || read_stages(a->context, train)) return CLI_OK;
+        if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
+    if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
     return cli_misused("train", "--context: expected T or T:STEP,T:STEP,..., found %s",
                        cli_quote(a->context, quoted, sizeof quoted));
 }
@@ -522,58 +486,6 @@ static void show_sample(void *user, const dra_event *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* What a resumed run does otherwise than it was planned. */
-static void write_changes(const dra_trainer_plan *p, FILE *out)
-{
-    const dra_train_config *c = &p->train;
-    const long long         end = (long long)(c->schedule_end ? c->schedule_end : c->steps);
-    if (p->steps_before)
-        fprintf(out, "extended from %lld to %lld steps; ", (long long)p->steps_before,
-                (long long)c->steps);
-    else if (p->schedule_before)
-        fputs("changed  ", out);
-    else
-        return;
-    if (c->schedule == DRA_SCHEDULE_CONSTANT)
-        fputs("the learning rate is constant\n", out);
-    else if (!p->schedule_before)
-        fprintf(out, "the schedule of the learning rate ends at step %lld as before\n", end);
-    else if (c->schedule_end)
-        fprintf(out, "the schedule of the learning rate ends at step %lld, before at %lld\n", end,
-                (long long)p->schedule_before);
-    else
-        fprintf(out,
-                "the schedule of the learning rate is stretched to the new end (--schedule-end "
-                "%lld keeps it)\n",
-                (long long)p->schedule_before);
-}
-
-static void write_early(const struct args *a, const dra_train_config *c, int64_t step)
-{
-    fprintf(stderr,
-            "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
-            "is in its folder best (--resume --early-stop -1 continues)\n",
-            a->out, (long long)step, (long long)c->early_stop);
-}
-
-static void write_end(const struct args *a, const cli_train_progress *w,
-                      const dra_trainer_plan *plan)
-{
-    const int64_t steps = plan->train.steps;
-    if (plan->first >= steps) {
-        fprintf(stderr, "%s has all its %lld steps\n", a->out, (long long)steps);
-    } else if (plan->stopped_early || w->last.stopped_early) {
-        write_early(a, &plan->train, plan->stopped_early ? plan->first : w->last.step);
-    } else if (w->last.step < steps) {
-        fprintf(stderr,
-                "stopped and saved at step %lld; resume with: dra train --resume --out %s\n",
-                (long long)w->last.step, a->out);
-    } else {
-        fprintf(stderr, "done: the model is in %s%s\n", a->out,
-                w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
-    }
-}
-
 static int train(const struct args *a, bool note)
 {
     parts              p = {0};
@@ -589,11 +501,11 @@ static int train(const struct args *a, bool note)
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
     if (st == DRA_OK) {
         cli_progress_plan(&plan, stderr);
-        write_changes(&plan, stderr);
+        cli_train_changes(&plan, stderr);
         w.log_every = plan.train.log_every;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_break(&w);
-        if (st == DRA_OK) write_end(a, &w, &plan);
+        if (st == DRA_OK) cli_train_end(a->out, &w, &plan);
     }
     close_parts(&p);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

@@ -50,8 +50,8 @@ no_other_commands() {
         ! grep -nE '^(```|~~~)(sh|bash|console|shell)' "$1"
 }
 
-# Limits make all runs alike, so they would hide that a run cannot go on with other settings. (It may
-# have more steps.)
+# Limits make all runs alike, so they would hide that a run cannot go on with other settings, but
+# for more steps.
 resumes_as_it_began() { ! grep -nE '\$ .*dra train .*--resume.* --(batch|context)' "$1"; }
 
 # ---- C -------------------------------------------------------------------------------------------
