@@ -16,7 +16,7 @@ struct args {
     cli_source       from;
     cli_list         tasks;
     const char      *length, *vocab, *symbols, *pairs, *queries, *digits, *kinds, *depth;
-    const char      *slots, *half_life, *only;
+    const char      *slots, *half_life, *only, *lr, *seeds;
     dra_train_config train;
     int64_t          tests;
     double           until;
@@ -24,7 +24,7 @@ struct args {
 };
 
 static const struct args defaults = {
-    .train = {.steps = 2000, .batch = 32, .lr = 0.002}, .tests = 256, .until = 0.99};
+    .lr = "0.002", .train = {.steps = 2000, .batch = 32}, .tests = 256, .until = 0.99};
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
@@ -70,7 +70,7 @@ static const cli_option options[] = {
      "recompute activations for the gradient instead of keeping them"},
     {"precision", CLI_CHOICE, TRAIN(precision), 0, 0, "precision of products",
      .choices = precisions},
-    {"lr", CLI_REAL, TRAIN(lr), 0, 100, "learning rate"},
+    {"lr", CLI_TEXT, AT(lr), 0, 0, "learning rate", "X,..."},
     {"min-lr", CLI_REAL, TRAIN(min_lr), -1, 100,
      "learning rate at the last step; below 0: down to 0", .unset = "lr / 10"},
     {"warmup", CLI_INT, TRAIN(warmup), 0, 1e12, "steps until lr is reached",
@@ -82,6 +82,7 @@ static const cli_option options[] = {
     {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
      .unset = "1"},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples"},
+    {"seeds", CLI_TEXT, AT(seeds), 0, 0, "or several of them", MANY},
     {"tests", CLI_INT, AT(tests), 1, 1e9, "rows to score, rounded up to whole batches",
      .group = "Test"},
     {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
@@ -175,16 +176,41 @@ static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t size)
     for (size_t i = 0; i < COUNT(own) && status == CLI_OK; i++)
         status = add_axis(s, own[i][0], false, own[i][1]);
     if (status == CLI_OK) status = add_axis(s, "mixer.slots", true, a->slots);
-    return status == CLI_OK ? add_settings(&a->from.set, s, keys, size) : status;
+    if (status == CLI_OK) status = add_settings(&a->from.set, s, keys, size);
+    if (status == CLI_OK) status = add_axis(s, "lr", false, a->lr);
+    if (status == CLI_OK && a->seeds && a->train.seed)
+        return cli_misused("probe", "expected one of --seed and --seeds, found both");
+    return status == CLI_OK ? add_axis(s, "seed", false, a->seeds) : status;
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
 
-static dra_status read_probe(const struct args *a, const cli_sweep *s, int64_t run, dra_probe *p,
+/* The learning rate and the seed of a run. */
+static dra_status read_train(const cli_sweep *s, int64_t run, dra_train_config *train,
                              dra_error *err)
 {
     char quoted[80];
-    *p = (dra_probe){.task = cli_sweep_value(s, 0, run), .seed = (uint64_t)a->train.seed};
+    for (int i = MODEL + 1; i < s->n; i++) {
+        const char *name = s->axis[i].name, *value = cli_sweep_value(s, i, run);
+        if (s->axis[i].key) continue;
+        if (strcmp(name, "lr") == 0 &&
+            (!cli_read_real(value, &train->lr) || train->lr < 0 || train->lr > 100))
+            return cli_error(err, DRA_ERR_VALUE, "--lr: expected a number from 0 to 100, found %s",
+                             cli_quote(value, quoted, sizeof quoted));
+        if (strcmp(name, "seed") == 0 &&
+            (!cli_read_int(value, &train->seed) || train->seed < 0 || train->seed > (int64_t)1e15))
+            return cli_error(err, DRA_ERR_VALUE,
+                             "--seeds: expected whole numbers from 0 to 1e15, found %s",
+                             cli_quote(value, quoted, sizeof quoted));
+    }
+    return DRA_OK;
+}
+
+static dra_status read_probe(const dra_train_config *train, const cli_sweep *s, int64_t run,
+                             dra_probe *p, dra_error *err)
+{
+    char quoted[80];
+    *p = (dra_probe){.task = cli_sweep_value(s, 0, run), .seed = (uint64_t)train->seed};
     if (strcmp(p->task, "needle") == 0) p->depth = -1;
     for (int i = MODEL + 1; i < s->n; i++) {
         const char *name = s->axis[i].name, *value = cli_sweep_value(s, i, run);
@@ -242,7 +268,8 @@ static dra_status open_run(const struct args *a, const cli_sweep *s, int64_t run
     dra_model_config c;
     *r = (cli_probe_run){.train = a->train};
     *model = NULL;
-    dra_status st = read_probe(a, s, run, &r->probe, err);
+    dra_status st = read_train(s, run, &r->train, err);
+    if (st == DRA_OK) st = read_probe(&r->train, s, run, &r->probe, err);
     if (st == DRA_OK) st = read_config(a, s, run, &r->probe, &c, err);
     if (st == DRA_OK && c.visible == DRA_VISIBLE_WHOLE)
         st = cli_error(err, DRA_ERR_VALUE,
@@ -279,7 +306,7 @@ static dra_status one_run(const struct args *a, cli_progress *p, dra_device *dev
     dra_status       st = open_run(a, s, p->run, &r, &model, err);
     if (st == DRA_OK)
         st = a->from.model ? dra_weights_load(model, a->from.model, &weights, err)
-                           : dra_weights_draw(model, (uint64_t)a->train.seed, &weights, err);
+                           : dra_weights_draw(model, (uint64_t)r.train.seed, &weights, err);
     const dra_probe_config c = {.probe = &r.probe,
                                 .train = &r.train,
                                 .device = device,

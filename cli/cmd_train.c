@@ -1,6 +1,8 @@
 /* dra train: a model from texts or examples. */
 #include "examples.h"
-#include "train_progress.h"
+#include "train_read.h"
+#include "train_end.h"
+#include "train_sources.h"
 #include "value.h"
 
 #include "dra/generate.h"
@@ -29,6 +31,7 @@ static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL}; /* their kinds */
 static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; /* their kinds */
 
 #define AT(f) offsetof(struct args, f)
 #define TRAIN(f) offsetof(struct args, train.f)
@@ -42,7 +45,7 @@ static const cli_option options[] = {
     {"data", CLI_LIST, AT(data), 0, 0,
      "texts, .jsonl, tokens as .safetensors, or folders of these; or examples: .safetensors, .npz, "
      ".npy, or a folder of these",
-     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
+     "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on"},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
      "or bytes if it has 256 tokens or is a preset",
@@ -63,7 +66,10 @@ static const cli_option options[] = {
      "continue from the last checkpoint in --out; with a model given, start if there is none"},
     {"force", CLI_FLAG, AT(force), 0, 0,
      "replace another run or model; or continue with other data or settings"},
-    {"steps", CLI_INT, TRAIN(steps), 0, 1e12, "optimizer steps", .unset = "1000"},
+    {"steps", CLI_INT, TRAIN(steps), 0, 1e12,
+     "optimizer steps; with --resume a run can be made longer", .unset = "1000"},
+    {"early-stop", CLI_INT, TRAIN(early_stop), -1, 1e12,
+     "end after N evaluations without a better one; below 0: do not", .unset = "do not"},
     {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout"},
     {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
      "steps between checkpoints; below 0: only at the end", .unset = "500"},
@@ -89,11 +95,22 @@ static const cli_option options[] = {
      .unset = "4 % of the steps"},
     {"schedule", CLI_CHOICE, TRAIN(schedule), 0, 0, "schedule of lr after warm-up",
      .choices = schedules},
+    {"schedule-end", CLI_INT, TRAIN(schedule_end), 0, 1e12,
+     "step from which on lr stays at --min-lr", .unset = "the last step"},
+    {"optimizer", CLI_CHOICE, TRAIN(optimizer), 0, 0,
+     "muon: for matrices of hidden layers, adamw for the rest", .choices = optimizers},
+    {"momentum", CLI_REAL, TRAIN(momentum), -1, 0.999999, "momentum of sgd and muon; below 0: none",
+     .unset = "0.9; muon: 0.95"},
+    {"nesterov", CLI_FLAG, TRAIN(nesterov), 0, 0,
+     "sgd looks ahead by its momentum; muon always does"},
+    {"muon-rate", CLI_REAL, TRAIN(muon_rate), 0, 1e6,
+     "muon: learning rate of its matrices, as a multiple of lr", .unset = "20"},
     {"weight-decay", CLI_REAL, TRAIN(weight_decay), -1, 100,
      "weight decay of projections; below 0: none", .unset = "0.01"},
-    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999, "decay of AdamW's first moment", .unset = "0.9"},
-    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999, "decay of AdamW's second moment",
-     .unset = "0.95"},
+    {"beta1", CLI_REAL, TRAIN(beta1), 0, 0.999999,
+     "decay of AdamW's first moment; lion: weight of the moment in a step", .unset = "0.9"},
+    {"beta2", CLI_REAL, TRAIN(beta2), 0, 0.999999,
+     "decay of AdamW's second moment; lion: of its moment", .unset = "0.95; lion: 0.99"},
     {"eps", CLI_REAL, TRAIN(eps), 0, 1, "epsilon of AdamW", .unset = "1e-8"},
     {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
      .unset = "1"},
@@ -153,44 +170,39 @@ static const cli_option options[] = {
     CLI_THREADS_OPTION(struct args),
 };
 
+/* ---- what is read again when a run is resumed ------------------------------------------------ */
+
+static cli_train_sources sources_of(const struct args *a)
+{
+    return (cli_train_sources){.data = a->data,
+                               .eval_data = a->eval_data,
+                               .tokenizer = a->from.tokenizer,
+                               .text_key = a->text_key,
+                               .separator = a->separator,
+                               .cache = a->cache,
+                               .log = a->log,
+                               .pairs = a->pairs};
+}
+
+static void take_sources(struct args *a, const cli_train_sources *s)
+{
+    a->data = s->data;
+    a->eval_data = s->eval_data;
+    a->from.tokenizer = s->tokenizer;
+    a->text_key = s->text_key;
+    a->separator = s->separator;
+    a->cache = s->cache;
+    a->log = s->log;
+    a->pairs = s->pairs;
+}
+
+static dra_status note_sources(const struct args *a, dra_error *err)
+{
+    const cli_train_sources s = sources_of(a);
+    return cli_sources_note(a->out, &s, err);
+}
+
 /* ---- what was asked -------------------------------------------------------------------------- */
-
-/* "256" or "128:0,256:1000". */
-static bool read_stages(const char *text, dra_train_config *c)
-{
-    char        part[64];
-    const char *at = text;
-    for (c->stages = 0; *at && c->stages < DRA_STAGES_MOST; c->stages++) {
-        const size_t n = strcspn(at, ",");
-        if (n >= sizeof part) return false;
-        snprintf(part, sizeof part, "%.*s", (int)n, at);
-        dra_stage *s = &c->stage[c->stages];
-        char      *colon = strchr(part, ':');
-        if (colon) *colon++ = '\0';
-        if (!cli_read_int(part, &s->context) || s->context < 1 || s->context > 1 << 20)
-            return false;
-        if (colon && (!cli_read_int(colon, &s->from) || s->from < 0)) return false;
-        at += n + (at[n] == ',');
-    }
-    return c->stages > 0 && !*at && at[-1] != ',';
-}
-
-/* "drift=0.1" */
-static int read_addition(const char *text, dra_train_config *c)
-{
-    char         quoted[80], name[32];
-    const size_t n = strcspn(text, "=");
-    dra_guess    guess = {.typed = name};
-    snprintf(name, sizeof name, "%.*s", (int)n, text);
-    for (int k = 0; k < DRA_AUX_COUNT; k++) {
-        const char *known = dra_aux_name((dra_aux_kind)k);
-        if (strcmp(name, known) == 0 && text[n] && cli_read_real(text + n + 1, &c->add[k]))
-            return CLI_OK;
-        dra_guess_try(&guess, known);
-    }
-    return cli_misused("train", "--add: expected %s=X with a number X, found %s",
-                       guess.best ? guess.best : "NAME", cli_quote(text, quoted, sizeof quoted));
-}
 
 enum { PATH_TEXT = 4096 };
 
@@ -233,6 +245,8 @@ static int check(const struct args *a, dra_train_config *train)
     const cli_source *s = &a->from;
     char              quoted[80];
     *train = a->train;
+    if (!a->resume && a->data.count == 0)
+        return cli_misused("train", "--data: expected a value, found nothing");
     if (!a->resume || names_model(s)) {
         const int status = cli_source_check("train", s);
         if (status != CLI_OK) return status;
@@ -241,8 +255,8 @@ static int check(const struct args *a, dra_train_config *train)
         return cli_misused("train", "--sample-every: expected a tokenizer, found none");
     if (check_log(a) != CLI_OK) return CLI_USAGE;
     for (size_t i = 0; i < a->add.count; i++)
-        if (read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
-    if (!a->context || read_stages(a->context, train)) return CLI_OK;
+        if (cli_read_addition(a->add.text[i], train) != CLI_OK) return CLI_USAGE;
+    if (!a->context || cli_read_stages(a->context, train)) return CLI_OK;
     return cli_misused("train", "--context: expected T or T:STEP,T:STEP,..., found %s",
                        cli_quote(a->context, quoted, sizeof quoted));
 }
@@ -472,44 +486,8 @@ static void show_sample(void *user, const dra_event *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-/* How the data is read must be repeated; the run knows the rest. */
-static void write_command(const struct args *a, FILE *out)
+static int train(const struct args *a, bool note)
 {
-    const char *const given[][2] = {{"text-key", a->text_key},
-                                    {"separator", a->separator},
-                                    {"src-key", a->pairs.src_key},
-                                    {"tgt-key", a->pairs.tgt_key},
-                                    {"src-tokenizer", a->pairs.src_tokenizer},
-                                    {"cache", a->cache},
-                                    {"tokenizer", a->from.tokenizer},
-                                    {"log", a->log}};
-    fprintf(out, "dra train --resume --out %s", a->out);
-    for (size_t i = 0; i < a->data.count; i++) fprintf(out, " --data %s", a->data.text[i]);
-    for (size_t i = 0; i < a->eval_data.count; i++)
-        fprintf(out, " --eval-data %s", a->eval_data.text[i]);
-    for (size_t i = 0; i < COUNT(given); i++)
-        if (given[i][1]) fprintf(out, " --%s='%s'", given[i][0], given[i][1]);
-    fputc('\n', out);
-}
-
-static void write_end(const struct args *a, const cli_train_progress *w,
-                      const dra_trainer_plan *plan)
-{
-    const int64_t steps = plan->train.steps;
-    if (plan->first >= steps) {
-        fprintf(stderr, "%s has all its %lld steps\n", a->out, (long long)steps);
-    } else if (w->last.step < steps) {
-        fprintf(stderr, "stopped and saved at step %lld; resume with: ", (long long)w->last.step);
-        write_command(a, stderr);
-    } else {
-        fprintf(stderr, "done: the model is in %s%s\n", a->out,
-                w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
-    }
-}
-
-static int run(const void *args)
-{
-    const struct args *a = args;
     parts              p = {0};
     dra_error          err = {0};
     dra_trainer_plan   plan;
@@ -519,30 +497,53 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     cli_progress_signals();
     dra_status st = open_parts(a, &p, &err);
+    if (st == DRA_OK && note) st = note_sources(a, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
     if (st == DRA_OK) {
         cli_progress_plan(&plan, stderr);
+        cli_train_changes(&plan, stderr);
         w.log_every = plan.train.log_every;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
         cli_progress_break(&w);
-        if (st == DRA_OK) write_end(a, &w, &plan);
+        if (st == DRA_OK) cli_train_end(a->out, &w, &plan);
     }
     close_parts(&p);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
+}
+
+/* A run that is resumed finds its data again. */
+static int run(const void *args)
+{
+    struct args       a = *(const struct args *)args;
+    cli_train_sources s = sources_of(&a);
+    cli_recalled      r = {0};
+    dra_error         err = {0};
+    int               status = CLI_OK;
+    if (a.resume && a.data.count == 0) {
+        dra_status st = names_model(&a.from) ? DRA_OK : dra_run_resumable(a.out, &err);
+        if (st == DRA_OK) st = cli_sources_recall(a.out, &s, &r, &err);
+        if (st == DRA_OK)
+            take_sources(&a, &s);
+        else
+            status = cli_fail(&err);
+    }
+    if (status == CLI_OK) status = train(&a, !r.text);
+    cli_recalled_free(&r);
+    return status;
 }
 
 static const cli_note files[] = {
     {"DIR/config.json, model.safetensors", "the model, as of the last checkpoint"},
     {"DIR/best", "the same, at the lowest evaluation loss"},
     {"DIR/log.jsonl", "a line for each logged step"},
-    {"DIR/train", "checkpoints and settings"},
+    {"DIR/train", "checkpoints, settings, and where the data are"},
     {0},
 };
 
 static const cli_note examples[] = {
     {"dra train --preset dra-slots-tiny --data book.txt --out run --steps 2000", "train on a text"},
-    {"dra train --resume --data book.txt --out run",
-     "continue after a kill, Ctrl-C or a full disk"},
+    {"dra train --resume --out run", "continue after a kill, Ctrl-C or a full disk"},
+    {"dra train --resume --out run --steps 3000", "make it longer"},
     {"dra train --preset dra-gru-tiny --data book.txt --split 0.05 --out run-2",
      "evaluate on the last twentieth of the text"},
     {"dra train --preset dra-slots-tiny --data book.txt --carry --chunk 64 --out long",
@@ -576,9 +577,11 @@ const cli_verb cmd_train = {
         "The tokenizer is the one given, else the model's, else bytes; a model whose vocabulary "
         "is not 256 needs a tokenizer.\n"
         "--resume continues bit for bit from the last checkpoint, even after kill -9. It takes "
-        "the settings from the checkpoint; repeated options must match the original run. Before "
-        "the first checkpoint, repeat the command that started the run instead. Ctrl-C, SIGTERM "
-        "and SIGHUP finish the step, save and stop; a second signal ends the process at once.\n"
+        "the settings from the checkpoint and finds the data by their paths; repeated options "
+        "must match the original run, but --steps may be more: the schedule of the learning rate "
+        "is stretched, unless --schedule-end says where it ends. Before the first checkpoint, "
+        "repeat the command that started the run instead. Ctrl-C, SIGTERM and SIGHUP finish the "
+        "step, save and stop; a second signal ends the process at once.\n"
         "A causal model learns to predict the next token, an encoder tokens that are masked: see "
         "--objective. The loss is the mean over those that are predicted; evaluations mask the "
         "same ones every time. From a preset an encoder has one token more than the tokenizer, "
@@ -593,5 +596,5 @@ const cli_verb cmd_train = {
     .files = files,
     .examples = examples,
     .status = status,
-    .also = "init eval generate report",
+    .also = "init sweep eval generate report",
 };

@@ -50,11 +50,13 @@ static void write_offer(const cli_option *o, FILE *out)
 
 static void write_names(const cli_verb *verb, FILE *out)
 {
-    for (size_t i = 0; i < verb->n_options; i++) {
-        const cli_option *o = &verb->options[i];
-        if (o->flags & CLI_POSITIONAL) continue;
-        fprintf(out, "--%s%s ", cli_starts_on(verb, o) ? "no-" : "", o->name);
-    }
+    for (const cli_verb *v = verb; v; v = v->over)
+        for (size_t i = 0; i < v->n_options; i++) {
+            const cli_option *o = &v->options[i];
+            if ((o->flags & CLI_POSITIONAL) || (v != verb && cli_option_of(verb, o->name)))
+                continue;
+            fprintf(out, "--%s%s ", cli_starts_on(v, o) ? "no-" : "", o->name);
+        }
     fputs("--help", out);
 }
 
@@ -77,13 +79,15 @@ static void write_place(const cli_verb *verb, FILE *out)
 static void write_verb(const cli_verb *verb, FILE *out)
 {
     fprintf(out, "    *:%s)\n        case $name in\n", verb->name);
-    for (size_t i = 0; i < verb->n_options; i++) {
-        const cli_option *o = &verb->options[i];
-        if (o->kind == CLI_FLAG || (o->flags & CLI_POSITIONAL)) continue;
-        fprintf(out, "        --%s) ", o->name);
-        write_offer(o, out);
-        fputs(" ;;\n", out);
-    }
+    for (const cli_verb *v = verb; v; v = v->over)
+        for (size_t i = 0; i < v->n_options; i++) {
+            const cli_option *o = &v->options[i];
+            if (o->kind == CLI_FLAG || (o->flags & CLI_POSITIONAL)) continue;
+            if (v != verb && cli_option_of(verb, o->name)) continue;
+            fprintf(out, "        --%s) ", o->name);
+            write_offer(o, out);
+            fputs(" ;;\n", out);
+        }
     write_place(verb, out);
     fputs("        esac\n        ;;\n", out);
 }

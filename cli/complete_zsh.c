@@ -83,7 +83,10 @@ static void write_option(const cli_verb *verb, const cli_option *o, FILE *out)
 static void write_verb(const cli_verb *verb, FILE *out)
 {
     fprintf(out, "        %s)\n            _arguments '(- *)--help[explain the verb]'", verb->name);
-    for (size_t i = 0; i < verb->n_options; i++) write_option(verb, &verb->options[i], out);
+    for (const cli_verb *v = verb; v; v = v->over)
+        for (size_t i = 0; i < v->n_options; i++)
+            if (v == verb || !cli_option_of(verb, v->options[i].name))
+                write_option(v, &v->options[i], out);
     fputs("\n            ;;\n", out);
 }
 

@@ -144,6 +144,11 @@ static const cli_option *find(const cli_verb *verb, const char *name, size_t len
     return NULL;
 }
 
+const cli_option *cli_option_of(const cli_verb *verb, const char *name)
+{
+    return find(verb, name, strlen(name));
+}
+
 static bool unknown(parser *p, const char *argument)
 {
     char      name[64], quoted[80];
@@ -151,8 +156,9 @@ static bool unknown(parser *p, const char *argument)
     snprintf(name, sizeof name, "%.*s", (int)strcspn(argument, "="), argument);
     cli_quote(name, quoted, sizeof quoted);
     memmove(name, name + strspn(name, "-"), strlen(name + strspn(name, "-")) + 1);
-    for (size_t i = 0; i < p->verb->n_options; i++)
-        if (!positional(&p->verb->options[i])) dra_guess_try(&guess, p->verb->options[i].name);
+    for (const cli_verb *v = p->verb; v; v = v->over)
+        for (size_t i = 0; i < v->n_options; i++)
+            if (!positional(&v->options[i])) dra_guess_try(&guess, v->options[i].name);
     dra_guess_try(&guess, "help");
     if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
     return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
@@ -165,6 +171,17 @@ static bool forgotten(parser *p, const cli_option *o, const char *found)
     expectation(o, what, sizeof what);
     return misused(p, "--%s: expected %s, found %s; if that is meant, write --%s=VALUE", o->name,
                    what, cli_quote(found, quoted, sizeof quoted), o->name);
+}
+
+/* An option of the verb that this one runs, which will look at its value: kept as it is. */
+static bool passed_on(parser *p, const cli_option *o, const char *argument, bool whole)
+{
+    cli_list *rest = (void *)(p->args + p->verb->rest);
+    if (!append(p, rest, argument)) return false;
+    if (whole || o->kind == CLI_FLAG) return true;
+    const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
+    if (!value) return expected(p, o, NULL);
+    return strncmp(value, "--", 2) == 0 ? forgotten(p, o, value) : append(p, rest, value);
 }
 
 /* "--name value", "--name=value", "--flag", "--no-flag". */
@@ -180,9 +197,14 @@ static bool named(parser *p, const char *argument)
         if (!value) return expected(p, o, NULL);
         return strncmp(value, "--", 2) == 0 ? forgotten(p, o, value) : take(p, o, value);
     }
+    const cli_verb *over = p->verb->over;
+    o = over && argument[1] == '-' ? find(over, name, length) : NULL;
+    if (o) return passed_on(p, o, argument, equals != NULL);
     if (!equals && length > 3 && strncmp(name, "no-", 3) == 0) {
         o = find(p->verb, name + 3, length - 3);
         if (o && o->kind == CLI_FLAG) return take(p, o, "off");
+        o = over ? find(over, name + 3, length - 3) : NULL;
+        if (o && o->kind == CLI_FLAG) return passed_on(p, o, argument, true);
     }
     return unknown(p, argument);
 }
@@ -253,4 +275,8 @@ void cli_release(const cli_verb *verb, void *args)
         free(list->text);
         *list = (cli_list){0};
     }
+    if (!verb->over) return;
+    cli_list *rest = (void *)((char *)args + verb->rest);
+    free(rest->text);
+    *rest = (cli_list){0};
 }

@@ -67,6 +67,10 @@ typedef struct cli_verb {
     /* Other start values that follow from what was asked, such as those of a model; what is given
      * still wins over them. Says what went wrong and returns the exit status. May be NULL. */
     int (*prepare)(const void *args, void *defaults);
+    /* A verb that runs another one takes its options, too, and keeps them as the words they are, in
+     * a cli_list at the offset `rest`. NULL: there is none. */
+    const struct cli_verb *over;
+    size_t                 rest;
     /* What help says besides; all of it may be left out. Lines of a text are paragraphs. */
     const char     *group;    /* of verbs in the overview; NULL: that of the verb before */
     const char     *about;    /* what it does, reads and writes, and the defaults that matter */
@@ -85,6 +89,9 @@ enum { CLI_WHY = 512 };
  * Call cli_release() afterwards, whatever the outcome. */
 cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why);
 void        cli_release(const cli_verb *verb, void *args); /* frees the lists */
+
+/* The option of a verb by its name; NULL: there is none. */
+const cli_option *cli_option_of(const cli_verb *verb, const char *name);
 
 /* How help and errors call an option's value: "N", "FILE", "fast|exact". Returns `text`. */
 const char *cli_value_name(const cli_option *option, char *text, size_t size);

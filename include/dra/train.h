@@ -209,15 +209,29 @@ DRA_API dra_status dra_batches_evaluate(dra_batches *b, dra_gradients *l, dra_ev
 
 /* ---- the optimizer --------------------------------------------------------------------------- */
 
+/* docs/training.md has their formulas. */
+typedef enum dra_optimizer_kind {
+    DRA_OPTIMIZER_ADAMW,
+    DRA_OPTIMIZER_SGD,
+    DRA_OPTIMIZER_LION,
+    DRA_OPTIMIZER_MUON /* of matrices of hidden layers; all other parameters: adamw */
+} dra_optimizer_kind;
+
+DRA_API const char *dra_optimizer_name(dra_optimizer_kind kind); /* NULL: there is no such */
+
 typedef struct dra_optimizer_config {
-    double beta1, beta2, eps; /* 0: 0.9, 0.95, 1e-8                             */
+    double beta1, beta2, eps; /* 0: 0.9, 0.95 (lion: 0.99), 1e-8                */
     double decay;             /* of matrices of projections only                */
     double clip;              /* of the norm of all gradients; 0: none          */
     bool   rwkv_rates;        /* time_decay learns twice, time_first three times as fast */
     int    rwkv_stage;        /* 2: both and time_mix learn five times as fast; needs rwkv_rates */
+    dra_optimizer_kind kind;
+    double             momentum;  /* of sgd, 0: 0.9, and muon, 0: 0.95; below 0: none */
+    bool               nesterov;  /* of sgd; muon always looks ahead */
+    double             muon_rate; /* of its matrices, in rates; 0: 20 */
 } dra_optimizer_config;
 
-typedef struct dra_optimizer dra_optimizer; /* opaque: AdamW with its two moments */
+typedef struct dra_optimizer dra_optimizer; /* opaque: what it keeps for each parameter */
 
 DRA_API dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_model *model,
                                         dra_device *device, dra_optimizer **out, dra_error *err);
@@ -227,9 +241,10 @@ DRA_API void       dra_optimizer_destroy(dra_optimizer *o); /* NULL is allowed *
  * Where it is not finite, weights and moments stay as they are. `l` sees the new weights. */
 DRA_API dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l,
                                       double rate, int64_t step, double *norm, dra_error *err);
-/* Moments m (which = 0) and v (1) of parameter i, to save and to load; the null span if it is not
- * trained. */
+/* States m (which = 0) and v (1) of parameter i, to save and to load; the null span if it has none:
+ * it is not trained, or its optimizer has one only. */
 DRA_API dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which);
+DRA_API size_t   dra_optimizer_bytes(const dra_optimizer *o); /* of all of them */
 
 /* ---- runs: what a run does ------------------------------------------------------------------- */
 
@@ -260,13 +275,19 @@ typedef struct dra_train_config {
     double            min_lr; /* at the last step; 0: lr / 10; below 0: none */
     int64_t           warmup; /* steps until lr is reached; 0: 4 % of them */
     dra_schedule_kind schedule;
-    double            beta1, beta2, eps; /* as of dra_optimizer_config */
-    double            weight_decay;      /* 0: 0.01; below 0: none */
-    double            clip;              /* 0: 1; below 0: none */
-    bool              rwkv_rates;        /* as in dra_optimizer_config */
-    int64_t           rwkv_stage;        /* the same; 0: 1 */
-    double            smoothing;         /* of targets */
-    double            logit_pull;        /* as in dra_gradients_config */
+    int64_t           schedule_end; /* the step from which on the rate is min_lr; 0: the last one */
+    /* As of dra_optimizer_config. JSON: "optimizer": "muon". */
+    dra_optimizer_kind optimizer;
+    double             momentum;
+    bool               nesterov;
+    double             muon_rate;
+    double             beta1, beta2, eps;
+    double             weight_decay; /* 0: 0.01; below 0: none */
+    double             clip;         /* 0: 1; below 0: none */
+    bool               rwkv_rates;   /* as in dra_optimizer_config */
+    int64_t            rwkv_stage;   /* the same; 0: 1 */
+    double             smoothing;    /* of targets */
+    double             logit_pull;   /* as in dra_gradients_config */
     /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. A causal model's own is
      * not said when the config is complete. */
     dra_objective_config objective;
@@ -291,6 +312,7 @@ typedef struct dra_train_config {
     int64_t         save_every;   /* 0: 500; below 0: only at the end */
     int64_t         sample_every; /* 0: never */
     int64_t         keep;         /* checkpoints; 0: 2 */
+    int64_t         early_stop;   /* ends after N evaluations without a better one; below 0: not */
 } dra_train_config;
 
 DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
@@ -301,7 +323,7 @@ DRA_API dra_status dra_train_config_complete(dra_train_config *c, const dra_mode
                                              dra_error *err);
 
 /* Of a complete config; steps count from 1.
- *   rate     warm-up: lr step / warmup; then down to min_lr at the last step
+ *   rate     warm-up: lr step / warmup; then down to min_lr at schedule_end, or the last step
  *   blend    of a start a: a (1 - p) or a (1 + cos pi p) / 2, p = min(1, (step - 1) / blend_steps)
  *   stage    the number of the one that step belongs to */
 DRA_API double dra_train_rate(const dra_train_config *c, int64_t step);
@@ -318,7 +340,8 @@ typedef struct dra_trainer dra_trainer; /* opaque */
 
 typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy */
     const char             *folder; /* made where there is none */
-    const dra_train_config *train;  /* of a resumed run: what is not zero must be as it was */
+    const dra_train_config *train;  /* of a resumed run: what is not zero must be as it was, but
+                                     * steps may be more */
     dra_device             *device;
     const dra_model        *model;
     const char             *weights;     /* to start from, as dra_weights_load(); NULL: drawn */
@@ -367,6 +390,9 @@ typedef struct dra_trainer_plan { /* what is to come */
     double           epochs;
     size_t           weights, gradients, moments, activations; /* bytes */
     int64_t          data_examples, eval_examples;             /* 0: the data are texts */
+    /* Of a resumed run: where it ended and its schedule did, before that was changed. */
+    int64_t steps_before, schedule_before; /* 0: is as it was */
+    bool    stopped_early;                 /* it has ended before its last step, see early_stop */
 } dra_trainer_plan;
 
 /* Compiles the programs of all stages to know their size. */
@@ -395,6 +421,7 @@ typedef struct dra_event {
     double measure[DRA_MEASURES_MOST], eval_measure[DRA_MEASURES_MOST];
     /* Their names; NULL: no more. Of a text's tokens, where the loss says it all, none. */
     const char *measure_name[DRA_MEASURES_MOST];
+    bool        stopped_early; /* the run ends here: evaluations got no better, see early_stop */
 } dra_event;
 
 /* false: stop here. The run is saved. */

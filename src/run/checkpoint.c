@@ -1,6 +1,6 @@
 /* Checkpoints: RUN/train/step-NNNNNNNN with
  *   model.safetensors      weights
- *   optimizer.safetensors  m.NAME and v.NAME, the moments of each weight
+ *   optimizer.safetensors  m.NAME and v.NAME, what the optimizer keeps for each weight
  *   states.safetensors     where state is carried
  *   train.json             the rest, with sums of the other files and of itself
  * A checkpoint is written under a temporary name and renamed when all of it is on the disk. It is
@@ -19,6 +19,7 @@
 #include "file/fail.h"
 #include "file/json.h"
 #include "file/file_map.h"
+#include "run/optimizer.h"
 #include "run/train.h"
 #include "device/array.h"
 #include "sequence/module.h"
@@ -101,7 +102,7 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
         const dra_spec *p = dra_specs_at(params, i / 2);
         const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
         if (!moment.array) continue;
-        dra_state_name(name[k], i % 2 ? "v" : "m", p->name);
+        dra_state_name(name[k], dra_optimizer_state_name(i % 2), p->name);
         items[k] = (dra_tensor_item){name[k], DRA_REAL, p->shape,
                                      dra_span_see(moment, &copy[k], &room, err)};
         if (!items[k++].data) st = DRA_ERR_MEMORY;
@@ -134,6 +135,8 @@ static dra_status describe(const char *folder, const dra_checkpoint *c, json_t *
     if (o) dra_put_real(o, "best_loss", c->best_loss);
     if (o) dra_put_real(o, "blend", c->blend);
     if (o) dra_put_real(o, "seconds", c->seconds);
+    if (o && c->train.early_stop > 0)
+        json_object_set_new(o, "evaluations_since_best", json_integer(c->since_best));
     for (int i = 0; i < FILES && st == DRA_OK; i++) {
         if (i == STATES && !c->carried) continue;
         st = sum_file(folder, names[i], sum, err);
@@ -262,6 +265,7 @@ static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra
     c->carried = carried != 0;
     c->best_loss = json_is_number(best) ? json_number_value(best) : NAN;
     c->blend = json_number_value(blend), c->seconds = json_number_value(seconds);
+    c->since_best = json_integer_value(json_object_get(o, "evaluations_since_best"));
     return dra_train_config_read(path, train, &c->train, err);
 }
 
@@ -336,8 +340,8 @@ static dra_status load_moments(const char *path, const dra_saved *s, dra_error *
         const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
         if (!moment.array) continue;
         dra_real *data = malloc(moment.bytes + 1);
-        st = data ? dra_tensors_read(file, dra_state_name(name, i % 2 ? "v" : "m", p->name),
-                                     DRA_REAL, p->shape, data, err)
+        dra_state_name(name, dra_optimizer_state_name(i % 2), p->name);
+        st = data ? dra_tensors_read(file, name, DRA_REAL, p->shape, data, err)
                   : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to read it");
         if (st == DRA_OK) st = dra_array_upload(moment, data, err);
         free(data);
@@ -354,7 +358,7 @@ dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_sav
     if (st == DRA_OK) st = file_path(folder, names[MODEL], path, err);
     if (st == DRA_OK) st = dra_weights_load(s->model, path, &s->weights, err);
     if (st == DRA_OK) st = file_path(folder, names[OPTIMIZER], path, err);
-    if (st == DRA_OK) st = load_moments(path, s, err);
+    if (st == DRA_OK && !c->other) st = load_moments(path, s, err);
     if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);
     if (st == DRA_OK && c->carried)
         st = dra_states_load(s->device, dra_model_state(s->model), c->model, path, &s->states, err);

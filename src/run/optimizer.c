@@ -1,6 +1,7 @@
 /* The optimizer: one program measures the gradients and changes the weights in place, unless their
  * norm or a loss is not finite. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,18 +9,20 @@
 #include "base/shape.h"
 #include "model/model.h"
 #include "run/gradients.h"
+#include "run/optimizer.h"
 #include "sequence/module.h"
 
 struct dra_optimizer {
     dra_optimizer_config config;
     const dra_specs     *params;
     dra_session         *session;
-    dra_session         *with;      /* in whose workspace it runs */
-    dra_array           *moment[2]; /* m and v of all parameters, one after the other */
-    size_t              *offset;    /* in each, in bytes */
-    dra_array           *norm;
-    int                 *param, *gradient, *m, *v; /* numbers in the session */
-    int                  rate, step, metrics, fault, norm_to;
+    dra_session         *with; /* in whose workspace it runs */
+    /* States of all parameters that have them, one after the other, and where in bytes. */
+    dra_array *state[DRA_OPTIMIZER_STATES];
+    size_t    *offset[DRA_OPTIMIZER_STATES];
+    dra_array *norm;
+    int       *param, *gradient, *name[DRA_OPTIMIZER_STATES]; /* numbers in the session */
+    int        rate, step, metrics, fault, norm_to;
 };
 
 /* Decay pulls at matrices that project, not at norms, biases, decay logits or tables. */
@@ -59,21 +62,35 @@ static dra_value build_factor(dra_graph *g, const dra_optimizer *o, int64_t rows
                            o->config.clip);
 }
 
-static void build_update(dra_graph *g, const dra_optimizer *o, const dra_spec *s, dra_value rate,
-                         dra_value factor, dra_value step, dra_value d)
+static int states_of(const dra_optimizer *o, int i)
 {
-    const dra_adamw_config config = {o->config.beta1, o->config.beta2, o->config.eps,
-                                     decays(s->name) ? o->config.decay : 0};
-    char                   name[DRA_NAME_TEXT];
-    const dra_value        p = dra_parameter(g, s->name, DRA_REAL, s->shape);
-    const dra_value        m = dra_state(g, dra_state_name(name, "m", s->name), DRA_REAL, s->shape);
-    const dra_value        v = dra_state(g, dra_state_name(name, "v", s->name), DRA_REAL, s->shape);
-    const double           k = faster(o, s->name);
-    const dra_value        own = k == 1 ? rate : dra_affine(g, rate, k, 0);
-    const dra_adamw_result r = dra_adamw(g, p, d, m, v, own, factor, step, &config);
-    dra_donate(g, dra_state_name(name, "new", s->name), r.p, p);
-    dra_donate(g, dra_state_name(name, "new.m", s->name), r.m, m);
-    dra_donate(g, dra_state_name(name, "new.v", s->name), r.v, v);
+    return dra_optimizer_states(&o->config, dra_specs_at(o->params, i));
+}
+
+static void build_update(dra_graph *g, const dra_optimizer *o, int i, const dra_update *shared,
+                         dra_value d)
+{
+    const dra_spec *s = dra_specs_at(o->params, i);
+    const int       n = states_of(o, i);
+    const double    k = faster(o, s->name);
+    char            name[DRA_NAME_TEXT], part[16];
+    dra_update      u = *shared;
+    dra_value       old[DRA_OPTIMIZER_STATES];
+    u.shape = s->shape;
+    u.gradient = d;
+    u.decay = decays(s->name) ? o->config.decay : 0;
+    u.p = dra_parameter(g, s->name, DRA_REAL, s->shape);
+    const dra_value p = u.p;
+    for (int w = 0; w < n; w++)
+        u.state[w] = old[w] = dra_state(
+            g, dra_state_name(name, dra_optimizer_state_name(w), s->name), DRA_REAL, s->shape);
+    if (k != 1) u.rate = dra_affine(g, u.rate, k, 0);
+    dra_optimizer_rule(&o->config, s)->update(g, &u);
+    dra_donate(g, dra_state_name(name, "new", s->name), u.p, p);
+    for (int w = 0; w < n; w++) {
+        snprintf(part, sizeof part, "new.%s", dra_optimizer_state_name(w));
+        dra_donate(g, dra_state_name(name, part, s->name), u.state[w], old[w]);
+    }
 }
 
 static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
@@ -91,10 +108,10 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
         if (!p->frozen)
             d[k++] = dra_state(g, dra_state_name(name, "gradient", p->name), DRA_REAL, p->shape);
     }
-    const dra_value factor = build_factor(g, o, key[0].dim[0], d, k);
+    const dra_value  factor = build_factor(g, o, key[0].dim[0], d, k);
+    const dra_update shared = {.config = &o->config, .rate = rate, .factor = factor, .step = step};
     for (int i = 0, at = 0; i < n; i++)
-        if (!dra_specs_at(o->params, i)->frozen)
-            build_update(g, o, dra_specs_at(o->params, i), rate, factor, step, d[at++]);
+        if (!dra_specs_at(o->params, i)->frozen) build_update(g, o, i, &shared, d[at++]);
     free(d);
 }
 
@@ -107,8 +124,9 @@ static void name_all(dra_optimizer *o)
         const char *name = dra_specs_at(o->params, i)->name;
         o->param[i] = dra_session_name(o->session, name);
         o->gradient[i] = dra_session_name(o->session, dra_state_name(text, "gradient", name));
-        o->m[i] = dra_session_name(o->session, dra_state_name(text, "m", name));
-        o->v[i] = dra_session_name(o->session, dra_state_name(text, "v", name));
+        for (int w = 0; w < states_of(o, i); w++)
+            o->name[w][i] = dra_session_name(
+                o->session, dra_state_name(text, dra_optimizer_state_name(w), name));
     }
     o->rate = dra_session_name(o->session, "rate");
     o->step = dra_session_name(o->session, "step");
@@ -117,18 +135,36 @@ static void name_all(dra_optimizer *o)
     o->norm_to = dra_session_name(o->session, "norm.to");
 }
 
+/* Where state w of each parameter is in their block; returns the bytes of it. */
+static size_t place(dra_optimizer *o, int w)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(o->params); i++) {
+        const dra_shape *shape = &dra_specs_at(o->params, i)->shape;
+        o->offset[w][i] = bytes;
+        if (w < states_of(o, i))
+            bytes += ((size_t)dra_shape_count(shape) * sizeof(dra_real) + 63) / 64 * 64;
+    }
+    return bytes;
+}
+
 static dra_status allocate(dra_optimizer *o, dra_device *device, dra_error *err)
 {
+    enum { NUMBERS = 2 + DRA_OPTIMIZER_STATES };
     const size_t n = (size_t)dra_specs_count(o->params);
     dra_status   st = DRA_OK;
-    o->offset = calloc(n + 1, sizeof *o->offset);
-    o->param = calloc(4 * n + 1, sizeof *o->param);
-    if (!o->offset || !o->param) return dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
-    o->gradient = o->param + n, o->m = o->gradient + n, o->v = o->m + n;
-    const size_t bytes = dra_trained_offsets(o->params, o->offset);
-    for (int k = 0; k < 2 && st == DRA_OK; k++) {
-        st = dra_array_create(device, bytes, &o->moment[k], err);
-        if (st == DRA_OK) st = dra_array_fill(dra_array_whole(o->moment[k]), 0, err);
+    o->param = calloc(NUMBERS * n + 1, sizeof *o->param);
+    o->offset[0] = calloc(DRA_OPTIMIZER_STATES * n + 1, sizeof *o->offset[0]);
+    if (!o->offset[0] || !o->param)
+        return dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
+    o->gradient = o->param + n;
+    for (size_t w = 0; w < DRA_OPTIMIZER_STATES && st == DRA_OK; w++) {
+        o->name[w] = o->gradient + (w + 1) * n;
+        o->offset[w] = o->offset[0] + w * n;
+        const size_t bytes = place(o, (int)w);
+        if (bytes == 0) continue;
+        st = dra_array_create(device, bytes, &o->state[w], err);
+        if (st == DRA_OK) st = dra_array_fill(dra_array_whole(o->state[w]), 0, err);
     }
     return st == DRA_OK ? dra_array_create(device, sizeof(dra_real), &o->norm, err) : st;
 }
@@ -136,20 +172,25 @@ static dra_status allocate(dra_optimizer *o, dra_device *device, dra_error *err)
 dra_span dra_optimizer_moment(const dra_optimizer *o, int i, int which)
 {
     const dra_spec *p = dra_specs_at(o->params, i);
-    if (p->frozen) return (dra_span){0};
+    if (which >= states_of(o, i)) return (dra_span){0};
     const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
-    return (dra_span){o->moment[which], o->offset[i], bytes};
+    return (dra_span){o->state[which], o->offset[which][i], bytes};
+}
+
+size_t dra_optimizer_bytes(const dra_optimizer *o)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < dra_specs_count(o->params); i++)
+        for (int w = 0; w < states_of(o, i); w++) bytes += dra_optimizer_moment(o, i, w).bytes;
+    return bytes;
 }
 
 static dra_status bind_own(dra_optimizer *o, dra_error *err)
 {
     dra_status st = dra_session_bind(o->session, o->norm_to, dra_array_whole(o->norm), err);
-    for (int i = 0; i < dra_specs_count(o->params) && st == DRA_OK; i++) {
-        if (dra_specs_at(o->params, i)->frozen) continue;
-        st = dra_session_bind(o->session, o->m[i], dra_optimizer_moment(o, i, 0), err);
-        if (st == DRA_OK)
-            st = dra_session_bind(o->session, o->v[i], dra_optimizer_moment(o, i, 1), err);
-    }
+    for (int i = 0; i < dra_specs_count(o->params); i++)
+        for (int w = 0; w < states_of(o, i) && st == DRA_OK; w++)
+            st = dra_session_bind(o->session, o->name[w][i], dra_optimizer_moment(o, i, w), err);
     return st;
 }
 
@@ -167,11 +208,9 @@ dra_status dra_optimizer_create(const dra_optimizer_config *config, const dra_mo
     *out = NULL;
     if (!o) return dra_fail(err, DRA_ERR_MEMORY, "optimizer: out of memory");
     o->config = *config;
-    if (o->config.beta1 == 0) o->config.beta1 = 0.9;
-    if (o->config.beta2 == 0) o->config.beta2 = 0.95;
-    if (o->config.eps == 0) o->config.eps = 1e-8;
     o->params = dra_model_params(model);
     dra_status st = check(&o->config, err);
+    if (st == DRA_OK) st = dra_optimizer_complete("optimizer", &o->config, err);
     if (st == DRA_OK) st = allocate(o, device, err);
     if (st == DRA_OK) st = dra_session_create(device, build, o, &o->session, err);
     if (st == DRA_OK) name_all(o);
@@ -187,9 +226,9 @@ void dra_optimizer_destroy(dra_optimizer *o)
 {
     if (!o) return;
     dra_session_destroy(o->session);
-    for (int k = 0; k < 2; k++) dra_array_destroy(o->moment[k]);
+    for (int w = 0; w < DRA_OPTIMIZER_STATES; w++) dra_array_destroy(o->state[w]);
     dra_array_destroy(o->norm);
-    free(o->offset);
+    free(o->offset[0]);
     free(o->param);
     free(o);
 }

@@ -11,8 +11,8 @@ double dra_train_rate(const dra_train_config *c, int64_t step)
     const double least = c->min_lr > 0 ? c->min_lr : 0;
     if (step < c->warmup) return c->lr * (double)step / (double)c->warmup;
     if (c->schedule == DRA_SCHEDULE_CONSTANT || step == c->warmup) return c->lr;
-    const double p = fmin(1,
-                          (double)(step - c->warmup) / (double)dra_imax(1, c->steps - c->warmup));
+    const int64_t end = c->schedule_end ? c->schedule_end : c->steps;
+    const double  p = fmin(1, (double)(step - c->warmup) / (double)dra_imax(1, end - c->warmup));
     if (c->schedule == DRA_SCHEDULE_EXPONENTIAL && least > 0) return c->lr * pow(least / c->lr, p);
     return least + (c->lr - least) * (c->schedule == DRA_SCHEDULE_COSINE ? half_cosine(p) : 1 - p);
 }

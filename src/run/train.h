@@ -16,8 +16,9 @@ dra_status dra_train_config_read(const char *place, const json_t *object, dra_tr
                                  dra_error *err);
 /* Puts what `given` says over `saved`. Where it differs in what decides about results: an error, or
  * with `force` taken. */
-dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
-                                  bool force, dra_error *err);
+dra_status           dra_train_config_merge(dra_train_config *saved, const dra_train_config *given,
+                                            bool force, dra_error *err);
+dra_optimizer_config dra_train_optimizer(const dra_train_config *c);
 
 /* ---- folders --------------------------------------------------------------------------------- */
 
@@ -59,10 +60,12 @@ typedef struct dra_checkpoint { /* train.json: where a run stands */
     int64_t          step, tokens;
     int64_t          skipped, in_a_row; /* steps without a change: all, and up to here */
     double           best_loss;         /* NaN: none yet */
+    int64_t          since_best;        /* evaluations since then; kept where early_stop counts */
     double           blend;             /* what a blend by schedule started from */
     double           seconds;
     uint64_t         model, data; /* fingerprints */
     bool             carried;     /* there are states */
+    bool             other;       /* not stored: the optimizer is another one now */
     dra_train_config train;
 } dra_checkpoint;
 
@@ -100,6 +103,7 @@ struct dra_trainer {
     dra_trainer_config c;
     dra_checkpoint     at;    /* where the run stands; at.train: the config, complete */
     int64_t            saved; /* the step of the newest checkpoint; -1: none */
+    int64_t            steps_before, schedule_before; /* of dra_trainer_plan */
     int                lock;
     bool               is_run; /* the folder was one before */
     char               log_path[DRA_PATH];
@@ -131,6 +135,8 @@ int64_t dra_trainer_context(const dra_trainer *t);           /* the longest of a
 bool    dra_trainer_marked(const dra_trainer *t);            /* tokens carry marks */
 /* Cuts T tokens into t->chunk; returns into how many, 0: they are read whole. */
 int dra_trainer_chunks(dra_trainer *t, int64_t T);
+/* It has ended before its last step: evaluations got no better. */
+bool dra_trainer_stopped_early(const dra_trainer *t);
 /* Makes t->batches those of a stage. */
 dra_status dra_trainer_open_stage(dra_trainer *t, int stage, dra_error *err);
 /* The data must be what they were; where a new run starts, they are noted. */

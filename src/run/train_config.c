@@ -7,6 +7,7 @@
 
 #include "base/shape.h"
 #include "file/fields.h"
+#include "run/optimizer.h"
 #include "run/train.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -16,6 +17,7 @@ static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL};
 static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL};
 
 #define MOST 1e12 /* of counts */
 #define FIELD(s, f, k) .name = #f, .kind = DRA_FIELD_##k, .offset = offsetof(s, f)
@@ -48,6 +50,11 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(min_lr, REAL), .min = -1, .max = 100},
                                    {TRAIN(warmup, INT), .max = MOST},
                                    {TRAIN(schedule, CHOICE), .choices = schedules},
+                                   {TRAIN(schedule_end, INT), .max = MOST},
+                                   {TRAIN(optimizer, CHOICE), .choices = optimizers},
+                                   {TRAIN(momentum, REAL), .min = -1, .max = 0.999999},
+                                   {TRAIN(nesterov, BOOL)},
+                                   {TRAIN(muon_rate, REAL), .max = 1e6},
                                    {TRAIN(beta1, REAL), .max = 0.999999},
                                    {TRAIN(beta2, REAL), .max = 0.999999},
                                    {TRAIN(eps, REAL), .max = 1},
@@ -100,6 +107,7 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(save_every, INT), .min = -1, .max = MOST},
                                    {TRAIN(sample_every, INT), .max = MOST},
                                    {TRAIN(keep, INT), .max = 1 << 20},
+                                   {TRAIN(early_stop, INT), .min = -1, .max = MOST},
                                    {0}};
 
 json_t *dra_train_config_json(const dra_train_config *c) { return dra_fields_write(fields, c); }
@@ -156,9 +164,6 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     set_number(&c->lr, 1e-3);
     set_number(&c->min_lr, c->lr / 10);
     set_count(&c->warmup, dra_imax(1, c->steps / 25));
-    set_number(&c->beta1, 0.9);
-    set_number(&c->beta2, 0.95);
-    set_number(&c->eps, 1e-8);
     set_number(&c->weight_decay, 0.01);
     set_number(&c->clip, 1);
     set_count(&c->blend_steps, dra_imax(1, c->steps / 2));
@@ -167,6 +172,31 @@ static void fill_in(dra_train_config *c, const dra_model *model)
     set_count(&c->eval_every, c->save_every);
     set_count(&c->keep, 2);
     set_count(&c->guard_steps, 2000);
+}
+
+dra_optimizer_config dra_train_optimizer(const dra_train_config *c)
+{
+    return (dra_optimizer_config){.beta1 = c->beta1,
+                                  .beta2 = c->beta2,
+                                  .eps = c->eps,
+                                  .decay = fmax(0, c->weight_decay),
+                                  .clip = fmax(0, c->clip),
+                                  .rwkv_rates = c->rwkv_rates,
+                                  .rwkv_stage = (int)c->rwkv_stage,
+                                  .kind = c->optimizer,
+                                  .momentum = c->momentum,
+                                  .nesterov = c->nesterov,
+                                  .muon_rate = c->muon_rate};
+}
+
+/* The optimizer knows the defaults of its numbers. */
+static dra_status complete_optimizer(dra_train_config *c, dra_error *err)
+{
+    dra_optimizer_config o = dra_train_optimizer(c);
+    const dra_status     st = dra_optimizer_complete("train", &o, err);
+    c->beta1 = o.beta1, c->beta2 = o.beta2, c->eps = o.eps;
+    c->momentum = o.momentum, c->muon_rate = o.muon_rate;
+    return st;
 }
 
 /* ---- what cannot be -------------------------------------------------------------------------- */
@@ -255,7 +285,13 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
     if (c->rwkv_stage && !c->rwkv_rates)
         return dra_fail(err, DRA_ERR_VALUE, "train: rwkv_stage is %lld, but rwkv_rates is off",
                         (long long)c->rwkv_stage);
-    dra_status st = check_stages(c, dra_model_config_of(model), err);
+    if (c->early_stop > 0 && c->eval_every < 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: early_stop is %lld, but nothing is evaluated (eval_every is below "
+                        "0)",
+                        (long long)c->early_stop);
+    dra_status st = complete_optimizer(c, err);
+    if (st == DRA_OK) st = check_stages(c, dra_model_config_of(model), err);
     if (st == DRA_OK && dra_view_module(&(dra_view){.model = model}).whole)
         st = check_whole(c, err);
     if (st == DRA_OK) st = complete_objective(c, model, err);
@@ -265,14 +301,20 @@ dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model
 
 /* ---- going on -------------------------------------------------------------------------------- */
 
-/* Settings that only decide what is said and kept. */
+/* Settings that only decide what is said and kept, and when a run ends. */
 static bool is_free(const char *key)
 {
-    static const char *const names[] = {"log_every", "eval_every", "save_every", "sample_every",
-                                        "keep"};
+    static const char *const names[] = {"log_every", "eval_every",   "save_every", "sample_every",
+                                        "keep",      "schedule_end", "early_stop"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strcmp(key, names[i]) == 0) return true;
     return false;
+}
+
+/* A run may be made longer. */
+static bool extends(const char *key, const json_t *was, const json_t *is)
+{
+    return strcmp(key, "steps") == 0 && json_integer_value(is) > json_integer_value(was);
 }
 
 static dra_status differs(const char *key, const json_t *was, const json_t *is, dra_error *err)
@@ -300,7 +342,8 @@ dra_status dra_train_config_merge(dra_train_config *saved, const dra_train_confi
     json_object_foreach(is, key, v)
     {
         const json_t *before = json_object_get(was, key);
-        if (st == DRA_OK && !force && !is_free(key) && !json_equal(before, v))
+        if (st == DRA_OK && !force && !is_free(key) && !extends(key, before, v) &&
+            !json_equal(before, v))
             st = differs(key, before, v, err);
     }
     if (st == DRA_OK) st = dra_fields_read(fields, "resume", is, saved, err);

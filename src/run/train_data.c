@@ -116,6 +116,11 @@ dra_status dra_trainer_open_eval(dra_trainer *t, dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
     dra_batches_config      b = batches_of(t, t->rows, dra_trainer_context(t));
+    if (!has_eval_data(t) && c->split == 0 && c->early_stop > 0)
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "train: early_stop is %lld, but there is nothing to evaluate on (a split "
+                        "or evaluation data)",
+                        (long long)c->early_stop);
     if (!has_eval_data(t) && c->split == 0) return DRA_OK;
     if (t->c.eval_data) b.corpus = t->c.eval_data;
     if (t->c.eval_examples) b.examples = t->c.eval_examples;

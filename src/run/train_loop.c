@@ -267,17 +267,35 @@ static dra_status keep_best(dra_trainer *t, dra_error *err)
     return st == DRA_OK ? dra_weights_save(t->weights, path, err) : st;
 }
 
+bool dra_trainer_stopped_early(const dra_trainer *t)
+{
+    const int64_t most = t->at.train.early_stop;
+    return most > 0 && t->at.since_best >= most && t->at.step < t->at.train.steps;
+}
+
+static dra_status log_early_stop(dra_trainer *t, dra_error *err)
+{
+    char text[80];
+    snprintf(text, sizeof text, "%lld evaluations without a better one",
+             (long long)t->at.since_best);
+    return dra_trainer_note(t, "stopped_early", text, err);
+}
+
 static dra_status evaluate(dra_trainer *t, dra_error *err)
 {
     dra_status st = dra_trainer_evaluate(t, &t->event.eval_loss, err);
     if (st != DRA_OK) return st;
     /* Also the first, where there is no best one yet: NaN. */
+    t->at.since_best++;
     if (isfinite(t->event.eval_loss) && !(t->event.eval_loss >= t->at.best_loss)) {
         t->at.best_loss = t->event.eval_loss;
+        t->at.since_best = 0;
         st = keep_best(t, err);
     }
     t->event.best_loss = t->at.best_loss;
-    return st == DRA_OK ? log_eval(t, err) : st;
+    t->event.stopped_early = dra_trainer_stopped_early(t);
+    if (st == DRA_OK) st = log_eval(t, err);
+    return st == DRA_OK && t->event.stopped_early ? log_early_stop(t, err) : st;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -349,6 +367,7 @@ static dra_status follow(dra_trainer *t, listener *w, dra_error *err)
     if (st == DRA_OK && t->eval && c->eval_every > 0 && (last || due(t, c->eval_every))) {
         st = evaluate(t, err);
         if (st == DRA_OK) tell(t, w, DRA_EVENT_EVAL);
+        if (t->event.stopped_early) w->stop = true;
     }
     if (st == DRA_OK && due(t, c->sample_every)) tell(t, w, DRA_EVENT_SAMPLE);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST) w->stop = true;
@@ -379,12 +398,13 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
     listener   w = {fn, user, false};
     dra_status st = DRA_OK;
     t->event.best_loss = t->at.best_loss;
-    if (t->at.step < t->at.train.steps) {
+    if (t->at.step < t->at.train.steps && !dra_trainer_stopped_early(t)) {
         st = one_step(t, err);
         if (st == DRA_OK) st = follow(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
     }
-    *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps;
+    *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps &&
+            !dra_trainer_stopped_early(t);
     return st;
 }
 

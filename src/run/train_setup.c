@@ -57,13 +57,42 @@ static dra_status find_place(dra_trainer *t, const int64_t *steps, int n, dra_er
         why.text, (long long)steps[1], dra_brief(t->c.folder, room), (long long)steps[0]);
 }
 
+/* A run that was made longer may have been killed before its next checkpoint. */
+static void take_extension(dra_trainer *t)
+{
+    dra_train_config noted, *c = &t->at.train;
+    if (dra_trainer_settings(t, &noted, NULL) != DRA_OK || noted.steps < c->steps) return;
+    c->steps = noted.steps;
+    c->schedule_end = noted.schedule_end;
+}
+
+/* Forced: another optimizer starts with states and numbers of its own. */
+static void forget_optimizer(dra_trainer *t)
+{
+    dra_train_config       *c = &t->at.train;
+    const dra_train_config *given = t->c.train;
+    t->at.other = true;
+    c->beta1 = given->beta1, c->beta2 = given->beta2, c->eps = given->eps;
+    c->momentum = given->momentum, c->muon_rate = given->muon_rate, c->nesterov = given->nesterov;
+}
+
+static int64_t end_of(const dra_train_config *c)
+{
+    return c->schedule_end ? c->schedule_end : c->steps;
+}
+
 static dra_status resume(dra_trainer *t, dra_error *err)
 {
     if (t->at.model != dra_model_fingerprint(t->c.model))
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
                            "is a run of another model: its tensors have other names or shapes");
-    dra_status st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
+    take_extension(t);
+    const dra_train_config was = t->at.train;
+    dra_status             st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
+    if (st == DRA_OK && t->at.train.optimizer != was.optimizer) forget_optimizer(t);
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
+    if (t->at.train.steps != was.steps) t->steps_before = was.steps;
+    if (end_of(&t->at.train) != end_of(&was)) t->schedule_before = end_of(&was);
     if (t->at.in_a_row >= DRA_SKIPPED_MOST)
         t->at.in_a_row = 0; /* it was told, and continues all the same */
     t->saved = t->at.step;
@@ -120,13 +149,7 @@ static dra_status make_tools(dra_trainer *t, dra_error *err)
                                             .logit_pull = c->logit_pull,
                                             .objective = c->objective.kind,
                                             .terms = c->objective};
-    const dra_optimizer_config optimizer = {.beta1 = c->beta1,
-                                            .beta2 = c->beta2,
-                                            .eps = c->eps,
-                                            .decay = fmax(0, c->weight_decay),
-                                            .clip = fmax(0, c->clip),
-                                            .rwkv_rates = c->rwkv_rates,
-                                            .rwkv_stage = (int)c->rwkv_stage};
+    const dra_optimizer_config optimizer = dra_train_optimizer(c);
     memcpy(gradients.add, c->add, sizeof gradients.add);
     name_measures(t);
     t->blend = dra_specs_find(dra_model_params(t->c.model), "blend");
@@ -330,14 +353,17 @@ dra_status dra_trainer_look(dra_trainer *t, dra_trainer_plan *out, dra_error *er
                               .data_tokens = dra_batches_tokens(t->batches),
                               .eval_tokens = t->eval ? dra_batches_tokens(t->eval) : 0,
                               .data_examples = dra_batches_examples(t->batches),
-                              .eval_examples = t->eval ? dra_batches_examples(t->eval) : 0};
+                              .eval_examples = t->eval ? dra_batches_examples(t->eval) : 0,
+                              .moments = dra_optimizer_bytes(t->optimizer),
+                              .steps_before = t->steps_before,
+                              .schedule_before = t->schedule_before,
+                              .stopped_early = dra_trainer_stopped_early(t)};
     for (int i = 0; i < dra_specs_count(params); i++) {
         const dra_spec *p = dra_specs_at(params, i);
         const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
         out->weights += bytes;
         if (!p->frozen) out->gradients += bytes;
     }
-    out->moments = 2 * out->gradients;
     for (int i = 0; i < out->train.stages; i++)
         out->train.stage[i].context = dra_trainer_tokens(t, i);
     const dra_status st = measure(t, out, err);

@@ -106,6 +106,9 @@ completes() {
 completes_every_option() {
     for verb in $verbs; do
         options_of "$verb" | sed 's/^no-//' | sort >names
+        # It takes those of train as well.
+        [ "$verb" != sweep ] ||
+            { cat names && options_of train; } | sed 's/^no-//' | sort -u -o names
         bash -c '. share/bash-completion/completions/dra
             COMP_WORDS=(dra $1 --) COMP_CWORD=2
             _dra

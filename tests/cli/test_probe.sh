@@ -68,6 +68,19 @@ sweep_of_keys() { # values with commas in brackets are one
         has "kinds  mixer.gamma.range  accuracy"
 }
 
+seeds_and_rates() { # each seed with each rate; a seed alone gives the same row
+    probe copy --suite --only moment --lr 0.001,0.01 --seeds 1,2,3 --json && lines 6 || return 1
+    for seed in 1 2 3; do
+        for lr in 0.001 0.01; do
+            [ "$(grep -c "\"lr\": $lr, \"seed\": $seed, " "$out")" -eq 1 ] || return 1
+        done
+    done
+    sed -n 's/"seconds.*//; 5p' "$out" >"$scratch/a"
+    probe copy --suite --only moment --lr 0.01 --seed 2 --json &&
+        sed 's/"seconds.*//' "$out" >"$scratch/b" && cmp "$scratch/a" "$scratch/b" &&
+        probe copy --suite --only moment --seeds 1,2 && lines 3 && has "model   seed  accuracy"
+}
+
 half_lives() {
     probe needle --preset dra-ema-tiny --set heads=2 --half-life 4,64 --depth 0,0.5 --length 24 &&
         lines 5 && has "depth  half-life  accuracy"
@@ -118,6 +131,7 @@ check "a sweep of options" sweep
 check "a sweep of keys" sweep_of_keys
 check "a report of them" report
 check "half-lives and depths" half_lives
+check "seeds and learning rates" seeds_and_rates
 check "the same numbers again" same_again
 check "a folder with a model" trains_a_folder
 check "progress" tells_progress
@@ -143,6 +157,12 @@ check "an unknown model" failed \
 check "another task's option" failed "probe copy: has no option pairs" probe copy --suite --pairs 4
 check "no number" failed "--pairs: expected a number from 1 on, found 'x'" \
     probe recall --suite --pairs 4,x
+check "no learning rate" failed "--lr: expected a number from 0 to 100, found '-1'" \
+    probe copy --suite --lr=0.1,-1
+check "no seed" failed "--seeds: expected whole numbers from 0 to 1e15, found 'x'" \
+    probe copy --suite --seeds 1,x
+check "two kinds of seeds" misused "dra probe: expected one of --seed and --seeds, found both" \
+    probe copy --suite --seed 1 --seeds 1,2
 check "too short" failed "probe recall: length is 20, expected 48 to" \
     probe recall --suite --length 256,20
 check "an unknown key" failed "did you mean" probe copy --suite --set mixer.slot=4

@@ -108,7 +108,7 @@ signal_saves() {
     wait "$job" || { cat "$err"; return 1; }
     last=$(tail -n 1 "$err")
     case $last in
-    "stopped and saved at step "*"; resume with: dra train --resume --out $run --data text") ;;
+    "stopped and saved at step "*"; resume with: dra train --resume --out $run") ;;
     *) echo "$last"; return 1 ;;
     esac
     set -- "$run"/train/step-*
@@ -123,11 +123,75 @@ says() { # says TEXT COMMAND...: works, and the text is on stderr
     return 1
 }
 
-# The settings come from the run; only the data are named again.
+# The settings come from the run; the data may be named again.
 goes_on_without_settings() {
     says '^done' "$dra" train --preset gpt2-tiny --set dim=32 --set heads=2 --set depth=1 \
         --data text --out settings --steps 6 --batch 2 --context 16 &&
         says '^settings has all its 6 steps$' "$dra" train --resume --out settings --data text
+}
+
+# A run knows its data: by the path they have, from any folder, or as they were given; and how they
+# were read. What is missing is named.
+finds_its_data() {
+    mkdir -p found && cp text found/train.txt && cp other found/eval.txt || return 1
+    sed 's/.*/{"body": "&"}/' text >found/lines.jsonl
+    small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1"
+    small="$small --steps 4 --batch 1 --context 8"
+    # shellcheck disable=SC2086 # a list of options
+    says '^done' "$dra" train $small --data found/train.txt --eval-data found/eval.txt \
+        --out found/run &&
+        says '^done' "$dra" train $small --data found/lines.jsonl --text-key body \
+            --tokenizer bytes --log found/keyed.log --out found/keyed || return 1
+    (cd / && says 'has all its 4 steps' "$dra" train --resume --out "$scratch/found/run" &&
+        grep -q '^data .* for evaluation' "$err" &&
+        says '^done' "$dra" train --resume --steps 6 --out "$scratch/found/keyed") || return 1
+    grep -q '"step":6,' found/keyed.log && [ ! -e found/keyed/log.jsonl ] || return 1
+    gone="what it was trained on is not there: $scratch/found/train.txt; say where it is now"
+    mv found elsewhere && refused 1 "$gone by --data" \
+        "$dra" train --resume --out elsewhere/run && mv elsewhere found &&
+        cp other found/train.txt &&
+        refused 1 "found/run: was trained on other data" "$dra" train --resume --out found/run &&
+        cp text found/train.txt && rm found/run/train/sources.jsonl &&
+        refused 1 "found/run: does not say what it was trained on; name it by --data" \
+            "$dra" train --resume --out found/run &&
+        says 'has all its 4 steps' "$dra" train --resume --out found/run --data found/train.txt &&
+        says 'has all its 4 steps' "$dra" train --resume --out found/run
+}
+
+# Longer, with its schedule kept: the bytes of a run that was planned so. What changes is said.
+is_made_longer() {
+    small="--preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --data text --batch 1"
+    small="$small --context 8 --warmup 2 --optimizer muon"
+    # shellcheck disable=SC2086 # a list of options
+    says '^done' "$dra" train $small --steps 10 --out long &&
+        says '^extended from 10 to 16 steps; the schedule .* ends at step 10 as before$' \
+            "$dra" train --resume --out long --steps 16 --schedule-end 10 &&
+        says '^done' "$dra" train $small --steps 16 --schedule-end 10 --out longer &&
+        cmp long/model.safetensors longer/model.safetensors &&
+        cmp long/train/step-00000016/optimizer.safetensors \
+            longer/train/step-00000016/optimizer.safetensors &&
+        says '^extended from 16 to 20 steps; the schedule .* ends at step 10 as before$' \
+            "$dra" train --resume --out long --steps 20 &&
+        says '^done' "$dra" train $small --steps 4 --out stretched &&
+        says '^extended from 4 to 6 steps; .* is stretched to the new end (--schedule-end 4 keeps' \
+            "$dra" train --resume --out stretched --steps 6 &&
+        says '^changed  the schedule of the learning rate ends at step 5, before at 6$' \
+            "$dra" train --resume --out stretched --schedule-end 5 &&
+        refused 1 "resume: steps was 6 and is 5 now: another run" \
+            "$dra" train --resume --out stretched --steps 5
+}
+
+# Nothing gets better with this rate: it says so, in the log as well, and keeps the best one.
+stops_early() {
+    says '^early.stop stopped early at step [0-9]*: 2 evaluations without a better one; the best' \
+        "$dra" train --preset gpt2-tiny --set dim=16 --set heads=2 --set depth=1 --data text \
+        --out early.stop --steps 500 --batch 1 --context 8 --lr 5 --warmup 1 --split 0.02 \
+        --eval-every 2 --early-stop 2 &&
+        tail -n 1 early.stop/log.jsonl | grep -q '"stopped_early":"2 evaluations' &&
+        [ -f early.stop/best/model.safetensors ] &&
+        says '^early.stop stopped early at step' "$dra" train --resume --out early.stop &&
+        refused 1 "early_stop is 2, but there is nothing to evaluate on" "$dra" train \
+            --preset gpt2-tiny --data text --out new --early-stop 2
 }
 
 # early DIM OPTIONS...: becomes the process of a run that saves at its end only.
@@ -332,6 +396,9 @@ done
 check "SIGINT saves" signal_saves INT
 check "SIGTERM saves" signal_saves TERM
 check "resumes without settings" goes_on_without_settings
+check "finds its data again" finds_its_data
+check "a run is made longer" is_made_longer
+check "stops early" stops_early
 check "killed before its first checkpoint" killed_early
 check "begins as it was told first" begins_as_told
 check "weights of all kinds" trains_weights_of_all_kinds
@@ -362,6 +429,10 @@ check "context" refused 2 "--context: expected T or T:STEP,T:STEP,..., found '16
     "$dra" train --preset gpt2-tiny --data text --out new --context 16:x
 check "add" refused 2 "--add: expected drift=X with a number X, found 'drif=1'" \
     "$dra" train --preset dra-gru-tiny --data text --out new --add drif=1
+check "momentum" refused 1 "train: momentum is 0.5, but optimizer adamw has none" \
+    "$dra" train --preset gpt2-tiny --data text --out new --momentum 0.5
+check "optimizer" refused 2 "--optimizer: no such choice: 'lin'; did you mean lion?" \
+    "$dra" train --preset gpt2-tiny --data text --out new --optimizer lin
 check "carry" refused 1 "carry: the model has learned positions" \
     "$dra" train --preset gpt2-tiny --data text --out new --carry
 check "a missing file" refused 1 "nowhere: cannot open it" \

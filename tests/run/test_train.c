@@ -55,6 +55,10 @@ static const struct row {
      {"mixer.slots=4", "watch=8"},
      {.add = {[DRA_AUX_SIZE] = 0.5}, .carry = true, .guard = true, .accumulate = 2},
      {5}},
+    {"sgd", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .nesterov = true}, {5, 10}},
+    {"no momentum", "gpt2-tiny", {0}, {.optimizer = DRA_OPTIMIZER_SGD, .momentum = -1}, {7}},
+    {"lion", "dra-delta-tiny", {0}, {.optimizer = DRA_OPTIMIZER_LION}, {4, 9}},
+    {"muon", "dra-gru-tiny", {0}, {.optimizer = DRA_OPTIMIZER_MUON, .accumulate = 2}, {3, 8}},
     {"stages", "dra-delta-tiny", {0}, {.stages = 3, .stage = {{4, 0}, {8, 4}, {16, 8}}}, {4, 6, 9}},
 };
 

@@ -237,9 +237,78 @@ static void only_what_matters_must_stay(void **state)
     assert_true(saved.lr == 0.002 && saved.steps == 100);
 }
 
+/* Longer, with another end of its schedule, and stopped earlier or later: the same run. Not a
+ * shorter one. */
+static void runs_may_be_extended(void **state)
+{
+    dra_train_config       saved = {.steps = 100, .lr = 0.001, .warmup = 4, .blend_steps = 50};
+    const dra_train_config longer = {.steps = 200, .schedule_end = 100, .early_stop = 3};
+    const dra_train_config shorter = {.steps = 150};
+    dra_error              err = {0};
+    expect_ok(dra_train_config_merge(&saved, &longer, false, &err), &err);
+    assert_true(saved.steps == 200 && saved.schedule_end == 100 && saved.early_stop == 3);
+    assert_true(saved.warmup == 4 && saved.blend_steps == 50);
+    assert_int_equal(dra_train_config_merge(&saved, &shorter, false, &err), DRA_ERR_VALUE);
+    assert_string_equal(err.text, "resume: steps was 200 and is 150 now: another run; leave it "
+                                  "out, or force it (--force)");
+}
+
+/* The rate of a schedule that ends before the run, or after it. */
+static void schedules_end_where_told(void **state)
+{
+    dra_train_config whole = {.steps = 100, .lr = 1, .min_lr = 0.1, .warmup = 10};
+    dra_train_config longer = whole, later = whole;
+    longer.steps = 150, longer.schedule_end = 100;
+    later.schedule_end = 400;
+    for (int kind = DRA_SCHEDULE_COSINE; kind <= DRA_SCHEDULE_EXPONENTIAL; kind++) {
+        whole.schedule = longer.schedule = later.schedule = (dra_schedule_kind)kind;
+        const double least = kind == DRA_SCHEDULE_CONSTANT ? 1 : 0.1;
+        for (int64_t step = 1; step <= 100; step++)
+            assert_true(dra_train_rate(&longer, step) == dra_train_rate(&whole, step));
+        for (int64_t step = 101; step <= 150; step++) near(dra_train_rate(&longer, step), least);
+        assert_true(dra_train_rate(&later, 100) > least || kind == DRA_SCHEDULE_CONSTANT);
+        near(dra_train_rate(&later, 400), least);
+    }
+}
+
+/* An optimizer's numbers are filled in by its own defaults; those of AdamW are not said. */
+static void optimizers_are_filled_in(void **state)
+{
+    dra_model       *gru = make_model("dra-gru-tiny");
+    dra_train_config adamw = {0}, sgd = {.optimizer = DRA_OPTIMIZER_SGD}, back;
+    dra_train_config muon = {.optimizer = DRA_OPTIMIZER_MUON, .momentum = 0.9};
+    dra_train_config lion = {.optimizer = DRA_OPTIMIZER_LION};
+    dra_error        err = {0};
+    char             text[4096];
+    expect_ok(dra_train_config_complete(&adamw, gru, &err), &err);
+    dra_train_config_text(&adamw, text, sizeof text);
+    assert_null(strstr(text, "optimizer"));
+    assert_null(strstr(text, "momentum"));
+    assert_null(strstr(text, "muon"));
+    assert_null(strstr(text, "schedule_end"));
+    assert_null(strstr(text, "early_stop"));
+    expect_ok(dra_train_config_complete(&sgd, gru, &err), &err);
+    assert_true(sgd.momentum == 0.9 && sgd.beta1 == 0 && sgd.beta2 == 0 && sgd.eps == 0);
+    expect_ok(dra_train_config_complete(&lion, gru, &err), &err);
+    assert_true(lion.beta1 == 0.9 && lion.beta2 == 0.99 && lion.eps == 0 && lion.momentum == 0);
+    expect_ok(dra_train_config_complete(&muon, gru, &err), &err);
+    assert_true(muon.momentum == 0.9 && muon.muon_rate == 20 && muon.beta2 == 0.95);
+    const size_t n = dra_train_config_text(&muon, text, sizeof text);
+    expect_ok(dra_train_config_parse("it", text, n, &back, &err), &err);
+    assert_memory_equal(&back, &muon, sizeof back);
+    refused(gru, (dra_train_config){.momentum = 0.5},
+            "train: momentum is 0.5, but optimizer adamw has none");
+    refused(gru, (dra_train_config){.early_stop = 2, .eval_every = -1},
+            "train: early_stop is 2, but nothing is evaluated (eval_every is below 0)");
+    dra_model_destroy(gru);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(runs_may_be_extended),
+        cmocka_unit_test(schedules_end_where_told),
+        cmocka_unit_test(optimizers_are_filled_in),
         cmocka_unit_test(rates_by_hand),
         cmocka_unit_test(blends_by_hand),
         cmocka_unit_test(stages_by_hand),

@@ -1,0 +1,52 @@
+/* What a run says about where it ends. */
+#include "train_end.h"
+
+void cli_train_changes(const dra_trainer_plan *p, FILE *out)
+{
+    const dra_train_config *c = &p->train;
+    const long long         end = (long long)(c->schedule_end ? c->schedule_end : c->steps);
+    if (p->steps_before)
+        fprintf(out, "extended from %lld to %lld steps; ", (long long)p->steps_before,
+                (long long)c->steps);
+    else if (p->schedule_before)
+        fputs("changed  ", out);
+    else
+        return;
+    if (c->schedule == DRA_SCHEDULE_CONSTANT)
+        fputs("the learning rate is constant\n", out);
+    else if (!p->schedule_before)
+        fprintf(out, "the schedule of the learning rate ends at step %lld as before\n", end);
+    else if (c->schedule_end)
+        fprintf(out, "the schedule of the learning rate ends at step %lld, before at %lld\n", end,
+                (long long)p->schedule_before);
+    else
+        fprintf(out,
+                "the schedule of the learning rate is stretched to the new end (--schedule-end "
+                "%lld keeps it)\n",
+                (long long)p->schedule_before);
+}
+
+static void write_early(const char *run, const dra_train_config *c, int64_t step)
+{
+    fprintf(stderr,
+            "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
+            "is in its folder best (--resume --early-stop -1 continues)\n",
+            run, (long long)step, (long long)c->early_stop);
+}
+
+void cli_train_end(const char *run, const cli_train_progress *w, const dra_trainer_plan *plan)
+{
+    const int64_t steps = plan->train.steps;
+    if (plan->first >= steps) {
+        fprintf(stderr, "%s has all its %lld steps\n", run, (long long)steps);
+    } else if (plan->stopped_early || w->last.stopped_early) {
+        write_early(run, &plan->train, plan->stopped_early ? plan->first : w->last.step);
+    } else if (w->last.step < steps) {
+        fprintf(stderr,
+                "stopped and saved at step %lld; resume with: dra train --resume --out %s\n",
+                (long long)w->last.step, run);
+    } else {
+        fprintf(stderr, "done: the model is in %s%s\n", run,
+                w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
+    }
+}
