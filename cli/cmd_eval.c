@@ -19,6 +19,8 @@ struct args {
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
 
+static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
+
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
@@ -43,6 +45,9 @@ static const cli_option options[] = {
     {"mask-token", CLI_INT, offsetof(struct args, objective.mask_token), -1, INT32_MAX,
      "encoder: id of the mask token; below 0: token 0",
      .unset = "as trained, or the last of the vocabulary"},
+    {"mask-schedule", CLI_CHOICE, offsetof(struct args, objective.mask_schedule), 0, 0,
+     "encoder: share of each row that is masked; constant: --mask-share", "NAME", .choices = masks,
+     .unset = "as trained"},
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),

@@ -28,6 +28,7 @@ static const char *const schedules[] = {"cosine", "linear", "constant", "exponen
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL}; /* their kinds */
+static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define AT(f) offsetof(struct args, f)
@@ -112,6 +113,10 @@ static const cli_option options[] = {
      .unset = "0.15"},
     {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
      "masked: id of the mask token; below 0: token 0", .unset = "the last of the vocabulary"},
+    {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
+     "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
+     "unmasked step by step has it (generate --unmask)",
+     "NAME", .choices = masks},
     {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
      "squared: every row counts alike, however long it is"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
