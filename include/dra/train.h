@@ -38,8 +38,8 @@ typedef enum dra_mask_schedule {
 typedef struct dra_objective_config {
     dra_objective_kind kind;
     /* Of masked: the share of tokens that are predicted (0: 0.15), of which 80 % read the mask
-     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: the last of the
-     * vocabulary; below 0: token 0. */
+     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: what the model
+     * says (mask_id of x-transformers), else the last of the vocabulary; below 0: token 0. */
     double  mask_share;
     int64_t mask_token;
     bool    equal_rows; /* of squared: every row counts alike, and errors of a vector are added */

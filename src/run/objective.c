@@ -181,8 +181,13 @@ static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_valu
 static const dra_objective table[] = {
     [DRA_OBJECTIVE_NEXT] =
         {"next", {TARGETS}, {PERPLEXITY}, true, complete_next, make_next, target_loss},
-    [DRA_OBJECTIVE_MASKED] =
-        {"masked", {TARGETS}, {PERPLEXITY}, false, dra_masked_complete, dra_masked_make, target_loss},
+    [DRA_OBJECTIVE_MASKED] = {"masked",
+                              {TARGETS},
+                              {PERPLEXITY},
+                              false,
+                              dra_masked_complete,
+                              dra_masked_make,
+                              target_loss},
     [DRA_OBJECTIVE_CLASSES] = {"classes",
                                {{"labels", DRA_I32, DRA_AXES_ROWS}},
                                {ACCURACY},

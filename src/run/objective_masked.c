@@ -31,6 +31,13 @@ static dra_status complete_share(dra_objective_config *c, dra_error *err)
                     c->mask_share);
 }
 
+int64_t dra_mask_token(const dra_model_config *m, int64_t asked)
+{
+    if (asked != 0) return asked;
+    if (m->xt.loss != DRA_XT_LOSS_MASKED) return m->vocab - 1;
+    return m->xt.mask_id ? m->xt.mask_id : -1;
+}
+
 /* Of a causal model the logits of a token stand for the next one, wherever it is used; and it could
  * only guess from what comes before. */
 dra_status dra_masked_complete(dra_objective_config *c, const dra_model *m, dra_error *err)
@@ -42,7 +49,7 @@ dra_status dra_masked_complete(dra_objective_config *c, const dra_model *m, dra_
                         "those of the next token; expected next");
     const dra_status st = complete_share(c, err);
     if (st != DRA_OK) return st;
-    if (c->mask_token == 0) c->mask_token = V - 1;
+    c->mask_token = dra_mask_token(dra_model_config_of(m), c->mask_token);
     if (V < 2 || c->mask_token >= V)
         return dra_fail(err, DRA_ERR_VALUE,
                         "objective masked: mask_token is %lld, the model has 0 to %lld",
