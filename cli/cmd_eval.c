@@ -1,6 +1,7 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
 #include "eval_examples.h"
 #include "units.h"
+#include "unmasking.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -18,8 +19,6 @@ struct args {
 };
 
 static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .chunk = 256};
-
-static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
@@ -46,8 +45,8 @@ static const cli_option options[] = {
      "encoder: id of the mask token; below 0: token 0",
      .unset = "as trained, or the last of the vocabulary"},
     {"mask-schedule", CLI_CHOICE, offsetof(struct args, objective.mask_schedule), 0, 0,
-     "encoder: share of each row that is masked; constant: --mask-share", "NAME", .choices = masks,
-     .unset = "as trained"},
+     "encoder: share of each row that is masked; constant: --mask-share", "NAME",
+     .choices = cli_mask_schedules, .unset = "as trained"},
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),

@@ -1,6 +1,7 @@
 /* dra train: a model from texts or examples. */
 #include "examples.h"
 #include "train_progress.h"
+#include "unmasking.h"
 #include "value.h"
 
 #include "dra/generate.h"
@@ -28,7 +29,6 @@ static const char *const schedules[] = {"cosine", "linear", "constant", "exponen
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL}; /* their kinds */
-static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
 static const char *const precisions[] = {"full", "bf16", NULL};
 
 #define AT(f) offsetof(struct args, f)
@@ -116,7 +116,7 @@ static const cli_option options[] = {
     {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
      "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
      "unmasked step by step has it (generate --unmask)",
-     "NAME", .choices = masks},
+     "NAME", .choices = cli_mask_schedules},
     {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
      "squared: every row counts alike, however long it is"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,
