@@ -97,6 +97,8 @@ typedef struct dra_batches_config { /* all is borrowed */
 
 enum { DRA_BATCH_INPUTS = 8 };
 
+/* What a stack prepends to a text is part of T, as of the context's: then ids are an input of their
+ * own, of the text alone. */
 typedef struct dra_batch {
     int64_t          B, T;
     int32_t         *ids, *targets, *mark; /* (B, T); ids, targets: NULL where there are none */
