@@ -49,7 +49,7 @@ static void write_stages(const dra_train_config *c, FILE *out)
 static void write_objective(const dra_train_config *c, FILE *out)
 {
     const dra_objective_config *o = &c->objective;
-    const long long mask = o->mask_token < 0 ? 0 : o->mask_token;
+    const long long             mask = o->mask_token < 0 ? 0 : o->mask_token;
     if (o->kind != DRA_OBJECTIVE_MASKED) return;
     if (o->mask_schedule)
         fprintf(out, "learn    a random share of each row, masked by token %lld\n", mask);

@@ -59,7 +59,8 @@ learns_after_images() {
         tgt:I32:4,4:1,2,3,4,1,7,6,5,1,4,2,7,1,9,9,2 src_mask:U8:4,2:1,1,1,0,1,1,1,1 \
         >data.safetensors
     run 0 train --config pali.json --data data.safetensors --out pali-run --steps 60 --batch 4 \
-        --lr 0.01 --save-every 30 --log-every 1 && logged pali-run | awk 'NR == 1 { first = $1 } { last = $1 }
+        --lr 0.01 --save-every 30 --log-every 1 &&
+        logged pali-run | awk 'NR == 1 { first = $1 } { last = $1 }
         END { exit !(last < 0.1 && first > 2) }' || { logged pali-run; return 1; }
     answers eval --model pali-run --data data.safetensors --json &&
         less "$(sed 's/.*"loss": \([0-9.]*\).*/\1/' "$out")" 0.1 || return 1

@@ -113,7 +113,8 @@ samples() {
 }
 
 json() {
-    answers generate --model learned --unmask 6 --temperature 0 --prompt abcd --prompt cdef --json &&
+    answers generate --model learned --unmask 6 --temperature 0 --prompt abcd --prompt cdef \
+        --json &&
         is_json "$out" && has "$out" '"text": "abcdefgabcdefgab"' '"samples": [' \
         '"finish": "length"' '"prompt_tokens": 8' '"tokens": [97, 98, 99, 100, 101, 102' &&
         answers generate --preset xt-encoder-tiny --unmask 2 --tokens 3 &&

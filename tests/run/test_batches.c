@@ -279,11 +279,18 @@ static void labels_of_images(void **state)
     dra_model_destroy(m);
 }
 
-/* ---- what comes before a text ------------------------------------------------------------------ */
+/* ---- what comes before a text ---------------------------------------------------------------- */
 
 #define EYE                                                                                        \
     "\"eye\":{\"dim\":8,\"depth\":1,\"heads\":2,\"visible\":\"whole\",\"source\":"                 \
     "{\"kind\":\"image\",\"size\":2,\"patch\":1,\"channels\":1}}"
+
+#define SIZES "\"vocab\":10,\"dim\":8,\"depth\":1,\"heads\":2,"
+static const char after_image[] = EYE
+    ",\"encoder\":{" SIZES "\"visible\":\"whole\",\"prepend\":\"eye\"},"
+    "\"decoder\":{" SIZES "\"layout\":\"acf\",\"context\":\"encoder\"}";
+static const char text_after[] = EYE ",\"text\":{" SIZES
+                                     "\"visible\":\"whole\",\"prepend\":\"eye\"}";
 
 static dra_model *make_stacks(const char *stacks)
 {
@@ -308,12 +315,9 @@ static void images_before_a_source(void **state)
                                      {"src", DRA_I32, DRA_SHAPE(3, 3), src},
                                      {"tgt", DRA_I32, DRA_SHAPE(3, 3), tgt}};
     dra_examples         *e = put_examples(items, 3);
-    dra_model            *m = make_stacks(
-                   EYE ",\"encoder\":{\"vocab\":10,\"dim\":8,\"depth\":1,\"heads\":2,\"visible\":"
-                                  "\"whole\",\"prepend\":\"eye\"},\"decoder\":{\"vocab\":10,\"dim\":8,\"depth\":1,"
-                                  "\"heads\":2,\"layout\":\"acf\",\"context\":\"encoder\"}");
-    dra_batches *b = make_batches(m, e, 4, true);
-    dra_batch    q = take(b, 0);
+    dra_model            *m = make_stacks(after_image);
+    dra_batches          *b = make_batches(m, e, 4, true);
+    dra_batch             q = take(b, 0);
     assert_int_equal(q.T, 2);
     assert_int_equal(q.context.T, 4 + 3);
     const dra_real *img = input(&q, "img", 4 * 4 * sizeof *img);
@@ -342,12 +346,10 @@ static void images_before_a_text(void **state)
     const dra_tensor_item items[] = {{"img", DRA_F32, DRA_SHAPE(3, 1, 2, 2), pictures},
                                      {"ids", DRA_I32, DRA_SHAPE(3, 3), ids}};
     dra_examples         *e = put_examples(items, 2);
-    dra_model            *m = make_stacks(
-                   EYE ",\"text\":{\"vocab\":10,\"dim\":8,\"depth\":1,\"heads\":2,\"visible\":\"whole\","
-                                  "\"prepend\":\"eye\"}");
-    dra_batches_config c = {.model = m, .examples = e, .B = 4, .once = true};
-    dra_batches       *b = NULL;
-    dra_error          err = {0};
+    dra_model            *m = make_stacks(text_after);
+    dra_batches_config    c = {.model = m, .examples = e, .B = 4, .once = true};
+    dra_batches          *b = NULL;
+    dra_error             err = {0};
     c.objective = (dra_objective_config){.mask_share = 1};
     expect_ok(dra_objective_complete(&c.objective, m, &err), &err);
     expect_ok(dra_batches_create(&c, &b, &err), &err);
