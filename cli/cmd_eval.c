@@ -1,6 +1,7 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
 #include "eval_examples.h"
 #include "units.h"
+#include "unmasking.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -43,6 +44,9 @@ static const cli_option options[] = {
     {"mask-token", CLI_INT, offsetof(struct args, objective.mask_token), -1, INT32_MAX,
      "encoder: id of the mask token; below 0: token 0",
      .unset = "as trained, or the last of the vocabulary"},
+    {"mask-schedule", CLI_CHOICE, offsetof(struct args, objective.mask_schedule), 0, 0,
+     "encoder: share of each row that is masked; constant: --mask-share", "NAME",
+     .choices = cli_mask_schedules, .unset = "as trained"},
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),

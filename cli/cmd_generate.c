@@ -2,6 +2,7 @@
 #include "continuing.h"
 #include "search.h"
 #include "units.h"
+#include "unmasking.h"
 
 #include <math.h>
 #include <signal.h>
@@ -13,6 +14,7 @@ struct args {
     cli_sampling   how;
     cli_search     search;
     cli_continuing other;
+    cli_unmasking  unmask;
     cli_list       prompt;
     const char    *prompt_file, *prompt_tokens, *state_in, *state_out;
     int64_t        count;
@@ -42,6 +44,7 @@ static const cli_option options[] = {
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_SEARCH_OPTIONS(struct args),
+    CLI_UNMASKING_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
     CLI_DTYPE_OPTION(struct args),
@@ -103,33 +106,35 @@ static int prepare(const void *args, void *own)
     const int          status = cli_sampling_habits(a->from.model, to);
     cli_search_habits(&a->search, to);
     if (!to->habits.tokens && to->habits.length) to->tokens = -to->habits.length;
+    if (a->unmask.steps && !to->habits.tokens) to->tokens = -1; /* as the prompt has it */
     return status;
 }
 
 /* ---- prompts --------------------------------------------------------------------------------- */
 
 /* Options that are about texts alone. */
-static int check_other(const struct args *a)
+static int check_other(const struct args *a, const char *with)
 {
+    const bool unmask = a->unmask.steps;
     const struct {
         bool        given;
         const char *name;
-    } refused[] = {{a->prompt.count, "--prompt"},
-                   {a->prompt_file, "--prompt-file"},
-                   {a->prompt_tokens, "--prompt-tokens"},
+    } refused[] = {{a->prompt.count && !unmask, "--prompt"},
+                   {a->prompt_file && !unmask, "--prompt-file"},
+                   {a->prompt_tokens && !unmask, "--prompt-tokens"},
                    {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"},
-                   {a->count > 1, "--count"},
+                   {a->count > 1 && !unmask, "--count"},
                    {a->prefix, "--prefix"},
                    {a->echo, "--echo"},
                    {a->how.stop.count, "--stop"},
-                   {a->search.beam && a->other.inputs, "--beam"},
+                   {a->search.beam && (a->other.inputs || unmask), "--beam"},
                    {a->search.amateur.count, "--amateur"}};
     int status = cli_continue_check(&a->other);
     for (size_t i = 0; i < COUNT(refused) && status == CLI_OK; i++)
         if (refused[i].given)
             return cli_misused("generate", "%s: expected none of it with %s", refused[i].name,
-                               a->other.inputs ? "--inputs" : "--source");
+                               with);
     if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
     return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, 1) : status;
 }
@@ -139,14 +144,19 @@ static int check(const struct args *a)
     const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
     int       status = cli_source_check("generate", &a->from);
     if (status != CLI_OK) return status;
-    if (cli_continues(&a->other)) return check_other(a);
+    if (cli_continues(&a->other) && a->unmask.steps)
+        return cli_misused("generate", "--unmask: expected none of it with --inputs and --source");
+    if (cli_continues(&a->other)) return check_other(a, a->other.inputs ? "--inputs" : "--source");
     status = cli_language_check("generate", &a->from, "; see --inputs and --source");
-    if (status != CLI_OK) return status;
-    status = cli_causal_check("generate", &a->from, "writes no text: its tokens see later ones");
+    if (status == CLI_OK) status = cli_unmask_check(&a->unmask, &a->from);
+    if (status == CLI_OK && !a->unmask.steps)
+        status = cli_causal_check("generate", &a->from,
+                                  "writes no text: its tokens see later ones; see --unmask");
     if (status != CLI_OK) return status;
     if (n > 1)
         return cli_misused("generate",
                            "expected one of --prompt, --prompt-file and --prompt-tokens");
+    if (a->unmask.steps) return check_other(a, "--unmask");
     if (n == 0 && !a->state_in)
         return cli_misused("generate", "nothing to continue: expected --prompt or --state-in");
     status = cli_sampling_check("generate", &a->how);
@@ -159,7 +169,8 @@ static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids 
 {
     const int32_t end = dra_tokenizer_end(w->m.tokenizer);
     char          number[16];
-    if (bytes > 0 || w->a->state_in) return dra_encode(w->m.tokenizer, text, bytes, out, err);
+    if (bytes > 0 || w->a->state_in || w->a->unmask.steps)
+        return dra_encode(w->m.tokenizer, text, bytes, out, err);
     if (end < 0)
         return cli_error(err, DRA_ERR_VALUE,
                          "the prompt is empty, and the tokenizer has no end of text to start from");
@@ -213,14 +224,22 @@ static dra_status open_generator(work *w, dra_error *err)
     return dra_generator_create(&c, &w->generator, err);
 }
 
+static dra_status open_model(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    const bool         none = !a->prompt.count && !a->prompt_file; /* texts */
+    dra_status         st = cli_model_open(&a->from, &w->m, err);
+    if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
+    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer &&
+        (a->prompt_tokens || (a->unmask.steps && none)))
+        st = DRA_OK; /* ids in, ids out */
+    return st == DRA_OK ? read_prompts(w, err) : st;
+}
+
 static dra_status open_all(work *w, dra_error *err)
 {
     const struct args *a = w->a;
-    dra_status         st = cli_model_open(&a->from, &w->m, err);
-    if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
-    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer && a->prompt_tokens)
-        st = DRA_OK; /* ids in, ids out */
-    if (st == DRA_OK) st = read_prompts(w, err);
+    dra_status         st = open_model(w, err);
     if (st != DRA_OK) return st;
     w->rows = (int64_t)w->prompts * a->count;
     w->beams = a->search.beam;
@@ -422,6 +441,33 @@ static int run_other(const struct args *a)
     return cli_continue(&task);
 }
 
+static dra_status run_unmask(work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    const dra_status   st = open_model(w, err);
+    if (st != DRA_OK) return st;
+    catch_interrupts();
+    const cli_unmask_task task = {.m = &w->m,
+                                  .from = &a->from,
+                                  .how = &a->how,
+                                  .unmask = &a->unmask,
+                                  .prompts = w->prompts,
+                                  .prompt = w->prompt,
+                                  .count = a->count,
+                                  .json = a->json,
+                                  .step = wanted};
+    return cli_unmask(&task, err);
+}
+
+static dra_status run_text(work *w, dra_error *err)
+{
+    dra_status st = open_all(w, err);
+    if (st == DRA_OK) st = feed_prompts(w, err);
+    if (st == DRA_OK) st = write_text(w, err);
+    if (st == DRA_OK) print(w);
+    return st;
+}
+
 static int run(const void *args)
 {
     work      w = {.a = args};
@@ -429,10 +475,7 @@ static int run(const void *args)
     const int status = check(w.a);
     if (status != CLI_OK) return status;
     if (cli_continues(&w.a->other)) return run_other(w.a);
-    dra_status st = open_all(&w, &err);
-    if (st == DRA_OK) st = feed_prompts(&w, &err);
-    if (st == DRA_OK) st = write_text(&w, &err);
-    if (st == DRA_OK) print(&w);
+    const dra_status st = w.a->unmask.steps ? run_unmask(&w, &err) : run_text(&w, &err);
     if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_clamped(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows * (w.beams ? w.beams : 1); b++) free(w.pages[b].text);
@@ -464,6 +507,9 @@ static const cli_note examples[] = {
      "the most likely text, as far as a search with four beams finds it"},
     {"dra generate --model model --prompt \"Once\" --tokens 20 --amateur weaker",
      "what the model knows better than a smaller one"},
+    {"dra generate --preset xt-encoder-tiny --tokenizer bytes --prompt \"Once\" --tokens 20 "
+     "--unmask 5",
+     "an encoder finds 20 tokens in five rounds"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --tokens 20",
      "a translation"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --beam 4",
@@ -496,6 +542,8 @@ const cli_verb cmd_generate = {
              "--amateur contrasts the model with a weaker one of the same tokens, before the "
              "temperature and in place of filters. --beam searches for the most likely text and "
              "prints it when it is found; --json has all beams and their scores.\n"
+             "An encoder fills in tokens that are hidden, as --unmask says: those that are surest "
+             "first, in rounds. All of the text is printed, with what was given.\n"
              "Models that read other inputs than a text continue those of a file: --inputs and "
              "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
              "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "

@@ -1,8 +1,9 @@
 /* dra train: a model from texts or examples. */
 #include "examples.h"
-#include "train_read.h"
 #include "train_end.h"
+#include "train_read.h"
 #include "train_sources.h"
+#include "unmasking.h"
 #include "value.h"
 
 #include "dra/generate.h"
@@ -129,6 +130,10 @@ static const cli_option options[] = {
      .unset = "0.15"},
     {"mask-token", CLI_INT, TRAIN(objective.mask_token), -1, INT32_MAX,
      "masked: id of the mask token; below 0: token 0", .unset = "the last of the vocabulary"},
+    {"mask-schedule", CLI_CHOICE, TRAIN(objective.mask_schedule), 0, 0,
+     "masked: instead of --mask-share, hide a random share of each row, drawn as a text that is "
+     "unmasked step by step has it (generate --unmask)",
+     "NAME", .choices = cli_mask_schedules},
     {"equal-rows", CLI_FLAG, TRAIN(objective.equal_rows), 0, 0,
      "squared: every row counts alike, however long it is"},
     {"number-weight", CLI_REAL, TRAIN(objective.number_weight), 0, 1e9,

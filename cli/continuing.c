@@ -252,32 +252,13 @@ static dra_status write_file(const work *w, dra_error *err)
     return st;
 }
 
-static dra_status write_text(const work *w, size_t n, const int32_t *ids, bool json, dra_error *err)
-{
-    dra_decoder *d = NULL;
-    const char  *text = "";
-    size_t       bytes = 0;
-    dra_status   st = dra_decoder_create(w->m.tokenizer, true, &d, err);
-    for (size_t i = 0; i < n && st == DRA_OK; i++) {
-        if (ids[i] >= dra_tokenizer_size(w->m.tokenizer)) continue; /* a token without text */
-        st = dra_decoder_push(d, ids[i], &text, &bytes, err);
-        if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
-        if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
-    }
-    if (st == DRA_OK) dra_decoder_flush(d, &text, &bytes);
-    if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
-    if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
-    dra_decoder_destroy(d);
-    return st;
-}
-
 /* "text": "...", "tokens": [...],  of what has them. */
 static dra_status print_tokens(const work *w, size_t n, const int32_t *ids, dra_error *err)
 {
     const bool text = cli_translates(w->t->other);
     dra_status st = DRA_OK;
     if (text) fputs("\"text\": \"", stdout);
-    if (text) st = write_text(w, n, ids, true, err);
+    if (text) st = cli_text_write(w->m.tokenizer, n, ids, true, err);
     if (text) fputs("\", ", stdout);
     if (ids) fputs("\"tokens\": [", stdout);
     for (size_t i = 0; ids && i < n; i++) printf("%s%d", i ? ", " : "", ids[i]);
@@ -342,7 +323,7 @@ static dra_status print(const work *w, dra_error *err)
     if (w->t->json) return print_json(w, err);
     for (int64_t b = 0; b < w->out.B && text && st == DRA_OK; b++) {
         if (b && !w->lines) puts("---");
-        st = write_text(w, (size_t)w->out.count[b], ids_of(w, b), false, err);
+        st = cli_text_write(w->m.tokenizer, (size_t)w->out.count[b], ids_of(w, b), false, err);
         putchar('\n');
     }
     if (!text)

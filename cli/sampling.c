@@ -57,3 +57,23 @@ void cli_positions_ended(const char *verb, const dra_model *model, const char *a
     fprintf(stderr, "dra %s: ended where the model has no further position, at %lld%s\n", verb,
             (long long)dra_model_config_of(model)->context, advice);
 }
+
+dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, bool json,
+                          dra_error *err)
+{
+    dra_decoder *d = NULL;
+    const char  *text = "";
+    size_t       bytes = 0;
+    dra_status   st = dra_decoder_create(t, true, &d, err);
+    for (size_t i = 0; i < n && st == DRA_OK; i++) {
+        if (ids[i] >= dra_tokenizer_size(t)) continue; /* a token without text */
+        st = dra_decoder_push(d, ids[i], &text, &bytes, err);
+        if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
+        if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
+    }
+    if (st == DRA_OK) dra_decoder_flush(d, &text, &bytes);
+    if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
+    if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
+    dra_decoder_destroy(d);
+    return st;
+}

@@ -87,6 +87,11 @@ int cli_sampling_check(const char *verb, const cli_sampling *s);
 dra_sampler_config  cli_sampler_config(const cli_sampling *s);
 dra_generate_config cli_generate_config(const cli_sampling *s); /* without a writer */
 
+/* Writes tokens as text to stdout, as a part of a JSON string or as it is; those that the tokenizer
+ * does not have are left out. */
+dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, bool json,
+                          dra_error *err);
+
 /* Says on stderr that a text ended where learned positions do. `advice` ends the line. */
 void cli_positions_ended(const char *verb, const dra_model *model, const char *advice);
 

@@ -49,9 +49,13 @@ static void write_stages(const dra_train_config *c, FILE *out)
 static void write_objective(const dra_train_config *c, FILE *out)
 {
     const dra_objective_config *o = &c->objective;
+    const long long             mask = o->mask_token < 0 ? 0 : o->mask_token;
     if (o->kind != DRA_OBJECTIVE_MASKED) return;
-    fprintf(out, "learn    %g %% of the tokens, masked by token %lld\n", 100 * o->mask_share,
-            (long long)(o->mask_token < 0 ? 0 : o->mask_token));
+    if (o->mask_schedule)
+        fprintf(out, "learn    a random share of each row, masked by token %lld\n", mask);
+    else
+        fprintf(out, "learn    %g %% of the tokens, masked by token %lld\n", 100 * o->mask_share,
+                mask);
 }
 
 void cli_progress_plan(const dra_trainer_plan *p, FILE *out)

@@ -10,8 +10,8 @@
 #ifndef DRA_GENERATE_H
 #define DRA_GENERATE_H
 
-#include "dra/model.h"
 #include "dra/text.h"
+#include "dra/train.h"
 DRA_BEGIN_C
 
 /* ---- samplers -------------------------------------------------------------------------------- */
@@ -259,6 +259,38 @@ typedef struct dra_continued { /* n: of the longest row */
 DRA_API dra_status dra_continue(const dra_continue_config *config, dra_continued *out,
                                 dra_error *err);
 DRA_API void       dra_continued_free(dra_continued *c);
+
+/* ---- encoders: unmasking --------------------------------------------------------------------- */
+
+/* Fills in B rows of T tokens in which the mask token stands where one is to be found: some of a
+ * text, or all of it. Every round fills in all that is hidden from the model's logits and then
+ * hides the least likely of these again, fewer in each round: after round k (from 0) of `steps`
+ * floor(share((k + 1) / steps) n) of the n that were hidden at the start, share as of
+ * dra_mask_schedule. Of equally likely ones the first in the text are hidden. Tokens that were
+ * given stay. The mask token itself is never found. For models that learned by the objective
+ * masked, best with a mask_schedule. */
+typedef struct dra_unmask_config {
+    const dra_model   *model; /* these three are borrowed during the call */
+    const dra_weights *weights;
+    dra_device        *device;
+    int64_t            B, T;
+    int64_t            steps;      /* rounds, 1 or more */
+    int64_t            mask_token; /* as of dra_objective_config */
+    dra_mask_schedule  schedule;   /* constant: linear */
+    /* Tokens found in earlier rounds may be hidden again, by what the model thinks of them now. */
+    bool remask;
+    /* How tokens are found. The temperature of round k is temperature (steps - 1 - k) / steps: the
+     * last round is greedy. Filters stay as they are. Row b draws with seed + b; the number that
+     * picks a token follows from that, its position and its round. What is least likely is told by
+     * the model's own distribution, before penalty, temperature and filters. */
+    dra_sampler_config sampler;
+    bool (*step)(void *user); /* asked before every round; false: it is the last; may be NULL */
+    void *user;
+} dra_unmask_config;
+
+/* ids (B, T), in place; after an error they are as they were. Every row gets what it would get
+ * alone, with its seed. */
+DRA_API dra_status dra_unmask(const dra_unmask_config *config, int32_t *ids, dra_error *err);
 
 /* ---- a model's own settings ------------------------------------------------------------------ */
 

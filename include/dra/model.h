@@ -122,13 +122,15 @@ typedef enum dra_xt_loss {
     DRA_XT_LOSS_TOKENS, /* AutoregressiveWrapper */
     DRA_XT_LOSS_XL,
     DRA_XT_LOSS_CONTINUOUS,
-    DRA_XT_LOSS_XVAL
+    DRA_XT_LOSS_XVAL,
+    DRA_XT_LOSS_MASKED /* NonAutoregressiveWrapper */
 } dra_xt_loss;
 
 typedef struct dra_xt_config {
     dra_xt_release release; /* whose meaning options have */
     bool           flash;   /* attn_flash: dra picks the way to compute itself */
     dra_xt_loss    loss;
+    int64_t        mask_id; /* of the loss masked: the token that stands for a hidden one */
 } dra_xt_config;
 
 /* Transformer-XL: a text is read in pieces of `context` tokens; attention sees its own piece and

@@ -27,16 +27,27 @@ typedef enum dra_objective_kind {
     DRA_OBJECTIVE_DPO       /* of two texts the first is preferred, compared with the start  */
 } dra_objective_kind;
 
+/* How many tokens of a row masked hides: the same share of all rows, or one that is drawn for each
+ * row as it occurs when a text is unmasked step by step (dra_unmask), u uniform in 0 to 1. */
+typedef enum dra_mask_schedule {
+    DRA_MASK_CONSTANT, /* mask_share          */
+    DRA_MASK_LINEAR,   /* share 1 - u         */
+    DRA_MASK_COSINE    /* share cos(u pi / 2) */
+} dra_mask_schedule;
+
 typedef struct dra_objective_config {
     dra_objective_kind kind;
     /* Of masked: the share of tokens that are predicted (0: 0.15), of which 80 % read the mask
-     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: the last of the
-     * vocabulary; below 0: token 0. */
+     * token instead, 10 % a random one, 10 % themselves. Which token that is: 0: what the model
+     * says (mask_id of x-transformers), else the last of the vocabulary; below 0: token 0. */
     double  mask_share;
     int64_t mask_token;
     bool    equal_rows; /* of squared: every row counts alike, and errors of a vector are added */
     double  number_weight; /* of xval: of squared errors of numbers; 0: 1 */
     double  beta;          /* of dpo; 0: 0.1 */
+    /* Of masked, in place of mask_share: of the n tokens of a row that are no pads exactly
+     * ceil(share n) are hidden, and all of these read the mask token. */
+    dra_mask_schedule mask_schedule;
 } dra_objective_config;
 
 /* Fills in defaults and refuses, by name, what the model cannot learn. */
@@ -86,6 +97,8 @@ typedef struct dra_batches_config { /* all is borrowed */
 
 enum { DRA_BATCH_INPUTS = 8 };
 
+/* What a stack prepends to a text is part of T, as of the context's: then ids are an input of their
+ * own, of the text alone. */
 typedef struct dra_batch {
     int64_t          B, T;
     int32_t         *ids, *targets, *mark; /* (B, T); ids, targets: NULL where there are none */
@@ -288,8 +301,8 @@ typedef struct dra_train_config {
     int64_t            rwkv_stage;   /* the same; 0: 1 */
     double             smoothing;    /* of targets */
     double             logit_pull;   /* as in dra_gradients_config */
-    /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256. A causal model's own is
-     * not said when the config is complete. */
+    /* JSON: "objective": "masked", "mask_share": 0.15, "mask_token": 256, or "mask_schedule":
+     * "cosine". A causal model's own is not said when the config is complete. */
     dra_objective_config objective;
     /* Weights of what is added to the loss, by dra_aux_kind; the model must have been made to
      * watch for it. JSON: "add": {"drift": 0.1}. */

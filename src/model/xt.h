@@ -108,6 +108,10 @@ dra_status dra_xt_read_part(const char *place, const char *key, const json_t *ob
 dra_status dra_xt_read_pair(const char *place, json_t *body, const dra_xt *top,
                             dra_model_config *out, dra_error *err);
 
+/* NonAutoregressiveWrapper without its net (xt_masked.c), which has `vocab` tokens. */
+dra_status dra_xt_read_masked(const char *place, const json_t *body, int64_t vocab,
+                              dra_xt_config *out, dra_error *err);
+
 /* ---- one stack (xt_options.c, xt_cross.c) ---------------------------------------------------- */
 
 /* From JSON: unknown names, options that dra does not have and those that contradict each other

@@ -435,7 +435,7 @@ static bool means(json_t *options, json_t *more, const dra_model_config *c)
     json_t          *all = json_copy(options);
     if (more) json_object_update_missing(all, more);
     bool same = dra_format_read(&dra_format_xt, "", all, &other, NULL) == DRA_OK &&
-                other.xt.loss == c->xt.loss;
+                other.xt.loss == c->xt.loss && other.xt.mask_id == c->xt.mask_id;
     if (same) {
         json_t *a = dra_model_config_object(c), *b = dra_model_config_object(&other);
         same = a && b && json_equal(a, b);

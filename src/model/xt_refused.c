@@ -181,8 +181,7 @@ const char *dra_xt_refusal(const char *name, const json_t *value, bool *neutral)
 
 bool dra_xt_other_class(const char *name)
 {
-    static const char *const classes[] = {"NonAutoregressiveWrapper",
-                                          "MultiInputTransformerWrapper",
+    static const char *const classes[] = {"MultiInputTransformerWrapper",
                                           "CrossAttender",
                                           "PrefixDecoder",
                                           "AttentionLayers",

@@ -202,6 +202,7 @@ const char *const dra_xt_wrappers[] = {[DRA_XT_TOKENS] = "TransformerWrapper",
                                        "XLAutoregressiveWrapper",
                                        "ContinuousAutoregressiveWrapper",
                                        "XValAutoregressiveWrapper",
+                                       "NonAutoregressiveWrapper",
                                        NULL};
 
 static const char *const releases[] = {"E", "N", NULL};

@@ -3,6 +3,7 @@
  *   {"wrapper": "CrossAttender", "dim": 512, ...}                         a stack by itself
  *   {"wrapper": "XTransformer", "dim": 512, "enc_...": ..., "dec_...": ...}
  *   {"wrapper": "AutoregressiveWrapper", "net": {...}}                    a loss around a model
+ *   {"wrapper": "NonAutoregressiveWrapper", "net": {...}, "mask_id": 7}   likewise, of an encoder
  * Two keys are dra's own: "context" of a stack with cross_attend is the wrapper that makes it, and
  * "src_prepend" of XTransformer what its encoder sees first: how many vectors, or their wrapper. */
 #include <stdio.h>
@@ -176,26 +177,48 @@ static dra_status check_loss_key(const char *place, const char *key, const json_
                     why ? "supported: " : "a key", why ? why : "");
 }
 
+/* Options of the loss itself; `masked` is known when the model is. */
+static dra_status check_loss_keys(const char *place, const json_t *body, dra_xt_loss loss,
+                                  dra_error *err)
+{
+    dra_status  st = DRA_OK;
+    const char *key;
+    json_t     *v;
+    if (loss == DRA_XT_LOSS_MASKED) return DRA_OK;
+    json_object_foreach((json_t *)(uintptr_t)body, key, v) if (st == DRA_OK)
+        st = check_loss_key(place, key, v, err);
+    return st;
+}
+
+static dra_status check_net(const char *place, const dra_xt *top, dra_xt_loss loss,
+                            const dra_model_config *net, dra_error *err)
+{
+    const bool masked = loss == DRA_XT_LOSS_MASKED;
+    const bool whole = net->visible == DRA_VISIBLE_WHOLE;
+    if (!net->xt.loss && dra_xt_wrapper_of(net) == net_of(loss) &&
+        net->head.kind != DRA_HEAD_CLASSES && whole == masked && !(masked && net->context_stack))
+        return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "%.120s: net of %s: expected %s with %s", place,
+                    dra_xt_wrappers[top->wrapper], dra_xt_wrappers[net_of(loss)],
+                    masked ? "an Encoder" : "a Decoder");
+}
+
 static dra_status read_loss(const char *place, json_t *body, const dra_xt *top,
                             dra_model_config *out, dra_error *err)
 {
     const dra_xt_loss loss = (dra_xt_loss)(top->wrapper - DRA_XT_LOSSES + 1);
-    const char       *name = dra_xt_wrappers[top->wrapper], *key;
-    json_t           *net = dra_xt_take(body, "net"), *v;
-    dra_status        st = DRA_OK;
-    json_object_foreach(body, key, v) if (st == DRA_OK) st = check_loss_key(place, key, v, err);
+    json_t           *net = dra_xt_take(body, "net");
+    dra_status        st = check_loss_keys(place, body, loss, err);
     if (st == DRA_OK && !net) st = dra_fail(err, DRA_ERR_VALUE, "%.120s: net is missing", place);
     if (st == DRA_OK)
         st = dra_xt_inside(read_model(place, net, top->c.xt.release, out, err), place, "net.",
                            false, err);
     json_decref(net);
-    if (st != DRA_OK) return st;
-    if (out->xt.loss || dra_xt_wrapper_of(out) != net_of(loss) ||
-        out->head.kind == DRA_HEAD_CLASSES || out->visible == DRA_VISIBLE_WHOLE)
-        return dra_fail(err, DRA_ERR_VALUE, "%.120s: net of %s: expected %s with a Decoder", place,
-                        name, dra_xt_wrappers[net_of(loss)]);
-    out->xt.loss = loss;
-    return DRA_OK;
+    if (st == DRA_OK) st = check_net(place, top, loss, out, err);
+    if (st == DRA_OK && loss == DRA_XT_LOSS_MASKED)
+        st = dra_xt_read_masked(place, body, out->vocab, &out->xt, err);
+    if (st == DRA_OK) out->xt.loss = loss;
+    return st;
 }
 
 /* ---- all */

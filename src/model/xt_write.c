@@ -103,6 +103,8 @@ json_t *dra_xt_write(const dra_model_config *c)
         json_object_set(object, "net", model);
     else
         json_object_update(object, model);
+    if (c->xt.loss == DRA_XT_LOSS_MASKED)
+        json_object_set_new(object, "mask_id", json_integer(c->xt.mask_id));
     json_decref(model);
     return object;
 }

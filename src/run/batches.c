@@ -35,6 +35,11 @@ static dra_status open_feed(dra_batches *b, dra_error *err)
                         "objective %s: the model reads a context, too: expected examples, found a "
                         "text (.safetensors, .npy, .npz, or .jsonl of pairs)",
                         b->objective->name);
+    if (dra_model_prepend_stack(c->model))
+        return dra_fail(err, DRA_ERR_VALUE,
+                        "objective %s: the model reads something before its text: expected "
+                        "examples, found a text (.safetensors, .npy, .npz)",
+                        b->objective->name);
     b->longest = c->T;
     return dra_feed_create(&f, &b->feed, err);
 }
@@ -78,6 +83,13 @@ static void free_stream(dra_example_stream *s)
     free(s->mark);
 }
 
+static void free_before(dra_example_before *p)
+{
+    free_stream(&p->stream);
+    free(p->mark);
+    free(p->targets);
+}
+
 void dra_batches_destroy(dra_batches *b)
 {
     if (!b) return;
@@ -85,6 +97,8 @@ void dra_batches_destroy(dra_batches *b)
     dra_examples_close(b->examples);
     free_stream(&b->main);
     free_stream(&b->context);
+    free_before(&b->before);
+    free_before(&b->before_context);
     free(b->rows);
     free(b->ids);
     free(b->counts);
@@ -154,6 +168,7 @@ dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *
         st = dra_batches_read_examples(b, i, out, err);
     if (st == DRA_OK) st = draw(b, i, step, out, err);
     if (st == DRA_OK) count(out);
+    if (st == DRA_OK) dra_batches_join_text(b, out);
     return st;
 }
 

@@ -22,6 +22,11 @@ typedef struct dra_example_stream {  /* what a stack reads of examples */
     int32_t                *mark;    /* (B, T) */
 } dra_example_stream;
 
+typedef struct dra_example_before { /* what comes before a text; stream.of NULL: nothing does */
+    dra_example_stream stream;
+    int32_t           *mark, *targets; /* (B, P + T): those of both */
+} dra_example_before;
+
 struct dra_batches {
     dra_batches_config   c;
     const dra_objective *objective;
@@ -32,7 +37,8 @@ struct dra_batches {
     int64_t             *rows;        /* of examples */
     int32_t             *ids, *targets, *mark;
     double              *counts;
-    dra_example_stream   main, context; /* context.of NULL: there is none */
+    dra_example_stream   main, context;          /* context.of NULL: there is none */
+    dra_example_before   before, before_context; /* of each of these */
     int32_t             *labels;
     dra_real            *y, *weights, *nums, *nums_out, *numbers;
     int32_t             *prompt;        /* (B, N): of pairs; NULL: all counts */
@@ -51,8 +57,21 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err);
 /* Reads b->rows of a stream; *T: how long they have to be. */
 dra_status dra_batches_stream(dra_batches *b, dra_example_stream *s, int64_t shift, int64_t *T,
                               dra_error *err);
+/* The first T of its rows, marked; and as an input of a batch. */
+void dra_batches_put_stream(const dra_batches *b, dra_example_stream *s, int64_t shift, int64_t T);
+void dra_batches_add_stream(const dra_batches *b, const dra_example_stream *s, int64_t T,
+                            dra_batch *q);
 /* Their numbers, after the stream `main`: finite where a token is a number. */
 dra_status dra_batches_numbers(const dra_batches *b, dra_error *err);
 dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *out, dra_error *err);
+
+/* What is prepended to a text (batches_prepend.c): its memory, once its stream is open; its input;
+ * and then a batch, or the context of one, becomes P tokens longer. */
+dra_status dra_batches_room_before(dra_batches *b, dra_example_before *p,
+                                   const dra_example_stream *text, dra_error *err);
+dra_status dra_batches_read_before(dra_batches *b, dra_example_before *p, dra_batch *q,
+                                   dra_error *err);
+void       dra_batches_join_context(const dra_batches *b, dra_batch *q);
+void       dra_batches_join_text(const dra_batches *b, dra_batch *q);
 
 #endif

@@ -72,7 +72,7 @@ dra_status dra_batches_stream(dra_batches *b, dra_example_stream *s, int64_t shi
 }
 
 /* What is read of a row: the first T, marked. */
-static void put_stream(const dra_batches *b, dra_example_stream *s, int64_t shift, int64_t T)
+void dra_batches_put_stream(const dra_batches *b, dra_example_stream *s, int64_t shift, int64_t T)
 {
     const size_t each = (size_t)s->numbers;
     for (int64_t r = 0; r < b->c.B; r++) {
@@ -95,7 +95,8 @@ static void add_input(dra_batch *q, const char *name, const void *data, size_t b
     q->input[q->n_inputs++] = (dra_named){name, data, bytes};
 }
 
-static void add_stream(const dra_batches *b, const dra_example_stream *s, int64_t T, dra_batch *q)
+void dra_batches_add_stream(const dra_batches *b, const dra_example_stream *s, int64_t T,
+                            dra_batch *q)
 {
     const size_t n = (size_t)(b->c.B * T);
     if (s->ids && strcmp(s->name, "ids") == 0) return; /* a batch has them already */
@@ -234,13 +235,16 @@ static dra_status put_labels(const dra_batches *b, dra_batch *q, dra_error *err)
 
 static dra_status read_context(dra_batches *b, dra_batch *q, dra_error *err)
 {
-    int64_t          T;
-    const dra_status st = dra_batches_stream(b, &b->context, 0, &T, err);
+    int64_t    T;
+    dra_status st = dra_batches_stream(b, &b->context, 0, &T, err);
+    if (st == DRA_OK && b->before_context.stream.of)
+        st = dra_batches_read_before(b, &b->before_context, q, err);
     if (st != DRA_OK) return st;
-    put_stream(b, &b->context, 0, T);
+    dra_batches_put_stream(b, &b->context, 0, T);
     for (int64_t i = 0; i < q->B * T; i++) b->context.mark[i] &= DRA_MARK_PAD;
-    add_stream(b, &b->context, T, q);
+    dra_batches_add_stream(b, &b->context, T, q);
     q->context = (dra_context_text){T, b->context.mark};
+    dra_batches_join_context(b, q);
     return DRA_OK;
 }
 
@@ -252,11 +256,11 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     for (int64_t r = q->B - 1; r >= 0 && s->other; r--) b->rows[r] = b->rows[r / 2];
     dra_status st = dra_batches_stream(b, s, shift, &q->T, err);
     if (st != DRA_OK) return st;
-    put_stream(b, s, s->ids ? shift : 0, q->T);
+    dra_batches_put_stream(b, s, s->ids ? shift : 0, q->T);
     q->mark = s->mark;
     q->ids = s->ids_out; /* NULL: there are none */
     if (b->objective->inputs[0].axes != DRA_AXES_TOKENS) q->targets = NULL;
-    add_stream(b, s, q->T, q);
+    dra_batches_add_stream(b, s, q->T, q);
     if (q->targets && s->ids) put_targets(b, q);
     if (b->reference) st = put_pairs(b, q, err);
     if (st == DRA_OK && b->prefix) st = put_prefix(b, q, err);
@@ -264,6 +268,7 @@ dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *q, dr
     if (st == DRA_OK && b->nums) st = put_numbers(b, q, err);
     if (st == DRA_OK && b->y) put_vectors(b, q);
     if (st == DRA_OK && b->labels) st = put_labels(b, q, err);
+    if (st == DRA_OK && b->before.stream.of) st = dra_batches_read_before(b, &b->before, q, err);
     if (st == DRA_OK && b->context.of) st = read_context(b, q, err);
     return st;
 }

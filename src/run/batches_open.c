@@ -215,17 +215,22 @@ static dra_status check_rows(dra_batches *b, dra_error *err)
     return st;
 }
 
-/* A text has one source. */
-static dra_status check_inputs(const dra_model *m, dra_error *err)
+/* What `m` prepends to its text, which is open: an image, or as many vectors as it says. */
+static dra_status open_before(dra_batches *b, const dra_model *m, dra_example_before *p,
+                              const dra_example_stream *text, dra_error *err)
 {
-    dra_model_input in;
-    for (int i = 0; dra_model_input_at(m, i, &in); i++)
-        if (in.prepended)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "examples: the model prepends %s to another input, which cannot be "
-                            "learned from yet",
-                            in.name);
-    return DRA_OK;
+    const dra_model *stack = dra_model_prepend_stack(m);
+    if (!stack) return DRA_OK;
+    const dra_model_config *of = dra_model_config_of(stack);
+    const char             *name = dra_source_name(&of->source);
+    p->stream = (dra_example_stream){.of = of, .name = name, .tensor = name};
+    if (of->source.kind == DRA_SOURCE_VECTORS) {
+        const dra_shape  each = DRA_SHAPE(of->source.length, dra_source_width(of));
+        const dra_status st = need(b, name, "vectors before a text", each, false, err);
+        if (st != DRA_OK) return st;
+    }
+    const dra_status st = open_stream(b, &p->stream, "", 0, 0, err);
+    return st == DRA_OK ? dra_batches_room_before(b, p, text, err) : st;
 }
 
 dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
@@ -251,13 +256,16 @@ dra_status dra_batches_open_examples(dra_batches *b, dra_error *err)
     b->rows = calloc((size_t)c->B, sizeof *b->rows);
     if (st == DRA_OK && !b->rows) st = no_memory(err);
     if (st == DRA_OK) st = open_stream(b, &b->main, "mask", shift, c->T, err);
-    if (st == DRA_OK) st = check_inputs(c->model, err);
+    if (st == DRA_OK) st = open_before(b, c->model, &b->before, &b->main, err);
     if (st == DRA_OK && m->context_stack) { /* as the model has it, all filled in */
         const dra_model_config *of = dra_model_config_of(dra_model_context_stack(c->model));
         b->context = (dra_example_stream){.of = of, .name = dra_source_name(&of->source)};
         b->context.tensor = tensor_of(b, b->context.name, "src");
         if (strcmp(b->context.tensor, b->main.tensor) == 0) b->context.tensor = "src";
         st = open_stream(b, &b->context, tensor_of(b, "src_mask", "context_mask"), 0, 0, err);
+        if (st == DRA_OK)
+            st = open_before(b, dra_model_context_stack(c->model), &b->before_context, &b->context,
+                             err);
     }
     if (st == DRA_OK && pairs) st = open_pairs(b, err);
     if (st == DRA_OK) st = open_prefix(b, err);

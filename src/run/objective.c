@@ -1,7 +1,6 @@
 /* What a model learns from rows of tokens or vectors x_0 .. x_{T-1}.
  *   next      position t predicts x_{t+1}
- *   masked    a share of the positions predicts x_t itself. Of these 80 % read the mask token in
- *             its place, 10 % a random token, 10 % x_t as it is [Devlin et al. 2018]
+ *   masked    hidden positions predict x_t itself: objective_masked.c
  *   classes   the mean over all positions predicts a label
  *   squared, gaussian   position t predicts the vector x_{t+1}
  *   xval      next, and the number that comes with x_{t+1} where that is the number token
@@ -14,7 +13,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/philox.h"
 #include "model/model.h"
 
 /* ---- the loss of next and masked: cross entropy of targets ----------------------------------- */
@@ -49,64 +47,6 @@ static dra_status complete_next(dra_objective_config *c, const dra_model *m, dra
 static void make_next(const dra_objective_config *c, const dra_model *m,
                       const dra_objective_rows *r)
 {}
-
-/* ---- masked ---------------------------------------------------------------------------------- */
-
-/* Of a causal model the logits of a token stand for the next one, wherever it is used; and it could
- * only guess from what comes before. */
-static dra_status complete_masked(dra_objective_config *c, const dra_model *m, dra_error *err)
-{
-    const int64_t V = dra_model_config_of(m)->vocab;
-    if (!is_encoder(m))
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "objective masked: the model is causal, not an encoder, and its logits are "
-                        "those of the next token; expected next");
-    if (c->mask_share == 0) c->mask_share = 0.15;
-    if (c->mask_token == 0) c->mask_token = V - 1;
-    if (!(c->mask_share > 0 && c->mask_share <= 1))
-        return dra_fail(err, DRA_ERR_VALUE, "objective masked: mask_share is %g, expected 0 to 1",
-                        c->mask_share);
-    if (V < 2 || c->mask_token >= V)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "objective masked: mask_token is %lld, the model has 0 to %lld",
-                        (long long)c->mask_token, (long long)V - 1);
-    return DRA_OK;
-}
-
-static double unit(uint32_t bits) { return ((double)bits + 0.5) * 0x1p-32; }
-
-/* What is read in place of token `id`, by three random numbers. A random token is any but the mask
- * token, each as likely as the others. */
-static int32_t hide(int32_t id, int32_t mask, int64_t V, const uint32_t *bits)
-{
-    const double  how = unit(bits[1]);
-    const int32_t other = (int32_t)((uint64_t)bits[2] * (uint64_t)(V - 1) >> 32);
-    if (how < 0.8) return mask;
-    return how < 0.9 ? other + (other >= mask) : id;
-}
-
-static void make_masked(const dra_objective_config *c, const dra_model *m,
-                        const dra_objective_rows *r)
-{
-    const int64_t  V = dra_model_config_of(m)->vocab;
-    const int32_t  mask = c->mask_token < 0 ? 0 : (int32_t)c->mask_token;
-    const uint64_t path = 0x6d61736b; /* "mask": apart from all other numbers of this step */
-    const int32_t  words[4] = {(int32_t)r->seed, (int32_t)(r->seed >> 32), (int32_t)r->step,
-                               (int32_t)(r->step >> 32)};
-    const uint64_t key = dra_philox_key(words, path);
-    for (int64_t i = 0; i < r->B * r->T; i++) {
-        const uint64_t b = (uint64_t)(r->row + i / r->T), t = (uint64_t)(i % r->T);
-        const uint32_t counter[4] = {(uint32_t)t, (uint32_t)(t >> 32), (uint32_t)b,
-                                     (uint32_t)(b >> 32)};
-        uint32_t       bits[4];
-        r->targets[i] = -1;
-        if (r->mark[i] & DRA_MARK_PAD) continue;
-        dra_philox(counter, key, bits);
-        if (!(unit(bits[0]) < c->mask_share)) continue;
-        r->targets[i] = r->ids[i];
-        r->ids[i] = hide(r->ids[i], mask, V, bits);
-    }
-}
 
 /* ---- classes --------------------------------------------------------------------------------- */
 
@@ -241,8 +181,13 @@ static dra_loss dpo_loss(dra_graph *g, const dra_model_result *r, const dra_valu
 static const dra_objective table[] = {
     [DRA_OBJECTIVE_NEXT] =
         {"next", {TARGETS}, {PERPLEXITY}, true, complete_next, make_next, target_loss},
-    [DRA_OBJECTIVE_MASKED] =
-        {"masked", {TARGETS}, {PERPLEXITY}, false, complete_masked, make_masked, target_loss},
+    [DRA_OBJECTIVE_MASKED] = {"masked",
+                              {TARGETS},
+                              {PERPLEXITY},
+                              false,
+                              dra_masked_complete,
+                              dra_masked_make,
+                              target_loss},
     [DRA_OBJECTIVE_CLASSES] = {"classes",
                                {{"labels", DRA_I32, DRA_AXES_ROWS}},
                                {ACCURACY},
@@ -322,6 +267,7 @@ static dra_status check_settings(const dra_objective_config *c, const dra_object
         bool        set;
     } own[] = {{"mask_share", "masked", c->mask_share != 0},
                {"mask_token", "masked", c->mask_token != 0},
+               {"mask_schedule", "masked", c->mask_schedule != DRA_MASK_CONSTANT},
                {"equal_rows", "squared", c->equal_rows},
                {"number_weight", "xval", c->number_weight != 0},
                {"beta", "dpo", c->beta != 0}};

@@ -55,6 +55,15 @@ typedef struct dra_objective {
                      const dra_loss_config *c);
 } dra_objective;
 
+/* Of masked. */
+dra_status dra_masked_complete(dra_objective_config *c, const dra_model *m, dra_error *err);
+void       dra_masked_make(const dra_objective_config *c, const dra_model *m,
+                           const dra_objective_rows *r);
+/* mask_token as a complete config has it: what the model says itself, or its last token. */
+int64_t dra_mask_token(const dra_model_config *m, int64_t asked);
+/* How much of a text is hidden at 0 <= u <= 1 of a schedule, linear unless it is cosine. */
+double dra_mask_share(dra_mask_schedule schedule, double u);
+
 /* The row of a kind; DRA_OBJECTIVE_OWN: of the model's own. */
 const dra_objective *dra_objective_of(dra_objective_kind kind, const dra_model *m);
 /* The shape of an input for B rows of T tokens. */

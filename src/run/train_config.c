@@ -16,6 +16,7 @@ static const char *const schedules[] = {"cosine", "linear", "constant", "exponen
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL};
+static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
 static const char *const precisions[] = {"full", "bf16", NULL};
 static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL};
 
@@ -77,6 +78,10 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                     .offset = offsetof(dra_train_config, objective.mask_token),
                                     .min = -1,
                                     .max = INT32_MAX},
+                                   {.name = "mask_schedule",
+                                    .kind = DRA_FIELD_CHOICE,
+                                    .offset = offsetof(dra_train_config, objective.mask_schedule),
+                                    .choices = masks},
                                    {.name = "equal_rows",
                                     .kind = DRA_FIELD_BOOL,
                                     .offset = offsetof(dra_train_config, objective.equal_rows)},

@@ -182,7 +182,9 @@ static dra_status measure_stage(dra_trainer *t, int stage, bool guard, size_t *b
                                 dra_error *err)
 {
     const dra_train_config *c = &t->at.train;
-    const int64_t           T = dra_trainer_tokens(t, stage), S = t->batches->context.most;
+    const dra_batches      *from = t->batches; /* what is prepended is read, too */
+    const int64_t           T = dra_trainer_tokens(t, stage) + from->before.stream.N;
+    const int64_t           S = from->context.most + from->before_context.stream.N;
     int32_t                *mark = calloc((size_t)(t->rows * (T + S)), sizeof *mark);
     const dra_context_text  context = {S, mark ? mark + t->rows * T : NULL};
     const dra_microbatch    q = {.B = t->rows,

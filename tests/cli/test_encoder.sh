@@ -115,6 +115,7 @@ train_refuses() {
 }
 
 writes="which writes no text: its tokens see later ones"
+see="$writes; see --unmask"
 encoder ', "rel_pos_bias": true, "shift_tokens": 1' >t5.json
 
 check "learns" learns
@@ -147,9 +148,9 @@ check "eval: context" failed "--context 33: the model has no more than 32 positi
 check "eval: no such mask token" failed \
     "objective masked: mask_token is 257, the model has 0 to 256" \
     eval --model m --data part --mask-token 257
-check "generate" misused "dra generate: the model is an encoder, $writes" \
+check "generate" misused "dra generate: the model is an encoder, $see" \
     generate --model m --prompt a
-check "generate: from a state" misused "dra generate: the model is an encoder, $writes" \
+check "generate: from a state" misused "dra generate: the model is an encoder, $see" \
     generate --model m --state-in none --tokens 2
 check "chat" misused "dra chat: the model is an encoder, $writes" chat --model m
 check "probe" failed "probe copy: m is an encoder, whose tokens would see the answers" \

@@ -619,7 +619,7 @@ static void contradictions_are_named(void **unused)
 
 static void other_wrappers_are_named(void **unused)
 {
-    static const char *const names[] = {"NonAutoregressiveWrapper", "MultiInputTransformerWrapper"};
+    static const char *const names[] = {"PrefixDecoder", "MultiInputTransformerWrapper"};
     for (size_t i = 0; i < COUNT(names); i++) {
         char             text[XT_TEXT], expected[200];
         dra_model_config c;

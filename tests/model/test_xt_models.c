@@ -23,6 +23,11 @@ enum { OWN_TEXT = 20000 };
     "'wrapper': 'TransformerWrapper', 'num_tokens': 10, 'max_seq_len': 8, 'attn_layers': "         \
     "{'type': 'Decoder', 'dim': 16, 'heads': 4, 'attn_dim_head': 8, " options "}"
 
+#define MASKED                                                                                     \
+    "'wrapper': 'NonAutoregressiveWrapper', 'net': {'wrapper': 'TransformerWrapper', "             \
+    "'num_tokens': 10, 'max_seq_len': 8, 'attn_layers': {'type': 'Encoder', 'dim': 16, "           \
+    "'heads': 4, 'attn_dim_head': 8, 'depth': 1}"
+
 #define NARROW                                                                                     \
     ", 'context': {'wrapper': 'ContinuousTransformerWrapper', 'max_seq_len': 6, 'dim_in': 3, "     \
     "'attn_layers': {'type': 'Encoder', 'dim': 8, 'depth': 1, 'heads': 2, 'attn_dim_head': 8}}"
@@ -128,6 +133,9 @@ static const struct {
      "{'mixer': {'gate_values': 'plain'}}"},
     {"'wrapper': 'AutoregressiveWrapper', 'net': {" TOKENS("'depth': 1, 'cross_attend': true") "}",
      "{'stacks': {'context': {'dim': 16}}}"},
+    /* NonAutoregressiveWrapper */
+    {MASKED "}, 'mask_id': 0", "{'visible': 'whole', 'vocab': 10}"},
+    {"'release': 'N', " MASKED "}, 'mask_id': 9", "{'visible': 'whole', 'vocab': 10}"},
 };
 
 /* ---- configs --------------------------------------------------------------------------------- */
@@ -448,6 +456,23 @@ static const struct {
      "numerical_loss_weight is not supported: it belongs to the loss"},
     {"'wrapper': 'AutoregressiveWrapper', 'net': {" TOKENS("'depth': 1, 'ff_glue': true") "}",
      "net.attn_layers.ff_glue is not a key"},
+    {MASKED "}", "mask_id is missing"},
+    {MASKED "}, 'mask_id': 10", "mask_id: expected a token, 0 to 9"},
+    {MASKED "}, 'mask_id': -1", "mask_id: expected a token, 0 to 9"},
+    {MASKED "}, 'mask_id': 'x'", "mask_id: expected a token, 0 to 9"},
+    {MASKED "}, 'mask_id': 1, 'stepz': 18", "stepz is not a key"},
+    {MASKED "}, 'mask_id': 1, 'steps': 12", "steps is not supported: it is an option of dra"},
+    {MASKED "}, 'mask_id': 1, 'schedule': 'cosine'",
+     "schedule is not supported: it belongs to the loss"},
+    {MASKED "}, 'mask_id': 1, 'self_cond': true",
+     "self_cond is not supported: dra has no self-conditioning"},
+    {MASKED "}, 'mask_id': 1, 'self_token_critic': true",
+     "self_token_critic is not supported: dra has no critic"},
+    {MASKED "}, 'mask_id': 1, 'token_critic': {}",
+     "token_critic is not supported: dra has no critic"},
+    {"'wrapper': 'NonAutoregressiveWrapper', 'mask_id': 1, 'net': {" TOKENS("'depth': 1") "}",
+     "net of NonAutoregressiveWrapper: expected TransformerWrapper with an Encoder"},
+    {"'wrapper': 'NonAutoregressiveWrapper', 'mask_id': 1", "net is missing"},
 };
 
 static void contradictions_are_named(void **unused)
@@ -472,7 +497,11 @@ static void defaults_may_be_said(void **unused)
         PAIR ", 'ignore_index': -100, 'pad_value': 0, 'tie_token_emb': false, 'src_prepend': null, "
              "'enc_num_memory_tokens': null, 'cross_attn_tokens_dropout': 0",
         VIT ", 'channels': 3, 'num_classes': null, 'num_register_tokens': 0",
-        "'wrapper': 'XValAutoregressiveWrapper', 'numerical_loss_weight': 1.0, 'net': {" XVAL "0}"};
+        "'wrapper': 'XValAutoregressiveWrapper', 'numerical_loss_weight': 1.0, 'net': {" XVAL "0}",
+        MASKED "}, 'mask_id': 1, 'steps': 18, 'self_cond': false, 'self_cond_train_prob': 0.75, "
+               "'no_replace_prob': 0.15, 'random_token_prob': 0.1, 'schedule': 'linear', "
+               "'can_mask_prev_unmasked': false, 'token_critic': null, 'self_token_critic': false, "
+               "'critic_loss_weight': 1.0, 'use_simple_mdlm_loss_weight': true"};
     for (size_t i = 0; i < COUNT(said); i++) {
         char             text[OWN_TEXT];
         dra_model_config c;

@@ -279,6 +279,100 @@ static void labels_of_images(void **state)
     dra_model_destroy(m);
 }
 
+/* ---- what comes before a text ---------------------------------------------------------------- */
+
+#define EYE                                                                                        \
+    "\"eye\":{\"dim\":8,\"depth\":1,\"heads\":2,\"visible\":\"whole\",\"source\":"                 \
+    "{\"kind\":\"image\",\"size\":2,\"patch\":1,\"channels\":1}}"
+
+#define SIZES "\"vocab\":10,\"dim\":8,\"depth\":1,\"heads\":2,"
+static const char after_image[] = EYE
+    ",\"encoder\":{" SIZES "\"visible\":\"whole\",\"prepend\":\"eye\"},"
+    "\"decoder\":{" SIZES "\"layout\":\"acf\",\"context\":\"encoder\"}";
+static const char text_after[] = EYE ",\"text\":{" SIZES
+                                     "\"visible\":\"whole\",\"prepend\":\"eye\"}";
+
+static dra_model *make_stacks(const char *stacks)
+{
+    char             json[1000];
+    dra_model_config c;
+    dra_model       *m = NULL;
+    dra_error        err = {0};
+    snprintf(json, sizeof json, "{\"model_type\":\"dra\",\"stacks\":{%s}}", stacks);
+    expect_ok(dra_model_config_parse("json", json, strlen(json), &c, &err), &err);
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    return m;
+}
+
+static const float pictures[3][4] = {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 11}};
+
+/* Four patches come before a source: its marks have room for them, its ids have not. */
+static void images_before_a_source(void **state)
+{
+    const int32_t         src[3][3] = {{1, 2, 3}, {4, 5, -100}, {6, -100, -100}};
+    const int32_t         tgt[3][3] = {{1, 2, 3}, {4, 5, 6}, {7, 8, 9}};
+    const dra_tensor_item items[] = {{"img", DRA_F32, DRA_SHAPE(3, 1, 2, 2), pictures},
+                                     {"src", DRA_I32, DRA_SHAPE(3, 3), src},
+                                     {"tgt", DRA_I32, DRA_SHAPE(3, 3), tgt}};
+    dra_examples         *e = put_examples(items, 3);
+    dra_model            *m = make_stacks(after_image);
+    dra_batches          *b = make_batches(m, e, 4, true);
+    dra_batch             q = take(b, 0);
+    assert_int_equal(q.T, 2);
+    assert_int_equal(q.context.T, 4 + 3);
+    const dra_real *img = input(&q, "img", 4 * 4 * sizeof *img);
+    const int32_t  *ids = input(&q, "src", 4 * 3 * sizeof *ids);
+    for (int r = 0; r < 4; r++) {
+        const int which = q.ids[r * 2] / 3; /* 0 of the row without an example, too */
+        const int n = q.mark[r * 2] & PAD ? 0 : 4 + 3 - which;
+        for (int t = 0; t < 7; t++) assert_int_equal(q.context.mark[r * 7 + t], t < n ? 0 : PAD);
+        for (int t = 0; t < 4 && n; t++) assert_true(img[r * 4 + t] == (dra_real)(4 * which + t));
+        if (n) assert_int_equal(ids[r * 3], src[which][0]);
+    }
+    dra_batch_part room;
+    dra_microbatch part = {0};
+    assert_true(dra_batch_cut(&q, 1, 2, &room, &part) > 0);
+    assert_ptr_equal(part.context->mark, q.context.mark + 7);
+    dra_batches_destroy(b);
+    dra_model_destroy(m);
+    dra_examples_close(e);
+}
+
+/* The same before the text itself: targets have room for them, too, and the text starts with the
+ * image. */
+static void images_before_a_text(void **state)
+{
+    const int32_t         ids[3][3] = {{1, 2, 3}, {4, 5, -100}, {6, -100, -100}};
+    const dra_tensor_item items[] = {{"img", DRA_F32, DRA_SHAPE(3, 1, 2, 2), pictures},
+                                     {"ids", DRA_I32, DRA_SHAPE(3, 3), ids}};
+    dra_examples         *e = put_examples(items, 2);
+    dra_model            *m = make_stacks(text_after);
+    dra_batches_config    c = {.model = m, .examples = e, .B = 4, .once = true};
+    dra_batches          *b = NULL;
+    dra_error             err = {0};
+    c.objective = (dra_objective_config){.mask_share = 1};
+    expect_ok(dra_objective_complete(&c.objective, m, &err), &err);
+    expect_ok(dra_batches_create(&c, &b, &err), &err);
+    assert_int_equal(dra_batches_longest(b), 3);
+    const dra_batch q = take(b, 0);
+    assert_int_equal(q.T, 4 + 3);
+    assert_null(q.ids);
+    assert_true(q.marked && q.total == 6 && q.tokens == 6);
+    input(&q, "ids", 4 * 3 * sizeof(int32_t));
+    const dra_real *img = input(&q, "img", 4 * 4 * sizeof *img);
+    for (int r = 0; r < 4; r++) {
+        const int32_t *mark = q.mark + r * 7, *targets = q.targets + r * 7;
+        const int      which = (int)img[r * 4] / 4, n = (int)q.counts[r];
+        assert_int_equal(mark[0], n ? RESET : PAD);
+        for (int t = 1; t < 7; t++) assert_int_equal(mark[t], n && t < 4 + n ? 0 : PAD);
+        for (int t = 0; t < 4; t++) assert_int_equal(targets[t], -1);
+        for (int t = 0; t < 3; t++) assert_int_equal(targets[4 + t], t < n ? ids[which][t] : -1);
+    }
+    dra_batches_destroy(b);
+    dra_model_destroy(m);
+    dra_examples_close(e);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------- */
 
 static void refused(const dra_model *m, const dra_tensor_item *items, size_t n, dra_status code,
@@ -346,6 +440,8 @@ int main(void)
         cmocka_unit_test(conditions_come_along),
         cmocka_unit_test(vectors_predict_the_next),
         cmocka_unit_test(numbers_come_with_their_tokens),
+        cmocka_unit_test(images_before_a_source),
+        cmocka_unit_test(images_before_a_text),
         cmocka_unit_test(labels_of_images),
         cmocka_unit_test(refuses_by_name),
     };

@@ -134,14 +134,74 @@ static void masked_hides_a_share(void **state)
     dra_model_destroy(m);
 }
 
-/* What is drawn follows from seed, step, row and position, not from how a batch is cut. */
-static void draws_do_not_depend_on_cuts(void **state)
+/* How many of row b are hidden; all of these read the mask token. */
+static int hidden_of(const batch *now, const batch *was, int b)
 {
-    static batch         x, y, other;
-    dra_objective_config c = {0};
-    dra_error            err = {0};
-    dra_model           *m = make_encoder();
-    dra_objective_rows   rows = rows_of(&x), part = rows_of(&y), more = rows_of(&other);
+    int n = 0;
+    for (int i = b * T; i < (b + 1) * T; i++) {
+        const bool hidden = now->targets[i] >= 0;
+        n += hidden;
+        assert_int_equal(now->ids[i], hidden ? V - 1 : was->ids[i]);
+        assert_int_equal(now->targets[i], hidden ? was->ids[i] : -1);
+        assert_false(hidden && was->mark[i] & DRA_MARK_PAD);
+    }
+    return n;
+}
+
+/* Half of the shares 1 - u, a third of cos(u pi/2) are below 1/2; places are all over a row. */
+static void schedules_hide_exact_counts(void **state)
+{
+    static batch x, y;
+    dra_model   *m = make_encoder();
+    for (int k = 0; k < 2; k++) {
+        dra_objective_config c = {.mask_schedule = k ? DRA_MASK_COSINE : DRA_MASK_LINEAR};
+        dra_objective_rows   rows = rows_of(&x);
+        dra_error            err = {0};
+        int64_t              all = 0, below = 0, tokens = 0, places[4] = {0};
+        expect_ok(dra_objective_complete(&c, m, &err), &err);
+        assert_int_equal(c.kind, DRA_OBJECTIVE_MASKED);
+        assert_true(c.mask_share == 0);
+        for (rows.step = 0; rows.step < 20; rows.step++) {
+            fill(&x), fill(&y);
+            dra_objective_make(&c, m, &rows);
+            for (int b = 0; b < B; b++) {
+                const int n = hidden_of(&x, &y, b), of = b == B - 1 ? T - 39 : T;
+                assert_in_range(n, 1, of);
+                all++;
+                below += 2 * n <= of;
+            }
+            for (int i = 0; i < N - T; i++)
+                if (x.targets[i] >= 0) places[4 * (i % T) / T]++, tokens++;
+        }
+        expect_share("rows of at most half", below, all, k ? 1.0 / 3 : 0.5);
+        for (int i = 0; i < 4; i++) expect_share("quarter of a row", places[i], tokens, 0.25);
+    }
+    dra_model_destroy(m);
+}
+
+/* A row of one token has it hidden, one of pads nothing. */
+static void schedules_of_short_rows(void **state)
+{
+    int32_t ids[] = {5, 6, 7, 8}, targets[] = {1, 1, 1, 1};
+
+    const int32_t            mark[] = {0, DRA_MARK_PAD, DRA_MARK_PAD, DRA_MARK_PAD};
+    const dra_objective_rows rows = {2, 2, ids, targets, mark};
+    dra_objective_config     c = {.mask_schedule = DRA_MASK_COSINE};
+    dra_model               *m = make_encoder();
+    expect_ok(dra_objective_complete(&c, m, NULL), NULL);
+    dra_objective_make(&c, m, &rows);
+    assert_memory_equal(ids, ((int32_t[]){V - 1, 6, 7, 8}), sizeof ids);
+    assert_memory_equal(targets, ((int32_t[]){5, -1, -1, -1}), sizeof targets);
+    dra_model_destroy(m);
+}
+
+/* What is drawn follows from seed, step, row and position, not from how a batch is cut. */
+static void expect_same_draws(dra_objective_config c)
+{
+    static batch       x, y, other;
+    dra_error          err = {0};
+    dra_model         *m = make_encoder();
+    dra_objective_rows rows = rows_of(&x), part = rows_of(&y), more = rows_of(&other);
     fill(&x), fill(&y), fill(&other);
     expect_ok(dra_objective_complete(&c, m, &err), &err);
     dra_objective_make(&c, m, &rows);
@@ -159,6 +219,12 @@ static void draws_do_not_depend_on_cuts(void **state)
     dra_objective_make(&c, m, &more);
     assert_memory_not_equal(&x, &other, sizeof x);
     dra_model_destroy(m);
+}
+
+static void draws_do_not_depend_on_cuts(void **state)
+{
+    for (int k = DRA_MASK_CONSTANT; k <= DRA_MASK_COSINE; k++)
+        expect_same_draws((dra_objective_config){.mask_schedule = (dra_mask_schedule)k});
 }
 
 /* ---- whom they are for ----------------------------------------------------------------------- */
@@ -187,6 +253,13 @@ static void refused_by_name(void **state)
             "objective masked: mask_share is 1.5, expected 0 to 1");
     refused(encoder, (dra_objective_config){.mask_token = 50},
             "objective masked: mask_token is 50, the model has 0 to 49");
+    refused(encoder, (dra_objective_config){.mask_share = 0.2, .mask_schedule = DRA_MASK_LINEAR},
+            "objective masked: expected one of mask_share and mask_schedule, found both "
+            "(mask_share 0.2)");
+    refused(encoder, (dra_objective_config){.mask_schedule = (dra_mask_schedule)3},
+            "objective masked: mask_schedule 3 is not known");
+    refused(gpt, (dra_objective_config){.mask_schedule = DRA_MASK_LINEAR},
+            "objective next: mask_schedule is for the objective masked");
     refused(encoder, (dra_objective_config){(dra_objective_kind)9}, "objective 9 is not known");
     assert_string_equal(dra_objective_name(DRA_OBJECTIVE_OWN, gpt), "next");
     assert_string_equal(dra_objective_name(DRA_OBJECTIVE_OWN, encoder), "masked");
@@ -349,6 +422,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(next_is_what_a_feed_gives),
         cmocka_unit_test(masked_hides_a_share),
+        cmocka_unit_test(schedules_hide_exact_counts),
+        cmocka_unit_test(schedules_of_short_rows),
         cmocka_unit_test(draws_do_not_depend_on_cuts),
         cmocka_unit_test(refused_by_name),
         cmocka_unit_test(counts_are_exact),
