@@ -53,6 +53,7 @@ static void write_names(const cli_verb *verb, FILE *out)
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
         if (o->flags & CLI_POSITIONAL) continue;
+        if (o->brief) fprintf(out, "-%c ", o->brief);
         fprintf(out, "--%s%s ", cli_starts_on(verb, o) ? "no-" : "", o->name);
     }
     fputs("--help", out);
@@ -80,7 +81,9 @@ static void write_verb(const cli_verb *verb, FILE *out)
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
         if (o->kind == CLI_FLAG || (o->flags & CLI_POSITIONAL)) continue;
-        fprintf(out, "        --%s) ", o->name);
+        fputs("        ", out);
+        if (o->brief) fprintf(out, "-%c|", o->brief);
+        fprintf(out, "--%s) ", o->name);
         write_offer(o, out);
         fputs(" ;;\n", out);
     }
