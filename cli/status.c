@@ -22,7 +22,7 @@ bool cli_status_at(cli_status *s, double share)
     const double now = cli_now();
     if (s->share < 0) s->began = now, s->from = share;
     s->share = share;
-    return now - s->shown >= (s->terminal ? 0.2 : 10);
+    return now - s->shown >= (s->terminal ? 0.2 : 30);
 }
 
 double cli_status_seconds_left(const cli_status *s)

@@ -48,7 +48,8 @@ page() {
 # What the end of the demo proposes works with what is there.
 usable() {
     answers generate --model first/dra --prompt "Once upon a time." --tokens 8 &&
-        answers eval --model first/softmax --data first/stories.txt --separator= --json
+        run 0 eval --model first/softmax --data first/stories.txt --separator= --json &&
+        is_json "$out" >/dev/null
 }
 
 same_seed() {
