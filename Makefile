@@ -7,18 +7,19 @@ SOAK_STEPS    ?= 1000000
 # Extra options for every configure, such as CMAKE_OPTIONS=-DCMAKE_C_COMPILER=clang.
 CMAKE_OPTIONS ?=
 
-QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=OFF -DCMAKE_TARGET_MESSAGES=OFF
+QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=ON -DCMAKE_TARGET_MESSAGES=OFF
 C_DIRS = $(wildcard include src cli tests examples)
 C_FILES = $(shell find $(C_DIRS) -name '*.c' -o -name '*.h')
 
 # Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
 FIXED = $(shell setarch -R true 2>/dev/null && echo setarch -R)
 
-# $(call build,FOLDER,OPTIONS,TARGET): configures (cheap when nothing changed) and compiles.
+# $(call build,FOLDER,OPTIONS,TARGET): configures (cheap when nothing changed) and compiles. No
+# target: everything, tests too.
 define build
-	@echo "build  $(1)"
 	@cmake -S . -B $(1) $(QUIET) $(2) $(CMAKE_OPTIONS) >/dev/null
-	@MAKEFLAGS= cmake --build $(1) -j $(JOBS) $(if $(3),--target $(3)) -- --no-print-directory
+	@MAKEFLAGS= scripts/progress.sh $(1) \
+	    cmake --build $(1) -j $(JOBS) $(if $(3),--target $(3)) -- --no-print-directory
 endef
 
 .NOTPARALLEL:
@@ -30,7 +31,7 @@ help:
 	@echo "usage: make TARGET      (./run TARGET installs what is missing first)"
 	@echo
 	@echo "  deps       install the Debian packages all targets need"
-	@echo "  all        library, command line, examples, tests, in build/"
+	@echo "  all        library, command line and examples, in build/"
 	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
@@ -46,8 +47,10 @@ help:
 deps:
 	@./run deps
 
-all: build-float
+all:
+	$(call build,build,,programs)
 
+# With the tests, as all that follow.
 build-float:
 	$(call build,build)
 
@@ -115,7 +118,7 @@ format:
 
 # BENCH=... picks cases and options, such as BENCH="products --repeats 21"; without --threads among
 # them, one thread and two.
-bench: build-float
+bench: all
 ifneq (,$(findstring --threads,$(BENCH)))
 	@build/dra bench $(BENCH)
 else
@@ -140,7 +143,7 @@ soak: build-float
 	@CMOCKA_MESSAGE_OUTPUT=TAP DRA_SOAK=$(SOAK_STEPS) build/tests/memory/test_soak
 	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=graph/test_soak tests/run.sh float=build
 
-install: build-float
+install: all
 	@cmake --install build --prefix $(PREFIX)
 
 clean:

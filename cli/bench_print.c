@@ -4,6 +4,7 @@
 #include "term.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { NAME = 22 };
 
@@ -12,8 +13,8 @@ void bench_write_list(void)
     printf("%s%-*s  %-9s  what%s\n", cli_bold(stdout), NAME, "name", "group", cli_plain(stdout));
     for (size_t i = 0; i < bench_case_count; i++) {
         const bench_case *c = &bench_cases[i];
-        printf("%-*s  %-9s  %s%s\n", NAME, c->name, c->group, c->about,
-               c->slow ? " (only by name or with --all)" : "");
+        cli_fold(NAME + 13, stdout, "%-*s  %-9s  %s%s", NAME, c->name, c->group, c->about,
+                 c->slow ? " (only by name or with --all)" : "");
     }
 }
 
@@ -64,12 +65,14 @@ static void write_limits(const bench_session *s)
     const dra_limits *l = &s->limits;
     printf("dra %s, level %s, %d threads, median of %d\n", dra_version(),
            dra_device_level(s->device), dra_device_threads(s->device), s->repeats);
-    printf("limits: %.1f GFLOP/s %s", 1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name);
-    if (l->bf16_flops > 0) printf(", %.1f bf16", 1e-9 * l->bf16_flops);
-    printf("; read %.1f, write %.1f, copy %.1f GB/s; "
-           "streaming stores: write %.1f, copy %.1f GB/s\n\n",
-           1e-9 * l->read, 1e-9 * l->write, 1e-9 * l->copy, 1e-9 * l->streaming_write,
-           1e-9 * l->streaming_copy);
+    char bf16[32] = "";
+    if (l->bf16_flops > 0) snprintf(bf16, sizeof bf16, ", %.1f bf16", 1e-9 * l->bf16_flops);
+    cli_fold(8, stdout,
+             "limits: %.1f GFLOP/s %s%s; read %.1f, write %.1f, copy %.1f GB/s; streaming stores: "
+             "write %.1f, copy %.1f GB/s",
+             1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, bf16, 1e-9 * l->read, 1e-9 * l->write,
+             1e-9 * l->copy, 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+    putchar('\n');
 }
 
 /* "1.32 us a node", "680 tokens/s, 612 MiB". */
@@ -101,16 +104,28 @@ static void write_bar(const bench_row *r)
                                       : "no");
 }
 
+/* Where all of a row does not fit, the name and the units are lines of their own. */
+static bool is_narrow(void) { return isatty(STDOUT_FILENO) && cli_width(stdout) < 120; }
+
+static void write_name(const char *name)
+{
+    if (is_narrow())
+        printf("%s\n", name);
+    else
+        printf("%-*s", NAME, name);
+}
+
 static void write_row(const bench_row *r)
 {
     char time[32], flops[32], bytes[32], percent[32], peer[32];
-    printf("%-*s  %10s  %8s  %7s  %-7s  %5s  %5s", NAME, r->c->name,
-           duration(r->seconds, time, sizeof time),
+    write_name(r->c->name);
+    printf("  %10s  %8s  %7s  %-7s  %5s  %5s", duration(r->seconds, time, sizeof time),
            number(1e-9 * r->flops / r->seconds, 1, flops, sizeof flops),
            number(1e-9 * r->bytes / r->seconds, 1, bytes, sizeof bytes), r->bound ? r->bound : "-",
            r->bound ? number(r->percent, 1, percent, sizeof percent) : "-",
            number(r->peer, 1, peer, sizeof peer));
     write_bar(r);
+    if (r->unit && is_narrow()) fputs("\n  ", stdout);
     write_units(r);
     putchar('\n');
 }
@@ -119,8 +134,10 @@ void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
 {
     write_limits(s);
     if (n == 0) return;
-    printf("%s%-*s  %10s  %8s  %7s  %-7s  %5s  %5s  %8s  %3s%s\n", cli_bold(stdout), NAME, "case",
-           "time", "GFLOP/s", "GB/s", "bound", "%", "peer%", "bar", "met", cli_plain(stdout));
+    fputs(cli_bold(stdout), stdout);
+    write_name("case");
+    printf("  %10s  %8s  %7s  %-7s  %5s  %5s  %8s  %3s%s\n", "time", "GFLOP/s", "GB/s", "bound",
+           "%", "peer%", "bar", "met", cli_plain(stdout));
     for (size_t i = 0; i < n; i++) write_row(&rows[i]);
 }
 

@@ -144,7 +144,7 @@ static dra_status help(cli_chat *c, const char *none, dra_error *err)
         const int n = snprintf(form, sizeof form, "/%s", commands[i].name);
         if (commands[i].value)
             snprintf(form + n, sizeof form - (size_t)n, " %s", commands[i].value);
-        fprintf(stderr, "  %-18s  %s\n", form, commands[i].help);
+        cli_fold(22, stderr, "  %-18s  %s", form, commands[i].help);
     }
     fprintf(stderr,
             "A line that ends in \\ continues on the next one.\n"

@@ -28,8 +28,8 @@ static const cli_option options[] = {
     {"profile", CLI_FLAG, offsetof(struct args, profile), 0, 0,
      "split the time of one run of each case by op, on stderr"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the device",
-     .group = "General", .unset = "one per processor"},
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+     .group = "General", .unset = "one per processor", .brief = 't'},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 static bool asked(const struct args *a, const bench_case *c)
@@ -67,21 +67,48 @@ static int unknown(const char *name)
 }
 
 /* Whoever waits sees what is being measured; whoever reads stdout gets nothing of it. */
-static void progress(const char *name) { fprintf(stderr, "bench  %s\n", name); }
+static void progress(const char *name, size_t done, size_t all)
+{
+    fprintf(stderr, "bench  %s (%zu of %zu)\n", name, done, all);
+}
+
+static size_t count_asked(const struct args *a)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < bench_case_count; i++)
+        n += bench_cases[i].build && asked(a, &bench_cases[i]);
+    return n;
+}
 
 static dra_status measure(const struct args *a, bench_session *s, bench_row *rows, size_t *n,
                           dra_error *err)
 {
-    progress("limits");
+    const size_t all = count_asked(a) + 1; /* and the limits */
+    progress("limits", 1, all);
     dra_status st = dra_limits_measure(s->device, s->repeats, &s->limits, err);
     for (size_t i = 0; i < bench_case_count && st == DRA_OK; i++) {
         const bench_case *c = &bench_cases[i];
         if (!c->build || !asked(a, c)) continue;
-        progress(c->name);
+        progress(c->name, *n + 2, all);
         st = bench_measure(s, c, &rows[*n], err);
         if (st == DRA_OK) (*n)++;
     }
     return st;
+}
+
+/* A group that has slow cases only; NULL: all that was named has something to run. */
+static const char *slow_group(const struct args *a)
+{
+    for (size_t i = 0; i < a->names.count && !a->all; i++) {
+        const char *name = a->names.text[i];
+        bool        runs = false;
+        for (size_t k = 0; k < bench_case_count; k++) {
+            const bench_case *c = &bench_cases[k];
+            runs = runs || strcmp(name, c->name) == 0 || (strcmp(name, c->group) == 0 && !c->slow);
+        }
+        if (!runs) return name;
+    }
+    return NULL;
 }
 
 static int run(const void *args)
@@ -95,6 +122,11 @@ static int run(const void *args)
     if (a->list) {
         bench_write_list();
         return CLI_OK;
+    }
+    if (slow_group(a)) {
+        fprintf(stderr, "dra bench: all cases of %s are slow; name one of them, or add --all\n",
+                slow_group(a));
+        return CLI_USAGE;
     }
     bench_row *rows = calloc(bench_case_count, sizeof *rows);
     if (!rows) {

@@ -45,15 +45,16 @@ static const cli_option options[] = {
      "file or folder of a tokenizer to copy to the new model", "PATH", .unset = "the model's"},
     {"shard-size", CLI_TEXT, offsetof(struct args, shard_size), 0, 0,
      "split the weights into files of at most this size: 2GB, 500MiB", "SIZE", .unset = "one file"},
-    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of weights that are drawn"},
+    {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of weights that are drawn",
+     .brief = 's'},
     {"dry-run", CLI_FLAG, offsetof(struct args, dry_run), 0, 0,
      "print the table of tensors and write nothing", .group = "Check"},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
      "compare the logits of both models on some tokens, or what else they put out; if they differ, "
      "nothing is written"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the check",
-     .group = "General", .unset = "one per processor"},
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+     .group = "General", .unset = "one per processor", .brief = 't'},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 /* ---- what it shall be ------------------------------------------------------------------------ */
@@ -81,6 +82,38 @@ static dra_status target(const struct args *a, dra_model_config *c, dra_error *e
     return st;
 }
 
+/* Why no class of Hugging Face is this model, in words; "": it may be one. */
+static const char *no_class(const dra_model_config *c, char *text, size_t size)
+{
+    const bool wkv = format_of(AS_HF, c) == DRA_FORMAT_RWKV;
+    text[0] = '\0';
+    if (!dra_model_config_is_language(c))
+        snprintf(text, size, "it is no language model");
+    else if (c->visible == DRA_VISIBLE_WHOLE)
+        snprintf(text, size, "it is an encoder");
+    else if (!wkv && c->ff.kind > DRA_FF_RELU2)
+        snprintf(text, size, "its feed-forward layers are not those of GPT-2");
+    for (int i = 0; i < c->mixers && !text[0]; i++) {
+        const char *memory = c->mixer[i].a.memory ? c->mixer[i].a.memory : "append";
+        if (c->mixer[i].blend != DRA_BLEND_NONE)
+            snprintf(text, size, "its layers blend two memories");
+        else if (strcmp(memory, wkv ? "wkv" : "append") != 0)
+            snprintf(text, size, "its layers have a %s memory", memory);
+    }
+    return text;
+}
+
+/* Hugging Face has GPT-2 and RWKV-4 for us, and dra's own format takes everything. */
+static dra_status check_class(const struct args *a, const dra_model_config *c, dra_error *err)
+{
+    char why[80];
+    if (a->as != AS_HF || !*no_class(c, why, sizeof why)) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%.200s: Hugging Face has no class for this model: %s; expected GPT-2 or "
+                     "RWKV-4, or --as dra",
+                     a->from, why);
+}
+
 /* Bytes of "2GB", "500MiB" or a plain number; 0: none of these. */
 static size_t read_size(const char *text)
 {
@@ -101,7 +134,8 @@ static size_t read_size(const char *text)
 
 typedef struct job { /* what is seen of a conversion */
     const struct args *a;
-    int64_t            rows, drawn;
+    cli_status         status;
+    int64_t            rows, drawn, done; /* tensors */
     double             difference;
 } job;
 
@@ -139,7 +173,8 @@ static dra_status check(void *user, const char *path, dra_error *err)
     job                   *j = user;
     const struct args     *a = j->a;
     const cli_check_config c = {a->from, path, a->vocab, a->threads};
-    const dra_status       st = cli_check(&c, &j->difference, err);
+    cli_status_clear(&j->status);
+    const dra_status st = cli_check(&c, &j->difference, err);
     if (st != DRA_OK || j->difference <= allowed(a)) return st;
     return cli_error(err, DRA_ERR_VALUE,
                      "%.200s: logits differ by %.3g of the largest, expected at most %g; "
@@ -166,9 +201,11 @@ static int misused(const struct args *a, size_t *shard)
     return CLI_OK;
 }
 
+/* Asked before every tensor. */
 static bool stop(void *user)
 {
-    (void)user;
+    job *j = user;
+    if (j->rows) cli_status_step(&j->status, "converting", (double)j->done++ / (double)j->rows);
     return cli_progress_stopped();
 }
 
@@ -179,6 +216,7 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
     dra_model_config       c;
     dra_tokenizer         *tokenizer = NULL;
     dra_status             st = target(a, &c, err);
+    if (st == DRA_OK) st = check_class(a, &c, err);
     if (st == DRA_OK && a->tokenizer) st = dra_tokenizer_open(a->tokenizer, &tokenizer, err);
     const dra_convert_config how = {.from = a->from,
                                     .to = a->to,
@@ -193,7 +231,9 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
                                     .stop = stop,
                                     .check = a->check ? check : NULL,
                                     .user = j};
+    cli_status_open(&j->status, stderr);
     if (st == DRA_OK) st = dra_convert(&how, err);
+    cli_status_clear(&j->status);
     dra_tokenizer_destroy(tokenizer);
     return st;
 }

@@ -22,10 +22,11 @@ static const struct args defaults = {.out = "demo", .seed = 1, .steps = 1500, .s
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
-     "folder for everything; an earlier demo in it is overwritten", "DIR"},
+     "folder for everything; an earlier demo in it is overwritten", "DIR", .brief = 'o'},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 1 << 28,
-     "seed of stories and initial weights"},
-    {"steps", CLI_INT, offsetof(struct args, steps), 1, 1e6, "training steps for each model"},
+     "seed of stories and initial weights", .brief = 's'},
+    {"steps", CLI_INT, offsetof(struct args, steps), 1, 1e6, "training steps for each model",
+     .brief = 'n'},
     {"stream", CLI_INT, offsetof(struct args, stream), 1000, 1e7,
      "tokens of the long text; softmax takes time proportional to their square"},
     {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0,
@@ -107,7 +108,7 @@ static dra_status write_report(demo *d, dra_error *err)
     }
     if (st == DRA_OK) st = demo_path(d, "report.html", path, err);
     if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", err);
-    if (st == DRA_OK) fprintf(d->screen.out, "  Everything on one page: %s\n", path);
+    if (st == DRA_OK) fprintf(demo_out(d), "  Everything on one page: %s\n", path);
     return st;
 }
 
@@ -126,7 +127,7 @@ static void write_next(const demo *d)
 {
     char        path[DEMO_PATH];
     const char *dra = program(path);
-    fprintf(d->screen.out,
+    fprintf(demo_out(d),
             "\n  Your own text, in three commands:\n\n"
             "    %s train --preset dra-delta-tiny --data my.txt --out my-model\n"
             "    %s generate --model my-model --prompt \"Once upon a time\"\n"
@@ -177,15 +178,15 @@ static int run(const void *args)
                               .seed = (uint64_t)a->seed,
                               .steps = a->steps,
                               .stream = a->stream,
-                              .stories = a->quick ? 1 : 24,
-                              .screen = {.out = stdout, .terminal = cli_moves(stdout)}};
+                              .stories = a->quick ? 1 : 24};
     cli_progress_signals();
+    cli_status_open(&d.status, stdout);
     dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);
     if (st == DRA_OK) st = all_parts(&d, &err);
     close_all(&d);
     if (st != DRA_OK) return cli_fail(&err);
     if (cli_progress_stopped()) {
-        if (d.screen.terminal) putchar('\n');
+        cli_status_leave(&d.status);
         fflush(stdout);
         fputs("dra: stopped; the demo is not complete\n", stderr);
         return CLI_INTERRUPTED;

@@ -1,5 +1,7 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
+#include "corpus.h"
 #include "eval_examples.h"
+#include "status.h"
 #include "units.h"
 #include "unmasking.h"
 
@@ -25,7 +27,7 @@ static const cli_option options[] = {
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
      "text, .jsonl, a folder, or .safetensors with ids; or examples: .safetensors, .npz, .npy, or "
      "a folder of these",
-     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
+     "FILE", .flags = CLI_REQUIRED, .group = "Data", .brief = 'd'},
     CLI_TOKENIZER_OPTION(struct args),
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
      "key of the text in a line of "
@@ -35,8 +37,8 @@ static const cli_option options[] = {
      "a line that separates the documents of a text", "LINE"},
     CLI_PAIRS_OPTIONS(struct args),
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
-     "reset the state every N tokens; 0: only at the start of a document, or where learned "
-     "positions end; of an encoder, the length of a window"},
+     "reset the state every N tokens; of an encoder, the length of a window",
+     .unset = "only at the start of a document, or where learned positions end"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20,
      "tokens to read at a time; not of an encoder"},
     {"mask-share", CLI_REAL, offsetof(struct args, objective.mask_share), 0, 1,
@@ -50,7 +52,7 @@ static const cli_option options[] = {
     CLI_STATE_LIMIT_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 typedef struct work {
@@ -109,7 +111,7 @@ static dra_status open_corpus(work *w, dra_error *err)
                                  .tokenizer = w->m.tokenizer,
                                  .text_key = a->text_key,
                                  .separator = a->separator};
-    st = dra_corpus_open(&c, NULL, NULL, &w->corpus, err);
+    st = cli_corpus_open(&c, "reading data", &w->corpus, err);
     if (st == DRA_OK && dra_corpus_largest(w->corpus) >= V)
         st = cli_error(err, DRA_ERR_INDEX, "%.200s: token %d, the model has 0 to %lld",
                        a->data.text[0], dra_corpus_largest(w->corpus), (long long)V - 1);
@@ -209,13 +211,26 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
     return DRA_OK;
 }
 
+static void show_loss(const work *w, cli_status *s, double share)
+{
+    if (!cli_status_at(s, share)) return;
+    cli_status_field(s, 1, "evaluating");
+    cli_status_bar(s, 0);
+    if (w->count) cli_status_field(s, 0, "loss %.4f", w->loss / (double)w->count);
+    cli_status_left(s, 0);
+    cli_status_show(s);
+}
+
 static dra_status read_all(work *w, dra_error *err)
 {
-    const double start = cli_now();
-    dra_status   st = DRA_OK;
+    const double  start = cli_now();
+    const int64_t steps = dra_feed_steps(w->feed);
+    cli_status    status;
+    dra_status    st = DRA_OK;
 
     dra_objective_rows rows = {w->B, w->T, w->ids, w->targets, w->mark, .seed = DRA_EVAL_SEED};
-    for (int64_t step = 0; step < dra_feed_steps(w->feed) && st == DRA_OK; step++) {
+    cli_status_open(&status, stderr);
+    for (int64_t step = 0; step < steps && st == DRA_OK; step++) {
         dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
         rows.row = step * w->B;
         dra_objective_make(&w->objective, w->m.model, &rows);
@@ -223,7 +238,9 @@ static dra_status read_all(work *w, dra_error *err)
             const int64_t left = w->T - from;
             st = read_part(w, from, left < w->chunk ? left : w->chunk, err);
         }
+        show_loss(w, &status, (double)(step + 1) / (double)steps);
     }
+    cli_status_clear(&status);
     w->seconds = cli_now() - start;
     if (st == DRA_OK && w->count == 0)
         st = cli_error(err, DRA_ERR_VALUE,

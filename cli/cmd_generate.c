@@ -1,5 +1,6 @@
 /* dra generate: continue a text. */
 #include "continuing.h"
+#include "prompt_read.h"
 #include "search.h"
 #include "units.h"
 #include "unmasking.h"
@@ -30,7 +31,7 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue", "TEXT",
-     .group = "Prompt"},
+     .group = "Prompt", .brief = 'p'},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
      "FILE"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
@@ -49,7 +50,7 @@ static const cli_option options[] = {
     CLI_STATE_OPTIONS(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 typedef struct page { /* the text of a row, if it is not printed as it comes */
@@ -252,6 +253,8 @@ static dra_status feed_prompts(work *w, dra_error *err)
 {
     const int64_t count = w->a->count;
     const double  start = cli_now();
+    cli_status    status;
+    cli_status_open(&status, stderr);
     dra_status st = w->a->state_in ? dra_generator_load(w->generator, w->a->state_in, err) : DRA_OK;
     for (int64_t row = 0; row < w->rows && st == DRA_OK; row++) {
         const dra_ids *p = &w->prompt[row / count];
@@ -259,7 +262,7 @@ static dra_status feed_prompts(work *w, dra_error *err)
         if (row > first && p->n)
             st = dra_generator_copy(w->generator, row, first, err);
         else
-            st = dra_generator_read(w->generator, row, p->n, p->data, err);
+            st = cli_prompt_read(w->generator, w->m.model, row, p, &status, err);
     }
     w->reading = cli_now() - start;
     return st;

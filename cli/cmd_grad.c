@@ -28,9 +28,9 @@ static const cli_option options[] = {
      "read in chunks of these lengths, then the rest: 3,1,7", "LIST"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED,
-     .group = "Output"},
+     .group = "Output", .brief = 'o'},
     CLI_THREADS_OPTION(struct args),
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 /* Each token is the target of the one before, where both count and belong to one segment. */

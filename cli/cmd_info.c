@@ -20,7 +20,7 @@ static const cli_option options[] = {
     {"draw", CLI_TEXT, offsetof(struct args, draw), 0, 0, "draw the model, as SVG", "FILE",
      .group = "Output"},
     CLI_THREADS_OPTION(struct args),
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
@@ -96,6 +96,7 @@ static void write_json(const cli_model *m, const sizes *s, const outline *o, con
            s->windows, s->per_token);
     if (s->per_context) printf(", \"bytes_per_context_token\": %zu", s->per_context);
     puts("},");
+    info_layers_json(m->model);
     if (!is_language(m)) info_stacks_json(o);
     fputs(" \"gammas\": [", stdout);
     for (size_t i = 0; i < d->n; i++) {
@@ -121,6 +122,28 @@ static void write_row(const char *name, int64_t n, int64_t all)
         printf("  %-12s  %12lld  %5.1f %%\n", name, (long long)n, 100.0 * (double)n / (double)all);
 }
 
+static void write_state(const sizes *s)
+{
+    char windows[64] = "", tokens[64] = "", context[64] = "";
+    if (s->windows)
+        snprintf(windows, sizeof windows, ", %zu more when its windows are full", s->windows);
+    if (s->per_token) snprintf(tokens, sizeof tokens, ", and %zu for each token", s->per_token);
+    if (s->per_context)
+        snprintf(context, sizeof context, ", and %zu for each token of its context",
+                 s->per_context);
+    cli_fold(14, stdout, "state         %zu bytes a sequence%s%s%s", s->fixed, windows, tokens,
+             context);
+}
+
+/* Line by line, as wide as the terminal is. */
+static void write_lines(const char *text)
+{
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        cli_fold(39, stdout, "%.*s", (int)n, text);
+    }
+}
+
 static void write_text(const cli_model *m, const sizes *s, const outline *o, const cli_decays *d)
 {
     const dra_model_config *c = dra_model_config_of(m->model);
@@ -134,16 +157,14 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
            (double)s->parameters * sizeof(dra_real) / 1e6);
     for (int i = 0; i < PARTS; i++) write_row(part_names[i], s->part[i], s->parameters);
     write_row("other", s->other, s->parameters);
-    printf("state         %zu bytes a sequence", s->fixed);
-    if (s->windows) printf(", %zu more when its windows are full", s->windows);
-    if (s->per_token) printf(", and %zu for each token", s->per_token);
-    if (s->per_context) printf(", and %zu for each token of its context", s->per_context);
-    putchar('\n');
+    write_state(s);
+    if (is_language(m)) info_layers_text(m->model);
     const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
     char        *text = n ? malloc(n + 1) : NULL;
     if (!text) return;
     dra_gammas_text(d->rows, d->n, text, n + 1);
-    printf("decays\n%s", text);
+    puts("decays");
+    write_lines(text);
     free(text);
 }
 
@@ -211,7 +232,8 @@ const cli_verb cmd_info = {
     .group = "Look",
     .about = "Prints what a model is made of: its sizes, its parameters by part, the bytes of "
              "state per sequence (a fixed number, and more for each token where a memory keeps "
-             "all items), and the decay and half-life of every memory that fades.\n"
+             "all items), the memory of each layer, and the decay and half-life of every memory "
+             "that fades.\n"
              "Of a model that is no language model, also what it reads and puts out, and its "
              "stacks: source, sublayers and head of each, with their parameters. --draw writes "
              "the same as a picture, of any model.",

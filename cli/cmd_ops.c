@@ -13,7 +13,7 @@ struct args {
 static const struct args defaults = {0};
 
 static const cli_option options[] = {
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 static const char *yes_no(bool yes) { return yes ? "yes" : "no"; }

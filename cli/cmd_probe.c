@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct args {
     cli_source       from;
@@ -50,10 +49,10 @@ static const cli_option options[] = {
     {"depth", CLI_TEXT, AT(depth), 0, 0, "needle: position of the fact, 0 first, 1 last", "X,...",
      .unset = "anywhere"},
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model to train further", "DIR",
-     .group = "Model"},
+     .group = "Model", .brief = 'm'},
     {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets; 'dra presets' lists them", "NAME,...",
-     .flags = CLI_A_PRESET},
-    {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,..."},
+     .flags = CLI_A_PRESET, .brief = 'P'},
+    {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,...", .brief = 'c'},
     {"suite", CLI_FLAG, AT(suite), 0, 0,
      "small models with each kind of memory: append, gru, moment, delta, slots-16, slots-32, "
      "slots-1"},
@@ -62,7 +61,7 @@ static const cli_option options[] = {
     {"slots", CLI_TEXT, AT(slots), 0, 0, "the same as --set mixer.slots=N,...", MANY},
     {"half-life", CLI_TEXT, AT(half_life), 0, 0, "initial half-life of all decays, in tokens",
      "X,..."},
-    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "optimizer steps", .group = "Training"},
+    {"steps", CLI_INT, TRAIN(steps), 1, 1e12, "optimizer steps", .group = "Training", .brief = 'n'},
     {"batch", CLI_INT, TRAIN(batch), 1, 1 << 20, "rows per step"},
     {"chunk", CLI_INT, TRAIN(chunk), 0, 1 << 20,
      "read rows in chunks of N tokens, with gradients through them", .unset = "whole rows"},
@@ -81,7 +80,7 @@ static const cli_option options[] = {
      "weight decay of projections; below 0: none", .unset = "0.01"},
     {"clip", CLI_REAL, TRAIN(clip), -1, 1e9, "largest norm of all gradients; below 0: no clipping",
      .unset = "1"},
-    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights and examples", .brief = 's'},
     {"seeds", CLI_TEXT, AT(seeds), 0, 0, "or several of them", MANY},
     {"tests", CLI_INT, AT(tests), 1, 1e9, "rows to score, rounded up to whole batches",
      .group = "Test"},
@@ -89,7 +88,7 @@ static const cli_option options[] = {
      "steps between tests; below 0: only at the end", .unset = "a tenth of the steps"},
     {"until", CLI_REAL, AT(until), 0, 1, "stop once this share of the answers is right; 0: never"},
     CLI_THREADS_OPTION(struct args),
-    {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run"},
+    {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run", .brief = 'j'},
 };
 
 /* ---- what was asked -------------------------------------------------------------------------- */
@@ -328,8 +327,8 @@ static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *
 {
     const dra_cpu_config cpu = {.threads = (int)a->from.threads};
     dra_device          *device = NULL;
-    cli_progress         p = {.out = stderr, .sweep = s, .runs = cli_sweep_runs(s)};
-    p.terminal = isatty(STDERR_FILENO);
+    cli_progress         p = {.sweep = s, .runs = cli_sweep_runs(s)};
+    cli_status_open(&p.status, stderr);
     dra_status st = check_runs(a, s, err);
     if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &device, err);
     if (st == DRA_OK && !a->json) cli_probe_head(s, stdout);

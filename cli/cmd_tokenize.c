@@ -17,10 +17,9 @@ struct source {
 };
 
 #define SOURCE(type, value, what)                                                                  \
-    {                                                                                              \
-        "model", CLI_TEXT, offsetof(type, from.model),                                             \
-        0,       0,        "use the tokenizer of this model folder",                               \
-        "DIR"},                                                                                    \
+    {"model", CLI_TEXT,    offsetof(type, from.model),                                             \
+     0,       0,           "use the tokenizer of this model folder",                               \
+     "DIR",   .brief = 'm'},                                                                       \
         {"tokenizer",                                                                              \
          CLI_TEXT,                                                                                 \
          offsetof(type, from.tokenizer),                                                           \
@@ -108,7 +107,8 @@ static const cli_option encode_options[] = {
     {"plain", CLI_FLAG, offsetof(struct encode_args, plain), 0, 0,
      "treat special tokens in the text as ordinary text"},
     {"count", CLI_FLAG, offsetof(struct encode_args, count), 0, 0, "print only the number of ids"},
-    {"json", CLI_FLAG, offsetof(struct encode_args, json), 0, 0, "print one JSON object"},
+    {"json", CLI_FLAG, offsetof(struct encode_args, json), 0, 0, "print one JSON object",
+     .brief = 'j'},
 };
 
 typedef struct encoding {
@@ -228,7 +228,7 @@ static const cli_option decode_options[] = {
     {"valid", CLI_FLAG, offsetof(struct decode_args, valid), 0, 0,
      "print U+FFFD instead of bytes that are not UTF-8"},
     {"json", CLI_FLAG, offsetof(struct decode_args, json), 0, 0,
-     "print one JSON object; implies --valid"},
+     "print one JSON object; implies --valid", .brief = 'j'},
 };
 
 /* The next id of a stream, between blanks, commas or brackets: 1 found, 0 the end, -1 no number. */

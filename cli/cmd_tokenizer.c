@@ -1,5 +1,6 @@
 /* dra tokenizer train: a tokenizer.json learned from texts. */
 #include "options.h"
+#include "status.h"
 #include "term.h"
 #include "units.h"
 
@@ -12,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static const char end_of_text[] = "<|endoftext|>";
 
@@ -32,7 +32,7 @@ static const cli_option options[] = {
     {"action", CLI_CHOICE, offsetof(struct args, action), 0, 0, "learn merges from texts",
      .choices = actions, .flags = CLI_POSITIONAL | CLI_REQUIRED},
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0, "text, .jsonl or a folder of them",
-     "FILE", .flags = CLI_REQUIRED, .group = "Data"},
+     "FILE", .flags = CLI_REQUIRED, .group = "Data", .brief = 'd'},
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
      "key of the text in a line of "
      "JSON",
@@ -43,7 +43,7 @@ static const cli_option options[] = {
      "tokens in all: bytes, special tokens, merges", .flags = CLI_REQUIRED, .group = "Tokenizer"},
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "where to write it: NAME.json, or a folder, as its tokenizer.json", "PATH",
-     .flags = CLI_REQUIRED},
+     .flags = CLI_REQUIRED, .brief = 'o'},
     {"special", CLI_LIST, offsetof(struct args, special), 0, 0, "one more special token", "TEXT"},
     {"end", CLI_FLAG, offsetof(struct args, end), 0, 0,
      "make <|endoftext|> the first special token"},
@@ -51,35 +51,32 @@ static const cli_option options[] = {
      "merge only pairs seen at least this often"},
     {"nfc", CLI_FLAG, offsetof(struct args, nfc), 0, 0, "normalise text to Unicode's form C (NFC)"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads", .group = "General",
-     .unset = "one per processor"},
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object"},
+     .unset = "one per processor", .brief = 't'},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
 typedef struct watch {
-    bool    terminal; /* one line that changes; else a line now and then */
-    bool    merging;
-    double  began, told; /* seconds: of this part, of the last line */
-    int64_t first;       /* what was done when this part began */
+    cli_status status;
+    bool       merging;
 } watch;
 
 static void show(void *user, bool merging, int64_t done, int64_t total)
 {
     watch       *w = user;
-    const double time = cli_now(), wait = w->terminal ? 0.2 : 10;
-    if (merging != w->merging) w->merging = merging, w->began = time, w->first = done;
-    if (time - w->told < wait || done <= w->first) return;
-    w->told = time;
-    double share = (double)(done - w->first) / (double)(total - w->first);
-    if (merging) share = sqrt(share); /* later merges are rarer, so they take less time */
-    const double left = (time - w->began) * (1 - share) / share;
-    if (w->terminal) fputs("\r\033[K", stderr);
+    const double share = total > 0 ? (double)done / (double)total : 1;
+    if (merging != w->merging) w->merging = merging, cli_status_restart(&w->status);
+    /* Later merges are rarer, so they take less time. */
+    if (!cli_status_at(&w->status, merging ? sqrt(share) : share)) return;
     if (merging)
-        fprintf(stderr, "%lld of %lld tokens", (long long)done, (long long)total);
+        cli_status_field(&w->status, 0, "%lld of %lld tokens", (long long)done, (long long)total);
     else
-        fprintf(stderr, "%.0f of %.0f MB read", 1e-6 * (double)done, 1e-6 * (double)total);
-    fprintf(stderr, "  %.0f s left%s", left, w->terminal ? "" : "\n");
+        cli_status_field(&w->status, 0, "%.0f of %.0f MB read", 1e-6 * (double)done,
+                         1e-6 * (double)total);
+    cli_status_bar(&w->status, 1);
+    cli_status_left(&w->status, 0);
+    cli_status_show(&w->status);
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -132,10 +129,11 @@ static void report(const struct args *a, const dra_tokenizer_config *c, const dr
                c->n_special, merges, seconds);
         return;
     }
-    printf("%s: %d tokens: %d special, 256 bytes, %d merges\n", path, size, c->n_special, merges);
+    cli_fold(2, stdout, "%s: %d tokens: %d special, 256 bytes, %d merges", path, size, c->n_special,
+             merges);
     if (size < c->size)
-        printf("fewer than %d: no pair is left that is seen %lld times\n", c->size,
-               (long long)c->min_count);
+        cli_fold(2, stdout, "fewer than %d: no pair is left that is seen %lld times", c->size,
+                 (long long)c->min_count);
 }
 
 static int train(const struct args *a, const char **special, const char *path)
@@ -144,7 +142,8 @@ static int train(const struct args *a, const char **special, const char *path)
     dra_tokenizer *t = NULL;
     dra_error      err = {0};
     const double   start = cli_now();
-    watch          w = {.terminal = isatty(STDERR_FILENO), .began = start, .told = start};
+    watch          w = {0};
+    cli_status_open(&w.status, stderr);
     if (a->end) special[n++] = end_of_text;
     for (size_t i = 0; i < a->special.count; i++) special[n++] = a->special.text[i];
     const dra_tokenizer_config c = {
@@ -160,7 +159,7 @@ static int train(const struct args *a, const char **special, const char *path)
         .threads = (int)a->threads,
     };
     dra_status st = dra_tokenizer_train(&c, show, &w, &t, &err);
-    if (w.terminal) fputs("\r\033[K", stderr);
+    cli_status_clear(&w.status);
     if (st == DRA_OK) st = save(t, path, &err);
     if (st == DRA_OK) report(a, &c, t, path, cli_now() - start);
     dra_tokenizer_destroy(t);

@@ -1,4 +1,5 @@
 /* dra train: a model from texts or examples. */
+#include "corpus.h"
 #include "examples.h"
 #include "train_end.h"
 #include "train_read.h"
@@ -22,7 +23,7 @@ struct args {
     dra_train_config train;
     double           dropout;
     int64_t          sample_tokens;
-    bool             resume, force, tensorboard;
+    bool             resume, force, tensorboard, yes;
 };
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
@@ -41,18 +42,19 @@ static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; 
  * told. */
 static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
-     "PATH", .group = "Model"},
+     "PATH", .group = "Model", .brief = 'm'},
     CLI_CONFIG_OPTIONS(struct args),
     {"data", CLI_LIST, AT(data), 0, 0,
      "texts, .jsonl, tokens as .safetensors, or folders of these; or examples: .safetensors, .npz, "
      ".npy, or a folder of these",
-     "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on"},
+     "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on", .brief = 'd'},
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
      "or bytes if it has 256 tokens or is a preset",
      "PATH|bytes|none"},
     {"eval-data", CLI_LIST, AT(eval_data), 0, 0, "what to evaluate on", "FILE"},
-    {"split", CLI_REAL, TRAIN(split), 0, 0.9, "or evaluate on this last part of the data"},
+    {"split", CLI_REAL, TRAIN(split), 0, 0.9,
+     "or evaluate on this last part of the data, such as 0.1", .unset = "none"},
     {"text-key", CLI_TEXT, AT(text_key), 0, 0, "key of the text in a line of .jsonl", "KEY",
      .unset = "text"},
     {"separator", CLI_TEXT, AT(separator), 0, 0, "a line that separates the documents of a text",
@@ -62,16 +64,19 @@ static const cli_option options[] = {
      "DIR"},
     {"cross", CLI_FLAG, TRAIN(cross), 0, 0, "read across the ends of documents"},
     {"out", CLI_TEXT, AT(out), 0, 0, "folder of the run", "DIR", .flags = CLI_REQUIRED,
-     .group = "Run"},
+     .group = "Run", .brief = 'o'},
     {"resume", CLI_FLAG, AT(resume), 0, 0,
      "continue from the last checkpoint in --out; with a model given, start if there is none"},
     {"force", CLI_FLAG, AT(force), 0, 0,
      "replace another run or model; or continue with other data or settings"},
+    {"yes", CLI_FLAG, AT(yes), 0, 0,
+     "do not ask; at a terminal, a run of more than an hour asks whether to go on"},
     {"steps", CLI_INT, TRAIN(steps), 0, 1e12,
-     "optimizer steps; with --resume a run can be made longer", .unset = "1000"},
+     "optimizer steps; with --resume a run can be made longer", .unset = "1000", .brief = 'n'},
     {"early-stop", CLI_INT, TRAIN(early_stop), -1, 1e12,
      "end after N evaluations without a better one; below 0: do not", .unset = "do not"},
-    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout"},
+    {"seed", CLI_INT, TRAIN(seed), 0, 1e15, "seed of initial weights, data order and dropout",
+     .brief = 's'},
     {"save-every", CLI_INT, TRAIN(save_every), -1, 1e12,
      "steps between checkpoints; below 0: only at the end", .unset = "500"},
     {"keep", CLI_INT, TRAIN(keep), 0, 1 << 20, "checkpoints to keep", .unset = "2"},
@@ -148,13 +153,14 @@ static const cli_option options[] = {
     {"guard-steps", CLI_INT, TRAIN(guard_steps), -1, 1e12,
      "clamp them in the first N steps only; below 0: never", .unset = "2000"},
     {"skip", CLI_REAL, TRAIN(skip), 0, 0.999,
-     "state dropout: share of tokens that are read but not written"},
+     "state dropout: share of tokens that are read but not written", .unset = "none"},
     {"forget", CLI_REAL, TRAIN(forget), 0, 0.999,
      "the same with an exact count in each row, never of the first token: keys that nobody sees, "
-     "as in a forgetful causal mask"},
-    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing"},
+     "as in a forgetful causal mask",
+     .unset = "none"},
+    {"smoothing", CLI_REAL, TRAIN(smoothing), 0, 0.999, "label smoothing", .unset = "none"},
     {"logit-pull", CLI_REAL, TRAIN(logit_pull), 0, 1,
-     "pull the largest logits towards 0: minimise X/2 of their mean square too"},
+     "pull the largest logits towards 0: minimise X/2 of their mean square too", .unset = "off"},
     {"dropout", CLI_REAL, AT(dropout), -1, 0.999,
      "dropout of what layers add; below 0: no dropout at all", .unset = "the config's"},
     {"blend-steps", CLI_INT, TRAIN(blend_steps), 0, 1e12, "steps until a scheduled blend reaches 0",
@@ -319,27 +325,24 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
 }
 
-static dra_status open_model(const struct args *a, const dra_train_config *train,
+/* *vocab: that a full-size preset is made for, where it gets another one; else 0. */
+static dra_status open_model(const struct args *a, const dra_train_config *train, int64_t *vocab,
                              dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
 {
+    enum { SMALL = 1024 }; /* tiny presets are made for bytes and a few more */
     dra_model_config c;
     dra_status       st = asked_config(a, &c, err);
+    *vocab = st == DRA_OK && c.vocab > SMALL && !a->from.tokenizer ? c.vocab : 0;
     if (st == DRA_OK && train->sample_every && is_encoder(&c))
         st = cli_error(err, DRA_ERR_VALUE,
                        "--sample-every: the model is an encoder, which writes no text");
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
+    if (st != DRA_OK || c.vocab == *vocab) *vocab = 0;
     const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
     return st == DRA_OK ? dra_run_model(&run, out, err) : st;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
-
-static void show_reading(void *user, int64_t done, int64_t total)
-{
-    if (!isatty(STDERR_FILENO) || total <= 0) return;
-    fprintf(stderr, "\rreading %s: %.0f %%\033[K%s", (const char *)user,
-            100 * (double)done / (double)total, done >= total ? "\r\033[K" : "");
-}
 
 static dra_status open_corpus(const struct args *a, const cli_list *files, const dra_tokenizer *t,
                               const char *what, dra_corpus **out, dra_error *err)
@@ -350,8 +353,7 @@ static dra_status open_corpus(const struct args *a, const cli_list *files, const
                                  .text_key = a->text_key,
                                  .separator = a->separator,
                                  .cache = a->cache};
-    return files->count ? dra_corpus_open(&c, show_reading, (void *)(uintptr_t)what, out, err)
-                        : DRA_OK;
+    return files->count ? cli_corpus_open(&c, what, out, err) : DRA_OK;
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -364,6 +366,7 @@ typedef struct parts { /* all that a run borrows */
     dra_examples    *examples, *eval_examples;
     dra_trainer     *trainer;
     dra_train_config train;
+    int64_t          vocab; /* that the preset is made for; 0: the model has it */
 } parts;
 
 static dra_status open_data(const struct args *a, parts *p, dra_error *err)
@@ -377,9 +380,10 @@ static dra_status open_data(const struct args *a, parts *p, dra_error *err)
                                    err);
         return st;
     }
-    st = open_corpus(a, &a->data, p->tokenizer, "data", &p->data, err);
+    st = open_corpus(a, &a->data, p->tokenizer, "reading data", &p->data, err);
     if (st == DRA_OK)
-        st = open_corpus(a, &a->eval_data, p->tokenizer, "evaluation", &p->eval_data, err);
+        st = open_corpus(a, &a->eval_data, p->tokenizer, "reading evaluation data", &p->eval_data,
+                         err);
     return st;
 }
 
@@ -388,7 +392,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
     const dra_cpu_config cpu = {.threads = (int)a->from.threads};
     dra_status           st = dra_device_create_cpu(&cpu, &p->device, err);
     if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
-    if (st == DRA_OK) st = open_model(a, &p->train, &p->tokenizer, &p->model, err);
+    if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);
     const dra_trainer_config c = {.folder = a->out,
                                   .train = &p->train,
@@ -497,20 +501,24 @@ static int train(const struct args *a, bool note)
     dra_error          err = {0};
     dra_trainer_plan   plan;
     sampling           samples = {.a = a, .p = &p};
-    cli_train_progress w = {stderr, isatty(STDERR_FILENO), .sample = show_sample, .user = &samples};
+    cli_train_progress w = {.sample = show_sample, .user = &samples};
     const int          status = check(a, &p.train);
     if (status != CLI_OK) return status;
     cli_progress_signals();
+    cli_progress_open(&w, stderr);
     dra_status st = open_parts(a, &p, &err);
     if (st == DRA_OK && note) st = note_sources(a, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
     if (st == DRA_OK) {
+        if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
         cli_progress_plan(&plan, stderr);
         cli_train_changes(&plan, stderr);
         w.log_every = plan.train.log_every;
+        w.asks = w.status.terminal && isatty(STDIN_FILENO) && !a->yes && !plan.first;
         st = dra_trainer_run(p.trainer, cli_progress_event, &w, &err);
-        cli_progress_break(&w);
-        if (st == DRA_OK) cli_train_end(a->out, &w, &plan);
+        cli_progress_close(&w);
+        if (st == DRA_OK)
+            cli_train_end(&(cli_trained){a->out, p.model, p.tokenizer != NULL}, &w, &plan);
     }
     close_parts(&p);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
@@ -596,8 +604,9 @@ const cli_verb cmd_train = {
         "need; docs/data.md says more. Where --src-key or --tgt-key is given, lines of JSON are "
         "pairs of texts. The log then has the objective's measure: accuracy, error or "
         "perplexity.\n"
-        "Where a range includes 0, 0 stands for the default. Before the first step it prints what "
-        "it will read and how much memory it needs.",
+        "A 0 stands for the default. Before the first step it prints what it will read and how "
+        "much memory it needs; at a terminal a curve of the loss follows. If a run takes more than "
+        "an hour, it asks whether to go on, where somebody can answer.",
     .files = files,
     .examples = examples,
     .status = status,

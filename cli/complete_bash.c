@@ -55,6 +55,7 @@ static void write_names(const cli_verb *verb, FILE *out)
             const cli_option *o = &v->options[i];
             if ((o->flags & CLI_POSITIONAL) || (v != verb && cli_option_of(verb, o->name)))
                 continue;
+            if (o->brief) fprintf(out, "-%c ", o->brief);
             fprintf(out, "--%s%s ", cli_starts_on(v, o) ? "no-" : "", o->name);
         }
     fputs("--help", out);
@@ -84,7 +85,9 @@ static void write_verb(const cli_verb *verb, FILE *out)
             const cli_option *o = &v->options[i];
             if (o->kind == CLI_FLAG || (o->flags & CLI_POSITIONAL)) continue;
             if (v != verb && cli_option_of(verb, o->name)) continue;
-            fprintf(out, "        --%s) ", o->name);
+            fputs("        ", out);
+            if (o->brief) fprintf(out, "-%c|", o->brief);
+            fprintf(out, "--%s) ", o->name);
             write_offer(o, out);
             fputs(" ;;\n", out);
         }

@@ -59,6 +59,19 @@ static void write_action(const cli_option *o, FILE *out)
     free(words);
 }
 
+/* Both names of an option, without the quote that follows: '(-n --steps)'{-n+,--steps=}'. */
+static void write_names(const cli_verb *verb, const cli_option *o, FILE *out)
+{
+    const char *no = cli_starts_on(verb, o) ? "no-" : "", *value = o->kind == CLI_FLAG ? "" : "=";
+    if (!o->brief)
+        fprintf(out, "--%s%s%s", no, o->name, value);
+    else if (o->kind == CLI_LIST)
+        fprintf(out, "'{-%c+,--%s=}'", o->brief, o->name);
+    else
+        fprintf(out, "(-%c --%s)'{-%c%s,--%s%s}'", o->brief, o->name, o->brief, *value ? "+" : "",
+                o->name, value);
+}
+
 static void write_option(const cli_verb *verb, const cli_option *o, FILE *out)
 {
     char       value[256];
@@ -67,8 +80,8 @@ static void write_option(const cli_verb *verb, const cli_option *o, FILE *out)
     if (place)
         fputs(o->kind == CLI_LIST ? ":" : o->flags & CLI_REQUIRED ? ":" : "::", out);
     else {
-        fprintf(out, "--%s%s%s[", cli_starts_on(verb, o) ? "no-" : "", o->name,
-                o->kind == CLI_FLAG ? "" : "=");
+        write_names(verb, o, out);
+        fputc('[', out);
         quoted(o->help, out);
         fputs(o->kind == CLI_FLAG ? "]" : "]:", out);
     }

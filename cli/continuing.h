@@ -33,9 +33,9 @@ typedef struct cli_continuing {
         {"inputs", CLI_TEXT, offsetof(type, other.inputs),                                         \
          0,        0,        "safetensors with all that the model reads, by name",                 \
          "FILE"},                                                                                  \
-        {"out", CLI_TEXT, offsetof(type, other.out),                                               \
-         0,     0,        "safetensors to write what follows: tokens, vectors or numbers",         \
-         "FILE"},                                                                                  \
+        {"out",  CLI_TEXT,    offsetof(type, other.out),                                           \
+         0,      0,           "safetensors to write what follows: tokens, vectors or numbers",     \
+         "FILE", .brief = 'o'},                                                                    \
         {"start",                                                                                  \
          CLI_INT,                                                                                  \
          offsetof(type, other.start),                                                              \

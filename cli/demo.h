@@ -29,8 +29,8 @@ typedef struct demo {
     dra_tokenizer *tokenizer;
     dra_corpus    *corpus;
     demo_model     model[DEMO_MODELS];
-    cli_screen     screen;
-    int            part; /* the heading that was written last */
+    cli_status     status; /* on stdout, as everything */
+    int            part;   /* the heading that was written last */
 } demo;
 
 /* The parts, in their order. They stop early, without an error, when a signal came. */
@@ -43,8 +43,9 @@ dra_status demo_exact(demo *d, dra_error *err);   /* whole against in pieces */
 
 /* ---- showing --------------------------------------------------------------------------------- */
 
-void demo_heading(demo *d, const char *title);
-void demo_took(const demo *d, double began); /* how long a part took */
+FILE *demo_out(const demo *d);
+void  demo_heading(demo *d, const char *title);
+void  demo_took(const demo *d, double began); /* how long a part took */
 
 typedef struct demo_wrap { /* text in lines of less than 80 columns, word by word */
     FILE  *out;

@@ -36,12 +36,12 @@ static int range_of(int64_t distance)
 /* ---- a story --------------------------------------------------------------------------------- */
 
 typedef struct reading {
-    const demo *d;
-    story       s;
-    dra_ids     ids;
-    int64_t    *first; /* (bytes + 1): the token a byte belongs to */
-    int32_t    *best;  /* (tokens): the most likely token there, after those before it */
-    facts       f;
+    demo    *d;
+    story    s;
+    dra_ids  ids;
+    int64_t *first; /* (bytes + 1): the token a byte belongs to */
+    int32_t *best;  /* (tokens): the most likely token there, after those before it */
+    facts    f;
 } reading;
 
 static void reading_free(reading *r)
@@ -120,9 +120,10 @@ static const int gaps[] = {0, 12, 50, 160};
 static dra_status read_all(reading *r, dra_error *err)
 {
     demo_reader reader[DEMO_MODELS] = {0};
-    const demo *d = r->d;
+    demo       *d = r->d;
     const int   all = (int)COUNT(gaps) * d->stories;
     dra_status  st = DRA_OK;
+    cli_status_restart(&d->status);
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++)
         st = demo_reader_open(d, &d->model[i], 0, &reader[i], err);
     for (int n = 0; n < all && st == DRA_OK && !cli_progress_stopped(); n++) {
@@ -135,7 +136,9 @@ static dra_status read_all(reading *r, dra_error *err)
             st = read_story(r, &reader[i], err);
             if (st == DRA_OK) score_story(r, i);
         }
+        cli_status_step(&d->status, "  reading stories", (n + 1.0) / all);
     }
+    cli_status_clear(&d->status);
     for (int i = 0; i < DEMO_MODELS; i++) demo_reader_close(&reader[i]);
     return st;
 }
@@ -154,7 +157,7 @@ static void write_bar(FILE *out, double x)
 
 static void write_table(const demo *d, const facts *f)
 {
-    FILE *out = d->screen.out;
+    FILE *out = demo_out(d);
     fprintf(out, "  %-12s %6s   %-22s %-23s %s\n", "tokens ago", "asked", d->model[0].name,
             d->model[1].name, "guess");
     for (int k = 0; k < RANGES; k++) {
@@ -193,15 +196,25 @@ static const demo_model *better(const demo *d, const facts *f, int k)
     return &d->model[x > y ? 0 : 1];
 }
 
+/* Whether a model knows more than a guess does: by more than two standard errors of its share. */
+static bool knows(const facts *f, int model, int k)
+{
+    const score *s = &f->score[model][k];
+    const double x = share(s), n = (double)s->asked;
+    return x > f->guess[k] / n + 2 * sqrt(x * (1 - x) / n);
+}
+
 /* What the nearest and the farthest say, by the numbers. */
 static void write_meaning(const demo *d, const facts *f)
 {
-    FILE *out = d->screen.out;
+    FILE *out = demo_out(d);
     for (int k = 0; k < RANGES; k += RANGES - 1) {
         const demo_model *m = better(d, f, k);
         if (!f->score[0][k].asked) continue;
         fprintf(out, "  Told %s tokens ago: ", ranges[k].name);
-        if (m)
+        if (!knows(f, 0, k) && !knows(f, 1, k))
+            fprintf(out, "neither knows more than a guess.\n");
+        else if (m)
             fprintf(out, "%s knows more, %.0f %% against %.0f %%.\n", m->name,
                     100 * share(&f->score[m - d->model][k]),
                     100 * share(&f->score[1 - (m - d->model)][k]));

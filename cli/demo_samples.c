@@ -27,13 +27,13 @@ static dra_status write_sample(const demo *d, const demo_model *m, const char *p
                                     .device = d->device,
                                     .tokenizer = d->tokenizer,
                                     .sampler = {.temperature = 0.7, .seed = d->seed}};
-    page                       p = {{.out = d->screen.out}, m->lines};
+    page                       p = {{.out = demo_out(d)}, m->lines};
     const dra_generate_config  how = {.tokens = WRITTEN, .write = write_piece, .user = &p};
     dra_generator             *g = NULL;
     dra_generated              out;
     dra_status                 st = dra_generator_create(&c, &g, err);
     if (st == DRA_OK) st = dra_generator_read(g, 0, ids->n, ids->data, err);
-    fprintf(d->screen.out, "\n  %s continues:\n", m->name);
+    fprintf(demo_out(d), "\n  %s continues:\n", m->name);
     fprintf(m->lines, "{\"step\": %lld, \"sample\": \"", (long long)d->steps);
     cli_json_part(prompt, strlen(prompt), m->lines);
     if (st == DRA_OK) st = dra_generate(g, &how, &out, err);
@@ -48,7 +48,7 @@ dra_status demo_samples(demo *d, dra_error *err)
     story_config c = demo_story(d, DEMO_HELD_OUT, 0);
     story        s = {0};
     dra_ids      prompt = {0};
-    demo_wrap    w = {.out = d->screen.out};
+    demo_wrap    w = {.out = demo_out(d)};
     demo_heading(d, "The same beginning for both");
     c.facts = 2;
     c.gap = 0;

@@ -4,16 +4,18 @@
 
 #include <string.h>
 
+FILE *demo_out(const demo *d) { return d->status.out; }
+
 void demo_heading(demo *d, const char *title)
 {
-    FILE *out = d->screen.out;
+    FILE *out = demo_out(d);
     fprintf(out, "\n%s%d  %s%s\n\n", cli_bold(out), ++d->part, title, cli_plain(out));
     fflush(out);
 }
 
 void demo_took(const demo *d, double began)
 {
-    fprintf(d->screen.out, "  (%.1f s)\n", cli_now() - began);
+    fprintf(demo_out(d), "  (%.1f s)\n", cli_now() - began);
 }
 
 /* ---- lines of text --------------------------------------------------------------------------- */

@@ -39,6 +39,7 @@ typedef struct streaming {
     size_t      chunks, done;
     double     *micros[DEMO_MODELS]; /* a token, of each chunk */
     size_t      bytes[DEMO_MODELS];  /* of state, now */
+    double      spent;               /* sum of all micros */
     int64_t     next;                /* tokens at which the next row is due */
 } streaming;
 
@@ -87,6 +88,7 @@ static dra_status read_chunk(streaming *s, dra_error *err)
         const double began = cli_now();
         st = demo_read(&s->reader[i], CHUNK, ids, err);
         s->micros[i][s->done] = 1e6 * (cli_now() - began) / CHUNK;
+        s->spent += s->micros[i][s->done];
         s->bytes[i] = dra_states_bytes(s->reader[i].states);
     }
     s->done++;
@@ -125,9 +127,9 @@ static void write_points(streaming *s)
 
 static void write_head(const streaming *s)
 {
-    fprintf(s->d->screen.out, "  %-9s  %-24s  %-24s  %s\n", "", s->d->model[0].name,
+    fprintf(demo_out(s->d), "  %-9s  %-24s  %-24s  %s\n", "", s->d->model[0].name,
             s->d->model[1].name, "process");
-    fprintf(s->d->screen.out, "  %9s  %11s %12s  %11s %12s  %s\n", "tokens", "us/token", "state",
+    fprintf(demo_out(s->d), "  %9s  %11s %12s  %11s %12s  %s\n", "tokens", "us/token", "state",
             "us/token", "state", "in memory");
 }
 
@@ -144,31 +146,46 @@ static void write_row(streaming *s)
     }
     for (int i = 0; i < DEMO_MODELS; i++) cli_bytes_text(s->bytes[i], bytes[i]);
     const size_t in_memory = resident();
-    cli_screen_back(&s->d->screen);
-    fprintf(s->d->screen.out, "  %9lld  %11.1f %12s  %11.1f %12s  %9s\n", (long long)at,
+    cli_status_clear(&s->d->status);
+    fprintf(demo_out(s->d), "  %9lld  %11.1f %12s  %11.1f %12s  %9s\n", (long long)at,
             recent(s->micros[0], s->done), bytes[0], recent(s->micros[1], s->done), bytes[1],
             in_memory ? cli_bytes_text(in_memory, all) : "-");
-    fflush(s->d->screen.out);
+    fflush(demo_out(s->d));
+}
+
+/* The share of the work that is done, where the cost of a chunk goes on growing as it has. */
+static double work_done(const streaming *s)
+{
+    const double n = (double)s->done, left = (double)(s->chunks - s->done);
+    const double mean = s->spent / n;
+    double       last = 0;
+    for (int i = 0; i < DEMO_MODELS; i++) last += recent(s->micros[i], s->done);
+    const double growth = fmax(0, 2 * (last - mean) / n); /* of each chunk */
+    return s->spent / (s->spent + left * (last + growth * left / 2));
 }
 
 static void show_charts(streaming *s)
 {
-    cli_screen    *screen = &s->d->screen;
+    cli_status    *status = &s->d->status;
     const cli_plot plots[] = {{"dra, us/token", s->micros[0], s->done, s->chunks},
                               {"softmax, us/token", s->micros[1], s->done, s->chunks}};
-    if (!cli_screen_due(screen) && !(screen->terminal && s->done == s->chunks)) return;
-    cli_screen_back(screen);
-    cli_screen_line(screen, "%s", "");
-    cli_plot_pair(screen, plots, true);
-    cli_screen_line(screen, "  %zu of %zu tokens", s->done * CHUNK, s->chunks * CHUNK);
-    fflush(screen->out);
+    const bool     last = status->terminal && s->done == s->chunks;
+    if (!cli_status_at(status, work_done(s)) && !last) return;
+    if (status->terminal) {
+        cli_status_row(status, "%s", "");
+        cli_plots(status, DEMO_MODELS, plots, true);
+    }
+    cli_status_field(status, 0, "  %zu of %zu tokens", s->done * CHUNK, s->chunks * CHUNK);
+    if (status->terminal) cli_status_bar(status, 2);
+    cli_status_left(status, 1);
+    cli_status_show(status);
 }
 
 /* From the row at 1000 tokens to the last. */
 static void write_meaning(const streaming *s)
 {
     const size_t first = 1000 / CHUNK;
-    FILE        *out = s->d->screen.out;
+    FILE        *out = demo_out(s->d);
     if (s->chunks <= first) return;
     fputs("  From token 1000 to the last, the cost of a token changed by a factor of", out);
     for (int i = 0; i < DEMO_MODELS; i++)
@@ -184,6 +201,7 @@ dra_status demo_stream(demo *d, dra_error *err)
     demo_heading(d, "A long text, read chunk by chunk");
     dra_status st = open_streaming(&s, err);
     if (st == DRA_OK) write_head(&s);
+    cli_status_restart(&d->status);
     while (st == DRA_OK && s.done < s.chunks && !cli_progress_stopped()) {
         st = read_chunk(&s, err);
         if (st != DRA_OK) break;
@@ -191,7 +209,7 @@ dra_status demo_stream(demo *d, dra_error *err)
         write_row(&s);
         show_charts(&s);
     }
-    d->screen.lines = 0;
+    cli_status_leave(&d->status);
     if (st == DRA_OK && s.done == s.chunks) {
         write_meaning(&s);
         demo_took(d, began);
@@ -229,9 +247,9 @@ static dra_status compare(const demo *d, const demo_model *m, int64_t n, const i
     if (st == DRA_OK) st = read_pieces(&parts, n, ids, err);
     if (st == DRA_OK) st = dra_states_compare(parts.states, whole.states, &x, err);
     if (st == DRA_OK && x.same)
-        fprintf(d->screen.out, "  %-8s the same state, bit for bit\n", m->name);
+        fprintf(demo_out(d), "  %-8s the same state, bit for bit\n", m->name);
     else if (st == DRA_OK && x.worst <= ROUNDING)
-        fprintf(d->screen.out,
+        fprintf(demo_out(d),
                 "  %-8s the same state up to rounding: the largest difference is %.1e\n"
                 "           of the largest number\n",
                 m->name, x.worst);

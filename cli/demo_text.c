@@ -1,4 +1,5 @@
 /* The demo's text: stories in a file, a vocabulary made for them, their tokens. */
+#include "corpus.h"
 #include "demo.h"
 #include "story.h"
 #include "units.h"
@@ -62,7 +63,7 @@ static dra_status open_corpus(demo *d, const char *stories, dra_error *err)
 {
     const dra_corpus_config c = {
         .n = 1, .paths = &stories, .tokenizer = d->tokenizer, .separator = ""};
-    return dra_corpus_open(&c, NULL, NULL, &d->corpus, err);
+    return cli_corpus_open(&c, "  reading stories", &d->corpus, err);
 }
 
 /* The first sentences of a text. */
@@ -92,9 +93,9 @@ dra_status demo_text(demo *d, dra_error *err)
     if (st != DRA_OK) return st;
     const story_config c = demo_story(d, DEMO_LEARNED, 0);
     story_write(&s, &c);
-    show_begin(d->screen.out, s.text, s.bytes);
+    show_begin(demo_out(d), s.text, s.bytes);
     story_free(&s);
-    fprintf(d->screen.out, "  %lld stories, %s, %s tokens of a vocabulary of %d\n",
+    fprintf(demo_out(d), "  %lld stories, %s, %s tokens of a vocabulary of %d\n",
             (long long)stories, cli_bytes_text(bytes, a),
             cli_count_text((double)dra_corpus_tokens(d->corpus), b),
             dra_tokenizer_size(d->tokenizer));

@@ -3,6 +3,7 @@
 #include "train_progress.h"
 #include "units.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,8 +48,8 @@ typedef struct learning {
     dra_trainer *trainer[DEMO_MODELS];
     dra_event    last[DEMO_MODELS];
     double      *losses[DEMO_MODELS]; /* of each step */
-    double       began;
-    int          turn; /* whose step it is */
+    int          turn;                /* whose step it is */
+    bool         headed;              /* the table has its head */
 } learning;
 
 static bool on_event(void *user, const dra_event *e)
@@ -88,60 +89,70 @@ static dra_status open_trainers(learning *l, dra_error *err)
     return st;
 }
 
-static void show_head(learning *l)
+static const char *speed_of(const learning *l, int i, char text[24])
 {
-    char name[DEMO_MODELS][24];
-    for (int i = 0; i < DEMO_MODELS; i++)
-        snprintf(name[i], sizeof name[i], "%s loss", l->d->model[i].name);
-    cli_screen_line(&l->d->screen, "  %11s  %12s %10s  %12s %10s  %8s", "step", name[0], "tokens/s",
-                    name[1], "tokens/s", "left");
+    return cli_count_text((double)l->last[i].tokens / l->last[i].seconds, text);
 }
 
-static void show_row(learning *l, int64_t step)
+/* A block that changes. */
+static void show_block(learning *l, int64_t step)
 {
-    char         place[48], speed[DEMO_MODELS][24], left[24];
-    const double per_step = (cli_now() - l->began) / (double)step;
-    for (int i = 0; i < DEMO_MODELS; i++)
-        cli_count_text((double)l->last[i].tokens / l->last[i].seconds, speed[i]);
-    snprintf(place, sizeof place, "%lld/%lld", (long long)step, (long long)l->d->steps);
-    cli_screen_line(&l->d->screen, "  %11s  %12.3f %10s  %12.3f %10s  %8s", place, l->last[0].loss,
-                    speed[0], l->last[1].loss, speed[1],
-                    cli_time_text(per_step * (double)(l->d->steps - step), left));
-    fflush(l->d->screen.out);
-}
-
-/* A block that changes; elsewhere a row now and then. */
-static void show_learning(learning *l, int64_t step)
-{
-    demo          *d = l->d;
-    cli_screen    *s = &d->screen;
-    const int64_t  tenth = d->steps < 10 ? 1 : d->steps / 10;
-    const bool     last = step == d->steps;
+    const demo    *d = l->d;
+    cli_status    *s = &l->d->status;
     const cli_plot plots[] = {{"dra, loss", l->losses[0], (size_t)step, (size_t)d->steps},
                               {"softmax, loss", l->losses[1], (size_t)step, (size_t)d->steps}};
-    if (s->terminal && (cli_screen_due(s) || last)) {
-        cli_screen_back(s);
-        cli_screen_line(s, "%s", "");
-        cli_plot_pair(s, plots, false);
-        show_head(l);
-        show_row(l, step);
-    } else if (!s->terminal && (step % tenth == 0 || last)) {
-        if (step == tenth) show_head(l);
-        show_row(l, step);
+    char           speed[24];
+    cli_status_row(s, "%s", "");
+    cli_plots(s, DEMO_MODELS, plots, false);
+    cli_status_field(s, 0, "  step %lld/%lld", (long long)step, (long long)d->steps);
+    for (int i = 0; i < DEMO_MODELS; i++) {
+        cli_status_field(s, 2, "%s %.3f", d->model[i].name, l->last[i].loss);
+        cli_status_field(s, 3, "%s tokens/s", speed_of(l, i, speed));
     }
+    cli_status_left(s, 1);
+    cli_status_show(s);
+}
+
+/* Rows of a table, now and then. */
+static void write_row(learning *l, int64_t step)
+{
+    FILE *out = demo_out(l->d);
+    char  place[48], speed[DEMO_MODELS][24], left[24];
+    for (int i = 0; i < DEMO_MODELS; i++) speed_of(l, i, speed[i]);
+    if (!l->headed)
+        fprintf(out, "  %11s  %12s %10s  %12s %10s  %8s\n", "step", "dra loss", "tokens/s",
+                "softmax loss", "tokens/s", "left");
+    l->headed = true;
+    snprintf(place, sizeof place, "%lld/%lld", (long long)step, (long long)l->d->steps);
+    fprintf(out, "  %11s  %12.3f %10s  %12.3f %10s  %8s\n", place, l->last[0].loss, speed[0],
+            l->last[1].loss, speed[1],
+            cli_time_text(fmax(0, cli_status_seconds_left(&l->d->status)), left));
+    fflush(out);
+}
+
+static void show_learning(learning *l, int64_t step)
+{
+    const demo   *d = l->d;
+    const int64_t tenth = d->steps < 10 ? 1 : d->steps / 10;
+    const bool    last = step == d->steps;
+    const bool    due = cli_status_at(&l->d->status, (double)step / (double)d->steps);
+    if (d->status.terminal && (due || last))
+        show_block(l, step);
+    else if (!d->status.terminal && (step % tenth == 0 || last))
+        write_row(l, step);
 }
 
 static dra_status take_turns(learning *l, dra_error *err)
 {
     dra_status st = DRA_OK;
     bool       more[DEMO_MODELS] = {true, true};
-    l->began = cli_now();
+    cli_status_restart(&l->d->status);
     for (int64_t step = 1; more[0] && st == DRA_OK; step++) {
         for (l->turn = 0; l->turn < DEMO_MODELS && st == DRA_OK; l->turn++)
             st = dra_trainer_step(l->trainer[l->turn], on_event, l, &more[l->turn], err);
         if (st == DRA_OK) show_learning(l, step);
     }
-    l->d->screen.lines = 0;
+    cli_status_leave(&l->d->status);
     return st;
 }
 
@@ -164,7 +175,7 @@ dra_status demo_train(demo *d, dra_error *err)
     for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
         st = make_model(d, i, err);
         if (st == DRA_OK)
-            fprintf(d->screen.out, "  %-8s %-44s %s parameters\n", d->model[i].name,
+            fprintf(demo_out(d), "  %-8s %-44s %s parameters\n", d->model[i].name,
                     d->model[i].title,
                     cli_count_text((double)dra_model_param_count(d->model[i].model), count));
     }

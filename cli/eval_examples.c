@@ -1,5 +1,6 @@
 /* What a model makes of examples: the loss of its objective and what people read of it. */
 #include "eval_examples.h"
+#include "status.h"
 #include "units.h"
 
 #include <math.h>
@@ -29,7 +30,13 @@ static void print(const cli_eval_examples_job *j, const dra_evaluation *e, int64
         printf("examples per second  %.4g\n", rate);
 }
 
+static void show(void *status, int64_t done, int64_t total)
+{
+    cli_status_step(status, "evaluating", (double)done / (double)total);
+}
+
 typedef struct parts {
+    cli_status     status;
     dra_examples  *examples;
     dra_batches   *batches;
     dra_gradients *measure;
@@ -50,7 +57,9 @@ static dra_status open_parts(const cli_eval_examples_job *j, parts *p, dra_error
                                   .objective = *j->objective,
                                   .examples = p->examples,
                                   .B = ROWS,
-                                  .once = true};
+                                  .once = true,
+                                  .progress = show,
+                                  .user = &p->status};
     if (st == DRA_OK) st = dra_batches_create(&b, &p->batches, err);
     if (st == DRA_OK) st = dra_gradients_create(&g, &p->measure, err);
     return st == DRA_OK ? dra_gradients_bind(p->measure, j->m->weights, err) : st;
@@ -60,9 +69,11 @@ dra_status cli_eval_examples(const cli_eval_examples_job *j, dra_error *err)
 {
     parts          p = {0};
     dra_evaluation found;
-    dra_status     st = open_parts(j, &p, err);
-    const double   start = cli_now();
+    cli_status_open(&p.status, stderr);
+    dra_status   st = open_parts(j, &p, err);
+    const double start = cli_now();
     if (st == DRA_OK) st = dra_batches_evaluate(p.batches, p.measure, &found, err);
+    cli_status_clear(&p.status);
     if (st == DRA_OK) print(j, &found, dra_batches_examples(p.batches), cli_now() - start);
     if (st == DRA_OK && !isfinite(found.loss))
         st = cli_error(err, DRA_ERR_VALUE, "the loss is not finite");

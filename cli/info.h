@@ -8,4 +8,8 @@
 void info_stacks_text(const dra_model *m, const outline *o);
 void info_stacks_json(const outline *o);
 
+/* The memory of each layer of the model itself; as JSON, the key "layers" and a comma. */
+void info_layers_text(const dra_model *m);
+void info_layers_json(const dra_model *m);
+
 #endif

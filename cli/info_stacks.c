@@ -7,16 +7,17 @@
 static void write_part(const outline_part *p, bool inside)
 {
     const int indent = inside ? 4 : 2;
-    printf("%*s%-*s  %-44s  %12lld\n", indent, "", 24 - indent,
-           p->kind == OUTLINE_LAYERS && p->count == 1 ? "layers" : p->title, p->detail,
-           (long long)p->params);
+    cli_fold(38, stdout, p->detail[0] ? "%*s%-*s %11lld  %s" : "%*s%-*s %11lld%s", indent, "",
+             24 - indent, p->kind == OUTLINE_LAYERS && p->count == 1 ? "layers" : p->title,
+             (long long)p->params, p->detail);
 }
 
 static void write_stack(const outline *o, const outline_stack *s)
 {
-    printf("stack         %s", s->name[0] ? s->name : "model");
-    if (s->role) printf(", %s %s", s->role, o->stack[s->reader].name);
-    printf(": %s -> %s, %lld parameters\n", s->reads, s->gives, (long long)s->params);
+    cli_fold(14, stdout, "stack         %s%s%s%s%s: %s -> %s, %lld parameters",
+             s->name[0] ? s->name : "model", s->role ? ", " : "", s->role ? s->role : "",
+             s->role ? " " : "", s->role ? o->stack[s->reader].name : "", s->reads, s->gives,
+             (long long)s->params);
     for (int i = 0, inside = 0; i < s->n; i++) {
         write_part(&s->part[i], inside > 0);
         inside += inside > 0 ? -1 : s->part[i].kind == OUTLINE_LAYERS ? s->part[i].n : 0;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { TERM = 320, TEXT = 1024, NO_LIMIT = 1000000000 }; /* a bound that nobody reaches */
+enum { SMALL = 10000 };                                  /* one that somebody may */
 
 static const cli_note common_status[] = {
     {"0", "done"},
@@ -84,10 +85,12 @@ static const char *default_text(const cli_verb *verb, const cli_option *o, char 
 /* "from 1 to 8, default 4" in brackets, as far as there is something to say. */
 static void add_limits(const cli_verb *verb, const cli_option *o, char *text, size_t size)
 {
-    char range[64], start[128], limits[256] = "";
-    if (cli_range(o, range, sizeof range)[0] && o->max < NO_LIMIT)
-        add(limits, sizeof limits, ",%s", range);
-    else if (range[0])
+    char       range[64], start[128], limits[256] = "";
+    const bool hidden = o->unset && o->min <= 0; /* from a 0 that only stands for the default */
+    cli_range(o, range, sizeof range);
+    if (range[0] && hidden && o->max <= SMALL) add(limits, sizeof limits, ", at most %g", o->max);
+    if (range[0] && !hidden && o->max < NO_LIMIT) add(limits, sizeof limits, ",%s", range);
+    if (range[0] && !hidden && o->max >= NO_LIMIT)
         add(limits, sizeof limits, ", from %.15g up", o->min);
     if (o->flags & CLI_REQUIRED)
         add(limits, sizeof limits, ", required");
@@ -98,17 +101,19 @@ static void add_limits(const cli_verb *verb, const cli_option *o, char *text, si
     if (limits[0]) add(text, size, " (%s)", limits + 2);
 }
 
-/* How an option is written: "--out DIR", "FILE...", "--[no-]check". */
-static const char *form(const cli_verb *verb, const cli_option *o, char *text, size_t size)
+/* How an option is written: "-o, --out DIR", "FILE...", "--[no-]check". */
+static const char *form(const cli_verb *verb, const cli_option *o, bool brief, char *text,
+                        size_t size)
 {
-    char value[256];
+    char value[256], letter[8] = "";
     cli_value_name(o, value, sizeof value);
+    if (o->brief && brief) snprintf(letter, sizeof letter, "-%c, ", o->brief);
     if (o->flags & CLI_POSITIONAL)
         snprintf(text, size, "%s%s", value, o->kind == CLI_LIST ? "..." : "");
     else if (o->kind == CLI_FLAG)
-        snprintf(text, size, "--%s%s", cli_starts_on(verb, o) ? "[no-]" : "", o->name);
+        snprintf(text, size, "%s--%s%s", letter, cli_starts_on(verb, o) ? "[no-]" : "", o->name);
     else
-        snprintf(text, size, "--%s %s", o->name, value);
+        snprintf(text, size, "%s--%s %s", letter, o->name, value);
     return text;
 }
 
@@ -127,18 +132,18 @@ static void usage(const cli_verb *verb, char *text, size_t size)
     snprintf(text, size, "dra %s", verb->name);
     for (size_t i = 0; i < verb->n_options; i++)
         if (is_action(&verb->options[i]))
-            add(text, size, " %s", form(verb, &verb->options[i], term, sizeof term));
+            add(text, size, " %s", form(verb, &verb->options[i], false, term, sizeof term));
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
         if ((o->flags & CLI_REQUIRED) && !(o->flags & CLI_POSITIONAL))
-            add(text, size, " %s", form(verb, o, term, sizeof term));
+            add(text, size, " %s", form(verb, o, false, term, sizeof term));
     }
     add(text, size, " [options]");
     for (size_t i = 0; i < verb->n_options; i++) {
         const cli_option *o = &verb->options[i];
         if (!(o->flags & CLI_POSITIONAL) || is_action(o)) continue;
         add(text, size, o->flags & CLI_REQUIRED ? " %s" : " [%s]",
-            form(verb, o, term, sizeof term));
+            form(verb, o, false, term, sizeof term));
     }
 }
 
@@ -184,10 +189,10 @@ static void write_options(const cli_verb *verb, const cli_format *f, FILE *out)
         write_group(f, o, &group, out);
         snprintf(text, sizeof text, "%s", o->help);
         add_limits(verb, o, text, sizeof text);
-        f->item(form(verb, o, term, sizeof term), text, out);
+        f->item(form(verb, o, true, term, sizeof term), text, out);
     }
     write_group(f, &none, &group, out);
-    f->item("--help", "this text", out);
+    f->item("-h, --help", "this text", out);
 }
 
 /* The verbs of "init train", each with what it does. */
@@ -214,9 +219,9 @@ void cli_manual(const cli_verb *verb, const cli_format *f, FILE *out)
     write_paragraphs(f, verb->about, out);
     write_options(verb, f, out);
     write_notes(f, "Files", verb->files, out);
-    write_examples(f, "Examples", verb->examples, out);
     write_notes(f, "Exit status", verb->status ? verb->status : common_status, out);
     write_also(verb, f, out);
+    write_examples(f, "Examples", verb->examples, out);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -259,7 +264,7 @@ void cli_manual_overview(const cli_format *f, FILE *out)
     }
     f->heading("Options", out);
     f->item("VERB --help", "explains one verb; 'dra help VERB' and 'man dra-VERB' do too", out);
-    f->item("--help", "this text", out);
+    f->item("-h, --help", "this text", out);
     f->item("--version", "prints the version", out);
     write_examples(f, "First steps", first_steps, out);
     write_notes(f, "Environment", variables, out);

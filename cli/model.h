@@ -29,8 +29,10 @@ extern const char *const cli_dtypes[];
      "a preset; 'dra presets' lists them",                                                         \
      "NAME",                                                                                       \
      .flags = CLI_A_PRESET,                                                                        \
-     .group = "Model"},                                                                            \
-        {"config", CLI_TEXT, offsetof(type, from.config), 0, 0, "a config as JSON", "FILE"},       \
+     .group = "Model",                                                                             \
+     .brief = 'P'},                                                                                \
+        {"config", CLI_TEXT,    offsetof(type, from.config), 0, 0, "a config as JSON",             \
+         "FILE",   .brief = 'c'},                                                                  \
     {                                                                                              \
         "set", CLI_LIST, offsetof(type, from.set), 0, 0, "change the config: mixer.memory=gru",    \
             "KEY=VALUE"                                                                            \
@@ -43,7 +45,8 @@ extern const char *const cli_dtypes[];
      0,                                                                                            \
      "folder of a model; or --preset or --config, with weights drawn from seed 0",                 \
      "DIR",                                                                                        \
-     .group = "Model"},                                                                            \
+     .group = "Model",                                                                             \
+     .brief = 'm'},                                                                                \
         CLI_CONFIG_OPTIONS(type)
 #define CLI_TOKENIZER_OPTION(type)                                                                 \
     {                                                                                              \
@@ -55,7 +58,7 @@ extern const char *const cli_dtypes[];
 #define CLI_THREADS_OPTION(type)                                                                   \
     {                                                                                              \
         "threads", CLI_INT, offsetof(type, from.threads), 0, 1024, "threads of the device",        \
-            .group = "General", .unset = "one per processor"                                       \
+            .group = "General", .unset = "one per processor", .brief = 't'                         \
     }
 
 #define CLI_DTYPE_OPTION(type)                                                                     \

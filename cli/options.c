@@ -1,4 +1,4 @@
-/* The parser behind every verb's option table. */
+/* The parser of every verb's option table. */
 #include "options.h"
 #include "value.h"
 
@@ -149,6 +149,13 @@ const cli_option *cli_option_of(const cli_verb *verb, const char *name)
     return find(verb, name, strlen(name));
 }
 
+static const cli_option *find_brief(const cli_verb *verb, char letter)
+{
+    for (size_t i = 0; i < verb->n_options && letter; i++)
+        if (verb->options[i].brief == letter) return &verb->options[i];
+    return NULL;
+}
+
 static bool unknown(parser *p, const char *argument)
 {
     char      name[64], quoted[80];
@@ -162,6 +169,13 @@ static bool unknown(parser *p, const char *argument)
     dra_guess_try(&guess, "help");
     if (guess.best) return misused(p, "no such option: %s; did you mean --%s?", quoted, guess.best);
     return misused(p, "no such option: %s; 'dra %s --help' lists them", quoted, p->verb->name);
+}
+
+/* "--name", or "-n" of this verb. */
+static bool looks_like_option(const parser *p, const char *value)
+{
+    if (strncmp(value, "--", 2) == 0) return true;
+    return value[0] == '-' && value[1] && !value[2] && find_brief(p->verb, value[1]);
 }
 
 /* A value that looks like an option is more often a forgotten value than meant. */
@@ -181,24 +195,43 @@ static bool passed_on(parser *p, const cli_option *o, const char *argument, bool
     if (whole || o->kind == CLI_FLAG) return true;
     const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
     if (!value) return expected(p, o, NULL);
-    return strncmp(value, "--", 2) == 0 ? forgotten(p, o, value) : append(p, rest, value);
+    return looks_like_option(p, value) ? forgotten(p, o, value) : append(p, rest, value);
+}
+
+/* The value of an option is the next argument. */
+static bool take_next(parser *p, const cli_option *o)
+{
+    const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
+    if (!value) return expected(p, o, NULL);
+    return looks_like_option(p, value) ? forgotten(p, o, value) : take(p, o, value);
+}
+
+/* "-n value", "-nvalue", "-n=value", "-f" of a flag. "-model" is no -m but lacks a dash. */
+static bool brief(parser *p, const char *argument)
+{
+    const cli_option *o = find_brief(p->verb, argument[1]);
+    const char       *value = argument + 2;
+    const bool        undashed = find(p->verb, argument + 1, strcspn(argument + 1, "="));
+    const cli_option *other = p->verb->over ? find_brief(p->verb->over, argument[1]) : NULL;
+    if (!o && other && !undashed) return passed_on(p, other, argument, *value != '\0');
+    if (!o || undashed || (o->kind == CLI_FLAG && *value)) return unknown(p, argument);
+    if (o->kind == CLI_FLAG) return take(p, o, "on");
+    if (!*value) return take_next(p, o);
+    return take(p, o, value + (*value == '='));
 }
 
 /* "--name value", "--name=value", "--flag", "--no-flag". */
 static bool named(parser *p, const char *argument)
 {
-    const char       *name = argument + 2, *equals = strchr(name, '=');
-    const size_t      length = equals ? (size_t)(equals - name) : strlen(name);
-    const cli_option *o = argument[1] == '-' ? find(p->verb, name, length) : NULL;
+    const char  *name = argument + 2, *equals = strchr(name, '=');
+    const size_t length = equals ? (size_t)(equals - name) : strlen(name);
+    if (argument[1] != '-') return brief(p, argument);
+    const cli_option *o = find(p->verb, name, length);
     if (o && equals) return take(p, o, equals + 1);
     if (o && o->kind == CLI_FLAG) return take(p, o, "on");
-    if (o) {
-        const char *value = p->next < p->argc ? p->argv[p->next++] : NULL;
-        if (!value) return expected(p, o, NULL);
-        return strncmp(value, "--", 2) == 0 ? forgotten(p, o, value) : take(p, o, value);
-    }
+    if (o) return take_next(p, o);
     const cli_verb *over = p->verb->over;
-    o = over && argument[1] == '-' ? find(over, name, length) : NULL;
+    o = over ? find(over, name, length) : NULL;
     if (o) return passed_on(p, o, argument, equals != NULL);
     if (!equals && length > 3 && strncmp(name, "no-", 3) == 0) {
         o = find(p->verb, name + 3, length - 3);

@@ -18,7 +18,7 @@
 enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
 typedef enum cli_kind {
-    CLI_FLAG,   /* bool: --json, --no-json, --json=on|off */
+    CLI_FLAG,   /* bool: --json, --no-json, --json=on|off, -j */
     CLI_INT,    /* int64_t */
     CLI_REAL,   /* double, finite */
     CLI_TEXT,   /* const char *, borrowed from argv */
@@ -50,6 +50,8 @@ typedef struct cli_option {
     unsigned           flags;
     const char        *group; /* heading over this and what follows; NULL: as before */
     const char        *unset; /* what a default of 0 or NULL stands for, in words; may be NULL */
+    char               brief; /* a letter: -n 5 and -n5 are --steps 5; 0: none. The same letter of
+                               * all verbs is for the same purpose */
 } cli_option;
 
 typedef struct cli_note {

@@ -144,8 +144,9 @@ static const char *memory_name(const dra_memory_config *m)
 
 static void say_mixer(outline_part *p, const dra_mixer_config *c)
 {
-    const char *name = memory_name(&c->a), *retrieval = c->a.retrieval ? c->a.retrieval : "time";
-    const bool  plain = strcmp(name, "append") == 0 && strcmp(retrieval, "time") == 0;
+    const char *name = memory_name(&c->a), *retrieval = c->a.retrieval ? c->a.retrieval : "";
+    const bool  by_time = !*retrieval || strcmp(retrieval, "time") == 0;
+    const bool  plain = strcmp(name, "append") == 0 && by_time;
     char        groups[24] = "";
     if (p->kind == OUTLINE_CROSS)
         snprintf(p->title, sizeof p->title, "cross-attention");
@@ -157,7 +158,8 @@ static void say_mixer(outline_part *p, const dra_mixer_config *c)
     if (c->kv_heads && c->kv_heads != c->heads)
         snprintf(groups, sizeof groups, ", %lld of keys", (long long)c->kv_heads);
     SAY(p, "%lld head%s of %lld%s%s%s", (long long)c->heads, c->heads == 1 ? "" : "s",
-        (long long)c->key_dim, groups, plain ? "" : ", retrieval ", plain ? "" : retrieval);
+        (long long)c->key_dim, groups, plain || !*retrieval ? "" : ", retrieval ",
+        plain ? "" : retrieval);
 }
 
 static void say_ff(outline_part *p, const dra_ff_config *c)
@@ -168,7 +170,7 @@ static void say_ff(outline_part *p, const dra_ff_config *c)
     SAY(p, "%s%s, %lld wide", c->gated ? "gated " : "", kinds[c->kind], (long long)c->dim);
 }
 
-static outline_part describe(const dra_model *m, const dra_model_step *step)
+outline_part outline_sublayer(const dra_model *m, const dra_model_step *step)
 {
     static const outline_kind  kinds[] = {[DRA_SUBLAYER_MIXER] = OUTLINE_ATTENTION,
                                           [DRA_SUBLAYER_FF] = OUTLINE_FF,
@@ -251,7 +253,7 @@ static dra_status make_parts(outline_stack *s, dra_error *err)
         return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     }
     for (int i = 0; i < total && dra_model_step_at(s->model, i, &step); i++)
-        all[i] = describe(s->model, &step);
+        all[i] = outline_sublayer(s->model, &step);
     s->params = params_of(s->model, -1);
     add_source(s);
     add_positions(s);

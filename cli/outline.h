@@ -45,8 +45,10 @@ typedef struct outline {
     outline_stack stack[OUTLINE_STACKS]; /* the model itself is the last */
 } outline;
 
-dra_status  outline_make(const dra_model *m, outline *out, dra_error *err);
-void        outline_free(outline *o);
-const char *outline_kind_name(outline_kind kind); /* "source", "attention", ... */
+dra_status outline_make(const dra_model *m, outline *out, dra_error *err);
+void       outline_free(outline *o);
+/* A sublayer that is executed: what it is, and its parameters. */
+outline_part outline_sublayer(const dra_model *m, const dra_model_step *step);
+const char  *outline_kind_name(outline_kind kind); /* "source", "attention", ... */
 
 #endif

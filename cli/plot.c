@@ -1,50 +1,26 @@
 /* Charts of dots: a letter of Braille is 2 dots wide and 4 high. */
 #include "plot.h"
-#include "units.h"
+#include "term.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <string.h>
 
-enum { COLUMNS = 30, ROWS = 6, WIDE = 2 * COLUMNS, HIGH = 4 * ROWS };
-
-/* ---- the block ------------------------------------------------------------------------------- */
-
-bool cli_screen_due(cli_screen *s)
-{
-    const double now = cli_now();
-    if (!s->terminal || now - s->shown < 0.2) return false;
-    s->shown = now;
-    return true;
-}
-
-void cli_screen_back(cli_screen *s)
-{
-    if (s->lines) fprintf(s->out, "\033[%dA\r\033[J", s->lines);
-    s->lines = 0;
-}
-
-void cli_screen_line(cli_screen *s, const char *format, ...)
-{
-    va_list values;
-    va_start(values, format);
-    vfprintf(s->out, format, values);
-    va_end(values);
-    fputc('\n', s->out);
-    if (s->terminal) s->lines++;
-}
+enum { MOST = 66, ROWS = CLI_PLOT_ROWS - 1, HIGH = 4 * ROWS }; /* columns; rows; dots */
 
 /* ---- curves ---------------------------------------------------------------------------------- */
 
 typedef struct scale {
+    size_t wide; /* dots */
     double lo, hi;
 } scale;
 
+typedef unsigned char cells[ROWS][MOST];
+
 /* The mean of the numbers that belong to a column of dots; NaN: there are none yet. */
-static double column_mean(const cli_plot *p, size_t column)
+static double column_mean(const cli_plot *p, size_t wide, size_t column)
 {
-    const size_t from = column * p->all / WIDE;
-    size_t       to = (column + 1) * p->all / WIDE;
+    const size_t from = column * p->all / wide;
+    size_t       to = (column + 1) * p->all / wide;
     double       sum = 0;
     if (to <= from) to = from + 1;
     if (to > p->n) return NAN;
@@ -52,14 +28,14 @@ static double column_mean(const cli_plot *p, size_t column)
     return sum / (double)(to - from);
 }
 
-static scale find_scale(const cli_plot plots[2], bool from_zero)
+static scale find_scale(int n, const cli_plot *plots, size_t wide, bool from_zero)
 {
-    enum { FALL = WIDE / 10 }; /* columns */
-    scale      s = {NAN, NAN};
-    const bool later = !from_zero && !isnan(column_mean(&plots[1], FALL));
-    for (int k = 0; k < 2; k++)
-        for (size_t c = later ? FALL / 2 : 0; c < WIDE; c++) {
-            const double y = column_mean(&plots[k], c);
+    const size_t fall = wide / 10; /* columns */
+    const bool   later = !from_zero && !isnan(column_mean(&plots[n - 1], wide, fall));
+    scale        s = {wide, NAN, NAN};
+    for (int k = 0; k < n; k++)
+        for (size_t c = later ? fall / 2 : 0; c < wide; c++) {
+            const double y = column_mean(&plots[k], wide, c);
             s.lo = fmin(s.lo, y);
             s.hi = fmax(s.hi, y);
         }
@@ -74,24 +50,24 @@ static int height(const scale *s, double y)
 }
 
 /* Sets a dot, counted from the bottom. */
-static void set_dot(unsigned char cells[ROWS][COLUMNS], size_t x, int y)
+static void set_dot(cells to, size_t x, int y)
 {
     static const unsigned char bits[4][2] = {
         {0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}};
     const int down = HIGH - 1 - y;
-    cells[down / 4][x / 2] |= bits[down % 4][x % 2];
+    to[down / 4][x / 2] |= bits[down % 4][x % 2];
 }
 
 /* Neighbours are joined by a vertical line. */
-static void draw_curve(const cli_plot *p, const scale *s, unsigned char cells[ROWS][COLUMNS])
+static void draw_curve(const cli_plot *p, const scale *s, cells to)
 {
     int before = -1;
-    for (size_t c = 0; c < WIDE; c++) {
-        const double mean = column_mean(p, c);
-        if (isnan(mean)) continue;
+    for (size_t c = 0; c < s->wide; c++) {
+        const double mean = column_mean(p, s->wide, c);
+        if (!isfinite(mean)) continue;
         const int y = height(s, mean), step = y < before ? 1 : -1;
-        set_dot(cells, c, y);
-        for (int k = y; before >= 0 && k != before; k += step) set_dot(cells, c, k);
+        set_dot(to, c, y);
+        for (int k = y; before >= 0 && k != before; k += step) set_dot(to, c, k);
         before = y;
     }
 }
@@ -104,10 +80,10 @@ static void put_cell(char *text, unsigned char dots)
     text[2] = (char)(0x80 | (dots & 0x3f));
 }
 
-static void write_row(char text[3 * COLUMNS + 1], const unsigned char cells[COLUMNS])
+static void write_row(char text[3 * MOST + 1], const unsigned char dots[MOST], size_t columns)
 {
-    for (int i = 0; i < COLUMNS; i++) put_cell(text + 3 * i, cells[i]);
-    text[3 * COLUMNS] = '\0';
+    for (size_t i = 0; i < columns; i++) put_cell(text + 3 * i, dots[i]);
+    text[3 * columns] = '\0';
 }
 
 static void write_label(char label[16], double x)
@@ -115,20 +91,29 @@ static void write_label(char label[16], double x)
     snprintf(label, 16, x < 999.5 || x >= 1e6 ? "%.3g" : "%.0f", x);
 }
 
-void cli_plot_pair(cli_screen *s, const cli_plot plots[2], bool from_zero)
+/* Columns of a curve: the labels take 10, the line between two curves 3. */
+static int columns_of(const cli_status *s, int n)
 {
-    unsigned char cells[2][ROWS][COLUMNS] = {{{0}}};
-    const scale   y = find_scale(plots, from_zero);
-    char          a[3 * COLUMNS + 1], b[3 * COLUMNS + 1], label[16];
-    for (int k = 0; k < 2; k++) draw_curve(&plots[k], &y, cells[k]);
-    cli_screen_line(s, "          %-*.*s   %-.*s", COLUMNS, COLUMNS, plots[0].title, COLUMNS,
-                    plots[1].title);
+    const int width = (int)(cli_width(s->out) < 80 ? cli_width(s->out) : 80);
+    const int columns = (width - 14) / n - (n > 1 ? 3 : 0);
+    return columns < 4 ? 4 : columns > MOST ? MOST : columns;
+}
+
+void cli_plots(cli_status *s, int n, const cli_plot *plots, bool from_zero)
+{
+    cells       dots[CLI_PLOTS] = {{{0}}};
+    const int   columns = columns_of(s, n);
+    const scale y = find_scale(n, plots, 2 * (size_t)columns, from_zero);
+    char        text[CLI_PLOTS][3 * MOST + 1], label[16];
+    for (int k = 0; k < n; k++) draw_curve(&plots[k], &y, dots[k]);
+    cli_status_row(s, "          %-*.*s%s%.*s", n > 1 ? columns : 0, columns, plots[0].title,
+                   n > 1 ? "   " : "", columns, n > 1 ? plots[1].title : "");
     for (int row = 0; row < ROWS; row++) {
         label[0] = '\0';
         if (row == 0) write_label(label, y.hi);
         if (row == ROWS - 1) write_label(label, y.lo);
-        write_row(a, cells[0][row]);
-        write_row(b, cells[1][row]);
-        cli_screen_line(s, "  %6s │%s  │%s", label, a, b);
+        for (int k = 0; k < n; k++) write_row(text[k], dots[k][row], (size_t)columns);
+        cli_status_row(s, "  %6s │%s%s%s", label, text[0], n > 1 ? "  │" : "",
+                       n > 1 ? text[1] : "");
     }
 }

@@ -6,6 +6,7 @@
 #include "value.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -16,7 +17,7 @@ static bool shown(const cli_sweep *s, int axis)
     return a < s->axis + 2 || a->count > 1;
 }
 
-static int width(const cli_axis *a)
+static int width_of(const cli_axis *a)
 {
     size_t n = strlen(a->name);
     for (int64_t i = 0; i < a->count; i++)
@@ -24,13 +25,49 @@ static int width(const cli_axis *a)
     return (int)n;
 }
 
+typedef struct column {
+    const char *name;
+    int         width, rank; /* the highest rank goes first where a terminal is narrow */
+} column;
+
+static const column columns[] = {{"accuracy", 8, 0},    {"loss", 8, 3},     {"steps", 8, 1},
+                                 {"seconds", 8, 2},     {"tokens/s", 8, 5}, {"parameters", 10, 6},
+                                 {"state bytes", 11, 4}};
+
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* The highest rank of columns for which there is room. */
+static int most_rank(const cli_sweep *s, FILE *out)
+{
+    size_t width = 0;
+    int    rank = COLUMNS;
+    if (!isatty(fileno(out))) return rank;
+    for (int i = 0; i < s->n; i++) width += shown(s, i) ? (size_t)width_of(&s->axis[i]) + 2 : 0;
+    for (int i = 0; i < COLUMNS; i++) width += (size_t)columns[i].width + (i ? 2 : 0);
+    for (; rank > 0 && width > cli_width(out); rank--)
+        for (int i = 0; i < COLUMNS; i++)
+            if (columns[i].rank == rank - 1) width -= (size_t)columns[i].width + 2;
+    return rank - 1;
+}
+
+/* What was measured, a text for each column. */
+static void write_columns(const cli_sweep *s, const char *const text[COLUMNS], FILE *out)
+{
+    const int rank = most_rank(s, out);
+    for (int i = 0; i < COLUMNS; i++)
+        if (columns[i].rank <= rank)
+            fprintf(out, "%s%*s", i ? "  " : "", columns[i].width, text[i]);
+    fputc('\n', out);
+    fflush(out);
+}
+
 void cli_probe_head(const cli_sweep *s, FILE *out)
 {
+    const char *names[COLUMNS];
+    for (int i = 0; i < COLUMNS; i++) names[i] = columns[i].name;
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i)) fprintf(out, "%-*s  ", width(&s->axis[i]), s->axis[i].name);
-    fprintf(out, "%8s  %8s  %8s  %8s  %8s  %10s  %11s\n", "accuracy", "loss", "steps", "seconds",
-            "tokens/s", "parameters", "state bytes");
-    fflush(out);
+        if (shown(s, i)) fprintf(out, "%-*s  ", width_of(&s->axis[i]), s->axis[i].name);
+    write_columns(s, names, out);
 }
 
 static double speed(const dra_probe_result *x)
@@ -41,12 +78,19 @@ static double speed(const dra_probe_result *x)
 void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
                    const dra_probe_result *x, FILE *out)
 {
+    char        room[COLUMNS][32];
+    const char *text[COLUMNS];
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i)) fprintf(out, "%-*s  ", width(&s->axis[i]), cli_sweep_value(s, i, run));
-    fprintf(out, "%6.2f %%  %8.4f  %8lld  %8.1f  %8.0f  %10lld  %11zu\n", 100 * x->accuracy,
-            x->test_loss, (long long)x->step, x->seconds, speed(x), (long long)r->parameters,
-            x->state_bytes);
-    fflush(out);
+        if (shown(s, i)) fprintf(out, "%-*s  ", width_of(&s->axis[i]), cli_sweep_value(s, i, run));
+    snprintf(room[0], sizeof room[0], "%.2f %%", 100 * x->accuracy);
+    snprintf(room[1], sizeof room[1], "%.4f", x->test_loss);
+    snprintf(room[2], sizeof room[2], "%lld", (long long)x->step);
+    snprintf(room[3], sizeof room[3], "%.1f", x->seconds);
+    snprintf(room[4], sizeof room[4], "%.0f", speed(x));
+    snprintf(room[5], sizeof room[5], "%lld", (long long)r->parameters);
+    snprintf(room[6], sizeof room[6], "%zu", x->state_bytes);
+    for (int i = 0; i < COLUMNS; i++) text[i] = room[i];
+    write_columns(s, text, out);
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -127,39 +171,48 @@ void cli_progress_start(cli_progress *p, int64_t run)
 {
     p->run = run;
     p->began = cli_now();
+    cli_status_restart(&p->status);
 }
 
 void cli_progress_end(cli_progress *p)
 {
-    if (p->terminal) fputs("\r\033[K", p->out);
+    cli_status_clear(&p->status);
     p->before += cli_now() - p->began;
 }
 
 /* Runs that are to come take as long as those that are done, or if none is, as this one. */
-static void write_left(const cli_progress *p, const dra_probe_result *r)
+static void add_left(cli_progress *p)
 {
-    const double took = cli_now() - p->began, whole = took / (double)r->step * (double)r->steps;
-    const double others = p->run ? p->before / (double)p->run : whole;
+    const double left = cli_status_seconds_left(&p->status), took = cli_now() - p->began;
+    const double others = p->run ? p->before / (double)p->run : took + left;
     char         text[24];
-    fprintf(p->out, "  %s left", cli_time_text(whole - took, text));
-    if (p->runs > 1)
-        fprintf(p->out, ", %s in all",
-                cli_time_text(whole - took + others * (double)(p->runs - p->run - 1), text));
+    cli_status_left(&p->status, 1);
+    if (p->runs > 1 && left >= 0)
+        cli_status_field(&p->status, 2, "%s in all",
+                         cli_time_text(left + others * (double)(p->runs - p->run - 1), text));
+}
+
+/* The values of this run; what comes first says most. */
+static void add_values(cli_progress *p)
+{
+    for (int i = 0; i < p->sweep->n; i++)
+        if (shown(p->sweep, i))
+            cli_status_field(&p->status, i < 2 ? 3 : 5, "%s", cli_sweep_value(p->sweep, i, p->run));
 }
 
 bool cli_progress_step(void *progress, const dra_probe_result *r)
 {
-    const cli_progress *p = progress;
-    if (!p->terminal && !r->tested) return !cli_progress_stopped();
-    fprintf(p->out, "%s%lld/%lld ", p->terminal ? "\r" : "", (long long)p->run + 1,
-            (long long)p->runs);
-    for (int i = 0; i < p->sweep->n; i++)
-        if (shown(p->sweep, i)) fprintf(p->out, " %s", cli_sweep_value(p->sweep, i, p->run));
-    fprintf(p->out, "  step %lld/%lld  loss %.4f", (long long)r->step, (long long)r->steps,
-            r->loss);
-    if (r->tests) fprintf(p->out, "  accuracy %.2f %%", 100 * r->accuracy);
-    write_left(p, r);
-    fputs(p->terminal ? "\033[K" : "\n", p->out);
-    fflush(p->out);
+    cli_progress *p = progress;
+    cli_status   *s = &p->status;
+    const bool    due = cli_status_at(s, (double)r->step / (double)r->steps);
+    if (!(s->terminal ? due : r->tested)) return !cli_progress_stopped();
+    if (p->runs > 1)
+        cli_status_field(s, 0, "run %lld/%lld", (long long)p->run + 1, (long long)p->runs);
+    add_values(p);
+    cli_status_field(s, 0, "step %lld/%lld", (long long)r->step, (long long)r->steps);
+    cli_status_field(s, 4, "loss %.4f", r->loss);
+    if (r->tests) cli_status_field(s, 2, "accuracy %.2f %%", 100 * r->accuracy);
+    add_left(p);
+    cli_status_show(s);
     return !cli_progress_stopped();
 }

@@ -3,10 +3,9 @@
 #define DRA_CLI_PROBE_SHOW_H
 
 #include "probe_sweep.h"
+#include "status.h"
 
 #include "dra/probe.h"
-
-#include <stdio.h>
 
 typedef struct cli_probe_run { /* one of them, as it was asked for */
     dra_probe        probe;    /* complete */
@@ -22,8 +21,7 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
                     const dra_probe_result *x, FILE *out);
 
 typedef struct cli_progress {
-    FILE            *out;
-    bool             terminal; /* one line that changes; else a line for each test */
+    cli_status       status;
     const cli_sweep *sweep;
     int64_t          run, runs;
     double           began, before; /* when this run did; seconds of those that are done */

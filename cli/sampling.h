@@ -27,15 +27,21 @@ extern const char *const cli_samplers[];
      INT32_MAX,                                                                                    \
      "most tokens to write; 0: no limit. The model's generation_config.json may set other "        \
      "defaults for this and the following options",                                                \
-     .group = "Sampling"},                                                                         \
+     .group = "Sampling",                                                                          \
+     .brief = 'n'},                                                                                \
         {"temperature",                                                                            \
          CLI_REAL,                                                                                 \
          offsetof(type, how.temperature),                                                          \
          0,                                                                                        \
          1000,                                                                                     \
          "sampling temperature; 0: always the most likely token"},                                 \
-        {"top-k", CLI_INT,   offsetof(type, how.top_k),                                            \
-         0,       INT32_MAX, "draw from the N most likely tokens; 0: from all"},                   \
+        {"top-k",                                                                                  \
+         CLI_INT,                                                                                  \
+         offsetof(type, how.top_k),                                                                \
+         0,                                                                                        \
+         INT32_MAX,                                                                                \
+         "draw from the N most likely tokens; 0: from all",                                        \
+         .unset = "all"},                                                                          \
         {"top-p", CLI_REAL, offsetof(type, how.top_p),                                             \
          0,       1,        "draw from the most likely tokens that sum up to X; 0 or 1: all"},     \
         {"top-a",                                                                                  \
@@ -43,9 +49,15 @@ extern const char *const cli_samplers[];
          offsetof(type, how.top_a),                                                                \
          0,                                                                                        \
          1,                                                                                        \
-         "draw from tokens whose probability is X p^2 or more, p that of the top one"},            \
-        {"min-p", CLI_REAL, offsetof(type, how.min_p),                                             \
-         0,       1,        "draw from tokens at least X times as likely as the top one"},         \
+         "draw from tokens whose probability is X p^2 or more, p that of the top one",             \
+         .unset = "off"},                                                                          \
+        {"min-p",                                                                                  \
+         CLI_REAL,                                                                                 \
+         offsetof(type, how.min_p),                                                                \
+         0,                                                                                        \
+         1,                                                                                        \
+         "draw from tokens at least X times as likely as the top one",                             \
+         .unset = "off"},                                                                          \
         {"repetition-penalty",                                                                     \
          CLI_REAL,                                                                                 \
          offsetof(type, how.penalty),                                                              \
@@ -59,7 +71,9 @@ extern const char *const cli_samplers[];
          0,                                                                                        \
          "temperature before the filters, as Hugging Face, or after them, as x-transformers",      \
          .choices = cli_samplers},                                                                 \
-        {"seed", CLI_INT, offsetof(type, how.seed), 0, 9e15, "same seed, same text"},              \
+        {"seed",      CLI_INT, offsetof(type, how.seed),                                           \
+         0,           9e15,    "the same seed writes the same text",                               \
+         .brief = 's'},                                                                            \
     {                                                                                              \
         "ignore-end", CLI_FLAG, offsetof(type, how.ignore_end), 0, 0,                              \
             "do not stop at the end-of-text token", .group = "Ending"                              \

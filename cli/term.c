@@ -3,6 +3,7 @@
 #include "options.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -31,6 +32,94 @@ size_t cli_width(FILE *out)
     const int      file = fileno(out);
     if (file < 0 || ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
     return size.ws_col;
+}
+
+size_t cli_height(FILE *out)
+{
+    struct winsize size = {0};
+    const int      file = fileno(out);
+    if (file < 0 || ioctl(file, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return 24;
+    return size.ws_row;
+}
+
+/* ---- columns --------------------------------------------------------------------------------- */
+
+/* The next letter of UTF-8: its bytes, and in *columns what it takes. What is no UTF-8 is taken
+ * byte by byte. */
+static size_t next_letter(const char *text, size_t *columns)
+{
+    static const uint32_t wide[][2] = {{0x1100, 0x115f},   {0x2e80, 0xa4cf},  {0xac00, 0xd7a3},
+                                       {0xf900, 0xfaff},   {0xfe30, 0xfe6f},  {0xff00, 0xff60},
+                                       {0x1f300, 0x1faff}, {0x20000, 0x3fffd}};
+    const unsigned char   c = (unsigned char)text[0];
+    const size_t          n = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+    uint32_t              code = n == 1 ? c : c & (0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) {
+        if (((unsigned char)text[i] & 0xc0) != 0x80) return *columns = 1;
+        code = code << 6 | ((unsigned char)text[i] & 0x3f);
+    }
+    *columns = 1;
+    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++)
+        if (code >= wide[i][0] && code <= wide[i][1]) *columns = 2;
+    return n;
+}
+
+size_t cli_columns(const char *text)
+{
+    size_t all = 0, columns;
+    for (; *text; all += columns) text += next_letter(text, &columns);
+    return all;
+}
+
+size_t cli_put(const char *text, size_t width, FILE *out)
+{
+    size_t all = 0, columns, n;
+    for (; *text; text += n, all += columns) {
+        n = next_letter(text, &columns);
+        if (all + columns > width) break;
+        const unsigned char c = (unsigned char)*text;
+        if (c < 0x20 || c == 0x7f || (c == 0xc2 && n == 2 && (unsigned char)text[1] < 0xa0))
+            fputc('?', out);
+        else
+            fwrite(text, 1, n, out);
+    }
+    return all;
+}
+
+void cli_wrap(const char *text, size_t length, size_t at, size_t indent, FILE *out)
+{
+    enum { LEAST = 20 }; /* columns for the text, however narrow the terminal is */
+    const char  *end = text + length;
+    const size_t columns = cli_width(out);
+    const size_t width = columns < indent + LEAST ? indent + LEAST : columns;
+    for (bool first = true; text < end; first = false) {
+        const char  *space = memchr(text, ' ', (size_t)(end - text));
+        const size_t word = (size_t)((space ? space : end) - text);
+        if (!first && at + 1 + word > width) {
+            fprintf(out, "\n%*s", (int)indent, "");
+            at = indent;
+        } else if (!first) {
+            fputc(' ', out);
+            at++;
+        }
+        fwrite(text, 1, word, out);
+        at += word;
+        text += word + (space != NULL);
+    }
+    fputc('\n', out);
+}
+
+void cli_fold(size_t indent, FILE *out, const char *format, ...)
+{
+    char    text[2048];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    if (isatty(fileno(out)))
+        cli_wrap(text, strlen(text), 0, indent, out);
+    else
+        fprintf(out, "%s\n", text);
 }
 
 int cli_fail(const dra_error *err)

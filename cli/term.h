@@ -16,6 +16,19 @@ const char *cli_plain(FILE *out);
 
 /* Columns of the terminal; 80 when `out` is none or does not say. */
 size_t cli_width(FILE *out);
+size_t cli_height(FILE *out); /* its rows; 24 where it does not say */
+
+/* Columns that UTF-8 takes on a terminal: letters of East Asia and pictures take two. */
+size_t cli_columns(const char *text);
+/* Writes as much of a text as fits in `width` columns, with ? for control characters. Returns the
+ * columns. */
+size_t cli_put(const char *text, size_t width, FILE *out);
+/* Writes words in lines that fit the terminal, and a newline. The first line continues at column
+ * `at`, the others start at `indent`. */
+void cli_wrap(const char *text, size_t length, size_t at, size_t indent, FILE *out);
+/* The same of a whole line at a terminal; elsewhere the line as it is. */
+void cli_fold(size_t indent, FILE *out, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* Says on stderr what the library reported. Returns the exit status, 1. */
 int cli_fail(const dra_error *err);

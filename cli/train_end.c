@@ -34,19 +34,25 @@ static void write_early(const char *run, const dra_train_config *c, int64_t step
             run, (long long)step, (long long)c->early_stop);
 }
 
-void cli_train_end(const char *run, const cli_train_progress *w, const dra_trainer_plan *plan)
+void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan)
 {
     const int64_t steps = plan->train.steps;
     if (plan->first >= steps) {
-        fprintf(stderr, "%s has all its %lld steps\n", run, (long long)steps);
-    } else if (plan->stopped_early || w->last.stopped_early) {
-        write_early(run, &plan->train, plan->stopped_early ? plan->first : w->last.step);
+        fprintf(stderr, "%s has all its %lld steps\n", t->run, (long long)steps);
+        return;
+    }
+    if (!plan->stopped_early) cli_progress_totals(w, stderr);
+    if (plan->stopped_early || w->last.stopped_early) {
+        write_early(t->run, &plan->train, plan->stopped_early ? plan->first : w->last.step);
     } else if (w->last.step < steps) {
         fprintf(stderr,
                 "stopped and saved at step %lld; resume with: dra train --resume --out %s\n",
-                (long long)w->last.step, run);
+                (long long)w->last.step, t->run);
     } else {
-        fprintf(stderr, "done: the model is in %s%s\n", run,
+        fprintf(stderr, "done: the model is in %s%s\n", t->run,
                 w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
+        cli_progress_next(t->run, t->model, t->text, stderr);
+        fprintf(stderr, "  dra train --resume --out %s --steps %lld\n", t->run,
+                (long long)(2 * steps));
     }
 }

@@ -6,7 +6,15 @@
 
 /* What a resumed run does otherwise than it was planned; nothing: it does not. */
 void cli_train_changes(const dra_trainer_plan *p, FILE *out);
-/* After its last step: that it is done, ended early, or was stopped. */
-void cli_train_end(const char *run, const cli_train_progress *w, const dra_trainer_plan *plan);
+
+typedef struct cli_trained {
+    const char      *run; /* its folder */
+    const dra_model *model;
+    bool             text; /* there is a tokenizer */
+} cli_trained;
+
+/* After its last step: what was done; that it is complete, ended early, or was stopped; commands to
+ * go on with. */
+void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan);
 
 #endif

@@ -1,7 +1,11 @@
-/* What a run shows: a plan before it, a line of progress, how long it takes. */
+/* What a run shows: a plan before it, a curve and a status line, how long it takes, totals. */
 #include "train_progress.h"
+#include "plot.h"
+#include "term.h"
 #include "units.h"
 
+#include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -36,103 +40,184 @@ int cli_progress_status(void) { return 128 + (int)stopping; }
 
 /* ---- before ---------------------------------------------------------------------------------- */
 
-static void write_stages(const dra_train_config *c, FILE *out)
+enum { LABEL = 9 }; /* columns of what a line is about */
+
+static void plan_steps(const dra_trainer_plan *p, FILE *out)
 {
-    fprintf(out, "run      %lld steps of %lld x ", (long long)c->steps, (long long)c->batch);
+    const dra_train_config *c = &p->train;
+    char                    rows[800] = "", tokens[24];
     for (int i = 0; i < c->stages; i++) {
-        fprintf(out, "%s%lld", i ? ", " : "", (long long)c->stage[i].context);
-        if (i) fprintf(out, " (from step %lld on)", (long long)c->stage[i].from + 1);
+        const size_t n = strlen(rows);
+        snprintf(rows + n, sizeof rows - n, "%s%lld", i ? ", " : "",
+                 (long long)c->stage[i].context);
+        const size_t k = strlen(rows);
+        if (i)
+            snprintf(rows + k, sizeof rows - k, " (from step %lld on)",
+                     (long long)c->stage[i].from + 1);
     }
+    cli_fold(LABEL, out, "run      %lld steps of %lld x %s tokens: %s tokens, %.3g epochs",
+             (long long)c->steps, (long long)c->batch, rows,
+             cli_count_text((double)p->run_tokens, tokens), p->epochs);
 }
 
 /* What is not the next token is said. */
-static void write_objective(const dra_train_config *c, FILE *out)
+static void plan_objective(const dra_train_config *c, FILE *out)
 {
     const dra_objective_config *o = &c->objective;
     const long long             mask = o->mask_token < 0 ? 0 : o->mask_token;
     if (o->kind != DRA_OBJECTIVE_MASKED) return;
     if (o->mask_schedule)
-        fprintf(out, "learn    a random share of each row, masked by token %lld\n", mask);
+        cli_fold(LABEL, out, "learn    a random share of each row, masked by token %lld", mask);
     else
-        fprintf(out, "learn    %g %% of the tokens, masked by token %lld\n", 100 * o->mask_share,
-                mask);
+        cli_fold(LABEL, out, "learn    %g %% of the tokens, masked by token %lld",
+                 100 * o->mask_share, mask);
+}
+
+static void plan_data(const dra_trainer_plan *p, FILE *out)
+{
+    char       a[24], b[24];
+    const bool examples = p->data_examples > 0;
+    cli_count_text((double)(examples ? p->data_examples : p->data_tokens), a);
+    cli_count_text((double)(examples ? p->eval_examples : p->eval_tokens), b);
+    cli_fold(LABEL, out, "data     %s %s%s%s%s", a, examples ? "examples" : "tokens",
+             p->eval_tokens ? ", " : "", p->eval_tokens ? b : "",
+             p->eval_tokens ? " for evaluation" : "");
 }
 
 void cli_progress_plan(const dra_trainer_plan *p, FILE *out)
 {
     char         a[24], b[24], c[24], d[24], e[24];
     const size_t all = p->weights + p->gradients + p->moments + p->activations;
-    fprintf(out, "model    %s parameters\n", cli_count_text((double)p->parameters, a));
-    const bool examples = p->data_examples > 0;
-    fprintf(out, "data     %s %s",
-            cli_count_text((double)(examples ? p->data_examples : p->data_tokens), a),
-            examples ? "examples" : "tokens");
-    if (p->eval_tokens)
-        fprintf(out, ", %s for evaluation",
-                cli_count_text((double)(examples ? p->eval_examples : p->eval_tokens), a));
-    fputc('\n', out);
-    write_stages(&p->train, out);
-    fprintf(out, " tokens: %s tokens, %.3g epochs\n", cli_count_text((double)p->run_tokens, a),
-            p->epochs);
-    write_objective(&p->train, out);
-    fprintf(out, "memory   %s: weights %s, gradients %s, moments %s, activations %s\n",
-            cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
-            cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
-    if (p->first) fprintf(out, "resume   after step %lld\n", (long long)p->first);
+    cli_fold(LABEL, out, "model    %s parameters", cli_count_text((double)p->parameters, a));
+    plan_data(p, out);
+    plan_steps(p, out);
+    plan_objective(&p->train, out);
+    cli_fold(LABEL, out, "memory   %s: weights %s, gradients %s, moments %s, activations %s",
+             cli_bytes_text(all, a), cli_bytes_text(p->weights, b), cli_bytes_text(p->gradients, c),
+             cli_bytes_text(p->moments, d), cli_bytes_text(p->activations, e));
+    if (p->first) cli_fold(LABEL, out, "resume   after step %lld", (long long)p->first);
+}
+
+void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out)
+{
+    cli_fold(LABEL, out,
+             "note     %.40s is made for a vocabulary of %lld tokens; without --tokenizer it "
+             "learns bytes ('dra tokenizer train' makes a tokenizer)",
+             preset, (long long)vocab);
+}
+
+/* ---- the curve ------------------------------------------------------------------------------- */
+
+/* When all places are taken, every two become one. */
+void cli_curve_add(cli_curve *c, double y)
+{
+    enum { MOST = sizeof c->y / sizeof *c->y };
+    if (!isfinite(y)) return;
+    c->sum += y;
+    if (++c->in < c->each) return;
+    c->y[c->n++] = c->sum / (double)c->in;
+    c->sum = 0;
+    c->in = 0;
+    if (c->n < MOST) return;
+    c->n = MOST / 2;
+    for (size_t i = 0; i < c->n; i++) c->y[i] = (c->y[2 * i] + c->y[2 * i + 1]) / 2;
+    c->each = c->each ? 2 * c->each : 2;
+}
+
+/* What is done so far, once there is something to see; the terminal keeps rows for other lines. */
+static void draw_curve(cli_train_progress *w)
+{
+    enum { LEAST = 3, OTHERS = 6, WIDE = 132 }; /* numbers, rows, dots */
+    const cli_curve *c = &w->curve;
+    const int64_t    steps = w->last.steps - w->first + 1;
+    const size_t     all = steps < WIDE ? (size_t)steps : WIDE;
+    const cli_plot   plot = {"loss", c->y, c->n, c->n < all ? all : c->n};
+    if (!w->status.terminal || c->n < LEAST) return;
+    if (cli_height(w->status.out) < CLI_PLOT_ROWS + OTHERS) return;
+    cli_plots(&w->status, 1, &plot, false);
 }
 
 /* ---- during ---------------------------------------------------------------------------------- */
 
-/* Seconds that are left, by the mean of the steps so far but the first, which also compiles. */
-static double seconds_left(const cli_train_progress *w, const dra_event *e)
+void cli_progress_open(cli_train_progress *w, FILE *out)
 {
-    const double per_step = (e->seconds - w->began) / (double)(e->step - w->first);
-    return per_step * (double)(e->steps - e->step);
+    cli_status_open(&w->status, out);
+    w->lowest = NAN;
 }
 
-static void write_measures(const dra_event *e, const double *measure, FILE *out)
+static void show_step(cli_train_progress *w, const dra_event *e)
 {
+    cli_status *s = &w->status;
+    char        speed[24];
+    draw_curve(w);
+    cli_status_field(s, 0, "step %lld/%lld", (long long)e->step, (long long)e->steps);
+    cli_status_field(s, 0, "loss %.4f", e->loss);
     for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k]; k++)
-        fprintf(out, "  %s %.4g", e->measure_name[k], measure[k]);
+        cli_status_field(s, 2, "%s %.4g", e->measure_name[k], e->measure[k]);
+    cli_status_field(s, 4, "lr %.2e", e->rate);
+    cli_status_field(s, 5, "norm %.2f", e->norm);
+    cli_status_field(s, 3, "%s tokens/s", cli_count_text(e->tokens_per_second, speed));
+    cli_status_left(s, 1);
+    if (e->skipped) cli_status_field(s, 2, "%lld skipped", (long long)e->skipped);
+    cli_status_show(s);
 }
 
-static void write_progress(cli_train_progress *w, const dra_event *e)
+/* Reads y or n, and a newline for yes; a signal means no. */
+static bool is_agreed(void)
 {
-    char speed[24], left[24];
-    fprintf(w->out, "%sstep %lld/%lld  loss %.4f", w->terminal ? "\r" : "", (long long)e->step,
-            (long long)e->steps, e->loss);
-    write_measures(e, e->measure, w->out);
-    fprintf(w->out, "  lr %.2e  norm %.2f  %s tokens/s", e->rate, e->norm,
-            cli_count_text(e->tokens_per_second, speed));
-    if (e->step > w->first) fprintf(w->out, "  %s left", cli_time_text(seconds_left(w, e), left));
-    if (e->skipped) fprintf(w->out, "  %lld skipped", (long long)e->skipped);
-    fputs(w->terminal ? "\033[K" : "\n", w->out);
-    w->open = w->terminal;
-    fflush(w->out);
+    struct pollfd in = {.fd = STDIN_FILENO, .events = POLLIN};
+    char          line[80];
+    while (!stopping && poll(&in, 1, 200) <= 0) continue;
+    if (stopping || !fgets(line, sizeof line, stdin)) return !stopping;
+    return line[strspn(line, " \t")] != 'n' && line[strspn(line, " \t")] != 'N';
 }
 
-void cli_progress_break(cli_train_progress *w)
-{
-    if (w->open) fputc('\n', w->out);
-    w->open = false;
-}
-
+/* Once it can be known: after some steps, or when a few of them have taken long. */
 static void tell_time(cli_train_progress *w, const dra_event *e)
 {
-    enum { STEPS = 5 };
-    char left[24];
-    if (w->told || e->step < w->first + STEPS) return;
-    cli_progress_break(w);
-    fprintf(w->out, "time     about %s\n", cli_time_text(seconds_left(w, e), left));
+    enum { STEPS = 5, SECONDS = 20, LONG = 3600 };
+    const double left = cli_status_seconds_left(&w->status);
+    char         text[24];
+    if (w->told || left < 0) return;
+    if (e->step < w->first + STEPS && e->seconds - w->began < SECONDS) return;
     w->told = true;
+    cli_status_clear(&w->status);
+    fprintf(w->status.out, "time     about %s\n", cli_time_text(left, text));
+    if (!w->asks || left <= LONG) return;
+    fputs("         Continue? [Y/n] ", w->status.out);
+    fflush(w->status.out);
+    w->declined = !is_agreed();
+    cli_status_restart(&w->status); /* the clock ran while somebody was thinking */
 }
 
 static void on_step(cli_train_progress *w, const dra_event *e)
 {
-    const bool lines = e->step % w->log_every == 0 || e->step == e->steps;
-    if (w->first == 0) w->first = e->step, w->began = e->seconds;
+    const bool ends = e->step == e->steps, lines = e->step % w->log_every == 0 || ends;
+    const bool first = w->first == 0;
+    if (first) w->first = e->step, w->began = e->seconds;
+    cli_curve_add(&w->curve, e->loss);
+    w->lowest = fmin(w->lowest, e->loss);
+    const bool due = cli_status_at(&w->status, (double)e->step / (double)e->steps);
     tell_time(w, e);
-    if (w->terminal || lines) write_progress(w, e);
+    if (w->status.terminal ? due || first || ends : lines) show_step(w, e);
+}
+
+static void on_eval(cli_train_progress *w, const dra_event *e)
+{
+    char   measures[256] = "";
+    size_t n = 0;
+    for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k] && n < sizeof measures; k++)
+        n += (size_t)snprintf(measures + n, sizeof measures - n, "  %s %.4g", e->measure_name[k],
+                              e->eval_measure[k]);
+    cli_status_clear(&w->status);
+    cli_fold(2, w->status.out, "step %lld  evaluation loss %.4f%s%s", (long long)e->step,
+             e->eval_loss, measures, e->eval_loss <= e->best_loss ? ", the best so far" : "");
+}
+
+void cli_progress_close(cli_train_progress *w)
+{
+    if (w->status.terminal && !w->status.open && w->first) show_step(w, &w->last);
+    cli_status_leave(&w->status);
 }
 
 bool cli_progress_event(void *watch, const dra_event *e)
@@ -140,15 +225,36 @@ bool cli_progress_event(void *watch, const dra_event *e)
     cli_train_progress *w = watch;
     w->last = *e;
     if (e->kind == DRA_EVENT_STEP) on_step(w, e);
-    if (e->kind == DRA_EVENT_EVAL) {
-        cli_progress_break(w);
-        fprintf(w->out, "step %lld  evaluation loss %.4f", (long long)e->step, e->eval_loss);
-        write_measures(e, e->eval_measure, w->out);
-        fprintf(w->out, "%s\n", e->eval_loss <= e->best_loss ? ", the best so far" : "");
-    }
+    if (e->kind == DRA_EVENT_EVAL) on_eval(w, e);
     if (e->kind == DRA_EVENT_SAMPLE && w->sample) {
-        cli_progress_break(w);
+        cli_status_clear(&w->status);
         w->sample(w->user, e);
     }
-    return !stopping;
+    return !stopping && !w->declined;
+}
+
+/* ---- after ----------------------------------------------------------------------------------- */
+
+void cli_progress_totals(const cli_train_progress *w, FILE *out)
+{
+    const dra_event *e = &w->last;
+    const bool       evaluated = !isnan(e->best_loss);
+    char             tokens[24], took[24], best[64];
+    snprintf(best, sizeof best, evaluated ? "best evaluation loss %.4f" : "lowest of a step %.4f",
+             evaluated ? e->best_loss : w->lowest);
+    cli_fold(LABEL, out, "total    %s tokens in %s, loss %.4f, %s",
+             cli_count_text((double)e->tokens, tokens), cli_time_text(e->seconds, took), e->loss,
+             best);
+}
+
+void cli_progress_next(const char *folder, const dra_model *model, bool text, FILE *out)
+{
+    const dra_model_config *c = dra_model_config_of(model);
+    const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_WHOLE;
+    fputs("next:\n", out);
+    if (text && writes)
+        fprintf(out, "  dra generate --model %s --prompt \"Once upon a time\"\n", folder);
+    else
+        fprintf(out, "  dra info --model %s\n", folder);
+    fprintf(out, "  dra report %s\n", folder);
 }

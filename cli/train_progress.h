@@ -2,19 +2,29 @@
 #ifndef DRA_CLI_TRAIN_WATCH_H
 #define DRA_CLI_TRAIN_WATCH_H
 
+#include "status.h"
+
 #include "dra/train.h"
 
-#include <stdio.h>
+typedef struct cli_curve { /* losses of all steps, as means of `each` of them */
+    size_t  n;
+    int64_t each, in; /* `in` of the next one are added up in `sum` */
+    double  sum, y[512];
+} cli_curve; /* starts as {0} */
+
+void cli_curve_add(cli_curve *c, double y);
 
 typedef struct cli_train_progress {
-    FILE     *out;
-    bool      terminal; /* one line that changes; else a line now and then */
-    int64_t   log_every;
-    dra_event last;
-    int64_t   first; /* step of the first event */
-    double    began; /* seconds of work then */
-    bool      told;  /* how long it will take */
-    bool      open;  /* the changing line is on the screen */
+    cli_status status;
+    cli_curve  curve;
+    int64_t    log_every;
+    dra_event  last;
+    double     lowest;   /* loss of a step; NaN: none was finite */
+    int64_t    first;    /* step of the first event */
+    double     began;    /* seconds of work then */
+    bool       told;     /* how long it will take */
+    bool       asks;     /* whether to go on, where that is long */
+    bool       declined; /* no */
     /* Writes a sample; may be NULL. */
     void (*sample)(void *user, const dra_event *e);
     void *user;
@@ -25,10 +35,17 @@ void cli_progress_signals(void);
 bool cli_progress_stopped(void);
 int  cli_progress_status(void); /* the exit status of what was stopped: 128 and the signal */
 
+void cli_progress_open(cli_train_progress *w, FILE *out);
 bool cli_progress_event(void *watch, const dra_event *e); /* a dra_on_event */
-void cli_progress_break(cli_train_progress *w);           /* the changing line is done with */
+void cli_progress_close(cli_train_progress *w); /* curve and line stay as they are in the end */
 
 /* What is to come: parameters, tokens, epochs, memory. */
 void cli_progress_plan(const dra_trainer_plan *p, FILE *out);
+/* That a model made for a vocabulary of its own will read bytes. */
+void cli_progress_bytes(const char *preset, int64_t vocab, FILE *out);
+/* What was done: tokens, time, losses. */
+void cli_progress_totals(const cli_train_progress *w, FILE *out);
+/* Commands to go on with; `text`: there is a tokenizer. */
+void cli_progress_next(const char *folder, const dra_model *model, bool text, FILE *out);
 
 #endif

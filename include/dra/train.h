@@ -93,6 +93,8 @@ typedef struct dra_batches_config { /* all is borrowed */
     bool                 carry, cross; /* of texts */
     bool                 once;         /* to measure: one epoch, and always the same is drawn */
     double               skip, forget; /* as of a dra_train_config */
+    dra_progress         progress;     /* of dra_batches_evaluate(), in batches; may be NULL */
+    void                *user;         /* of progress */
 } dra_batches_config;
 
 enum { DRA_BATCH_INPUTS = 8 };

@@ -62,7 +62,10 @@ dra_status dra_batches_evaluate(dra_batches *b, dra_gradients *l, dra_evaluation
     const int64_t steps = dra_batches_steps(b);
     dra_status    st = DRA_OK;
     *out = (dra_evaluation){0};
-    for (int64_t i = 0; i < steps && st == DRA_OK; i++) st = add_batch(b, i, l, out, err);
+    for (int64_t i = 0; i < steps && st == DRA_OK; i++) {
+        st = add_batch(b, i, l, out, err);
+        if (st == DRA_OK && b->c.progress) b->c.progress(b->c.user, i + 1, steps);
+    }
     if (st == DRA_OK && out->count == 0)
         st = dra_fail(err, DRA_ERR_VALUE, "evaluate: nothing of the data counts");
     if (st != DRA_OK) return st;

@@ -491,7 +491,10 @@ dra_status dra_states_compare(const dra_states *a, const dra_states *b, dra_stat
     for (int i = 0; i < count(a) && st == DRA_OK; i++) {
         double d = 0;
         st = difference(a, b, i, &out->same, &d, err); /* also after a NaN */
-        if (st != DRA_OK) return st;
+        if (st != DRA_OK) {
+            out->same = false;
+            return st;
+        }
         if (out->name && (d <= out->worst || isnan(out->worst))) continue;
         out->worst = d;
         out->name = spec_at(a, i)->name;

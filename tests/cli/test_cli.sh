@@ -28,7 +28,7 @@ json_is_one_object() {
 # One quick case: progress on stderr, one object with the limits and the row on stdout.
 bench_measures_one_case() {
     run 0 bench executor-tiny --repeats 1 --threads 2 --json || return 1
-    grep -q '^bench  executor-tiny$' "$err" || { cat "$err"; return 1; }
+    grep -q '^bench  executor-tiny (2 of 2)$' "$err" || { cat "$err"; return 1; }
     grep -q '"threads": 2, ' "$out" && grep -q '"limits": {"flops": [1-9]' "$out" || return 1
     [ "$(grep -c '"name": ' "$out")" -eq 1 ] || return 1
     grep -q '"name": "executor-tiny", .*"seconds": [0-9.e-]*, .*"unit": "node"' "$out" || return 1

@@ -333,6 +333,14 @@ check "x-transformers" x_transformers
 check "x-transformers learns" x_transformers_learns
 check "what x-transformers cannot hold" failed "an x-transformers folder cannot hold " \
     convert --from gpt --to never --as x-transformers
+run 0 init --preset dra-delta-tiny --set dim=16 --set heads=2 --set depth=1 --out delta
+check "what Hugging Face has no class for" failed \
+    "delta: Hugging Face has no class for this model: its layers have a delta memory; expected" \
+    convert --from delta --to never --as hf
+run 0 init --preset xt-modern-tiny --out modern
+check "a feed-forward that GPT-2 lacks" failed \
+    "modern: Hugging Face has no class for this model: its feed-forward layers are not those of" \
+    convert --from modern --to never --as hf --dry-run
 check "what is there" failed "dra: gpt-hf: is there already, expected a new name" \
     convert --from gpt --to gpt-hf
 check "what a format cannot hold" failed "a rwkv folder cannot hold " \

@@ -18,6 +18,12 @@ all_parts() {
             'first/report.html' 'dra train --preset' 'The whole demo took'
 }
 
+# Below chance nobody knows anything, whatever the difference is.
+claims_nothing() {
+    [ "$(grep -c '^  Told .* tokens ago: neither knows more than a guess' shown)" -eq 2 ] &&
+        ! grep -q 'knows more, ' shown
+}
+
 # No line is longer than a terminal is wide, and nothing but text is in it.
 plain() {
     [ "$(LC_ALL=C.UTF-8 wc -L <shown)" -le 79 ] && ! grep -q "$(printf '\033')" shown
@@ -42,7 +48,8 @@ page() {
 # What the end of the demo proposes works with what is there.
 usable() {
     answers generate --model first/dra --prompt "Once upon a time." --tokens 8 &&
-        answers eval --model first/softmax --data first/stories.txt --separator= --json
+        run 0 eval --model first/softmax --data first/stories.txt --separator= --json &&
+        is_json "$out" >/dev/null
 }
 
 same_seed() {
@@ -84,6 +91,7 @@ interrupted() {
 
 check "all parts in seconds" all_parts
 check "80 columns, no escapes" plain
+check "no claims below chance" claims_nothing
 check "its files" files
 check "its page" page
 check "its models are models" usable

@@ -11,7 +11,8 @@ verbs=$(ls share/man/man1 | sed -n 's/^dra-\(.*\)\.1$/\1/p')
 
 # Options of a verb as help shows them, without dashes.
 options_of() {
-    "$dra" "$1" --help | sed -n 's/^  --\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\2/p'
+    "$dra" "$1" --help |
+        sed -n 's/^ \{2,6\}\(-[a-zA-Z], \)\{0,1\}--\(\[no-\]\)\{0,1\}\([a-z0-9-]*\).*/\3/p'
 }
 
 # ---- pages ---------------------------------------------------------------------------------------
@@ -140,14 +141,21 @@ if script -qec true /dev/null </dev/null >/dev/null 2>&1; then
 else
     skip "pages fit a terminal" "no pseudo terminal, see script of util-linux"
 fi
-check "as Markdown" says '^\* `--out DIR` - folder of the run (required)$' help train --as markdown
+check "as Markdown" says '^\* `-o, --out DIR` - folder of the run (required)$' \
+    help train --as markdown
 check "man: every option" every_option_has_its_place
+check "man: letters" grep -qx '\.B \\-n, \\-\\-steps N' share/man/man1/dra-train.1
+check "zsh: letters" grep -qF "'(-n --steps)'{-n+,--steps=}'[" share/zsh/site-functions/_dra
+check "examples come last" sh -c '"$1" train --help | tail -n 2 | grep -q "dra train --model run"' \
+    sh "$dra"
 if_there groff "man: groff -ww" groff_has_no_complaint
 if_there man "man: dra-train.1" man_names_the_page
 if_there bash "bash: verbs" completes "dra tok" tokenize tokenizer
 if_there bash "bash: every option" completes_every_option
 if_there bash "bash: options" completes "dra train --sample" --sample-every --sample-prompt \
     --sample-tokens
+if_there bash "bash: letters" completes "dra ops -" -j --json --help
+if_there bash "bash: the value of a letter" completes "dra eval -d f" file.txt folder
 if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant exponential
 if_there bash "bash: choices after a =" completes "dra train --schedule = co" cosine constant
 if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16

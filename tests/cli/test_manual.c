@@ -18,7 +18,7 @@ static const struct args defaults = {.quick = true};
 
 static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "a|b, *c*, d_e, ~f ^g `h` \\i", "FILE",
-     .group = "First"},
+     .group = "First", .brief = 'o'},
     {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0, ".dots and 'quotes'",
      .group = "Second"},
     {"steps", CLI_INT, offsetof(struct args, steps), 0, 9, "of many", .unset = "eight"},
@@ -55,12 +55,12 @@ static void as_text(void **state)
 {
     static const char *const parts[] = {
         "usage: dra try [options]\n\ntries things\n\nThe first line.\n\nThe second one.\n",
-        "\nFirst options\n  --out FILE                a|b, *c*, d_e, ~f ^g `h` \\i\n",
-        "\nSecond options\n  --[no-]quick              .dots and 'quotes' (default on)\n",
-        "  --steps N                 of many (from 0 to 9, default eight)\n",
+        "\nFirst options\n  -o, --out FILE              a|b, *c*, d_e, ~f ^g `h` \\i\n",
+        "\nSecond options\n      --[no-]quick            .dots and 'quotes' (default on)\n",
+        "      --steps N               of many (at most 9, default eight)\n",
+        "\nExit status\n  0                           done\n",
+        "\nSee also\n  dra train                   train a model on texts\n  dra eval  ",
         "\nExamples\n  $ dra try --out \"a b\"\n      it tries\n",
-        "\nExit status\n  0                         done\n",
-        "\nSee also\n  dra train                 train a model on texts\n  dra eval  ",
         NULL,
     };
     (void)state;
@@ -73,12 +73,12 @@ static void as_man(void **state)
         ".TH DRA-TRY 1 ",
         ".SH NAME\ndra\\-try \\- tries things\n.SH SYNOPSIS\n.B dra try\n[options]\n",
         ".PP\nThe first line.\n.PP\nThe second one.\n",
-        ".SH FIRST OPTIONS\n.TP\n.B \\-\\-out FILE\n",
+        ".SH FIRST OPTIONS\n.TP\n.B \\-o, \\-\\-out FILE\n",
         "a|b, *c*, d_e, \\(tif \\(hag \\(gah\\(ga \\ei\n",
         ".SH SECOND OPTIONS\n.TP\n.B \\-\\-[no\\-]quick\n"
         "\\&.dots and \\(aqquotes\\(aq (default on)\n",
-        ".RS 4\n.nf\n$ dra try \\-\\-out \"a b\"\n.fi\n.RE\n",
         ".SH SEE ALSO\n.TP\n.B dra\\-train(1)\ntrain a model on texts\n",
+        ".RS 4\n.nf\n$ dra try \\-\\-out \"a b\"\n.fi\n.RE\n",
         NULL,
     };
     (void)state;
@@ -90,7 +90,7 @@ static void as_markdown(void **state)
     static const char *const parts[] = {
         "# dra try\n\n    dra try [options]\n\ntries things\n\n"
         "The first line.\n\nThe second one.\n",
-        "\n## First options\n* `--out FILE` - a\\|b, \\*c\\*, d\\_e, ~f ^g \\`h\\` \\\\i\n",
+        "\n## First options\n* `-o, --out FILE` - a\\|b, \\*c\\*, d\\_e, ~f ^g \\`h\\` \\\\i\n",
         "\n## Examples\n\nit tries:\n\n    $ dra try --out \"a b\"\n",
         NULL,
     };

@@ -1,6 +1,7 @@
 /* Options: what is accepted, what is refused and in which words, what help shows. */
 #include "manual.h"
 #include "value.h"
+#include "verbs.h"
 
 #include "dra/base.h"
 
@@ -26,16 +27,17 @@ static const struct args defaults = {
     .check = true, .tokens = 128, .temperature = 0.8, .prompt = "hello", .mode = 1};
 
 static const cli_option options[] = {
-    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "JSON explained"},
+    {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "JSON explained", .brief = 'j'},
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0, "check explained"},
-    {"tokens", CLI_INT, offsetof(struct args, tokens), 1, 65536, "tokens explained"},
+    {"tokens", CLI_INT, offsetof(struct args, tokens), 1, 65536, "tokens explained", .brief = 'n'},
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 0, "seed explained"},
     {"temperature", CLI_REAL, offsetof(struct args, temperature), 0, 10, "temperature explained"},
     {"shift", CLI_REAL, offsetof(struct args, shift), 0, 0, "shift explained"},
-    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "out explained", "DIR", NULL, CLI_REQUIRED},
+    {"out", CLI_TEXT, offsetof(struct args, out), 0, 0, "out explained", "DIR", NULL, CLI_REQUIRED,
+     .brief = 'o'},
     {"prompt", CLI_TEXT, offsetof(struct args, prompt), 0, 0, "prompt explained"},
     {"mode", CLI_CHOICE, offsetof(struct args, mode), 0, 0, "mode explained", NULL, modes},
-    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "set explained", "KEY=VALUE"},
+    {"set", CLI_LIST, offsetof(struct args, set), 0, 0, "set explained", "KEY=VALUE", .brief = 's'},
     {"name", CLI_TEXT, offsetof(struct args, name), 0, 0, "name explained", "NAME", NULL,
      CLI_POSITIONAL},
     {"files", CLI_LIST, offsetof(struct args, files), 0, 0, "files explained", "FILE", NULL,
@@ -97,6 +99,11 @@ static const struct {
     {{"--out=d", "--prompt", "-x"}, "check 128 0 0.8 0 d -x exact"},
     {{"--out=d", "--mode", "replay"}, "check 128 0 0.8 0 d hello replay"},
     {{"--out=d", "--set", "a=1", "--set=b=2"}, "check 128 0 0.8 0 d hello exact set:a=1 set:b=2"},
+    {{"-o", "d", "-n", "5"}, "check 5 0 0.8 0 d hello exact"},
+    {{"-od", "-n5", "-j"}, "json check 5 0 0.8 0 d hello exact"},
+    {{"-o=d", "-n=5"}, "check 5 0 0.8 0 d hello exact"},
+    {{"-o", "-x", "-s", "a=1", "-sb=2"}, "check 128 0 0.8 0 -x hello exact set:a=1 set:b=2"},
+    {{"-o=-j"}, "check 128 0 0.8 0 -j hello exact"},
     {{"n", "--out=d"}, "check 128 0 0.8 0 d hello exact name:n"},
     {{"n", "f", "--out=d", "g"}, "check 128 0 0.8 0 d hello exact name:n file:f file:g"},
     {{"--out=d", "-", "-7"}, "check 128 0 0.8 0 d hello exact name:- file:-7"},
@@ -158,6 +165,13 @@ static const struct {
     {{"--temp=1"}, "no such option: '--temp'; did you mean --temperature?"},
     {{"--helo"}, "no such option: '--helo'; did you mean --help?"},
     {{"--zebra"}, "no such option: '--zebra'; 'dra try --help' lists them"},
+    {{"-tokens", "3"}, "no such option: '-tokens'; did you mean --tokens?"},
+    {{"-out=d"}, "no such option: '-out'; did you mean --out?"},
+    {{"-n"}, "--tokens: expected a whole number from 1 to 65536, found nothing"},
+    {{"-n", "0"}, "--tokens: expected a whole number from 1 to 65536, found '0'"},
+    {{"-n5", "--tokens=6"}, "--tokens: given twice, expected once"},
+    {{"-o", "-j"}, "--out: expected a value, found '-j'; if that is meant, write --out=VALUE"},
+    {{"-jn"}, "no such option: '-jn'; 'dra try --help' lists them"},
     {{"-q"}, "no such option: '-q'; 'dra try --help' lists them"},
     {{"--=3"}, "no such option: '--'; 'dra try --help' lists them"},
     {{"--no-tokens"}, "no such option: '--no-tokens'; did you mean --tokens?"},
@@ -236,18 +250,19 @@ static void help_names_every_option(void **state)
     static const char *const lines[] = {
         "usage: dra try --out DIR [options] [NAME] [FILE...]\n",
         "\ntries things\n",
-        "  --json                    JSON explained\n",
-        "  --[no-]check              check explained (default on)\n",
-        "  --tokens N                tokens explained (from 1 to 65536, default 128)\n",
-        "  --seed N                  seed explained (default 0)\n",
-        "  --temperature X           temperature explained (from 0 to 10, default 0.8)\n",
-        "  --out DIR                 out explained (required)\n",
-        "  --prompt TEXT             prompt explained (default hello)\n",
-        "  --mode fast|exact|replay  mode explained (default exact)\n",
-        "  --set KEY=VALUE           set explained (may be repeated)\n",
-        "  NAME                      name explained\n",
-        "  FILE...                   files explained\n",
-        "  --help                    this text\n",
+        "  -j, --json                  JSON explained\n",
+        "      --[no-]check            check explained (default on)\n",
+        "  -n, --tokens N              tokens explained (from 1 to 65536, default 128)\n",
+        "      --seed N                seed explained (default 0)\n",
+        "      --temperature X         temperature explained (from 0 to 10, default 0.8)\n",
+        "  -o, --out DIR               out explained (required)\n",
+        "      --prompt TEXT           prompt explained (default hello)\n",
+        "      --mode fast|exact|replay\n                              mode explained (default "
+        "exact)\n",
+        "  -s, --set KEY=VALUE         set explained (may be repeated)\n",
+        "  NAME                        name explained\n",
+        "  FILE...                     files explained\n",
+        "  -h, --help                  this text\n",
     };
     char *text = help_text(&verb);
     (void)state;
@@ -265,9 +280,57 @@ static void help_breaks_after_a_long_name(void **state)
     static const cli_verb v = {"v", "does", long_one, 1, &zero, sizeof zero, NULL};
     char                 *text = help_text(&v);
     (void)state;
-    assert_non_null(strstr(text, "  --a-name-longer-than-the-column N\n"
-                                 "                            explained (default 0)\n"));
+    assert_non_null(strstr(text, "      --a-name-longer-than-the-column N\n"
+                                 "                              explained (default 0)\n"));
     free(text);
+}
+
+/* A letter stands for one option of a verb, and for the same one in all verbs; but for -n, which
+ * says how much there shall be. */
+static void letters_mean_one_thing(void **state)
+{
+    const char     *name[128] = {"", ['h'] = "help"};
+    const cli_verb *v;
+    int             letters = 0;
+    (void)state;
+    for (size_t i = 0; (v = cli_verb_at(i)) != NULL; i++) {
+        bool taken[128] = {0};
+        for (size_t k = 0; k < v->n_options; k++) {
+            const cli_option *o = &v->options[k];
+            const int         c = o->brief;
+            if (!c) continue;
+            assert_false(taken[c] || c == 'h' || (o->flags & CLI_POSITIONAL));
+            taken[c] = true;
+            letters += !name[c];
+            if (c == 'n') {
+                assert_true(strcmp(o->name, "steps") == 0 || strcmp(o->name, "tokens") == 0);
+                assert_int_equal(o->kind, CLI_INT);
+            } else if (name[c]) {
+                assert_string_equal(o->name, name[c]);
+            }
+            name[c] = o->name;
+        }
+    }
+    assert_int_equal(letters, 10);
+}
+
+/* Help never shows a 0 that stands for something else. */
+static void defaults_are_values(void **state)
+{
+    const cli_verb *v;
+    (void)state;
+    for (size_t i = 0; (v = cli_verb_at(i)) != NULL; i++) {
+        char *text = help_text(v);
+        for (const char *bad = text; (bad = strstr(bad, "default 0)")) != NULL; bad++) {
+            const char *of = bad; /* seeds start at 0, a penalty is off at 0 */
+            while (of > text && strncmp(of, "\n      --", 9) != 0 && strncmp(of, "\n  -", 4) != 0)
+                of--;
+            if (strncmp(of + 7, "--seed", 6) != 0 && strncmp(of + 7, "--length-penalty", 16) != 0)
+                fail_msg("dra %s: %.60s", v->name, of);
+        }
+        assert_null(strstr(text, "; 0: 1"));
+        free(text);
+    }
 }
 
 static void guesses_the_nearest_name(void **state)
@@ -301,6 +364,8 @@ int main(void)
         cmocka_unit_test(help_wins),
         cmocka_unit_test(help_names_every_option),
         cmocka_unit_test(help_breaks_after_a_long_name),
+        cmocka_unit_test(letters_mean_one_thing),
+        cmocka_unit_test(defaults_are_values),
         cmocka_unit_test(guesses_the_nearest_name),
     };
     return cmocka_run_group_tests_name("options", tests, NULL, NULL);

@@ -8,7 +8,7 @@
 enum { N = 500 };
 
 typedef struct drawing {
-    cli_screen screen;
+    cli_status screen;
     char      *text;
     size_t     bytes;
 } drawing;
@@ -16,12 +16,14 @@ typedef struct drawing {
 static void draw(drawing *d, bool terminal, size_t n, double first, double second)
 {
     static double y[2][N];
-    *d = (drawing){.screen = {.terminal = terminal}};
-    d->screen.out = open_memstream(&d->text, &d->bytes);
-    assert_non_null(d->screen.out);
+    *d = (drawing){0};
+    FILE *out = open_memstream(&d->text, &d->bytes);
+    assert_non_null(out);
+    cli_status_open(&d->screen, out);
+    d->screen.terminal = terminal;
     for (size_t i = 0; i < N; i++) y[0][i] = first * (double)i, y[1][i] = second;
     const cli_plot plots[] = {{"one", y[0], n, N}, {"two", y[1], n, N}};
-    cli_plot_pair(&d->screen, plots, true);
+    cli_plots(&d->screen, 2, plots, true);
     fflush(d->screen.out);
 }
 
@@ -45,7 +47,7 @@ static void fits_a_terminal(void **state)
     int lines = 0;
     for (const char *line = d.text; *line; line = strchr(line, '\n') + 1, lines++)
         assert_in_range(letters(line), 1, 79);
-    assert_int_equal(lines, d.screen.lines);
+    assert_int_equal(lines, d.screen.rows);
     drop(&d);
 }
 
@@ -68,16 +70,31 @@ static void goes_back_on_a_terminal_only(void **state)
 {
     drawing d;
     draw(&d, true, N, 1, 1);
-    cli_screen_back(&d.screen);
+    cli_status_clear(&d.screen);
     fflush(d.screen.out);
-    assert_int_equal(d.screen.lines, 0);
+    assert_int_equal(d.screen.rows, 0);
     assert_non_null(strchr(d.text, '\033'));
     drop(&d);
     draw(&d, false, N, 1, 1);
-    cli_screen_back(&d.screen);
+    cli_status_clear(&d.screen);
     fflush(d.screen.out);
     assert_null(strchr(d.text, '\033'));
-    assert_false(cli_screen_due(&d.screen));
+    drop(&d);
+}
+
+/* One curve is as wide as two. */
+static void draws_one_curve(void **state)
+{
+    drawing      d = {0};
+    const double y[] = {3, 2, 1};
+    FILE        *out = open_memstream(&d.text, &d.bytes);
+    assert_non_null(out);
+    cli_status_open(&d.screen, out);
+    d.screen.terminal = true;
+    cli_plots(&d.screen, 1, &(cli_plot){"loss", y, 3, 3}, true);
+    fflush(out);
+    assert_int_equal(d.screen.rows, CLI_PLOT_ROWS);
+    assert_int_equal(letters(strstr(d.text, "3 │")), 69);
     drop(&d);
 }
 
@@ -87,6 +104,7 @@ int main(void)
         cmocka_unit_test(fits_a_terminal),
         cmocka_unit_test(shows_what_there_is),
         cmocka_unit_test(goes_back_on_a_terminal_only),
+        cmocka_unit_test(draws_one_curve),
     };
     return check_main("plot", NULL, 0, tests, COUNT(tests));
 }

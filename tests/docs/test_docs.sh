@@ -94,7 +94,7 @@ verbs_exist() {
     while read -r verb options; do
         is_verb "$verb" || return 1
         for option in $(printf '%s\n' "$options" | grep -oE -- '--[a-z][a-z0-9-]*'); do
-            grep -qE -- "^  --(\[no-\])?${option#--}( |\$)" "$scratch/help/$verb" ||
+            grep -qE -- "^ +(-[a-zA-Z], )?--(\[no-\])?${option#--}( |\$)" "$scratch/help/$verb" ||
                 { echo "dra $verb has no $option"; return 1; }
         done
     done <"$scratch/calls"

@@ -204,9 +204,10 @@ static void rows_have_contexts_of_their_own(void **state)
     assert_memory_equal(items, read, sizeof items);
     expect_ok(dra_states_copy(loaded, 0, loaded, 1, &err), &err); /* none over one */
     assert_int_equal(dra_states_context(loaded, 0), -1);
-    dra_states_difference d;
+    dra_states_difference d = {.same = true};
     expect_refused(dra_states_compare(loaded, s, &d, &err), &err, DRA_ERR_VALUE,
                    "states: row 0 has read 0 tokens and 1, written 0 items and 1");
+    assert_false(d.same);
     expect_ok(dra_states_place(loaded, 0, 1, 1, &err), &err);
     expect_refused(dra_states_compare(loaded, s, &d, &err), &err, DRA_ERR_VALUE,
                    "states: row 0 has a context of -1 items and of 2 (-1: none)");

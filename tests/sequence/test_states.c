@@ -235,8 +235,11 @@ static void refuses_other_kinds(void **state)
     dra_states *s = new_states(list, 2), *t = new_states(specs, 2), *one = new_states(specs, 1);
     expect_refused(dra_states_copy(t, 0, s, 0, &err), &err, DRA_ERR_VALUE,
                    "states: copy between states of different kinds");
+    d.same = true;
     expect_refused(dra_states_compare(t, s, &d, &err), &err, DRA_ERR_VALUE,
                    "states: of different kinds or batches (2, 2)");
+    assert_false(d.same);
+    d.same = true;
     expect_refused(dra_states_compare(t, one, &d, &err), &err, DRA_ERR_VALUE,
                    "states: of different kinds or batches (2, 1)");
     assert_false(d.same);
