@@ -1,5 +1,6 @@
 /* dra generate: continue a text. */
 #include "continuing.h"
+#include "prompts.h"
 #include "search.h"
 #include "units.h"
 
@@ -14,8 +15,9 @@ struct args {
     cli_search     search;
     cli_continuing other;
     cli_list       prompt;
-    const char    *prompt_file, *prompt_tokens, *state_in, *state_out;
-    int64_t        count;
+    const char    *prompt_file, *prompt_tokens, *prompts, *state_in, *state_out;
+    const char    *grammar, *schema;
+    int64_t        count, batch, logprobs;
     bool           prefix, echo, json;
 };
 
@@ -27,10 +29,15 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
-    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue", "TEXT",
+    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue; -: stdin", "TEXT",
      .group = "Prompt"},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
-     "FILE"},
+     "FILE|-"},
+    {"prompts", CLI_TEXT, offsetof(struct args, prompts), 0, 0,
+     "prompts from JSON lines: prompt or ids, perhaps seed and tokens; prints a line for each",
+     "FILE|-"},
+    {"batch", CLI_INT, offsetof(struct args, batch), 0, 4096, "prompts of --prompts at a time",
+     .unset = "8"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
      "the same as ids; a model without a tokenizer then prints ids", "LIST|@FILE"},
     {"prefix", CLI_FLAG, offsetof(struct args, prefix), 0, 0,
@@ -41,6 +48,12 @@ static const cli_option options[] = {
     {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print the prompts, too"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
+    {"logprobs", CLI_INT, offsetof(struct args, logprobs), 0, INT32_MAX,
+     "in JSON: log-probabilities of the tokens and of the N most likely ones, by the model's own "
+     "distribution, before temperature and filters",
+     .unset = "none", .group = "Tokens"},
+    CLI_BIAS_OPTION(struct args),
+    CLI_GRAMMAR_OPTIONS(struct args),
     CLI_SEARCH_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
@@ -61,6 +74,8 @@ typedef struct work {
     size_t             prompts;
     int64_t            rows, beams; /* beams: of each row; 0: no search */
     cli_amateurs       amateurs;
+    cli_biases         biases;
+    dra_grammar       *grammar;
     dra_generator     *generator;
     page              *pages; /* (rows), of a search (rows, beams), as are beam */
     dra_generated     *out;   /* (rows) */
@@ -117,6 +132,12 @@ static int check_other(const struct args *a)
     } refused[] = {{a->prompt.count, "--prompt"},
                    {a->prompt_file, "--prompt-file"},
                    {a->prompt_tokens, "--prompt-tokens"},
+                   {a->prompts, "--prompts"},
+                   {a->batch, "--batch"},
+                   {a->logprobs, "--logprobs"},
+                   {a->how.bias.count, "--logit-bias"},
+                   {a->grammar, "--grammar"},
+                   {a->schema, "--json-schema"},
                    {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"},
                    {a->count > 1, "--count"},
@@ -134,9 +155,35 @@ static int check_other(const struct args *a)
     return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, 1) : status;
 }
 
+/* Options that go with --prompts, and others that do not. */
+static int check_prompts(const struct args *a)
+{
+    const struct {
+        bool        given;
+        const char *name;
+    } refused[] = {{a->state_in, "--state-in"},
+                   {a->state_out, "--state-out"},
+                   {a->echo, "--echo"},
+                   {a->search.beam, "--beam"}};
+    size_t inputs = 0;
+    for (size_t i = 0; i < a->prompt.count; i++) inputs += strcmp(a->prompt.text[i], "-") == 0;
+    if (inputs > 1) return cli_misused("generate", "--prompt: stdin can be read once");
+    if (a->grammar && a->schema)
+        return cli_misused("generate", "expected one of --grammar and --json-schema");
+    if (a->logprobs && a->search.beam)
+        return cli_misused("generate", "--logprobs: not with --beam");
+    if (a->logprobs && !a->json && !a->prompts)
+        return cli_misused("generate", "--logprobs: expected --json or --prompts");
+    if (a->batch && !a->prompts) return cli_misused("generate", "--batch: expected --prompts");
+    for (size_t i = 0; i < COUNT(refused) && a->prompts; i++)
+        if (refused[i].given)
+            return cli_misused("generate", "%s: not with --prompts", refused[i].name);
+    return CLI_OK;
+}
+
 static int check(const struct args *a)
 {
-    const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
+    const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens + !!a->prompts;
     int       status = cli_source_check("generate", &a->from);
     if (status != CLI_OK) return status;
     if (cli_continues(&a->other)) return check_other(a);
@@ -145,45 +192,49 @@ static int check(const struct args *a)
     status = cli_causal_check("generate", &a->from, "writes no text: its tokens see later ones");
     if (status != CLI_OK) return status;
     if (n > 1)
-        return cli_misused("generate",
-                           "expected one of --prompt, --prompt-file and --prompt-tokens");
+        return cli_misused(
+            "generate", "expected one of --prompt, --prompt-file, --prompt-tokens and --prompts");
     if (n == 0 && !a->state_in)
         return cli_misused("generate", "nothing to continue: expected --prompt or --state-in");
-    status = cli_sampling_check("generate", &a->how);
-    return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, a->count) : status;
+    status = check_prompts(a);
+    if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
+    if (status != CLI_OK) return status;
+    return cli_search_check("generate", &a->search, &a->how, a->count);
 }
 
-/* An empty text starts where texts do: after the end of another, if there is such a token. */
 static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
                          dra_error *err)
 {
-    const int32_t end = dra_tokenizer_end(w->m.tokenizer);
-    char          number[16];
-    if (bytes > 0 || w->a->state_in) return dra_encode(w->m.tokenizer, text, bytes, out, err);
-    if (end < 0)
-        return cli_error(err, DRA_ERR_VALUE,
-                         "the prompt is empty, and the tokenizer has no end of text to start from");
-    snprintf(number, sizeof number, "%d", end);
-    return cli_ids_read("end of text", number, out, err);
+    if (w->a->state_in) return dra_encode(w->m.tokenizer, text, bytes, out, err);
+    return cli_prompt_encode(w->m.tokenizer, text, bytes, out, err);
+}
+
+/* A prompt of the command line, or a file; "-" is stdin in both. */
+static dra_status encode_input(const work *w, const char *text, bool file, dra_ids *out,
+                               dra_error *err)
+{
+    char  *read = NULL;
+    size_t bytes = 0;
+    if (!file && strcmp(text, "-") != 0) return encode(w, text, strlen(text), out, err);
+    dra_status st = cli_input_read(text, &read, &bytes, err);
+    if (st == DRA_OK) st = encode(w, read, bytes, out, err);
+    free(read);
+    return st;
 }
 
 static dra_status read_prompts(work *w, dra_error *err)
 {
     const struct args *a = w->a;
-    char              *text = NULL;
-    size_t             bytes = 0;
     dra_status         st = DRA_OK;
     w->prompts = a->prompt.count ? a->prompt.count : 1;
     w->prompt = calloc(w->prompts, sizeof *w->prompt);
     if (!w->prompt) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < a->prompt.count && st == DRA_OK; i++)
-        st = encode(w, a->prompt.text[i], strlen(a->prompt.text[i]), &w->prompt[i], err);
+        st = encode_input(w, a->prompt.text[i], false, &w->prompt[i], err);
     if (st == DRA_OK && a->prompt_tokens)
         st = cli_ids_read("--prompt-tokens", a->prompt_tokens, &w->prompt[0], err);
     if (st == DRA_OK && a->prompt_file)
-        st = dra_file_read(a->prompt_file, (size_t)1 << 32, &text, &bytes, err);
-    if (st == DRA_OK && a->prompt_file) st = encode(w, text, bytes, &w->prompt[0], err);
-    free(text);
+        st = encode_input(w, a->prompt_file, true, &w->prompt[0], err);
     return st;
 }
 
@@ -201,15 +252,16 @@ static dra_status open_generator(work *w, dra_error *err)
                                     .weights = w->m.weights,
                                     .device = w->m.device,
                                     .tokenizer = w->m.tokenizer,
-                                    .sampler = cli_sampler_config(&a->how),
+                                    .sampler = cli_sampler_config(&a->how, &w->biases),
                                     .rows = w->rows,
-                                    .samples = a->count,
+                                    .samples = a->prompts ? 1 : a->count,
                                     .state_limit = cli_guard_limit(&a->from),
                                     .n_amateurs = (int)w->amateurs.count,
                                     .amateurs = w->amateurs.list,
                                     .alpha = a->search.alpha,
                                     .beta = a->search.beta,
-                                    .prefix = a->prefix};
+                                    .prefix = a->prefix,
+                                    .grammar = w->grammar};
     return dra_generator_create(&c, &w->generator, err);
 }
 
@@ -218,11 +270,16 @@ static dra_status open_all(work *w, dra_error *err)
     const struct args *a = w->a;
     dra_status         st = cli_model_open(&a->from, &w->m, err);
     if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
-    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer && a->prompt_tokens)
+    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer &&
+        (a->prompt_tokens || a->prompts))
         st = DRA_OK; /* ids in, ids out */
     if (st == DRA_OK) st = read_prompts(w, err);
+    if (st == DRA_OK)
+        st = cli_biases_open(&a->how.bias, w->m.tokenizer, dra_model_config_of(w->m.model)->vocab,
+                             &w->biases, err);
+    if (st == DRA_OK) st = cli_grammar_open(a->grammar, a->schema, &w->grammar, err);
     if (st != DRA_OK) return st;
-    w->rows = (int64_t)w->prompts * a->count;
+    w->rows = a->prompts ? (a->batch ? a->batch : 8) : (int64_t)w->prompts * a->count;
     w->beams = a->search.beam;
     st = cli_amateurs_open(&a->search, &a->from, w->m.tokenizer, &w->amateurs, err);
     return st == DRA_OK ? open_generator(w, err) : st;
@@ -315,6 +372,7 @@ static dra_status write_text(work *w, dra_error *err)
     const struct args  *a = w->a;
     dra_generate_config c = cli_generate_config(&a->how);
     if (c.tokens < 0) c.tokens = tokens_left(w);
+    c.logprobs = a->logprobs;
     c.write = put;
     c.user = w;
     catch_interrupts();
@@ -363,7 +421,9 @@ static void print_beams(const work *w, int64_t row)
 
 static void print_sample(const work *w, int64_t row)
 {
+    const uint64_t seed = (uint64_t)(w->a->how.seed + row % w->a->count);
     print_text(w, page_of(w, row), &w->out[row]);
+    cli_record_members(w->m.tokenizer, &w->prompt[row / w->a->count], seed, &w->out[row], stdout);
     if (w->rows == 1) print_beams(w, row);
 }
 
@@ -415,6 +475,30 @@ static bool wanted(void *unused)
     return !interrupted;
 }
 
+static dra_status write_prompts(const work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    cli_prompts        p = {.path = a->prompts,
+                            .tokenizer = w->m.tokenizer,
+                            .generator = w->generator,
+                            .rows = w->rows,
+                            .count = a->count,
+                            .how = &a->how,
+                            .config = cli_generate_config(&a->how),
+                            .wanted = wanted};
+    p.config.logprobs = a->logprobs;
+    catch_interrupts();
+    return cli_prompts_write(&p, err);
+}
+
+static dra_status write_one(work *w, dra_error *err)
+{
+    dra_status st = feed_prompts(w, err);
+    if (st == DRA_OK) st = write_text(w, err);
+    if (st == DRA_OK) print(w);
+    return st;
+}
+
 static int run_other(const struct args *a)
 {
     const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, wanted};
@@ -430,9 +514,7 @@ static int run(const void *args)
     if (status != CLI_OK) return status;
     if (cli_continues(&w.a->other)) return run_other(w.a);
     dra_status st = open_all(&w, &err);
-    if (st == DRA_OK) st = feed_prompts(&w, &err);
-    if (st == DRA_OK) st = write_text(&w, &err);
-    if (st == DRA_OK) print(&w);
+    if (st == DRA_OK) st = w.a->prompts ? write_prompts(&w, &err) : write_one(&w, &err);
     if (w.generator) cli_guard_report("generate", &w.a->from, dra_generator_clamped(w.generator));
     for (size_t i = 0; w.prompt && i < w.prompts; i++) dra_ids_free(&w.prompt[i]);
     for (int64_t b = 0; w.pages && b < w.rows * (w.beams ? w.beams : 1); b++) free(w.pages[b].text);
@@ -441,6 +523,8 @@ static int run(const void *args)
     free(w.out);
     free(w.beam);
     dra_generator_destroy(w.generator);
+    dra_grammar_destroy(w.grammar);
+    cli_biases_close(&w.biases);
     cli_amateurs_close(&w.amateurs);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);

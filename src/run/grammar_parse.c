@@ -14,7 +14,7 @@
 #include "run/grammar.h"
 #include "text/letters.h"
 
-enum { RULES = 1 << 14, DEPTH = 200, REPEATS = 16, TIMES = 100000, LAST_CODE = 0x10ffff };
+enum { RULES = 1 << 14, DEPTH = 200, REPEATS = 16, TIMES = 10000, LAST_CODE = 0x10ffff };
 
 typedef struct reader {
     dra_grammar_text *to;
