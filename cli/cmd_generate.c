@@ -548,6 +548,8 @@ static const cli_note examples[] = {
      "the most likely text, as far as a search with four beams finds it"},
     {"dra generate --model model --prompt \"Once\" --tokens 20 --amateur weaker",
      "what the model knows better than a smaller one"},
+    {"dra generate --model model --prompts prompts.jsonl --tokens 20 --logprobs 3",
+     "a JSON object for each prompt of a file, with log-probabilities"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --tokens 20",
      "a translation"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --beam 4",
@@ -572,18 +574,21 @@ const cli_verb cmd_generate = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Continues a prompt or a state file and prints text as it is generated. The same "
-             "seed gives the same text, with any number of threads, in one call or in several.\n"
-             "A state file holds all a model knows of a text: continuing from it reads nothing "
-             "twice and is the same as never having stopped. It belongs to one model and its "
-             "weights; other models refuse it.\n"
-             "--amateur contrasts the model with a weaker one of the same tokens, before the "
-             "temperature and in place of filters. --beam searches for the most likely text and "
-             "prints it when it is found; --json has all beams and their scores.\n"
-             "Models that read other inputs than a text continue those of a file: --inputs and "
-             "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
-             "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
-             "positions end, or on Ctrl-C, which also saves the state.",
+    .about =
+        "Continues a prompt or a state file and prints text as it is generated. The same "
+        "seed gives the same text, with any number of threads, in one call or in several.\n"
+        "A state file holds all a model knows of a text: continuing from it reads nothing "
+        "twice and is the same as never having stopped. It belongs to one model and its "
+        "weights; other models refuse it.\n"
+        "--amateur contrasts the model with a weaker one of the same tokens, before the "
+        "temperature and in place of filters. --beam searches for the most likely text and "
+        "prints it when it is found; --json has all beams and their scores.\n"
+        "--prompts reads a prompt from every line of a file and prints a JSON object for each; "
+        "--grammar and --json-schema write only texts of a grammar or of a schema.\n"
+        "Models that read other inputs than a text continue those of a file: --inputs and "
+        "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
+        "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
+        "positions end, or on Ctrl-C, which also saves the state.",
     .files = files,
     .examples = examples,
     .status = status,

@@ -66,15 +66,16 @@ static bool is_utf8(const char *text)
 }
 
 /* "[1, 2, 3]", whose brackets are in order. */
-static bool read_ids(const char *text, dra_ids *out, dra_error *err)
+static bool read_ids(const char *text, dra_ids *out)
 {
+    dra_error    err = {0};
     const size_t n = text && *text == '[' ? strcspn(text + 1, "]") : 0;
     char        *list = n ? malloc(n + 1) : NULL;
     size_t       kept = 0;
     for (size_t i = 0; list && i < n; i++)
         if (!strchr(" \t", text[1 + i])) list[kept++] = text[1 + i];
     if (list) list[kept] = '\0';
-    const bool good = list && *list != '@' && cli_ids_read("ids", list, out, err) == DRA_OK;
+    const bool good = list && *list != '@' && cli_ids_read("ids", list, out, &err) == DRA_OK;
     free(list);
     return good;
 }
@@ -97,7 +98,7 @@ static const char *take_member(writer *w, const cli_member *m)
     }
     if (strcmp(m->key, "ids") == 0) {
         if (l->ids.n) return "ids: given twice, expected once";
-        return read_ids(m->at, &l->ids, NULL) ? NULL : "ids: expected a list of whole numbers";
+        return read_ids(m->at, &l->ids) ? NULL : "ids: expected a list of whole numbers";
     }
     if (strcmp(m->key, "seed") == 0) {
         if (!is_whole(m, 9e15)) return "seed: expected a whole number from 0 to 9e15";
