@@ -1,5 +1,5 @@
-/* Prompts in batches. A row that finishes takes the next prompt; what it has written waits until all
- * before it is printed. */
+/* Prompts in batches. A row that finishes takes the next prompt; what it has written waits until
+ * all before it is printed. */
 #include "prompts.h"
 #include "jsonl.h"
 

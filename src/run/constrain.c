@@ -99,7 +99,7 @@ static dra_status allow(dra_generator *g, const dra_generate_config *c, int64_t 
     if (st != DRA_OK) return st;
     for (int i = 0; i < c->n_ends; i++) allow_end(g, c, c->ends[i], may);
     allow_end(g, c, dra_tokenizer_end(g->config.tokenizer), may);
-    if (memchr(g->allowed, true, (size_t)g->V)) return DRA_OK;
+    if (memchr(g->allowed, 1, (size_t)g->V)) return DRA_OK;
     *ended = may;
     if (may) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,

@@ -54,7 +54,8 @@ records_are_as_alone() {
 }
 
 record_has_its_names() {
-    answers generate --model m --prompts p.jsonl --tokens 6 --logprobs 1 && sed -n 2p "$out" >line &&
+    answers generate --model m --prompts p.jsonl --tokens 6 --logprobs 1 &&
+        sed -n 2p "$out" >line &&
         for name in index prompt text ids logprobs id logprob top seed finish; do
             has line "\"$name\": " || return 1
         done && has line '"prompt": "Twice, or éven thrice"' '"seed": 7' '"finish": "length"'
@@ -63,7 +64,8 @@ record_has_its_names() {
 from_stdin() {
     answers generate --model m --prompts p.jsonl --tokens 6 && cp "$out" file &&
         answers generate --model m --prompts - --tokens 6 <p.jsonl && cmp "$out" file &&
-        printf Once >once && answers generate --model m --prompt Once --tokens 9 && cp "$out" text &&
+        printf Once >once &&
+        answers generate --model m --prompt Once --tokens 9 && cp "$out" text &&
         answers generate --model m --prompt - --tokens 9 <once && cmp "$out" text &&
         answers generate --model m --prompt-file - --tokens 9 <once && cmp "$out" text
 }
@@ -98,13 +100,15 @@ without_tokenizer() {
 broken() {
     { head -n 2 p.jsonl; printf '%s\n' "$2"; tail -n 1 p.jsonl; } >b.jsonl
     for batch in 1 8; do
-        failed "$1" generate --model "${3-m}" --prompts b.jsonl --tokens 3 --batch $batch || return 1
+        failed "$1" generate --model "${3-m}" --prompts b.jsonl --tokens 3 --batch $batch ||
+            return 1
         [ "$(wc -l <"$out")" -eq 2 ] && has "$out" '"index": 0' '"index": 1' || return 1
     done
 }
 
 schema='{"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}, "old":
-    {"type": "boolean"}, "tags": {"type": "array", "items": {"const": 1}}}, "required": ["name", "old"]}'
+    {"type": "boolean"}, "tags": {"type": "array", "items": {"const": 1}}},
+    "required": ["name", "old"]}'
 printf '%s' "$schema" >s.json
 echo 'root ::= "abc"' >abc.gbnf
 echo 'root ::= "<" [a-c]{4} ">"' >tag.gbnf
@@ -114,8 +118,8 @@ grammars() {
         answers generate --model m --prompt Once --seed $seed --grammar tag.gbnf &&
             grep -qx '<[abc][abc][abc][abc]>' "$out" || return 1
         answers generate --model m --prompt Once --seed $seed --json-schema s.json &&
-            is_json "$out" >/dev/null && grep -q '^{"name": \{0,1\}"\(Ann\|Bob\)", \{0,1\}"old":' "$out" ||
-            return 1
+            is_json "$out" >/dev/null &&
+            grep -q '^{"name": \{0,1\}"\(Ann\|Bob\)", \{0,1\}"old":' "$out" || return 1
     done
     answers generate --model m --prompt Once --beam 3 --grammar tag.gbnf --json &&
         [ "$(grep -c '"text": "<[abc]*>"' "$out")" -eq 4 ] &&
@@ -125,8 +129,9 @@ grammars() {
 
 biases() {
     answers generate --model m --prompt Once --tokens 5 --logit-bias 120=90 &&
-        [ "$(cat "$out")" = xxxxx ] && answers generate --model m --prompt Once --tokens 5 --logit-bias x=90 --logit-bias x=-inf \
-        --logit-bias 121=90,122=-inf && [ "$(cat "$out")" = yyyyy ] &&
+        [ "$(cat "$out")" = xxxxx ] &&
+        answers generate --model m --prompt Once --tokens 5 --logit-bias x=90 --logit-bias x=-inf \
+            --logit-bias 121=90,122=-inf && [ "$(cat "$out")" = yyyyy ] &&
         answers generate --model m --prompt Once --tokens 5 --logit-bias ==90 &&
         [ "$(cat "$out")" = "=====" ]
 }

@@ -149,7 +149,7 @@ static void damage(text *t)
 {
     static const char *const words[] = {
         "::=",      "|",   "(",  ")",    "[",       "]",          "[^",           "\"",
-        "\\",       "\\x", "{",  "}",    ",",       "{99}",    "root",         "r0",
+        "\\",       "\\x", "{",  "}",    ",",       "{99}",       "root",         "r0",
         "r1 ",      "\n",  "*",  "#",    "\\ud800", ".",          "\xff",         "null",
         "\"type\"", ":",   "{}", "true", "-",       "\"items\":", "\"required\":"};
     const size_t a = below((uint32_t)t->n + 1), rest = t->n - a;

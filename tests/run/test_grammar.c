@@ -1,5 +1,5 @@
-/* Grammars: what is refused, what matches, against plain enumeration of random grammars; tokens that
- * may follow, against trying each of them; states by value. */
+/* Grammars: what is refused, what matches, against plain enumeration of random grammars; tokens
+ * that may follow, against trying each of them; states by value. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* JSON schemas as grammars: which texts belong to one, what is refused, and that whatever is written
- * at random is JSON of the schema. */
+/* JSON schemas as grammars: which texts belong to one, what is refused, and that whatever is
+ * written at random is JSON of the schema. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
