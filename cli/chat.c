@@ -71,12 +71,15 @@ dra_status cli_chat_open(cli_chat *c, const cli_source *from, const char *state,
     dra_status st = cli_model_open(from, &c->m, err);
     if (st == DRA_OK) st = cli_model_tokenizer(from, &c->m, err);
     if (st == DRA_OK) st = prepare_stops(c, err);
+    if (st == DRA_OK)
+        st = cli_biases_open(&c->how.bias, c->m.tokenizer, dra_model_config_of(c->m.model)->vocab,
+                             &c->biases, err);
     if (st != DRA_OK) return st;
     const dra_generator_config config = {.model = c->m.model,
                                          .weights = c->m.weights,
                                          .device = c->m.device,
                                          .tokenizer = c->m.tokenizer,
-                                         .sampler = cli_sampler_config(&c->how),
+                                         .sampler = cli_sampler_config(&c->how, &c->biases),
                                          .state_limit = cli_guard_limit(from)};
     st = dra_generator_create(&config, &c->generator, err);
     return st == DRA_OK && state ? dra_generator_load(c->generator, state, err) : st;
@@ -87,6 +90,7 @@ void cli_chat_close(cli_chat *c)
     dra_context_free(&c->before);
     dra_generator_destroy(c->generator);
     cli_model_close(&c->m);
+    cli_biases_close(&c->biases);
     free(c->ending);
     free(c->stop);
 }

@@ -14,6 +14,7 @@ typedef struct cli_chat {
     cli_model      m;
     cli_chat_form  form;
     cli_sampling   how; /* as it is set now */
+    cli_biases     biases;
     dra_generator *generator;
     dra_context    before;           /* what /undo goes back to; states NULL: nothing */
     char          *ending;           /* the stop string of the form: "\n\nUser:" */

@@ -86,7 +86,7 @@ static dra_status set(cli_chat *c, const char *value, dra_error *err)
     if (cli_parse(&verb, 1, argv, &next, why) != CLI_PARSED)
         return cli_error(err, DRA_ERR_VALUE, "/set: %s",
                          *why ? why + strlen("dra chat: ") : "expected a name and a value");
-    const dra_sampler_config sampler = cli_sampler_config(&next.how);
+    const dra_sampler_config sampler = cli_sampler_config(&next.how, &c->biases);
     const dra_status         st = dra_generator_set_sampler(c->generator, &sampler, err);
     if (st == DRA_OK) c->how = next.how;
     return st;

@@ -30,6 +30,7 @@ static const cli_option options[] = {
     {"plain", CLI_FLAG, offsetof(struct args, form.plain), 0, 0,
      "no names: the model continues what is typed"},
     CLI_SAMPLING_OPTIONS(struct args),
+    CLI_BIAS_OPTION(struct args),
     CLI_STOP_OPTION(struct args),
     CLI_STATE_OPTIONS(struct args),
     {"history", CLI_TEXT, offsetof(struct args, history), 0, 0,

@@ -1,6 +1,7 @@
 /* dra generate: continue a text. */
 #include "continuing.h"
 #include "prompt_read.h"
+#include "prompts.h"
 #include "search.h"
 #include "units.h"
 #include "unmasking.h"
@@ -17,8 +18,9 @@ struct args {
     cli_continuing other;
     cli_unmasking  unmask;
     cli_list       prompt;
-    const char    *prompt_file, *prompt_tokens, *state_in, *state_out;
-    int64_t        count;
+    const char    *prompt_file, *prompt_tokens, *prompts, *state_in, *state_out;
+    const char    *grammar, *schema;
+    int64_t        count, batch, logprobs;
     bool           prefix, echo, json;
 };
 
@@ -30,10 +32,15 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT},
 
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
-    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue", "TEXT",
+    {"prompt", CLI_LIST, offsetof(struct args, prompt), 0, 0, "text to continue; -: stdin", "TEXT",
      .group = "Prompt", .brief = 'p'},
     {"prompt-file", CLI_TEXT, offsetof(struct args, prompt_file), 0, 0, "the same from a file",
-     "FILE"},
+     "FILE|-"},
+    {"prompts", CLI_TEXT, offsetof(struct args, prompts), 0, 0,
+     "prompts from JSON lines: prompt or ids, perhaps seed and tokens; prints a line for each",
+     "FILE|-"},
+    {"batch", CLI_INT, offsetof(struct args, batch), 0, 4096, "prompts of --prompts at a time",
+     .unset = "8"},
     {"prompt-tokens", CLI_TEXT, offsetof(struct args, prompt_tokens), 0, 0,
      "the same as ids; a model without a tokenizer then prints ids", "LIST|@FILE"},
     {"prefix", CLI_FLAG, offsetof(struct args, prefix), 0, 0,
@@ -44,6 +51,12 @@ static const cli_option options[] = {
     {"echo", CLI_FLAG, offsetof(struct args, echo), 0, 0, "print the prompts, too"},
     CLI_SAMPLING_OPTIONS(struct args),
     CLI_STOP_OPTION(struct args),
+    {"logprobs", CLI_INT, offsetof(struct args, logprobs), 0, INT32_MAX,
+     "in JSON: log-probabilities of the tokens and of the N most likely ones, by the model's own "
+     "distribution, before temperature and filters",
+     .unset = "none", .group = "Tokens"},
+    CLI_BIAS_OPTION(struct args),
+    CLI_GRAMMAR_OPTIONS(struct args),
     CLI_SEARCH_OPTIONS(struct args),
     CLI_UNMASKING_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
@@ -65,6 +78,8 @@ typedef struct work {
     size_t             prompts;
     int64_t            rows, beams; /* beams: of each row; 0: no search */
     cli_amateurs       amateurs;
+    cli_biases         biases;
+    dra_grammar       *grammar;
     dra_generator     *generator;
     page              *pages; /* (rows), of a search (rows, beams), as are beam */
     dra_generated     *out;   /* (rows) */
@@ -123,6 +138,12 @@ static int check_other(const struct args *a, const char *with)
     } refused[] = {{a->prompt.count && !unmask, "--prompt"},
                    {a->prompt_file && !unmask, "--prompt-file"},
                    {a->prompt_tokens && !unmask, "--prompt-tokens"},
+                   {a->prompts, "--prompts"},
+                   {a->batch, "--batch"},
+                   {a->logprobs, "--logprobs"},
+                   {a->how.bias.count, "--logit-bias"},
+                   {a->grammar, "--grammar"},
+                   {a->schema, "--json-schema"},
                    {a->state_in, "--state-in"},
                    {a->state_out, "--state-out"},
                    {a->count > 1 && !unmask, "--count"},
@@ -140,9 +161,35 @@ static int check_other(const struct args *a, const char *with)
     return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, 1) : status;
 }
 
+/* Options that go with --prompts, and others that do not. */
+static int check_prompts(const struct args *a)
+{
+    const struct {
+        bool        given;
+        const char *name;
+    } refused[] = {{a->state_in, "--state-in"},
+                   {a->state_out, "--state-out"},
+                   {a->echo, "--echo"},
+                   {a->search.beam, "--beam"}};
+    size_t inputs = 0;
+    for (size_t i = 0; i < a->prompt.count; i++) inputs += strcmp(a->prompt.text[i], "-") == 0;
+    if (inputs > 1) return cli_misused("generate", "--prompt: stdin can be read once");
+    if (a->grammar && a->schema)
+        return cli_misused("generate", "expected one of --grammar and --json-schema");
+    if (a->logprobs && a->search.beam)
+        return cli_misused("generate", "--logprobs: not with --beam");
+    if (a->logprobs && !a->json && !a->prompts)
+        return cli_misused("generate", "--logprobs: expected --json or --prompts");
+    if (a->batch && !a->prompts) return cli_misused("generate", "--batch: expected --prompts");
+    for (size_t i = 0; i < COUNT(refused) && a->prompts; i++)
+        if (refused[i].given)
+            return cli_misused("generate", "%s: not with --prompts", refused[i].name);
+    return CLI_OK;
+}
+
 static int check(const struct args *a)
 {
-    const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens;
+    const int n = (a->prompt.count > 0) + !!a->prompt_file + !!a->prompt_tokens + !!a->prompts;
     int       status = cli_source_check("generate", &a->from);
     if (status != CLI_OK) return status;
     if (cli_continues(&a->other) && a->unmask.steps)
@@ -155,47 +202,51 @@ static int check(const struct args *a)
                                   "writes no text: its tokens see later ones; see --unmask");
     if (status != CLI_OK) return status;
     if (n > 1)
-        return cli_misused("generate",
-                           "expected one of --prompt, --prompt-file and --prompt-tokens");
+        return cli_misused(
+            "generate", "expected one of --prompt, --prompt-file, --prompt-tokens and --prompts");
     if (a->unmask.steps) return check_other(a, "--unmask");
     if (n == 0 && !a->state_in)
         return cli_misused("generate", "nothing to continue: expected --prompt or --state-in");
-    status = cli_sampling_check("generate", &a->how);
-    return status == CLI_OK ? cli_search_check("generate", &a->search, &a->how, a->count) : status;
+    status = check_prompts(a);
+    if (status == CLI_OK) status = cli_sampling_check("generate", &a->how);
+    if (status != CLI_OK) return status;
+    return cli_search_check("generate", &a->search, &a->how, a->count);
 }
 
-/* An empty text starts where texts do: after the end of another, if there is such a token. */
 static dra_status encode(const work *w, const char *text, size_t bytes, dra_ids *out,
                          dra_error *err)
 {
-    const int32_t end = dra_tokenizer_end(w->m.tokenizer);
-    char          number[16];
-    if (bytes > 0 || w->a->state_in || w->a->unmask.steps)
+    if (w->a->state_in || (w->a->unmask.steps && bytes == 0))
         return dra_encode(w->m.tokenizer, text, bytes, out, err);
-    if (end < 0)
-        return cli_error(err, DRA_ERR_VALUE,
-                         "the prompt is empty, and the tokenizer has no end of text to start from");
-    snprintf(number, sizeof number, "%d", end);
-    return cli_ids_read("end of text", number, out, err);
+    return cli_prompt_encode(w->m.tokenizer, text, bytes, out, err);
+}
+
+/* A prompt of the command line, or a file; "-" is stdin in both. */
+static dra_status encode_input(const work *w, const char *text, bool file, dra_ids *out,
+                               dra_error *err)
+{
+    char  *read = NULL;
+    size_t bytes = 0;
+    if (!file && strcmp(text, "-") != 0) return encode(w, text, strlen(text), out, err);
+    dra_status st = cli_input_read(text, &read, &bytes, err);
+    if (st == DRA_OK) st = encode(w, read, bytes, out, err);
+    free(read);
+    return st;
 }
 
 static dra_status read_prompts(work *w, dra_error *err)
 {
     const struct args *a = w->a;
-    char              *text = NULL;
-    size_t             bytes = 0;
     dra_status         st = DRA_OK;
     w->prompts = a->prompt.count ? a->prompt.count : 1;
     w->prompt = calloc(w->prompts, sizeof *w->prompt);
     if (!w->prompt) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     for (size_t i = 0; i < a->prompt.count && st == DRA_OK; i++)
-        st = encode(w, a->prompt.text[i], strlen(a->prompt.text[i]), &w->prompt[i], err);
+        st = encode_input(w, a->prompt.text[i], false, &w->prompt[i], err);
     if (st == DRA_OK && a->prompt_tokens)
         st = cli_ids_read("--prompt-tokens", a->prompt_tokens, &w->prompt[0], err);
     if (st == DRA_OK && a->prompt_file)
-        st = dra_file_read(a->prompt_file, (size_t)1 << 32, &text, &bytes, err);
-    if (st == DRA_OK && a->prompt_file) st = encode(w, text, bytes, &w->prompt[0], err);
-    free(text);
+        st = encode_input(w, a->prompt_file, true, &w->prompt[0], err);
     return st;
 }
 
@@ -213,15 +264,16 @@ static dra_status open_generator(work *w, dra_error *err)
                                     .weights = w->m.weights,
                                     .device = w->m.device,
                                     .tokenizer = w->m.tokenizer,
-                                    .sampler = cli_sampler_config(&a->how),
+                                    .sampler = cli_sampler_config(&a->how, &w->biases),
                                     .rows = w->rows,
-                                    .samples = a->count,
+                                    .samples = a->prompts ? 1 : a->count,
                                     .state_limit = cli_guard_limit(&a->from),
                                     .n_amateurs = (int)w->amateurs.count,
                                     .amateurs = w->amateurs.list,
                                     .alpha = a->search.alpha,
                                     .beta = a->search.beta,
-                                    .prefix = a->prefix};
+                                    .prefix = a->prefix,
+                                    .grammar = w->grammar};
     return dra_generator_create(&c, &w->generator, err);
 }
 
@@ -232,7 +284,7 @@ static dra_status open_model(work *w, dra_error *err)
     dra_status         st = cli_model_open(&a->from, &w->m, err);
     if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
     if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer &&
-        (a->prompt_tokens || (a->unmask.steps && none)))
+        (a->prompt_tokens || a->prompts || (a->unmask.steps && none)))
         st = DRA_OK; /* ids in, ids out */
     return st == DRA_OK ? read_prompts(w, err) : st;
 }
@@ -241,8 +293,12 @@ static dra_status open_all(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     dra_status         st = open_model(w, err);
+    if (st == DRA_OK)
+        st = cli_biases_open(&a->how.bias, w->m.tokenizer, dra_model_config_of(w->m.model)->vocab,
+                             &w->biases, err);
+    if (st == DRA_OK) st = cli_grammar_open(a->grammar, a->schema, &w->grammar, err);
     if (st != DRA_OK) return st;
-    w->rows = (int64_t)w->prompts * a->count;
+    w->rows = a->prompts ? (a->batch ? a->batch : 8) : (int64_t)w->prompts * a->count;
     w->beams = a->search.beam;
     st = cli_amateurs_open(&a->search, &a->from, w->m.tokenizer, &w->amateurs, err);
     return st == DRA_OK ? open_generator(w, err) : st;
@@ -337,6 +393,7 @@ static dra_status write_text(work *w, dra_error *err)
     const struct args  *a = w->a;
     dra_generate_config c = cli_generate_config(&a->how);
     if (c.tokens < 0) c.tokens = tokens_left(w);
+    c.logprobs = a->logprobs;
     c.write = put;
     c.user = w;
     catch_interrupts();
@@ -385,7 +442,9 @@ static void print_beams(const work *w, int64_t row)
 
 static void print_sample(const work *w, int64_t row)
 {
+    const uint64_t seed = (uint64_t)(w->a->how.seed + row % w->a->count);
     print_text(w, page_of(w, row), &w->out[row]);
+    cli_record_members(w->m.tokenizer, &w->prompt[row / w->a->count], seed, &w->out[row], stdout);
     if (w->rows == 1) print_beams(w, row);
 }
 
@@ -437,6 +496,30 @@ static bool wanted(void *unused)
     return !interrupted;
 }
 
+static dra_status write_prompts(const work *w, dra_error *err)
+{
+    const struct args *a = w->a;
+    cli_prompts        p = {.path = a->prompts,
+                            .tokenizer = w->m.tokenizer,
+                            .generator = w->generator,
+                            .rows = w->rows,
+                            .count = a->count,
+                            .how = &a->how,
+                            .config = cli_generate_config(&a->how),
+                            .wanted = wanted};
+    p.config.logprobs = a->logprobs;
+    catch_interrupts();
+    return cli_prompts_write(&p, err);
+}
+
+static dra_status write_one(work *w, dra_error *err)
+{
+    dra_status st = feed_prompts(w, err);
+    if (st == DRA_OK) st = write_text(w, err);
+    if (st == DRA_OK) print(w);
+    return st;
+}
+
 static int run_other(const struct args *a)
 {
     const cli_continue_task task = {&a->from, &a->how, &a->search, &a->other, a->json, wanted};
@@ -464,11 +547,9 @@ static dra_status run_unmask(work *w, dra_error *err)
 
 static dra_status run_text(work *w, dra_error *err)
 {
-    dra_status st = open_all(w, err);
-    if (st == DRA_OK) st = feed_prompts(w, err);
-    if (st == DRA_OK) st = write_text(w, err);
-    if (st == DRA_OK) print(w);
-    return st;
+    const dra_status st = open_all(w, err);
+    if (st != DRA_OK) return st;
+    return w->a->prompts ? write_prompts(w, err) : write_one(w, err);
 }
 
 static int run(const void *args)
@@ -487,6 +568,8 @@ static int run(const void *args)
     free(w.out);
     free(w.beam);
     dra_generator_destroy(w.generator);
+    dra_grammar_destroy(w.grammar);
+    cli_biases_close(&w.biases);
     cli_amateurs_close(&w.amateurs);
     cli_model_close(&w.m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
@@ -513,6 +596,8 @@ static const cli_note examples[] = {
     {"dra generate --preset xt-encoder-tiny --tokenizer bytes --prompt \"Once\" --tokens 20 "
      "--unmask 5",
      "an encoder finds 20 tokens in five rounds"},
+    {"dra generate --model model --prompts prompts.jsonl --tokens 20 --logprobs 3",
+     "a JSON object for each prompt of a file, with log-probabilities"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --tokens 20",
      "a translation"},
     {"dra generate --preset xt-seq2seq-tiny --tokenizer bytes --source \"Once\" --beam 4",
@@ -537,20 +622,23 @@ const cli_verb cmd_generate = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Use",
-    .about = "Continues a prompt or a state file and prints text as it is generated. The same "
-             "seed gives the same text, with any number of threads, in one call or in several.\n"
-             "A state file holds all a model knows of a text: continuing from it reads nothing "
-             "twice and is the same as never having stopped. It belongs to one model and its "
-             "weights; other models refuse it.\n"
-             "--amateur contrasts the model with a weaker one of the same tokens, before the "
-             "temperature and in place of filters. --beam searches for the most likely text and "
-             "prints it when it is found; --json has all beams and their scores.\n"
-             "An encoder fills in tokens that are hidden, as --unmask says: those that are surest "
-             "first, in rounds. All of the text is printed, with what was given.\n"
-             "Models that read other inputs than a text continue those of a file: --inputs and "
-             "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
-             "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
-             "positions end, or on Ctrl-C, which also saves the state.",
+    .about =
+        "Continues a prompt or a state file and prints text as it is generated. The same "
+        "seed gives the same text, with any number of threads, in one call or in several.\n"
+        "A state file holds all a model knows of a text: continuing from it reads nothing "
+        "twice and is the same as never having stopped. It belongs to one model and its "
+        "weights; other models refuse it.\n"
+        "--amateur contrasts the model with a weaker one of the same tokens, before the "
+        "temperature and in place of filters. --beam searches for the most likely text and "
+        "prints it when it is found; --json has all beams and their scores.\n"
+        "--prompts reads a prompt from every line of a file and prints a JSON object for each; "
+        "--grammar and --json-schema write only texts of a grammar or of a schema.\n"
+        "An encoder fills in tokens that are hidden, as --unmask says: those that are surest "
+        "first, in rounds. All of the text is printed, with what was given.\n"
+        "Models that read other inputs than a text continue those of a file: --inputs and "
+        "--out have tokens, vectors or numbers, row by row; --source translates a text.\n"
+        "A text ends after --tokens, at the end-of-text token, at a --stop, where learned "
+        "positions end, or on Ctrl-C, which also saves the state.",
     .files = files,
     .examples = examples,
     .status = status,

@@ -213,7 +213,7 @@ static dra_status go_on(work *w, dra_error *err)
     const dra_continue_config c = {.model = w->m.model,
                                    .weights = w->m.weights,
                                    .device = w->m.device,
-                                   .sampler = cli_sampler_config(w->t->how),
+                                   .sampler = cli_sampler_config(w->t->how, NULL),
                                    .state_limit = cli_guard_limit(w->t->from),
                                    .B = w->in.B,
                                    .T = w->in.T,

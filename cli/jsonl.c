@@ -138,6 +138,7 @@ static char *skip_nested(char *p, int depth)
 
 static char *read_value(char *p, cli_member *m, int depth)
 {
+    m->at = p;
     if (*p == '"') {
         m->kind = CLI_MEMBER_TEXT;
         return read_text(p, &m->text);

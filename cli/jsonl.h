@@ -15,6 +15,7 @@ typedef struct cli_member {
     cli_member_kind kind;
     double          number; /* null is NaN, as are numbers beyond all measure */
     const char     *text;
+    const char     *at; /* where the value begins in the line: brackets of a nested one */
 } cli_member;
 
 enum { CLI_MEMBERS = 64 };

@@ -27,12 +27,14 @@ int cli_sampling_check(const char *verb, const cli_sampling *s)
 {
     for (size_t i = 0; i < s->stop.count; i++)
         if (!s->stop.text[i][0]) return cli_misused(verb, "--stop: expected a text");
-    return CLI_OK;
+    return cli_bias_check(verb, &s->bias);
 }
 
-dra_sampler_config cli_sampler_config(const cli_sampling *s)
+dra_sampler_config cli_sampler_config(const cli_sampling *s, const cli_biases *biases)
 {
-    return (dra_sampler_config){.repetition_penalty = s->penalty,
+    return (dra_sampler_config){.n_bias = biases ? biases->n : 0,
+                                .bias = biases ? biases->list : NULL,
+                                .repetition_penalty = s->penalty,
                                 .temperature = s->temperature,
                                 .top_k = s->top_k,
                                 .top_p = s->top_p,

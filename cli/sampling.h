@@ -2,14 +2,14 @@
 #ifndef DRA_CLI_SAMPLING_H
 #define DRA_CLI_SAMPLING_H
 
-#include "model.h"
+#include "constraint.h"
 
 typedef struct cli_sampling {
     int64_t               tokens, top_k, seed;
     double                temperature, top_p, top_a, min_p, penalty;
     int                   sampler; /* of cli_samplers */
     bool                  ignore_end;
-    cli_list              stop;
+    cli_list              stop, bias; /* bias: of CLI_BIAS_OPTION */
     dra_generation_config habits;
 } cli_sampling;
 
@@ -95,10 +95,11 @@ extern const char *const cli_samplers[];
 /* What a model's generation_config.json says become start values. NULL: there is no folder. Says
  * what went wrong and returns the exit status. */
 int cli_sampling_habits(const char *folder, cli_sampling *to);
-/* Whether stop strings are texts: else misuse, as cli_misused(). */
+/* Whether stop strings and biases are some: else misuse, as cli_misused(). */
 int cli_sampling_check(const char *verb, const cli_sampling *s);
 
-dra_sampler_config  cli_sampler_config(const cli_sampling *s);
+/* Biases are borrowed. */
+dra_sampler_config  cli_sampler_config(const cli_sampling *s, const cli_biases *biases);
 dra_generate_config cli_generate_config(const cli_sampling *s); /* without a writer */
 
 /* Writes tokens as text to stdout, as a part of a JSON string or as it is; those that the tokenizer

@@ -28,7 +28,7 @@ static dra_status open_generator(const cli_translating *t, cli_beams *beams, dra
     const dra_generator_config c = {.model = t->m->model,
                                     .weights = t->m->weights,
                                     .device = t->m->device,
-                                    .sampler = cli_sampler_config(t->how),
+                                    .sampler = cli_sampler_config(t->how, NULL),
                                     .rows = t->in->B,
                                     .state_limit = cli_guard_limit(t->from)};
     beams->N = t->search->beam;

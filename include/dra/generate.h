@@ -16,8 +16,17 @@ DRA_BEGIN_C
 
 /* ---- samplers -------------------------------------------------------------------------------- */
 
+typedef struct dra_token_bias {
+    int32_t id;
+    double  bias; /* added to its logit; -infinity: never */
+} dra_token_bias;
+
 /* What is done to the logits, in this order, as Hugging Face does it. All zero: greedy. */
 typedef struct dra_sampler_config {
+    /* Added first; of a token that is listed twice the sum. Borrowed as long as the sampler, or the
+     * generator that was given this config, may use it. */
+    int64_t               n_bias;
+    const dra_token_bias *bias;
     /* Logits of tokens seen before: x / r if x > 0, else x r. 0: none. */
     double repetition_penalty;
     /* Logits are divided by it. 0: greedy, the most likely token, of several the one with the least
@@ -58,6 +67,34 @@ DRA_API int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const b
 DRA_API void dra_contrast(int64_t V, const dra_real *expert, const dra_real *amateur, double alpha,
                           double beta, dra_real *z);
 
+/* ---- grammars -------------------------------------------------------------------------------- */
+
+/* A set of texts. Generators that follow a grammar write texts of it: only tokens that some text of
+ * it goes on with can be picked, and the end of text only where a text ends. A grammar is read-only
+ * once made and may be shared. */
+typedef struct dra_grammar       dra_grammar;       /* opaque */
+typedef struct dra_grammar_state dra_grammar_state; /* opaque: how far a text has come */
+
+/* In GBNF, see docs/grammar.md: rules of literals, classes of characters, groups, alternatives,
+ * repetitions and other rules; texts begin at `root`. Errors begin with name:line. DRA_ERR_FORMAT:
+ * it is none, or a rule calls itself before it has read a character. On failure *out is NULL. */
+DRA_API dra_status dra_grammar_parse(const char *name, const char *text, size_t bytes,
+                                     dra_grammar **out, dra_error *err);
+/* The JSON texts of a JSON schema: type, properties, required, additionalProperties, items, enum
+ * and const; notes such as title are passed over, any other keyword is refused by its name. */
+DRA_API dra_status dra_grammar_schema(const char *name, const char *json, size_t bytes,
+                                      dra_grammar **out, dra_error *err);
+DRA_API void       dra_grammar_destroy(dra_grammar *g); /* NULL is allowed */
+
+typedef enum dra_grammar_fit {
+    DRA_GRAMMAR_NOT,  /* no text of the grammar begins like this */
+    DRA_GRAMMAR_PART, /* some do, but this is none of them yet   */
+    DRA_GRAMMAR_WHOLE /* it is a text of the grammar             */
+} dra_grammar_fit;
+
+DRA_API dra_status dra_grammar_match(const dra_grammar *g, const char *text, size_t bytes,
+                                     dra_grammar_fit *out, dra_error *err);
+
 /* ---- generators ------------------------------------------------------------------------------ */
 
 typedef struct dra_context { /* all that is needed to continue B sequences */
@@ -66,6 +103,7 @@ typedef struct dra_context { /* all that is needed to continue B sequences */
     bool               *seen;   /* (B, V): tokens read, for the repetition penalty   */
     int                 amateurs;
     struct dra_context *amateur; /* the same sequences, one for each amateur */
+    dra_grammar_state  *grammar; /* of one sequence, how far its text has come; NULL: it begins */
 } dra_context;
 
 typedef struct dra_amateur { /* a model to contrast with; both are borrowed */
@@ -96,6 +134,10 @@ typedef struct dra_generator_config {
     /* Of a model with visible prefix: what a row reads first is its prefix, read in one call.
      * Amateurs that have prefixes read it so, too. */
     bool prefix;
+    /* What rows write after what they have read is a text of it; needs a tokenizer. Borrowed. NULL:
+     * any text. A text begins when its row reads something or starts over, and goes on where it was
+     * from one call of dra_generate() to the next. */
+    const dra_grammar *grammar;
 } dra_generator_config;
 
 DRA_API dra_status dra_generator_create(const dra_generator_config *config, dra_generator **out,
@@ -128,6 +170,9 @@ DRA_API dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_c
 /* Another sampler from the next token on. After an error the one before stays. */
 DRA_API dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config *config,
                                              dra_error *err);
+/* A row draws with a seed of its own from the next token on. */
+DRA_API dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_t seed,
+                                          dra_error *err);
 /* Tokens a row has read or written since it started. */
 DRA_API int64_t dra_generator_tokens(const dra_generator *g, int64_t row);
 /* Numbers of states that were clamped so far, see dra_reader_clamped(). */
@@ -141,7 +186,7 @@ DRA_API dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra
 
 typedef enum dra_finish {
     DRA_FINISH_LENGTH,  /* as many tokens as were asked for           */
-    DRA_FINISH_END,     /* the tokenizer's end of text                */
+    DRA_FINISH_END,     /* the end of text, or of what a grammar has  */
     DRA_FINISH_STOP,    /* a stop string                              */
     DRA_FINISH_CONTEXT, /* the model has no further position          */
     DRA_FINISH_ASKED    /* the caller did not want more               */
@@ -153,6 +198,15 @@ DRA_API const char *dra_finish_name(dra_finish finish); /* "length", "end", ... 
  * may still turn out to be a stop string. Also called without text, once for each token, so that it
  * can say no. false: the row shall finish. */
 typedef bool (*dra_write_text)(void *user, int64_t row, const char *text, size_t bytes);
+
+typedef struct dra_generated dra_generated;
+
+/* A row has finished, and `done` is what it wrote; or it has read nothing yet, and `done` is NULL.
+ * It may reset the row, let it read something else and set its seed. *tokens is how many the row
+ * then writes at most, 0: as many as there is room for; below 0, as it is before the call: the row
+ * stays as it is. */
+typedef dra_status (*dra_next_text)(void *user, int64_t row, const dra_generated *done,
+                                    int64_t *tokens, dra_error *err);
 
 typedef struct dra_generate_config {
     int64_t tokens; /* to write at most, of each row; 0: as many as there is room for */
@@ -166,16 +220,32 @@ typedef struct dra_generate_config {
     bool               ignore_end; /* all of these are tokens like any other */
     dra_write_text     write;      /* may be NULL */
     void              *user;
+    /* More than 0: log-probabilities of the tokens that are written, and of so many most likely
+     * ones, at most the vocabulary, by the model's own logits: before bias, grammar, penalty,
+     * contrast, temperature and filters. Not for beam search. */
+    int64_t logprobs;
+    /* Rows that finish make room for other texts. NULL: they wait for the others. */
+    dra_next_text next;
 } dra_generate_config;
 
-typedef struct dra_generated {
+typedef struct dra_logprob {
+    int32_t id;
+    double  logprob; /* NaN: of a token that was not picked, but read in place of one that a stop
+                        string has cut */
+} dra_logprob;
+
+struct dra_generated {
     dra_finish     finish;
     size_t         n;   /* tokens written; the row has read them all */
     const int32_t *ids; /* good until the next call for this generator */
-} dra_generated;
+    /* (n, 1 + top): each token and then the most likely ones in order; NULL: not asked for */
+    const dra_logprob *logprobs;
+    int64_t            top;
+};
 
 /* Continues all rows, each of which must have read something, until each has finished. out: one for
- * each row. */
+ * each row, what it wrote last; with `next` it may be NULL, and rows that have read nothing are
+ * asked for something to begin with. */
 DRA_API dra_status dra_generate(dra_generator *g, const dra_generate_config *config,
                                 dra_generated *out, dra_error *err);
 
@@ -203,7 +273,8 @@ typedef struct dra_beam {
 } dra_beam;
 
 /* Continues all rows as dra_generate() does. out: (rows, beams), the best first. Each row has then
- * read its best text. Log-probabilities are those after the repetition penalty and contrast;
+ * read its best text. Log-probabilities are those after bias, grammar, repetition penalty and
+ * contrast;
  * without noise the sampler's other fields do not matter. `write` gets the texts at the end, those
  * of row r as rows r * beams + k, and in every step no text for r * beams, so that it can say no.
  * Stop strings are refused. */

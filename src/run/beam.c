@@ -58,6 +58,9 @@ static dra_status check(const dra_generator *g, const dra_generate_config *c,
         return dra_fail(err, DRA_ERR_VALUE,
                         "beam search: noise needs a temperature above 0, found 0");
     if (c->n_stop > 0) return dra_fail(err, DRA_ERR_VALUE, "beam search: has no stop strings");
+    if (c->logprobs > 0)
+        return dra_fail(err, DRA_ERR_VALUE, "beam search: has no log-probabilities of tokens");
+    if (c->next) return dra_fail(err, DRA_ERR_VALUE, "beam search: has no next texts");
     return dra_generator_begun(g, err);
 }
 
@@ -138,20 +141,30 @@ static double score_of(const search *s, double log_prob, size_t length)
     return length ? log_prob / pow((double)length, s->how->length_penalty) : log_prob;
 }
 
+static void end_beam(beam *b, dra_finish why)
+{
+    b->live = false;
+    b->finish = why;
+}
+
 /* What may follow beam k of row r; returns how many. */
 static dra_status follow(search *s, int64_t r, int64_t k, candidate *to, int64_t *n, dra_error *err)
 {
-    const beam      *b = &s->beams[r * s->N + k];
-    const dra_gumbel noise = {(uint64_t)(r % s->g->config.samples),
-                              dra_generator_tokens(s->wide, b->row), (uint32_t)k};
-    const bool      *seen;
-    const dra_real  *logits = dra_generator_view(s->wide, b->row, &seen);
-    *n = dra_sampler_rank(s->g->sampler, logits, seen, s->how->noise ? &noise : NULL, s->each,
-                          s->ranked);
-    if (*n < 0)
-        return dra_fail(err, DRA_ERR_VALUE,
-                        "beam search: row %lld, token %lld: logits are not finite", (long long)r,
-                        (long long)noise.position);
+    beam            *b = &s->beams[r * s->N + k];
+    const dra_gumbel noise = {dra_generator_stream(s->g, r), dra_generator_tokens(s->wide, b->row),
+                              (uint32_t)k};
+    dra_offer        offer;
+    const dra_status st = dra_generator_offer(s->wide, s->c, b->row, &offer, err);
+    if (st != DRA_OK) return st;
+    if (offer.ended) {
+        end_beam(b, DRA_FINISH_END);
+        to[0] = (candidate){b->log_prob, b->score, k, -1};
+        *n = 1;
+        return DRA_OK;
+    }
+    *n = dra_sampler_rank(s->g->sampler, offer.logits, offer.seen, s->how->noise ? &noise : NULL,
+                          s->each, s->ranked);
+    if (*n < 0) return dra_generator_refuse(s->wide, "beam search", b->row, err);
     for (int64_t i = 0; i < *n; i++) {
         const double log_prob = b->log_prob + s->ranked[i].log_prob;
         to[i] = (candidate){log_prob, score_of(s, log_prob, b->length + 1), k, s->ranked[i].id};
@@ -231,12 +244,12 @@ static dra_status extend(search *s, beam *b, const candidate *c, dra_error *err)
     b->score = c->score;
     b->length++;
     if (dra_generate_ends(s->g, s->c, c->id)) {
-        b->live = false;
-        b->finish = DRA_FINISH_END;
+        end_beam(b, DRA_FINISH_END);
         return DRA_OK;
     }
     row->next = c->id;
-    return dra_ids_add(&row->ids, c->id, err);
+    const dra_status st = dra_generator_advance(s->wide, b->row, c->id, err);
+    return st == DRA_OK ? dra_ids_add(&row->ids, c->id, err) : st;
 }
 
 static dra_status advance(search *s, int64_t r, dra_error *err)
@@ -254,16 +267,22 @@ static dra_status advance(search *s, int64_t r, dra_error *err)
 /* ---- all of it ------------------------------------------------------------------------------- */
 
 /* What ends the beams of a row before the next token: they are all equally long. */
-static void look_ahead(search *s, int64_t r)
+static dra_status look_ahead(search *s, int64_t r, dra_error *err)
 {
-    for (int64_t k = 0; k < s->n[r]; k++) {
-        beam         *b = &s->beams[r * s->N + k];
-        const bool    full = s->c->tokens > 0 && b->length >= (size_t)s->c->tokens;
-        const int64_t row = b->row;
+    dra_status st = DRA_OK;
+    for (int64_t k = 0; k < s->n[r] && st == DRA_OK; k++) {
+        beam *b = &s->beams[r * s->N + k];
+        bool  must;
         if (!b->live) continue;
-        b->live = !full && dra_generator_fits(s->wide, row, 1);
-        if (!b->live) b->finish = full ? DRA_FINISH_LENGTH : DRA_FINISH_CONTEXT;
+        st = dra_generator_must_end(s->wide, b->row, &must, err);
+        if (must)
+            end_beam(b, DRA_FINISH_END);
+        else if (s->c->tokens > 0 && b->length >= (size_t)s->c->tokens)
+            end_beam(b, DRA_FINISH_LENGTH);
+        else if (!dra_generator_fits(s->wide, b->row, 1))
+            end_beam(b, DRA_FINISH_CONTEXT);
     }
+    return st;
 }
 
 static bool lives(const search *s, int64_t r)
@@ -289,11 +308,11 @@ static dra_status step(search *s, bool *more, dra_error *err)
     const int64_t rows = s->g->config.rows;
     dra_status    st = DRA_OK;
     *more = false;
-    for (int64_t r = 0; r < rows; r++) {
-        look_ahead(s, r);
+    for (int64_t r = 0; r < rows && st == DRA_OK; r++) {
+        st = look_ahead(s, r, err);
         *more = *more || lives(s, r);
     }
-    if (*more) st = dra_generator_flush_pending(s->wide, err);
+    if (*more && st == DRA_OK) st = dra_generator_flush_pending(s->wide, err);
     for (int64_t r = 0; r < rows && st == DRA_OK; r++) {
         if (!lives(s, r)) continue;
         st = advance(s, r, err);

@@ -86,6 +86,7 @@ void dra_context_free(dra_context *context)
     free(context->seen);
     for (int i = 0; i < context->amateurs; i++) dra_context_free(&context->amateur[i]);
     free(context->amateur);
+    free(context->grammar);
     *context = (dra_context){0};
 }
 

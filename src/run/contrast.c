@@ -110,10 +110,10 @@ dra_status dra_amateurs_flush(dra_generator *g, dra_error *err)
     return st;
 }
 
-const dra_real *dra_generator_view(dra_generator *g, int64_t row, const bool **seen)
+const dra_real *dra_generator_view(dra_generator *g, int64_t row, const dra_real *own,
+                                   const bool **seen)
 {
-    const int64_t   at = row * g->V;
-    const dra_real *own = g->logits + at;
+    const int64_t at = row * g->V;
     *seen = g->config.n_amateurs ? NULL : g->seen + at;
     if (!g->config.n_amateurs) return own;
     dra_sampler_penalise(g->sampler, own, g->seen + at, g->contrasted);

@@ -83,6 +83,7 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
     if (st == DRA_OK) st = dra_sampler_create(&g->config.sampler, g->V, &g->sampler, err);
     if (st == DRA_OK) st = open_reader(g, err);
     if (st == DRA_OK) st = dra_amateurs_create(g, err);
+    if (st == DRA_OK) st = dra_generator_constrain(g, err);
     if (st == DRA_OK)
         *out = g;
     else
@@ -97,9 +98,13 @@ void dra_generator_destroy(dra_generator *g)
         dra_ids_free(&g->row[b].ids);
         dra_text_stream_free(&g->row[b].outlet);
         dra_snapshot_drop(&g->row[b].back);
+        free(g->row[b].logprobs);
+        free(g->row[b].place);
+        free(g->row[b].origin);
     }
     dra_generator_destroy(g->wide);
     dra_amateurs_destroy(g);
+    dra_generator_unconstrain(g);
     dra_reader_destroy(g->reader);
     dra_states_destroy(g->states);
     dra_states_destroy(g->one);
@@ -146,6 +151,7 @@ dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
     if (st != DRA_OK) return st;
     g->row[row].begun = false;
     g->row[row].next = -1;
+    dra_row_begin_text(&g->row[row]);
     memset(seen_of(g, row), 0, (size_t)g->V);
     return DRA_OK;
 }
@@ -156,6 +162,7 @@ dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator 
     dra_status st = dra_states_copy(g->states, to, other->states, from, err);
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
         st = dra_generator_take(g->amateur[i], to, other->amateur[i], from, err);
+    if (st == DRA_OK) st = dra_row_set_place(&g->row[to], other->row[from].place, err);
     if (st != DRA_OK) return st;
     g->row[to].begun = other->row[from].begun;
     g->row[to].next = other->row[from].next;
@@ -305,6 +312,7 @@ dra_status dra_generator_read(dra_generator *g, int64_t row, size_t n, const int
     dra_status st = check_row(g, row, err);
     if (st == DRA_OK) st = check_ids(g, row, n, ids, err);
     if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
+    if (st == DRA_OK && n > 0) dra_row_begin_text(&g->row[row]);
     return st == DRA_OK ? dra_generator_feed(g, row, n, ids, err) : st;
 }
 
@@ -391,19 +399,37 @@ dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
     return DRA_OK;
 }
 
-dra_status dra_generator_pick(dra_generator *g, dra_error *err)
+uint64_t dra_generator_stream(const dra_generator *g, int64_t row)
 {
+    const dra_row *r = &g->row[row];
+    return r->seeded ? r->seed - g->config.sampler.seed : (uint64_t)(row % g->config.samples);
+}
+
+dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_t seed, dra_error *err)
+{
+    const dra_status st = check_row(g, row, err);
+    if (st != DRA_OK) return st;
+    g->row[row].seeded = true;
+    g->row[row].seed = seed;
+    return DRA_OK;
+}
+
+dra_status dra_generator_pick(dra_generator *g, const dra_generate_config *c, dra_error *err)
+{
+    dra_offer offer;
     for (int64_t b = 0; b < g->config.rows; b++) {
-        if (!g->row[b].live) continue;
-        const int64_t   at = dra_generator_tokens(g, b);
-        const bool     *seen;
-        const dra_real *logits = dra_generator_view(g, b, &seen);
-        g->row[b].next = dra_sampler_pick(g->sampler, logits, seen,
-                                          (uint64_t)(b % g->config.samples), at);
-        if (g->row[b].next < 0)
-            return dra_fail(err, DRA_ERR_VALUE,
-                            "generate: row %lld, token %lld: logits are not finite", (long long)b,
-                            (long long)at);
+        dra_row *r = &g->row[b];
+        if (!r->live) continue;
+        const dra_status st = dra_generator_offer(g, c, b, &offer, err);
+        if (st != DRA_OK) return st;
+        if (offer.ended) {
+            r->live = false;
+            r->finish = DRA_FINISH_END;
+            continue;
+        }
+        r->next = dra_sampler_choose(g->sampler, offer.logits, offer.seen,
+                                     dra_generator_stream(g, b), dra_generator_tokens(g, b));
+        if (r->next < 0) return dra_generator_refuse(g, "generate", b, err);
     }
     return DRA_OK;
 }
@@ -433,6 +459,7 @@ static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out
     *out = (dra_context){0};
     dra_status st = dra_states_gather(g->states, 1, &row, &out->states, err);
     if (st == DRA_OK) st = keep_amateurs(g, row, out, err);
+    if (st == DRA_OK) st = dra_grammar_state_copy(g->row[row].place, &out->grammar, err);
     if (st == DRA_OK) {
         out->logits = malloc(V * sizeof *out->logits);
         out->seen = malloc(V * sizeof *out->seen);
@@ -462,6 +489,10 @@ dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *
     if (st == DRA_OK && kept->amateurs != g->config.n_amateurs)
         st = dra_fail(err, DRA_ERR_VALUE, "generator: kept with %d amateurs, expected %d",
                       kept->amateurs, g->config.n_amateurs);
+    if (st == DRA_OK && g->config.grammar &&
+        !dra_grammar_state_of(kept->grammar, g->config.grammar))
+        st = dra_fail(err, DRA_ERR_VALUE, "generator: kept with another grammar");
+    if (st == DRA_OK) st = dra_row_set_place(&g->row[row], kept->grammar, err);
     if (st == DRA_OK) st = dra_states_copy(g->states, row, kept->states, 0, err);
     for (int i = 0; i < kept->amateurs && st == DRA_OK; i++)
         st = dra_generator_back(g->amateur[i], row, &kept->amateur[i], err);

@@ -1,8 +1,10 @@
 /* A generator taken apart, as its files see it: generator.c reads and picks tokens, contrast.c has
- * the amateurs, generate.c turns tokens into text and knows when to finish, beam.c searches. */
+ * the amateurs, constrain.c knows which tokens may follow, generate.c turns tokens into text and
+ * knows when to finish, beam.c searches. */
 #ifndef DRA_SRC_RUN_GENERATOR_H
 #define DRA_SRC_RUN_GENERATOR_H
 
+#include "run/grammar.h"
 #include "run/sample.h"
 #include "run/text_stream.h"
 
@@ -20,6 +22,15 @@ typedef struct dra_row {
     size_t          bytes; /* of their text */
     dra_text_stream outlet;
     dra_snapshot    back;
+    bool            open;   /* writing, or finished and not yet handed out */
+    int64_t         most;   /* tokens to write; 0: as many as there is room for */
+    int64_t         top;    /* log-probabilities besides each token's own; 0: none at all */
+    bool            seeded; /* it draws with a seed of its own */
+    uint64_t        seed;
+    dra_logprob    *logprobs; /* (ids.n, 1 + top) */
+    size_t          logprob_room;
+    /* Of a grammar: how far the text has come, and had when this call of dra_generate began. */
+    dra_grammar_state *place, *origin;
 } dra_row;
 
 struct dra_generator {
@@ -38,6 +49,9 @@ struct dra_generator {
     dra_real            *contrasted; /* (V); NULL: no amateurs */
     dra_generator       *wide;       /* rows for the beams of a search; NULL: none yet */
     int64_t              clamped;    /* by others before it */
+    dra_constraint      *constraint; /* NULL: no grammar */
+    bool                *allowed;    /* (V): by the grammar */
+    dra_real            *offered;    /* (V): logits with bias and grammar */
 };
 
 /* One row that has picked nothing reads tokens; the others stay as they are. */
@@ -45,8 +59,10 @@ dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t n, const int
                               dra_error *err);
 /* Reads what is picked in all rows. */
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err);
-/* Picks the next token of every live row. */
-dra_status dra_generator_pick(dra_generator *g, dra_error *err);
+/* Picks the next token of every live row, or finishes it where its grammar ends. */
+dra_status dra_generator_pick(dra_generator *g, const dra_generate_config *c, dra_error *err);
+/* What is added to the sampler's seed for a row. */
+uint64_t dra_generator_stream(const dra_generator *g, int64_t row);
 /* Row `to` becomes as row `from` of `other`, which may be another generator of the same models. */
 dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator *other,
                               int64_t from, dra_error *err);
@@ -64,9 +80,37 @@ dra_status dra_amateurs_create(dra_generator *g, dra_error *err);
 void       dra_amateurs_destroy(dra_generator *g);
 /* Amateurs read what is picked, as the generator does. */
 dra_status dra_amateurs_flush(dra_generator *g, dra_error *err);
-/* What the sampler sees of a row: logits and, in *seen, the tokens its penalty is for. Good until
- * the next call. */
-const dra_real *dra_generator_view(dra_generator *g, int64_t row, const bool **seen);
+/* What the sampler sees of a row whose logits are `own`: logits and, in *seen, the tokens its
+ * penalty is for. Good until the next call. */
+const dra_real *dra_generator_view(dra_generator *g, int64_t row, const dra_real *own,
+                                   const bool **seen);
+
+/* ---- tokens that may follow: constrain.c ----------------------------------------------------- */
+
+dra_status dra_generator_constrain(dra_generator *g, dra_error *err); /* as the config says */
+void       dra_generator_unconstrain(dra_generator *g);
+void       dra_row_begin_text(dra_row *r); /* its grammar is at the beginning */
+dra_status dra_row_set_place(dra_row *r, const dra_grammar_state *s, dra_error *err);
+/* The text of a row goes on with a token. */
+dra_status dra_generator_advance(dra_generator *g, int64_t row, int32_t id, dra_error *err);
+/* Whether the text of a row is complete, and nothing can follow. */
+dra_status dra_generator_must_end(dra_generator *g, int64_t row, bool *must, dra_error *err);
+
+typedef struct dra_offer { /* as dra_generator_view() gives it */
+    const dra_real *logits;
+    const bool     *seen;
+    bool            ended; /* no token may follow: the text ends here, and there are no logits */
+} dra_offer;
+
+dra_status dra_generator_offer(dra_generator *g, const dra_generate_config *c, int64_t row,
+                               dra_offer *out, dra_error *err);
+/* Why nothing could be picked of an offer. `what` begins the error. */
+dra_status dra_generator_refuse(const dra_generator *g, const char *what, int64_t row,
+                                dra_error *err);
+/* Notes the log-probabilities of the last token of a row, which is not read yet; not picked: none
+ * are known. top 0: nothing. */
+dra_status dra_generator_log(dra_generator *g, int64_t row, int64_t top, bool picked,
+                             dra_error *err);
 
 /* ---- going back ------------------------------------------------------------------------------ */
 

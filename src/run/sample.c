@@ -1,4 +1,5 @@
 /* Picking a token from logits x (V).
+ *   bias         x_i = x_i + b_i
  *   penalty      x_i = x_i > 0 ? x_i / r : x_i r     for tokens seen before
  *   temperature  p_i ~ e^((x_i - max x) / tau)
  *   filters      top-k, top-p, top-a, min-p: what they drop has p = 0
@@ -22,7 +23,9 @@ typedef struct choice {
 struct dra_sampler {
     dra_sampler_config c;
     int64_t            V;
-    choice            *at; /* (V) */
+    choice            *at;     /* (V) */
+    double            *bias;   /* (V); NULL: none */
+    dra_real          *biased; /* (V): logits with it */
 };
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -31,6 +34,31 @@ static dra_status check(const char *name, double x, double most, dra_error *err)
 {
     if (x >= 0 && x <= most) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE, "sampler: %s is %g, expected 0 to %g", name, x, most);
+}
+
+static dra_status check_bias(const dra_sampler_config *c, int64_t vocab, dra_error *err)
+{
+    for (int64_t i = 0; i < c->n_bias; i++) {
+        const dra_token_bias *b = &c->bias[i];
+        if (b->id < 0 || b->id >= vocab)
+            return dra_fail(err, DRA_ERR_INDEX, "sampler: bias of token %d, expected 0 to %lld",
+                            b->id, (long long)vocab - 1);
+        if (!(b->bias <= 1e6 && (b->bias >= -1e6 || b->bias == -INFINITY)))
+            return dra_fail(err, DRA_ERR_VALUE,
+                            "sampler: bias of token %d is %g, expected -1e6 to 1e6, or -inf", b->id,
+                            b->bias);
+    }
+    return DRA_OK;
+}
+
+static bool take_bias(dra_sampler *s)
+{
+    if (s->c.n_bias <= 0) return true;
+    s->bias = calloc((size_t)s->V, sizeof *s->bias);
+    s->biased = calloc((size_t)s->V, sizeof *s->biased);
+    if (!s->bias || !s->biased) return false;
+    for (int64_t i = 0; i < s->c.n_bias; i++) s->bias[s->c.bias[i].id] += s->c.bias[i].bias;
+    return true;
 }
 
 dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab, dra_sampler **out,
@@ -44,10 +72,11 @@ dra_status dra_sampler_create(const dra_sampler_config *config, int64_t vocab, d
     if (st == DRA_OK) st = check("top_a", config->top_a, 1, err);
     if (st == DRA_OK) st = check("min_p", config->min_p, 1, err);
     if (st == DRA_OK) st = check("vocab - 1", (double)vocab - 1, INT32_MAX - 1, err);
+    if (st == DRA_OK) st = check_bias(config, vocab, err);
     if (st != DRA_OK) return st;
     dra_sampler *s = calloc(1, sizeof *s);
-    if (s) *s = (dra_sampler){*config, vocab, calloc((size_t)vocab, sizeof *s->at)};
-    if (!s || !s->at) {
+    if (s) *s = (dra_sampler){*config, vocab, calloc((size_t)vocab, sizeof *s->at), NULL, NULL};
+    if (!s || !s->at || !take_bias(s)) {
         dra_sampler_destroy(s);
         return dra_fail(err, DRA_ERR_MEMORY, "sampler: out of memory");
     }
@@ -59,6 +88,8 @@ void dra_sampler_destroy(dra_sampler *s)
 {
     if (!s) return;
     free(s->at);
+    free(s->bias);
+    free(s->biased);
     free(s);
 }
 
@@ -204,14 +235,43 @@ static int64_t weigh(dra_sampler *s, const dra_real *logits, const bool *seen, d
     return n;
 }
 
-int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
-                         int64_t position)
+int32_t dra_sampler_choose(dra_sampler *s, const dra_real *logits, const bool *seen,
+                           uint64_t stream, int64_t position)
 {
     const uint32_t only[2] = {0};
     double         max;
     const int32_t  best = find_best(s, logits, seen, &max);
     if (best < 0 || s->c.temperature == 0) return best;
     return draw(s->at, weigh(s, logits, seen, max), uniform(s->c.seed + stream, position, only));
+}
+
+bool dra_sampler_has_bias(const dra_sampler *s) { return s->bias; }
+
+void dra_sampler_bias(const dra_sampler *s, const dra_real *x, const bool *allowed, dra_real *out)
+{
+    for (int64_t i = 0; i < s->V; i++) {
+        const double b = s->bias ? s->bias[i] : 0;
+        if ((allowed && !allowed[i]) || b == -INFINITY)
+            out[i] = (dra_real)(isnan((double)x[i]) ? NAN : -INFINITY); /* NaN is still noticed */
+        else
+            out[i] = b == 0 ? x[i] : (dra_real)((double)x[i] + b);
+    }
+}
+
+int32_t dra_sampler_pick(dra_sampler *s, const dra_real *logits, const bool *seen, uint64_t stream,
+                         int64_t position)
+{
+    if (s->bias) dra_sampler_bias(s, logits, NULL, s->biased);
+    return dra_sampler_choose(s, s->bias ? s->biased : logits, seen, stream, position);
+}
+
+double dra_sampler_logprob(const dra_sampler *s, const dra_real *logits, int32_t id)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < s->V; i++)
+        if ((double)logits[i] > max) max = (double)logits[i];
+    for (int64_t i = 0; i < s->V; i++) sum += exp((double)logits[i] - max);
+    return (double)logits[id] - max - log(sum);
 }
 
 void dra_sampler_penalise(const dra_sampler *s, const dra_real *x, const bool *seen, dra_real *out)

@@ -15,6 +15,7 @@ head -n 20 book.txt >other.txt
 mkdir texts
 cp book.txt other.txt texts
 sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
+head -n 3 book.txt | sed 's/.*/{"prompt": "&"}/' >prompts.jsonl
 { # 40 rows of 30 bytes as an array of NumPy
     printf '\223NUMPY\001\000\166\000'
     printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 30), }"

@@ -1,0 +1,174 @@
+/* What a row is offered for its next token: the model's logits with the bias of the sampler, and
+ * nothing that its grammar forbids; then contrasted, if there are amateurs. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "run/generator.h"
+
+static dra_status no_memory(dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "generator: out of memory");
+}
+
+/* ---- the grammar of a generator -------------------------------------------------------------- */
+
+static dra_status open_constraint(dra_generator *g, dra_error *err)
+{
+    const int32_t   n = dra_tokenizer_size(g->config.tokenizer);
+    dra_token_text *tokens = calloc((size_t)n + 1, sizeof *tokens);
+    if (!tokens) return no_memory(err);
+    for (int32_t id = 0; id < n; id++) {
+        tokens[id].id = id;
+        tokens[id].bytes = dra_generator_piece(g, id, &tokens[id].n);
+    }
+    const dra_status st = dra_constraint_create(g->config.grammar, (size_t)n, tokens,
+                                                &g->constraint, err);
+    free(tokens);
+    return st;
+}
+
+dra_status dra_generator_constrain(dra_generator *g, dra_error *err)
+{
+    g->offered = calloc((size_t)g->V, sizeof *g->offered);
+    if (!g->offered) return no_memory(err);
+    if (!g->config.grammar) return DRA_OK;
+    if (!g->config.tokenizer)
+        return dra_fail(err, DRA_ERR_VALUE, "generator: a grammar needs a tokenizer");
+    g->allowed = calloc((size_t)g->V, sizeof *g->allowed);
+    return g->allowed ? open_constraint(g, err) : no_memory(err);
+}
+
+void dra_generator_unconstrain(dra_generator *g)
+{
+    dra_constraint_destroy(g->constraint);
+    free(g->allowed);
+    free(g->offered);
+}
+
+void dra_row_begin_text(dra_row *r)
+{
+    free(r->place);
+    r->place = NULL;
+}
+
+dra_status dra_row_set_place(dra_row *r, const dra_grammar_state *s, dra_error *err)
+{
+    dra_grammar_state *copy = NULL;
+    const dra_status   st = dra_grammar_state_copy(s, &copy, err);
+    if (st != DRA_OK) return st;
+    free(r->place);
+    r->place = copy;
+    return DRA_OK;
+}
+
+dra_status dra_generator_advance(dra_generator *g, int64_t row, int32_t id, dra_error *err)
+{
+    size_t      n;
+    const char *piece = dra_generator_piece(g, id, &n);
+    if (!g->constraint || n == 0) return DRA_OK;
+    return dra_constraint_advance(g->constraint, &g->row[row].place, piece, n, err);
+}
+
+dra_status dra_generator_must_end(dra_generator *g, int64_t row, bool *must, dra_error *err)
+{
+    bool may;
+    *must = false;
+    if (!g->constraint) return DRA_OK;
+    return dra_constraint_end(g->constraint, g->row[row].place, &may, must, err);
+}
+
+/* ---- the next token -------------------------------------------------------------------------- */
+
+static void allow_end(dra_generator *g, const dra_generate_config *c, int32_t id, bool may)
+{
+    if (id >= 0 && id < g->V && dra_generate_ends(g, c, id)) g->allowed[id] = may;
+}
+
+/* Fills g->allowed; *ended: nothing may follow, and the text may end. */
+static dra_status allow(dra_generator *g, const dra_generate_config *c, int64_t row, bool *ended,
+                        dra_error *err)
+{
+    const dra_grammar_state *place = g->row[row].place;
+    bool                     may, must;
+    size_t                   n;
+    memset(g->allowed, 0, (size_t)g->V * sizeof *g->allowed);
+    dra_status st = dra_constraint_end(g->constraint, place, &may, &must, err);
+    if (st == DRA_OK) st = dra_constraint_allow(g->constraint, place, g->allowed, &n, err);
+    if (st != DRA_OK) return st;
+    for (int i = 0; i < c->n_ends; i++) allow_end(g, c, c->ends[i], may);
+    allow_end(g, c, dra_tokenizer_end(g->config.tokenizer), may);
+    if (memchr(g->allowed, 1, (size_t)g->V)) return DRA_OK;
+    *ended = may;
+    if (may) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "generate: row %lld, token %lld: the grammar leaves no token of the vocabulary",
+                    (long long)row, (long long)dra_generator_tokens(g, row));
+}
+
+dra_status dra_generator_offer(dra_generator *g, const dra_generate_config *c, int64_t row,
+                               dra_offer *out, dra_error *err)
+{
+    const dra_real *own = g->logits + row * g->V;
+    *out = (dra_offer){0};
+    if (g->constraint) {
+        const dra_status st = allow(g, c, row, &out->ended, err);
+        if (st != DRA_OK || out->ended) return st;
+    }
+    if (g->constraint || dra_sampler_has_bias(g->sampler)) {
+        dra_sampler_bias(g->sampler, own, g->constraint ? g->allowed : NULL, g->offered);
+        own = g->offered;
+    }
+    out->logits = dra_generator_view(g, row, own, &out->seen);
+    return DRA_OK;
+}
+
+dra_status dra_generator_refuse(const dra_generator *g, const char *what, int64_t row,
+                                dra_error *err)
+{
+    const dra_real *own = g->logits + row * g->V;
+    bool            finite = true;
+    for (int64_t i = 0; i < g->V; i++) finite = finite && (double)own[i] < INFINITY;
+    return dra_fail(err, DRA_ERR_VALUE, "%s: row %lld, token %lld: %s", what, (long long)row,
+                    (long long)dra_generator_tokens(g, row),
+                    finite && (g->constraint || dra_sampler_has_bias(g->sampler))
+                        ? "no token is left that bias and grammar allow"
+                        : "logits are not finite");
+}
+
+/* ---- log-probabilities ----------------------------------------------------------------------- */
+
+/* Room for those of all tokens of a row. */
+static dra_status reserve(dra_row *r, size_t each, dra_error *err)
+{
+    if (r->ids.n * each <= r->logprob_room) return DRA_OK;
+    const size_t room = 2 * r->ids.n * each;
+    dra_logprob *more = realloc(r->logprobs, room * sizeof *more);
+    if (!more) return no_memory(err);
+    r->logprobs = more;
+    r->logprob_room = room;
+    return DRA_OK;
+}
+
+dra_status dra_generator_log(dra_generator *g, int64_t row, int64_t top, bool picked,
+                             dra_error *err)
+{
+    dra_row     *r = &g->row[row];
+    const size_t each = (size_t)top + 1;
+    dra_status   st = top > 0 ? reserve(r, each, err) : DRA_OK;
+    if (top == 0 || st != DRA_OK) return st;
+    dra_logprob  *at = r->logprobs + (r->ids.n - 1) * each;
+    const int32_t id = r->ids.data[r->ids.n - 1];
+    for (size_t i = 0; i < each; i++) at[i] = (dra_logprob){-1, NAN};
+    at[0].id = id;
+    if (!picked) return DRA_OK;
+    dra_ranked *best = malloc((size_t)top * sizeof *best);
+    if (!best) return no_memory(err);
+    const dra_real *own = g->logits + row * g->V;
+    const int64_t   n = dra_sampler_rank(g->sampler, own, NULL, NULL, top, best);
+    for (int64_t i = 0; i < n; i++) at[i + 1] = (dra_logprob){best[i].id, best[i].log_prob};
+    at[0].logprob = dra_sampler_logprob(g->sampler, own, id);
+    free(best);
+    return DRA_OK;
+}
