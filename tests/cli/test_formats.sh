@@ -36,8 +36,8 @@ gzip -c nano.bin >packed.bin.gz
 train() { # train NAME OPTIONS...
     name=$1
     shift
-    timeout 60 "$dra" train $model --set vocab=300 --tokenizer none --threads 1 --batch 4 --steps 4 --split 0.2 \
-        --seed 3 --out "$name" "$@" >said 2>&1 </dev/null || { cat said; return 1; }
+    timeout 60 "$dra" train $model --set vocab=300 --tokenizer none --threads 1 --batch 4 \
+        --steps 4 --split 0.2 --seed 3 --out "$name" "$@" >said 2>&1 </dev/null || { cat said; return 1; }
 }
 
 loss() { timeout 60 "$dra" eval --json "$@" </dev/null | sed 's/, "tokens_per.*//'; }
@@ -73,7 +73,8 @@ refuses() {
             --data odd.bin &&
         refused "cut.bin.gz: ends after 300 bytes, in the middle of its gzip stream" \
             --data cut.bin.gz &&
-        refused "nano.bin: token 12 is 295, expected an id from 0 to 255; it was taken for" --data nano.bin --tokenizer bytes &&
+        refused "nano.bin: token 12 is 295, expected an id from 0 to 255; it was taken for" \
+            --data nano.bin --tokenizer bytes &&
         refused "wide.bin: every second number of 16 bits is nearly 0" --data wide.bin &&
         misused "dra train: --data-format: expected auto|text|bytes|jsonl|safetensors|npy|\
 tokens-u16|tokens-u32|llmc, found 'csv'" train --data nano.bin --data-format csv --out none

@@ -1,79 +1,14 @@
-/* Formats of data, recognised by their content: ids of nanoGPT, llm.c and NumPy, compressed files,
- * what is text, and what is refused by its name. */
+/* Formats of data, recognised by their content: ids of nanoGPT, llm.c and NumPy, what is text, and
+ * what is refused by its name. */
 #include "formats.h"
 
 #include "data/sniff.h"
-
-static dra_tokenizer *bytes, *pairs; /* the end of text of pairs is 300 */
-static file_bytes     made, inner;
-
-static int make_all(void **state)
-{
-    if (folder_make(state) != 0) return -1;
-    bytes = bytes_tokenizer();
-    pairs = pairs_tokenizer(300);
-    return 0;
-}
-
-static int remove_all(void **state)
-{
-    dra_tokenizer_destroy(bytes);
-    dra_tokenizer_destroy(pairs);
-    return folder_remove(state);
-}
-
-static int fresh(void **state)
-{
-    made.n = inner.n = 0;
-    return clean(state);
-}
-
-static const int32_t ids[] = {7, 256, 300, 0, 299, 300, 12, 257};
-static const int64_t cuts[] = {0, 3, 6};
-
-enum { N = 8 };
-
-static void check_about(const dra_corpus *c, const char *text)
-{
-    if (text)
-        assert_string_equal(dra_corpus_about(c), text);
-    else
-        assert_null(dra_corpus_about(c));
-}
-
-/* The ids above, with their documents where the tokenizer tells them, or else as one. */
-static void check_tokens(const char *path, const char *format, const char *about)
-{
-    dra_corpus_config config = {.n = 1, .paths = &path, .tokenizer = pairs, .format = format};
-    assert_true(dra_corpus_is_tokens(1, &path, format));
-    assert_true(dra_corpus_wants_end(1, &path, format));
-    dra_corpus *c = opened(config);
-    check_ids(c, ids, N);
-    check_starts(c, cuts, 3);
-    check_about(c, about);
-    assert_int_equal(dra_corpus_bytes(c), -1);
-    assert_int_equal(dra_corpus_largest(c), 300);
-    dra_corpus_close(c);
-    config.tokenizer = NULL;
-    c = opened(config);
-    check_ids(c, ids, N);
-    check_starts(c, cuts, 1);
-    dra_corpus_close(c);
-}
-
-static void check_no_file(const char *name, const char *format, const dra_tokenizer *t,
-                          dra_status code, const char *text)
-{
-    const char *path = in_folder(name);
-    check_no_corpus((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = t, .format = format},
-                    code, name, text);
-}
 
 /* ---- ids ------------------------------------------------------------------------------------- */
 
 static void reads_nanoGPT(void **state)
 {
-    add_ids(&made, ids, N, 2);
+    add_ids(&made, ids, N_IDS, 2);
     check_tokens(put_made("train.bin", &made), NULL, "tokens, 16 bits each (nanoGPT), 8 of them");
     check_tokens(put_made("train.dat", &made), "tokens-u16",
                  "tokens, 16 bits each (nanoGPT), 8 of them");
@@ -120,7 +55,7 @@ static void asks_whether_ids_are_wide(void **state)
 
 static void reads_llmc(void **state)
 {
-    add_llmc(&made, 20240520, 1, ids, N, 2);
+    add_llmc(&made, 20240520, 1, ids, N_IDS, 2);
     check_tokens(put_made("train.bin", &made), NULL, "tokens, 16 bits each (llm.c), 8 of them");
     check_tokens(put_made("any", &made), NULL, "tokens, 16 bits each (llm.c), 8 of them");
     check_tokens(put_made("any", &made), "llmc", "tokens, 16 bits each (llm.c), 8 of them");
@@ -162,7 +97,7 @@ static void refuses_headers_of_llmc(void **state)
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         made.n = 0;
-        add_llmc(&made, cases[i].magic, cases[i].version, ids, N, 2);
+        add_llmc(&made, cases[i].magic, cases[i].version, ids, N_IDS, 2);
         put_file("bad.bin", made.at, cases[i].n);
         check_no_file("bad.bin", NULL, pairs, DRA_ERR_FORMAT, cases[i].text);
     }
@@ -186,7 +121,7 @@ static void reads_arrays(void **state)
     for (size_t i = 0; i < COUNT(types); i++) {
         made.n = 0;
         add_array(&made, types[i].type, "8,");
-        for (int k = 0; k < N; k++) add_bytes(&made, &(int64_t){ids[k]}, types[i].width);
+        for (int k = 0; k < N_IDS; k++) add_bytes(&made, &(int64_t){ids[k]}, types[i].width);
         const char *path = put_made("train.npy", &made);
         assert_false(dra_examples_are(1, &path));
         check_tokens(path, NULL, "tokens in an array of NumPy, 8 of them");
@@ -198,12 +133,12 @@ static void reads_arrays(void **state)
 static void reads_rows_as_documents(void **state)
 {
     add_array(&made, "<u2", "2, 4");
-    add_ids(&made, ids, N, 2);
+    add_ids(&made, ids, N_IDS, 2);
     const char *path = put_made("train.npy", &made);
     assert_true(dra_examples_are(1, &path));
     dra_corpus *c = opened(
         (dra_corpus_config){.n = 1, .paths = &path, .tokenizer = pairs, .format = "npy"});
-    check_ids(c, ids, N);
+    check_ids(c, ids, N_IDS);
     check_starts(c, (int64_t[]){0, 4}, 2);
     dra_corpus_close(c);
 }
@@ -227,7 +162,7 @@ static void refuses_other_arrays(void **state)
     for (size_t i = 0; i < COUNT(cases); i++) {
         made.n = 0;
         add_array(&made, cases[i].type, cases[i].shape);
-        add_ids(&made, (int32_t[]){7, -2, 1, 1, 1, 1, 1, 1}, N, 2);
+        add_ids(&made, (int32_t[]){7, -2, 1, 1, 1, 1, 1, 1}, N_IDS, 2);
         put_made("bad.npy", &made);
         check_no_file("bad.npy", NULL, pairs, cases[i].code, cases[i].text);
     }
@@ -373,223 +308,6 @@ static void refuses_by_name(void **state)
                   ": is a pickle of Python: save the ids by numpy.save (.npy), or texts as .jsonl");
 }
 
-/* ---- compressed files ------------------------------------------------------------------------ */
-
-typedef void (*pack)(file_bytes *, const void *, size_t);
-
-static const pack packs[] = {add_gzip, add_zstd};
-
-static const struct {
-    const char *name, *end, *about, *lines, *ids;
-} packed[] = {
-    {"gzip", "gz", "text, gzip", "lines of JSON, gzip",
-     "tokens, 16 bits each (nanoGPT), gzip, 8 of them"},
-    {"zstd", "zst", "text, zstd", "lines of JSON, zstd",
-     "tokens, 16 bits each (nanoGPT), zstd, 8 of them"},
-};
-
-static const char *put_packed(size_t how, const char *stem, const void *data, size_t n)
-{
-    char name[64];
-    made.n = 0;
-    packs[how](&made, data, n);
-    snprintf(name, sizeof name, "%s.%s", stem, packed[how].end);
-    return put_made(name, &made);
-}
-
-static void reads_compressed_text(void **state)
-{
-    const char *text = "the\n--\na th\n";
-    for (size_t how = 0; how < 2; how++) {
-        const char *path = put_packed(how, "a.txt", text, strlen(text));
-        assert_false(dra_corpus_is_tokens(1, &path, NULL));
-        dra_corpus *c = opened_path(bytes, path);
-        check_bytes(c, text, strlen(text));
-        check_about(c, packed[how].about);
-        dra_corpus_close(c);
-        c = opened(
-            (dra_corpus_config){.n = 1, .paths = &path, .tokenizer = pairs, .separator = "--"});
-        check_ids(c, (int32_t[]){257, '\n', 300, 'a', ' ', 256, '\n', 300}, 8);
-        check_starts(c, (int64_t[]){0, 3}, 2);
-        dra_corpus_close(c);
-        const char *lines = "{\"text\": \"th\"}\n{\"text\": \"b\"}\n";
-        c = opened_path(pairs, put_packed(how, "a.jsonl", lines, strlen(lines)));
-        check_ids(c, (int32_t[]){256, 300, 'b', 300}, 4);
-        check_about(c, packed[how].lines);
-        dra_corpus_close(c);
-    }
-}
-
-static void reads_compressed_ids(void **state)
-{
-    add_ids(&inner, ids, N, 2);
-    for (size_t how = 0; how < 2; how++)
-        check_tokens(put_packed(how, "train.bin", inner.at, inner.n), NULL, packed[how].ids);
-}
-
-/* Streams in a row are one; text of many blocks. */
-static void reads_long_streams(void **state)
-{
-    enum { MANY = 1000000 };
-    char *text = malloc(2 * MANY);
-    assert_non_null(text);
-    for (int i = 0; i < 2 * MANY; i++) text[i] = "the he th\n"[i % 97 % 10];
-    for (size_t how = 0; how < 2; how++) {
-        made.n = 0;
-        packs[how](&made, text, MANY);
-        packs[how](&made, text + MANY, 0);
-        packs[how](&made, text + MANY, MANY);
-        dra_corpus *c = opened_path(bytes, put_made("long.txt", &made));
-        check_bytes(c, text, 2 * MANY);
-        dra_corpus_close(c);
-    }
-    free(text);
-}
-
-static void tells_progress(void *user, int64_t done, int64_t total)
-{
-    int64_t *before = user;
-    assert_true(done >= *before && done <= total);
-    *before = done;
-}
-
-static void tells_its_progress(void **state)
-{
-    enum { MANY = 3000000 };
-    char *text = malloc(MANY);
-    assert_non_null(text);
-    for (int i = 0; i < MANY; i++) text[i] = "the he th\n"[i % 97 % 10];
-    const char *path = put_packed(0, "long.txt", text, MANY);
-    int64_t     done = 0;
-    dra_corpus *c = NULL;
-    assert_int_equal(
-        dra_corpus_open(&(dra_corpus_config){.n = 1, .paths = &path, .tokenizer = pairs},
-                        tells_progress, &done, &c, NULL),
-        DRA_OK);
-    assert_int_equal(done, made.n);
-    dra_corpus_close(c);
-    free(text);
-}
-
-/* Kept tokens are those of the text that was compressed, and there is no second reading. */
-static void keeps_tokens(void **state)
-{
-    const char *text = "the thin";
-    mkdir(in_folder("kept"), 0700);
-    for (size_t i = 0; i < 2; i++) {
-        const char             *path = put_packed(0, "a.txt", text, strlen(text));
-        const dra_corpus_config config = {
-            .n = 1, .paths = &path, .tokenizer = i ? pairs : bytes, .cache = in_folder("kept")};
-        dra_corpus    *c = opened(config);
-        const uint64_t first = dra_corpus_fingerprint(c);
-        dra_corpus_close(c);
-        c = opened(config);
-        assert_true(dra_corpus_fingerprint(c) == first);
-        if (!i) check_bytes(c, text, strlen(text));
-        dra_corpus_close(c);
-    }
-    char           name[300];
-    int            kept = 0;
-    DIR           *d = opendir(in_folder("kept"));
-    struct dirent *e;
-    assert_non_null(d);
-    while ((e = readdir(d))) {
-        if (e->d_name[0] == '.') continue;
-        snprintf(name, sizeof name, "kept/%s", e->d_name);
-        kept += unlink(in_folder(name)) == 0;
-    }
-    closedir(d);
-    assert_int_equal(kept, 2);
-}
-
-/* Cut anywhere, the file is refused; so is one with a changed byte of its data or its checksum. */
-static void refuses_damaged_streams(void **state)
-{
-    char text[3000], name[32], expected[128];
-    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)('a' + i * i % 23);
-    for (size_t how = 0; how < 2; how++) {
-        put_packed(how, "good.txt", text, sizeof text);
-        inner = made;
-        snprintf(name, sizeof name, "bad.txt.%s", packed[how].end);
-        for (size_t n = 4; n < inner.n; n++) {
-            put_file(name, inner.at, n);
-            snprintf(expected, sizeof expected,
-                     ": ends after %zu bytes, in the middle of its %s stream", n, packed[how].name);
-            check_no_file(name, NULL, bytes, DRA_ERR_FORMAT, expected);
-        }
-        inner.at[inner.n - 10] ^= 4;
-        put_made(name, &inner);
-        const char *path = in_folder(name);
-        dra_corpus *c = NULL;
-        dra_error   err = {0};
-        if (how) continue; /* no checksum unless asked for */
-        assert_int_equal(
-            dra_corpus_open(&(dra_corpus_config){.n = 1, .paths = &path, .tokenizer = bytes}, NULL,
-                            NULL, &c, &err),
-            DRA_ERR_FORMAT);
-        assert_non_null(strstr(err.text, ": its gzip stream is damaged at byte "));
-    }
-    put_packed(0, "more.txt", text, sizeof text);
-    const size_t n = made.n;
-    add_bytes(&made, "trailing", 8);
-    put_made("more.txt.gz", &made);
-    snprintf(expected, sizeof expected,
-             ": its gzip stream is damaged at byte %zu: incorrect header check", n + 2);
-    check_no_file("more.txt.gz", NULL, bytes, DRA_ERR_FORMAT, expected);
-}
-
-static void looks_inside(void **state)
-{
-    char tensors[64] = {0};
-    memcpy(tensors, &(uint64_t){16}, 8);
-    memcpy(tensors + 8, "{\"ids\": {}}     ", 16);
-    put_packed(0, "a.pdf", "%PDF-1.4 and so on", 18);
-    check_no_file("a.pdf.gz", NULL, bytes, DRA_ERR_FORMAT, ": is a PDF: extract its text first");
-    put_packed(1, "a", "\0\1\2\3\4\5\6\xff", 8);
-    check_no_file("a.zst", NULL, bytes, DRA_ERR_FORMAT,
-                  ": is no text and of no known format; if it is meant, say what it is: "
-                  "--data-format bytes, tokens-u16, ...");
-    put_packed(0, "a.safetensors", tensors, sizeof tensors);
-    check_no_file("a.safetensors.gz", NULL, bytes, DRA_ERR_FORMAT,
-                  ": holds safetensors: decompress them first");
-    const char *path = put_packed(0, "a.txt", "text", 4);
-    dra_corpus *c = opened(/* itself */
-                           (dra_corpus_config){
-                               .n = 1, .paths = &path, .tokenizer = bytes, .format = "bytes"});
-    check_bytes(c, (const char *)made.at, made.n);
-    dra_corpus_close(c);
-    c = opened((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = bytes, .format = "text"});
-    check_bytes(c, "text", 4);
-    dra_corpus_close(c);
-}
-
-static void trains_tokenizers(void **state)
-{
-    const char          *text = "the the the the then there";
-    const char          *path = put_packed(0, "a.txt", text, strlen(text));
-    dra_tokenizer       *t = NULL;
-    dra_tokenizer_config c = {.n = 1, .paths = &path, .size = 258};
-    dra_error            err = {0};
-    assert_int_equal(dra_tokenizer_train(&c, NULL, NULL, &t, NULL), DRA_OK);
-    assert_int_equal(dra_tokenizer_size(t), 258);
-    dra_tokenizer_destroy(t);
-    made.n = 0;
-    add_ids(&made, ids, N, 2);
-    path = put_made("train.bin", &made);
-    assert_int_equal(dra_tokenizer_train(&c, NULL, NULL, &t, &err), DRA_ERR_FORMAT);
-    assert_non_null(
-        strstr(err.text, ": holds tokens, 16 bits each (nanoGPT), expected text or .jsonl"));
-    int fd = 0;
-    assert_int_equal(dra_data_text(path, NULL, &fd, &err), DRA_ERR_FORMAT);
-    assert_int_equal(fd, -1);
-    path = put_packed(1, "a.txt", text, strlen(text));
-    char found[64] = {0};
-    assert_int_equal(dra_data_text(path, NULL, &fd, &err), DRA_OK);
-    assert_int_equal(read(fd, found, sizeof found), strlen(text));
-    assert_string_equal(found, text);
-    close(fd);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -608,14 +326,6 @@ int main(void)
         cmocka_unit_test_setup(knows_lines, fresh),
         cmocka_unit_test_setup(refuses_other_formats, fresh),
         cmocka_unit_test_setup(refuses_by_name, fresh),
-        cmocka_unit_test_setup(reads_compressed_text, fresh),
-        cmocka_unit_test_setup(reads_compressed_ids, fresh),
-        cmocka_unit_test_setup(reads_long_streams, fresh),
-        cmocka_unit_test_setup(tells_its_progress, fresh),
-        cmocka_unit_test_setup(keeps_tokens, fresh),
-        cmocka_unit_test_setup(refuses_damaged_streams, fresh),
-        cmocka_unit_test_setup(looks_inside, fresh),
-        cmocka_unit_test_setup(trains_tokenizers, fresh),
     };
     return cmocka_run_group_tests_name("formats", tests, make_all, remove_all);
 }
