@@ -14,6 +14,7 @@ struct args {
     cli_list    data;
     const char *text_key, *separator;
     cli_pairs   pairs;
+    int         format;
     int64_t     context, chunk; /* chunk 0: not given, of an encoder */
     bool        json;
 
@@ -25,9 +26,11 @@ static const struct args defaults = {.from = {.state_limit = DRA_STATE_LIMIT}, .
 static const cli_option options[] = {
     CLI_MODEL_OPTIONS(struct args),
     {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
-     "text, .jsonl, a folder, or .safetensors with ids; or examples: .safetensors, .npz, .npy, or "
-     "a folder of these",
+     "text, .jsonl, tokens (.safetensors with ids, .npy, .bin of nanoGPT or llm.c), plain or "
+     "compressed by gzip or zstd, or a folder; or examples: .safetensors, .npz, .npy, or a folder "
+     "of these",
      "FILE", .flags = CLI_REQUIRED, .group = "Data", .brief = 'd'},
+    CLI_FORMAT_OPTION(struct args),
     CLI_TOKENIZER_OPTION(struct args),
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
      "key of the text in a line of "
@@ -82,7 +85,8 @@ static int prepare(const void *args, void *own)
     struct args       *to = own;
     dra_error          err = {0};
     const bool         encoder = cli_is_encoder(&a->from);
-    if (!encoder && !dra_examples_are((int)a->data.count, a->data.text)) return CLI_OK;
+    if (!encoder && (a->format || !dra_examples_are((int)a->data.count, a->data.text)))
+        return CLI_OK;
     if (encoder) to->chunk = 0;
     if (a->from.model && dra_run_objective(a->from.model, &to->objective, &err) != DRA_OK)
         return cli_fail(&err);
@@ -99,18 +103,26 @@ static dra_status open_objective(work *w, dra_error *err)
     return dra_objective_complete(&w->objective, w->m.model, err);
 }
 
+/* Tokens need none, unless it is the model's own and says where their documents end. */
+static bool needs_tokenizer(const struct args *a)
+{
+    return a->from.tokenizer || !cli_all_tokens(&a->data, a->format) ||
+           (dra_tokenizer_is_in(a->from.model) &&
+            dra_corpus_wants_end((int)a->data.count, a->data.text, cli_data_format(a->format)));
+}
+
 static dra_status open_corpus(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     const int64_t      V = dra_model_config_of(w->m.model)->vocab;
-    const bool         none = cli_all_tokens(&a->data) && !a->from.tokenizer;
-    dra_status         st = none ? DRA_OK : cli_model_tokenizer(&a->from, &w->m, err);
+    dra_status         st = needs_tokenizer(a) ? cli_model_tokenizer(&a->from, &w->m, err) : DRA_OK;
     if (st != DRA_OK) return st;
     const dra_corpus_config c = {.n = (int)a->data.count,
                                  .paths = a->data.text,
                                  .tokenizer = w->m.tokenizer,
                                  .text_key = a->text_key,
-                                 .separator = a->separator};
+                                 .separator = a->separator,
+                                 .format = cli_data_format(a->format)};
     st = cli_corpus_open(&c, "reading data", &w->corpus, err);
     if (st == DRA_OK && dra_corpus_largest(w->corpus) >= V)
         st = cli_error(err, DRA_ERR_INDEX, "%.200s: token %d, the model has 0 to %lld",
@@ -301,7 +313,7 @@ static dra_status eval_any(work *w, dra_error *err)
     const cli_eval_examples_job job = {&a->from, &a->data,      &a->pairs,
                                        &w->m,    &w->objective, a->json};
     const dra_model_config     *c = dra_model_config_of(w->m.model);
-    const bool                  texts = !cli_are_examples(&a->data, &a->pairs, c);
+    const bool                  texts = !cli_are_examples(&a->data, &a->pairs, c, a->format);
     if (texts && !dra_model_config_is_language(c))
         return cli_error(err, DRA_ERR_VALUE,
                          "--data: the model is no language model: it learns from examples, found "

@@ -1,13 +1,11 @@
 /* dra tokenize and dra detokenize: text to ids and back, files of any size in little memory. */
-#include "options.h"
-#include "term.h"
+#include "model.h"
 #include "value.h"
-
-#include "dra/text.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- what both verbs share ------------------------------------------------------------------- */
 
@@ -97,6 +95,7 @@ static const char *stream_name(const struct source *s) { return s->file ? s->fil
 
 struct encode_args {
     struct source from;
+    int           format;
     bool          plain, json, count;
 };
 
@@ -104,6 +103,7 @@ static const struct encode_args encode_defaults = {0};
 
 static const cli_option encode_options[] = {
     SOURCE(struct encode_args, "TEXT", "text"),
+    CLI_FORMAT_OPTION(struct encode_args),
     {"plain", CLI_FLAG, offsetof(struct encode_args, plain), 0, 0,
      "treat special tokens in the text as ordinary text"},
     {"count", CLI_FLAG, offsetof(struct encode_args, count), 0, 0, "print only the number of ids"},
@@ -170,6 +170,25 @@ static int encode_all(encoding *e, FILE *in)
     return status;
 }
 
+/* As open_stream; a file may be compressed, and must be text. What is no regular file, a pipe for
+ * instance, is read as it is. */
+static FILE *open_text(encoding *e, char **joined)
+{
+    const char *file = e->a->from.file;
+    struct stat found;
+    int         fd = -1;
+    *joined = NULL;
+    if (!file || stat(file, &found) != 0 || !S_ISREG(found.st_mode))
+        return open_stream(&e->a->from, joined);
+    if (dra_data_text(file, cli_data_format(e->a->format), &fd, &e->err) != DRA_OK) {
+        cli_fail(&e->err);
+        return NULL;
+    }
+    FILE *in = fd < 0 ? fopen(file, "rb") : fdopen(fd, "rb");
+    if (!in) failed(file, "open it");
+    return in;
+}
+
 static int run_tokenize(const void *args)
 {
     encoding       e = {.a = args};
@@ -179,7 +198,7 @@ static int run_tokenize(const void *args)
     if (status != CLI_OK) return status;
     if (open_tokenizer(&e.a->from, &t, &e.err) != DRA_OK) return cli_fail(&e.err);
     e.t = t;
-    FILE *in = open_stream(&e.a->from, &joined);
+    FILE *in = open_text(&e, &joined);
     status = in ? encode_all(&e, in) : CLI_FAILED;
     if (in) fclose(in);
     free(joined);
@@ -206,7 +225,8 @@ const cli_verb cmd_tokenize = {
     .run = run_tokenize,
     .group = "Use",
     .about = "Prints the ids of a text, separated by spaces. The text comes from the command "
-             "line, a file, or stdin; files of any size need little memory. Special tokens in the "
+             "line, a file, or stdin; files of any size need little memory and may be "
+             "compressed by gzip or zstd. Special tokens in the "
              "text are encoded as such unless --plain is given, which is right for untrusted text.",
     .examples = encode_examples,
     .also = "detokenize tokenizer",

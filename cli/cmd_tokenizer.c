@@ -1,5 +1,5 @@
 /* dra tokenizer train: a tokenizer.json learned from texts. */
-#include "options.h"
+#include "model.h"
 #include "status.h"
 #include "term.h"
 #include "units.h"
@@ -17,7 +17,7 @@
 static const char end_of_text[] = "<|endoftext|>";
 
 struct args {
-    int         action;
+    int         action, format;
     cli_list    data, special;
     const char *out, *text_key, *separator;
     int64_t     vocab, min_count, threads;
@@ -31,8 +31,10 @@ static const char *const actions[] = {"train", NULL};
 static const cli_option options[] = {
     {"action", CLI_CHOICE, offsetof(struct args, action), 0, 0, "learn merges from texts",
      .choices = actions, .flags = CLI_POSITIONAL | CLI_REQUIRED},
-    {"data", CLI_LIST, offsetof(struct args, data), 0, 0, "text, .jsonl or a folder of them",
-     "FILE", .flags = CLI_REQUIRED, .group = "Data", .brief = 'd'},
+    {"data", CLI_LIST, offsetof(struct args, data), 0, 0,
+     "text or .jsonl, plain or compressed by gzip or zstd, or a folder of them", "FILE",
+     .flags = CLI_REQUIRED, .group = "Data", .brief = 'd'},
+    CLI_FORMAT_OPTION(struct args),
     {"text-key", CLI_TEXT, offsetof(struct args, text_key), 0, 0,
      "key of the text in a line of "
      "JSON",
@@ -149,6 +151,7 @@ static int train(const struct args *a, const char **special, const char *path)
     const dra_tokenizer_config c = {
         .n = (int)a->data.count,
         .paths = a->data.text,
+        .format = cli_data_format(a->format),
         .text_key = a->text_key,
         .separator = a->separator,
         .size = (int32_t)a->vocab,

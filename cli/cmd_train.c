@@ -23,6 +23,7 @@ struct args {
     dra_train_config train;
     double           dropout;
     int64_t          sample_tokens;
+    int              format;
     bool             resume, force, tensorboard, yes;
 };
 
@@ -45,9 +46,11 @@ static const cli_option options[] = {
      "PATH", .group = "Model", .brief = 'm'},
     CLI_CONFIG_OPTIONS(struct args),
     {"data", CLI_LIST, AT(data), 0, 0,
-     "texts, .jsonl, tokens as .safetensors, or folders of these; or examples: .safetensors, .npz, "
-     ".npy, or a folder of these",
+     "texts, .jsonl, tokens (.safetensors, .npy, .bin of nanoGPT or llm.c), plain or compressed by "
+     "gzip or zstd, or folders of these; or examples: .safetensors, .npz, .npy, or a folder of "
+     "these",
      "FILE", .group = "Data", .unset = "of a resumed run: what it was trained on", .brief = 'd'},
+    CLI_FORMAT_OPTION(struct args),
     {"tokenizer", CLI_TEXT, AT(from.tokenizer), 0, 0,
      "file or folder of a tokenizer, bytes, or none if the data is tokens; default: the model's, "
      "or bytes if it has 256 tokens or is a preset",
@@ -190,6 +193,7 @@ static cli_train_sources sources_of(const struct args *a)
                                .tokenizer = a->from.tokenizer,
                                .text_key = a->text_key,
                                .separator = a->separator,
+                               .format = cli_data_format(a->format),
                                .cache = a->cache,
                                .log = a->log,
                                .pairs = a->pairs};
@@ -202,6 +206,7 @@ static void take_sources(struct args *a, const cli_train_sources *s)
     a->from.tokenizer = s->tokenizer;
     a->text_key = s->text_key;
     a->separator = s->separator;
+    a->format = cli_data_format_number(s->format);
     a->cache = s->cache;
     a->log = s->log;
     a->pairs = s->pairs;
@@ -277,7 +282,8 @@ static int check(const struct args *a, dra_train_config *train)
 /* Then there is nothing to encode. */
 static bool is_all_tokens(const struct args *a)
 {
-    return cli_all_tokens(&a->data) && cli_all_tokens(&a->eval_data) && !a->train.sample_every;
+    return cli_all_tokens(&a->data, a->format) && cli_all_tokens(&a->eval_data, a->format) &&
+           !a->train.sample_every;
 }
 
 static bool sets_vocab(const cli_source *s)
@@ -303,7 +309,8 @@ static bool is_encoder(const dra_model_config *c) { return c->visible == DRA_VIS
 /* Tensors need no tokenizer. */
 static bool is_all_examples(const struct args *a, const dra_model_config *c)
 {
-    return cli_are_examples(&a->data, &a->pairs, c) && !cli_are_pairs(&a->data, &a->pairs, c);
+    return cli_are_examples(&a->data, &a->pairs, c, a->format) &&
+           !cli_are_pairs(&a->data, &a->pairs, c);
 }
 
 /* The one that was named, perhaps none; else that of the run or model. Before its first checkpoint
@@ -352,7 +359,8 @@ static dra_status open_corpus(const struct args *a, const cli_list *files, const
                                  .tokenizer = t,
                                  .text_key = a->text_key,
                                  .separator = a->separator,
-                                 .cache = a->cache};
+                                 .cache = a->cache,
+                                 .format = cli_data_format(a->format)};
     return files->count ? cli_corpus_open(&c, what, out, err) : DRA_OK;
 }
 
@@ -373,7 +381,7 @@ static dra_status open_data(const struct args *a, parts *p, dra_error *err)
 {
     const dra_model_config *c = dra_model_config_of(p->model);
     dra_status              st = DRA_OK;
-    if (cli_are_examples(&a->data, &a->pairs, c)) {
+    if (cli_are_examples(&a->data, &a->pairs, c, a->format)) {
         st = cli_examples_open(&a->data, &a->pairs, c, p->tokenizer, &p->examples, err);
         if (st == DRA_OK)
             st = cli_examples_open(&a->eval_data, &a->pairs, c, p->tokenizer, &p->eval_examples,
@@ -495,6 +503,15 @@ static void show_sample(void *user, const dra_event *e)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
+/* What the data was recognised as, where its name does not tell. */
+static void write_about(const parts *p, FILE *out)
+{
+    const dra_corpus *all[] = {p->data, p->eval_data};
+    for (size_t i = 0; i < COUNT(all); i++)
+        if (all[i] && dra_corpus_about(all[i]))
+            fprintf(out, "read     %s\n", dra_corpus_about(all[i]));
+}
+
 static int train(const struct args *a, bool note)
 {
     parts              p = {0};
@@ -511,6 +528,7 @@ static int train(const struct args *a, bool note)
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
     if (st == DRA_OK) {
         if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
+        write_about(&p, stderr);
         cli_progress_plan(&plan, stderr);
         cli_train_changes(&plan, stderr);
         w.log_every = plan.train.log_every;

@@ -16,9 +16,11 @@ bool cli_are_pairs(const cli_list *files, const cli_pairs *p, const dra_model_co
     return all;
 }
 
-bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model)
+bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model,
+                      int format)
 {
-    return cli_are_pairs(files, p, model) || dra_examples_are((int)files->count, files->text);
+    return cli_are_pairs(files, p, model) ||
+           (!format && dra_examples_are((int)files->count, files->text));
 }
 
 /* The tokenizer of sources, where it is another one. */

@@ -33,8 +33,10 @@ typedef struct cli_pairs {
             .unset = "--tokenizer"                                                                 \
     }
 
-/* Whether files hold examples for a model: by what they are or, lines of JSON, by what is asked. */
-bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model);
+/* Whether files hold examples for a model: by what they are or, lines of JSON, by what is asked. A
+ * --data-format is that of a corpus. */
+bool cli_are_examples(const cli_list *files, const cli_pairs *p, const dra_model_config *model,
+                      int format);
 /* Whether they are pairs of texts, which need a tokenizer. */
 bool cli_are_pairs(const cli_list *files, const cli_pairs *p, const dra_model_config *model);
 /* Where texts of a model that translates start and end: the tokenizer's end of text, else the token

@@ -234,9 +234,21 @@ dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-bool cli_all_tokens(const cli_list *files)
+const char *const cli_data_formats[] = {"auto", "text",       "bytes",      "jsonl", "safetensors",
+                                        "npy",  "tokens-u16", "tokens-u32", "llmc",  NULL};
+
+const char *cli_data_format(int format) { return format ? cli_data_formats[format] : NULL; }
+
+int cli_data_format_number(const char *name)
 {
-    return dra_corpus_is_tokens((int)files->count, files->text);
+    for (int i = 0; name && cli_data_formats[i]; i++)
+        if (strcmp(cli_data_formats[i], name) == 0) return i;
+    return 0;
+}
+
+bool cli_all_tokens(const cli_list *files, int format)
+{
+    return dra_corpus_is_tokens((int)files->count, files->text, cli_data_format(format));
 }
 
 static dra_status add(dra_ids *ids, int32_t id, dra_error *err)

@@ -18,6 +18,7 @@ typedef struct cli_source {
 } cli_source;
 
 extern const char *const cli_dtypes[];
+extern const char *const cli_data_formats[];
 
 /* Rows of an option table, for a struct with a cli_source called `from`. */
 #define CLI_CONFIG_OPTIONS(type)                                                                   \
@@ -66,6 +67,15 @@ extern const char *const cli_dtypes[];
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
             "bf16: round matrices to half the bytes; f32: as in the file", .choices = cli_dtypes,  \
                                                                            .group = "General"      \
+    }
+
+/* For a struct with an int called `format`. */
+#define CLI_FORMAT_OPTION(type)                                                                    \
+    {                                                                                              \
+        "data-format", CLI_CHOICE, offsetof(type, format), 0, 0,                                   \
+            "what the data is, instead of recognising it: bytes are any bytes, tokens-u16 and "    \
+            "tokens-u32 ids without a header, llmc those of llm.c",                                \
+            .choices = cli_data_formats                                                            \
     }
 
 /* Its default is DRA_STATE_LIMIT. */
@@ -123,8 +133,11 @@ void cli_guard_report(const char *verb, const cli_source *s, int64_t changed);
 /* Whether a model with learned positions has some for n more tokens. */
 dra_status cli_positions_check(const dra_model *model, int64_t before, int64_t n, dra_error *err);
 
-/* No text is among these files. */
-bool cli_all_tokens(const cli_list *files);
+/* No text is among these files, of the given --data-format. */
+bool cli_all_tokens(const cli_list *files, int format);
+/* What a corpus takes for a --data-format: its name, or NULL. */
+const char *cli_data_format(int format);
+int         cli_data_format_number(const char *name); /* of such a name; 0: by content */
 /* Appends whole numbers from "1,2,3" or, "@FILE", from a file, where blanks and brackets are fine
  * too. `what` begins an error. */
 dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err);

@@ -16,7 +16,7 @@ typedef struct source {
     bool         path, fresh; /* fresh: is written, need not be there */
 } source;
 
-enum { SOURCES = 10 };
+enum { SOURCES = 11 };
 
 static void describe(cli_train_sources *s, source all[SOURCES])
 {
@@ -27,6 +27,7 @@ static void describe(cli_train_sources *s, source all[SOURCES])
         {"src-tokenizer", .text = &s->pairs.src_tokenizer, .path = true},
         {"text-key", .text = &s->text_key},
         {"separator", .text = &s->separator},
+        {"data-format", .text = &s->format},
         {"src-key", .text = &s->pairs.src_key},
         {"tgt-key", .text = &s->pairs.tgt_key},
         {"cache", .text = &s->cache, .path = true, .fresh = true},

@@ -7,7 +7,7 @@
 
 typedef struct cli_train_sources {
     cli_list    data, eval_data;
-    const char *tokenizer, *text_key, *separator, *cache, *log;
+    const char *tokenizer, *text_key, *separator, *format, *cache, *log;
     cli_pairs   pairs;
 } cli_train_sources; /* starts as {0}, or as what was asked for */
 

@@ -19,9 +19,9 @@ DRA_BEGIN_C
 
 typedef struct dra_tokenizer_config {
     int n;
-    /* As of a dra_corpus_config, but text only; so are text_key and separator. */
+    /* As of a dra_corpus_config, but text only; so are format, text_key and separator. */
     const char *const *paths;
-    const char        *text_key, *separator;
+    const char        *format, *text_key, *separator;
     int32_t            size;      /* ids in all; fewer where no pair is left to merge */
     int64_t            min_count; /* a pair that is seen less often is not merged; 0: 2 */
     /* Special tokens, such as "<|endoftext|>": never part of a word. */
@@ -46,15 +46,21 @@ typedef struct dra_corpus dra_corpus; /* opaque */
 
 typedef struct dra_corpus_config {
     int n;
-    /* One after the other. What each is follows from its name:
-     *   NAME.safetensors  `ids` (N) of U8, U16, I32 or I64, taken as they are, and perhaps `starts`
-     *                     (documents) of I32 or I64: the first token of each; else one document
-     *   NAME.jsonl        an object in every line, a document in each; blank lines are left out
-     *   a folder          its files, sorted by name, but nothing hidden, no folder, no NAME.tokens
-     *   any other         text, of any bytes
-     * A document without text is left out. */
+    /* One after the other. What each is follows from its first bytes, and from its name where they
+     * do not say it:
+     *   safetensors   `ids` (N) of U8, U16, I32 or I64, taken as they are, and perhaps `starts`
+     *                 (documents) of I32 or I64: the first token of each; else one document
+     *   NumPy, .npy   ids (N), or (documents, N), of any integers
+     *   llm.c         a header and ids of 16 or 32 bits
+     *   NAME.bin      that is no text: ids of 16 bits, as nanoGPT writes them
+     *   NAME.jsonl    an object in every line, a document in each; blank lines are left out
+     *   a folder      its files, sorted by name, but nothing hidden, no folder, no NAME.tokens
+     *   any other     text: UTF-8, or an encoding without NUL
+     * Text, lines and ids may be compressed by gzip or zstd. All else is refused by its name. Of
+     * NumPy's (N) and ids in a .bin the tokenizer's end of text is the last token of a document;
+     * if there is none, they are one. A document without text is left out. */
     const char *const   *paths;
-    const dra_tokenizer *tokenizer; /* borrowed until the call returns; NULL: .safetensors only */
+    const dra_tokenizer *tokenizer; /* borrowed until the call returns; NULL: tokens only */
     const char          *text_key;  /* of the text in a line of JSON; NULL: "text" */
     /* A line that stands between two documents of a text, without its end; "": an empty line.
      * NULL: a text is one document. */
@@ -63,6 +69,9 @@ typedef struct dra_corpus_config {
      * are in temporary files. With a tokenizer of bytes, a text of one document needs neither. */
     const char *cache;
     bool        no_end; /* do not put the tokenizer's end of text, if it has one, after documents */
+    /* What all files are: "text", "bytes" (any, as they are), "jsonl", "safetensors", "npy",
+     * "tokens-u16", "tokens-u32" (ids without a header), "llmc". NULL: they are recognised. */
+    const char *format;
 } dra_corpus_config;
 
 /* Bytes of files that are done, of all there are. */
@@ -74,8 +83,18 @@ DRA_API dra_status dra_corpus_open(const dra_corpus_config *c, dra_progress fn, 
                                    dra_corpus **out, dra_error *err);
 DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
 
-/* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed. */
-DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths);
+/* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed.
+ * `format` as above. */
+DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format);
+/* Whether some of them hold tokens whose documents only a tokenizer's end of text tells apart. */
+DRA_API bool dra_corpus_wants_end(int n, const char *const *paths, const char *format);
+/* What was recognised, where it is not what a name says: "tokens, 16 bits each (nanoGPT), 301966 of
+ * them", "text, gzip". NULL: nothing but plain text, .jsonl and .safetensors. */
+DRA_API const char *dra_corpus_about(const dra_corpus *c);
+
+/* Recognises a file as a corpus does and fails where it is no text. *fd is a new descriptor of what
+ * was compressed, from its start; -1: the file is plain, to be read as it is. */
+DRA_API dra_status dra_data_text(const char *path, const char *format, int *fd, dra_error *err);
 
 DRA_API int64_t dra_corpus_tokens(const dra_corpus *c);    /* at least 1 */
 DRA_API int64_t dra_corpus_documents(const dra_corpus *c); /* at least 1 */
@@ -209,8 +228,9 @@ DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char
 DRA_API uint64_t dra_examples_fingerprint(const dra_examples *e);
 /* The first file, for errors. */
 DRA_API const char *dra_examples_path(const dra_examples *e);
-/* Whether these files hold examples: arrays of NumPy, or tensors, but not `ids` (N): that is a file
- * of tokens, for a corpus. Lines of JSON may be either and are not looked at: false. */
+/* Whether these files hold examples: arrays of NumPy, or tensors. Not so `ids` (N), nor integers (N)
+ * of NumPy and nothing else: those are tokens, for a corpus. Lines of JSON may be either and are not
+ * looked at: false. */
 DRA_API bool dra_examples_are(int n, const char *const *paths);
 
 DRA_END_C

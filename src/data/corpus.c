@@ -3,7 +3,9 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/shape.h"
@@ -16,6 +18,7 @@ struct dra_corpus {
     int64_t         tokens, documents, bytes;
     int32_t         largest;
     uint64_t        fingerprint;
+    char            about[256];
 };
 
 /* ---- open ------------------------------------------------------------------------------------ */
@@ -36,6 +39,19 @@ static void add_piece(dra_corpus *c, dra_token_file *p)
     c->piece[c->n++] = *p;
 }
 
+/* What was recognised where names do not say it: a kind after the other. */
+static void add_about(dra_corpus *c, const dra_source *s, int64_t tokens)
+{
+    const size_t n = strlen(c->about), room = sizeof c->about - n;
+    const char  *kind = dra_data_kind_text(s->kind), *packing = dra_packing_name(s->packing);
+    if (s->kind <= DRA_DATA_IDS && !packing) return;
+    if (dra_data_kind_is_tokens(s->kind))
+        snprintf(c->about + n, room, "%s%s%s%s, %lld of them", n ? "; " : "", kind,
+                 packing ? ", " : "", packing ? packing : "", (long long)tokens);
+    else
+        snprintf(c->about + n, room, "%s%s, %s", n ? "; " : "", kind, packing);
+}
+
 static void finish_fingerprint(dra_corpus *c)
 {
     for (int64_t i = 0; i <= c->documents; i++) /* the last one is the number of tokens */
@@ -53,6 +69,7 @@ static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_co
         dra_token_file   p;
         const dra_status status = dra_source_open(&s->at[i], config, &meter, &p, err);
         if (status != DRA_OK) return status;
+        add_about(c, &s->at[i], p.tokens);
         add_piece(c, &p);
         meter.before += s->at[i].bytes;
     }
@@ -83,7 +100,7 @@ dra_status dra_corpus_open(const dra_corpus_config *config, dra_progress fn, voi
     if (status != DRA_OK) return status;
     dra_corpus *c = calloc(1, sizeof *c);
     if (!c) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory");
-    status = dra_sources_list(config->n, config->paths, &sources, err);
+    status = dra_sources_list(config->n, config->paths, config->format, &sources, err);
     if (status == DRA_OK)
         status = open_sources(c, &sources, config, (dra_meter){.fn = fn, .user = user}, err);
     dra_sources_free(&sources);
@@ -109,6 +126,8 @@ int64_t  dra_corpus_documents(const dra_corpus *c) { return c->documents; }
 int64_t  dra_corpus_bytes(const dra_corpus *c) { return c->bytes; }
 int32_t  dra_corpus_largest(const dra_corpus *c) { return c->largest; }
 uint64_t dra_corpus_fingerprint(const dra_corpus *c) { return c->fingerprint; }
+
+const char *dra_corpus_about(const dra_corpus *c) { return c->about[0] ? c->about : NULL; }
 
 static int64_t first_token(const dra_token_file *p) { return p->first_token; }
 static int64_t first_document(const dra_token_file *p) { return p->first_document; }

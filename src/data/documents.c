@@ -49,14 +49,10 @@ static dra_status put_line(void *user, json_t *json, const dra_json_line *line, 
     return st == DRA_OK ? put_document(d, text, bytes, line->at, err) : st;
 }
 
-dra_status dra_documents_read(const dra_documents *d, const dra_source *s, dra_error *err)
+dra_status dra_documents_read(const dra_documents *d, const dra_source *s, const dra_file_map *text,
+                              dra_error *err)
 {
-    dra_file_map text;
-    dra_status   status = dra_file_map_open(s->path, &text, err);
-    if (status != DRA_OK) return status;
-    status = s->kind == DRA_SOURCE_LINES
-                 ? dra_json_lines(s->path, &text, d->meter, put_line, (void *)(uintptr_t)d, err)
-                 : read_text(d, &text, err);
-    dra_file_map_close(&text);
-    return status;
+    return s->kind == DRA_DATA_LINES
+               ? dra_json_lines(s->path, text, d->meter, put_line, (void *)(uintptr_t)d, err)
+               : read_text(d, text, err);
 }

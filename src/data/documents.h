@@ -19,7 +19,9 @@ typedef struct dra_documents {
     void            *user;
 } dra_documents;
 
-/* All documents of a text or of lines of JSON, in order, until `fn` fails. */
-dra_status dra_documents_read(const dra_documents *d, const dra_source *s, dra_error *err);
+/* All documents of a text or of lines of JSON, in order, until `fn` fails. `text` is the map of the
+ * source. */
+dra_status dra_documents_read(const dra_documents *d, const dra_source *s, const dra_file_map *text,
+                              dra_error *err);
 
 #endif

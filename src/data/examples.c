@@ -145,6 +145,16 @@ static bool is_tokens(const dra_example_part *p)
     return p->n == 0;
 }
 
+/* One number for an example, and nothing else: tokens. */
+static bool is_numbers(const dra_example_part *p)
+{
+    bool all = p->n > 0;
+    for (size_t i = 0; i < p->n; i++)
+        all = all && p->tensor[i].info.shape.rank == 1 &&
+              strchr("IU", p->tensor[i].info.dtype_name[0]);
+    return all;
+}
+
 /* Arrays of NumPy are nothing else, be they damaged or not. */
 static bool is_array(const char *path)
 {
@@ -159,10 +169,13 @@ bool dra_examples_are(int n, const char *const *paths)
         all = all && !ends_with(paths[i], ".txt") && !ends_with(paths[i], ".jsonl");
         arrays = arrays && is_array(paths[i]);
     }
-    if (!all || arrays) return arrays;
+    if (!all) return false;
     const bool open = dra_example_files_open(n, paths, &files, NULL) == DRA_OK && files.n > 0;
-    all = open || (files.n && is_array(files.part[0].path)); /* of a folder */
-    for (size_t i = 0; i < files.n && open && all; i++) all = !is_tokens(&files.part[i]);
+    all = open || arrays || (files.n && is_array(files.part[0].path)); /* of a folder */
+    for (size_t i = 0; i < files.n && open && all; i++) {
+        const dra_example_part *p = &files.part[i];
+        all = (arrays || !is_tokens(p)) && !(ends_with(p->path, ".npy") && is_numbers(p));
+    }
     dra_example_files_close(&files);
     return all;
 }

@@ -11,6 +11,7 @@
 typedef struct dra_integers {
     const unsigned char *data;
     size_t               width;
+    bool                 other; /* signed where 1 or 2 bytes wide, unsigned where 4 */
 } dra_integers;
 
 size_t  dra_integer_width(const char *dtype_name); /* 0: none of these */

@@ -8,6 +8,7 @@
 
 #include "data/documents.h"
 #include "data/encode.h"
+#include "data/raw_tokens.h"
 #include "file/fail.h"
 
 static int32_t end_of(const dra_corpus_config *c)
@@ -15,16 +16,17 @@ static int32_t end_of(const dra_corpus_config *c)
     return c->no_end ? -1 : dra_tokenizer_end(c->tokenizer);
 }
 
+/* What was compressed is kept as tokens, if anything is. */
 static bool is_its_own_tokens(const dra_source *s, const dra_corpus_config *c)
 {
-    return s->kind == DRA_SOURCE_TEXT && dra_tokenizer_is_bytes(c->tokenizer) && !c->separator &&
-           end_of(c) < 0;
+    return s->kind == DRA_DATA_TEXT && !(s->packing && c->cache) &&
+           dra_tokenizer_is_bytes(c->tokenizer) && !c->separator && end_of(c) < 0;
 }
 
 static dra_status open_bytes(const dra_source *s, dra_token_file *out, dra_error *err)
 {
     *out = (dra_token_file){0};
-    const dra_status status = dra_file_map_open(s->path, &out->map, err);
+    const dra_status status = dra_source_map(s, &out->map, err);
     if (status != DRA_OK) return status;
     out->ids = (dra_integers){out->map.data, 1};
     out->tokens = out->bytes = (int64_t)out->map.bytes;
@@ -47,11 +49,27 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
     char          *whole = realpath(s->path, NULL);
     uint64_t       h = dra_hash_words(0, words, sizeof words / sizeof *words);
     h = dra_hash_text(h, whole ? whole : s->path);
-    h = dra_hash_text(h, s->kind != DRA_SOURCE_LINES ? c->separator
-                         : c->text_key               ? c->text_key
-                                                     : "text");
+    if (s->packing) h = dra_hash_words(h, &(uint64_t){s->packing}, 1);
+    h = dra_hash_text(h, s->kind != DRA_DATA_LINES ? c->separator
+                         : c->text_key             ? c->text_key
+                                                   : "text");
     free(whole);
     return h;
+}
+
+static dra_status encode(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
+                         dra_token_cache *cache, dra_error *err)
+{
+    dra_file_map     text;
+    const dra_status status = dra_source_map(s, &text, err);
+    if (status != DRA_OK) return status;
+    const dra_meter     inside = dra_meter_inside(meter, s, &text);
+    dra_encoder         e = {c->tokenizer, end_of(c), cache, &inside, {0}};
+    const dra_documents d = {c->text_key, c->separator, &inside, dra_encode_document, &e};
+    const dra_status    read = dra_documents_read(&d, s, &text, err);
+    dra_ids_free(&e.ids);
+    dra_file_map_close(&text);
+    return read;
 }
 
 /* `path` of the file of tokens, or NULL. *out is its map. */
@@ -59,13 +77,10 @@ static dra_status make_tokens(const dra_source *s, const dra_corpus_config *c,
                               const dra_meter *meter, const char *path, uint64_t key,
                               dra_file_map *out, dra_error *err)
 {
-    dra_token_cache     cache;
-    dra_encoder         e = {c->tokenizer, end_of(c), &cache, meter, {0}};
-    const dra_documents d = {c->text_key, c->separator, meter, dra_encode_document, &e};
-    dra_status          status = dra_token_cache_begin(&cache, s->path, path, key,
-                                                       dra_tokenizer_size(c->tokenizer), err);
-    if (status == DRA_OK) status = dra_documents_read(&d, s, err);
-    dra_ids_free(&e.ids);
+    dra_token_cache cache;
+    dra_status      status = dra_token_cache_begin(&cache, s->path, path, key,
+                                                   dra_tokenizer_size(c->tokenizer), err);
+    if (status == DRA_OK) status = encode(s, c, meter, &cache, err);
     if (status == DRA_OK) status = dra_token_cache_end(&cache, out, err);
     if (status == DRA_OK) return path ? dra_file_map_open(path, out, err) : DRA_OK;
     dra_token_cache_abort(&cache);
@@ -93,22 +108,38 @@ static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
     return status;
 }
 
+/* Numbers without a header were guessed by their file's name, which an error should say. */
+static dra_status check(const dra_source *s, const dra_corpus_config *c, dra_token_file *p,
+                        dra_error *err)
+{
+    const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
+    dra_error     why = {0};
+    const bool    guessed = s->kind == DRA_DATA_U16 && !c->format;
+    if (!guessed) return dra_token_file_check(p, s->path, limit, err);
+    const dra_status st = dra_token_file_check(p, s->path, limit, &why);
+    if (st == DRA_OK) return DRA_OK;
+    return dra_fail(err, st, "%s; it was taken for %s: if it is not, see --data-format", why.text,
+                    dra_data_kind_text(s->kind));
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static dra_status open_any(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
                            dra_token_file *out, dra_error *err)
 {
-    const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
+    const int32_t end = c->tokenizer ? dra_tokenizer_end(c->tokenizer) : -1;
     dra_status    status;
-    if (s->kind != DRA_SOURCE_IDS && !c->tokenizer)
+    if (!dra_data_kind_is_tokens(s->kind) && !c->tokenizer)
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "is text, which needs a tokenizer");
-    if (s->kind == DRA_SOURCE_IDS)
+    if (s->kind == DRA_DATA_IDS)
         status = dra_token_file_tensors(s->path, out, err);
+    else if (dra_data_kind_is_tokens(s->kind))
+        status = dra_raw_tokens_open(s, end, out, err);
     else if (is_its_own_tokens(s, c))
         status = open_bytes(s, out, err);
     else
         return open_tokens(s, c, meter, out, err); /* which checks it */
-    return status == DRA_OK ? dra_token_file_check(out, s->path, limit, err) : status;
+    return status == DRA_OK ? check(s, c, out, err) : status;
 }
 
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,

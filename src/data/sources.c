@@ -16,20 +16,6 @@ static bool ends_with(const char *text, const char *end)
     return n > m && strcmp(text + n - m, end) == 0;
 }
 
-/* Silently training on the bytes of a compressed file would be a bad surprise. */
-static dra_status kind_of(const char *path, dra_source_kind *out, dra_error *err)
-{
-    static const char *const packed[] = {".gz", ".bz2", ".xz", ".zst", ".zip", ".parquet"};
-    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (ends_with(path, packed[i]))
-            return dra_fail_at(err, DRA_ERR_FORMAT, path,
-                               "is packed, expected text, .jsonl or .safetensors");
-    *out = ends_with(path, ".safetensors") ? DRA_SOURCE_IDS
-           : ends_with(path, ".jsonl")     ? DRA_SOURCE_LINES
-                                           : DRA_SOURCE_TEXT;
-    return DRA_OK;
-}
-
 static dra_status no_memory(dra_error *err)
 {
     return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory for a list of files");
@@ -37,7 +23,8 @@ static dra_status no_memory(dra_error *err)
 
 static dra_status add_file(dra_sources *s, const char *path, const struct stat *st, dra_error *err)
 {
-    dra_source f = {.path = dra_arena_text(&s->arena, path), .bytes = st->st_size};
+    dra_sniffed found;
+    dra_source  f = {.path = dra_arena_text(&s->arena, path), .bytes = st->st_size};
     f.changed[0] = st->st_mtim.tv_sec;
     f.changed[1] = st->st_mtim.tv_nsec;
     if (s->n == s->room) { /* the old list stays in the arena: twice the memory at most */
@@ -48,9 +35,13 @@ static dra_status add_file(dra_sources *s, const char *path, const struct stat *
         s->room = 2 * s->room + 8;
     }
     if (!f.path) return no_memory(err);
-    const dra_status status = kind_of(path, &f.kind, err);
-    if (status == DRA_OK) s->at[s->n++] = f, s->bytes += f.bytes;
-    return status;
+    const dra_status status = dra_sniff(path, s->format, &found, err);
+    if (status != DRA_OK) return status;
+    f.kind = found.kind;
+    f.packing = found.packing;
+    s->at[s->n++] = f;
+    s->bytes += f.bytes;
+    return DRA_OK;
 }
 
 /* ---- folders --------------------------------------------------------------------------------- */
@@ -93,11 +84,12 @@ static dra_status add_folder(dra_sources *s, const char *folder, dra_error *err)
     return status;
 }
 
-dra_status dra_sources_list(int n, const char *const *paths, dra_sources *out, dra_error *err)
+dra_status dra_sources_list(int n, const char *const *paths, const char *format, dra_sources *out,
+                            dra_error *err)
 {
     dra_status  status = DRA_OK;
     struct stat st;
-    *out = (dra_sources){0};
+    *out = (dra_sources){.format = format};
     for (int i = 0; i < n && status == DRA_OK; i++) {
         if (!paths[i])
             status = dra_fail(err, DRA_ERR_VALUE, "corpus_open: path %d of %d is NULL", i, n);
@@ -110,13 +102,23 @@ dra_status dra_sources_list(int n, const char *const *paths, dra_sources *out, d
     return status;
 }
 
-bool dra_corpus_is_tokens(int n, const char *const *paths)
+bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format)
 {
     dra_sources s;
-    bool        all = dra_sources_list(n, paths, &s, NULL) == DRA_OK;
-    for (size_t i = 0; i < s.n; i++) all = all && s.at[i].kind == DRA_SOURCE_IDS;
+    bool        all = dra_sources_list(n, paths, format, &s, NULL) == DRA_OK;
+    for (size_t i = 0; i < s.n; i++) all = all && dra_data_kind_is_tokens(s.at[i].kind);
     dra_sources_free(&s);
     return all;
+}
+
+bool dra_corpus_wants_end(int n, const char *const *paths, const char *format)
+{
+    dra_sources s;
+    bool        any = false;
+    dra_sources_list(n, paths, format, &s, NULL);
+    for (size_t i = 0; i < s.n; i++) any = any || dra_data_kind_wants_end(s.at[i].kind);
+    dra_sources_free(&s);
+    return any;
 }
 
 void dra_sources_free(dra_sources *s)
@@ -127,5 +129,13 @@ void dra_sources_free(dra_sources *s)
 
 void dra_meter_tell(const dra_meter *m, int64_t done)
 {
+    if (m->inside) done = (int64_t)((double)done / (double)m->inside * (double)m->outside);
     if (m->fn) m->fn(m->user, m->before + done, m->total);
+}
+
+dra_meter dra_meter_inside(const dra_meter *m, const dra_source *s, const dra_file_map *map)
+{
+    dra_meter out = *m;
+    if (s->packing) out.inside = (int64_t)map->bytes, out.outside = s->bytes;
+    return out;
 }

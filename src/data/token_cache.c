@@ -2,14 +2,11 @@
 #include "data/token_cache.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "file/temporary.h"
 
 static const char MAGIC[8] = "dratok1\n";
 
@@ -22,22 +19,6 @@ static dra_status fail_temporary(const dra_token_cache *s, const char *what, dra
     return dra_fail_system(err, s->source, text, errno);
 }
 
-/* Without a name from the start, so nothing is left of a process that is killed. */
-static FILE *open_temporary(void)
-{
-    char        path[512];
-    const char *folder = getenv("TMPDIR");
-    const char  any[] = {'X', 'X', 'X', 'X', 'X', 'X', 0}; /* for mkstemp to choose */
-    snprintf(path, sizeof path, "%s/dra-tokens-%s", folder && *folder ? folder : "/tmp", any);
-    const int fd = mkstemp(path);
-    if (fd < 0) return NULL;
-    unlink(path);
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    FILE *f = fdopen(fd, "w+b");
-    if (!f) close(fd);
-    return f;
-}
-
 dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const char *path,
                                  uint64_t key, int64_t size, dra_error *err)
 {
@@ -45,8 +26,8 @@ dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const c
     s->facts.key = key;
     s->facts.width = size <= 1 << 16 ? 2 : 4;
     memcpy(s->facts.magic, MAGIC, sizeof MAGIC);
-    s->starts = open_temporary();
-    if (!path) s->temporary = open_temporary();
+    s->starts = dra_temporary_open();
+    if (!path) s->temporary = dra_temporary_open();
     if (!s->starts || (!path && !s->temporary)) return fail_temporary(s, "make", err);
     return path ? dra_file_writer_begin(path, &s->file, err) : DRA_OK;
 }
@@ -107,17 +88,6 @@ static uint64_t check_of(const dra_facts *f)
     return dra_hash_words(0, words, sizeof words / 8 - 1);
 }
 
-static dra_status map_temporary(dra_token_cache *s, dra_file_map *out, dra_error *err)
-{
-    if (fflush(s->temporary) != 0) return fail_temporary(s, "write", err);
-    const long bytes = ftell(s->temporary);
-    if (bytes < 0) return fail_temporary(s, "measure", err);
-    void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fileno(s->temporary), 0);
-    if (data == MAP_FAILED) return fail_temporary(s, "map", err);
-    *out = (dra_file_map){data, (size_t)bytes};
-    return DRA_OK;
-}
-
 dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err)
 {
     const char zeros[8] = {0};
@@ -126,7 +96,8 @@ dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error 
     dra_status status = put(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
     if (status == DRA_OK) status = put_starts(s, err);
     if (status == DRA_OK) status = put(s, &s->facts, sizeof s->facts, err);
-    if (status == DRA_OK && s->temporary) status = map_temporary(s, out, err);
+    if (status == DRA_OK && s->temporary && !dra_temporary_map(s->temporary, out))
+        status = fail_temporary(s, "map", err);
     if (status == DRA_OK && s->file) {
         status = dra_file_writer_commit(s->file, err);
         s->file = NULL;

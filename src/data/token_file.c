@@ -1,6 +1,7 @@
 /* Pieces of a corpus: checks, and those that are safetensors. */
 #include "data/token_file.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/shape.h"
@@ -12,6 +13,7 @@ void dra_token_file_close(dra_token_file *p)
 {
     dra_file_map_close(&p->map);
     dra_tensors_close(p->tensors);
+    free(p->own_starts);
     *p = (dra_token_file){0};
 }
 

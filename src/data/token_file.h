@@ -10,6 +10,7 @@ typedef struct dra_token_file {
     dra_file_map map; /* holds the numbers, or */
     dra_tensors *tensors;
     dra_integers ids, starts; /* starts.data NULL: one document */
+    int64_t     *own_starts;  /* NULL, or what starts.data is */
     int64_t      tokens, documents;
     int64_t      bytes; /* of text; -1: not known */
     /* Found by dra_token_file_check: */

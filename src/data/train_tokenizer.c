@@ -39,10 +39,18 @@ static dra_status read_document(void *user, const char *text, size_t bytes, int6
 
 static dra_status read_source(training *t, const dra_source *s, dra_error *err)
 {
+    const dra_meter whole = t->meter;
+    dra_file_map    text;
+    if (dra_data_kind_is_tokens(s->kind))
+        return dra_fail_at(err, DRA_ERR_FORMAT, s->path, "holds %s, expected text or .jsonl",
+                           s->kind == DRA_DATA_IDS ? "tensors" : dra_data_kind_text(s->kind));
+    dra_status status = dra_source_map(s, &text, err);
+    if (status != DRA_OK) return status;
+    t->meter = dra_meter_inside(&whole, s, &text);
     const dra_documents d = {t->c->text_key, t->c->separator, &t->meter, read_document, t};
-    if (s->kind == DRA_SOURCE_IDS)
-        return dra_fail_at(err, DRA_ERR_FORMAT, s->path, "holds tensors, expected text or .jsonl");
-    const dra_status status = dra_documents_read(&d, s, err);
+    status = dra_documents_read(&d, s, &text, err);
+    dra_file_map_close(&text);
+    t->meter = whole;
     t->meter.before += s->bytes;
     dra_meter_tell(&t->meter, 0);
     return status;
@@ -51,8 +59,8 @@ static dra_status read_source(training *t, const dra_source *s, dra_error *err)
 static dra_status read_all(training *t, const dra_words **words, dra_error *err)
 {
     dra_sources sources = {0};
-    dra_status  status = dra_sources_list(t->c->n, t->c->paths, &sources, err);
-    t->meter = (dra_meter){tell_read, t, 0, sources.bytes};
+    dra_status  status = dra_sources_list(t->c->n, t->c->paths, t->c->format, &sources, err);
+    t->meter = (dra_meter){.fn = tell_read, .user = t, .total = sources.bytes};
     for (size_t i = 0; i < sources.n && status == DRA_OK; i++)
         status = read_source(t, &sources.at[i], err);
     if (status == DRA_OK) status = dra_counter_end(&t->counter, words, err);

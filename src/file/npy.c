@@ -111,9 +111,10 @@ static bool take_header(cursor *c, header *h)
 
 static const dra_file_dtype *dtype_of(const char *descr)
 {
-    static const char *const known[][2] = {
-        {"<f2", "F16"}, {"<f4", "F32"}, {"<f8", "F64"}, {"|i1", "I8"},  {"<i2", "I16"},
-        {"<i4", "I32"}, {"<i8", "I64"}, {"|u1", "U8"},  {"<u2", "U16"}, {"|b1", "BOOL"}};
+    static const char *const known[][2] = {{"<f2", "F16"}, {"<f4", "F32"}, {"<f8", "F64"},
+                                           {"|i1", "I8"},  {"<i2", "I16"}, {"<i4", "I32"},
+                                           {"<i8", "I64"}, {"|u1", "U8"},  {"<u2", "U16"},
+                                           {"<u4", "U32"}, {"<u8", "U64"}, {"|b1", "BOOL"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i][0], descr) == 0) return dra_file_dtype_find(known[i][1]);
     return NULL;

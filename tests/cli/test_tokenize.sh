@@ -16,7 +16,8 @@ gives() { # gives ANSWER ARGUMENTS...: exactly this line
 # Any bytes, more than are read at a time, come back through a pipe.
 comes_back() {
     head -c 3000000 /dev/urandom >"$scratch/bytes"
-    "$dra" tokenize --tokenizer bytes --file "$scratch/bytes" >"$scratch/ids" || return 1
+    "$dra" tokenize --tokenizer bytes --data-format bytes --file "$scratch/bytes" \
+        >"$scratch/ids" || return 1
     "$dra" detokenize --tokenizer bytes <"$scratch/ids" | cmp - "$scratch/bytes"
 }
 

@@ -11,6 +11,7 @@ while [ "$i" -lt 60 ]; do
     i=$((i + 1))
 done >book.txt
 cp book.txt my.txt
+gzip -c book.txt >book.txt.gz
 head -n 20 book.txt >other.txt
 mkdir texts
 cp book.txt other.txt texts

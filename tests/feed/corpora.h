@@ -73,6 +73,12 @@ static inline dra_corpus *opened_path(const dra_tokenizer *t, const char *path)
     return opened((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = t});
 }
 
+/* Of one file of any bytes. */
+static inline dra_corpus *opened_bytes(const dra_tokenizer *t, const char *path)
+{
+    return opened((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = t, .format = "bytes"});
+}
+
 static inline void check_ids(const dra_corpus *c, const int32_t *ids, int64_t n)
 {
     int32_t *found = malloc(((size_t)n + 1) * sizeof *found);

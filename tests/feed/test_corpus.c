@@ -38,7 +38,11 @@ static void maps_a_text_of_bytes(void **state)
 {
     const char  text[] = "one\0two\xff\xfe\r\n\xc3"; /* NUL, no UTF-8, half a letter */
     const char *path = put_file("odd-bytes.txt", text, sizeof text - 1);
-    dra_corpus *c = opened_path(bytes, path);
+    check_no_corpus((dra_corpus_config){.n = 1, .paths = &path, .tokenizer = bytes}, DRA_ERR_FORMAT,
+                    "odd-bytes.txt",
+                    ": is no text and of no known format; if it is meant, say what it is: "
+                    "--data-format bytes, tokens-u16, ...");
+    dra_corpus *c = opened_bytes(bytes, path);
     assert_true(is_mapped("odd-bytes.txt"));
     check_bytes(c, text, sizeof text - 1);
     check_starts(c, (int64_t[]){0}, 1);
@@ -371,14 +375,14 @@ static void knows_what_needs_a_tokenizer(void **state)
     clean(state);
     snprintf(all, sizeof all, "%s", folder);
     snprintf(ids, sizeof ids, "%s", put_text("ids.safetensors", "never opened"));
-    assert_true(dra_corpus_is_tokens(0, NULL));
-    assert_true(dra_corpus_is_tokens(1, paths));
-    assert_true(dra_corpus_is_tokens(1, &one));
+    assert_true(dra_corpus_is_tokens(0, NULL, NULL));
+    assert_true(dra_corpus_is_tokens(1, paths, NULL));
+    assert_true(dra_corpus_is_tokens(1, &one, NULL));
     snprintf(text, sizeof text, "%s", put_text("text.txt", "text"));
-    assert_false(dra_corpus_is_tokens(2, paths));
-    assert_false(dra_corpus_is_tokens(1, &one));
+    assert_false(dra_corpus_is_tokens(2, paths, NULL));
+    assert_false(dra_corpus_is_tokens(1, &one, NULL));
     one = "nowhere";
-    assert_false(dra_corpus_is_tokens(1, &one));
+    assert_false(dra_corpus_is_tokens(1, &one, NULL));
 }
 
 static void refuses_bad_paths(void **state)
@@ -389,7 +393,8 @@ static void refuses_bad_paths(void **state)
                     "none.txt", ": cannot open it: No such file or directory");
     check_no_corpus((dra_corpus_config){.n = 1, .paths = paths + 1, .tokenizer = bytes},
                     DRA_ERR_FORMAT, "a.txt.gz",
-                    ": is packed, expected text, .jsonl or .safetensors");
+                    ": is named as if compressed by gzip, but does not start so; if it is plain, "
+                    "rename it or say --data-format");
     check_no_corpus((dra_corpus_config){.n = 1, .paths = paths + 2, .tokenizer = bytes},
                     DRA_ERR_VALUE, "empty", ": no tokens in it, expected at least one");
     check_no_corpus((dra_corpus_config){.n = 1, .paths = paths + 2}, DRA_ERR_VALUE, "empty",

@@ -301,7 +301,7 @@ static void reads_any_step_after_reopening(void **state)
     dra_feed_config config = {.B = B, .T = T, .seed = (uint64_t)1 << 60};
     fill_text("r.txt", 1000);
     for (int pass = 0; pass < 2; pass++) {
-        dra_corpus *c = opened_path(t, in_folder("r.txt"));
+        dra_corpus *c = opened_bytes(t, in_folder("r.txt"));
         config.corpus = c;
         for (int carry = 0; carry < 2; carry++) {
             config.carry = carry;
@@ -327,7 +327,7 @@ static void depends_on_the_seed(void **state)
     int32_t        a[64], b[64];
     dra_tokenizer *t = bytes_tokenizer();
     fill_text("r.txt", 10000);
-    dra_corpus     *c = opened_path(t, in_folder("r.txt"));
+    dra_corpus     *c = opened_bytes(t, in_folder("r.txt"));
     dra_feed_config config = {.corpus = c, .B = 4, .T = 16, .seed = 1};
     dra_feed       *one = made(config);
     config.seed = 2;
@@ -349,7 +349,7 @@ static void continues_lanes_exactly(void **state)
     static int32_t ids[B * T], mark[B * T], all[N];
     dra_tokenizer *t = bytes_tokenizer();
     fill_text("r.txt", N);
-    dra_corpus *c = opened_path(t, in_folder("r.txt"));
+    dra_corpus *c = opened_bytes(t, in_folder("r.txt"));
     dra_feed   *f = made((dra_feed_config){.corpus = c, .B = B, .T = T, .carry = true});
     int64_t     at[B] = {0};
     dra_corpus_read(c, 0, N, all);

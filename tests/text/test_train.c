@@ -319,7 +319,10 @@ static void refuses_files(void **state)
     clean(state);
     refused_file("none", NULL, DRA_ERR_FILE, ": cannot open it: No such file or directory");
     refused_file("empty", "", DRA_ERR_VALUE, ": no text in it");
-    refused_file("a.gz", "x", DRA_ERR_FORMAT, ": is packed, expected text, .jsonl or .safetensors");
+    refused_file("a.gz", "x", DRA_ERR_FORMAT,
+                 ": is named as if compressed by gzip, but does not start so; if it is plain, "
+                 "rename it "
+                 "or say --data-format");
     refused_file("a.safetensors", "x", DRA_ERR_FORMAT, ": holds tensors, expected text or .jsonl");
     refused_file("a.jsonl", "{\"text\": \"a\"}\n{}\n", DRA_ERR_FORMAT,
                  ":2: no 'text', expected a text");
