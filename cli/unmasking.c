@@ -98,7 +98,7 @@ static dra_status fill_in(const work *w, size_t i, dra_error *err)
                                  .mask_token = w->mask_token,
                                  .schedule = (dra_mask_schedule)(t->unmask->schedule + 1),
                                  .remask = t->unmask->remask,
-                                 .sampler = cli_sampler_config(t->how),
+                                 .sampler = cli_sampler_config(t->how, NULL),
                                  .step = t->step};
     return dra_unmask(&c, w->texts[i].ids, err);
 }
