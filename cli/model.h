@@ -73,8 +73,10 @@ extern const char *const cli_data_formats[];
 #define CLI_FORMAT_OPTION(type)                                                                    \
     {                                                                                              \
         "data-format", CLI_CHOICE, offsetof(type, format), 0, 0,                                   \
-            "what the data is, instead of recognising it: bytes are any bytes, tokens-u16 and "    \
-            "tokens-u32 ids without a header, llmc those of llm.c",                                \
+            "what the data is, instead of recognising it by content: text, jsonl, safetensors, "   \
+            "npy; bytes: any bytes; tokens-u16, tokens-u32: ids without a header; llmc: those of " \
+            "llm.c",                                                                               \
+            "NAME",                                                                                \
             .choices = cli_data_formats                                                            \
     }
 
