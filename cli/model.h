@@ -76,8 +76,7 @@ extern const char *const cli_data_formats[];
             "what the data is, instead of recognising it by content: text, jsonl, safetensors, "   \
             "npy; bytes: any bytes; tokens-u16, tokens-u32: ids without a header; llmc: those of " \
             "llm.c",                                                                               \
-            "NAME",                                                                                \
-            .choices = cli_data_formats                                                            \
+            "NAME", .choices = cli_data_formats                                                    \
     }
 
 /* Its default is DRA_STATE_LIMIT. */

@@ -49,14 +49,16 @@ static bool in_range(const cli_option *o, double x)
 /* What a value has to look like, for errors. */
 static void expectation(const cli_option *o, char *text, size_t size)
 {
-    char range[64], name[256];
+    char       range[64], name[256];
+    cli_option choices = *o;
+    choices.value = NULL; /* they are listed, whatever help calls them */
     switch (o->kind) {
     case CLI_FLAG: snprintf(text, size, "on or off"); break;
     case CLI_INT:
         snprintf(text, size, "a whole number%s", cli_range(o, range, sizeof range));
         break;
     case CLI_REAL: snprintf(text, size, "a number%s", cli_range(o, range, sizeof range)); break;
-    case CLI_CHOICE: snprintf(text, size, "%s", cli_value_name(o, name, sizeof name)); break;
+    case CLI_CHOICE: snprintf(text, size, "%s", cli_value_name(&choices, name, sizeof name)); break;
     case CLI_TEXT:
     case CLI_LIST: snprintf(text, size, "a value"); break;
     }

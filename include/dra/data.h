@@ -228,9 +228,9 @@ DRA_API dra_status dra_examples_check_integers(const dra_examples *e, const char
 DRA_API uint64_t dra_examples_fingerprint(const dra_examples *e);
 /* The first file, for errors. */
 DRA_API const char *dra_examples_path(const dra_examples *e);
-/* Whether these files hold examples: arrays of NumPy, or tensors. Not so `ids` (N), nor integers (N)
- * of NumPy and nothing else: those are tokens, for a corpus. Lines of JSON may be either and are not
- * looked at: false. */
+/* Whether these files hold examples: arrays of NumPy, or tensors. Not so `ids` (N), nor integers
+ * (N) of NumPy and nothing else: those are tokens, for a corpus. Lines of JSON may be either and
+ * are not looked at: false. */
 DRA_API bool dra_examples_are(int n, const char *const *paths);
 
 DRA_END_C

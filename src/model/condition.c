@@ -1,6 +1,6 @@
 /* Conditions: a vector for each text by which norms and branches are adapted [Perez et al. 2018;
  * Peebles and Xie 2023].
- *   c, or silu(W c);  gains of norms are 1 + W c, what a core adds is multiplied by sigmoid(W c + b) */
+ *   c, or silu(W c);  gains of norms are 1 + W c; what a core adds, times sigmoid(W c + b) */
 #include <math.h>
 
 #include "base/error.h"

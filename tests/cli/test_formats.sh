@@ -37,7 +37,9 @@ train() { # train NAME OPTIONS...
     name=$1
     shift
     timeout 60 "$dra" train $model --set vocab=300 --tokenizer none --threads 1 --batch 4 \
-        --steps 4 --split 0.2 --seed 3 --out "$name" "$@" >said 2>&1 </dev/null || { cat said; return 1; }
+        --steps 4 --split 0.2 --seed 3 --out "$name" "$@" >said 2>&1 </dev/null && return
+    cat said
+    return 1
 }
 
 loss() { timeout 60 "$dra" eval --json "$@" </dev/null | sed 's/, "tokens_per.*//'; }

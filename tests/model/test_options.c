@@ -1,6 +1,6 @@
 /* Options that the harness of mixers does not see, through readers and gradients: what stands for a
- * text, and conditions. Each row of a batch alone gives the same, and so do chunks; gradients by central differences in the double
- * build, and the same where layers are recomputed. */
+ * text, and conditions. Each row of a batch alone gives the same, and so do chunks; gradients by
+ * central differences in the double build, and the same where layers are recomputed. */
 #include <math.h>
 #include <string.h>
 
