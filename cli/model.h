@@ -70,9 +70,9 @@ extern const char *const cli_data_formats[];
 #define CLI_FORMAT_OPTION(type)                                                                    \
     {                                                                                              \
         "data-format", CLI_CHOICE, offsetof(type, format), 0, 0,                                   \
-            "what the data is, instead of recognising it: bytes are any bytes, tokens-u16 and "    \
-            "tokens-u32 ids without a header, llmc those of llm.c",                                \
-            .choices = cli_data_formats                                                            \
+            "what the data is, instead of recognising it (auto): text, bytes (any), jsonl, "       \
+            "safetensors, npy, tokens-u16 or tokens-u32 (ids without a header), llmc (of llm.c)",  \
+            "NAME", .choices = cli_data_formats                                                    \
     }
 
 /* Its default is DRA_STATE_LIMIT. */

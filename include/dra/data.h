@@ -52,7 +52,7 @@ typedef struct dra_corpus_config {
      *                 (documents) of I32 or I64: the first token of each; else one document
      *   NumPy, .npy   ids (N), or (documents, N), of any integers
      *   llm.c         a header and ids of 16 or 32 bits
-     *   NAME.bin      that is no text: ids of 16 bits, as nanoGPT writes them
+     *   NAME.bin      that is no text, or has a NUL: ids of 16 bits, as nanoGPT writes them
      *   NAME.jsonl    an object in every line, a document in each; blank lines are left out
      *   a folder      its files, sorted by name, but nothing hidden, no folder, no NAME.tokens
      *   any other     text: UTF-8, or an encoding without NUL

@@ -76,8 +76,8 @@ refuses() {
         refused "nano.bin: token 12 is 295, expected an id from 0 to 255; it was taken for" \
             --data nano.bin --tokenizer bytes &&
         refused "wide.bin: every second number of 16 bits is nearly 0" --data wide.bin &&
-        misused "dra train: --data-format: expected auto|text|bytes|jsonl|safetensors|npy|\
-tokens-u16|tokens-u32|llmc, found 'csv'" train --data nano.bin --data-format csv --out none
+        misused "dra train: --data-format: expected NAME, found 'csv'" \
+            train --data nano.bin --data-format csv --out none
 }
 
 compressed_text() { # the same tokenizer, counts and loss as of the plain text
