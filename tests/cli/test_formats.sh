@@ -69,6 +69,9 @@ refuses() {
     head -c 801 llama.bin >odd.bin
     head -c 1001 packed.bin.gz | head -c 300 >cut.bin.gz
     refused "x.parquet: is a Parquet file: write its texts as lines of JSON" --data x.parquet &&
+        refused "x.parquet: is a Parquet file" --data x.parquet --set vocab=300 &&
+        failed "x.parquet: is a Parquet file" eval --preset gpt2-tiny --set vocab=300 \
+            --data x.parquet &&
         refused "odd.bin: its header of llm.c is cut short: 801 bytes, expected 1024" \
             --data odd.bin &&
         refused "cut.bin.gz: ends after 300 bytes, in the middle of its gzip stream" \

@@ -305,6 +305,7 @@ static void refuses_by_name(void **state)
         assert_int_equal(dra_corpus_open(&config, NULL, NULL, &c, &err), DRA_ERR_FORMAT);
         if (!strstr(err.text, cases[i].text)) fail_msg("%s", err.text);
         assert_false(dra_corpus_is_tokens(1, &path, NULL));
+        assert_int_equal(dra_corpus_look(1, &path, NULL, NULL), DRA_ERR_FORMAT);
         config.format = "bytes";
         dra_corpus_close(opened(config));
     }
