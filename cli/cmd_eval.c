@@ -115,14 +115,16 @@ static dra_status open_corpus(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     const int64_t      V = dra_model_config_of(w->m.model)->vocab;
-    dra_status         st = needs_tokenizer(a) ? cli_model_tokenizer(&a->from, &w->m, err) : DRA_OK;
+    const char        *format = cli_data_format(a->format);
+    dra_status         st = dra_corpus_look((int)a->data.count, a->data.text, format, err);
+    if (st == DRA_OK && needs_tokenizer(a)) st = cli_model_tokenizer(&a->from, &w->m, err);
     if (st != DRA_OK) return st;
     const dra_corpus_config c = {.n = (int)a->data.count,
                                  .paths = a->data.text,
                                  .tokenizer = w->m.tokenizer,
                                  .text_key = a->text_key,
                                  .separator = a->separator,
-                                 .format = cli_data_format(a->format)};
+                                 .format = format};
     st = cli_corpus_open(&c, "reading data", &w->corpus, err);
     if (st == DRA_OK && dra_corpus_largest(w->corpus) >= V)
         st = cli_error(err, DRA_ERR_INDEX, "%.200s: token %d, the model has 0 to %lld",

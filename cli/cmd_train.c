@@ -332,6 +332,17 @@ static dra_status open_tokenizer(const struct args *a, dra_model_config *c, dra_
     return st == DRA_OK && takes_any ? cli_take_vocab(&a->pairs, *out, c, err) : st;
 }
 
+/* What is no data is refused as that, not for the lack of a tokenizer. */
+static dra_status look_at_data(const struct args *a, const dra_model_config *c, dra_error *err)
+{
+    const cli_list *lists[] = {&a->data, &a->eval_data};
+    dra_status      st = DRA_OK;
+    if (cli_are_examples(&a->data, &a->pairs, c, a->format)) return DRA_OK;
+    for (size_t i = 0; i < COUNT(lists) && st == DRA_OK; i++)
+        st = dra_corpus_look((int)lists[i]->count, lists[i]->text, cli_data_format(a->format), err);
+    return st;
+}
+
 /* *vocab: that a full-size preset is made for, where it gets another one; else 0. */
 static dra_status open_model(const struct args *a, const dra_train_config *train, int64_t *vocab,
                              dra_tokenizer **tokenizer, dra_model **out, dra_error *err)
@@ -343,6 +354,7 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     if (st == DRA_OK && train->sample_every && is_encoder(&c))
         st = cli_error(err, DRA_ERR_VALUE,
                        "--sample-every: the model is an encoder, which writes no text");
+    if (st == DRA_OK) st = look_at_data(a, &c, err);
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
     if (st != DRA_OK || c.vocab == *vocab) *vocab = 0;
     const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};

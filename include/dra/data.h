@@ -52,7 +52,7 @@ typedef struct dra_corpus_config {
      *                 (documents) of I32 or I64: the first token of each; else one document
      *   NumPy, .npy   ids (N), or (documents, N), of any integers
      *   llm.c         a header and ids of 16 or 32 bits
-     *   NAME.bin      that is no text: ids of 16 bits, as nanoGPT writes them
+     *   NAME.bin      that is no text, or has a NUL: ids of 16 bits, as nanoGPT writes them
      *   NAME.jsonl    an object in every line, a document in each; blank lines are left out
      *   a folder      its files, sorted by name, but nothing hidden, no folder, no NAME.tokens
      *   any other     text: UTF-8, or an encoding without NUL
@@ -86,6 +86,10 @@ DRA_API void       dra_corpus_close(dra_corpus *c); /* NULL is allowed */
 /* Whether all these files, those of folders too, hold tokens, so that no tokenizer is needed.
  * `format` as above. */
 DRA_API bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format);
+/* Fails as dra_corpus_open does where one of them is missing or no data: known before all else is
+ * opened. */
+DRA_API dra_status dra_corpus_look(int n, const char *const *paths, const char *format,
+                                   dra_error *err);
 /* Whether some of them hold tokens whose documents only a tokenizer's end of text tells apart. */
 DRA_API bool dra_corpus_wants_end(int n, const char *const *paths, const char *format);
 /* What was recognised, where it is not what a name says: "tokens, 16 bits each (nanoGPT), 301966 of

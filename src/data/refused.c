@@ -81,7 +81,7 @@ static const struct format {
 
 static bool has(const dra_sample *s, size_t at, const char *bytes, size_t n)
 {
-    return s->n >= at && s->n - at >= n && memcmp(s->at + at, bytes, n) == 0;
+    return n == 0 || (s->n >= at && s->n - at >= n && memcmp(s->at + at, bytes, n) == 0);
 }
 
 /* Two bytes and the last one: nothing else of a pickle is always the same. */

@@ -139,8 +139,9 @@ dra_status dra_sample_kind(const dra_sample *s, dra_data_kind *out, dra_error *e
     if (st != DRA_OK) return st;
     if (is_called(s, ".jsonl") || is_called(s, ".ndjson") || (is_called(s, ".json") && is_lines(s)))
         return *out = DRA_DATA_LINES, DRA_OK;
-    if (dra_sample_is_text(s)) return DRA_OK;
-    if (is_called(s, ".bin")) return kind_of_ids(s, out, err);
+    const bool ids = is_called(s, ".bin"), text = dra_sample_is_text(s);
+    if (ids && (!text || memchr(s->at, 0, s->n))) return kind_of_ids(s, out, err);
+    if (text) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FORMAT, s->path,
                        "is no text and of no known format; if it is meant, say what it is: "
                        "--data-format bytes, tokens-u16, ...");

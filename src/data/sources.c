@@ -111,6 +111,14 @@ bool dra_corpus_is_tokens(int n, const char *const *paths, const char *format)
     return all;
 }
 
+dra_status dra_corpus_look(int n, const char *const *paths, const char *format, dra_error *err)
+{
+    dra_sources      s;
+    const dra_status st = dra_sources_list(n, paths, format, &s, err);
+    dra_sources_free(&s);
+    return st;
+}
+
 bool dra_corpus_wants_end(int n, const char *const *paths, const char *format)
 {
     dra_sources s;

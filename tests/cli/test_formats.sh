@@ -71,6 +71,9 @@ refuses() {
     head -c 801 llama.bin >odd.bin
     head -c 1001 packed.bin.gz | head -c 300 >cut.bin.gz
     refused "x.parquet: is a Parquet file: write its texts as lines of JSON" --data x.parquet &&
+        refused "x.parquet: is a Parquet file" --data x.parquet --set vocab=300 &&
+        failed "x.parquet: is a Parquet file" eval --preset gpt2-tiny --set vocab=300 \
+            --data x.parquet &&
         refused "odd.bin: its header of llm.c is cut short: 801 bytes, expected 1024" \
             --data odd.bin &&
         refused "cut.bin.gz: ends after 300 bytes, in the middle of its gzip stream" \
@@ -78,8 +81,8 @@ refuses() {
         refused "nano.bin: token 12 is 295, expected an id from 0 to 255; it was taken for" \
             --data nano.bin --tokenizer bytes &&
         refused "wide.bin: every second number of 16 bits is nearly 0" --data wide.bin &&
-        misused "dra train: --data-format: expected auto|text|bytes|jsonl|safetensors|npy|\
-tokens-u16|tokens-u32|llmc, found 'csv'" train --data nano.bin --data-format csv --out none
+        misused "dra train: --data-format: expected NAME, found 'csv'" \
+            train --data nano.bin --data-format csv --out none
 }
 
 compressed_text() { # the same tokenizer, counts and loss as of the plain text

@@ -49,14 +49,22 @@ static dra_status open_examples(dra_error *err)
     return status;
 }
 
+/* "the packed", by gzip. */
+static const unsigned char packed[] = {0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x02, 0x03,
+                                       0x2b, 0xc9, 0x48, 0x55, 0x28, 0x48, 0x4c, 0xce, 0x4e, 0x4d,
+                                       0x01, 0x00, 0xd8, 0xec, 0x11, 0x3c, 0x0a, 0x00, 0x00, 0x00};
+
 static void fails_each_allocation(dra_status (*function)(dra_error *))
 {
     const int32_t         ids[] = {1, 2};
+    const uint16_t        nano[] = {256, 300, 257, 300};
     const dra_tensor_item item = {"ids", DRA_I32, DRA_SHAPE(2), ids};
     long                  n = 0;
     folder_files(true);
     put_text("a.txt", "the text\n-\nanother");
     put_text("b.jsonl", "{\"text\": \"the lines\"}\n");
+    put_file("d.txt.gz", packed, sizeof packed);
+    put_file("e.bin", nano, sizeof nano);
     assert_int_equal(dra_tensors_write(in_folder("c.safetensors"), &item, 1, NULL, 0, NULL),
                      DRA_OK);
     for (;; n++) {
@@ -74,13 +82,13 @@ static void fails_each_allocation(dra_status (*function)(dra_error *))
 static void temporary_tokens(void **state)
 {
     fails_each_allocation(open_temporary);
-    assert_int_equal(folder_files(false), 3);
+    assert_int_equal(folder_files(false), 5);
 }
 
 static void kept_tokens(void **state)
 {
     fails_each_allocation(open_kept);
-    assert_int_equal(folder_files(false), 5); /* two of them kept */
+    assert_int_equal(folder_files(false), 8); /* three of them kept */
 }
 
 static void examples(void **state) { fails_each_allocation(open_examples); }

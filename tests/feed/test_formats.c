@@ -33,6 +33,9 @@ static void reads_small_ids(void **state)
     dra_corpus *c = opened_path(bytes, put_made("char.bin", &made));
     check_ids(c, small, 600);
     dra_corpus_close(c);
+    c = opened_path(bytes, put_file("few.bin", made.at + 20, 4));
+    check_ids(c, small + 10, 2);
+    dra_corpus_close(c);
 }
 
 static void asks_whether_ids_are_wide(void **state)
@@ -170,25 +173,27 @@ static void refuses_other_arrays(void **state)
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+#define TEXT(text) text, sizeof(text) - 1
+
 static void knows_text(void **state)
 {
     static const struct {
         const char *name, *text;
         size_t      n;
     } cases[] = {
-        {"a.txt", "", 0},
-        {"a.txt", "\0", 1},
-        {"a.txt", "plain", 5},
-        {"a.bin", "plain text, whatever its name", 29},
-        {"a.bin", "", 0},
-        {"a.txt", "caf\xc3\xa9 \xe6\xb0\xb4 \xf0\x9f\x98\x80\n", 17},
-        {"latin1.txt", "caf\xe9, na\xefve, f\xfcr\r\n", 18},
-        {"colour.log", "\033[31mred\033[0m and a bell\a\n", 26},
-        {"nul.txt", "one\0two\0three\0four and so on\n", 30},
-        {"PAR1.txt", "PAR1 is the first of them.", 26},
-        {"BZh.txt", "BZh91AY&SY", 10},
-        {"RIFF.txt", "RIFF....WAVE", 12},
-        {"lines.txt", "{\"text\": \"a\"}\n{\"text\": \"b\"}\n", 28},
+        {"a.txt", TEXT("")},
+        {"a.txt", TEXT("\0")},
+        {"a.txt", TEXT("plain")},
+        {"a.bin", TEXT("plain text, whatever its name")},
+        {"a.bin", TEXT("")},
+        {"a.txt", TEXT("caf\xc3\xa9 \xe6\xb0\xb4 \xf0\x9f\x98\x80\n")},
+        {"latin1.txt", TEXT("caf\xe9, na\xefve, f\xfcr\r\n")},
+        {"colour.log", TEXT("\033[31mred\033[0m and a bell\a\n")},
+        {"nul.txt", TEXT("one\0two\0three\0four and so on\n")},
+        {"PAR1.txt", TEXT("PAR1 is the first of them.")},
+        {"BZh.txt", TEXT("BZh91AY&SY")},
+        {"RIFF.txt", TEXT("RIFF....WAVE")},
+        {"lines.txt", TEXT("{\"text\": \"a\"}\n{\"text\": \"b\"}\n")},
     };
     for (size_t i = 0; i < COUNT(cases); i++) {
         const char *path = put_file(cases[i].name, cases[i].text, cases[i].n);
@@ -300,6 +305,7 @@ static void refuses_by_name(void **state)
         assert_int_equal(dra_corpus_open(&config, NULL, NULL, &c, &err), DRA_ERR_FORMAT);
         if (!strstr(err.text, cases[i].text)) fail_msg("%s", err.text);
         assert_false(dra_corpus_is_tokens(1, &path, NULL));
+        assert_int_equal(dra_corpus_look(1, &path, NULL, NULL), DRA_ERR_FORMAT);
         config.format = "bytes";
         dra_corpus_close(opened(config));
     }
