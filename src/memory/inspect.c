@@ -204,7 +204,8 @@ static const char *number(char text[24], int64_t i)
 size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t size)
 {
     page p = {text, size, 0};
-    say(&p, "%5s  %-8s %-10s %4s %5s  %-30s %s\n", "layer", "memory", "decay", "head", "unit",
+    bool by_data = false;
+    say(&p, "%5s  %-8s %-10s %4s %5s  %-24s %s\n", "layer", "memory", "decay", "head", "unit",
         "gamma", "half-life");
     for (size_t i = 0, k = 0; i < n; i += k) {
         const dra_gamma_row *r = rows + i;
@@ -216,14 +217,15 @@ size_t dra_gammas_text(const dra_gamma_row *rows, size_t n, char *text, size_t s
         } else {
             const dra_gamma_row *a = ranked(r, k, 0), *b = ranked(r, k, (k - 1) / 2);
             const dra_gamma_row *c = ranked(r, k, k - 1);
-            snprintf(gamma, sizeof gamma, "%.6f / %.6f / %.6f", a->gamma, b->gamma, c->gamma);
-            snprintf(half_life, sizeof half_life, "%.4g / %.4g / %.4g", a->half_life, b->half_life,
+            snprintf(gamma, sizeof gamma, "%.4f / %.4f / %.4f", a->gamma, b->gamma, c->gamma);
+            snprintf(half_life, sizeof half_life, "%.3g / %.3g / %.3g", a->half_life, b->half_life,
                      c->half_life);
         }
-        say(&p, "%5d  %-8s %-10s %4s %5s  %-30s %s%s\n", r->layer, r->memory, r->param,
-            number(head, r->head), number(unit, r->unit), gamma, half_life,
-            r->by_data ? "  (by data)" : "");
+        by_data = by_data || r->by_data;
+        say(&p, "%5d  %-8s %-10s %4s %5s  %-24s %s%s\n", r->layer, r->memory, r->param,
+            number(head, r->head), number(unit, r->unit), gamma, half_life, r->by_data ? " *" : "");
     }
+    if (by_data) say(&p, "* by data; this is its value at x = 0\n");
     return p.at;
 }
 

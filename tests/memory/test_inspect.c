@@ -156,10 +156,11 @@ static void prints_a_table(void **state)
         {1, "wkv", "time_decay", -1, -1, 2, 0.840896415, 4, false},
     };
     const char *expected =
-        "layer  memory   decay      head  unit  gamma                          half-life\n"
-        "    0  ema      beta_v        0     1  0.840896                       4\n"
-        "    0  delta    b_decay       2     0  0.500000                       1  (by data)\n"
-        "    1  wkv      time_decay    -     -  0.500000 / 0.840896 / 0.917004 1 / 4 / 8\n";
+        "layer  memory   decay      head  unit  gamma                    half-life\n"
+        "    0  ema      beta_v        0     1  0.840896                 4\n"
+        "    0  delta    b_decay       2     0  0.500000                 1 *\n"
+        "    1  wkv      time_decay    -     -  0.5000 / 0.8409 / 0.9170 1 / 4 / 8\n"
+        "* by data; this is its value at x = 0\n";
     char         text[1024], cut[20];
     const size_t n = dra_gammas_text(rows, COUNT(rows), text, sizeof text);
     assert_string_equal(text, expected);
