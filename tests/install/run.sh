@@ -81,6 +81,14 @@ other_real() {
     refused "^dra_real has" "-I$(dirname "$(dirname "$(find_one base.h)")")" "$flag"
 }
 
+# Without abidiff there is a line about it, and no failure.
+abi_skipped() {
+    mkdir "$scratch/bare" && ln -s "$(command -v dirname)" "$scratch/bare" || return 1
+    shell=$(command -v sh)
+    PATH=$scratch/bare "$shell" "$here/../../scripts/check_abi.sh" "$scratch" |
+        grep -F "check  abi: skipped, no abidiff"
+}
+
 # The example of a memory from outside is built from outside; it writes a file where it runs.
 example_by_pkg_config() {
     # shellcheck disable=SC2046
@@ -114,6 +122,7 @@ check "installed command" installed_command
 check "program through pkg-config" by_pkg_config
 check "other headers are told" other_headers
 check "another dra_real is told" other_real
+check "the comparison with a release is skipped visibly" abi_skipped
 check "a memory from outside through pkg-config" example_by_pkg_config
 check "static program through pkg-config" statically
 check "program through find_package" by_cmake
