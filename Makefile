@@ -25,7 +25,7 @@ endef
 .NOTPARALLEL:
 .PHONY: help deps all demo test test-full check format bench parity fuzz soak install clean \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
-        check-layers check-patterns check-headers check-tested check-warnings
+        check-layers check-patterns check-headers check-tested check-abi check-warnings
 
 help:
 	@echo "usage: make TARGET      (./run TARGET installs what is missing first)"
@@ -35,7 +35,7 @@ help:
 	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
-	@echo "  check      formatting, static analysis, layers, banned patterns, headers, warnings"
+	@echo "  check      formatting, static analysis, layers, banned patterns, headers, ABI, warnings"
 	@echo "  format     rewrite all C files in the project's format"
 	@echo "  bench      kernels and whole steps against the limits of the machine"
 	@echo "  parity     compare with other implementations"
@@ -77,7 +77,7 @@ test-full: build-float build-double build-asan build-tsan
 
 # `make -k check` continues after a finding.
 check: check-format check-cppcheck check-layers check-patterns check-headers check-tested \
-       check-warnings
+       check-abi check-warnings
 	@echo "check  clean"
 
 check-format:
@@ -109,6 +109,10 @@ check-headers:
 check-tested:
 	@echo "check  ops without a test"
 	@scripts/ops_without_test.sh
+
+# ABI_BASE=COMMIT compares with that commit instead of the release.
+check-abi:
+	@JOBS=$(JOBS) scripts/check_abi.sh build $(ABI_BASE)
 
 check-warnings:
 	$(call build,build/werror,-DDRA_WERROR=ON)

@@ -3,7 +3,7 @@
 #include "manual.h"
 #include "verbs.h"
 
-#include "dra/base.h"
+#include "dra/abi.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,9 +93,19 @@ static void lost_file(int signal)
     _exit(CLI_FAILED);
 }
 
+/* A library of another version, found by mistake, is told before it is used. */
+static bool fits_the_library(void)
+{
+    dra_error  err = {0};
+    const bool fits = dra_abi_check(&err) == DRA_OK;
+    if (!fits) fprintf(stderr, "dra: %s\n", err.text);
+    return fits;
+}
+
 int main(int argc, char **argv)
 {
     reserve_streams();
+    if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
     int status = run(argc, argv);
     /* Results that did not arrive are a failure, however well the verb did. */

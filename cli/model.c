@@ -173,22 +173,27 @@ static const char *name_of(const cli_source *s)
     return s->model ? s->model : s->preset ? s->preset : s->config;
 }
 
+static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokenizer **out,
+                                     dra_error *err)
+{
+    const dra_status st = dra_tokenizer_open_folder(s->model, V, out, err);
+    if (st != DRA_ERR_VALUE) return st;
+    char why[DRA_ERROR_TEXT];
+    snprintf(why, sizeof why, "%s", err->text);
+    return cli_error(err, st, "%.200s%s%.280s; see --tokenizer", s->model ? "" : name_of(s),
+                     s->model ? "" : ": ", why);
+}
+
 dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err)
 {
-    const bool  own = s->model && dra_tokenizer_is_in(s->model);
-    const bool  bytes = s->tokenizer ? strcmp(s->tokenizer, "bytes") == 0
-                                     : !own && (V == 256 || V == 0);
-    const char *path = s->tokenizer ? s->tokenizer : s->model;
-    if (!bytes && !s->tokenizer && !own)
-        return cli_error(err, DRA_ERR_VALUE,
-                         "%.200s: no tokenizer, and %lld tokens are not bytes; see --tokenizer",
-                         name_of(s), (long long)V);
-    const dra_status st = bytes ? dra_tokenizer_bytes(out, err)
-                                : dra_tokenizer_open(path, out, err);
+    if (!s->tokenizer) return open_own_tokenizer(s, V, out, err);
+    const dra_status st = strcmp(s->tokenizer, "bytes") == 0
+                              ? dra_tokenizer_bytes(out, err)
+                              : dra_tokenizer_open(s->tokenizer, out, err);
     if (st == DRA_OK && V > 0 && dra_tokenizer_size(*out) > V)
-        return cli_error(
-            err, DRA_ERR_VALUE, "the tokenizer %.150s has %d tokens, the model %.150s only %lld",
-            bytes ? "bytes" : path, dra_tokenizer_size(*out), name_of(s), (long long)V);
+        return cli_error(err, DRA_ERR_VALUE,
+                         "the tokenizer %.150s has %d tokens, the model %.150s only %lld",
+                         s->tokenizer, dra_tokenizer_size(*out), name_of(s), (long long)V);
     return st;
 }
 

@@ -65,13 +65,11 @@ static dra_status read_checkpoint(cli_record *r, int64_t step, dra_error *err)
     return st;
 }
 
-/* That of the folder; bytes, where the model has as many tokens. */
+/* Without one, texts are shown as numbers. */
 static void open_tokenizer(cli_record *r)
 {
-    if (dra_tokenizer_is_in(r->path))
-        dra_tokenizer_open(r->path, &r->tokenizer, NULL);
-    else if (dra_model_config_of(r->model)->vocab == 256)
-        dra_tokenizer_bytes(&r->tokenizer, NULL);
+    const int64_t V = dra_model_config_of(r->model)->vocab;
+    if (V > 0) dra_tokenizer_open_folder(r->path, V, &r->tokenizer, NULL);
 }
 
 dra_status cli_record_model(cli_record *r, dra_error *err)

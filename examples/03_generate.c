@@ -32,7 +32,8 @@ int main(int argc, char **argv)
 
     dra_status st = dra_device_create_cpu(NULL, &cpu, &err);
     if (st == DRA_OK) st = dra_folder_load(folder, &model, &weights, &err);
-    if (st == DRA_OK) st = dra_tokenizer_bytes(&tokenizer, &err); /* or _open(), of a file */
+    if (st == DRA_OK)
+        st = dra_tokenizer_open_folder(folder, dra_model_config_of(model)->vocab, &tokenizer, &err);
 
     dra_generator_config make = {model, weights, cpu, tokenizer, .sampler = {.temperature = 0.8}};
     if (st == DRA_OK) st = dra_generator_create(&make, &writer, &err);

@@ -24,6 +24,17 @@
 #define DRA_API
 #endif
 
+/* The version of these headers, the one place of it: the build reads it here. A library may be
+ * another one than the program was compiled with, see dra_version() and dra/abi.h. */
+#define DRA_VERSION_MAJOR 0
+#define DRA_VERSION_MINOR 1
+#define DRA_VERSION_PATCH 0
+#define DRA_VERSION_NUMBER                                                                         \
+    (DRA_VERSION_MAJOR * 1000000 + DRA_VERSION_MINOR * 1000 + DRA_VERSION_PATCH)
+#define DRA_VERSION_JOIN(major, minor, patch) #major "." #minor "." #patch
+#define DRA_VERSION_SPELL(major, minor, patch) DRA_VERSION_JOIN(major, minor, patch)
+#define DRA_VERSION_TEXT DRA_VERSION_SPELL(DRA_VERSION_MAJOR, DRA_VERSION_MINOR, DRA_VERSION_PATCH)
+
 DRA_BEGIN_C
 
 typedef enum dra_status {
@@ -51,7 +62,7 @@ typedef struct dra_error {
 /* The name of a status, for logs: "shape", "dtype", ... */
 DRA_API const char *dra_status_name(dra_status status);
 
-/* The version of the library, "major.minor.patch". */
+/* The version of the library that runs, "major.minor.patch". */
 DRA_API const char *dra_version(void);
 
 /* Element types. What each one is (bytes, name) is a row of a table, see dra_dtype_info(). */

@@ -2,6 +2,7 @@
 #ifndef DRA_DRA_H
 #define DRA_DRA_H
 
+#include "dra/abi.h"
 #include "dra/base.h"
 #include "dra/bench.h"
 #include "dra/data.h"

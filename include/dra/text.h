@@ -24,6 +24,13 @@ DRA_API dra_status dra_tokenizer_bytes(dra_tokenizer **out, dra_error *err);
  * The two files of a pair are read as GPT-2's. */
 DRA_API dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *err);
 
+/* The tokenizer of a model's folder, for a vocabulary of `vocab` tokens, 0: of any size. That of
+ * the files above, else bytes if the vocabulary has 256 tokens, which are never guessed to be
+ * something else. `folder` NULL: the model has none. DRA_ERR_VALUE: there is no tokenizer, or it
+ * has more tokens than the vocabulary. */
+DRA_API dra_status dra_tokenizer_open_folder(const char *folder, int64_t vocab, dra_tokenizer **out,
+                                             dra_error *err);
+
 DRA_API bool dra_tokenizer_is_in(const char *folder); /* with the files of one of these */
 
 /* Writes a tokenizer.json, whole or not at all, that opens here and in Hugging Face's tokenizers as

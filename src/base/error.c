@@ -3,7 +3,7 @@
 
 #include <stdio.h>
 
-const char *dra_version(void) { return DRA_VERSION_STRING; }
+const char *dra_version(void) { return DRA_VERSION_TEXT; }
 
 const char *dra_status_name(dra_status status)
 {

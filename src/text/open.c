@@ -151,3 +151,26 @@ dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *
                        "no tokenizer in this folder: expected tokenizer.json, or vocab.json and "
                        "merges.txt, or encoder.json and vocab.bpe, or " DRA_WORLD_FILE);
 }
+
+/* The tokens of a model are never guessed: without files they are bytes, or unknown. */
+static dra_status open_own(const char *folder, int64_t vocab, dra_tokenizer **out, dra_error *err)
+{
+    if (dra_tokenizer_is_in(folder)) return dra_tokenizer_open(folder, out, err);
+    if (vocab == 256 || vocab == 0) return dra_tokenizer_bytes(out, err);
+    return dra_fail(err, DRA_ERR_VALUE, "%.200s%sno tokenizer, and %lld tokens are not bytes",
+                    folder ? folder : "", folder ? ": " : "", (long long)vocab);
+}
+
+dra_status dra_tokenizer_open_folder(const char *folder, int64_t vocab, dra_tokenizer **out,
+                                     dra_error *err)
+{
+    if (out) *out = NULL;
+    if (!out) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_open_folder: no result");
+    const dra_status status = open_own(folder, vocab, out, err);
+    const int32_t    size = status == DRA_OK ? dra_tokenizer_size(*out) : 0;
+    if (status != DRA_OK || vocab == 0 || size <= vocab) return status;
+    dra_tokenizer_destroy(*out);
+    *out = NULL;
+    return dra_fail(err, DRA_ERR_VALUE, "%.200s: its tokenizer has %d tokens, the model only %lld",
+                    folder, size, (long long)vocab);
+}

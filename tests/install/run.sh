@@ -26,7 +26,14 @@ complete() {
 
 completion() { [ -s "$prefix/share/bash-completion/completions/dra" ]; }
 
-soname() { readelf -d "$(find_one libdra.so)" | grep "SONAME.*libdra\.so\.${version%%.*}\]"; }
+# Before 1.0 it has the minor version, too.
+soname() {
+    case $version in
+    0.*) name=${version%.*} ;;
+    *) name=${version%%.*} ;;
+    esac
+    readelf -d "$(find_one libdra.so)" | grep -F "SONAME" | grep -F "[libdra.so.$name]"
+}
 
 exports_only_dra() {
     names=$(nm -D --defined-only "$(find_one libdra.so)" | awk '{ print $3 }')
@@ -42,6 +49,44 @@ by_pkg_config() {
     "$CC" -std=c17 -Wall -Wextra -Wpedantic -Werror -o "$scratch/use" "$here/use.c" \
         $(package --cflags --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
     [ "$(package --modversion dra)" = "$version" ] && "$scratch/use" "$version"
+}
+
+# refused TEXT FLAGS...: a program compiled with other headers or flags says so and stops.
+refused() {
+    text=$1
+    shift
+    # shellcheck disable=SC2046
+    "$CC" -std=c17 -o "$scratch/other" "$here/use.c" $(package --cflags dra | sed 's/-I[^ ]*//') \
+        "$@" $(package --libs dra) "-Wl,-rpath,$(library_folder)" || return 1
+    ! "$scratch/other" "$version" 2>"$scratch/said" && cat "$scratch/said" &&
+        grep -q "$text" "$scratch/said"
+}
+
+# As of another version: a struct has grown, the minor version is a later one.
+other_headers() {
+    mkdir "$scratch/grown" "$scratch/later" && installed=$(dirname "$(find_one base.h)") &&
+        cp -r "$installed" "$scratch/grown" && cp -r "$installed" "$scratch/later" || return 1
+    sed 's/^} dra_sampler_config;/    double more;\n&/' "$installed/generate.h" \
+        >"$scratch/grown/dra/generate.h"
+    sed 's/^\(#define DRA_VERSION_MINOR\) .*/\1 999/' "$installed/base.h" \
+        >"$scratch/later/dra/base.h"
+    refused "^dra_sampler_config has [0-9]* bytes in the program and [0-9]* in" \
+        "-I$scratch/grown" &&
+        refused "compiled for dra [0-9]*\.999\.[0-9]*, the library is $version" "-I$scratch/later"
+}
+
+other_real() {
+    flag=-DDRA_REAL_DOUBLE
+    case $(package --cflags dra) in *$flag*) flag=-UDRA_REAL_DOUBLE ;; esac
+    refused "^dra_real has" "-I$(dirname "$(dirname "$(find_one base.h)")")" "$flag"
+}
+
+# Without abidiff there is a line about it, and no failure.
+abi_skipped() {
+    mkdir "$scratch/bare" && ln -s "$(command -v dirname)" "$scratch/bare" || return 1
+    shell=$(command -v sh)
+    PATH=$scratch/bare "$shell" "$here/../../scripts/check_abi.sh" "$scratch" |
+        grep -F "check  abi: skipped, no abidiff"
 }
 
 # The example of a memory from outside is built from outside; it writes a file where it runs.
@@ -75,6 +120,9 @@ check "SONAME" soname
 check "exports nothing but dra_*" exports_only_dra
 check "installed command" installed_command
 check "program through pkg-config" by_pkg_config
+check "other headers are told" other_headers
+check "another dra_real is told" other_real
+check "the comparison with a release is skipped visibly" abi_skipped
 check "a memory from outside through pkg-config" example_by_pkg_config
 check "static program through pkg-config" statically
 check "program through find_package" by_cmake

@@ -5,9 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#if DRA_VERSION_NUMBER < DRA_VERSION_MAJOR * 1000000
+#error "the macros of the version are for the preprocessor, too"
+#endif
+
 int main(int argc, char **argv)
 {
-    if (argc != 2 || strcmp(argv[1], dra_version()) != 0) {
+    dra_error err = {0};
+    if (dra_abi_check(&err) != DRA_OK) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    if (argc != 2 || strcmp(argv[1], dra_version()) || strcmp(argv[1], DRA_VERSION_TEXT)) {
         fprintf(stderr, "expected version %s, found %s\n", argc > 1 ? argv[1] : "?", dra_version());
         return 1;
     }

@@ -1,6 +1,6 @@
 """A small ctypes wrapper over libdra: build a graph on numpy arrays, compile it, run it.
 
-    lib = dra.Library("build/libdra.so.0")
+    lib = dra.Library("build/libdra.so")
     g = lib.graph()
     x = g.bind("input", "x", numpy.ones((2, 3), lib.real))   # or "parameter", "state"
     y = g.softmax(x)                                         # any builder listed in BUILDERS

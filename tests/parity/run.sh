@@ -46,7 +46,7 @@ make_venv() {
     echo "$torch" >"$venv/complete"
 }
 
-[ -f build/libdra.so.0 ] || fail "build/libdra.so.0 not found; call this by make parity"
+[ -f build/libdra.so ] || fail "build/libdra.so not found; call this by make parity"
 [ "$(cat "$venv/complete" 2>/dev/null)" = "$torch" ] || make_venv
 # Small and not needed by the rest: where pip cannot get one, its script says that it is skipped.
 for package in "$safetensors" "$tokenizers" "$transformers" "$rwkv"; do
@@ -78,7 +78,7 @@ MAKEFLAGS='' cmake --build build/double -j "${JOBS:-$(getconf _NPROCESSORS_ONLN)
     --target dra_cli -- --no-print-directory
 
 export PYTHONDONTWRITEBYTECODE=1
-libraries="build/libdra.so.0 build/double/libdra.so.0"
+libraries="build/libdra.so build/double/libdra.so"
 python=$venv/bin/python
 # shellcheck disable=SC2086 # two words
 "$python" tests/parity/ops.py $libraries "$@"
@@ -87,11 +87,11 @@ python=$venv/bin/python
 "$python" tests/parity/memories.py $libraries
 # shellcheck disable=SC2086
 "$python" tests/parity/files.py $libraries
-"$python" tests/parity/text.py build/libdra.so.0
-"$python" tests/parity/world.py build/libdra.so.0
+"$python" tests/parity/text.py build/libdra.so
+"$python" tests/parity/world.py build/libdra.so
 "$python" tests/parity/hf.py build/dra
 "$python" tests/parity/x_transformers.py build/dra build/double/dra
 "$python" tests/parity/optimizers.py build/double/dra
 "$python" tests/parity/train.py build/dra
-"$python" tests/parity/layer.py build/libdra.so.0
+"$python" tests/parity/layer.py build/libdra.so
 "$python" tests/parity/x_speed.py build/dra

@@ -140,6 +140,51 @@ static void says_what_is_missing(void **state)
     refused(NULL, DRA_ERR_VALUE, "tokenizer_open: no path or result");
 }
 
+static void not_of_folder(const char *path, int64_t vocab, dra_status code, const char *text)
+{
+    dra_tokenizer *t = (dra_tokenizer *)&code; /* becomes NULL */
+    dra_error      err = {0};
+    assert_int_equal(dra_tokenizer_open_folder(path, vocab, &t, &err), code);
+    assert_null(t);
+    assert_string_equal(err.text, text);
+}
+
+/* Of a model with the files of a tokenizer, without them, and without a folder. */
+static void opens_that_of_a_model(void **state)
+{
+    static const struct {
+        const char *path;
+        int64_t     vocab;
+        bool        bytes;
+    } rows[] = {{"tests/data/bpe", 0, false},
+                {"tests/data/bpe", 924, false},
+                {"tests/data/bpe", 1000, false},
+                {"tests/data", 256, true},
+                {"tests/data", 0, true},
+                {NULL, 256, true},
+                {NULL, 0, true}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_tokenizer *t = NULL;
+        dra_error      err = {0};
+        if (dra_tokenizer_open_folder(rows[i].path, rows[i].vocab, &t, &err) != DRA_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(dra_tokenizer_is_bytes(t), rows[i].bytes);
+        assert_int_equal(dra_tokenizer_size(t), rows[i].bytes ? 256 : 924);
+        dra_tokenizer_destroy(t);
+    }
+    not_of_folder("tests/data", 300, DRA_ERR_VALUE,
+                  "tests/data: no tokenizer, and 300 tokens are not bytes");
+    not_of_folder(NULL, 300, DRA_ERR_VALUE, "no tokenizer, and 300 tokens are not bytes");
+    not_of_folder("tests/data/bpe", 923, DRA_ERR_VALUE,
+                  "tests/data/bpe: its tokenizer has 924 tokens, the model only 923");
+    clean(state);
+    write_file("tokenizer.json", "{");
+    dra_tokenizer *t = NULL;
+    assert_int_equal(dra_tokenizer_open_folder(folder, 256, &t, NULL), DRA_ERR_FORMAT);
+    assert_null(t);
+    assert_int_equal(dra_tokenizer_open_folder(folder, 256, NULL, NULL), DRA_ERR_VALUE);
+}
+
 static void refuses_bad_pairs(void **state)
 {
     static const struct {
@@ -212,13 +257,10 @@ static void answers_about_tokens(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(saves_what_it_opened),
-        cmocka_unit_test(saves_bytes),
-        cmocka_unit_test(opens_pairs),
-        cmocka_unit_test(prefers_tokenizer_json),
-        cmocka_unit_test(says_what_is_missing),
-        cmocka_unit_test(refuses_bad_pairs),
-        cmocka_unit_test(tells_tokenizers_apart),
+        cmocka_unit_test(saves_what_it_opened), cmocka_unit_test(saves_bytes),
+        cmocka_unit_test(opens_pairs),          cmocka_unit_test(prefers_tokenizer_json),
+        cmocka_unit_test(says_what_is_missing), cmocka_unit_test(opens_that_of_a_model),
+        cmocka_unit_test(refuses_bad_pairs),    cmocka_unit_test(tells_tokenizers_apart),
         cmocka_unit_test(answers_about_tokens),
     };
     if (folder_make(NULL) != 0) return 1;
