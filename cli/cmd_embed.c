@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 256, LEAST = 16 }; /* tokens of a read: at most, and at least, pads counted */
-
 typedef enum pool { POOL_MEAN, POOL_LAST, POOL_FIRST } pool;
 
 static const char *const pools[] = {"mean", "last", "first", "cls", NULL}; /* cls is first */
@@ -72,10 +70,7 @@ typedef struct work {
 static int64_t padded(const work *w, size_t text)
 {
     const dra_model_config *c = dra_model_config_of(w->m.model);
-    const int64_t           n = (int64_t)w->texts.ids[text].n;
-    int64_t                 most = LEAST;
-    while (most < n && most < PIECE) most *= 2;
-    if (most < n) most = (n + PIECE - 1) / PIECE * PIECE;
+    const int64_t           most = cli_padded((int64_t)w->texts.ids[text].n);
     return w->whole && c->positions == DRA_POSITIONS_LEARNED && most > c->context ? c->context
                                                                                   : most;
 }
@@ -117,7 +112,7 @@ static void sort_texts(work *w)
 static dra_status make_room(work *w, dra_error *err)
 {
     const size_t  n = w->texts.n, each = (size_t)w->C;
-    const int64_t most = w->whole ? padded(w, w->order[n - 1]) : PIECE;
+    const int64_t most = w->whole ? padded(w, w->order[n - 1]) : CLI_PIECE;
     w->B = w->a->batch < (int64_t)n ? w->a->batch : (int64_t)n;
     w->sums = calloc(n * each, sizeof *w->sums);
     w->out = calloc(n * each, sizeof *w->out);
@@ -197,7 +192,7 @@ static dra_status read_batch(work *w, const size_t *text, int64_t rows, dra_erro
     const int64_t T = padded(w, text[0]);
     dra_status    st = dra_states_reset(w->states, -1, err);
     for (int64_t from = 0; from < T && st == DRA_OK;) {
-        const int64_t n = w->whole || T - from < PIECE ? T - from : PIECE;
+        const int64_t n = w->whole || T - from < CLI_PIECE ? T - from : CLI_PIECE;
         st = read_piece(w, text, rows, from, n, err);
         from += n;
     }

@@ -1,5 +1,6 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
 #include "corpus.h"
+#include "eval_choices.h"
 #include "eval_examples.h"
 #include "eval_tokens.h"
 #include "eval_windows.h"
@@ -19,7 +20,7 @@ struct args {
     int         format;
     int64_t     context, chunk; /* chunk 0: not given, of an encoder */
     int64_t     stride;         /* 0: no sliding windows */
-    const char *per_token;
+    const char *per_token, *per_question;
     bool        json;
 
     dra_objective_config objective;
@@ -52,6 +53,9 @@ static const cli_option options[] = {
     {"per-token", CLI_TEXT, offsetof(struct args, per_token), 0, 0,
      "write document, position, id, text and log-probability of every counted token: lines of "
      "JSON, or .npy",
+     "FILE"},
+    {"per-question", CLI_TEXT, offsetof(struct args, per_question), 0, 0,
+     "of questions: write a line of JSON for each, with the log-probability of every choice",
      "FILE"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20,
      "tokens to read at a time; not of an encoder"},
@@ -367,25 +371,44 @@ static dra_status eval_texts(work *w, dra_error *err)
     return st;
 }
 
+static dra_status eval_questions(work *w, dra_error *err)
+{
+    const struct args         *a = w->a;
+    const cli_eval_choices_job job = {&a->from, &a->data, &w->m, a->per_question, a->json};
+    const dra_model_config    *c = dra_model_config_of(w->m.model);
+    if (dra_model_config_is_language(c) && !w->encoder) return cli_eval_choices(&job, err);
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%.200s: questions with choices are for language models that read from left "
+                     "to right, found %s",
+                     a->data.text[0], w->encoder ? "an encoder" : "another kind of model");
+}
+
 static dra_status eval_any(work *w, dra_error *err)
 {
     const struct args          *a = w->a;
     const cli_eval_examples_job job = {&a->from, &a->data,      &a->pairs,
                                        &w->m,    &w->objective, a->json};
     const dra_model_config     *c = dra_model_config_of(w->m.model);
-    const bool                  texts = !cli_are_examples(&a->data, &a->pairs, c, a->format);
+    const bool questions = !a->format && !a->text_key && !cli_are_pairs(&a->data, &a->pairs, c) &&
+                           cli_are_choices(&a->data);
+    const bool texts = !questions && !cli_are_examples(&a->data, &a->pairs, c, a->format);
     if (texts && !dra_model_config_is_language(c))
         return cli_error(err, DRA_ERR_VALUE,
                          "--data: the model is no language model: it learns from examples, found "
                          "texts");
+    if (!questions && a->per_question)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--per-question: expected lines of context, choices and answer in %.200s",
+                         a->data.text[0]);
     if (texts) return eval_texts(w, err);
     const char *texts_only = a->context     ? "--context"
                              : a->stride    ? "--stride"
                              : a->per_token ? "--per-token"
                                             : NULL;
     if (texts_only)
-        return cli_error(err, DRA_ERR_VALUE, "%s: the data are examples, expected texts",
-                         texts_only);
+        return cli_error(err, DRA_ERR_VALUE, "%s: the data are %s, expected texts", texts_only,
+                         questions ? "questions" : "examples");
+    if (questions) return eval_questions(w, err);
     return cli_eval_examples(&job, err);
 }
 

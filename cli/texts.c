@@ -22,6 +22,13 @@ size_t cli_texts_longest(const cli_texts *x)
     return most;
 }
 
+int64_t cli_padded(int64_t n)
+{
+    int64_t most = 16;
+    while (most < n && most < CLI_PIECE) most *= 2;
+    return most < n ? (n + CLI_PIECE - 1) / CLI_PIECE * CLI_PIECE : most;
+}
+
 /* What is wrong is left in err without a place, for the caller to name it. */
 static dra_status add(cli_texts *x, const dra_tokenizer *t, const char *text, size_t bytes,
                       dra_error *err)
