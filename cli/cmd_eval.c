@@ -451,13 +451,17 @@ static const cli_note examples[] = {
     {"dra eval --model model --data other.txt", "print the numbers as a table"},
     {"dra eval --model model --data other.txt --context 128 --json",
      "with a short context, as JSON"},
+    {"dra eval --model model --data other.txt --context 64 --stride 16 --per-token tokens.jsonl",
+     "sliding windows, and the score of every token"},
+    {"dra eval --model model --data questions.jsonl --per-question answers.jsonl",
+     "questions with several answers"},
     {0},
 };
 
 const cli_verb cmd_eval = {
     .name = "eval",
     .prepare = prepare,
-    .summary = "measure how well a model predicts a text",
+    .summary = "measure how well a model predicts a text or answers questions",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
@@ -470,6 +474,13 @@ const cli_verb cmd_eval = {
              "The state is carried through a document. --chunk affects speed and memory, not the "
              "loss; --context resets the state every N tokens. The memory needed does not grow "
              "with the file, unless the state grows with the text.\n"
+             "--stride slides windows of --context tokens over each document and counts only the "
+             "tokens that are new in each, as Hugging Face's perplexity does. --per-token writes "
+             "every counted token with its log-probability.\n"
+             "Lines of JSON with context, choices and answer are questions: accuracy (headline) is "
+             "how often the answer has the largest sum of log-probabilities, lm-eval's acc; "
+             "accuracy per byte divides by the bytes of each choice, as acc_norm does by its "
+             "characters.\n"
              "An encoder reads windows of --context tokens (by default the model's context). A "
              "share of their tokens is masked, always the same ones, and predicted from all "
              "others of the window; the numbers are of these alone. Its perplexity, e to the mean "

@@ -156,7 +156,7 @@ static const cli_note examples[] = {
 
 const cli_verb cmd_forward = {
     .name = "forward",
-    .summary = "run a model on tokens and write its outputs",
+    .summary = "run a model on tokens or texts and write its outputs",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
@@ -164,7 +164,7 @@ const cli_verb cmd_forward = {
     .run = run,
     .group = "Use",
     .about =
-        "Runs a model on tokens and writes its outputs to a safetensors file: logits (T, V) "
+        "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, V) "
         "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
         "the layers' attentions, their scores and the state (state), of RWKV-4 also as Hugging "
