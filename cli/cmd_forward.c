@@ -14,7 +14,7 @@ static const cli_option options[] = {
      "LIST|@FILE", .group = "Input"},
     {"text", CLI_LIST, offsetof(forward_args, text), 0, 0,
      "or a text to read, -: stdin; repeated: rows of a batch, shorter ones padded, with their "
-     "lengths among the outputs; needs no --unpadded",
+     "lengths among the outputs; implies --unpadded",
      "TEXT"},
     CLI_TOKENIZER_OPTION(forward_args),
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
@@ -164,8 +164,8 @@ const cli_verb cmd_forward = {
     .run = run,
     .group = "Use",
     .about =
-        "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, V) "
-        "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
+        "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, "
+        "V) and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
         "the layers' attentions, their scores and the state (state), of RWKV-4 also as Hugging "
         "Face has it (rwkv-state). With ids (B, T) there is an axis B in front; "

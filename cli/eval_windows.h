@@ -1,6 +1,6 @@
-/* Sliding windows over the documents of a corpus, as Hugging Face's page about perplexity cuts them:
- * windows of `context` tokens start every `stride` tokens of a document, and of each only the tokens
- * that no window before it had are predicted. */
+/* Sliding windows over the documents of a corpus, as Hugging Face's page about perplexity cuts
+ * them: windows of `context` tokens start every `stride` tokens of a document, and of each only the
+ * tokens that no window before it had are predicted. */
 #ifndef DRA_CLI_EVAL_WINDOWS_H
 #define DRA_CLI_EVAL_WINDOWS_H
 

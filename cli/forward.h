@@ -71,6 +71,12 @@ size_t     forward_heads_list(const forward_work *w, dra_tensor_item *items);
 void       forward_heads_close(forward_work *w);
 void       forward_loss(forward_work *w);
 
+/* Texts of --text: reads them as rows of a batch; how many tokens a row has, of any input; puts 0
+ * after the end of the shorter ones. */
+dra_status forward_texts_read(forward_work *w, dra_error *err);
+int64_t    forward_length(const forward_work *w, int64_t b);
+void       forward_texts_clear(const forward_work *w);
+
 typedef struct forward_maps { /* what the layers have shown of the one chunk, as tensors */
     char (*name)[48];
     dra_tensor_item *item;

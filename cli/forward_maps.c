@@ -1,6 +1,6 @@
-/* dra forward: attention maps and scores, as tensors. A state has room for more tokens than it holds,
- * and maps have a column for each row of that room; where they are to be unpadded, columns that no
- * token of any text may look at are left out. */
+/* dra forward: attention maps and scores, as tensors. A state has room for more tokens than it
+ * holds, and maps have a column for each row of that room; where they are to be unpadded, columns
+ * that no token of any text may look at are left out. */
 #include "forward.h"
 
 #include <stdlib.h>

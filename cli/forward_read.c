@@ -1,6 +1,5 @@
 /* dra forward: the model and its inputs, and reading chunk by chunk. */
 #include "forward.h"
-#include "texts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,16 +31,11 @@ static dra_status check_positions(const forward_work *w, dra_error *err)
     return st;
 }
 
-static int64_t length_of(const forward_work *w, int64_t b)
-{
-    return w->in.lengths ? w->in.lengths[b] : w->in.T;
-}
-
 /* Number i of --positions in row b: those below 0 count from its end. */
 static int64_t position_at(const forward_work *w, int64_t b, int64_t i)
 {
     const int64_t at = w->positions.data[i];
-    return at < 0 ? length_of(w, b) + at : at;
+    return at < 0 ? forward_length(w, b) + at : at;
 }
 
 /* Numbers of tokens that the shortest row has, too. */
@@ -49,7 +43,7 @@ static dra_status read_positions(forward_work *w, dra_error *err)
 {
     int64_t T = w->in.T;
     for (int64_t b = 0; b < w->in.B; b++)
-        if (length_of(w, b) < T) T = length_of(w, b);
+        if (forward_length(w, b) < T) T = forward_length(w, b);
     if (!w->a->positions) return DRA_OK;
     dra_status st = cli_ids_read("--positions", w->a->positions, &w->positions, err);
     for (size_t i = 0; i < w->positions.n && st == DRA_OK; i++) {
@@ -120,39 +114,13 @@ static dra_status make_room(forward_work *w, dra_error *err)
     return room ? forward_heads_room(w, err) : cli_error(err, DRA_ERR_MEMORY, "out of memory");
 }
 
-/* Where rows have other lengths, the last tokens are not the same ones, nor are places of resets. */
-static dra_status check_ragged(const forward_work *w, dra_error *err)
-{
-    const char *what = w->a->keep ? "--keep" : w->a->resets ? "--resets" : NULL;
-    if (!what || !w->in.mark) return DRA_OK;
-    return cli_error(err, DRA_ERR_VALUE, "%s: texts have different lengths, expected %s", what,
-                     w->a->keep ? "--positions" : "texts of equal length");
-}
-
-static dra_status read_texts(forward_work *w, dra_error *err)
-{
-    const forward_args *a = w->a;
-    cli_texts           texts = {0};
-    char                list[300];
-    if (!dra_model_config_is_language(dra_model_config_of(w->m.model)))
-        return cli_error(err, DRA_ERR_VALUE, "--text: expected --inputs, as the model reads %s",
-                         cli_named_list(w->m.model, list, sizeof list));
-    dra_status st = cli_model_tokenizer(&a->from, &w->m, err);
-    if (st == DRA_OK) st = cli_texts_list(&texts, w->m.tokenizer, &a->text, err);
-    if (st == DRA_OK) st = cli_texts_inputs(&texts, &w->in, err);
-    if (st == DRA_OK) st = check_ragged(w, err);
-    if (st == DRA_OK && a->resets) st = cli_resets_add(a->resets, &w->in, err);
-    cli_texts_free(&texts);
-    return st;
-}
-
 /* Tokens of a language model, or whatever else a model reads. */
 static dra_status read_inputs(forward_work *w, dra_error *err)
 {
     const forward_args     *a = w->a;
     const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
     w->unpadded = a->unpadded || a->text.count;
-    if (a->text.count) return read_texts(w, err);
+    if (a->text.count) return forward_texts_read(w, err);
     char list[300];
     if (dra_model_config_is_language(dra_model_config_of(w->m.model)))
         return cli_inputs_read(&inputs, &w->in, err);
@@ -347,26 +315,6 @@ static dra_status read_chunk(forward_work *w, const chunk_room *r, size_t width,
                                    w->in.mark ? r->mark : NULL, k, in, err);
 }
 
-static void clear_rows(const forward_work *w, dra_real *x, int64_t width)
-{
-    for (int64_t b = 0; b < w->in.B; b++) {
-        const int64_t n = length_of(w, b);
-        memset(x + (b * w->in.T + n) * width, 0, (size_t)((w->in.T - n) * width) * sizeof *x);
-    }
-}
-
-/* Texts that are shorter than others have 0 after their end. */
-static void clear_pads(const forward_work *w)
-{
-    const size_t each = (size_t)(w->in.B * w->in.T * w->C);
-    if (!w->in.lengths || !w->in.mark) return;
-    clear_rows(w, w->out_hidden, w->C);
-    if (w->keep == w->in.T && !w->a->positions) clear_rows(w, w->out_logits, w->V);
-    for (int i = 0; i < FORWARD_STACKS; i++)
-        for (int64_t l = 0; w->stack[i].wanted && l < w->stack[i].n; l++)
-            clear_rows(w, w->stack[i].data + (size_t)l * each, w->C);
-}
-
 dra_status forward_read(forward_work *w, dra_error *err)
 {
     const size_t width = w->in.x ? (size_t)w->C * sizeof *w->in.x : sizeof *w->in.ids;
@@ -379,7 +327,7 @@ dra_status forward_read(forward_work *w, dra_error *err)
         if (st == DRA_OK) keep_results(w, from, n);
         from += n;
     }
-    if (st == DRA_OK) clear_pads(w);
+    if (st == DRA_OK) forward_texts_clear(w);
     if (st == DRA_OK && w->loss) forward_loss(w);
     close_room(&room);
     return st;

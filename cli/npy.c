@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MAGIC = 8, ALIGN = 64, HEADER = 512 };
+enum { MAGIC = 8, ALIGN = 64, HEADER = 512, ROOM = HEADER - ALIGN };
 
 dra_status cli_npy_write(const char *path, const char *descr, const char *shape, const void *data,
                          size_t bytes, dra_error *err)
@@ -12,9 +12,9 @@ dra_status cli_npy_write(const char *path, const char *descr, const char *shape,
     char             head[MAGIC + 2 + HEADER] = "\x93NUMPY\x01";
     char            *text = head + MAGIC + 2;
     dra_file_writer *w = NULL;
-    const int        n = snprintf(text, HEADER - ALIGN,
-                                  "{'descr': %s, 'fortran_order': False, 'shape': (%s), }", descr, shape);
-    if (n < 0 || n >= HEADER - ALIGN)
+    const int        n = snprintf(text, ROOM, "{'descr': %s, %s'shape': (%s), }", descr,
+                                  "'fortran_order': False, ", shape);
+    if (n < 0 || n >= ROOM)
         return cli_error(err, DRA_ERR_VALUE, "%.200s: header of %d bytes", path, n);
     const size_t whole = (MAGIC + 2 + (size_t)n + 1 + ALIGN - 1) / ALIGN * ALIGN;
     const size_t length = whole - MAGIC - 2;

@@ -13,8 +13,8 @@ typedef struct cli_texts {
 /* Texts of --text; "-" is all of stdin. */
 dra_status cli_texts_list(cli_texts *x, const dra_tokenizer *t, const cli_list *list,
                           dra_error *err);
-/* A text in every line that is not blank; "-": of stdin. Where a key is given, or the name ends with
- * .jsonl, lines are JSON objects which have it there, by default under "text". */
+/* A text in every line that is not blank; "-": of stdin. Where a key is given, or the name ends
+ * with .jsonl, lines are JSON objects which have it there, by default under "text". */
 dra_status cli_texts_file(cli_texts *x, const dra_tokenizer *t, const char *path, const char *key,
                           dra_error *err);
 /* Tokens and pads of a read of n tokens: few different numbers, as a program is compiled for each,

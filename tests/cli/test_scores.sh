@@ -53,7 +53,8 @@ as_read_one_by_one() { # MODEL CONTEXT STRIDE
     done
     answers eval --model "$1" --data two.jsonl --context "$2" --stride "$3" --per-token found \
         --json && is_json "$out" >/dev/null &&
-        has "$out" "\"convention\": \"sliding windows\", \"context\": $2, \"stride\": $3" || return 1
+        has "$out" "\"convention\": \"sliding windows\", \"context\": $2, \"stride\": $3" ||
+        return 1
     scores expected >a && scores found >b && close a b || return 1
     [ "$(number tokens)" -eq "$(wc -l <found)" ] &&
         awk -v loss="$(number loss)" '{ s -= $2 } END { exit !((s / NR - loss) ^ 2 < 1e-9) }' a
@@ -157,7 +158,8 @@ sums_are_those_of_texts() {
 
 # The record of a question says what was chosen; bytes are those of the choice as it is written.
 records() {
-    answers eval --model m --data q.jsonl --per-question q.out --json && is_json "$out" >/dev/null &&
+    answers eval --model m --data q.jsonl --per-question q.out --json &&
+        is_json "$out" >/dev/null &&
         has "$out" '"questions": 3, ' '"headline": "accuracy"' '"chance": 0.444444444' &&
         [ "$(wc -l <q.out)" -eq 3 ] || return 1
     awk -F'[][]' '
@@ -224,7 +226,8 @@ check "no context" bad "context: expected a text" '{"choices": ["b", "c"], "answ
 check "an empty context" bad "context: expected a text, as the tokenizer has no end of text" \
     '{"context": "", "choices": ["b", "c"], "answer": 1}'
 check "no object" bad "expected a JSON object" '["context"]'
-echo '{"context": "a", "choices": ["b", "12345678901234567890123456789012345678901234567890"], "answer": 0}' >long.jsonl
-check "beyond the positions" failed "long.jsonl:1: 50 tokens after 0: the model has no more than 40" \
+printf '{"context": "a", "choices": ["b", "%050d"], "answer": 0}\n' 0 >long.jsonl
+check "beyond the positions" failed \
+    "long.jsonl:1: 50 tokens after 0: the model has no more than 40" \
     eval --model g --data long.jsonl
 tap_end

@@ -207,8 +207,8 @@ check "embed: no texts" misused "dra embed: expected --text or --texts" embed --
 check "embed: another file" misused \
     "dra embed: --out: expected a name that ends with .safetensors or .npy, found a.txt" \
     embed --model m --text a --out a.txt
-check "embed: images" misused \
-    "dra embed: the model is no language model: it reads images; see 'dra forward --outputs hidden'" \
+images="the model is no language model: it reads images"
+check "embed: images" misused "dra embed: $images; see 'dra forward --outputs hidden'" \
     embed --preset vit-tiny --text a
 check "embed: an empty text" failed "--text: text 1: no tokens" embed --model m --text ""
 check "embed: no file" failed "nowhere: cannot open it" embed --model m --texts nowhere
@@ -218,7 +218,8 @@ printf '{"text": "a"}\n\n{"body": "b"}\n' >bad.jsonl
 check "embed: a line without text" failed "bad.jsonl:3: expected a text called text" \
     embed --model m --texts bad.jsonl
 printf '{"text": 3}\n' >bad.jsonl
-check "embed: a number" failed "bad.jsonl:1: text: expected a text" embed --model m --texts bad.jsonl
+check "embed: a number" failed "bad.jsonl:1: text: expected a text" \
+    embed --model m --texts bad.jsonl
 printf 'text\n' >bad.jsonl
 check "embed: no object" failed "bad.jsonl:1: expected a JSON object" \
     embed --model m --texts bad.jsonl
