@@ -1,6 +1,9 @@
 /* dra eval: how well a model predicts a text of any length, or examples. */
 #include "corpus.h"
+#include "eval_choices.h"
 #include "eval_examples.h"
+#include "eval_tokens.h"
+#include "eval_windows.h"
 #include "status.h"
 #include "units.h"
 #include "unmasking.h"
@@ -16,6 +19,8 @@ struct args {
     cli_pairs   pairs;
     int         format;
     int64_t     context, chunk; /* chunk 0: not given, of an encoder */
+    int64_t     stride;         /* 0: no sliding windows */
+    const char *per_token, *per_question;
     bool        json;
 
     dra_objective_config objective;
@@ -42,6 +47,16 @@ static const cli_option options[] = {
     {"context", CLI_INT, offsetof(struct args, context), 0, INT32_MAX,
      "reset the state every N tokens; of an encoder, the length of a window",
      .unset = "only at the start of a document, or where learned positions end"},
+    {"stride", CLI_INT, offsetof(struct args, stride), 0, INT32_MAX,
+     "slide windows of --context tokens by N; of each, only the new tokens count",
+     .unset = "no sliding windows"},
+    {"per-token", CLI_TEXT, offsetof(struct args, per_token), 0, 0,
+     "write document, position, id, text and log-probability of every counted token: lines of "
+     "JSON, or .npy",
+     "FILE"},
+    {"per-question", CLI_TEXT, offsetof(struct args, per_question), 0, 0,
+     "of questions: write a line of JSON for each, with the log-probability of every choice",
+     "FILE"},
     {"chunk", CLI_INT, offsetof(struct args, chunk), 1, 1 << 20,
      "tokens to read at a time; not of an encoder"},
     {"mask-share", CLI_REAL, offsetof(struct args, objective.mask_share), 0, 1,
@@ -73,6 +88,9 @@ typedef struct work {
     double             loss, seconds;        /* sum */
     int64_t            count, bytes;         /* of targets, and what they are as text */
     int64_t            bad;                  /* of them, without a finite loss */
+    cli_windows        windows;              /* with --stride, in place of the feed */
+    int64_t           *starts; /* (B): tokens of the corpus that rows of the batch start with */
+    cli_token_scores   scores; /* with --per-token */
 
     dra_objective_config objective;
 } work;
@@ -132,6 +150,17 @@ static dra_status open_corpus(work *w, dra_error *err)
     return st;
 }
 
+static dra_status open_windows(work *w, int64_t context, dra_error *err)
+{
+    w->windows = (cli_windows){w->corpus, context, w->a->stride, 0, 0};
+    if (!context)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--stride: expected --context, as the model has no limit of its own");
+    if (context >= w->a->stride) return DRA_OK;
+    return cli_error(err, DRA_ERR_VALUE, "--stride %lld: expected at most --context, %lld",
+                     (long long)w->a->stride, (long long)context);
+}
+
 /* Windows of a length, several at a time, each read from its start, as encoders read all texts; or,
  * in one row, a document after the other, each from its start to its end. */
 static dra_status open_feed(work *w, dra_error *err)
@@ -148,6 +177,9 @@ static dra_status open_feed(work *w, dra_error *err)
     w->T = context ? context : w->chunk;
     w->B = context && context < 1024 ? 1 + 1024 / context : 1;
     if (w->B > 16) w->B = 16;
+    w->starts = calloc((size_t)w->B, sizeof *w->starts);
+    if (!w->starts) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (w->a->stride) return open_windows(w, context, err);
     const dra_feed_config f = {
         .corpus = w->corpus, .B = w->B, .T = w->T, .carry = !context, .once = true};
     return dra_feed_create(&f, &w->feed, err);
@@ -198,6 +230,19 @@ static int64_t bytes_of(const work *w, int32_t id)
     return (int64_t)bytes;
 }
 
+/* An encoder predicts tokens in their own places, all others the next one. */
+static dra_status keep_scores(work *w, int64_t from, int64_t n, const dra_real *losses,
+                              dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (int64_t i = 0; i < w->B * n && st == DRA_OK; i++) {
+        const int64_t at = w->starts[i / n] + from + i % n + !w->encoder;
+        if (w->part[1][i] >= 0)
+            st = cli_token_scores_add(&w->scores, at, w->part[1][i], -(double)losses[i], err);
+    }
+    return st;
+}
+
 static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
 {
     const int32_t *whole[] = {w->ids, w->targets, w->mark};
@@ -222,7 +267,7 @@ static dra_status read_part(work *w, int64_t from, int64_t n, dra_error *err)
         w->bytes += bytes_of(w, w->part[1][i]);
         w->count++;
     }
-    return DRA_OK;
+    return w->a->per_token ? keep_scores(w, from, n, losses, err) : DRA_OK;
 }
 
 static void show_loss(const work *w, cli_status *s, double share)
@@ -235,17 +280,28 @@ static void show_loss(const work *w, cli_status *s, double share)
     cli_status_show(s);
 }
 
+static void next_batch(work *w, int64_t step)
+{
+    if (w->a->stride) {
+        cli_windows_batch(&w->windows, w->B, w->ids, w->targets, w->mark, w->starts);
+        return;
+    }
+    dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
+    for (int64_t b = 0; b < w->B; b++) w->starts[b] = dra_feed_start(w->feed, step, b);
+}
+
 static dra_status read_all(work *w, dra_error *err)
 {
     const double  start = cli_now();
-    const int64_t steps = dra_feed_steps(w->feed);
+    const int64_t steps = w->a->stride ? (cli_windows_count(&w->windows) + w->B - 1) / w->B
+                                       : dra_feed_steps(w->feed);
     cli_status    status;
     dra_status    st = DRA_OK;
 
     dra_objective_rows rows = {w->B, w->T, w->ids, w->targets, w->mark, .seed = DRA_EVAL_SEED};
     cli_status_open(&status, stderr);
     for (int64_t step = 0; step < steps && st == DRA_OK; step++) {
-        dra_feed_batch(w->feed, step, w->ids, w->targets, w->mark);
+        next_batch(w, step);
         rows.row = step * w->B;
         dra_objective_make(&w->objective, w->m.model, &rows);
         for (int64_t from = 0; from < w->T && st == DRA_OK; from += w->chunk) {
@@ -274,6 +330,9 @@ static void print_json(const work *w, double loss, double bits, double rate)
            (long long)w->count, cli_json_number(loss, 9, room[0]),
            cli_json_number(exp(loss), 9, room[1]), cli_json_number(bits, 9, room[2]),
            cli_json_number(rate, 6, room[3]));
+    if (w->a->stride)
+        printf(", \"convention\": \"sliding windows\", \"context\": %lld, \"stride\": %lld",
+               (long long)w->windows.context, (long long)w->windows.stride);
     printf(", \"guarded\": %lld", (long long)dra_reader_clamped(w->reader));
     if (w->bad) printf(", \"not_finite\": %lld", (long long)w->bad);
     puts("}");
@@ -292,6 +351,9 @@ static dra_status print(const work *w, dra_error *err)
         printf("tokens             %lld\nloss               %.6f\nperplexity         %.6g\n"
                "bits per byte      %s\ntokens per second  %.4g\n",
                (long long)w->count, loss, exp(loss), room, rate);
+    if (!w->a->json && w->a->stride)
+        printf("convention         sliding windows of %lld tokens, stride %lld (Hugging Face)\n",
+               (long long)w->windows.context, (long long)w->windows.stride);
     if (!w->bad) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE, "the losses of %lld of %lld tokens are not finite",
                      (long long)w->bad, (long long)w->count);
@@ -304,9 +366,23 @@ static dra_status eval_texts(work *w, dra_error *err)
     if (st == DRA_OK) st = open_feed(w, err);
     if (st == DRA_OK) st = open_reader(w, err);
     if (st == DRA_OK) st = read_all(w, err);
+    if (st == DRA_OK && w->a->per_token)
+        st = cli_token_scores_write(&w->scores, w->a->per_token, w->corpus, w->m.tokenizer, err);
     if (st == DRA_OK) st = print(w, err);
     if (st == DRA_OK) cli_guard_report("eval", &w->a->from, dra_reader_clamped(w->reader));
     return st;
+}
+
+static dra_status eval_questions(work *w, dra_error *err)
+{
+    const struct args         *a = w->a;
+    const cli_eval_choices_job job = {&a->from, &a->data, &w->m, a->per_question, a->json};
+    const dra_model_config    *c = dra_model_config_of(w->m.model);
+    if (dra_model_config_is_language(c) && !w->encoder) return cli_eval_choices(&job, err);
+    return cli_error(err, DRA_ERR_VALUE,
+                     "%.200s: questions with choices are for language models that read from left "
+                     "to right, found %s",
+                     a->data.text[0], w->encoder ? "an encoder" : "another kind of model");
 }
 
 static dra_status eval_any(work *w, dra_error *err)
@@ -315,21 +391,37 @@ static dra_status eval_any(work *w, dra_error *err)
     const cli_eval_examples_job job = {&a->from, &a->data,      &a->pairs,
                                        &w->m,    &w->objective, a->json};
     const dra_model_config     *c = dra_model_config_of(w->m.model);
-    const bool                  texts = !cli_are_examples(&a->data, &a->pairs, c, a->format);
+    const bool questions = !a->format && !a->text_key && !cli_are_pairs(&a->data, &a->pairs, c) &&
+                           cli_are_choices(&a->data);
+    const bool texts = !questions && !cli_are_examples(&a->data, &a->pairs, c, a->format);
     if (texts && !dra_model_config_is_language(c))
         return cli_error(err, DRA_ERR_VALUE,
                          "--data: the model is no language model: it learns from examples, found "
                          "texts");
+    if (!questions && a->per_question)
+        return cli_error(err, DRA_ERR_VALUE,
+                         "--per-question: expected lines of context, choices and answer in %.200s",
+                         a->data.text[0]);
     if (texts) return eval_texts(w, err);
-    if (a->context)
-        return cli_error(err, DRA_ERR_VALUE, "--context: the data are examples, expected texts");
+    const char *texts_only = a->context     ? "--context"
+                             : a->stride    ? "--stride"
+                             : a->per_token ? "--per-token"
+                                            : NULL;
+    if (texts_only)
+        return cli_error(err, DRA_ERR_VALUE, "%s: the data are %s, expected texts", texts_only,
+                         questions ? "questions" : "examples");
+    if (questions) return eval_questions(w, err);
     return cli_eval_examples(&job, err);
 }
 
 static int check(const struct args *a)
 {
     const int status = cli_source_check("eval", &a->from);
-    if (status != CLI_OK || !a->chunk || !cli_is_encoder(&a->from)) return status;
+    if (status != CLI_OK || !cli_is_encoder(&a->from)) return status;
+    if (a->stride)
+        return cli_misused("eval", "--stride: the model is an encoder, which sees both sides of a "
+                                   "token; see --context");
+    if (!a->chunk) return CLI_OK;
     return cli_misused("eval", "--chunk: the model is an encoder, which reads a text as a whole; "
                                "see --context");
 }
@@ -346,6 +438,8 @@ static int run(const void *args)
     free(w.ids);
     free(w.targets);
     free(w.mark);
+    free(w.starts);
+    cli_token_scores_free(&w.scores);
     for (int k = 0; k < 3; k++) free(w.part[k]);
     dra_reader_destroy(w.reader);
     dra_states_destroy(w.states);
@@ -359,13 +453,17 @@ static const cli_note examples[] = {
     {"dra eval --model model --data other.txt", "print the numbers as a table"},
     {"dra eval --model model --data other.txt --context 128 --json",
      "with a short context, as JSON"},
+    {"dra eval --model model --data other.txt --context 64 --stride 16 --per-token tokens.jsonl",
+     "sliding windows, and the score of every token"},
+    {"dra eval --model model --data questions.jsonl --per-question answers.jsonl",
+     "questions with several answers"},
     {0},
 };
 
 const cli_verb cmd_eval = {
     .name = "eval",
     .prepare = prepare,
-    .summary = "measure how well a model predicts a text",
+    .summary = "measure how well a model predicts a text or answers questions",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
@@ -378,6 +476,13 @@ const cli_verb cmd_eval = {
              "The state is carried through a document. --chunk affects speed and memory, not the "
              "loss; --context resets the state every N tokens. The memory needed does not grow "
              "with the file, unless the state grows with the text.\n"
+             "--stride slides windows of --context tokens over each document and counts only the "
+             "tokens that are new in each, as Hugging Face's perplexity does. --per-token writes "
+             "every counted token with its log-probability.\n"
+             "Lines of JSON with context, choices and answer are questions: accuracy (headline) is "
+             "how often the answer has the largest sum of log-probabilities, lm-eval's acc; "
+             "accuracy per byte divides by the bytes of each choice, as acc_norm does by its "
+             "characters.\n"
              "An encoder reads windows of --context tokens (by default the model's context). A "
              "share of their tokens is masked, always the same ones, and predicted from all "
              "others of the window; the numbers are of these alone. Its perplexity, e to the mean "

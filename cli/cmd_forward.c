@@ -12,6 +12,11 @@ static const cli_option options[] = {
     CLI_MODEL_OPTIONS(forward_args),
     {"tokens", CLI_TEXT, offsetof(forward_args, tokens), 0, 0, "ids to read: 1,2,3 or @FILE",
      "LIST|@FILE", .group = "Input"},
+    {"text", CLI_LIST, offsetof(forward_args, text), 0, 0,
+     "or a text to read, -: stdin; repeated: rows of a batch, shorter ones padded, with their "
+     "lengths among the outputs; implies --unpadded",
+     "TEXT"},
+    CLI_TOKENIZER_OPTION(forward_args),
     {"inputs", CLI_TEXT, offsetof(forward_args, inputs), 0, 0,
      "or safetensors with ids (T) or (B, T), or embeddings x (T, C) or (B, T, C); and mask (0 is a "
      "pad), reset (1 starts a segment), targets; of other models what they read, by name",
@@ -38,6 +43,8 @@ static const cli_option options[] = {
      "only the logits of the last N tokens", .unset = "all"},
     {"positions", CLI_TEXT, offsetof(forward_args, positions), 0, 0,
      "or those of these positions, in this order: 0,5,7; negative ones count from the end", "LIST"},
+    {"unpadded", CLI_FLAG, offsetof(forward_args, unpadded), 0, 0,
+     "leave spare columns out of attentions and scores"},
     {"state-out", CLI_TEXT, offsetof(forward_args, state_out), 0, 0, "save the state afterwards",
      "FILE"},
     CLI_DTYPE_OPTION(forward_args),
@@ -106,8 +113,8 @@ static int check(forward_work *w)
     const forward_args *a = w->a;
     const int           status = cli_source_check("forward", &a->from);
     if (status != CLI_OK) return status;
-    if (!a->tokens == !a->inputs)
-        return cli_misused("forward", "expected one of --tokens and --inputs");
+    if (!!a->tokens + !!a->inputs + !!a->text.count != 1)
+        return cli_misused("forward", "expected one of --tokens, --text and --inputs");
     if (a->positions && a->keep)
         return cli_misused("forward", "expected only one of --keep and --positions");
     if (a->state_in && a->rwkv_state)
@@ -140,6 +147,8 @@ static const cli_note examples[] = {
      "logits of five tokens"},
     {"dra forward --model model --tokens 1,2,3,4,5 --chunks 3,1 --out parts.safetensors",
      "the same, read in chunks"},
+    {"dra forward --model model --text \"Once upon\" --outputs attentions --out maps.safetensors",
+     "what the tokens of a text attend to"},
     {"dra forward --model model --tokens 1,2 --outputs hidden,state --out two.safetensors",
      "hidden states and the state"},
     {0},
@@ -147,7 +156,7 @@ static const cli_note examples[] = {
 
 const cli_verb cmd_forward = {
     .name = "forward",
-    .summary = "run a model on tokens and write its outputs",
+    .summary = "run a model on tokens or texts and write its outputs",
     .options = options,
     .n_options = COUNT(options),
     .defaults = &defaults,
@@ -155,12 +164,15 @@ const cli_verb cmd_forward = {
     .run = run,
     .group = "Use",
     .about =
-        "Runs a model on tokens and writes its outputs to a safetensors file: logits (T, V) "
-        "and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
+        "Runs a model on tokens or texts and writes its outputs to a safetensors file: logits (T, "
+        "V) and, with --outputs, also hidden (T, C), streams (L + 1, T, C), branches (L, T, C), "
         "hiddens (S + 1, T, C) and adds (S, T, C) of all S sublayers as they are executed, "
         "the layers' attentions, their scores and the state (state), of RWKV-4 also as Hugging "
         "Face has it (rwkv-state). With ids (B, T) there is an axis B in front; "
         "in streams, branches, hiddens and adds it follows the first.\n"
+        "--text reads texts by the model's tokenizer: one as --tokens reads its ids, several as "
+        "rows of a batch. Each row gets the numbers it would get alone, 0 after its end, and "
+        "`lengths` (B) says where that is.\n"
         "Tokens after a reset are read as a text of their own: the result is that of reading the "
         "segments apart.\n"
         "An encoder reads all tokens at once: neither --chunks nor states.\n"

@@ -8,7 +8,9 @@ typedef struct forward_args {
     cli_source  from;
     const char *tokens, *inputs, *resets, *chunks, *state_in, *rwkv_state, *state_out, *out,
         *outputs, *positions;
-    int64_t keep;
+    cli_list text;
+    int64_t  keep;
+    bool     unpadded;
 } forward_args;
 
 typedef struct forward_stack { /* an output of every layer or sublayer, (n, B, T, C) */
@@ -48,6 +50,7 @@ typedef struct forward_work {
     dra_context         context;
     dra_real           *out_logits, *out_hidden; /* (B, keep, V), (B, T, C) */
     dra_real            out_loss;
+    bool                unpadded; /* maps without columns that are spare */
 } forward_work;
 
 /* Opens model, inputs, state and reader. */
@@ -67,6 +70,22 @@ void       forward_heads_keep(forward_work *w, int64_t from, int64_t n);
 size_t     forward_heads_list(const forward_work *w, dra_tensor_item *items);
 void       forward_heads_close(forward_work *w);
 void       forward_loss(forward_work *w);
+
+/* Texts of --text: reads them as rows of a batch; how many tokens a row has, of any input; puts 0
+ * after the end of the shorter ones. */
+dra_status forward_texts_read(forward_work *w, dra_error *err);
+int64_t    forward_length(const forward_work *w, int64_t b);
+void       forward_texts_clear(const forward_work *w);
+
+typedef struct forward_maps { /* what the layers have shown of the one chunk, as tensors */
+    char (*name)[48];
+    dra_tensor_item *item;
+    size_t           n;
+    dra_real       **own; /* (n): data to be freed, or NULL */
+} forward_maps;
+
+dra_status forward_maps_list(const forward_work *w, forward_maps *m, dra_error *err);
+void       forward_maps_free(forward_maps *m);
 
 /* RWKV-4's state as Hugging Face has it, tensors state.0 to state.4 (B, channels, L): puts those of
  * --rwkv-state into the states; makes tensor `which` of the states, whose data is to be freed. */

@@ -31,10 +31,19 @@ static dra_status check_positions(const forward_work *w, dra_error *err)
     return st;
 }
 
-/* Numbers of tokens, those below 0 from the end. */
+/* Number i of --positions in row b: those below 0 count from its end. */
+static int64_t position_at(const forward_work *w, int64_t b, int64_t i)
+{
+    const int64_t at = w->positions.data[i];
+    return at < 0 ? forward_length(w, b) + at : at;
+}
+
+/* Numbers of tokens that the shortest row has, too. */
 static dra_status read_positions(forward_work *w, dra_error *err)
 {
-    const int64_t T = w->in.T;
+    int64_t T = w->in.T;
+    for (int64_t b = 0; b < w->in.B; b++)
+        if (forward_length(w, b) < T) T = forward_length(w, b);
     if (!w->a->positions) return DRA_OK;
     dra_status st = cli_ids_read("--positions", w->a->positions, &w->positions, err);
     for (size_t i = 0; i < w->positions.n && st == DRA_OK; i++) {
@@ -42,7 +51,6 @@ static dra_status read_positions(forward_work *w, dra_error *err)
         if (at < -T || at >= T)
             st = cli_error(err, DRA_ERR_VALUE, "--positions: %lld, expected %lld to %lld",
                            (long long)at, (long long)-T, (long long)T - 1);
-        if (at < 0) w->positions.data[i] += (int32_t)T;
     }
     if (st == DRA_OK && !w->positions.n)
         st = cli_error(err, DRA_ERR_VALUE, "--positions: expected a list, found none");
@@ -66,7 +74,7 @@ static void choose_view(forward_work *w)
                          .hiddens = w->stack[FORWARD_HIDDENS].wanted,
                          .adds = w->stack[FORWARD_ADDS].wanted,
                          .maps = w->maps,
-                         .scores = w->scores,
+                         .scores = w->scores || (w->maps && w->unpadded),
                          .outs = forward_heads_made(w)};
     if (a->positions && !a->state_out) w->view.picks = w->keep;
     if (!w->view.logits && !w->view.outs) w->view.hidden = true; /* a graph has an output */
@@ -111,7 +119,9 @@ static dra_status read_inputs(forward_work *w, dra_error *err)
 {
     const forward_args     *a = w->a;
     const cli_inputs_config inputs = {a->tokens, a->inputs, a->resets, w->V, w->C};
-    char                    list[300];
+    w->unpadded = a->unpadded || a->text.count;
+    if (a->text.count) return forward_texts_read(w, err);
+    char list[300];
     if (dra_model_config_is_language(dra_model_config_of(w->m.model)))
         return cli_inputs_read(&inputs, &w->in, err);
     const cli_named_config named = {a->inputs, a->resets, .context = !a->state_in, .start = -1};
@@ -157,7 +167,7 @@ static void choose_picks(forward_work *w, int64_t from, int64_t n)
     for (int64_t b = 0; b < w->in.B; b++) {
         int32_t *pick = w->picks + b * P;
         for (int64_t i = 0; i < P; i++) {
-            int64_t at = i < w->keep ? w->positions.data[i] : from + n - 1;
+            int64_t at = i < w->keep ? position_at(w, b, i) : from + n - 1;
             while (i == w->keep && at >= from && cli_is_pad(&w->in, b * T + at)) at--;
             const bool here = at >= from && at < from + n && !cli_is_pad(&w->in, b * T + at);
             pick[i] = here ? (int32_t)(at - from) : -1;
@@ -317,6 +327,7 @@ dra_status forward_read(forward_work *w, dra_error *err)
         if (st == DRA_OK) keep_results(w, from, n);
         from += n;
     }
+    if (st == DRA_OK) forward_texts_clear(w);
     if (st == DRA_OK && w->loss) forward_loss(w);
     close_room(&room);
     return st;

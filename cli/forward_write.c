@@ -36,35 +36,6 @@ static dra_tensor_item result(const forward_work *w, const char *name, int64_t n
     return (dra_tensor_item){name, DRA_REAL, shape, data};
 }
 
-typedef struct map_list {
-    char (*name)[48];
-    dra_tensor_item *item;
-    size_t           n;
-} map_list;
-
-/* What the layers have shown of the one chunk; names of a blend's memories have a part more. */
-static dra_status list_maps(const forward_work *w, map_list *m, dra_error *err)
-{
-    static const char *const part[] = {"", "a.", "b.", "cross."};
-    const int64_t            L = w->maps || w->scores ? dra_model_layers(w->m.model) : 0;
-    const size_t             most = (size_t)L * COUNT(part) * DRA_SHOW_COUNT;
-    m->name = calloc(most + 1, sizeof *m->name);
-    m->item = calloc(most + 1, sizeof *m->item);
-    if (!m->name || !m->item) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (size_t i = 0; i < most; i++) {
-        dra_shape s;
-        char     *name = m->name[m->n];
-        snprintf(name, sizeof *m->name, "layers.%zu.%s%s", i / COUNT(part) / DRA_SHOW_COUNT,
-                 part[i % COUNT(part)],
-                 dra_show_name((dra_show_kind)(i / COUNT(part) % DRA_SHOW_COUNT)));
-        const dra_real *data = dra_reader_result(w->reader, name);
-        if (!data || !dra_reader_result_shape(w->reader, name, &s)) continue;
-        if (!w->in.batched) memmove(s.dim, s.dim + 1, (size_t)--s.rank * sizeof *s.dim);
-        m->item[m->n++] = (dra_tensor_item){name, DRA_REAL, s, data};
-    }
-    return DRA_OK;
-}
-
 /* The states as they are asked for; names and data are to be freed, but not those of rwkv-state. */
 static dra_status list_states(const forward_work *w, dra_tensor_item *items, size_t *n,
                               dra_error *err)
@@ -89,10 +60,10 @@ static void free_states(const forward_work *w, dra_tensor_item *items, size_t n)
 
 dra_status forward_write(const forward_work *w, dra_error *err)
 {
-    map_list         maps = {0};
+    forward_maps     maps = {0};
     const size_t     most = (size_t)dra_specs_count(dra_model_state(w->m.model)) + DRA_RWKV_STATES;
-    dra_status       st = list_maps(w, &maps, err);
-    dra_tensor_item *items = calloc(most + maps.n + 3 + FORWARD_STACKS + FORWARD_HEADS,
+    dra_status       st = forward_maps_list(w, &maps, err);
+    dra_tensor_item *items = calloc(most + maps.n + 4 + FORWARD_STACKS + FORWARD_HEADS,
                                     sizeof *items);
     size_t           n = 0;
     if (!items) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
@@ -109,11 +80,12 @@ dra_status forward_write(const forward_work *w, dra_error *err)
     }
     if (st == DRA_OK) n += forward_heads_list(w, items + n);
     for (size_t i = 0; i < maps.n && st == DRA_OK; i++) items[n++] = maps.item[i];
+    if (st == DRA_OK && w->in.lengths && w->in.batched && n)
+        items[n++] = (dra_tensor_item){"lengths", DRA_I32, DRA_SHAPE(w->in.B), w->in.lengths};
     if (st == DRA_OK && !n)
         st = cli_error(err, DRA_ERR_VALUE, "nothing to write: this model has no attentions");
     if (st == DRA_OK) st = dra_tensors_write(w->a->out, items, n, NULL, 0, err);
-    free(maps.name);
-    free(maps.item);
+    forward_maps_free(&maps);
     free_states(w, items, states);
     if (st != DRA_OK || !w->a->state_out) return st;
     return dra_context_save(w->m.model, w->m.weights, &w->context, w->a->state_out, err);

@@ -11,6 +11,7 @@ void cli_inputs_free(cli_inputs *in)
     free(in->x);
     free(in->mark);
     free(in->targets);
+    free(in->lengths);
     free(in->context_mark);
     free(in->labels);
     free(in->goals);

@@ -21,6 +21,7 @@ typedef struct cli_inputs {
     dra_real *x;       /* (B, T, C) or NULL: in place of rows of the embedding */
     int32_t  *mark;    /* (B, T) or NULL: pads from `mask`, resets from `reset` and --resets */
     int32_t  *targets; /* (B, T) or NULL: from `targets` */
+    int32_t  *lengths; /* (B) or NULL: tokens of each row, of texts; pads come after them */
     /* Of a model that is no language model; ids is then one of these, or NULL. */
     int       n_named;
     cli_named named[CLI_NAMED];

@@ -169,3 +169,22 @@ int cli_line_read(char *line, cli_member members[CLI_MEMBERS])
         p = blanks(p + 1);
     }
 }
+
+int cli_list_read(char *list, const char **texts, int most)
+{
+    const char *beyond;
+    int         n = 0;
+    if (*list != '[') return -1;
+    char *p = blanks(list + 1);
+    if (*p == ']') return 0;
+    for (;;) {
+        if (*p != '"') return -1;
+        p = read_text(p, n < most ? &texts[n] : &beyond);
+        if (!p) return -1;
+        n++;
+        p = blanks(p);
+        if (*p == ']') return n;
+        if (*p != ',') return -1;
+        p = blanks(p + 1);
+    }
+}

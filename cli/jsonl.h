@@ -25,4 +25,8 @@ enum { CLI_MEMBERS = 64 };
  * are written (later ones than CLI_MEMBERS are passed over); -1: it is no JSON object. */
 int cli_line_read(char *line, cli_member members[CLI_MEMBERS]);
 
+/* The same for a list of texts, which begins with a bracket; what follows it is not looked at.
+ * Returns how many there are, of which the first `most` are written; -1: it is something else. */
+int cli_list_read(char *list, const char **texts, int most);
+
 #endif

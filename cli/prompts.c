@@ -2,6 +2,7 @@
  * all before it is printed. */
 #include "prompts.h"
 #include "jsonl.h"
+#include "line_read.h"
 
 #include <errno.h>
 #include <math.h>
@@ -45,24 +46,6 @@ static dra_status bad_line(const writer *w, dra_error *err, const char *what)
 {
     const char *name = strcmp(w->p->path, "-") == 0 ? "stdin" : w->p->path;
     return cli_error(err, DRA_ERR_FORMAT, "%.200s:%lld: %s", name, (long long)w->number, what);
-}
-
-/* Valid UTF-8: no broken, long or surrogate characters. */
-static bool is_utf8(const char *text)
-{
-    for (const unsigned char *p = (const unsigned char *)text; *p;) {
-        const int      n = *p < 0x80 ? 1 : *p >= 0xf0 ? 4 : *p >= 0xe0 ? 3 : 2;
-        const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000};
-        unsigned       code = n == 1 ? *p : *p & (0x7fu >> n);
-        if ((*p >= 0x80 && *p < 0xc2) || *p > 0xf4) return false;
-        for (int i = 1; i < n; i++) {
-            if ((p[i] & 0xc0) != 0x80) return false;
-            code = code << 6 | (p[i] & 0x3f);
-        }
-        if (code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
-        p += n;
-    }
-    return true;
 }
 
 /* "[1, 2, 3]", whose brackets are in order. */
@@ -125,7 +108,7 @@ static dra_status parse_line(writer *w, size_t bytes, dra_error *err)
     const char *wrong = NULL;
     *l = (line){.seed = (uint64_t)w->p->how->seed, .tokens = w->p->how->tokens};
     if (strlen(w->buffer) != bytes) return bad_line(w, err, "has a zero byte");
-    if (!is_utf8(w->buffer)) return bad_line(w, err, "is not UTF-8");
+    if (!cli_is_utf8(w->buffer)) return bad_line(w, err, "is not UTF-8");
     const int n = cli_line_read(w->buffer, members);
     if (n < 0) return bad_line(w, err, "expected a JSON object");
     for (int i = 0; i < n && !wrong; i++) wrong = take_member(w, &members[i]);

@@ -142,6 +142,9 @@ DRA_API void       dra_feed_destroy(dra_feed *f); /* NULL is allowed */
 DRA_API void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets,
                             int32_t *mark);
 
+/* The token of the corpus that row `row` of a batch starts with; -1: it has only pads. */
+DRA_API int64_t dra_feed_start(const dra_feed *f, int64_t step, int64_t row);
+
 DRA_API int64_t dra_feed_steps(const dra_feed *f);  /* until each token was read: an epoch */
 DRA_API int64_t dra_feed_tokens(const dra_feed *f); /* of the part */
 DRA_API int64_t dra_feed_epoch(const dra_feed *f, int64_t step); /* of its first row, from 0 on */

@@ -119,12 +119,23 @@ static void fill_row(const dra_feed *f, row r, int32_t *ids, int32_t *targets, i
     if (r.n && !f->c.cross) mark_documents(f, r, targets, mark);
 }
 
+static row row_of(const dra_feed *f, int64_t step, int64_t b)
+{
+    return f->c.carry ? chunk_of(f, step, b) : window_of(f, step, b);
+}
+
+int64_t dra_feed_start(const dra_feed *f, int64_t step, int64_t b)
+{
+    const row r = row_of(f, step, b);
+    return r.n ? r.from : -1;
+}
+
 void dra_feed_batch(const dra_feed *f, int64_t step, int32_t *ids, int32_t *targets, int32_t *mark)
 {
     for (int64_t b = 0; b < f->c.B; b++) {
         const int64_t at = b * f->c.T;
-        fill_row(f, f->c.carry ? chunk_of(f, step, b) : window_of(f, step, b),
-                 ids ? ids + at : NULL, targets ? targets + at : NULL, mark ? mark + at : NULL);
+        fill_row(f, row_of(f, step, b), ids ? ids + at : NULL, targets ? targets + at : NULL,
+                 mark ? mark + at : NULL);
     }
 }
 

@@ -103,12 +103,34 @@ static void keeps_within_bounds(void **state)
     assert_int_equal(cli_line_read(line, m), -1);
 }
 
+static int read_list(const char *text, const char **texts, int most)
+{
+    static char list[256];
+    snprintf(list, sizeof list, "%s", text);
+    return cli_list_read(list, texts, most);
+}
+
+static void reads_lists_of_texts(void **state)
+{
+    const char *x[2] = {NULL, NULL};
+    assert_int_equal(read_list("[ \"a\\n\" , \"\\u00e9]\" ], \"more\": 1}", x, 2), 2);
+    assert_string_equal(x[0], "a\n");
+    assert_string_equal(x[1], "\xc3\xa9]");
+    assert_int_equal(read_list("[]", x, 2), 0);
+    assert_int_equal(read_list("[\"a\",\"b\",\"c\"]", x, 2), 3); /* of which two fit */
+    assert_string_equal(x[1], "b");
+    static const char *const others[] = {
+        "", "\"a\"", "{}", "[", "[1]", "[\"a\",]", "[\"a\"", "[\"a\" ", "[\"a\" \"b\"]", "[\"a"};
+    for (size_t i = 0; i < COUNT(others); i++)
+        if (read_list(others[i], x, 2) >= 0) fail_msg("taken for a list: %s", others[i]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_members),       cmocka_unit_test(passes_over_what_is_nested),
         cmocka_unit_test(undoes_escapes),      cmocka_unit_test(refuses_what_is_no_object),
-        cmocka_unit_test(keeps_within_bounds),
+        cmocka_unit_test(keeps_within_bounds), cmocka_unit_test(reads_lists_of_texts),
     };
     return check_main("jsonl", NULL, 0, tests, COUNT(tests));
 }

@@ -17,6 +17,10 @@ mkdir texts
 cp book.txt other.txt texts
 sed 's/.*/{"text": "&"}/' book.txt >lines.jsonl
 head -n 3 book.txt | sed 's/.*/{"prompt": "&"}/' >prompts.jsonl
+cat >questions.jsonl <<'END'
+{"context": "Roses are", "choices": [" red", " a kind of fish"], "answer": 0}
+{"context": "Line 2 of a", "choices": [" story", " fish", " thing"], "answer": 0}
+END
 { # 40 rows of 30 bytes as an array of NumPy
     printf '\223NUMPY\001\000\166\000'
     printf '%-117s\n' "{'descr': '|u1', 'fortran_order': False, 'shape': (40, 30), }"

@@ -61,6 +61,8 @@ static void carries_lanes(void **state)
                     (int32_t[]){-1, 16, -1, -1, 22, -1, -1, -1},
                     (int32_t[]){0, R, 0, P, 0, 0, P, P}, 8);
         assert_int_equal(dra_feed_epoch(f, 2 * epoch + 1), epoch);
+        for (int64_t b = 0; b < 2; b++)
+            assert_int_equal(dra_feed_start(f, 2 * epoch + 1, b), 7 * b + 4);
     }
     dra_feed_destroy(f);
     dra_corpus_close(c);
@@ -72,6 +74,7 @@ static void crosses_documents(void **state)
     dra_feed_config config = {.corpus = c, .B = 2, .T = 4, .carry = true, .cross = true};
     config.once = true;
     dra_feed *f = made(config);
+    assert_int_equal(dra_feed_start(f, 2, 0), -1); /* after the end */
     check_batch(f, 1, (int32_t[]){14, 15, 16, 0, 21, 22, 0, 0},
                 (int32_t[]){15, 16, 17, -1, 22, -1, -1, -1}, (int32_t[]){0, 0, 0, P, 0, 0, P, P},
                 8);
@@ -100,6 +103,7 @@ static void starts_windows_anew(void **state)
             assert_memory_equal(found[0][b], ids[w], sizeof ids[w]);
             assert_memory_equal(found[1][b], targets[w], sizeof targets[w]);
             assert_memory_equal(found[2][b], mark[w], sizeof mark[w]);
+            assert_int_equal(dra_feed_start(f, step, b), 4 * w);
         }
     }
     dra_feed_batch(f, 0, NULL, NULL, NULL);
