@@ -90,9 +90,11 @@ void page_write(const cli_page *p)
     page_summary(p);
     write_legend(p);
     page_curves(p);
+    fputs("<div class=\"pair\">\n", p->out); /* few cards each: next to each other */
     page_probes(p);
     page_stream(p);
     page_decays(p);
+    fputs("</div>\n", p->out);
     page_maps(p);
     page_samples(p);
     page_settings(p);

@@ -71,7 +71,7 @@ const ticks = s => {
         if (out.length > 1) return out.filter((_, i) => i % Math.ceil(out.length / 8) === 0);
         out.length = 0;
     }
-    const raw = (s.hi - s.lo) / 5, ten = 10 ** Math.floor(Math.log10(raw));
+    const raw = (s.hi - s.lo) / 6, ten = 10 ** Math.floor(Math.log10(raw));
     const step = ten * (raw <= 1.4 * ten ? 1 : raw <= 2.8 * ten ? 2 : raw <= 7 * ten ? 5 : 10);
     for (let k = Math.ceil(s.lo / step - 1e-9); k * step <= s.hi + 1e-9 * step; k++)
         out.push(Number((k * step).toPrecision(12)));
@@ -152,7 +152,15 @@ const drawLine = (g, l, sx, sy) => {
     } else if (smooth) polyline(g, l.colour + ' faint', px, l.raw.map(up));
     if (smooth || !l.lo) polyline(g, l.colour, px, l.y.map(up));
 };
+// A wide card has a wide chart, not large letters.
+const fitWidth = c => {
+    const wide = c.svg.clientWidth, w = wide > 440 ? Math.round(wide / 1.1) : 340;
+    c.svg.setAttribute('viewBox', `0 0 ${w} 240`);
+    c.box[1] = w - 18;
+    c.clip.setAttribute('width', c.box[1] - c.box[0] + 4);
+};
 const draw = c => {
+    fitWidth(c);
     const [l, r, b, t] = c.box;
     [c.unit, c.unitName] = timeUnit(c);
     c.all = c.lines.map(o => ({...o, x: points(c, o), raw: o.y,
@@ -167,7 +175,7 @@ const draw = c => {
     c.sy = scale(y0, y1, b, t, log);
     c.group.replaceChildren();
     drawAxes(c, c.group, c.sx, c.sy);
-    const inner = make('g', {'clip-path': 'url(#plot)'}, c.group);
+    const inner = make('g', {'clip-path': `url(#plot${c.number})`}, c.group);
     for (const o of c.all) drawLine(inner, o, c.sx, c.sy);
 };
 
@@ -209,15 +217,18 @@ const hush = c => {
     c.cross.removeAttribute('d');
 };
 
-const charts = [...document.querySelectorAll('svg.lines')].map(svg => {
+document.documentElement.classList.add('live');
+const charts = [...document.querySelectorAll('svg.lines')].map((svg, number) => {
     const s = svg.dataset.scale.split(' ').map(Number);
     const names = [...svg.querySelectorAll('.drawn > text:not([class])')];
-    return {svg, x: svg.dataset.x, box: [s[2], s[3], s[6], s[7]], log: s[8] === 1,
+    return {svg, number, x: svg.dataset.x, box: [s[2], s[3], s[6], s[7]], log: s[8] === 1,
         robust: svg.classList.contains('robust'), zero: svg.classList.contains('zero'),
         yName: names.length ? names[0].textContent : '',
         group: svg.querySelector('.drawn'), lines: lines(svg)};
 });
 const redraw = () => charts.forEach(draw);
+let waits = 0;
+addEventListener('resize', () => { clearTimeout(waits); waits = setTimeout(redraw, 100); });
 const zoom = (c, range) => {
     if (range) view.zoom[axis(c)] = range; else delete view.zoom[axis(c)];
     charts.filter(o => axis(o) === axis(c)).forEach(draw);
@@ -225,9 +236,11 @@ const zoom = (c, range) => {
 for (const c of charts) {
     const place = e => {
         const box = c.svg.getBoundingClientRect();
-        const x = (e.clientX - box.left) * c.svg.viewBox.baseVal.width / box.width;
+        const x = (e.clientX - box.left) * (c.box[1] + 18) / box.width;
         return Math.min(c.box[1], Math.max(c.box[0], x));
     };
+    const clip = make('clipPath', {id: 'plot' + c.number}, c.svg);
+    c.clip = make('rect', {x: c.box[0], y: c.box[3] - 2, height: c.box[2] - c.box[3] + 4}, clip);
     draw(c);
     c.cross = make('path', {class: 'cross'}, c.svg);
     c.chosen = make('rect', {class: 'chosen', y: c.box[3], height: c.box[2] - c.box[3], width: 0}, c.svg);

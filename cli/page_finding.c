@@ -79,10 +79,14 @@ static void compare_cost(FILE *out, const cli_record *a, const cli_record *b)
 {
     const double x = page_last(a, "seconds"), y = page_last(b, "seconds");
     if (!(x > 0) || !(y > 0)) return;
-    if (fabs(x - y) < 0.01 * y)
+    const double percent = 100 * fabs(x - y) / y;
+    if (percent < 1)
         fputs("; both took the same time", out);
+    else if (percent < 100)
+        fprintf(out, ", %.0f&nbsp;%% %s time than ", percent, x < y ? "less" : "more");
     else
-        fprintf(out, ", %.3g × the time of ", x / y), svg_text(out, b->name);
+        fprintf(out, ", %.2g times the time of ", x / y);
+    if (percent >= 1) svg_text(out, b->name);
 }
 
 static void write_several(const cli_page *p, const measure *m, size_t first, size_t second)

@@ -40,19 +40,33 @@ static const char *first_date(const cli_page *p)
     return first;
 }
 
+static void write_command(FILE *out, const char *text)
+{
+    fputs("<code>", out);
+    svg_text(out, text);
+    fputs("</code></p>\n", out);
+}
+
+/* One command is shown, several are folded. */
 static void write_commands(const cli_page *p)
 {
+    const char *same = shared(p, CLI_FACT_START, "command");
+    bool        open = false;
+    if (same) {
+        fputs("<p class=\"command\">", p->out);
+        write_command(p->out, same);
+        return;
+    }
     for (size_t i = 0; i < p->n; i++) {
         const char *text = cli_facts_find(&p->records[i].settings, CLI_FACT_START, "command");
         if (!text) continue;
-        const bool same = shared(p, CLI_FACT_START, "command") != NULL;
+        if (!open) fputs("<details class=\"commands\"><summary>Commands</summary>\n", p->out);
+        open = true;
         fputs("<p class=\"command\">", p->out);
-        if (!same) page_key(p->out, i);
-        fputs("<code>", p->out);
-        svg_text(p->out, text);
-        fputs("</code></p>\n", p->out);
-        if (same) break;
+        page_key(p->out, i);
+        write_command(p->out, text);
     }
+    if (open) fputs("</details>\n", p->out);
 }
 
 void page_facts(const cli_page *p)

@@ -48,6 +48,8 @@ static void write_bar(FILE *out, const svg_bar_chart *c, const svg_scale *x, con
             "width=\"%.1f\" height=\"11\" rx=\"2\"/>",
             LEFT, y + 22.5, RIGHT, svg_colour(b->colour, colour), fmin(from, to), y + 17,
             fmax(fabs(to - from), 1));
+    if (isfinite(c->chance))
+        fprintf(out, "<path class=\"chance\" d=\"M%.1f %.1fv17\"/>", right_of(x, c->chance), y + 14);
     if (isfinite(b->lo))
         fprintf(out, "<path class=\"whisker\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv6M%.1f %.1fv6\"/>",
                 right_of(x, b->lo), y + 22.5, right_of(x, b->hi), right_of(x, b->lo), y + 19.5,
@@ -92,16 +94,12 @@ static void write_axis(FILE *out, const svg_bar_chart *c, const svg_scale *x, do
     fputs("</text>\n", out);
 }
 
-/* A dashed line, its name at the right of its upper end. */
-static void write_chance(FILE *out, const svg_bar_chart *c, const svg_scale *x, double bottom)
+static void write_chance(FILE *out, const svg_bar_chart *c, double y)
 {
-    char         number[32];
-    const double at = right_of(x, c->chance);
-    if (!isfinite(c->chance)) return;
-    fprintf(out,
-            "<path class=\"chance\" d=\"M%.1f %dV%.1f\"/><text x=\"%.1f\" y=\"%.0f\">chance "
-            "%s</text>\n",
-            at, TOP, bottom + 38, at + 4, bottom + 48, value_text(c, c->chance, number));
+    char number[32];
+    fprintf(out, "<path class=\"chance\" d=\"M%d %.1fh18\"/><text x=\"%d\" y=\"%.0f\">chance: ",
+            LEFT, y, LEFT + 24, y + 4);
+    fprintf(out, "%s</text>\n", value_text(c, c->chance, number));
 }
 
 void svg_bars(FILE *out, const svg_bar_chart *c)
@@ -126,6 +124,6 @@ void svg_bars(FILE *out, const svg_bar_chart *c)
         write_bar(out, c, &x, &c->bars[i], y);
     }
     write_axis(out, c, &x, bottom);
-    write_chance(out, c, &x, bottom);
+    if (isfinite(c->chance)) write_chance(out, c, bottom + 46);
     svg_close(out);
 }

@@ -2,8 +2,9 @@
 #include "svg.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { LEVELS = 16, LEFT = 64, RIGHT = 330, TOP = 6, LETTER = 12, TALLEST = 330 };
+enum { LEVELS = 16, LEFT = 46, RIGHT = 336, TOP = 6, LETTER = 12, TALLEST = 330, LETTERS = 4 };
 
 /* Cells of one level of darkness make one path; those near 0 are left out. */
 static void write_level(FILE *out, const svg_map *m, int level)
@@ -45,24 +46,36 @@ static void write_labels(FILE *out, const svg_map *m, double wide, double high, 
     for (int64_t r = 0; r < m->rows; r += stride_of(high)) {
         fprintf(out, "<text class=\"end\" x=\"%d\" y=\"%.1f\">", LEFT - 4,
                 TOP + high * ((double)r + 0.5) + 4);
-        svg_text_cut(out, label_of(m, m->row_label, r, text), 6);
+        svg_text_cut(out, label_of(m, m->row_label, r, text), LETTERS);
         fputs("</text>", out);
     }
     for (int64_t c = 0; c < m->columns; c += stride_of(wide)) {
         fprintf(out, "<text class=\"end\" transform=\"translate(%.1f %.1f) rotate(-90)\">",
                 LEFT + wide * ((double)c + 0.5) + 4, bottom + 4);
-        svg_text_cut(out, label_of(m, m->column_label, c, text), 6);
+        svg_text_cut(out, label_of(m, m->column_label, c, text), LETTERS);
         fputs("</text>", out);
     }
     fputs("\n", out);
 }
 
-static void write_names(FILE *out, const svg_map *m, double bottom)
+/* Room for the labels of columns, which are written upwards. */
+static double label_height(const svg_map *m)
+{
+    size_t most = 1;
+    char   text[32];
+    for (int64_t c = 0; c < m->columns; c++) {
+        const size_t n = strlen(label_of(m, m->column_label, c, text));
+        if (n > most) most = n;
+    }
+    return 8 * (double)(most < LETTERS + 1 ? most : LETTERS + 1) + 6;
+}
+
+static void write_names(FILE *out, const svg_map *m, double bottom, double below)
 {
     fprintf(out,
             "<text x=\"%d\" y=\"%.1f\" class=\"mid\">%s</text>"
             "<text class=\"mid\" transform=\"translate(12 %.1f) rotate(-90)\">%s</text>\n",
-            (LEFT + RIGHT) / 2, bottom + 62, m->columns_name, (TOP + bottom) / 2, m->rows_name);
+            (LEFT + RIGHT) / 2, bottom + below + 12, m->columns_name, (TOP + bottom) / 2, m->rows_name);
 }
 
 /* From 0 to 1, in the steps the cells have. */
@@ -109,7 +122,8 @@ void svg_heat(FILE *out, const svg_map *m)
     /* Rows have room for their labels where there are not too many. */
     const double high = fmin(fmax(wide, LETTER), fmin((double)TALLEST / (double)m->rows, 24));
     const double bottom = TOP + high * (double)m->rows;
-    svg_open(out, m->title, m->note, bottom + 108, " class=\"map\"");
+    const double below = label_height(m);
+    svg_open(out, m->title, m->note, bottom + below + 58, " class=\"map\"");
     describe(out, m);
     fprintf(out, "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%.1f\"/>\n", LEFT,
             TOP, RIGHT - LEFT, bottom - TOP);
@@ -117,7 +131,7 @@ void svg_heat(FILE *out, const svg_map *m)
     for (int level = 1; level <= LEVELS; level++) write_level(out, m, level);
     fputs("</g>\n", out);
     write_labels(out, m, wide, high, bottom);
-    write_names(out, m, bottom);
-    write_colours(out, m, bottom + 76);
+    write_names(out, m, bottom, below);
+    write_colours(out, m, bottom + below + 26);
     svg_close(out);
 }
