@@ -1,4 +1,4 @@
-/* Reading settings: objects of JSON become pairs, nested ones by joined keys, arrays as they are. */
+/* Reading facts: objects of JSON become pairs, nested ones by joined keys, arrays as they are. */
 #include "facts.h"
 #include "model.h"
 
@@ -100,7 +100,7 @@ static void copy_value(const char *p, const char *end, char value[1024])
 typedef struct reader {
     cli_facts     *to;
     cli_fact_group group;
-    char              path[96]; /* keys that lead here */
+    char           path[96]; /* keys that lead here */
 } reader;
 
 /* An object; returns what follows it, NULL: it is none. */
@@ -148,8 +148,7 @@ static void read_config(cli_facts *s, const char *run, const char *name, cli_fac
     char  *text = read_file(run, name);
     if (text) read_object(&r, blanks(text), 0);
     /* A seed of 0 is not written. */
-    if (text && group == CLI_FACT_TRAINING && !find(s, group, "seed"))
-        add(s, group, "seed", "0");
+    if (text && group == CLI_FACT_TRAINING && !find(s, group, "seed")) add(s, group, "seed", "0");
     free(text);
 }
 
@@ -174,9 +173,9 @@ static void read_sources(cli_facts *s, const char *run)
 {
     char *text = read_file(run, "train/sources.jsonl");
     for (const char *p = text; p && *p;) {
-        const char  *end = strchr(p, '\n');
-        cli_facts one = {0};
-        reader       r = {&one, CLI_FACT_DATA, ""};
+        const char *end = strchr(p, '\n');
+        cli_facts   one = {0};
+        reader      r = {&one, CLI_FACT_DATA, ""};
         read_object(&r, blanks(p), 0);
         const cli_fact *option = find(&one, CLI_FACT_DATA, "option");
         const cli_fact *value = find(&one, CLI_FACT_DATA, "value");

@@ -15,12 +15,12 @@ typedef enum cli_fact_group {
 
 typedef struct cli_fact {
     cli_fact_group group;
-    char              key[96]; /* "mixer.memory": nested keys are joined by dots */
-    char              value[1024];
+    char           key[96]; /* "mixer.memory": nested keys are joined by dots */
+    char           value[1024];
 } cli_fact;
 
 typedef struct cli_facts {
-    size_t       n;
+    size_t    n;
     cli_fact *all;
 } cli_facts; /* starts as {0} */
 

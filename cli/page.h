@@ -21,7 +21,7 @@ dra_status page_report(size_t n, const char *const *runs, const char *path, cons
 
 /* Its parts; those that have nothing to show write nothing. */
 void page_head(FILE *out, const char *title); /* with the style */
-void page_script_write(FILE *out); /* hovering, zooming and switches; all is readable without */
+void page_script_write(FILE *out);     /* hovering, zooming and switches; all is readable without */
 void page_finding(const cli_page *p);  /* which run ended best, by how much, at what cost */
 void page_facts(const cli_page *p);    /* date, machine, seed and command, where runs share them */
 void page_summary(const cli_page *p);  /* a table, and what could not be read */

@@ -67,7 +67,8 @@ const ticks = s => {
     if (s.log) {
         const many = s.hi / s.lo < 300 ? [1, 2, 5] : [1];
         for (let e = Math.floor(Math.log10(s.lo)); e <= Math.log10(s.hi); e++)
-            for (const m of many) if (m * 10 ** e >= s.lo && m * 10 ** e <= s.hi) out.push(m * 10 ** e);
+            for (const m of many)
+                if (m * 10 ** e >= s.lo && m * 10 ** e <= s.hi) out.push(m * 10 ** e);
         if (out.length > 1) return out.filter((_, i) => i % Math.ceil(out.length / 8) === 0);
         out.length = 0;
     }
@@ -84,18 +85,19 @@ const points = (c, l) => {
     return l.at.map(s => of === 'step' || of === 'token' ? s : convert(of, l.run, s) / unit);
 };
 const timeUnit = c => {
-    const most = Math.max(0, ...c.lines.map(l => convert('seconds', l.run, l.at[l.at.length - 1]) || 0));
+    const end = l => convert('seconds', l.run, l.at[l.at.length - 1]) || 0;
+    const most = Math.max(0, ...c.lines.map(end));
     return most > 10800 ? [3600, 'hours'] : most > 180 ? [60, 'minutes'] : [1, 'seconds'];
 };
 const fitY = (c, all) => {
     const [x0, x1] = c.xs, seen = [];
     let lo = Infinity, hi = -Infinity, most = -Infinity;
     for (const l of all) {
-        const inside = l.y.filter((_, i) => l.x[i] >= x0 && l.x[i] <= x1).filter(isFinite);
-        const low = l.lo ? l.lo.filter((_, i) => l.x[i] >= x0 && l.x[i] <= x1) : [];
-        const high = l.hi ? l.hi.filter((_, i) => l.x[i] >= x0 && l.x[i] <= x1) : [];
+        const isIn = (v, i) => isFinite(v) && l.x[i] >= x0 && l.x[i] <= x1;
+        const inside = l.y.filter(isIn);
+        const ends = l.lo ? [...l.lo.filter(isIn), ...l.hi.filter(isIn)] : [];
         seen.push(...inside);
-        for (const v of [...inside, ...low, ...high]) if (isFinite(v)) lo = Math.min(lo, v), hi = Math.max(hi, v);
+        for (const v of [...inside, ...ends]) lo = Math.min(lo, v), hi = Math.max(hi, v);
         most = Math.max(most, quantile(inside, 0.93) || -Infinity);
     }
     if (!seen.length) return [0, 1, false];
@@ -104,8 +106,9 @@ const fitY = (c, all) => {
     const log = lo > 0 && (c.robust ? view.range === 'log' : c.log);
     if (c.zero) lo = Math.min(0, lo), hi = Math.max(0, hi);
     if (!(hi > lo)) hi = lo + (Math.abs(lo) || 1) * 0.1, lo -= (Math.abs(lo) || 1) * 0.1;
-    const room = log ? 1 : 0.03 * (hi - lo);
-    return log ? [lo / 1.03, hi * 1.03, true] : [lo - (c.zero && lo === 0 ? 0 : room), hi + (cut ? 0 : room), false];
+    const room = 0.03 * (hi - lo);
+    if (log) return [lo / 1.03, hi * 1.03, true];
+    return [lo - (c.zero && lo === 0 ? 0 : room), hi + (cut ? 0 : room), false];
 };
 
 const make = (name, attributes, parent, text) => {
@@ -135,7 +138,10 @@ const polyline = (g, colour, xs, ys) => {
         if (piece.length) make('polyline', {class: colour, points: piece.join(' ')}, g);
         piece = [];
     };
-    xs.forEach((x, i) => isFinite(ys[i]) && isFinite(x) ? piece.push(x.toFixed(1) + ',' + ys[i].toFixed(1)) : end());
+    xs.forEach((x, i) => {
+        if (isFinite(ys[i]) && isFinite(x)) piece.push(x.toFixed(1) + ',' + ys[i].toFixed(1));
+        else end();
+    });
     end();
 };
 const drawLine = (g, l, sx, sy) => {
@@ -183,7 +189,8 @@ const draw = c => {
 const nearest = (o, x) => {
     let best = -1;
     o.x.forEach((v, i) => {
-        if (isFinite(v) && isFinite(o.y[i]) && (best < 0 || Math.abs(v - x) < Math.abs(o.x[best] - x))) best = i;
+        if (!isFinite(v) || !isFinite(o.y[i])) return;
+        if (best < 0 || Math.abs(v - x) < Math.abs(o.x[best] - x)) best = i;
     });
     return best;
 };
@@ -195,7 +202,8 @@ const say = (c, place) => {
     }
     rows.sort((a, b) => b[1] - a[1]);
     const head = document.createElement('div');
-    head.textContent = `${axis(c) === 'seconds' ? c.unitName : axis(c)} ${short(Number(x.toPrecision(5)))}`;
+    const name = axis(c) === 'seconds' ? c.unitName : axis(c);
+    head.textContent = name + ' ' + short(axis(c) === 'seconds' ? x : Math.round(x));
     c.tip.replaceChildren(head, ...rows.map(([o, y]) => {
         const row = document.createElement('div'), key = document.createElement('span');
         const name = document.createElement('span'), value = document.createElement('b');
@@ -228,7 +236,10 @@ const charts = [...document.querySelectorAll('svg.lines')].map((svg, number) => 
 });
 const redraw = () => charts.forEach(draw);
 let waits = 0;
-addEventListener('resize', () => { clearTimeout(waits); waits = setTimeout(redraw, 100); });
+addEventListener('resize', () => {
+    clearTimeout(waits);
+    waits = setTimeout(redraw, 100);
+});
 const zoom = (c, range) => {
     if (range) view.zoom[axis(c)] = range; else delete view.zoom[axis(c)];
     charts.filter(o => axis(o) === axis(c)).forEach(draw);
@@ -243,7 +254,8 @@ for (const c of charts) {
     c.clip = make('rect', {x: c.box[0], y: c.box[3] - 2, height: c.box[2] - c.box[3] + 4}, clip);
     draw(c);
     c.cross = make('path', {class: 'cross'}, c.svg);
-    c.chosen = make('rect', {class: 'chosen', y: c.box[3], height: c.box[2] - c.box[3], width: 0}, c.svg);
+    c.chosen = make('rect', {class: 'chosen', y: c.box[3], height: c.box[2] - c.box[3],
+        width: 0}, c.svg);
     c.tip = document.createElement('div');
     c.tip.className = 'tip';
     c.svg.parentNode.append(c.tip);
@@ -282,7 +294,8 @@ const addSwitch = (title, key, choices) => {
         b.setAttribute('aria-pressed', view[key] === value);
         b.onclick = () => {
             view[key] = value;
-            for (const o of group.querySelectorAll('button')) o.setAttribute('aria-pressed', o === b);
+            for (const o of group.querySelectorAll('button'))
+                o.setAttribute('aria-pressed', o === b);
             redraw();
         };
         group.append(b);
@@ -291,7 +304,8 @@ const addSwitch = (title, key, choices) => {
 };
 if (tools && charts.length) {
     const has = of => Object.keys(clocks).some(k => k.startsWith(of));
-    const xs = [['steps', 'step'], ['tokens', 'tokens'], ['time', 'seconds']].filter(([, v]) => v === 'step' || has(v));
+    const xs = [['steps', 'step'], ['tokens', 'tokens'], ['time', 'seconds']]
+        .filter(([, v]) => v === 'step' || has(v));
     if (xs.length > 1) addSwitch('x axis', 'x', xs);
     if (charts.some(c => c.robust))
         addSwitch('loss', 'range', [['most values', 'robust'], ['all', 'all'], ['log', 'log']]);

@@ -102,11 +102,10 @@ static void collect_lines(const cli_record *r, size_t i, const curve *c, drawing
     double          **own = &d->owned[2 * i], *y = s ? s->y : NULL;
     if (s && c->smooth && s->n >= MANY) own[0] = smooth(s);
     if (s && d->scale != 1) y = own[1] = scaled(s, d->scale);
-    if (s && own[0])
-        d->lines[d->n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
+    if (s && own[0]) d->lines[d->n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
     if (s && y)
-        d->lines[d->n++] = (svg_line){r->name,        s->n, s->x,
-                                      own[0] ? own[0] : y, i,    .is_mean = own[0] != NULL};
+        d->lines[d->n++] = (svg_line){
+            r->name, s->n, s->x, own[0] ? own[0] : y, i, .is_mean = own[0] != NULL};
     if (e) d->lines[d->n++] = (svg_line){r->name, e->n, e->x, e->y, i, .dots = true};
     d->dots = d->dots || e;
     d->any = d->any || has_something(s, c->events);
@@ -145,8 +144,7 @@ static void write_curve(const cli_page *p, const curve *c)
     drawing     d = {calloc(3 * p->n, sizeof *d.lines), 0, calloc(2 * p->n, sizeof *d.owned)};
     const char *unit = unit_of(p, c, &d.scale);
     if (strcmp(c->name, "loss") == 0 && !c->tokens) unit = unit_of_loss(p);
-    for (size_t i = 0; d.lines && d.owned && i < p->n; i++)
-        collect_lines(&p->records[i], i, c, &d);
+    for (size_t i = 0; d.lines && d.owned && i < p->n; i++) collect_lines(&p->records[i], i, c, &d);
     if (d.any)
         svg_lines(p->out, &(svg_chart){.title = c->title,
                                        .note = d.dots ? "lines: training, dots: evaluation" : NULL,
@@ -186,8 +184,8 @@ static void write_others(const cli_page *p, bool tokens)
             if (s->tokens != tokens || (!tokens && is_known(s->name)) ||
                 was_written(p, i, s->name, tokens))
                 continue;
-            write_curve(p, &(curve){s->name, s->name, s->name, .from_zero = tokens,
-                                    .tokens = tokens});
+            write_curve(p,
+                        &(curve){s->name, s->name, s->name, .from_zero = tokens, .tokens = tokens});
         }
 }
 

@@ -10,14 +10,14 @@ enum { LABEL = 160 };
 typedef char label[LABEL];
 
 typedef struct chart { /* all rows of one probe, of all records */
-    const cli_page   *p;
-    const char       *name;
-    size_t            n;
-    const cli_probe **rows;
-    size_t           *record;
-    svg_bar          *bars;
-    label            *labels, *groups, *about;
-    size_t            n_models;
+    const cli_page    *p;
+    const char        *name;
+    size_t             n;
+    const cli_probe  **rows;
+    size_t            *record;
+    svg_bar           *bars;
+    label             *labels, *groups, *about;
+    size_t             n_models;
     const cli_member **models; /* that are not runs on the page, in their order */
 } chart;
 
@@ -230,8 +230,13 @@ static void write_chart(chart *c)
     }
     for (size_t i = 0; i < c->n; i++) {
         const cli_probe *row = c->rows[i];
-        c->bars[i] = (svg_bar){c->labels[i], c->groups[i],      c->about[i],
-                               row->value.number, shares ? row->count : NAN, NAN, NAN,
+        c->bars[i] = (svg_bar){c->labels[i],
+                               c->groups[i],
+                               c->about[i],
+                               row->value.number,
+                               shares ? row->count : NAN,
+                               NAN,
+                               NAN,
                                colour_of(c, c->record[i], row)};
         if (shares) find_interval(&c->bars[i]);
         counted = counted || isfinite(c->bars[i].lo);

@@ -11,7 +11,7 @@ static const char *shared(const cli_page *p, cli_fact_group group, const char *k
     const char *value = NULL;
     for (size_t i = 0; i < p->n; i++) {
         const cli_facts *s = &p->records[i].settings;
-        const char         *own = cli_facts_find(s, group, key);
+        const char      *own = cli_facts_find(s, group, key);
         if (!s->n) continue;
         if (!own || (value && strcmp(value, own) != 0)) return NULL;
         value = own;
@@ -19,7 +19,8 @@ static const char *shared(const cli_page *p, cli_fact_group group, const char *k
     return value;
 }
 
-static void write_fact(FILE *out, bool *any, const char *before, const char *text, const char *after)
+static void write_fact(FILE *out, bool *any, const char *before, const char *text,
+                       const char *after)
 {
     if (!text) return;
     fputs(*any ? " · " : "<p class=\"facts\">", out);
@@ -161,8 +162,7 @@ static void write_names(const cli_page *p)
 static void write_table(const cli_page *p, const char *title, bool same, bool open)
 {
     size_t all = 0;
-    for (int g = 0; g < CLI_FACT_GROUPS; g++)
-        all += write_group(p, (cli_fact_group)g, same, true);
+    for (int g = 0; g < CLI_FACT_GROUPS; g++) all += write_group(p, (cli_fact_group)g, same, true);
     if (!all) return;
     fprintf(p->out,
             "<details class=\"card\"%s><summary>%s (%zu)</summary><div class=\"wide\">"

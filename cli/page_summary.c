@@ -110,11 +110,11 @@ typedef struct column {
 } column;
 
 static const column columns[] = {
-    {"parameters", parameters, svg_number},     {"steps", last_step, svg_number},
-    {"tokens", tokens, svg_number},             {"last loss", last_loss, loss_text},
-    {"best loss", best_loss, loss_text},        {"last eval", last_eval, loss_text},
-    {"best eval", best_eval, loss_text},        {"tokens/s", speed, svg_number},
-    {"time", seconds, page_time},               {"skipped", skipped, svg_number, .not_zero = true},
+    {"parameters", parameters, svg_number}, {"steps", last_step, svg_number},
+    {"tokens", tokens, svg_number},         {"last loss", last_loss, loss_text},
+    {"best loss", best_loss, loss_text},    {"last eval", last_eval, loss_text},
+    {"best eval", best_eval, loss_text},    {"tokens/s", speed, svg_number},
+    {"time", seconds, page_time},           {"skipped", skipped, svg_number, .not_zero = true},
 };
 
 /* A column that would be empty is none. */

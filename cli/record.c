@@ -97,11 +97,10 @@ static bool add_probe(cli_record *r, const char *name, const cli_member *m, int 
     if (!all) return false;
     r->probes = all;
     cli_probe *p = &r->probes[r->n_probes++];
-    *p = (cli_probe){
-        .name = name,
-        .value = *value,
-        .count = number_of(m, n, (const char *[]){"answers", "asked", "count", NULL}),
-        .chance = number_of(m, n, (const char *[]){"chance", "guess", NULL})};
+    *p = (cli_probe){.name = name,
+                     .value = *value,
+                     .count = number_of(m, n, (const char *[]){"answers", "asked", "count", NULL}),
+                     .chance = number_of(m, n, (const char *[]){"chance", "guess", NULL})};
     for (; m < value && p->n_tried < CLI_TRIED; m++) {
         const bool said = m->kind == CLI_MEMBER_NUMBER ? isfinite(m->number)
                                                        : m->kind == CLI_MEMBER_TEXT;

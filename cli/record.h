@@ -51,7 +51,7 @@ typedef struct cli_record {
     dra_weights   *weights;              /* the newest */
     dra_tokenizer *tokenizer;            /* NULL: not known */
     cli_spectrum  *spectra;              /* oldest first */
-    cli_facts   settings;             /* of a folder */
+    cli_facts      settings;             /* of a folder */
     char           note[DRA_ERROR_TEXT]; /* why something is missing; "" */
 } cli_record;                            /* starts as {0} */
 

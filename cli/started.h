@@ -1,5 +1,5 @@
-/* How a run was started: a line of DIR/train/started.jsonl for each time, with the date, the command
- * and the machine. Nothing but a report reads it. */
+/* How a run was started: a line of DIR/train/started.jsonl for each time, with the date, the
+ * command and the machine. Nothing but a report reads it. */
 #ifndef DRA_CLI_STARTED_H
 #define DRA_CLI_STARTED_H
 

@@ -68,7 +68,7 @@ void svg_lines(FILE *out, const svg_chart *c);
 /* The ranges of its axes; whether some of its numbers are beyond the range of y. */
 bool svg_lines_fit(const svg_chart *c, svg_scale *x, svg_scale *y);
 /* The numbers of a line for the script of the page: x, means, and least and greatest ones, of at
- * most 300 groups of points. */
+ * most 240 groups of points. */
 void svg_lines_data(FILE *out, const svg_line *line);
 
 typedef struct svg_bar {

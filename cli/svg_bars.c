@@ -49,7 +49,8 @@ static void write_bar(FILE *out, const svg_bar_chart *c, const svg_scale *x, con
             LEFT, y + 22.5, RIGHT, svg_colour(b->colour, colour), fmin(from, to), y + 17,
             fmax(fabs(to - from), 1));
     if (isfinite(c->chance))
-        fprintf(out, "<path class=\"chance\" d=\"M%.1f %.1fv17\"/>", right_of(x, c->chance), y + 14);
+        fprintf(out, "<path class=\"chance\" d=\"M%.1f %.1fv17\"/>", right_of(x, c->chance),
+                y + 14);
     if (isfinite(b->lo))
         fprintf(out, "<path class=\"whisker\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv6M%.1f %.1fv6\"/>",
                 right_of(x, b->lo), y + 22.5, right_of(x, b->hi), right_of(x, b->lo), y + 19.5,
@@ -97,8 +98,9 @@ static void write_axis(FILE *out, const svg_bar_chart *c, const svg_scale *x, do
 static void write_chance(FILE *out, const svg_bar_chart *c, double y)
 {
     char number[32];
-    fprintf(out, "<path class=\"chance\" d=\"M%d %.1fh18\"/><text x=\"%d\" y=\"%.0f\">chance: ",
-            LEFT, y, LEFT + 24, y + 4);
+    fprintf(out,
+            "<path class=\"chance\" d=\"M%d %.1fh18\"/><text x=\"%d\" y=\"%.0f\">chance: ", LEFT, y,
+            LEFT + 24, y + 4);
     fprintf(out, "%s</text>\n", value_text(c, c->chance, number));
 }
 

@@ -35,10 +35,7 @@ static const char *label_of(const svg_map *m,
 }
 
 /* As many as there is room for. */
-static int64_t stride_of(double size)
-{
-    return size >= LETTER ? 1 : (int64_t)ceil(LETTER / size);
-}
+static int64_t stride_of(double size) { return size >= LETTER ? 1 : (int64_t)ceil(LETTER / size); }
 
 static void write_labels(FILE *out, const svg_map *m, double wide, double high, double bottom)
 {
@@ -75,7 +72,8 @@ static void write_names(FILE *out, const svg_map *m, double bottom, double below
     fprintf(out,
             "<text x=\"%d\" y=\"%.1f\" class=\"mid\">%s</text>"
             "<text class=\"mid\" transform=\"translate(12 %.1f) rotate(-90)\">%s</text>\n",
-            (LEFT + RIGHT) / 2, bottom + below + 12, m->columns_name, (TOP + bottom) / 2, m->rows_name);
+            (LEFT + RIGHT) / 2, bottom + below + 12, m->columns_name, (TOP + bottom) / 2,
+            m->rows_name);
 }
 
 /* From 0 to 1, in the steps the cells have. */
@@ -84,7 +82,8 @@ static void write_colours(FILE *out, const svg_map *m, double y)
     enum { FROM = 190 };
     const double wide = (double)(RIGHT - FROM) / LEVELS;
     char         colour[32];
-    fprintf(out, "<text class=\"end\" x=\"%d\" y=\"%.1f\">%s</text>", FROM - 8, y + 10, m->bar_name);
+    fprintf(out, "<text class=\"end\" x=\"%d\" y=\"%.1f\">%s</text>", FROM - 8, y + 10,
+            m->bar_name);
     for (int i = 1; i <= LEVELS; i++)
         fprintf(out,
                 "<rect class=\"%s\" fill-opacity=\"%.2f\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" "

@@ -72,7 +72,7 @@ bool svg_lines_fit(const svg_chart *c, svg_scale *x, svg_scale *y)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-enum { GROUPS = 300 };
+enum { GROUPS = 240 };
 
 typedef enum measure { AT, MEAN, LEAST, MOST } measure;
 
@@ -106,6 +106,16 @@ static void write_measure(FILE *out, const svg_line *l, const char *name, measur
     fputs("\"", out);
 }
 
+/* Whether some group has more than one number. */
+static bool is_spread(const svg_line *l)
+{
+    for (size_t i = 1; i < l->n; i++) {
+        const bool same_group = i * GROUPS / l->n == (i - 1) * GROUPS / l->n;
+        if (same_group && isfinite(l->y[i]) && l->y[i] != l->y[i - 1]) return true;
+    }
+    return false;
+}
+
 void svg_lines_data(FILE *out, const svg_line *l)
 {
     char colour[32];
@@ -118,7 +128,7 @@ void svg_lines_data(FILE *out, const svg_line *l)
     fputs("\"", out);
     write_measure(out, l, "at", AT);
     write_measure(out, l, "y", MEAN);
-    if (l->n > GROUPS) {
+    if (l->n > GROUPS && is_spread(l)) {
         write_measure(out, l, "lo", LEAST);
         write_measure(out, l, "hi", MOST);
     }

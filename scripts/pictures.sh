@@ -60,7 +60,7 @@ report() {
         run gru dra-gru-tiny
         run slots dra-slots-tiny
         for model in attention gru slots; do
-            "$dra" probe recall --model $model --length 64,128 --pairs 4 --steps 150 --json \
+            "$dra" probe recall --model $model --length 32,64 --pairs 4 --steps 120 --json \
                 </dev/null 2>/dev/null >$model/probes.jsonl
         done
         "$dra" report attention gru slots --out report.html --title "Three memories" >/dev/null

@@ -99,7 +99,8 @@ several() {
         has all.html '<title>Two &amp; a &lt;table&gt;</title>' \
             '<h1>Two &amp; a &lt;table&gt;</h1>' \
             'class="legend"' 'key c1' 'data-name="hand"' 'data-name="odd"' 'x&lt;y' \
-            'odd: 1 of 3 lines' 'recall' '>gru &lt;1&gt;<' '>length 1024<' 'gru &lt;1&gt;, length 1024: 87.5 %' \
+            'odd: 1 of 3 lines' 'recall' '>gru &lt;1&gt;<' '>length 1024<' \
+            'gru &lt;1&gt;, length 1024: 87.5 %' \
             '>87.5 %<' '>1.25<' \
             'probes.jsonl: 1 of 4 lines could not be read and is left out'
 }
@@ -165,7 +166,8 @@ hostile() {
         >"$bad/train/sources.jsonl"
     answers report "$bad" --out hostile.html && well_formed hostile.html &&
         has hostile.html '&lt;img onerror=&quot;x&quot;&gt;&amp;' '&lt;/td&gt;.&lt;i&gt;' \
-            '&lt;b&gt;&quot;q' '[1,{&quot;a&quot;:&quot;]&quot;}]' '<td>0.001</td>' 'a&lt;s&gt;, b' \
+            '&lt;b&gt;&quot;q' '[1,{&quot;a&quot;:&quot;]&quot;}]' '<td>0.001</td>' \
+            'a&lt;s&gt;, b' \
             '&lt;script&gt;alert' '2 threads' 'seed 0' && lacks hostile.html '<script>alert' &&
         lacks hostile.html '<img'
 }
@@ -216,11 +218,13 @@ settings() {
     grep -q '^{"threads": 2, "date": "2.* UTC", "command": "dra train --preset dra-gru-tiny' \
         gru/train/started.jsonl &&
         has runs.html 'What differs' 'What all runs share' '<th>mixer.memory</th><td>gru</td>' \
-            '2 threads' 'seed 0' '<summary>Commands</summary>' '<th>batch</th><td colspan="2">2</td>' \
+            '2 threads' 'seed 0' '<summary>Commands</summary>' \
+            '<th>batch</th><td colspan="2">2</td>' \
             '--preset dra-slots-tiny' || return 1
     run 0 train --resume --out gru --steps 14 --threads 1 && answers report gru &&
         [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ] &&
-        has gru/report.html '<th>resumed (times)</th><td>1</td>' '2 threads' 'All settings' || return 1
+        has gru/report.html '<th>resumed (times)</th><td>1</td>' '2 threads' 'All settings' ||
+        return 1
     run 0 train --resume --out gru --steps 14 && [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ]
 }
 
