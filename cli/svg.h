@@ -58,7 +58,7 @@ typedef struct svg_chart {
     const char     *y_name;    /* the title of the y axis, with its unit; NULL: none */
 } svg_chart;
 
-enum { SVG_LEFT = 50, SVG_RIGHT = 322, SVG_TOP = 24, SVG_BOTTOM = 204 }; /* of where lines are */
+enum { SVG_LEFT = 54, SVG_RIGHT = 322, SVG_TOP = 24, SVG_BOTTOM = 204 }; /* of where lines are */
 
 /* What lines refer to, once for a page: lines end at the edges of the chart. */
 void svg_lines_clip(FILE *out);

@@ -149,7 +149,7 @@ void svg_lines(FILE *out, const svg_chart *c)
              c->robust ? " robust" : "", c->from_zero ? " zero" : "", x_name, x.lo, x.hi, LEFT,
              RIGHT, y.lo, y.hi, BOTTOM, TOP, y.log);
     snprintf(note, sizeof note, "%s%s%s", c->note ? c->note : "", c->note && cut ? "; " : "",
-             cut ? "high values cut off" : "");
+             cut ? "top cut off" : "");
     svg_open(out, c->title, note[0] ? note : NULL, HEIGHT, more);
     fputs("<desc>", out);
     for (size_t i = 0; i < c->n; i++) describe(out, &c->lines[i], x_name);

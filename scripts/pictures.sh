@@ -65,7 +65,6 @@ report() {
         done
         "$dra" report attention gru slots --out report.html --title "Three memories" >/dev/null
     )
-    picture "$work/report.html" report.png 1280 light 900
     picture "$work/report.html" report-whole.png 1280 light
     picture "$work/report.html" report-dark.png 1280 dark 900
     picture "$work/report.html" report-phone.png 390 dark 1400
@@ -74,9 +73,9 @@ report() {
 # terminal FROM TO NAME: the lines of the demo from one to another, as a terminal shows them.
 terminal() {
     {
-        echo '<meta charset="utf-8"><style>body{margin:0;background:#1c1f26;color:#dfe1e6}'
+        echo '<!DOCTYPE html><meta charset="utf-8"><style>body{margin:0;background:#1c1f26;color:#dfe1e6}'
         echo 'pre{margin:14px 18px;font:15px/19px "DejaVu Sans Mono",monospace}</style><pre>'
-        sed -n "/^$1/,/^$2/p" "$work/demo.txt" | sed '$d;s/&/\&amp;/g;s/</\&lt;/g'
+        sed -n "/^$1  /,/^$2  /p" "$work/demo.txt" | sed '$d;s/&/\&amp;/g;s/</\&lt;/g'
         echo '</pre>'
     } >"$work/terminal.html"
     picture "$work/terminal.html" "$3" 780 dark
@@ -86,7 +85,7 @@ demo() {
     (cd "$work" && "$dra" demo --out demo </dev/null >demo.txt 2>&1)
     terminal 3 4 learning.png
     terminal 4 7 demo.png
-    picture "$work/demo/report.html" demo-report.png 1280 light
+    picture "$work/demo/report.html" report.png 1280 light 1400
 }
 
 for what in "$@"; do

@@ -119,7 +119,7 @@ static void robust_ranges_show_most(void **state)
     assert_true(svg_lines_fit(&chart, &sx, &sy));
     assert_true(sy.lo <= 2 && sy.hi >= 2.2 && sy.hi < 3 && !sy.log);
     char *text = written(write_chart, &chart);
-    assert_non_null(strstr(text, "high values cut off"));
+    assert_non_null(strstr(text, "top cut off"));
     assert_non_null(strstr(text, "run: 8 at step 1, 2 at 1000, lowest 2 at 52"));
     assert_non_null(strstr(text, "data-kind=\"line\""));
     assert_non_null(strstr(text, "data-hi=\"8 8 "));
