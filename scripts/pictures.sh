@@ -83,7 +83,7 @@ terminal() {
 
 demo() {
     (cd "$work" && "$dra" demo --out demo </dev/null >demo.txt 2>&1)
-    terminal 3 4 learning.png
+    terminal 2 3 learning.png
     terminal 4 7 demo.png
     picture "$work/demo/report.html" report.png 1280 light 1400
 }
