@@ -4,6 +4,7 @@ JOBS          ?= $(shell nproc 2>/dev/null || echo 1)
 PREFIX        ?= /usr/local
 FUZZ_SECONDS  ?= 60
 SOAK_STEPS    ?= 1000000
+PICTURES      ?= report demo
 # Extra options for every configure, such as CMAKE_OPTIONS=-DCMAKE_C_COMPILER=clang.
 CMAKE_OPTIONS ?=
 
@@ -24,6 +25,7 @@ endef
 
 .NOTPARALLEL:
 .PHONY: help deps all demo test test-full check format bench parity fuzz soak install clean \
+        pictures \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -41,6 +43,7 @@ help:
 	@echo "  parity     compare with other implementations"
 	@echo "  fuzz       run each fuzzer for FUZZ_SECONDS (60)"
 	@echo "  soak       run the endurance tests, SOAK_STEPS (1000000) tokens each"
+	@echo "  pictures   render the pictures of docs/ in Chromium, PICTURES=\"report demo\""
 	@echo "  install    install under PREFIX (/usr/local)"
 	@echo "  clean      remove build/"
 
@@ -146,6 +149,11 @@ fuzz: build-asan
 soak: build-float
 	@CMOCKA_MESSAGE_OUTPUT=TAP DRA_SOAK=$(SOAK_STEPS) build/tests/memory/test_soak
 	@DRA_TEST_SOAK=1 DRA_TEST_ONLY=graph/test_soak tests/run.sh float=build
+
+# Minutes: the demo and three small runs are trained first.
+pictures:
+	$(call build,build,,dra_cli)
+	@scripts/pictures.sh build/dra build/pictures $(PICTURES)
 
 install: all
 	@cmake --install build --prefix $(PREFIX)

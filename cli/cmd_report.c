@@ -70,9 +70,10 @@ const cli_verb cmd_report = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Writes one HTML page about runs: curves of everything in their logs, half-lives of "
-             "memories, what a sample attends to, samples, and bar charts of probes. The page is "
-             "self-contained: no network, no other files. The same input gives the same bytes.\n"
+    .about = "Writes one HTML page about runs: which ended best, curves of everything in their "
+             "logs, bar charts of probes, half-lives of memories, what a sample attends to, "
+             "samples, and all settings. The page is self-contained: no network, no other files. "
+             "The same input gives the same bytes.\n"
              "A RUN is the folder of a run, even one still in progress, or a file of JSON lines: "
              "a log or the output of 'dra probe --json'.",
     .files = files,

@@ -1,6 +1,7 @@
 /* dra train: a model from texts or examples. */
 #include "corpus.h"
 #include "examples.h"
+#include "started.h"
 #include "train_end.h"
 #include "train_read.h"
 #include "train_sources.h"
@@ -538,6 +539,8 @@ static int train(const struct args *a, bool note)
     dra_status st = open_parts(a, &p, &err);
     if (st == DRA_OK && note) st = note_sources(a, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
+    if (st == DRA_OK && plan.first < plan.train.steps)
+        st = cli_started_note(a->out, p.device, plan.first > 0, &err);
     if (st == DRA_OK) {
         if (p.vocab && !plan.first) cli_progress_bytes(a->from.preset, p.vocab, stderr);
         write_about(&p, stderr);

@@ -1,5 +1,6 @@
 /* Both models learn the same batches, step by step in turns. */
 #include "demo.h"
+#include "started.h"
 #include "train_progress.h"
 #include "units.h"
 
@@ -85,6 +86,7 @@ static dra_status open_trainers(learning *l, dra_error *err)
         l->losses[i] = calloc((size_t)d->steps, sizeof *l->losses[i]);
         if (!l->losses[i]) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
         st = dra_trainer_create(&c, &l->trainer[i], err);
+        if (st == DRA_OK) st = cli_started_note(c.folder, d->device, false, err);
     }
     return st;
 }

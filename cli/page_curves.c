@@ -6,29 +6,28 @@
 #include <string.h>
 
 typedef struct curve {
-    const char *name, *title, *note;
-    const char *dots; /* the name of a second series, shown as points; NULL: none */
+    const char *name, *title, *unit; /* unit: the title of the y axis */
+    const char *dots;                /* a second series, shown as points; NULL: none */
     bool        from_zero;
     bool        smooth; /* shown by its means, and faintly as it is */
+    bool        robust; /* shown without the few that are far above the rest */
     bool        events; /* shown only where it is not 0 all the time */
     bool        tokens; /* over tokens instead of steps */
 } curve;
 
 /* Names of the log that have a place and a title of their own. */
 static const curve known[] = {
-    {"loss", "Loss", "lines: training, dots: evaluation", "eval_loss", .smooth = true},
-    {"accuracy", "Accuracy", "lines: training, dots: evaluation", "eval_accuracy",
-     .from_zero = true, .smooth = true},
-    {"error", "Error", "lines: training, dots: evaluation", "eval_error", .from_zero = true,
+    {"loss", "Loss", "loss", "eval_loss", .smooth = true, .robust = true},
+    {"accuracy", "Accuracy", "share of right answers", "eval_accuracy", .from_zero = true,
      .smooth = true},
-    {"perplexity", "Perplexity", "lines: training, dots: evaluation", "eval_perplexity",
-     .smooth = true},
-    {"lr", "Learning rate", .from_zero = true},
-    {"grad_norm", "Gradient norm", .smooth = true},
-    {"tokens_per_second", "Tokens per second", .from_zero = true, .smooth = true},
-    {"skipped", "Skipped steps", .from_zero = true, .events = true},
-    {"guarded", "Clamped state entries", .from_zero = true, .events = true},
-    {"blend", "Blend", .from_zero = true},
+    {"error", "Error", "error", "eval_error", .from_zero = true, .smooth = true},
+    {"perplexity", "Perplexity", "perplexity", "eval_perplexity", .smooth = true, .robust = true},
+    {"lr", "Learning rate", "learning rate", .from_zero = true},
+    {"grad_norm", "Gradient norm", "norm of all gradients", .smooth = true},
+    {"tokens_per_second", "Tokens per second", "tokens/s", .from_zero = true, .smooth = true},
+    {"skipped", "Skipped steps", "steps so far", .from_zero = true, .events = true},
+    {"guarded", "Clamped state entries", "entries so far", .from_zero = true, .events = true},
+    {"blend", "Blend", "share of the first memory", .from_zero = true},
 };
 
 /* What has another place on the page, or is no curve. */
@@ -76,39 +75,88 @@ static bool has_something(const cli_series *s, bool not_zero)
     return false;
 }
 
-/* The lines of one run; returns how many. *means: to be freed. */
-static size_t collect_lines(const cli_record *r, size_t i, const curve *c, svg_line *lines,
-                            double **means)
+/* ---- charts ---------------------------------------------------------------------------------- */
+
+typedef struct drawing { /* lines of one chart and what they borrow */
+    svg_line *lines;
+    size_t    n;
+    double  **owned; /* two for each record */
+    bool      any, dots;
+    double    scale; /* by which numbers are multiplied */
+} drawing;
+
+/* The numbers in the unit of the chart; NULL: no memory. */
+static double *scaled(const cli_series *s, double scale)
+{
+    double *y = malloc(s->n * sizeof *y);
+    for (size_t i = 0; y && i < s->n; i++) y[i] = s->y[i] * scale;
+    return y;
+}
+
+/* The lines of one run. */
+static void collect_lines(const cli_record *r, size_t i, const curve *c, drawing *d)
 {
     enum { MANY = 50 }; /* fewer points need no mean */
     const cli_series *s = cli_record_series(r, c->name, c->tokens);
-    const cli_series *d = c->dots ? cli_record_series(r, c->dots, c->tokens) : NULL;
-    size_t            n = 0;
-    if (s && c->smooth && s->n >= MANY) *means = smooth(s);
-    if (s && *means) lines[n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
-    if (s) lines[n++] = (svg_line){r->name, s->n, s->x, *means ? *means : s->y, i};
-    if (d) lines[n++] = (svg_line){r->name, d->n, d->x, d->y, i, .dots = true};
-    return n;
+    const cli_series *e = c->dots ? cli_record_series(r, c->dots, c->tokens) : NULL;
+    double          **own = &d->owned[2 * i], *y = s ? s->y : NULL;
+    if (s && c->smooth && s->n >= MANY) own[0] = smooth(s);
+    if (s && d->scale != 1) y = own[1] = scaled(s, d->scale);
+    if (s && own[0]) d->lines[d->n++] = (svg_line){r->name, s->n, s->x, s->y, i, .faint = true};
+    if (s && y)
+        d->lines[d->n++] = (svg_line){
+            r->name, s->n, s->x, own[0] ? own[0] : y, i, .is_mean = own[0] != NULL};
+    if (e) d->lines[d->n++] = (svg_line){r->name, e->n, e->x, e->y, i, .dots = true};
+    d->dots = d->dots || e;
+    d->any = d->any || has_something(s, c->events);
+}
+
+/* Bytes are shown in units that people read. */
+static const char *unit_of(const cli_page *p, const curve *c, double *scale)
+{
+    double most = 0;
+    *scale = 1;
+    if (!strstr(c->name, "bytes")) return c->unit;
+    for (size_t i = 0; i < p->n; i++) {
+        const cli_series *s = cli_record_series(&p->records[i], c->name, c->tokens);
+        for (size_t k = 0; s && k < s->n; k++) most = fmax(most, s->y[k]);
+    }
+    const int power = most >= 1 << 30 ? 3 : most >= 1 << 20 ? 2 : most >= 1 << 10 ? 1 : 0;
+    *scale = 1 / pow(1024, power);
+    return (const char *const[]){"bytes", "KiB", "MiB", "GiB"}[power];
+}
+
+/* Cross entropy, unless a run says that it minimises something else. */
+static const char *unit_of_loss(const cli_page *p)
+{
+    for (size_t i = 0; i < p->n; i++) {
+        const cli_record *r = &p->records[i];
+        if (!r->n_series) continue;
+        if (!r->model || dra_model_config_of(r->model)->head.kind) return "loss";
+        for (size_t k = 0; k < r->settings.n; k++)
+            if (strncmp(r->settings.all[k].key, "objective", 9) == 0) return "loss";
+    }
+    return "loss (nats per token)";
 }
 
 static void write_curve(const cli_page *p, const curve *c)
 {
-    svg_line *lines = calloc(3 * p->n, sizeof *lines);
-    double  **means = calloc(p->n, sizeof *means);
-    size_t    n = 0;
-    bool      any = false;
-    for (size_t i = 0; lines && means && i < p->n; i++) {
-        const size_t more = collect_lines(&p->records[i], i, c, lines + n, &means[i]);
-        any = any || (more && has_something(cli_record_series(&p->records[i], c->name, c->tokens),
-                                            c->events));
-        n += more;
-    }
-    if (any)
-        svg_lines(p->out, &(svg_chart){c->title, c->note, n, lines, c->from_zero,
-                                       c->tokens ? "token" : "step"});
-    for (size_t i = 0; means && i < p->n; i++) free(means[i]);
-    free(means);
-    free(lines);
+    drawing     d = {calloc(3 * p->n, sizeof *d.lines), 0, calloc(2 * p->n, sizeof *d.owned)};
+    const char *unit = unit_of(p, c, &d.scale);
+    if (strcmp(c->name, "loss") == 0 && !c->tokens) unit = unit_of_loss(p);
+    for (size_t i = 0; d.lines && d.owned && i < p->n; i++) collect_lines(&p->records[i], i, c, &d);
+    if (d.any)
+        svg_lines(p->out, &(svg_chart){.title = c->title,
+                                       .note = d.dots ? "lines: training, dots: evaluation" : NULL,
+                                       .n = d.n,
+                                       .lines = d.lines,
+                                       .from_zero = c->from_zero,
+                                       .robust = c->robust,
+                                       .x_name = c->tokens ? "token" : "step",
+                                       .y_name = unit});
+    for (size_t i = 0; d.owned && i < 2 * p->n; i++) free(d.owned[i]);
+    free(d.owned);
+    free(d.lines);
 }
 
 /* Whether a record before this one has had the name already. */
@@ -136,7 +184,39 @@ static void write_others(const cli_page *p, bool tokens)
             if (s->tokens != tokens || (!tokens && is_known(s->name)) ||
                 was_written(p, i, s->name, tokens))
                 continue;
-            write_curve(p, &(curve){s->name, s->name, .from_zero = tokens, .tokens = tokens});
+            write_curve(p,
+                        &(curve){s->name, s->name, s->name, .from_zero = tokens, .tokens = tokens});
+        }
+}
+
+/* ---- what the script needs ------------------------------------------------------------------- */
+
+static void write_clock_row(FILE *out, const cli_series *s, const char *name, bool x)
+{
+    enum { MOST = 200 };
+    const size_t n = s->n < MOST ? s->n : MOST;
+    fprintf(out, " data-%s=\"", name);
+    for (size_t i = 0; i < n; i++) { /* evenly, the first and the last among them */
+        const size_t k = n > 1 ? i * (s->n - 1) / (n - 1) : 0;
+        const double v = x ? s->x[k] : s->y[k];
+        fprintf(out, "%s%.9g", i ? " " : "", isfinite(v) ? v : 0);
+    }
+    fputs("\"", out);
+}
+
+/* Steps in tokens and in seconds, so that curves can be drawn over these. */
+static void write_clocks(const cli_page *p)
+{
+    static const char *const names[] = {"tokens", "seconds"};
+    for (size_t i = 0; i < p->n; i++)
+        for (size_t k = 0; k < COUNT(names); k++) {
+            const cli_series *s = cli_record_series(&p->records[i], names[k], false);
+            if (!s) continue;
+            fprintf(p->out, "<i class=\"clock\" hidden data-run=\"%zu\" data-of=\"%s\"", i,
+                    names[k]);
+            write_clock_row(p->out, s, "step", true);
+            write_clock_row(p->out, s, "value", false);
+            fputs("></i>\n", p->out);
         }
 }
 
@@ -144,7 +224,8 @@ void page_curves(const cli_page *p)
 {
     if (!has_series(p, false)) return;
     page_section(p->out, "Training");
-    fputs("<div class=\"cards\">\n", p->out);
+    write_clocks(p);
+    fputs("<div class=\"tools\" hidden></div>\n<div class=\"cards\">\n", p->out);
     for (size_t i = 0; i < COUNT(known); i++) write_curve(p, &known[i]);
     write_others(p, false);
     fputs("</div></section>\n", p->out);

@@ -55,7 +55,7 @@ static void measure(grain g, const cli_decays *now, const cli_decays *then, band
 
 /* ---- drawing --------------------------------------------------------------------------------- */
 
-enum { LEFT = 52, RIGHT = 420, TOP = 8 };
+enum { LEFT = 52, RIGHT = 326, TOP = 8 };
 
 static void write_name(FILE *out, const band *b)
 {
@@ -108,11 +108,20 @@ static void write_bands(FILE *out, const cli_record *r, size_t i, const band *ba
     const cli_spectrum *now = &r->spectra[r->n_spectra - 1], *then = &r->spectra[0];
     const double    high = fmin(fmax(190.0 / (double)n, 3), 16), bottom = TOP + high * (double)n;
     const svg_scale x = find_scale(bands, n);
-    char            note[120] = "tokens, by layer", colour[32];
+    char            note[120] = "by layer", colour[32];
     if (then != now)
-        snprintf(note, sizeof note, "tokens, by layer; lines lead from step %lld to %lld",
+        snprintf(note, sizeof note, "by layer; lines lead from step %lld to %lld",
                  (long long)then->step, (long long)now->step);
-    svg_open(out, r->name, note, bottom + 26, "");
+    svg_open(out, r->name, note, bottom + 40, "");
+    fputs("<desc>", out);
+    for (size_t k = 0; k < n; k++) {
+        write_name(out, &bands[k]);
+        fputs(".\n", out);
+    }
+    fprintf(out,
+            "</desc>\n<text class=\"mid\" x=\"%d\" y=\"%.1f\">half-life (tokens)</text>"
+            "<text class=\"mid\" transform=\"translate(12 %.1f) rotate(-90)\">layer</text>\n",
+            (LEFT + RIGHT) / 2, bottom + 33, (TOP + bottom) / 2);
     svg_grid_x(out, &x, TOP, bottom);
     for (size_t k = 0; k < n; k++) {
         const double y = TOP + high * ((double)k + 0.5);

@@ -76,6 +76,16 @@ static const cli_member *probe_value(const cli_member *m, int n)
     return last;
 }
 
+/* The first of some names that has a number; NaN: none. */
+static double number_of(const cli_member *m, int n, const char *const *names)
+{
+    for (; *names; names++) {
+        const cli_member *found = find(m, n, *names, CLI_MEMBER_NUMBER);
+        if (found) return found->number;
+    }
+    return NAN;
+}
+
 static bool add_probe(cli_record *r, const char *name, const cli_member *m, int n)
 {
     const cli_member *value = probe_value(m, n);
@@ -87,7 +97,10 @@ static bool add_probe(cli_record *r, const char *name, const cli_member *m, int 
     if (!all) return false;
     r->probes = all;
     cli_probe *p = &r->probes[r->n_probes++];
-    *p = (cli_probe){.name = name, .value = *value};
+    *p = (cli_probe){.name = name,
+                     .value = *value,
+                     .count = number_of(m, n, (const char *[]){"answers", "asked", "count", NULL}),
+                     .chance = number_of(m, n, (const char *[]){"chance", "guess", NULL})};
     for (; m < value && p->n_tried < CLI_TRIED; m++) {
         const bool said = m->kind == CLI_MEMBER_NUMBER ? isfinite(m->number)
                                                        : m->kind == CLI_MEMBER_TEXT;
@@ -186,6 +199,7 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     if (st == DRA_OK && is_there(path, "probes.jsonl") &&
         cli_path(path, "probes.jsonl", log, sizeof log))
         st = read_log(r, log, &r->text[1], err);
+    cli_facts_read(path, &r->settings);
     if (st == DRA_OK && model && cli_record_model(r, err) != DRA_OK) {
         /* The rest of the page is worth having without. */
         snprintf(r->note, sizeof r->note, "%s", err->text);
@@ -204,6 +218,7 @@ void cli_record_free(cli_record *r)
     free(r->samples);
     free(r->probes);
     free(r->spectra);
+    cli_facts_free(&r->settings);
     dra_tokenizer_destroy(r->tokenizer);
     dra_weights_destroy(r->weights);
     dra_model_destroy(r->model);

@@ -4,6 +4,7 @@
 
 #include "decays.h"
 #include "jsonl.h"
+#include "facts.h"
 
 /* A number over steps, or over tokens that were read, by the name the log gives it. */
 typedef struct cli_series {
@@ -26,6 +27,7 @@ typedef struct cli_probe {
     cli_member  value;
     int         n_tried;
     cli_member  tried[CLI_TRIED]; /* numbers and texts that stand before the value */
+    double      count, chance;    /* answers that were counted, the share a guess gets; NaN */
 } cli_probe;
 
 typedef struct cli_spectrum { /* decays of a checkpoint */
@@ -49,6 +51,7 @@ typedef struct cli_record {
     dra_weights   *weights;              /* the newest */
     dra_tokenizer *tokenizer;            /* NULL: not known */
     cli_spectrum  *spectra;              /* oldest first */
+    cli_facts      settings;             /* of a folder */
     char           note[DRA_ERROR_TEXT]; /* why something is missing; "" */
 } cli_record;                            /* starts as {0} */
 

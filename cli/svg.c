@@ -166,7 +166,7 @@ void svg_grid_x(FILE *out, const svg_scale *s, double y0, double y1)
         fprintf(out,
                 "<path class=\"grid\" d=\"M%.1f %.1fV%.1f\"/><text x=\"%.1f\" y=\"%.1f\" "
                 "class=\"mid\">%s</text>\n",
-                x, y0, y1, x, y1 + 16, svg_number(ticks[i], number));
+                x, y0, y1, x, y1 + 15, svg_number(ticks[i], number));
     }
 }
 

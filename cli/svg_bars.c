@@ -1,84 +1,131 @@
-/* Bars and maps. */
+/* Bars in groups, with what a guess gets and how sure a share is. */
 #include "svg.h"
 
 #include <math.h>
+#include <string.h>
 
-/* ---- bars ------------------------------------------------------------------------------------ */
+enum { LEFT = 4, RIGHT = 266, ROW = 33, GROUP = 24, TOP = 6, LETTERS = 42 };
 
-enum { ROW = 34, BAR_LEFT = 4, BAR_RIGHT = 380 };
+static double right_of(const svg_scale *x, double v)
+{
+    return svg_at(x, fmin(fmax(v, x->lo), x->hi));
+}
+
+static const char *value_text(const svg_bar_chart *c, double v, char text[32])
+{
+    if (!c->shares) return svg_number(v, text);
+    snprintf(text, 32, "%.1f %%", 100 * v);
+    return text;
+}
+
+static void write_about(FILE *out, const svg_bar_chart *c, const svg_bar *b)
+{
+    char v[32], lo[32], hi[32];
+    svg_text(out, b->about);
+    fprintf(out, ": %s", value_text(c, b->value, v));
+    if (isfinite(b->lo))
+        fprintf(out, ", 95 %% interval %s to %s", value_text(c, b->lo, lo),
+                value_text(c, b->hi, hi));
+    if (isfinite(b->count)) fprintf(out, ", n = %.0f", b->count);
+}
 
 /* The label is above the bar, so that long ones are read on any screen. */
-static void write_bar(FILE *out, const svg_scale *x, const svg_bar *bar, double y)
+static void write_bar(FILE *out, const svg_bar_chart *c, const svg_scale *x, const svg_bar *b,
+                      double y)
 {
-    enum { LETTERS = 58 };
-    const double a = svg_at(x, 0), b = svg_at(x, bar->value);
+    const double from = svg_at(x, 0), to = svg_at(x, b->value);
     char         colour[32], number[32];
     fputs("<g><title>", out);
-    svg_text(out, bar->label);
-    fprintf(out, ": %.6g</title><text x=\"%d\" y=\"%.0f\">", bar->value, BAR_LEFT, y + 13);
-    svg_text_cut(out, bar->label, LETTERS);
+    write_about(out, c, b);
+    fprintf(out, "</title><text x=\"%d\" y=\"%.0f\">", LEFT, y + 12);
+    svg_text_cut(out, b->label, LETTERS);
+    fprintf(out, "</text>");
+    if (isfinite(b->count))
+        fprintf(out, "<text class=\"end\" x=\"%d\" y=\"%.0f\">n = %s</text>", SVG_WIDTH - 2, y + 12,
+                svg_number(b->count, number));
     fprintf(out,
-            "</text><path class=\"grid\" d=\"M%d %.0fH%d\"/><rect class=\"%s\" x=\"%.1f\" "
-            "y=\"%.0f\" width=\"%.1f\" height=\"11\" rx=\"2\"/><text x=\"%d\" y=\"%.0f\" "
-            "class=\"strong\">%s</text></g>\n",
-            BAR_LEFT, y + 24, BAR_RIGHT, svg_colour(bar->colour, colour), fmin(a, b), y + 18,
-            fmax(fabs(b - a), 1), BAR_RIGHT + 8, y + 28, svg_number(bar->value, number));
+            "<path class=\"grid\" d=\"M%d %.1fH%d\"/><rect class=\"%s\" x=\"%.1f\" y=\"%.0f\" "
+            "width=\"%.1f\" height=\"11\" rx=\"2\"/>",
+            LEFT, y + 22.5, RIGHT, svg_colour(b->colour, colour), fmin(from, to), y + 17,
+            fmax(fabs(to - from), 1));
+    if (isfinite(c->chance))
+        fprintf(out, "<path class=\"chance\" d=\"M%.1f %.1fv17\"/>", right_of(x, c->chance),
+                y + 14);
+    if (isfinite(b->lo))
+        fprintf(out, "<path class=\"whisker\" d=\"M%.1f %.1fH%.1fM%.1f %.1fv6M%.1f %.1fv6\"/>",
+                right_of(x, b->lo), y + 22.5, right_of(x, b->hi), right_of(x, b->lo), y + 19.5,
+                right_of(x, b->hi), y + 19.5);
+    fprintf(out, "<text x=\"%d\" y=\"%.0f\" class=\"strong end\">%s</text></g>\n", SVG_WIDTH - 2,
+            y + 27, value_text(c, b->value, number));
 }
 
-void svg_bars(FILE *out, const char *title, const char *note, size_t n, const svg_bar *bars)
+static svg_scale find_scale(const svg_bar_chart *c)
 {
-    svg_scale x = {0, 0, BAR_LEFT, BAR_RIGHT, false};
-    bool      shares = true; /* all in 0..1: bars are parts of 1 */
-    for (size_t i = 0; i < n; i++) {
-        x.lo = fmin(x.lo, bars[i].value);
-        x.hi = fmax(x.hi, bars[i].value);
-        shares = shares && bars[i].value >= 0 && bars[i].value <= 1;
+    svg_scale x = {0, 0, LEFT, RIGHT, false};
+    for (size_t i = 0; i < c->n; i++) {
+        x.lo = fmin(x.lo, c->bars[i].value);
+        x.hi = fmax(x.hi, c->bars[i].value);
     }
-    if (shares) x.hi = 1;
-    svg_scale_fit(&x, false);
-    svg_open(out, title, note, (double)(ROW * n + 6), "");
-    for (size_t i = 0; i < n; i++) write_bar(out, &x, &bars[i], (double)(ROW * i));
-    svg_close(out);
+    if (c->shares) x.hi = 1;
+    svg_scale_fit(&x, !c->shares);
+    return x;
 }
 
-/* ---- maps ------------------------------------------------------------------------------------ */
-
-/* Cells of one level of darkness make one path; those near 0 are left out. */
-static void write_level(FILE *out, const svg_map *m, int level, int levels)
+static bool begins_group(const svg_bar_chart *c, size_t i)
 {
-    bool any = false;
-    for (int64_t r = 0; r < m->rows; r++)
-        for (int64_t c = 0; c < m->columns; c++) {
-            const double v = m->value(m->user, r, c);
-            if ((int)lrint(fmin(fmax(v, 0), 1) * levels) != level) continue;
-            if (!any) {
-                char colour[32];
-                fprintf(out, "<path class=\"%s cell\" fill-opacity=\"%.2f\" d=\"",
-                        svg_colour(m->colour, colour), (double)level / levels);
-                any = true;
-            }
-            fprintf(out, "M%lld %lldh1v1h-1z", (long long)c, (long long)r);
-        }
-    if (any) fputs("\"/>\n", out);
+    const svg_bar *b = &c->bars[i];
+    return b->group[0] && (i == 0 || strcmp(b[-1].group, b->group) != 0);
 }
 
-void svg_heat(FILE *out, const svg_map *m)
+static void write_axis(FILE *out, const svg_bar_chart *c, const svg_scale *x, double bottom)
 {
-    enum { LEVELS = 16, LEFT = 22, RIGHT = 432, TOP = 4, TALLEST = 410, LEAST = 9 };
-    const double wide = (double)(RIGHT - LEFT) / (double)m->columns;
-    /* Cells are squares where there is room, and flat where there are many rows. */
-    double high = fmin(wide, (double)TALLEST / (double)m->rows);
-    high = fmax(high, fmin((double)LEAST, 60.0 / (double)m->rows));
-    const double bottom = TOP + high * (double)m->rows;
-    svg_open(out, m->title, m->note, bottom + 24, "");
+    double    ticks[SVG_TICKS];
+    char      number[32];
+    const int n = svg_ticks(x, ticks);
+    for (int i = 0; i < n; i++) {
+        if (c->shares)
+            snprintf(number, sizeof number, "%.0f%s", 100 * ticks[i], i == n - 1 ? " %" : "");
+        else
+            svg_number(ticks[i], number);
+        fprintf(out, "<text class=\"%s\" x=\"%.1f\" y=\"%.0f\">%s</text>", i ? "mid" : "",
+                svg_at(x, ticks[i]), bottom + 15, number);
+    }
+    fprintf(out, "<text class=\"mid\" x=\"%d\" y=\"%.0f\">", (LEFT + RIGHT) / 2, bottom + 32);
+    svg_text(out, c->x_name);
+    fputs("</text>\n", out);
+}
+
+static void write_chance(FILE *out, const svg_bar_chart *c, double y)
+{
+    char number[32];
     fprintf(out,
-            "<rect class=\"frame\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%.1f\"/>"
-            "<text x=\"%d\" y=\"%.1f\" class=\"mid\">%s</text>"
-            "<text class=\"mid\" transform=\"translate(14 %.1f) rotate(-90)\">%s</text>\n"
-            "<g transform=\"translate(%d %d) scale(%.4f %.4f)\">\n",
-            LEFT, TOP, RIGHT - LEFT, bottom - TOP, (LEFT + RIGHT) / 2, bottom + 17, m->columns_name,
-            (TOP + bottom) / 2, m->rows_name, LEFT, TOP, wide, high);
-    for (int level = 1; level <= LEVELS; level++) write_level(out, m, level, LEVELS);
-    fputs("</g>", out);
+            "<path class=\"chance\" d=\"M%d %.1fh18\"/><text x=\"%d\" y=\"%.0f\">chance: ", LEFT, y,
+            LEFT + 24, y + 4);
+    fprintf(out, "%s</text>\n", value_text(c, c->chance, number));
+}
+
+void svg_bars(FILE *out, const svg_bar_chart *c)
+{
+    const svg_scale x = find_scale(c);
+    double          bottom = TOP, y = TOP;
+    for (size_t i = 0; i < c->n; i++) bottom += ROW + (begins_group(c, i) ? GROUP : 0);
+    svg_open(out, c->title, c->note, bottom + (isfinite(c->chance) ? 54 : 38), " class=\"bars\"");
+    fputs("<desc>", out);
+    for (size_t i = 0; i < c->n; i++) {
+        write_about(out, c, &c->bars[i]);
+        fputs(".\n", out);
+    }
+    fputs("</desc>\n", out);
+    for (size_t i = 0; i < c->n; i++, y += ROW) {
+        if (begins_group(c, i)) {
+            fprintf(out, "<text class=\"strong bold\" x=\"%d\" y=\"%.0f\">", LEFT, y + 16);
+            svg_text_cut(out, c->bars[i].group, LETTERS);
+            fputs("</text>\n", out);
+            y += GROUP;
+        }
+        write_bar(out, c, &x, &c->bars[i], y);
+    }
+    write_axis(out, c, &x, bottom);
+    if (isfinite(c->chance)) write_chance(out, c, bottom + 46);
     svg_close(out);
 }

@@ -3,35 +3,7 @@
 
 #include <math.h>
 
-enum { LEFT = 52, RIGHT = 420, TOP = 10, BOTTOM = 204, HEIGHT = 232 };
-
-/* ---- ranges ---------------------------------------------------------------------------------- */
-
-static void widen(svg_scale *s, double x)
-{
-    if (!isfinite(x)) return;
-    if (!(x >= s->lo)) s->lo = x;
-    if (!(x <= s->hi)) s->hi = x;
-}
-
-/* Numbers that are all positive and far apart are seen better by their logarithms. */
-static void find_scales(const svg_chart *c, svg_scale *x, svg_scale *y)
-{
-    enum { FAR = 50 };
-    *x = (svg_scale){NAN, NAN, LEFT, RIGHT, false};
-    *y = (svg_scale){NAN, NAN, BOTTOM, TOP, false};
-    for (size_t i = 0; i < c->n; i++)
-        for (size_t k = 0; k < c->lines[i].n; k++)
-            if (isfinite(c->lines[i].y[k])) {
-                widen(x, c->lines[i].x[k]);
-                widen(y, c->lines[i].y[k]);
-            }
-    y->log = !c->from_zero && y->lo > 0 && y->hi > FAR * y->lo;
-    if (c->from_zero) widen(y, 0);
-    if (x->lo > 0 && x->lo < 0.1 * x->hi) x->lo = 0; /* steps count from 1 */
-    svg_scale_fit(x, false);
-    svg_scale_fit(y, true);
-}
+enum { LEFT = SVG_LEFT, RIGHT = SVG_RIGHT, TOP = SVG_TOP, BOTTOM = SVG_BOTTOM, HEIGHT = 240 };
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 
@@ -124,18 +96,68 @@ static void write_dots(pen *p)
     }
 }
 
+/* ---- the figure ------------------------------------------------------------------------------ */
+
+void svg_lines_clip(FILE *out)
+{
+    fprintf(out,
+            "<svg class=\"none\" width=\"0\" height=\"0\" aria-hidden=\"true\">"
+            "<clipPath id=\"plot\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/>"
+            "</clipPath></svg>\n",
+            LEFT, TOP - 2, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
+}
+
+/* In words: where a line begins and ends, and its least number. */
+static void describe(FILE *out, const svg_line *l, const char *x_name)
+{
+    char   at[32];
+    size_t first = l->n, last = 0, least = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        if (!isfinite(l->y[i])) continue;
+        if (first == l->n) first = least = i;
+        if (l->y[i] < l->y[least]) least = i;
+        last = i;
+    }
+    if (l->faint || first == l->n) return;
+    svg_text(out, l->name);
+    fprintf(out, "%s: %.4g at %s %s, ", l->dots ? ", evaluation" : "", l->y[first], x_name,
+            svg_number(l->x[first], at));
+    fprintf(out, "%.4g at %s", l->y[last], svg_number(l->x[last], at));
+    fprintf(out, ", lowest %.4g at %s.\n", l->y[least], svg_number(l->x[least], at));
+}
+
+static void write_names(FILE *out, const char *x_name, const char *y_name)
+{
+    fprintf(out, "<text class=\"mid xname\" x=\"%d\" y=\"%d\">", (LEFT + RIGHT) / 2, HEIGHT - 5);
+    svg_text(out, x_name);
+    fputs("</text>\n", out);
+    if (!y_name) return;
+    fputs("<text x=\"2\" y=\"13\">", out);
+    svg_text(out, y_name);
+    fputs("</text>\n", out);
+}
+
 void svg_lines(FILE *out, const svg_chart *c)
 {
-    svg_scale x, y;
-    char      more[200];
-    find_scales(c, &x, &y);
+    const char *x_name = c->x_name ? c->x_name : "step";
+    svg_scale   x, y;
+    char        more[240], note[160];
+    const bool  cut = svg_lines_fit(c, &x, &y);
     snprintf(more, sizeof more,
-             " class=\"lines\" data-x=\"%s\" data-scale=\"%.9g %.9g %d %d %.9g %.9g %d %d %d\"",
-             c->x_name ? c->x_name : "step", x.lo, x.hi, LEFT, RIGHT, y.lo, y.hi, BOTTOM, TOP,
-             y.log);
-    svg_open(out, c->title, c->note, HEIGHT, more);
+             " class=\"lines%s%s\" data-x=\"%s\" "
+             "data-scale=\"%.9g %.9g %d %d %.9g %.9g %d %d %d\"",
+             c->robust ? " robust" : "", c->from_zero ? " zero" : "", x_name, x.lo, x.hi, LEFT,
+             RIGHT, y.lo, y.hi, BOTTOM, TOP, y.log);
+    snprintf(note, sizeof note, "%s%s%s", c->note ? c->note : "", c->note && cut ? "; " : "",
+             cut ? "top cut off" : "");
+    svg_open(out, c->title, note[0] ? note : NULL, HEIGHT, more);
+    fputs("<desc>", out);
+    for (size_t i = 0; i < c->n; i++) describe(out, &c->lines[i], x_name);
+    fputs("</desc>\n<g class=\"drawn\">\n", out);
     svg_grid_x(out, &x, TOP, BOTTOM);
     svg_grid_y(out, &y, LEFT, RIGHT);
+    write_names(out, x_name, c->y_name);
+    fputs("<g clip-path=\"url(#plot)\">\n", out);
     for (size_t i = 0; i < c->n; i++) {
         pen p = {.out = out, .x = &x, .y = &y, .line = &c->lines[i]};
         if (c->lines[i].dots)
@@ -143,5 +165,8 @@ void svg_lines(FILE *out, const svg_chart *c)
         else
             write_line(&p);
     }
+    fputs("</g></g>\n", out);
+    for (size_t i = 0; i < c->n; i++)
+        if (!c->lines[i].is_mean) svg_lines_data(out, &c->lines[i]);
     svg_close(out);
 }

@@ -21,9 +21,14 @@ well_formed() {
     python3 - "$1" <<'END'
 import html.parser, sys, xml.etree.ElementTree
 class Page(html.parser.HTMLParser):
-    open, ids = [], 0
+    open, drawings, described = [], 0, 0
     def handle_starttag(self, tag, attrs):
         if tag == "meta": return
+        names = [name for name, _ in attrs]
+        if len(names) != len(set(names)): sys.exit("<%s> has an attribute twice" % tag)
+        if any(name in ("src", "href", "action") for name in names): sys.exit("a link in " + tag)
+        if tag == "svg": self.drawings += 1
+        self.described += tag == "desc" or (tag == "svg" and ("aria-hidden", "true") in attrs)
         if tag in ("link", "img", "iframe", "object"): sys.exit("a page with a " + tag)
         self.open.append(tag)
     def handle_startendtag(self, tag, attrs): pass
@@ -33,6 +38,7 @@ text = open(sys.argv[1], encoding="utf-8").read()
 page = Page()
 page.feed(text)
 if page.open: sys.exit("not closed: %s" % page.open)
+if page.drawings != page.described: sys.exit("a drawing without a text that describes it")
 for drawing in text.split("<svg ")[1:]:
     xml.etree.ElementTree.fromstring("<svg " + drawing.split("</svg>")[0] + "</svg>")
 END
@@ -93,7 +99,9 @@ several() {
         has all.html '<title>Two &amp; a &lt;table&gt;</title>' \
             '<h1>Two &amp; a &lt;table&gt;</h1>' \
             'class="legend"' 'key c1' 'data-name="hand"' 'data-name="odd"' 'x&lt;y' \
-            'odd: 1 of 3 lines' 'recall' '>gru &lt;1&gt;, length 1024<' '>0.875<' '>1.25<' \
+            'odd: 1 of 3 lines' 'recall' '>gru &lt;1&gt;<' '>length 1024<' \
+            'gru &lt;1&gt;, length 1024: 87.5 %' \
+            '>87.5 %<' '>1.25<' \
             'probes.jsonl: 1 of 4 lines could not be read and is left out'
 }
 same_bytes() { cp all.html before && several && cmp all.html before; }
@@ -101,6 +109,79 @@ dark_and_light() { has all.html 'prefers-color-scheme:dark' 'width=device-width'
 same_names() {
     mkdir -p a/run b/run && cp odd/log.jsonl a/run && cp odd/log.jsonl b/run &&
         answers report a/run b/run/ --out same.html && has same.html '>a/run<' '>b/run/<'
+}
+# The headline is computed: of two runs, the one that ended lower, and by how much.
+finding() {
+    mkdir low high
+    for run in "low 1.5" "high 2"; do
+        awk -v loss="${run#* }" 'BEGIN { for (s = 1; s <= 100; s++) {
+            printf "{\"step\":%d,\"loss\":%g,\"tokens\":%d,\"seconds\":%g}\n", s, loss + 3 / s,
+                s * 10, s * loss
+            if (s % 20 == 0) printf "{\"step\":%d,\"eval_loss\":%g}\n", s, loss } }' \
+            >"${run% *}/log.jsonl"
+    done
+    answers report high low --out found.html && well_formed found.html &&
+        has found.html 'class="finding"><b>low</b> ended with the lowest evaluation loss:' \
+            '<b>1.5000</b>, 0.5 (25&nbsp;%) below high (2.0000), after 1000 tokens in 0:02:30' \
+            '25&nbsp;% less time than high' 'lines: training, dots: evaluation' &&
+        answers report low --out one.html && well_formed one.html &&
+        has one.html 'The evaluation loss ended at <b>1.5000</b>' && lacks one.html 'class="legend"'
+}
+# Nothing is promised that is not there.
+no_promises() {
+    lacks same.html 'dots: evaluation' && lacks same.html '<h2>Probes' &&
+        lacks same.html '<h2>Settings' && lacks same.html 'best eval' && lacks empty.html '<h2>'
+}
+five() {
+    for i in 1 2 3 4 5; do
+        mkdir "five$i" && cp low/log.jsonl "five$i"
+    done
+    answers report five1 five2 five3 five4 five5 --out five.html && well_formed five.html &&
+        has five.html '<h1>5 runs</h1>' 'key c4' 'the same as five2'
+}
+# Intervals are Wilson's: 70 of 100 is 60.4 to 78.1 %. Chance is what the row says, or what the
+# task is known to have: (138 - 10) / 2 values are 1.6 %.
+intervals() {
+    {
+        printf '{"probe":"recall","model":"gru","length":128,"vocab":138,"accuracy":0.7,'
+        printf '"answers":100}\n{"probe":"recall","model":"slots","length":64,"vocab":138,'
+        printf '"accuracy":0.9,"answers":100}\n{"probe":"facts","model":"gru","tokens":"below 50",'
+        printf '"accuracy":0.5,"asked":10,"guess":0.3333}\n'
+    } >sure.jsonl
+    answers report sure.jsonl --out sure.html && well_formed sure.html &&
+        has sure.html 'gru, length 128: 70.0 %, 95 % interval 60.4 % to 78.1 %, n = 100' \
+            'chance: 1.6 %' 'chance: 33.3 %' 'n = 10<' &&
+        [ "$(grep -n '>length 64<' sure.html | cut -d: -f1)" -lt \
+            "$(grep -n '>length 128<' sure.html | cut -d: -f1)" ]
+}
+# Names from anywhere: of folders, keys, commands and settings.
+hostile() {
+    bad='<img onerror="x">&'
+    mkdir -p "$bad/train" && cp low/log.jsonl "$bad" || return 1
+    printf '{"command": "dra </code><script>alert(1)</script>", "date": "<u>", "threads": 2}\n' \
+        >"$bad/train/started.jsonl"
+    printf '{"steps": 3, "</td>": {"<i>": "<b>\\"q"}, "list": [1, {"a": "]"}], "lr": 1e-3}' \
+        >"$bad/train/config.json"
+    printf '{"option": "data", "value": "a<s>"}\n{"option": "data", "value": "b"}\nnoise\n' \
+        >"$bad/train/sources.jsonl"
+    answers report "$bad" --out hostile.html && well_formed hostile.html &&
+        has hostile.html '&lt;img onerror=&quot;x&quot;&gt;&amp;' '&lt;/td&gt;.&lt;i&gt;' \
+            '&lt;b&gt;&quot;q' '[1,{&quot;a&quot;:&quot;]&quot;}]' '<td>0.001</td>' \
+            'a&lt;s&gt;, b' \
+            '&lt;script&gt;alert' '2 threads' 'seed 0' && lacks hostile.html '<script>alert' &&
+        lacks hostile.html '<img'
+}
+# Settings that are damaged leave the rest of the page as it is.
+damaged_settings() {
+    mkdir -p torn/train && cp low/log.jsonl torn && printf '{"a": "b' >torn/train/config.json &&
+        printf '{"a": {"b": [1, 2' >torn/train/sources.jsonl && : >torn/train/started.jsonl &&
+        answers report torn && well_formed torn/report.html && has torn/report.html 'Training'
+}
+bytes_in_units() {
+    printf '{"position":1,"bytes of state":1024}\n{"position":2,"bytes of state":262144000}\n' \
+        >bytes.jsonl
+    answers report bytes.jsonl --out bytes.html && well_formed bytes.html &&
+        has bytes.html '>MiB</text>' '>250</text>' '>token</text>' && lacks bytes.html '250M'
 }
 empty() {
     : >empty.jsonl
@@ -128,13 +209,29 @@ real_run() {
         has runs.html 'gru, 2 × 32, 2 heads' 'slots, 2 × 32, 2 heads' 'Half-lives of memory' \
             'lines lead from step 4 to 12' 'layer 1, head 0, gru' 'What a sample reads' \
             'gru, layer 1</b> <span>attention' 'slots, layer 1</b> <span>occupancy of slots' \
-            'Samples'
+            'Samples' '<details class="card"><summary>' '>weight</text>' '>token that is read<' \
+            '>loss (nats per token)</text>' '>half-life (tokens)<'
+}
+
+# How it was made: as the folder says, and what differs first.
+settings() {
+    grep -q '^{"threads": 2, "date": "2.* UTC", "command": "dra train --preset dra-gru-tiny' \
+        gru/train/started.jsonl &&
+        has runs.html 'What differs' 'What all runs share' '<th>mixer.memory</th><td>gru</td>' \
+            '2 threads' 'seed 0' '<summary>Commands</summary>' \
+            '<th>batch</th><td colspan="2">2</td>' \
+            '--preset dra-slots-tiny' || return 1
+    run 0 train --resume --out gru --steps 14 --threads 1 && answers report gru &&
+        [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ] &&
+        has gru/report.html '<th>resumed (times)</th><td>1</td>' '2 threads' 'All settings' ||
+        return 1
+    run 0 train --resume --out gru --steps 14 && [ "$(wc -l <gru/train/started.jsonl)" -eq 2 ]
 }
 
 # The page has the numbers that the log has.
 same_numbers() {
     loss=$(sed -n 's/^{"step":12,"loss":\([0-9.]*\),.*/\1/p' gru/log.jsonl)
-    [ -n "$loss" ] && has runs.html "<td>$(printf '%.4f' "$loss")</td>"
+    [ -n "$loss" ] && has runs.html ">$(printf '%.4f' "$loss")</td>"
 }
 
 damaged() {
@@ -167,10 +264,18 @@ check "the same input gives the same page" same_bytes
 check "light and dark, small and large" dark_and_light
 check "runs of one name" same_names
 check "nothing at all" empty
+check "no empty parts" no_promises
+check "the finding" finding
+check "five runs" five
+check "intervals and chance of probes" intervals
+check "hostile names" hostile
+check "damaged settings" damaged_settings
+check "bytes in MiB" bytes_in_units
 check "small runs" real_run
 check "the numbers of the log" same_numbers
 check "damaged weights are a note" damaged
 check "a run that never saved; a model alone" parts_of_runs
+check "settings, machine and command" settings
 check "an event file" events
 echo "no JSON" >noise
 check "a file of something else" failed \

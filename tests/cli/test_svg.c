@@ -96,7 +96,7 @@ static void thinning_keeps_what_sticks_out(void **state)
     assert_true(strlen(text) < 60000);
     assert_non_null(strstr(text, "data-name=\"a &lt;run&gt;\""));
     assert_non_null(strstr(text, "class=\"c1 again\"")); /* the ninth colour is the first, dashed */
-    assert_non_null(strstr(text, ",29.4"));              /* 9 of 0..10 at 204..10 */
+    assert_non_null(strstr(text, ",42.0"));              /* 9 of 0..10 at 204..24 */
     int pieces = 0;
     for (const char *p = text; (p = strstr(p, "<polyline")); p++) pieces++;
     assert_int_equal(pieces, 3);
@@ -104,13 +104,66 @@ static void thinning_keeps_what_sticks_out(void **state)
     free(x);
 }
 
+/* A run that starts far above where it stays: the axis shows where it stays. */
+static void robust_ranges_show_most(void **state)
+{
+    enum { N = 1000 };
+    double x[N], y[N];
+    for (int i = 0; i < N; i++) {
+        x[i] = i + 1;
+        y[i] = i < 50 ? 8 : 2 + 0.1 * (i % 3);
+    }
+    const svg_line line = {"run", N, x, y, 0};
+    svg_chart      chart = {.title = "loss", .n = 1, .lines = &line, .robust = true};
+    svg_scale      sx, sy;
+    assert_true(svg_lines_fit(&chart, &sx, &sy));
+    assert_true(sy.lo <= 2 && sy.hi >= 2.2 && sy.hi < 3 && !sy.log);
+    char *text = written(write_chart, &chart);
+    assert_non_null(strstr(text, "top cut off"));
+    assert_non_null(strstr(text, "run: 8 at step 1, 2 at 1000, lowest 2 at 52"));
+    assert_non_null(strstr(text, "data-kind=\"line\""));
+    assert_non_null(strstr(text, "data-hi=\"8 8 "));
+    free(text);
+    chart.robust = false;
+    assert_false(svg_lines_fit(&chart, &sx, &sy));
+    assert_true(sy.hi >= 8);
+    for (int i = 0; i < N; i++) y[i] = i; /* evenly spread: nothing is cut */
+    chart.robust = true;
+    assert_false(svg_lines_fit(&chart, &sx, &sy));
+    assert_true(sy.hi >= N - 1);
+    for (int i = 0; i < N; i++) y[i] = NAN;
+    assert_false(svg_lines_fit(&chart, &sx, &sy));
+}
+
+static void write_bars(FILE *out, const void *user) { svg_bars(out, user); }
+
+static void bars_have_groups_and_intervals(void **state)
+{
+    const svg_bar bars[] = {
+        {"gru", "length 64", "gru, length 64", 0.5, 100, 0.4, 0.6, 0},
+        {"<b>", "length 64", "<b>, length 64", 0.25, 100, 0.2, 0.3, 1},
+        {"gru", "length 128", "gru, length 128", 0.125, NAN, NAN, NAN, 0},
+    };
+    const svg_bar_chart chart = {"recall", NULL, COUNT(bars), bars, 0.1, true, "accuracy"};
+    char               *text = written(write_bars, &chart);
+    int                 groups = 0, whiskers = 0;
+    for (const char *p = text; (p = strstr(p, "strong bold")); p++) groups++;
+    for (const char *p = text; (p = strstr(p, "\"whisker\"")); p++) whiskers++;
+    assert_int_equal(groups, 2);
+    assert_int_equal(whiskers, 2);
+    assert_non_null(
+        strstr(text, "gru, length 64: 50.0 %, 95 % interval 40.0 % to 60.0 %, n = 100"));
+    assert_non_null(strstr(text, "chance: 10.0 %"));
+    assert_null(strstr(text, "<b>,"));
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_are_short),
-        cmocka_unit_test(text_does_no_harm),
-        cmocka_unit_test(scales_have_ticks),
-        cmocka_unit_test(thinning_keeps_what_sticks_out),
+        cmocka_unit_test(numbers_are_short),       cmocka_unit_test(text_does_no_harm),
+        cmocka_unit_test(scales_have_ticks),       cmocka_unit_test(thinning_keeps_what_sticks_out),
+        cmocka_unit_test(robust_ranges_show_most), cmocka_unit_test(bars_have_groups_and_intervals),
     };
     return check_main("svg", NULL, 0, tests, COUNT(tests));
 }
