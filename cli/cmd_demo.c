@@ -178,7 +178,7 @@ static int run(const void *args)
                               .seed = (uint64_t)a->seed,
                               .steps = a->steps,
                               .stream = a->stream,
-                              .stories = a->quick ? 1 : 24};
+                              .stories = a->quick ? 1 : 220};
     cli_progress_signals();
     cli_status_open(&d.status, stdout);
     dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);

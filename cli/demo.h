@@ -66,7 +66,7 @@ dra_status demo_path(const demo *d, const char *name, char path[DEMO_PATH], dra_
 /* Seeds of stories to learn from, and of stories that nobody has seen. */
 typedef enum demo_shelf { DEMO_LEARNED, DEMO_HELD_OUT, DEMO_STREAMED } demo_shelf;
 uint64_t demo_seed(const demo *d, demo_shelf shelf, uint64_t number);
-/* Story `number` as it is learned: 2 to 4 people, a short gap. */
+/* Story `number` as it is learned: 4 or 5 people, a gap of up to 29 sentences. */
 story_config demo_story(const demo *d, demo_shelf shelf, uint64_t number);
 
 /* ---- reading --------------------------------------------------------------------------------- */

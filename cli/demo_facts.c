@@ -128,9 +128,9 @@ static dra_status read_all(reading *r, dra_error *err)
         st = demo_reader_open(d, &d->model[i], 0, &reader[i], err);
     for (int n = 0; n < all && st == DRA_OK && !cli_progress_stopped(); n++) {
         const story_config c = {.seed = demo_seed(d, DEMO_HELD_OUT, 1 + (uint64_t)n),
-                                .facts = 3,
+                                .facts = 5,
                                 .gap = gaps[n % (int)COUNT(gaps)],
-                                .sentences = 16};
+                                .sentences = 12};
         st = open_story(r, &c, err);
         for (int i = 0; i < DEMO_MODELS && st == DRA_OK; i++) {
             st = read_story(r, &reader[i], err);
@@ -223,7 +223,7 @@ static void write_meaning(const demo *d, const facts *f)
     }
     fprintf(out,
             "  Training rows have %d tokens: longer distances are extrapolation.\n"
-            "  A guess picks one of the words of that kind in the story.\n",
+            "  A guess picks one of the names in the story.\n",
             DEMO_CONTEXT);
 }
 

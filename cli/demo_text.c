@@ -14,8 +14,8 @@ uint64_t demo_seed(const demo *d, demo_shelf shelf, uint64_t number)
 story_config demo_story(const demo *d, demo_shelf shelf, uint64_t number)
 {
     return (story_config){.seed = demo_seed(d, shelf, number),
-                          .facts = 2 + (int)(number % 2),
-                          .gap = (int)(number % 10),
+                          .facts = 4 + (int)(number % 2),
+                          .gap = (int)(number % 30),
                           .sentences = 24};
 }
 

@@ -13,29 +13,31 @@
 /* All but the memory is the same: 2 layers, C = 128, the token before mixed into half of the
  * channels. Neither has positions, so neither has an end; with rotary ones the Transformer forgot
  * everything farther back than a training row. */
-static const char base[] = "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, "
-                           "\"mixer\": {\"shift\": \"half\"}}";
+#define BASE                                                                                       \
+    "{\"model_type\": \"dra\", \"dim\": 128, \"depth\": 2, \"heads\": 2, \"mixer\": "              \
+    "{\"shift\": \"half\", "
 
 static const struct {
-    const char *name, *title, *set[3][2];
+    const char *name, *title, *config;
 } kinds[DEMO_MODELS] = {
-    {"dra", "delta memory: a state of constant size", {{"mixer.memory", "delta"}}},
-    {"softmax",
-     "a Transformer: attends to all tokens before",
-     {{"mixer.memory", "append"}, {"mixer.retrieval", "time"}}},
+    {"dra", "delta memory and slots: a state of constant size",
+     BASE "\"memory\": \"delta\", \"decay\": \"data\", \"blend\": \"learned\", "
+          "\"b\": {\"memory\": \"slots\", \"retrieval\": \"slots-own\", \"slots\": 16, "
+          "\"gate\": \"routed\"}}}"},
+    {"softmax", "a Transformer: attends to all tokens before",
+     BASE "\"memory\": \"append\", \"retrieval\": \"time\"}}"},
 };
 
 static dra_status make_model(demo *d, int i, dra_error *err)
 {
     demo_model      *m = &d->model[i];
     dra_model_config c;
-    dra_status       st = dra_model_config_parse("demo", base, sizeof base - 1, &c, err);
+    const char      *config = kinds[i].config;
+    dra_status       st = dra_model_config_parse("demo", config, strlen(config), &c, err);
     m->name = kinds[i].name;
     m->title = kinds[i].title;
     c.vocab = dra_tokenizer_size(d->tokenizer);
     c.context = DEMO_CONTEXT;
-    for (size_t k = 0; k < COUNT(kinds[i].set) && kinds[i].set[k][0] && st == DRA_OK; k++)
-        st = dra_model_config_set(&c, kinds[i].set[k][0], kinds[i].set[k][1], err);
     if (st == DRA_OK) st = demo_path(d, m->name, m->folder, err);
     if (st == DRA_OK) st = dra_model_create(&c, &m->model, err);
     m->lines = open_memstream(&m->line_text, &m->line_bytes);
@@ -68,7 +70,7 @@ static dra_status open_trainers(learning *l, dra_error *err)
     demo                  *d = l->d;
     const dra_train_config train = {.steps = d->steps,
                                     .batch = DEMO_BATCH,
-                                    .lr = 0.003,
+                                    .lr = 0.002,
                                     .precision = DRA_PRECISION_BF16,
                                     .seed = (int64_t)d->seed,
                                     .log_every = 5,

@@ -1,8 +1,8 @@
-/* The grammar of stories. A fact is a pair: a word and the name that goes with it in this story,
- * "the baker Jonas", "the goat Pickle". In a sentence $J is a job and who has it, $A an animal and
- * its name, $B a boat and its name, $C a colour and the thing that has it; $F is food, $W the
- * weather. After the first word of a pair there is always the second: so each return has one right
- * answer. */
+/* The grammar of stories. A fact is a pair: a job and who has it in this story, "the baker Jonas",
+ * $J in a sentence; $A is an animal, $F food, $W the weather. After the first word of a pair there
+ * is always the second: so each return has one right answer. There is one kind of facts, because
+ * models learn one kind after another, each quite suddenly and at a time that depends on the seed.
+ */
 #include "story.h"
 
 #include <stdlib.h>
@@ -14,28 +14,11 @@
 
 enum { WORDS = 8 };
 
-typedef struct kind {
-    char        slot; /* of sentences */
-    const char *word[WORDS], *name[WORDS];
-} kind;
-
-static const kind kinds[] = {
-    {'J',
-     {"baker", "miller", "teacher", "sailor", "doctor", "farmer", "painter", "smith"},
-     {"Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Jonas"}},
-    {'A',
-     {"dog", "cat", "goat", "horse", "rabbit", "donkey", "goose", "parrot"},
-     {"Pepper", "Biscuit", "Shadow", "Button", "Pickle", "Velvet", "Nutmeg", "Ginger"}},
-    {'B',
-     {"ferry", "ship", "barge", "raft", "canoe", "yacht", "steamer", "tug"},
-     {"Aurora", "Fortune", "Swallow", "Comet", "Albatross", "Neptune", "Mermaid", "Pelican"}},
-    {'C',
-     {"red", "blue", "green", "yellow", "black", "white", "silver", "golden"},
-     {"lantern", "kite", "drum", "compass", "flute", "clock", "basket", "violin"}},
-};
-
-enum { KINDS = COUNT(kinds) };
-
+static const char *const jobs[WORDS] = {"baker",  "miller", "teacher", "sailor",
+                                        "doctor", "farmer", "painter", "smith"};
+static const char *const names[WORDS] = {"Anna", "Ben",   "Clara", "David",
+                                         "Emma", "Felix", "Greta", "Jonas"};
+static const char *const animals[] = {"dog", "cat", "goat", "horse", "rabbit", "donkey"};
 static const char *const foods[] = {"bread", "soup", "cheese", "plums", "cake", "porridge"};
 static const char *const weather[] = {"rain", "fog", "snow", "wind", "sunshine", "thunder"};
 
@@ -46,36 +29,18 @@ typedef struct sentences {
     const char *const *form;
 } sentences;
 
-static const char *const tell_job[] = {"In the village lived the $J.", "There was the $J.",
-                                       "Everybody knew the $J."};
-static const char *const tell_animal[] = {"Behind the house lived the $A.",
-                                          "One morning there came the $A."};
-static const char *const tell_boat[] = {"In the harbour lay the $B.",
-                                        "Down by the water they built the $B."};
-static const char *const tell_thing[] = {"On the table stood the $C.",
-                                         "Somebody had forgotten the $C."};
+static const char *const tells[] = {"In the village lived the $J.", "There was the $J.",
+                                    "Everybody knew the $J.", "One morning there came the $J."};
 
-static const char *const again_job[] = {
-    "The $J looked for the $C.", "The $J fed the $A.", "The $J sailed away on the $B.",
-    "The $J talked to the $J.",  "The $J was tired.",  "\"Where is the $J?\" asked the $J.",
-};
-static const char *const again_animal[] = {
-    "The $A was asleep.",
-    "The $A ran away from the $A.",
-    "The $A sat beside the $J.",
-    "\"Where is the $A?\" asked the $J.",
-};
-static const char *const again_boat[] = {
-    "The $B came back.",
-    "The $J waited for the $B.",
-    "The $B was faster than the $B.",
-    "The $A was on the $B.",
-};
-static const char *const again_thing[] = {
-    "Nobody had touched the $C.",
-    "The $J found the $C.",
-    "The $C was on the $B.",
-    "\"Give me the $C!\" said the $J.",
+static const char *const agains[] = {
+    "The $J fed the $A.",
+    "The $J talked to the $J.",
+    "The $J was tired.",
+    "The $J sat down under a tree.",
+    "The $A ran away from the $J.",
+    "\"Where is the $J?\" asked the $J.",
+    "They waited for the $J.",
+    "Nobody had seen the $J.",
 };
 
 static const char *const others[] = {
@@ -105,10 +70,7 @@ static const char *const others[] = {
     {                                                                                              \
         COUNT(a), a                                                                                \
     }
-static const sentences tell[KINDS] = {LIST(tell_job), LIST(tell_animal), LIST(tell_boat),
-                                      LIST(tell_thing)};
-static const sentences again[KINDS] = {LIST(again_job), LIST(again_animal), LIST(again_boat),
-                                       LIST(again_thing)};
+static const sentences tell = LIST(tells), again = LIST(agains);
 static const sentences other = LIST(others);
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -121,8 +83,8 @@ typedef struct fact {
 typedef struct teller {
     story   *s;
     uint64_t random;
-    int      facts; /* of each kind */
-    fact     fact[KINDS][STORY_FACTS];
+    int      facts;
+    fact     fact[STORY_FACTS];
 } teller;
 
 /* A number in 0 .. n - 1; the generator is SplitMix64. */
@@ -179,28 +141,21 @@ static void put_fact(teller *t, fact *f)
     put_word(t->s, f->name);
 }
 
-/* What a slot stands for: the fact the sentence is about, where it is of this kind and was not said
- * yet; else another one. */
-static void put_slot(teller *t, char slot, const fact *about, bool *said)
+/* What a slot stands for: the fact the sentence is about, where it was not said yet; else another
+ * one. */
+static void put_slot(teller *t, char slot, int about, bool *said)
 {
-    int k = 0;
     if (slot == 'F') put_word(t->s, foods[draw(t, COUNT(foods))]);
     if (slot == 'W') put_word(t->s, weather[draw(t, COUNT(weather))]);
-    while (k < KINDS && kinds[k].slot != slot) k++;
-    if (k == KINDS) return;
-    fact *f = t->fact[k];
-    if (about >= f && about < f + STORY_FACTS) {
-        const int i = (int)(about - f);
-        f += *said ? (i + 1 + (int)draw(t, (size_t)t->facts - 1)) % t->facts : i;
-        *said = true;
-    } else {
-        f += draw(t, (size_t)t->facts);
-    }
-    put_fact(t, f);
+    if (slot == 'A') put_word(t->s, animals[draw(t, COUNT(animals))]);
+    if (slot != 'J') return;
+    if (*said) about = (about + 1 + (int)draw(t, (size_t)t->facts - 1)) % t->facts;
+    *said = true;
+    put_fact(t, &t->fact[about]);
 }
 
-/* A sentence of a list, with a blank before it; `about`: NULL for none. */
-static void say(teller *t, const sentences *list, const fact *about)
+/* A sentence of a list, with a blank before it, about a fact where it has one. */
+static void say(teller *t, const sentences *list, int about)
 {
     const char *form = list->form[draw(t, list->n)];
     bool        said = false;
@@ -215,7 +170,7 @@ static void say(teller *t, const sentences *list, const fact *about)
     }
 }
 
-static void say_other(teller *t) { say(t, &other, NULL); }
+static void say_other(teller *t) { say(t, &other, 0); }
 
 /* ---- a story --------------------------------------------------------------------------------- */
 
@@ -234,28 +189,25 @@ static int choose(teller *t, const int *before, int n)
 
 static void choose_facts(teller *t)
 {
-    for (int k = 0; k < KINDS; k++) {
-        int words[STORY_FACTS], names[STORY_FACTS];
-        for (int i = 0; i < t->facts; i++) {
-            words[i] = choose(t, words, i);
-            names[i] = choose(t, names, i);
-            t->fact[k][i] = (fact){kinds[k].word[words[i]], kinds[k].name[names[i]], 0};
-        }
+    int job[STORY_FACTS], name[STORY_FACTS];
+    for (int i = 0; i < t->facts; i++) {
+        job[i] = choose(t, job, i);
+        name[i] = choose(t, name, i);
+        t->fact[i] = (fact){jobs[job[i]], names[name[i]], 0};
     }
 }
 
 /* All there is to know, in any order. */
 static void tell_all(teller *t)
 {
-    const int todo = t->facts * KINDS;
-    bool      done[STORY_FACTS * KINDS] = {0};
-    for (int n = 0; n < todo;) {
-        const int i = (int)draw(t, (size_t)todo);
+    bool done[STORY_FACTS] = {0};
+    for (int n = 0; n < t->facts;) {
+        const int i = (int)draw(t, (size_t)t->facts);
         if (done[i]) continue;
         done[i] = true;
         n++;
-        say(t, &tell[i % KINDS], &t->fact[i % KINDS][i / KINDS]);
-        if (draw(t, 4) == 0) say_other(t);
+        say(t, &tell, i);
+        if (draw(t, 2) == 0) say_other(t);
     }
 }
 
@@ -268,9 +220,8 @@ void story_write(story *s, const story_config *c)
     tell_all(&t);
     for (int i = 0; i < c->gap; i++) say_other(&t);
     for (int i = 0; i < c->sentences; i++) {
-        const int k = (int)draw(&t, KINDS);
         if (draw(&t, 8))
-            say(&t, &again[k], &t.fact[k][draw(&t, (size_t)t.facts)]);
+            say(&t, &again, (int)draw(&t, (size_t)t.facts));
         else
             say_other(&t);
     }

@@ -1,4 +1,4 @@
-/* Stories to learn from: people, animals, boats and things. What is told early, such as who the
+/* Stories to learn from. What is told early, such as who the
  * baker is, returns later, with sentences in between that say nothing about it. The same seed gives
  * the same bytes on every machine. */
 #ifndef DRA_CLI_STORY_H
@@ -11,7 +11,7 @@
 typedef struct story_return { /* a place where something told before is repeated */
     size_t at, bytes;         /* the word, with the blank before it */
     size_t told;              /* the same word where the story said it last */
-    int    choices;           /* words of its kind that the story has */
+    int    choices;           /* names that the story has */
 } story_return;
 
 typedef struct story { /* starts as {0}; a 0 byte follows its text */
@@ -24,7 +24,7 @@ typedef struct story { /* starts as {0}; a 0 byte follows its text */
 
 typedef struct story_config {
     uint64_t seed;
-    int      facts;     /* of each kind, 2 to STORY_FACTS */
+    int      facts;     /* 2 to STORY_FACTS */
     int      gap;       /* sentences between the telling and the first return */
     int      sentences; /* after them; seven of eight return something */
 } story_config;
