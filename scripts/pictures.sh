@@ -73,7 +73,8 @@ report() {
 # terminal FROM TO NAME: the lines of the demo from one to another, as a terminal shows them.
 terminal() {
     {
-        echo '<!DOCTYPE html><meta charset="utf-8"><style>body{margin:0;background:#1c1f26;color:#dfe1e6}'
+        echo '<!DOCTYPE html><meta charset="utf-8"><style>'
+        echo 'body{margin:0;background:#1c1f26;color:#dfe1e6}'
         echo 'pre{margin:14px 18px;font:15px/19px "DejaVu Sans Mono",monospace}</style><pre>'
         sed -n "/^$1  /,/^$2  /p" "$work/demo.txt" | sed '$d;s/&/\&amp;/g;s/</\&lt;/g'
         echo '</pre>'

@@ -5,7 +5,8 @@
 #
 # A line "..." of the page stands for any lines. Numbers, their units and the marks of curves and
 # bars may differ, blanks too. Runs are cut short by the file `limits`. With SHOW=FILE the screens
-# are written to that file, to renew the page; LIMITS= then runs everything at full length.
+# are written to that file, to renew the page; LIMITS= then runs everything at full length, with the
+# text BOOK.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -57,7 +58,8 @@ echo \$? >'$scratch/status'
 tmux wait-for -S over
 sleep 600
 STEP
-    (cd "$scratch/page" && tmux -f /dev/null new-session -d -s hour -x 80 -y 24 "sh '$scratch/step.sh'") &&
+    (cd "$scratch/page" &&
+        tmux -f /dev/null new-session -d -s hour -x 80 -y 24 "sh '$scratch/step.sh'") &&
         timeout 300 tmux wait-for over && sleep 0.1 &&
         tmux capture-pane -p -t hour >"$scratch/screen"
     seen=$?
@@ -67,8 +69,9 @@ STEP
 
 # What may differ from one run to another is taken out.
 masked() {
-    sed -E 's/[0-9]+([.,:][0-9]+)*(e[-+]?[0-9]+)?/#/g; s/# ?(k|M|G|KiB|MiB|GiB|B|bytes)([ ,)]|$)/#\2/g
-        s/[⠀-⣿█▁▂▃▄▅▆▇·│┤├┼─╭╮╰╯]//g; s/[[:space:]]+/ /g; s/^ //; s/ $//' "$1" | grep -v '^$'
+    LC_ALL=C sed -E 's/[0-9]+([.,:][0-9]+)*(e[-+]?[0-9]+)?/#/g
+        s/# ?(k|M|G|KiB|MiB|GiB|B|bytes)([ ,)]|$)/#\2/g
+        s/[\x80-\xff]//g; s/[[:space:]]+/ /g; s/^ //; s/ $//' "$1" | grep -v '^$'
 }
 
 # Lines of the page in the lines of the screen, from its end: the command itself may have gone.
@@ -79,10 +82,13 @@ compare() {
         NR == FNR { want[n++] = $0; next }
         { have[m++] = $0 }
         END {
-            for (at = 0; at < n && want[at] == "..."; at++) any = 1
+            at = 0
+            while (at < n && want[at] == "...") { any = 1; at++ }
             for (k = any ? 0 : 1; k < m && at < n; k++) {
                 if (want[at] == have[k]) {
-                    for (any = 0, at++; at < n && want[at] == "..."; at++) any = 1
+                    any = 0
+                    at++
+                    while (at < n && want[at] == "...") { any = 1; at++ }
                 } else if (!any) break
             }
             exit at < n || (k < m && !any)
@@ -103,7 +109,10 @@ step() { # step NUMBER
 prepared() { cd "$scratch/page" && (. "$here/prepare.sh") >/dev/null 2>&1; }
 
 check "what the page takes for granted" prepared
-[ -z "${BOOK-}" ] || { cp "$BOOK" "$scratch/page/my.txt" && tail -n 400 "$BOOK" >"$scratch/page/other.txt"; }
+if [ "${BOOK-}" ]; then
+    cp "$BOOK" "$scratch/page/my.txt"
+    tail -n 400 "$BOOK" >"$scratch/page/other.txt"
+fi
 [ "${LIMITS-limits}" ] || DRA_LIMITS=/dev/null
 split_page
 for file in "$scratch"/*.command; do
