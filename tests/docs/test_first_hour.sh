@@ -74,25 +74,19 @@ masked() {
         s/[\x80-\xff]//g; s/[[:space:]]+/ /g; s/^ //; s/ $//' "$1" | grep -v '^$'
 }
 
-# Lines of the page in the lines of the screen, from its end: the command itself may have gone.
 compare() {
     masked "$1" >"$scratch/want"
     masked "$scratch/screen" >"$scratch/have"
     awk '
+        function fits(w, h) { # lines of the page from w on are those of the screen from h on
+            if (w == n) return h == m
+            if (want[w] != "...") return h < m && want[w] == have[h] && fits(w + 1, h + 1)
+            return fits(w + 1, h) || (h < m && fits(w, h + 1))
+        }
         NR == FNR { want[n++] = $0; next }
         { have[m++] = $0 }
-        END {
-            at = 0
-            while (at < n && want[at] == "...") { any = 1; at++ }
-            for (k = any ? 0 : 1; k < m && at < n; k++) {
-                if (want[at] == have[k]) {
-                    any = 0
-                    at++
-                    while (at < n && want[at] == "...") { any = 1; at++ }
-                } else if (!any) break
-            }
-            exit at < n || (k < m && !any)
-        }' "$scratch/want" "$scratch/have" && return 0
+        END { exit !(fits(0, 0) || fits(0, 1)) } # the first line may be the command
+        ' "$scratch/want" "$scratch/have" && return 0
     echo "the page shows, numbers aside:"
     cat "$scratch/want"
     echo "the screen has:"
