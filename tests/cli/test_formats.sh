@@ -33,6 +33,8 @@ cp ids nano.bin
 gzip -c nano.bin >packed.bin.gz
 
 # shellcheck disable=SC2086 # lists of options
+formats="auto|text|bytes|jsonl|safetensors|npy|tokens-u16|tokens-u32|llmc"
+
 train() { # train NAME OPTIONS...
     name=$1
     shift
@@ -81,7 +83,7 @@ refuses() {
         refused "nano.bin: token 12 is 295, expected an id from 0 to 255; it was taken for" \
             --data nano.bin --tokenizer bytes &&
         refused "wide.bin: every second number of 16 bits is nearly 0" --data wide.bin &&
-        misused "dra train: --data-format: expected NAME, found 'csv'" \
+        misused "dra train: --data-format: expected $formats, found 'csv'" \
             train --data nano.bin --data-format csv --out none
 }
 
