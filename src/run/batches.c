@@ -167,6 +167,7 @@ dra_status dra_batches_read(dra_batches *b, int64_t i, int64_t step, dra_batch *
     else
         st = dra_batches_read_examples(b, i, out, err);
     if (st == DRA_OK) st = draw(b, i, step, out, err);
+    if (st == DRA_OK && !b->feed) dra_batches_leave_gaps(b, out);
     if (st == DRA_OK) count(out);
     if (st == DRA_OK) dra_batches_join_text(b, out);
     return st;

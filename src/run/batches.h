@@ -63,6 +63,8 @@ void dra_batches_add_stream(const dra_batches *b, const dra_example_stream *s, i
                             dra_batch *q);
 /* Their numbers, after the stream `main`: finite where a token is a number. */
 dra_status dra_batches_numbers(const dra_batches *b, dra_error *err);
+/* Where a row has no token, 0 is read and nothing learned, whatever an objective has hidden. */
+void       dra_batches_leave_gaps(const dra_batches *b, dra_batch *q);
 dra_status dra_batches_read_examples(dra_batches *b, int64_t i, dra_batch *out, dra_error *err);
 
 /* What is prepended to a text (batches_prepend.c): its memory, once its stream is open; its input;

@@ -119,6 +119,16 @@ static void put_targets(const dra_batches *b, dra_batch *q)
     }
 }
 
+void dra_batches_leave_gaps(const dra_batches *b, dra_batch *q)
+{
+    const dra_example_stream *s = &b->main;
+    if (!s->ids || !q->targets || b->objective->shifts) return;
+    for (int64_t i = 0; i < q->B * q->T; i++) {
+        const int64_t r = i / q->T, t = i % q->T;
+        if (t < s->length[r] && s->ids[r * s->N + t] < 0) q->ids[i] = 0, q->targets[i] = -1;
+    }
+}
+
 /* What the prompt says is not learned; a target counts if the token before it is not part of it. */
 static dra_status put_pairs(dra_batches *b, dra_batch *q, dra_error *err)
 {

@@ -58,6 +58,28 @@ static void next_reads_all_but_the_last(void **state)
     dra_examples_close(e);
 }
 
+/* What is hidden of a text with gaps: never the gaps. */
+static void gaps_are_not_predicted(void **state)
+{
+    static const int32_t  ids[4] = {1, -100, 3, -100}, targets[3] = {1, -1, 3};
+    const dra_tensor_item item = {"ids", DRA_I32, DRA_SHAPE(1, 4), ids};
+    dra_examples         *e = put_examples(&item, 1);
+    dra_model            *m = make_model(NULL, NULL, (const char *const[]){"visible=whole", NULL});
+    dra_batches_config    c = {.model = m, .examples = e, .B = 1, .once = true};
+    dra_batches          *b = NULL;
+    dra_error             err = {0};
+    c.objective = (dra_objective_config){.mask_share = 1};
+    expect_ok(dra_objective_complete(&c.objective, m, &err), &err);
+    expect_ok(dra_batches_create(&c, &b, &err), &err);
+    const dra_batch q = take(b, 0);
+    assert_memory_equal(q.targets, targets, sizeof targets);
+    assert_int_equal(q.ids[1], 0);
+    assert_true(q.counts[0] == 2);
+    dra_batches_destroy(b);
+    dra_model_destroy(m);
+    dra_examples_close(e);
+}
+
 /* Rows are as long as the longest of a batch needs, rounded up to 32. */
 static void rows_are_no_longer_than_needed(void **state)
 {
@@ -433,6 +455,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(next_reads_all_but_the_last),
+        cmocka_unit_test(gaps_are_not_predicted),
         cmocka_unit_test(rows_are_no_longer_than_needed),
         cmocka_unit_test(rows_are_cut),
         cmocka_unit_test(a_mask_says_which_are_there),
