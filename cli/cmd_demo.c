@@ -203,7 +203,7 @@ static const cli_note files[] = {
 };
 
 static const cli_note examples[] = {
-    {"dra demo", "the whole demo, in about two minutes"},
+    {"dra demo", "the whole demo, in two to three minutes"},
     {"dra demo --quick --out another", "a few seconds, to see that it works"},
     {0},
 };

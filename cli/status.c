@@ -20,7 +20,11 @@ void cli_status_restart(cli_status *s) { s->share = -1; }
 bool cli_status_at(cli_status *s, double share)
 {
     const double now = cli_now();
-    if (s->share < 0) s->began = now, s->from = share;
+    if (s->share < 0) {
+        s->began = now;
+        s->from = share;
+        if (!s->terminal) s->shown = now; /* lines are for what turns out to be long */
+    }
     s->share = share;
     return now - s->shown >= (s->terminal ? 0.2 : 30);
 }

@@ -76,7 +76,8 @@ terminal() {
         echo '<!DOCTYPE html><meta charset="utf-8"><style>'
         echo 'body{margin:0;background:#1c1f26;color:#dfe1e6}'
         echo 'pre{margin:14px 18px;font:15px/19px "DejaVu Sans Mono",monospace}</style><pre>'
-        sed -n "/^$1  /,/^$2  /p" "$work/demo.txt" | sed '$d;s/&/\&amp;/g;s/</\&lt;/g'
+        sed -n "/^$1  /,/^$2  /p" "$work/demo.txt" | # lines of progress are gone at a terminal
+            sed '$d;/^  reading /d;/ of .* left$/d;s/&/\&amp;/g;s/</\&lt;/g'
         echo '</pre>'
     } >"$work/terminal.html"
     picture "$work/terminal.html" "$3" 780 dark
@@ -84,6 +85,10 @@ terminal() {
 
 demo() {
     (cd "$work" && "$dra" demo --out demo </dev/null >demo.txt 2>&1)
+    demo_pictures
+}
+
+demo_pictures() { # of the last demo
     terminal 2 3 learning.png
     terminal 4 7 demo.png
     picture "$work/demo/report.html" report.png 1280 light 1400
