@@ -128,12 +128,7 @@ static dra_status make_room(work *w, dra_error *err)
 static dra_status open_reader(work *w, dra_error *err)
 {
     w->view = (dra_view){.model = w->m.model, .hidden = true};
-    const dra_module module = dra_view_module(&w->view);
-    dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
-    if (st == DRA_OK) cli_guard_set(&w->a->from, w->reader);
-    if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
-    if (st == DRA_OK) st = dra_states_create(w->m.device, module.state, w->B, &w->states, err);
-    return st;
+    return cli_reader_open(&w->a->from, &w->m, &w->view, w->B, &w->reader, &w->states, err);
 }
 
 static dra_status open(work *w, dra_error *err)

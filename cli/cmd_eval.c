@@ -188,12 +188,9 @@ static dra_status open_feed(work *w, dra_error *err)
 static dra_status open_reader(work *w, dra_error *err)
 {
     w->view = (dra_view){.model = w->m.model, .losses = true};
-    const dra_module module = dra_view_module(&w->view);
-    dra_status       st = dra_reader_create(w->m.device, &module, &w->reader, err);
-    if (st == DRA_OK) cli_guard_set(&w->a->from, w->reader);
-    if (st == DRA_OK) st = dra_weights_bind(w->m.weights, w->reader, err);
-    if (st == DRA_OK) st = dra_states_create(w->m.device, module.state, w->B, &w->states, err);
-    int32_t **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
+    dra_status st = cli_reader_open(&w->a->from, &w->m, &w->view, w->B, &w->reader, &w->states,
+                                    err);
+    int32_t  **all[] = {&w->ids, &w->targets, &w->mark, &w->part[0], &w->part[1], &w->part[2]};
     for (size_t i = 0; i < COUNT(all) && st == DRA_OK; i++) {
         *all[i] = calloc((size_t)(w->B * w->T), sizeof **all[i]);
         if (!*all[i]) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");

@@ -276,12 +276,9 @@ static dra_status open_reader(work *w, dra_error *err)
 {
     const cli_eval_choices_job *job = w->job;
     w->view = (dra_view){.model = job->m->model, .losses = true};
-    const dra_module module = dra_view_module(&w->view);
-    dra_status       st = cli_model_tokenizer(job->from, job->m, err);
-    if (st == DRA_OK) st = dra_reader_create(job->m->device, &module, &w->reader, err);
-    if (st == DRA_OK) cli_guard_set(job->from, w->reader);
-    if (st == DRA_OK) st = dra_weights_bind(job->m->weights, w->reader, err);
-    if (st == DRA_OK) st = dra_states_create(job->m->device, module.state, 1, &w->states, err);
+    dra_status st = cli_model_tokenizer(job->from, job->m, err);
+    if (st == DRA_OK)
+        st = cli_reader_open(job->from, job->m, &w->view, 1, &w->reader, &w->states, err);
     if (st == DRA_OK && job->per_question && !(w->out = open_memstream(&w->text, &w->bytes)))
         st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     return st;

@@ -210,6 +210,16 @@ void cli_guard_set(const cli_source *s, dra_reader *r)
     dra_reader_clamp_limit(r, s->state_limit > 0 ? s->state_limit : 0);
 }
 
+dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_view *view, int64_t B,
+                           dra_reader **reader, dra_states **states, dra_error *err)
+{
+    const dra_module module = dra_view_module(view);
+    dra_status       st = dra_reader_create(m->device, &module, reader, err);
+    if (st == DRA_OK) cli_guard_set(s, *reader);
+    if (st == DRA_OK) st = dra_weights_bind(m->weights, *reader, err);
+    return st == DRA_OK ? dra_states_create(m->device, module.state, B, states, err) : st;
+}
+
 void cli_guard_report(const char *verb, const cli_source *s, int64_t changed)
 {
     if (changed > 0)

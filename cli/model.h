@@ -127,8 +127,12 @@ dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **ou
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
 /* The state guard of a reader as --state-limit says; the same for a dra_generator_config. */
-void   cli_guard_set(const cli_source *s, dra_reader *r);
-double cli_guard_limit(const cli_source *s);
+void cli_guard_set(const cli_source *s, dra_reader *r);
+/* A reader of the model, with its weights and the guard, and states of B rows for it. `view` is
+ * borrowed as long as the reader is used. */
+dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_view *view, int64_t B,
+                           dra_reader **reader, dra_states **states, dra_error *err);
+double     cli_guard_limit(const cli_source *s);
 /* Says on stderr how many numbers the guard has changed, if any. */
 void cli_guard_report(const char *verb, const cli_source *s, int64_t changed);
 /* Whether a model with learned positions has some for n more tokens. */

@@ -70,8 +70,8 @@ DRA_API void dra_contrast(int64_t V, const dra_real *expert, const dra_real *ama
 /* ---- grammars -------------------------------------------------------------------------------- */
 
 /* A set of texts. Generators that follow a grammar write texts of it: only tokens that some text of
- * it goes on with can be picked, and the end of text only where a text ends. A grammar is read-only
- * once made and may be shared. */
+ * it continues with can be picked, and the end of text only where a text ends. A grammar is
+ * read-only once made and may be shared. */
 typedef struct dra_grammar       dra_grammar;       /* opaque */
 typedef struct dra_grammar_state dra_grammar_state; /* opaque: how far a text has come */
 
@@ -220,7 +220,7 @@ typedef struct dra_generate_config {
     bool               ignore_end; /* all of these are tokens like any other */
     dra_write_text     write;      /* may be NULL */
     void              *user;
-    /* More than 0: log-probabilities of the tokens that are written, and of so many most likely
+    /* More than 0: log-probabilities of the tokens that are written, and of that many most likely
      * ones, at most the vocabulary, by the model's own logits: before bias, grammar, penalty,
      * contrast, temperature and filters. Not for beam search. */
     int64_t logprobs;

@@ -91,7 +91,7 @@ dra_status dra_generator_constrain(dra_generator *g, dra_error *err); /* as the 
 void       dra_generator_unconstrain(dra_generator *g);
 void       dra_row_begin_text(dra_row *r); /* its grammar is at the beginning */
 dra_status dra_row_set_place(dra_row *r, const dra_grammar_state *s, dra_error *err);
-/* The text of a row goes on with a token. */
+/* A token is appended to the text of a row. */
 dra_status dra_generator_advance(dra_generator *g, int64_t row, int32_t id, dra_error *err);
 /* Whether the text of a row is complete, and nothing can follow. */
 dra_status dra_generator_must_end(dra_generator *g, int64_t row, bool *must, dra_error *err);
