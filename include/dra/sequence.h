@@ -102,7 +102,8 @@ typedef enum dra_turn {
  * memory: rows are those of the call. */
 typedef struct dra_token_pieces {
     int64_t         length, memory; /* 0: the module does not read in pieces */
-    dra_turn        turns;          /* the greatest of all rows              */
+    int             turns;          /* the greatest of all rows              */
+    int64_t         seen;           /* rows of memory, the last, that a piece which starts sees */
     dra_value       turn;           /* i32 (B, 1): dra_turn of each          */
     dra_token_items rows;           /* base: the position of row 0           */
 } dra_token_pieces;
@@ -140,8 +141,8 @@ typedef struct dra_tokens {
 DRA_API dra_value dra_tokens_shift(dra_graph *g, const dra_tokens *tokens, dra_value x,
                                    dra_value before, dra_value *after);
 /* A table (B, memory + piece, ...) as this call finds it: zeros where a sequence starts; where a
- * piece starts, `memory` (B, memory, ...) and zeros for the piece. memory: read only where `turns`
- * is DRA_TURN_SHIFT. */
+ * piece starts, its last rows of memory are `memory` (B, at most memory, ...), the others zeros.
+ * memory: read only where there is one to see. */
 DRA_API dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value table,
                                   dra_value memory);
 /* The rows of items with this limit. */
@@ -232,7 +233,8 @@ typedef void (*dra_module_build)(dra_graph *g, const void *self, const dra_modul
  * in any row, nor a reset: the reader makes several calls of one, and puts their outputs together.
  * Then inputs are (B, T, ...), or the same for all of T; outputs (B, T, ...) or, of rank 4, (B, H,
  * T, ...), and "logits" as `keep` and `picks` say. Positions of tokens and the token before start
- * over in every piece; there are no start vectors and no skipped tokens. */
+ * over in every piece; there are no start vectors and no skipped tokens. No gradient passes the
+ * border of a piece. */
 typedef struct dra_module {
     const dra_specs *params, *state;
     dra_module_build build;
@@ -268,7 +270,9 @@ typedef struct dra_module_shape {
     bool                     holes;   /* of a whole module: some keys between others are not seen */
     int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
     const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
-    dra_turn                 turns;   /* of a module that reads in pieces */
+    /* Of a module that reads in pieces: the greatest of all rows. DRA_TURN_SHIFT + n: rows whose
+     * piece starts have read L 2^n tokens at most, or see all rows of memory. */
+    int turns;
 } dra_module_shape;
 
 /* The clamp of states: what comes in and goes out of a call is held within +-limit, and set to 0

@@ -152,13 +152,13 @@ static void encode_memory(const building *b, dra_value kv[2])
     const dra_value         memory = b->channels->value[DRA_CHANNEL_XL];
     dra_value               qkv[3] = {{0}};
     kv[0] = kv[1] = (dra_value){0};
-    if (p->turns != DRA_TURN_SHIFT || dra_graph_failed(b->g)) return;
+    if (!p->seen || dra_graph_failed(b->g)) return;
     if (!memory.id) {
         dra_build_fail(b->g, "mixer", DRA_ERR_VALUE,
                        "the memory of Transformer-XL is kept by a sublayer, which is not there");
         return;
     }
-    for (int i = 1; i < 3; i++) qkv[i] = project(b, i, memory, p->memory);
+    for (int i = 1; i < 3; i++) qkv[i] = project(b, i, memory, p->seen);
     normalise_all(b, qkv);
     kv[0] = qkv[1], kv[1] = qkv[2];
 }

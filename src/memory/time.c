@@ -78,8 +78,10 @@ static dra_value rotate(dra_graph *g, const dra_read_call *c, dra_value x, bool 
 static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k)
 {
     if (!k.id || dra_graph_failed(g)) return k;
-    const int64_t B = c->tokens->B, M = c->tokens->pieces.memory;
-    return rotate_by(g, c, k, dra_broadcast(g, dra_arange(g, M), DRA_SHAPE(B, M)), true);
+    const dra_token_pieces *p = &c->tokens->pieces;
+    const dra_value         row = dra_add(g, dra_arange(g, p->seen),
+                                          dra_integer(g, (int32_t)(p->memory - p->seen)));
+    return rotate_by(g, c, k, dra_broadcast(g, row, DRA_SHAPE(c->tokens->B, p->seen)), true);
 }
 
 /* ---- items ----------------------------------------------------------------------------------- */

@@ -43,7 +43,7 @@ dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, d
 {
     const dra_token_pieces *p = &tokens->pieces;
     dra_value               memory = {0};
-    if (p->turns == DRA_TURN_SHIFT) memory = dra_slice(g, from, 1, p->length, p->memory);
+    if (p->seen) memory = dra_slice(g, from, 1, p->length, p->memory);
     return dra_tokens_turn(g, tokens, table, memory);
 }
 
@@ -94,6 +94,6 @@ dra_value dra_xl_memory(dra_graph *g, const dra_tokens *tokens, dra_value table,
 {
     const dra_token_pieces *p = &tokens->pieces;
     *state_out = dra_write_rows(g, table, x, p->rows.at);
-    if (p->turns != DRA_TURN_SHIFT) return (dra_value){0};
-    return dra_stop_gradient(g, dra_slice(g, table, 1, 0, p->memory));
+    if (!p->seen) return (dra_value){0};
+    return dra_stop_gradient(g, dra_slice(g, table, 1, p->memory - p->seen, p->seen));
 }

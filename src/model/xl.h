@@ -18,8 +18,8 @@ dra_value dra_xl_turn(dra_graph *g, const dra_tokens *tokens, dra_value table, d
  * each other. `room` for all; returns what to use. */
 const dra_value *dra_xl_turn_all(dra_graph *g, const dra_model *m, const dra_module_call *call,
                                  dra_value *room);
-/* Writes x (B, T, C) into such a table; returns its memory (B, M, C) where a piece starts,
- * else none. */
+/* Writes x (B, T, C) into such a table; returns what is seen of its memory (B, seen, C) where
+ * a piece starts, else none. */
 dra_value dra_xl_memory(dra_graph *g, const dra_tokens *tokens, dra_value table, dra_value x,
                         dra_value *state_out);
 

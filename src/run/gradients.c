@@ -4,8 +4,9 @@
  * programs add their part to the gradients, which are donated states of theirs. Through chunks:
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
- * so that only one chunk's activations exist at a time. Numbers for the host go into rows of
- * metrics, which are read when all is done: nothing waits in between. */
+ * so that only one chunk's activations exist at a time. No gradient passes the border of a piece, so
+ * that a chunk between two of them needs one pass. Numbers for the host go into rows of metrics,
+ * which are read when all is done: nothing waits in between. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,19 @@
 static dra_status out_of_memory(dra_error *err)
 {
     return dra_fail(err, DRA_ERR_MEMORY, "gradients: out of memory");
+}
+
+/* A microbatch as it is computed: no chunk crosses the border of a piece. */
+typedef struct cutting {
+    dra_microbatch q;
+    int64_t       *length;
+    bool          *ends; /* after chunk k all rows have read whole pieces; NULL: there are none */
+} cutting;
+
+/* Chunk k of q neither gets a gradient from later chunks nor has one for earlier ones. */
+static bool stands_alone(const cutting *cut, int k)
+{
+    return cut->ends && (k == 0 || cut->ends[k - 1]) && (k + 1 == cut->q.chunks || cut->ends[k]);
 }
 
 /* ---- one chunk ------------------------------------------------------------------------------- */
@@ -74,7 +88,7 @@ static dra_status select_program(dra_gradients *l, const dra_microbatch *q, cons
                                      : DRA_OK;
     if (st != DRA_OK) return st;
     const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
-                      (int)e->turns * TURNS;
+                      e->turns * TURNS;
     return dra_session_select(l->session, l->key, make_key(l, q, c->start, c->T, e->T, marks, kind),
                               err);
 }
@@ -220,12 +234,13 @@ static dra_status run_whole(dra_gradients *l, const dra_microbatch *q, chunk *c,
     return st;
 }
 
-/* Every chunk gets the state it starts from; s ends after the last, where somebody wants that. */
-static dra_status run_forwards(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_states *s,
-                               dra_error *err)
+/* Chunks first .. end - 1 get the states they start from; s goes on to where the last ends, if
+ * somebody wants that. */
+static dra_status run_forwards(dra_gradients *l, const dra_microbatch *q, chunk *c, int first,
+                               int end, dra_states *s, dra_error *err)
 {
     dra_status st = DRA_OK;
-    for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
+    for (int k = first; k < end && st == DRA_OK; k++) {
         st = dra_states_clone(s, l->config.device, &c[k].start, err);
         if (st == DRA_OK && (k + 1 < q->chunks || q->states)) st = run_forward(l, q, &c[k], s, err);
     }
@@ -250,18 +265,35 @@ static dra_status bind_state_grads(dra_gradients *l, const dra_states *s, dra_ar
     return st;
 }
 
-static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const chunk *c,
-                                dra_error *err)
+/* Starts the gradient program of chunk k, which counts by its part of all chunks. */
+static dra_status run_part(dra_gradients *l, const dra_microbatch *q, const chunk *c, int k,
+                           int kind, dra_error *err)
 {
     const double count = (double)l->counts[l->microbatches];
     int64_t      tokens = 0;
-    dra_array   *grads = NULL;
-    dra_status   st = bind_state_grads(l, c[0].start, &grads, err);
-    for (int k = 0; k < q->chunks; k++) tokens += c[k].tokens;
-    for (int k = q->chunks - 1; k >= 0 && st == DRA_OK; k--)
-        st = run_gradient(l, q, &c[k], THROUGH, count > 0 ? (double)c[k].count / count : 0,
-                          (double)c[k].tokens / (double)tokens, err);
+    for (int i = 0; i < q->chunks; i++) tokens += c[i].tokens;
+    return run_gradient(l, q, &c[k], kind, count > 0 ? (double)c[k].count / count : 0,
+                        (double)c[k].tokens / (double)tokens, err);
+}
+
+static dra_status run_backwards(dra_gradients *l, const dra_microbatch *q, const chunk *c,
+                                int first, int end, dra_error *err)
+{
+    dra_array *grads = NULL;
+    dra_status st = bind_state_grads(l, c[first].start, &grads, err);
+    for (int k = end - 1; k >= first && st == DRA_OK; k--) st = run_part(l, q, c, k, THROUGH, err);
     dra_array_destroy(grads);
+    return st;
+}
+
+/* A chunk that stands alone: its gradient program takes s along. */
+static dra_status run_alone(dra_gradients *l, const dra_microbatch *q, chunk *c, int k,
+                            dra_states *s, dra_error *err)
+{
+    c[k].start = s;
+    const dra_status st = run_part(l, q, c, k, CARRIED, err);
+    c[k].start = NULL;
+    if (st == DRA_OK) dra_states_advance(s, l->module.start, c[k].T, c[k].mark);
     return st;
 }
 
@@ -273,15 +305,32 @@ static dra_status reserve_items(dra_gradients *l, const dra_microbatch *q, dra_s
     return dra_states_reserve(s, l->extents.T, err);
 }
 
-static dra_status run_through(dra_gradients *l, const dra_microbatch *q, chunk *c, dra_error *err)
+/* The chunks up to the next border that no gradient passes, from `first` on; returns where they
+ * end. */
+static int next_end(const cutting *cut, int first)
 {
-    dra_states *s = NULL;
-    dra_status  st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
-                               : dra_states_create(l->config.device, l->state, q->B, &s, err);
+    int k = first + 1;
+    while (k < cut->q.chunks && !(cut->ends && cut->ends[k - 1])) k++;
+    return k;
+}
+
+static dra_status run_through(dra_gradients *l, const cutting *cut, chunk *c, dra_error *err)
+{
+    const dra_microbatch *q = &cut->q;
+    dra_states           *s = NULL;
+    dra_status            st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
+                                         : dra_states_create(l->config.device, l->state, q->B, &s, err);
     /* Room for all at once, so that items stay where they are from chunk to chunk. */
     if (st == DRA_OK) st = reserve_items(l, q, s, err);
-    if (st == DRA_OK) st = run_forwards(l, q, c, s, err);
-    if (st == DRA_OK) st = run_backwards(l, q, c, err);
+    for (int k = 0, end; k < q->chunks && st == DRA_OK; k = end) {
+        end = next_end(cut, k);
+        if (stands_alone(cut, k)) {
+            st = run_alone(l, q, c, k, s, err);
+            continue;
+        }
+        st = run_forwards(l, q, c, k, end, s, err);
+        if (st == DRA_OK) st = run_backwards(l, q, c, k, end, err);
+    }
     for (int64_t b = 0; st == DRA_OK && q->states && b < q->B; b++)
         st = dra_states_copy(q->states, b, s, b, err);
     for (int k = 0; k < q->chunks; k++) dra_states_destroy(c[k].start);
@@ -390,46 +439,60 @@ static dra_status reserve_rows(dra_gradients *l, int n, dra_error *err)
     return DRA_OK;
 }
 
-/* The chunks that were asked for, cut where a row crosses the border of a piece. length: room for
- * T; returns how many there are. tokens (B): read by each row. */
-static int cut_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
-                      int64_t *tokens, int64_t *length)
+static bool whole_pieces(int64_t piece, const int64_t *tokens, int64_t B)
 {
-    int     n = 0, k = 0;
-    int64_t end = q->chunks ? q->chunk[0] : q->T;
-    for (int64_t first = 0; first < q->T; first += length[n++]) {
+    for (int64_t b = 0; b < B; b++)
+        if (tokens[b] % piece) return false;
+    return true;
+}
+
+/* The chunks that were asked for, cut where a row crosses the border of a piece; returns how many
+ * there are. tokens (B): read by each row. */
+static int cut_pieces(const dra_gradients *l, const cutting *cut, const int32_t *mark,
+                      int64_t *tokens)
+{
+    const dra_microbatch *q = &cut->q;
+    const int64_t         piece = l->module.piece;
+    int64_t               end = q->chunks ? q->chunk[0] : q->T;
+    int                   n = 0, k = 0;
+    for (int64_t first = 0; first < q->T; first += cut->length[n++]) {
         if (first == end) end += q->chunk[++k];
-        length[n] = dra_piece_cut(l->module.piece, q->B, q->T, mark, first, end, tokens);
+        cut->length[n] = dra_piece_cut(piece, q->B, q->T, mark, first, end, tokens);
+        cut->ends[n] = whole_pieces(piece, tokens, q->B);
     }
     return n;
 }
 
-/* A microbatch of a model that reads in pieces, as one in chunks of which none crosses a border.
- * *room: to be freed. mark: NULL where they are not known yet. */
-static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
-                            dra_microbatch *out, int64_t **room, dra_error *err)
+static void cutting_free(cutting *cut)
 {
-    *out = *q;
-    *room = NULL;
+    free(cut->length);
+    free(cut->ends);
+}
+
+/* mark: NULL where they are not known yet. */
+static dra_status in_pieces(const dra_gradients *l, const dra_microbatch *q, const int32_t *mark,
+                            cutting *cut, dra_error *err)
+{
+    *cut = (cutting){.q = *q};
     if (!l->module.piece) return DRA_OK;
-    int64_t *length = calloc((size_t)(q->T + q->B), sizeof *length);
-    if (!length) return out_of_memory(err);
-    int64_t *tokens = length + q->T;
-    *room = length;
+    cut->length = calloc((size_t)(q->T + q->B), sizeof *cut->length);
+    cut->ends = calloc((size_t)q->T, sizeof *cut->ends);
+    if (!cut->length || !cut->ends) return out_of_memory(err);
+    int64_t *tokens = cut->length + q->T;
     for (int64_t b = 0; b < q->B && q->states; b++) tokens[b] = q->states->tokens[b];
-    const int n = cut_pieces(l, q, mark, tokens, length);
+    const int n = cut_pieces(l, cut, mark, tokens);
     if (n == 1 && !q->chunks) return DRA_OK;
-    out->chunks = n;
-    out->chunk = length;
+    cut->q.chunks = n;
+    cut->q.chunk = cut->length;
     return DRA_OK;
 }
 
-/* Starts a microbatch whose chunks are as they will be computed. */
-static dra_status start_microbatch(dra_gradients *l, const dra_microbatch *q, dra_error *err)
+static dra_status start_microbatch(dra_gradients *l, const cutting *cut, dra_error *err)
 {
-    const int  n = q->chunks ? q->chunks : 1;
-    int64_t    first = 0;
-    dra_status st = reserve_rows(l, n, err);
+    const dra_microbatch *q = &cut->q;
+    const int             n = q->chunks ? q->chunks : 1;
+    int64_t               first = 0;
+    dra_status            st = reserve_rows(l, n, err);
     if (st != DRA_OK) return st;
     chunk *c = calloc((size_t)n, sizeof *c);
     if (!c) return out_of_memory(err);
@@ -441,7 +504,7 @@ static dra_status start_microbatch(dra_gradients *l, const dra_microbatch *q, dr
         first += T;
     }
     if (st == DRA_OK && !q->chunks && q->states) st = reserve_items(l, q, q->states, err);
-    if (st == DRA_OK) st = q->chunks ? run_through(l, q, c, err) : run_whole(l, q, c, err);
+    if (st == DRA_OK) st = q->chunks ? run_through(l, cut, c, err) : run_whole(l, q, c, err);
     for (int k = 0; k < n; k++) free(c[k].memory);
     free(c);
     l->microbatches++;
@@ -450,13 +513,12 @@ static dra_status start_microbatch(dra_gradients *l, const dra_microbatch *q, dr
 
 dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *q, dra_error *err)
 {
-    dra_microbatch own;
-    int64_t       *room = NULL;
-    dra_status     st = check(l, q, err);
-    if (st == DRA_OK) st = in_pieces(l, q, q->mark, &own, &room, err);
-    if (st == DRA_OK) st = check_further(l, &own, own.states != NULL, err);
-    if (st == DRA_OK) st = start_microbatch(l, &own, err);
-    free(room);
+    cutting    cut = {0};
+    dra_status st = check(l, q, err);
+    if (st == DRA_OK) st = in_pieces(l, q, q->mark, &cut, err);
+    if (st == DRA_OK) st = check_further(l, &cut.q, q->states != NULL, err);
+    if (st == DRA_OK) st = start_microbatch(l, &cut, err);
+    cutting_free(&cut);
     return st;
 }
 
@@ -512,22 +574,24 @@ dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *q, dra_micr
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-/* Bytes of the states that a microbatch in chunks holds: where it is, the start of every chunk, and
- * their gradients. */
-static size_t chunk_states(const dra_states *s, int chunks)
+/* Bytes of the states that a microbatch in chunks holds: where it is; where gradients pass through
+ * chunks, the start of every one of these, and their gradients. */
+static size_t chunk_states(const dra_states *s, int through)
 {
-    return dra_states_held(s) * (size_t)(chunks + 2);
+    return dra_states_held(s) * (size_t)(through ? through + 2 : 1);
 }
 
-/* Of chunk k, T tokens: a sequence starts in the first, and may start in every one with marks. */
-static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s, int k,
-                          int64_t T, int kind, dra_error *err)
+/* Of a chunk of T tokens after `before` others of the microbatch: a sequence starts in the first,
+ * and may start in every one with marks. Carried states may have read any number of tokens. */
+static dra_status measure(dra_gradients *l, const dra_microbatch *q, const dra_states *s,
+                          bool carried, int64_t before, int64_t T, int kind, dra_error *err)
 {
-    const int64_t inner = T + (k == 0 || q->mark ? l->module.start : 0);
+    const int64_t M = l->module.memory, inner = T + (before == 0 || q->mark ? l->module.start : 0);
     const bool    skips = dra_marks_any_skip(q->mark, q->B);
     const int     turns = !l->module.piece || !s ? DRA_TURN_NONE
-                          : k == 0               ? DRA_TURN_CLEAR
-                                                 : DRA_TURN_SHIFT;
+                          : before || carried
+                              ? dra_piece_shift(l->module.piece, M, carried ? M : before)
+                              : DRA_TURN_CLEAR;
     const int     marks = (q->mark ? MARKED : 0) | (skips ? SKIPS : 0) |
                       (skips && l->module.whole ? HOLES : 0) | turns * TURNS;
     return dra_session_measure(l->session, l->key, make_key(l, q, s, T, inner, marks, kind), err);
@@ -545,28 +609,32 @@ dra_status dra_gradients_bytes(dra_gradients *l, const dra_microbatch *asked, bo
                                size_t *bytes, dra_error *err)
 {
     dra_states           *s = NULL;
-    dra_microbatch        own;
-    const dra_microbatch *q = &own;
-    int64_t              *room = NULL;
-    dra_status            st = in_pieces(l, asked, NULL, &own, &room, err);
+    cutting               cut;
+    const dra_microbatch *q = &cut.q;
+    int                   through = 0;
+    int64_t               before = 0;
+    dra_status            st = in_pieces(l, asked, NULL, &cut, err);
     *bytes = 0;
-    if (st != DRA_OK) return st;
-    st = check_further(l, q, carried, err);
+    if (st == DRA_OK) st = check_further(l, q, carried, err);
     if (st == DRA_OK && q->context) st = plan_context(l, q, err);
     if (st == DRA_OK && (q->chunks || carried))
         st = dra_states_create(l->config.device, l->state, q->B, &s, err);
     if (st == DRA_OK && s) st = dra_states_reserve(s, q->T + l->module.start, err);
-    if (st == DRA_OK && !q->chunks) st = measure(l, q, s, 0, q->T, s ? CARRIED : FRESH, err);
+    if (st == DRA_OK && !q->chunks)
+        st = measure(l, q, s, carried, 0, q->T, s ? CARRIED : FRESH, err);
     for (int k = 0; k < q->chunks && st == DRA_OK; k++) {
-        st = measure(l, q, s, k, q->chunk[k], THROUGH, err);
-        if (st == DRA_OK && (k + 1 < q->chunks || carried))
-            st = measure(l, q, s, k, q->chunk[k], FORWARD, err);
+        const bool alone = !q->mark && stands_alone(&cut, k); /* marks may end a piece anywhere */
+        if (!alone) through++;
+        st = measure(l, q, s, carried, before, q->chunk[k], alone ? CARRIED : THROUGH, err);
+        if (st == DRA_OK && !alone && (k + 1 < q->chunks || carried))
+            st = measure(l, q, s, carried, before, q->chunk[k], FORWARD, err);
+        before += q->chunk[k];
     }
-    if (q->chunks && s) l->chunk_bytes = max_size(l->chunk_bytes, chunk_states(s, q->chunks));
+    if (q->chunks && s) l->chunk_bytes = max_size(l->chunk_bytes, chunk_states(s, through));
     if (carried && s) l->carry_bytes = max_size(l->carry_bytes, dra_states_held(s));
     *bytes = dra_session_workspace(l->session) + dra_session_bytes(l->session) + l->chunk_bytes +
              l->carry_bytes;
-    free(room);
+    cutting_free(&cut);
     dra_states_destroy(s);
     return st;
 }

@@ -91,7 +91,7 @@ struct dra_gradients {
 /* What a program is made for: dims of the first shape of its key; then the rows of each state and,
  * of a model with a context, its shape. */
 enum { KEY_B, KEY_T, KEY_MARKS, KEY_KIND, KEY_OPTIONS, KEY_INNER };
-enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times dra_turn */
+enum { MARKED = 1, SKIPS = 2, HOLES = 4, TURNS = 8 }; /* of KEY_MARKS; the last times turns */
 enum { CLAMP = 1, DROPOUT = 2, LOSS = 4, ONLY = 8 };  /* of KEY_OPTIONS; ONLY the loss */
 enum {
     FRESH,   /* rows start from nothing; gradients                  */

@@ -175,7 +175,7 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
                                          .marked = key[0].dim[KEY_MARKS] & MARKED,
                                          .skips = key[0].dim[KEY_MARKS] & SKIPS,
                                          .holes = key[0].dim[KEY_MARKS] & HOLES,
-                                         .turns = (dra_turn)(key[0].dim[KEY_MARKS] / TURNS),
+                                         .turns = (int)(key[0].dim[KEY_MARKS] / TURNS),
                                          .fresh = kind == FRESH,
                                          .clamp = l->options & CLAMP,
                                          .rows = rows,

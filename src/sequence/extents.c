@@ -97,7 +97,9 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
     e->turns = DRA_TURN_NONE;
     for (int64_t b = 0; e->piece > 0 && s && b < B; b++) {
         const dra_turn turn = dra_piece_turn(e->piece, s->tokens[b], T, row_of(e, mark, b));
-        if (turn > e->turns) e->turns = turn;
+        const int turns = turn == DRA_TURN_SHIFT ? dra_piece_shift(e->piece, e->kept, s->tokens[b])
+                                                 : (int)turn;
+        if (turns > e->turns) e->turns = turns;
     }
     for (int64_t b = 0; e->whole && mark && b < B && !e->holes; b++)
         e->holes = has_holes(e, row_of(e, mark, b));

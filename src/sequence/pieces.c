@@ -17,6 +17,13 @@ dra_turn dra_piece_turn(int64_t piece, int64_t tokens, int64_t T, const int32_t 
     return turn;
 }
 
+int dra_piece_shift(int64_t piece, int64_t memory, int64_t tokens)
+{
+    int turns = DRA_TURN_SHIFT;
+    for (int64_t seen = piece; seen < tokens && seen < memory; seen *= 2) turns++;
+    return turns;
+}
+
 /* Of one row: the number of tokens before the first border after `first`, at most n. */
 static int64_t cut_row(int64_t piece, int64_t n, const int32_t *mark, int64_t tokens)
 {

@@ -9,6 +9,9 @@
  * (or NULL), which belong to one piece. */
 dra_turn dra_piece_turn(int64_t piece, int64_t tokens, int64_t T, const int32_t *mark);
 
+/* turns of dra_module_shape for a row whose piece starts after `tokens` others. */
+int dra_piece_shift(int64_t piece, int64_t memory, int64_t tokens);
+
 /* How many of the tokens first .. end - 1 of mark (B, T) (or NULL) a call may read, so that no row
  * crosses the border of a piece. tokens (B): read by each row since its reset, counted on. */
 int64_t dra_piece_cut(int64_t piece, int64_t B, int64_t T, const int32_t *mark, int64_t first,

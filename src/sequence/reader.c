@@ -46,7 +46,7 @@ struct dra_reader {
 /* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states, then
  * the shape of a context if one is read -------------------------------------------------------- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, TURNS = 16 }; /* options; times dra_turn */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, TURNS = 16 }; /* options; times turns */
 
 static const char CLAMPED[] = "clamped.sum";
 
@@ -70,7 +70,7 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                          .skips = key[0].dim[2] & SKIPS,
                                          .clamp = key[0].dim[2] & CLAMP,
                                          .holes = key[0].dim[2] & HOLES,
-                                         .turns = (dra_turn)(key[0].dim[2] / TURNS),
+                                         .turns = (int)(key[0].dim[2] / TURNS),
                                          .fresh = m->whole,
                                          .rows = rows,
                                          .layouts = r->layouts,
@@ -339,7 +339,7 @@ static dra_status select_program(dra_reader *r, const dra_states *s, bool reads,
 {
     const dra_extents *e = &r->extents;
     const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
-                      (int)e->turns * TURNS;
+                      e->turns * TURNS;
     return dra_session_select(r->session, r->key, make_key(r, s, marks, reads), err);
 }
 
@@ -357,9 +357,10 @@ static dra_status take_context(dra_reader *r, dra_states *s, const dra_context_t
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,
                               dra_error *err)
 {
-    const bool  reads = r->module.context;
-    const int   turns = r->module.piece > 0 ? DRA_TURN_SHIFT : DRA_TURN_NONE;
-    const int   marks = (marked ? MARKED : 0) | turns * TURNS;
+    const bool    reads = r->module.context;
+    const int64_t M = r->module.memory;
+    const int turns = r->module.piece > 0 ? dra_piece_shift(r->module.piece, M, M) : DRA_TURN_NONE;
+    const int marks = (marked ? MARKED : 0) | turns * TURNS;
     dra_states *s = NULL;
     dra_status  st = dra_states_create(r->device, r->module.state, B, &s, err);
     if (r->module.piece > 0) T = dra_imin(T, r->module.piece);

@@ -100,7 +100,7 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
     size_t   room;
     int64_t  B, T, given; /* T: tokens that layers see */
     int64_t  piece, kept; /* piece and memory of the module: to be set before the rest */
-    dra_turn turns;       /* of any row */
+    int      turns;       /* as of dra_module_shape */
     struct {
         int32_t *at, *lo, *hi, *base, *turn;
     } pieces;

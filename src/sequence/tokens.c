@@ -89,6 +89,8 @@ static void declare_pieces(dra_graph *g, const dra_module_shape *shape, dra_toke
         return;
     }
     p->turns = shape->turns;
+    if (p->turns >= DRA_TURN_SHIFT)
+        p->seen = dra_imin(p->memory, p->length << (p->turns - DRA_TURN_SHIFT));
     p->rows = (dra_token_items){.at = dra_input(g, "tokens.piece.at", DRA_I32, each),
                                 .lo = dra_input(g, "tokens.piece.lo", DRA_I32, each),
                                 .hi = dra_input(g, "tokens.piece.hi", DRA_I32, each),
@@ -171,9 +173,10 @@ dra_value dra_tokens_turn(dra_graph *g, const dra_tokens *tokens, dra_value tabl
     dra_shape one = dra_shape_of(g, table);
     for (int32_t i = 1; i < one.rank; i++) one.dim[i] = 1;
     const dra_value turn = dra_reshape(g, p->turn, one);
-    if (p->turns == DRA_TURN_SHIFT) {
+    if (p->seen) {
+        const int64_t   none = p->memory - dra_shape_of(g, memory).dim[1];
         const dra_value shifts = dra_equal(g, turn, dra_integer(g, DRA_TURN_SHIFT));
-        table = dra_select(g, shifts, dra_pad(g, memory, 1, 0, p->length, 0), table);
+        table = dra_select(g, shifts, dra_pad(g, memory, 1, none, p->length, 0), table);
     }
     const dra_value clears = dra_equal(g, turn, dra_integer(g, DRA_TURN_CLEAR));
     return dra_select(g, clears, dra_number(g, 0), table);
