@@ -130,6 +130,13 @@ check_again() {
     whole new init $model --force --out new
 }
 
+check_tokenizer() {
+    [ ! -f new/tokenizer.json ] || same new/tokenizer.json
+    [ "$POWER_END" = 0 ] || same new/tokenizer.json
+    does tokenizer train --data text --vocab 270 --out new
+    same new/tokenizer.json
+}
+
 check_convert() { whole other convert --from model --to other --dtype bf16; }
 
 # ---- the commands --------------------------------------------------------------------------------
@@ -144,6 +151,7 @@ do_force() { "$dra" train $start --force --out run; }
 do_init() { "$dra" init $model --out new; }
 # shellcheck disable=SC2086
 do_again() { "$dra" init $model --force --out new; }
+do_tokenizer() { "$dra" tokenizer train --data text --vocab 270 --out new; }
 do_convert() { "$dra" convert --from model --to other --dtype bf16; }
 do_state() {
     "$dra" generate --model model --prompt "line 1" --tokens 3 --state-out new &&
@@ -240,5 +248,6 @@ try force 20 "a run over another run is the one or the other"
 try init 30 "a new model is whole or refused"
 try again 30 "over another model it is the one or the other, or refused"
 try convert 20 "a converted model, too"
+try tokenizer 10 "and a tokenizer"
 try state 20 "a state is the old one or the new one"
 tap_end
