@@ -185,7 +185,7 @@ static place find_place(pid_t id, int fd, uint64_t address)
     return p;
 }
 
-/* The object of a descriptor; -1: it is elsewhere. `link` leads to its file, even without a name. */
+/* The object of a descriptor; -1: it is elsewhere. `link` leads to its file, named or not. */
 static int fd_object(pid_t id, int fd, char link[64])
 {
     char        path[PATH_MAX];
@@ -235,7 +235,8 @@ static void before(task *t)
     case SYS_renameat:
 #endif
     case SYS_renameat2:
-        if (t->nr == SYS_renameat2 && t->arg[4]) refuse("renameat2 with flags: not known here");
+        if (t->nr == SYS_renameat2 && t->arg[4] & ~(uint64_t)RENAME_NOREPLACE)
+            refuse("an exchange of names is not known here");
         /* fall through */
     case SYS_linkat:
         t->from = find_place(t->id, (int)t->arg[0], t->arg[1]);
