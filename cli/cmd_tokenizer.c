@@ -100,6 +100,7 @@ static int find_place(const char *out, char path[PATH_ROOM])
         fprintf(stderr, "dra: %s: cannot make it: %s\n", out, strerror(errno));
         return CLI_FAILED;
     }
+    if (!is_file) cli_folder_keep(out);
     if (dra_file_writer_begin(path, &w, &err) != DRA_OK) return cli_fail(&err);
     dra_file_writer_abort(w);
     return CLI_OK;

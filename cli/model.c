@@ -3,6 +3,7 @@
 #include "value.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +41,16 @@ bool cli_path(const char *dir, const char *name, char *path, size_t size)
     return n > 0 && (size_t)n < size;
 }
 
+void cli_folder_keep(const char *folder)
+{
+    char path[PATH + 3];
+    snprintf(path, sizeof path, "%s/..", folder);
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return;
+    while (fsync(fd) != 0 && errno == EINTR) {}
+    close(fd);
+}
+
 dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
 {
     char part[PATH];
@@ -48,7 +59,9 @@ dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
         if (n >= sizeof part) return cli_error(err, DRA_ERR_FILE, "%.200s: too long", path);
         memcpy(part, path, n);
         part[n] = '\0';
-        if (mkdir(part, mode) != 0 && errno != EEXIST)
+        if (mkdir(part, mode) == 0)
+            cli_folder_keep(part);
+        else if (errno != EEXIST)
             return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", part,
                              strerror(errno));
     }

@@ -149,6 +149,8 @@ dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_er
 
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
+/* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */
+void cli_folder_keep(const char *folder);
 /* Makes the folders above a file, those that are missing. */
 dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "file/fail.h"
+#include "file/parent.h"
 #include "file/sweep.h"
 #include "model/convert.h"
 
@@ -38,6 +39,7 @@ dra_status dra_make_new(const char *path, const char *file, dra_make_content fil
                        : dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
     if (st == DRA_OK && rename(made, path) != 0)
         st = dra_fail_system(err, path, "give it its name", errno);
+    if (st == DRA_OK) st = dra_parent_sync(path, err);
     dra_remove(temporary); /* of a folder that has its name nothing is left here */
     return st;
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "dra/file.h"
+#include "file/parent.h"
 #include "model/format.h"
 #include "model/model.h"
 
@@ -117,6 +118,7 @@ static dra_status write_config(const char *folder, const dra_model_config *confi
     if (st == DRA_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
         st = dra_fail(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", folder,
                       strerror(errno));
+    if (st == DRA_OK) st = dra_parent_sync(folder, err); /* it may be new */
     if (st == DRA_OK) {
         const size_t n = strlen(text);
         text[n] = '\n'; /* in place of the 0 at its end */

@@ -12,6 +12,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/parent.h"
 
 enum { PATH_TEXT = 4096, FILE_MOST = 1 << 28 };
 
@@ -85,9 +86,13 @@ dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
     return st;
 }
 
+/* What is gone is gone for good before anything new is written: after a power loss nobody finds old
+ * weights under a new config. */
 dra_status dra_folder_clear(const char *folder, dra_error *err)
 {
-    return dra_folder_remove(folder, ~0u, err);
+    char             path[PATH_TEXT];
+    const dra_status st = dra_folder_remove(folder, ~0u, err);
+    return st == DRA_OK && path_of(folder, "config.json", path) ? dra_parent_sync(path, err) : st;
 }
 
 static dra_status copy(const char *from, const char *to, dra_error *err)

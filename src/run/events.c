@@ -174,6 +174,16 @@ void dra_events_close(dra_events *e)
     free(e);
 }
 
+dra_status dra_events_sync(dra_events *e, dra_error *err)
+{
+    while (fsync(e->fd) != 0)
+        if (errno == EINVAL || errno == EROFS)
+            break;
+        else if (errno != EINTR)
+            return dra_fail_system(err, e->path, "sync it", errno);
+    return DRA_OK;
+}
+
 dra_status dra_events_write(dra_events *e, int64_t step, size_t n, const dra_scalar *scalars,
                             dra_error *err)
 {

@@ -335,11 +335,20 @@ static dra_status clear(const dra_trainer *t, dra_error *err)
     return dra_folder_clear(t->c.folder, err);
 }
 
-/* Checkpoints of another run go first: killed in between, nobody continues from them by mistake. */
+/* Checkpoints of another run go first, for good: killed or without power in between, nobody
+ * continues from them by mistake. */
+static dra_status drop_checkpoints(const dra_trainer *t, dra_error *err)
+{
+    char       path[DRA_PATH];
+    dra_status st = dra_path(path, err, "%s/train", t->c.folder);
+    dra_checkpoint_prune(t->c.folder, -1);
+    return st == DRA_OK ? dra_folder_sync(path, err) : st;
+}
+
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
 {
-    if (t->saved < 0) dra_checkpoint_prune(t->c.folder, -1);
-    const dra_status st = note_settings(t, err);
+    dra_status st = t->saved < 0 ? drop_checkpoints(t, err) : DRA_OK;
+    if (st == DRA_OK) st = note_settings(t, err);
     return st == DRA_OK && t->saved < 0 ? clear(t, err) : st;
 }
 

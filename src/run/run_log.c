@@ -129,6 +129,8 @@ dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
 
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err)
 {
+    const dra_status st = log->events ? dra_events_sync(log->events, err) : DRA_OK;
+    if (st != DRA_OK) return st;
     if (fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
     return dra_fail_system(err, log->path, "sync it", errno);
 }

@@ -52,6 +52,7 @@ void       dra_put_real(json_t *object, const char *key, double x); /* null wher
 /* One write at the end of a file. What did not fit is taken back, so that the file stays whole. */
 dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
                             dra_error *err);
+dra_status dra_events_sync(dra_events *e, dra_error *err);
 uint32_t   dra_crc32c(const void *data, size_t bytes);
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 #include "run/gradients.h"
 #include "sequence/module.h"
 #include "file/fail.h"
+#include "file/parent.h"
 
 /* ---- where it stands ------------------------------------------------------------------------- */
 
@@ -277,6 +278,21 @@ static dra_status load(dra_trainer *t, dra_error *err)
     return st == DRA_OK && t->saved >= 0 ? dra_trainer_publish(t, err) : st;
 }
 
+/* The folders are there for good before anything is in them: a config.json without `train` would be
+ * that of a model, which is not ours to replace. */
+static dra_status keep_folders(const dra_trainer *t, dra_error *err)
+{
+    const dra_status st = dra_folder_sync(t->c.folder, err);
+    return st == DRA_OK ? dra_parent_sync(t->c.folder, err) : st;
+}
+
+/* And so are the log and the event file before the first step. */
+static dra_status keep_logs(const dra_trainer *t, dra_error *err)
+{
+    const dra_status st = dra_parent_sync(t->log_path, err);
+    return st == DRA_OK && t->log.events ? dra_folder_sync(t->c.folder, err) : st;
+}
+
 static dra_status create(dra_trainer *t, dra_error *err)
 {
     dra_status st = t->c.log ? dra_path(t->log_path, err, "%s", t->c.log)
@@ -291,6 +307,7 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_trainer_open_eval(t, err);
     if (st == DRA_OK) st = check_memory(t, err);
     if (st == DRA_OK) st = dra_trainer_claim(t, err); /* a run that cannot be leaves no folder */
+    if (st == DRA_OK) st = keep_folders(t, err);
     if (st == DRA_OK) st = load(t, err);
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
     if (st == DRA_OK) st = dra_trainer_open_references(t, err);
@@ -298,7 +315,7 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
     if (st == DRA_OK && t->c.tensorboard)
         st = dra_events_create(t->c.folder, t->at.step, &t->log.events, err);
-    return st;
+    return st == DRA_OK ? keep_logs(t, err) : st;
 }
 
 dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dra_error *err)
