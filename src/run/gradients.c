@@ -4,9 +4,9 @@
  * programs add their part to the gradients, which are donated states of theirs. Through chunks:
  *   forwards   s_1 = f(s_0, chunk 1), ...   keeping the state before every chunk
  *   backwards  from the last chunk on, d s_k = d(loss_k)/d s_k + (d s_{k+1}) d s_{k+1}/d s_k
- * so that only one chunk's activations exist at a time. No gradient passes the border of a piece, so
- * that a chunk between two of them needs one pass. Numbers for the host go into rows of metrics,
- * which are read when all is done: nothing waits in between. */
+ * so that only one chunk's activations exist at a time. No gradient passes the border of a piece:
+ * a chunk between two of them needs one pass. Numbers for the host go into rows of metrics, which
+ * are read when all is done: nothing waits in between. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
