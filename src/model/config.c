@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "dra/model.h"
+#include "file/fail.h"
 #include "file/fields.h"
 #include "model/compose.h"
 #include "model/format.h"
@@ -450,6 +451,7 @@ static dra_status write_own(dra_json *j, const char *place, const dra_model_conf
     dra_json_set(j, object, "model_type", dra_json_text(j, "dra"));
     dra_json_update(j, object, fields);
     json_decref(fields);
+    if (j->not_finite) return dra_fail_at(err, DRA_ERR_VALUE, place, "a number is not finite");
     return dra_json_check(j, place, err);
 }
 

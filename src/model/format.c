@@ -177,6 +177,8 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     }
     f->write(&k, &full);
     if (k.status == DRA_OK) k.status = dra_json_check(&k.json, place, err);
+    if (k.status == DRA_OK && k.json.not_finite)
+        k.status = dra_fail_at(err, DRA_ERR_VALUE, place, "a number is not finite");
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
 }
 
