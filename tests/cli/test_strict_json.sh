@@ -132,7 +132,8 @@ whole() { run 0 "$@" </dev/null && strict "$out" && ! grep -q not_finite "$out";
 lines() { run 0 "$@" </dev/null && strict_lines "$out" && ! grep -q not_finite "$out"; }
 
 texts() {
-    whole tokenize --tokenizer bytes --json 'a "b" \ c' && whole tokenize --tokenizer bytes --json --count a &&
+    whole tokenize --tokenizer bytes --json 'a "b" \ c' &&
+        whole tokenize --tokenizer bytes --json --count a &&
         whole detokenize --tokenizer bytes --json 97 34 200 92 &&
         whole tokenizer train --data story.txt --vocab 260 --out words --json
 }
@@ -145,10 +146,13 @@ check "generate" whole generate --model m --prompt 'On"ce' --tokens 3 --logprobs
 check "beams" whole generate --model m --prompt Once --tokens 3 --beam 2 --json
 check "prompts" lines generate --model m --prompts prompts.jsonl --tokens 3 --logprobs 2
 check "embed" lines embed --model m --text Once
-check "probe" lines probe copy --preset gpt2-tiny --set heads=2 --length 16 --steps 1 --tests 8 --json
+check "probe" lines probe copy --preset gpt2-tiny --set heads=2 --length 16 --steps 1 --tests 8 \
+    --json
 check "convert" whole convert --from m --to other --check --json
 check "texts and tokens" texts
-sweeps_well() { sweeps 0 m && strict_lines all-m/done.jsonl && ! grep -q finite all-m/sweep.json; }
+sweeps_well() {
+    sweeps 0 m && strict_lines all-m/done.jsonl && ! grep -q not_finite all-m/sweep.json
+}
 check "sweep" sweeps_well
 check "presets" whole presets --json
 check "ops" whole ops --json

@@ -18,7 +18,8 @@ static const sample samples[] = {
             "{\"init\": \"const\", \"value\": 0.5}}]}"},
     {"stacks",
      "{\"model_type\": \"dra\", \"stacks\": {\"encoder\": {\"vocab\": 9, \"dim\": 16, "
-     "\"depth\": 1, \"heads\": 2, \"context\": 8, \"visible\": \"whole\", \"head\": {\"kind\": \"none\"}}, "
+     "\"depth\": 1, \"heads\": 2, \"context\": 8, \"visible\": \"whole\", "
+     "\"head\": {\"kind\": \"none\"}}, "
      "\"decoder\": {\"vocab\": 9, \"dim\": 16, \"depth\": 1, \"heads\": 2, \"max_seq_len\": 8, "
      "\"context\": \"encoder\"}}}"},
     {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 16, \"n_positions\": 8, \"n_embd\": 16, "
