@@ -137,6 +137,7 @@ typedef struct job { /* what is seen of a conversion */
     cli_status         status;
     int64_t            rows, drawn, done; /* tensors */
     double             difference;
+    bool               checked; /* the difference is known */
 } job;
 
 static void print_row(void *user, const dra_convert_row *r)
@@ -175,6 +176,7 @@ static dra_status check(void *user, const char *path, dra_error *err)
     const cli_check_config c = {a->from, path, a->vocab, a->threads};
     cli_status_clear(&j->status);
     const dra_status st = cli_check(&c, &j->difference, err);
+    j->checked = st == DRA_OK;
     if (st != DRA_OK || j->difference <= allowed(a)) return st;
     return cli_error(err, DRA_ERR_VALUE,
                      "%.200s: logits differ by %.3g of the largest, expected at most %g; "
@@ -242,7 +244,7 @@ static int run(const void *args)
 {
     const struct args *a = args;
     dra_error          err = {0};
-    job                j = {.a = a, .difference = NAN}; /* until it is known */
+    job                j = {.a = a};
     char               room[CLI_NUMBER];
     size_t             shard;
     const int          wrong = misused(a, &shard);
@@ -251,8 +253,9 @@ static int run(const void *args)
     if (a->json) printf("{\"tensors\": [");
     const dra_status st = convert(&j, shard, &err);
     if (a->json) printf("]%s", st == DRA_OK ? "" : ", \"failed\": true");
-    if (a->json && a->check && isfinite(j.difference))
-        printf(", \"difference\": %s", cli_json_number(j.difference, 9, room));
+    if (a->json && j.checked)
+        printf(", \"difference\": %s%s", cli_json_number(j.difference, 9, room),
+               isfinite(j.difference) ? "" : ", \"not_finite\": 1");
     if (a->json) puts("}");
     if (st != DRA_OK) {
         const int failed = cli_fail(&err);

@@ -210,16 +210,17 @@ static dra_status learn_named(const struct args *a, const cli_model *m,
 static dra_status print(const struct args *a, const dra_microbatch_result *r, int64_t bad,
                         dra_error *err)
 {
-    char room[CLI_NUMBER];
+    const int64_t all = bad + !isfinite(r->loss);
+    char          room[CLI_NUMBER];
     if (!a->json) {
         printf("loss %.9g of %lld targets\n", r->loss, (long long)r->count);
     } else {
         printf("{\"loss\": %s, \"targets\": %lld", cli_json_number(r->loss, 9, room),
                (long long)r->count);
-        if (bad) printf(", \"not_finite\": %lld", (long long)bad);
+        if (all) printf(", \"not_finite\": %lld", (long long)all);
         puts("}");
     }
-    if (isfinite(r->loss) && !bad) return DRA_OK;
+    if (!all) return DRA_OK;
     return cli_error(err, DRA_ERR_VALUE,
                      "the loss is %g, and %lld numbers of gradients are not finite", r->loss,
                      (long long)bad);

@@ -109,7 +109,7 @@ static void write_json(const cli_model *m, const sizes *s, const outline *o, con
         printf("\"gamma\": %s, \"half_life\": %s, \"by_data\": %s}",
                cli_json_number(r->gamma, 9, room[0]), cli_json_number(r->half_life, 9, room[1]),
                r->by_data ? "true" : "false");
-        bad += !isfinite(r->gamma);
+        bad += !isfinite(r->gamma) + !isfinite(r->half_life);
     }
     putchar(']');
     if (bad) printf(", \"not_finite\": %d", bad);

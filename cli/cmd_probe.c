@@ -316,6 +316,8 @@ static dra_status one_run(const struct args *a, cli_progress *p, dra_device *dev
     if (st == DRA_OK) st = dra_probe_run(&c, cli_progress_step, p, &x, err);
     cli_progress_end(p);
     if (st == DRA_OK) (a->json ? cli_probe_json : cli_probe_row)(s, p->run, &r, &x, stdout);
+    if (st == DRA_OK && !isfinite(x.test_loss))
+        st = cli_error(err, DRA_ERR_VALUE, "the loss of the tests is %g", x.test_loss);
     dra_weights_destroy(weights);
     dra_model_destroy(model);
     return st;

@@ -13,6 +13,7 @@ static void print(const cli_eval_examples_job *j, const dra_evaluation *e, int64
     const dra_objective_kind kind = j->objective->kind;
     const double             rate = (double)examples / fmax(seconds, 1e-9);
     char                     a[CLI_NUMBER], b[CLI_NUMBER];
+    int                      bad = !isfinite(e->loss);
     if (j->json)
         printf("{\"examples\": %lld, \"tokens\": %lld, \"loss\": %s", (long long)examples,
                (long long)e->tokens, cli_json_number(e->loss, 9, a));
@@ -21,9 +22,11 @@ static void print(const cli_eval_examples_job *j, const dra_evaluation *e, int64
                e->loss);
     for (int k = 0; k < DRA_MEASURES_MOST; k++) {
         const char *name = dra_objective_measure(kind, j->m->model, k);
+        bad += name && !isfinite(e->measure[k]);
         if (name && j->json) printf(", \"%s\": %s", name, cli_json_number(e->measure[k], 9, a));
         if (name && !j->json) printf("%-20s %.6g\n", name, e->measure[k]);
     }
+    if (j->json && bad) printf(", \"not_finite\": %d", bad);
     if (j->json)
         printf(", \"examples_per_second\": %s}\n", cli_json_number(rate, 6, b));
     else

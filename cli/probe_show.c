@@ -5,6 +5,7 @@
 #include "units.h"
 #include "value.h"
 
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -158,6 +159,7 @@ void cli_probe_json(const cli_sweep *s, int64_t run, const cli_probe_run *r,
             (long long)x->tests, x->reached ? "true" : "false");
     write_real("test_loss", x->test_loss, out);
     write_real("loss", x->loss, out);
+    if (!isfinite(x->test_loss)) fputs(", \"not_finite\": 1", out);
     fprintf(out, ", \"seconds\": %.3f, \"tokens\": %lld", x->seconds, (long long)x->tokens);
     write_real("tokens_per_second", speed(x), out);
     fprintf(out, ", \"parameters\": %lld, \"state_bytes\": %zu}\n", (long long)r->parameters,

@@ -1,6 +1,7 @@
 /* Prompts as they come in, and what is said about a text as JSON. */
 #include "prompt_record.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,28 +72,32 @@ void cli_record_prompt(const dra_tokenizer *t, const dra_ids *ids, FILE *out)
     dra_decoder_destroy(d);
 }
 
-static void print_logprob(const dra_logprob *l, FILE *out)
+/* Returns whether it is no number. */
+static bool print_logprob(const dra_logprob *l, FILE *out)
 {
     char room[CLI_NUMBER];
     fprintf(out, "{\"id\": %d, \"logprob\": %s", l->id, cli_json_number(l->logprob, 9, room));
+    return !isfinite(l->logprob);
 }
 
 static void print_logprobs(const dra_generated *g, FILE *out)
 {
+    int64_t bad = 0;
     fputs(", \"logprobs\": [", out);
     for (size_t i = 0; i < g->n; i++) {
         const dra_logprob *l = g->logprobs + i * (size_t)(g->top + 1);
         if (i) fputs(", ", out);
-        print_logprob(l, out);
+        bad += print_logprob(l, out);
         fputs(", \"top\": [", out);
         for (int64_t k = 1; k <= g->top && l[k].id >= 0; k++) {
             if (k > 1) fputs(", ", out);
-            print_logprob(&l[k], out);
+            bad += print_logprob(&l[k], out);
             fputc('}', out);
         }
         fputs("]}", out);
     }
     fputc(']', out);
+    if (bad) fprintf(out, ", \"not_finite\": %lld", (long long)bad);
 }
 
 void cli_record_numbers(const dra_generated *g, uint64_t seed, FILE *out)

@@ -205,6 +205,7 @@ static void write_run(const cli_sweep_results *s, int64_t i, FILE *out)
     write_member("loss", r->loss, out);
     write_member("eval_loss", r->eval_loss, out);
     write_member("seconds", r->seconds, out);
+    if (r->step > 0 && !isfinite(r->loss)) fputs(", \"not_finite\": 1", out);
     fprintf(out, "}%s\n", i + 1 < s->n ? "," : "");
 }
 

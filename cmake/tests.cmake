@@ -77,6 +77,11 @@ if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
             RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/faults)
     endforeach()
 endif()
+# A strict parser for shell tests, in tests/cli next to the command line.
+add_executable(strict_json ${PROJECT_SOURCE_DIR}/tests/cli/strict_json.c)
+target_link_libraries(strict_json PRIVATE PkgConfig::JANSSON)
+set_target_properties(strict_json PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/cli)
 
 # Shell tests get the command line's path.
 file(GLOB test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.sh)

@@ -49,6 +49,19 @@ function check_library() {
     if (calls("signal|sigaction")) wrong("the library sets no signal handlers")
 }
 
+# JSON is made by file/json_make.c, which forgets no failure, and read by file/json.c, which tells
+# want of memory from wrong texts.
+function check_json() {
+    if (FILENAME ~ /file\/json(_make)?\.c$/) return
+    # These make a header and a checkpoint with a check of every call; to be changed over, too.
+    if (FILENAME ~ /(file\/tensors_write|run\/checkpoint)\.c$/) return
+    if (calls("json_(object|array|stringn?(_nocheck)?|integer|real|v?pack(_ex)?|v?sprintf)") ||
+        calls("json_(object_(set|update|del)|array_(set|append|insert|extend))[a-z_]*") ||
+        calls("json_(string|integer|real)_set[a-z_]*|json_(deep_)?copy|json_dump[a-z]*"))
+        wrong("JSON is made with file/json_make.h")
+    if (calls("json_load[a-z_]*")) wrong("JSON is read with file/json.h")
+}
+
 function check_c() {
     if (calls("v?sprintf|strn?cpy|strn?cat|gets|ato[ilf]|s?scanf|alloca"))
         wrong("unbounded or unchecked call")
@@ -64,6 +77,7 @@ FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cu)$/ }
         check_todo()
         check_c()
         if (FILENAME ~ /^\.\/(src|include)\//) check_library()
+        if (FILENAME ~ /^\.\/(src|cli)\//) check_json()
         if (FILENAME ~ /ops\/attrs\.h$/ && code ~ /\*/)
             wrong("attributes are plain data: another device cannot follow a pointer")
     }

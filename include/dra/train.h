@@ -332,7 +332,8 @@ typedef struct dra_train_config {
 
 DRA_API dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
                                           dra_train_config *out, dra_error *err);
-DRA_API size_t     dra_train_config_text(const dra_train_config *c, char *text, size_t size);
+/* As JSON, what is not default; as snprintf. 0: out of memory. */
+DRA_API size_t dra_train_config_text(const dra_train_config *c, char *text, size_t size);
 /* Fills in defaults and refuses what cannot be, by name. */
 DRA_API dra_status dra_train_config_complete(dra_train_config *c, const dra_model *model,
                                              dra_error *err);

@@ -7,6 +7,7 @@
 
 #include "data/documents.h"
 #include "file/fail.h"
+#include "file/json.h"
 
 size_t dra_line_bytes(const char *text, size_t bytes)
 {
@@ -40,12 +41,12 @@ static bool is_blank(const char *line, size_t n)
 static dra_status parse_line(const char *text, size_t n, const dra_json_line *line, json_t **out,
                              dra_error *err)
 {
-    json_error_t found;
-    char         room[DRA_BRIEF];
-    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &found);
-    if (*out) return DRA_OK;
-    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
-        return fail_line(err, DRA_ERR_MEMORY, line, "no memory for its JSON");
+    json_error_t     found;
+    char             room[DRA_BRIEF];
+    const size_t     flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    const dra_status st = dra_json_load(text, n, flags, out, &found);
+    if (st == DRA_OK) return st;
+    if (st == DRA_ERR_MEMORY) return fail_line(err, st, line, "out of memory for its JSON");
     return fail_line(err, DRA_ERR_FORMAT, line, "JSON, column %d: %s", found.column,
                      dra_brief(found.text, room));
 }

@@ -29,7 +29,7 @@ static dra_status fail(const reading *r, const char *name, const char *text)
 static dra_status expected(const reading *r, const char *name, const json_t *v, const char *what)
 {
     char  text[300];
-    char *is = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *is = dra_json_words(v, JSON_ENCODE_ANY | JSON_COMPACT);
     snprintf(text, sizeof text, "is %.40s%s, expected %s", is ? is : "?",
              is && strlen(is) > 40 ? "..." : "", what);
     free(is);
@@ -237,62 +237,70 @@ dra_status dra_fields_read(const dra_field *table, const char *place, const json
 /* ---- one field by name ----------------------------------------------------------------------- */
 
 /* {"gamma": {"range": value}} of "gamma.range". */
-static json_t *nest(const char *name, json_t *value)
+static json_t *nest(dra_json *j, const char *name, json_t *value)
 {
     char   key[PATH_TEXT];
     size_t end = strlen(name);
-    while (value) {
+    for (;;) {
         size_t start = end;
         while (start > 0 && name[start - 1] != '.') start--;
         snprintf(key, sizeof key, "%.*s", (int)(end - start), name + start);
-        json_t *outer = json_object();
-        if (json_object_set_new(outer, key, value) != 0) {
-            json_decref(outer);
-            return NULL;
-        }
+        json_t *outer = dra_json_object(j);
+        dra_json_set(j, outer, key, value);
         value = outer;
-        if (start == 0) break;
+        if (start == 0) return value;
         end = start - 1;
     }
-    return value;
 }
 
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err)
 {
-    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-    if (!value) value = json_string(text);
-    if (!value) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
-    json_t *object = nest(name, value);
-    if (!object) return dra_fail(err, DRA_ERR_MEMORY, "%.60s: out of memory", name);
-    const dra_status st = dra_fields_read(table, "setting", object, to, err);
+    dra_json     j = {0};
+    json_error_t found;
+    json_t      *value;
+    dra_status   st = dra_json_load(text, strlen(text), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES,
+                                    &value, &found);
+    if (st == DRA_ERR_FORMAT) value = dra_json_text(&j, text);
+    if (j.no_text) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
+    json_t *object = nest(&j, name, value);
+    st = dra_json_check(&j, name, err);
+    if (st == DRA_OK) st = dra_fields_read(table, "setting", object, to, err);
     json_decref(object);
     return st;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static json_t *write_list(const dra_field *f, const char *from, int n)
+static json_t *write_list(dra_json *j, const dra_field *f, const char *from, int n)
 {
-    if (n == 1) return dra_fields_write(f->fields, from);
-    json_t *list = json_array();
+    if (n == 1) return dra_fields_write(j, f->fields, from);
+    json_t *list = dra_json_array(j);
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, dra_fields_write(f->fields, from + (size_t)i * f->size));
+        dra_json_append(j, list, dra_fields_write(j, f->fields, from + (size_t)i * f->size));
     return list;
 }
 
-static json_t *write_numbers(const dra_field *f, const char *from, int n)
+static json_t *write_numbers(dra_json *j, const dra_field *f, const char *from, int n)
 {
-    json_t *list = n ? json_array() : NULL;
+    json_t *list = n ? dra_json_array(j) : NULL;
     for (int i = 0; i < n; i++)
-        json_array_append_new(list, f->kind == DRA_FIELD_INTS
-                                        ? json_integer(((const int64_t *)(const void *)from)[i])
-                                        : json_real(((const double *)(const void *)from)[i]));
+        dra_json_append(j, list,
+                        f->kind == DRA_FIELD_INTS
+                            ? dra_json_int(j, ((const int64_t *)(const void *)from)[i])
+                            : dra_json_real(j, ((const double *)(const void *)from)[i]));
+    return list;
+}
+
+static json_t *write_pair(dra_json *j, const double pair[2])
+{
+    json_t *list = dra_json_array(j);
+    for (int i = 0; i < 2; i++) dra_json_append(j, list, dra_json_real(j, pair[i]));
     return list;
 }
 
 /* NULL: it has its default. */
-static json_t *write_field(const dra_field *f, const char *base)
+static json_t *write_field(dra_json *j, const dra_field *f, const char *base)
 {
     const char   *from = base + f->offset;
     const double *pair = (const double *)(const void *)from;
@@ -304,43 +312,43 @@ static json_t *write_field(const dra_field *f, const char *base)
     switch (f->kind) {
     case DRA_FIELD_INT: {
         const int64_t n = *(const int64_t *)(const void *)from;
-        return n ? json_integer(n) : NULL;
+        return n ? dra_json_int(j, n) : NULL;
     }
-    case DRA_FIELD_REAL: return pair[0] != 0 || given ? json_real(pair[0]) : NULL;
-    case DRA_FIELD_BOOL: return *(const bool *)from ? json_true() : NULL;
-    case DRA_FIELD_SWITCH: return number ? json_boolean(number == 1) : NULL;
-    case DRA_FIELD_CHOICE: return number ? json_string(f->choices[number]) : NULL;
+    case DRA_FIELD_REAL: return pair[0] != 0 || given ? dra_json_real(j, pair[0]) : NULL;
+    case DRA_FIELD_BOOL: return *(const bool *)from ? dra_json_bool(true) : NULL;
+    case DRA_FIELD_SWITCH: return number ? dra_json_bool(number == 1) : NULL;
+    case DRA_FIELD_CHOICE: return number ? dra_json_text(j, f->choices[number]) : NULL;
     case DRA_FIELD_NAME: {
         const char *name = *(const char *const *)(const void *)from;
-        return name ? json_string(name) : NULL;
+        return name ? dra_json_text(j, name) : NULL;
     }
     case DRA_FIELD_PAIR:
         if (f->given ? !given : pair[0] == 0 && pair[1] == 0) return NULL;
-        return json_pack("[ff]", pair[0], pair[1]);
+        return write_pair(j, pair);
     case DRA_FIELD_OBJECT: {
-        json_t *object = dra_fields_write(f->fields, from);
+        json_t *object = dra_fields_write(j, f->fields, from);
         if (json_object_size(object) > 0) return object;
         json_decref(object);
         return NULL;
     }
     case DRA_FIELD_LIST: {
         const int n = *(const int *)(const void *)(base + f->given);
-        return n ? write_list(f, from, n) : NULL;
+        return n ? write_list(j, f, from, n) : NULL;
     }
     case DRA_FIELD_INTS:
     case DRA_FIELD_REALS:
-        return write_numbers(f, from, *(const int *)(const void *)(base + f->given));
-    case DRA_FIELD_TEXT: return *from ? json_string(from) : NULL;
+        return write_numbers(j, f, from, *(const int *)(const void *)(base + f->given));
+    case DRA_FIELD_TEXT: return *from ? dra_json_text(j, from) : NULL;
     }
     return NULL;
 }
 
-json_t *dra_fields_write(const dra_field *table, const void *from)
+json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from)
 {
-    json_t *object = json_object();
+    json_t *object = dra_json_object(j);
     for (const dra_field *f = table; f->name; f++) {
-        json_t *v = write_field(f, from);
-        if (v) json_object_set_new(object, f->name, v);
+        json_t *v = write_field(j, f, from);
+        if (v) dra_json_set(j, object, f->name, v);
     }
     return object;
 }

@@ -6,6 +6,7 @@
 #define DRA_SRC_FILE_FIELDS_H
 
 #include "file/json.h"
+#include "file/json_make.h"
 
 typedef enum dra_field_kind {
     DRA_FIELD_INT,    /* int64_t                                                  */
@@ -41,7 +42,7 @@ dra_status dra_fields_read(const dra_field *table, const char *place, const json
  * for a list of structs sets them all; with a number ("mixer.1.memory") it sets one. */
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err);
-/* The struct as a new JSON object, for json_decref(); NULL: no memory. */
-json_t *dra_fields_write(const dra_field *table, const void *from);
+/* The struct as a new JSON object, for json_decref(); the maker knows whether it is whole. */
+json_t *dra_fields_write(dra_json *j, const dra_field *table, const void *from);
 
 #endif

@@ -1,6 +1,8 @@
 /* JSON by jansson, after checks that jansson does not do. */
 #include "file/json.h"
 
+#include <pthread.h>
+
 #include "base/shape.h"
 #include "file/fail.h"
 
@@ -31,6 +33,41 @@ static outline look_over(const char *text, size_t bytes)
     return o;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* Where jansson gets no memory it says so, says nothing, or blames the text. To tell these apart,
+ * its allocations pass through here; whoever set others before keeps them. */
+static json_malloc_t      allocate;
+static pthread_once_t     watching = PTHREAD_ONCE_INIT;
+static _Thread_local bool starved; /* an allocation of this thread failed */
+
+static void *watched(size_t bytes)
+{
+    void *p = allocate(bytes);
+    if (!p) starved = true;
+    return p;
+}
+
+static void watch(void)
+{
+    json_free_t give_back;
+    json_get_alloc_funcs(&allocate, &give_back);
+    json_set_alloc_funcs(watched, give_back);
+}
+
+dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
+                         json_error_t *found)
+{
+    pthread_once(&watching, watch);
+    starved = false;
+    *out = json_loadb(text, bytes, flags, found);
+    if (*out) return DRA_OK;
+    const bool told = json_error_code(found) == json_error_out_of_memory || !found->text[0];
+    return starved || told ? DRA_ERR_MEMORY : DRA_ERR_FORMAT;
+}
+
+/* ---- parsing --------------------------------------------------------------------------------- */
+
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
                           json_t **out, dra_error *err)
 {
@@ -43,12 +80,10 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
                            (long long)o.depth, rules.depth);
     if (rules.no_minus && o.minus)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON has a negative number");
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &found);
-    if (*out) return DRA_OK;
-    /* Where jansson gets no memory it says so, says nothing, or blames the text: the last we cannot
-     * tell apart. */
-    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
-        return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its JSON");
+    const dra_status status = dra_json_load(text, bytes, JSON_REJECT_DUPLICATES, out, &found);
+    if (status == DRA_OK) return DRA_OK;
+    if (status == DRA_ERR_MEMORY)
+        return dra_fail_at(err, status, path, "out of memory for its JSON");
     return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON, line %d, column %d: %s", found.line,
                        found.column, dra_brief(found.text, room));
 }

@@ -15,4 +15,9 @@ typedef struct dra_json_rules {
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
                           json_t **out, dra_error *err);
 
+/* The same by flags of jansson and without an error text: DRA_ERR_MEMORY, or DRA_ERR_FORMAT and
+ * what jansson found. */
+dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
+                         json_error_t *found);
+
 #endif

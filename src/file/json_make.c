@@ -33,15 +33,27 @@ json_t *dra_json_text(dra_json *j, const char *text)
     return value;
 }
 
-json_t *dra_json_copy(dra_json *j, const json_t *value)
+json_t *dra_json_text_of(dra_json *j, const char *text, size_t bytes)
 {
-    return keep(j, value ? json_deep_copy(value) : NULL);
+    return keep(j, json_stringn(text, bytes));
+}
+
+json_t *dra_json_whole(const dra_json *j, json_t *value)
+{
+    if (!j->failed) return value;
+    json_decref(value);
+    return NULL;
 }
 
 void dra_json_set(dra_json *j, json_t *object, const char *key, json_t *value)
 {
     if (!dra_is_utf8(key)) j->no_text = true;
     if (json_object_set_new(object, key, value) != 0) j->failed = true;
+}
+
+void dra_json_set_shared(dra_json *j, json_t *object, const char *key, json_t *value)
+{
+    dra_json_set(j, object, key, json_incref(value));
 }
 
 void dra_json_append(dra_json *j, json_t *array, json_t *value)
@@ -57,6 +69,44 @@ void dra_json_delete(json_t *object, const char *key)
 void dra_json_update(dra_json *j, json_t *object, const json_t *from)
 {
     if (json_object_update(object, (json_t *)(uintptr_t)from) != 0) j->failed = true;
+}
+
+/* jansson's own json_object_update_missing(), json_copy() and json_deep_copy() pass over members
+ * that they have no memory for. */
+void dra_json_update_missing(dra_json *j, json_t *object, const json_t *from)
+{
+    const char *key;
+    json_t     *value;
+    json_object_foreach((json_t *)(uintptr_t)from, key, value)
+    {
+        if (!json_object_get(object, key)) dra_json_set_shared(j, object, key, value);
+    }
+}
+
+json_t *dra_json_share(dra_json *j, const json_t *object)
+{
+    json_t *copy = dra_json_object(j);
+    dra_json_update(j, copy, object);
+    return copy;
+}
+
+json_t *dra_json_copy(dra_json *j, const json_t *value)
+{
+    const char *key;
+    json_t     *each, *copy;
+    size_t      i;
+    if (json_is_object(value)) {
+        copy = dra_json_object(j);
+        json_object_foreach((json_t *)(uintptr_t)value, key, each)
+            dra_json_set(j, copy, key, dra_json_copy(j, each));
+    } else if (json_is_array(value)) {
+        copy = dra_json_array(j);
+        json_array_foreach((json_t *)(uintptr_t)value, i, each)
+            dra_json_append(j, copy, dra_json_copy(j, each));
+    } else {
+        copy = keep(j, value ? json_deep_copy(value) : NULL);
+    }
+    return copy;
 }
 
 dra_status dra_json_check(const dra_json *j, const char *path, dra_error *err)
@@ -83,4 +133,12 @@ dra_status dra_json_dump(dra_json *j, const json_t *value, size_t flags, const c
     *out = text;
     if (bytes) *bytes = length;
     return DRA_OK;
+}
+
+char *dra_json_words(const json_t *value, size_t flags)
+{
+    dra_json j = {0};
+    char    *text = NULL;
+    if (value) dra_json_dump(&j, value, flags, "JSON", &text, NULL, NULL);
+    return text;
 }

@@ -105,8 +105,9 @@ static char *text_of(const dra_model_config *c)
 {
     const size_t n = dra_model_config_text(c, NULL, 0);
     char        *text = n ? malloc(n + 1) : NULL;
-    if (text) dra_model_config_text(c, text, n + 1);
-    return text;
+    if (text && dra_model_config_text(c, text, n + 1) == n) return text;
+    free(text);
+    return NULL;
 }
 
 const dra_model_config *dra_config_keep(const dra_model_config *c)

@@ -4,6 +4,7 @@
 
 #include "dra/model.h"
 #include "file/json.h"
+#include "file/json_make.h"
 
 /* A copy that stays until the program ends, so that configs which name it can be copied freely;
  * equal configs share one. NULL: out of memory. */
@@ -16,9 +17,9 @@ typedef dra_status (*dra_stack_read)(const char *place, json_t *object, dra_mode
 dra_status dra_stacks_read(const char *place, const json_t *stacks, dra_stack_read read,
                            dra_model_config *out, dra_error *err);
 
-typedef json_t *(*dra_stack_write)(const dra_model_config *c);
-/* The reverse; NULL: out of memory. */
-json_t *dra_stacks_write(const dra_model_config *c, dra_stack_write write);
+typedef json_t *(*dra_stack_write)(dra_json *j, const dra_model_config *c);
+/* The reverse. */
+json_t *dra_stacks_write(dra_json *j, const dra_model_config *c, dra_stack_write write);
 
 /* Whether a config names other stacks, or is one of several. */
 bool dra_has_stacks(const dra_model_config *c);

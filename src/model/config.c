@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "dra/model.h"
+#include "file/fail.h"
 #include "file/fields.h"
 #include "model/compose.h"
 #include "model/format.h"
@@ -338,8 +339,8 @@ static dra_status drop_others(const char *place, json_t *object, dra_error *err)
     const json_t *kept = json_object_get(object, DRA_KEPT_KEYS);
     if (kept && !json_is_object(kept))
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: " DRA_KEPT_KEYS " is no object", place);
-    json_object_del(object, DRA_KEPT_KEYS);
-    json_object_del(object, "model_type");
+    dra_json_delete(object, DRA_KEPT_KEYS);
+    dra_json_delete(object, "model_type");
     return DRA_OK;
 }
 
@@ -417,52 +418,62 @@ static void spell_out(const dra_model_config *c, dra_mixer_config *m)
 
 /* The config as JSON in dra's own names. That a blend's value was given is said of schedules alone:
  * any other is 0 by default. */
-static json_t *write_fields(const dra_model_config *c)
+static json_t *write_fields(dra_json *j, const dra_model_config *c)
 {
     dra_model_config same = *c;
     for (int i = 0; i < same.mixers; i++)
         if (same.mixer[i].blend != DRA_BLEND_INPUT) same.mixer[i].blend_given = false;
-    return dra_fields_write(model_fields, &same);
+    return dra_fields_write(j, model_fields, &same);
 }
 
 /* The same with everything filled in. */
-static json_t *write_all(const dra_model_config *c)
+static json_t *write_all(dra_json *j, const dra_model_config *c)
 {
     dra_model_config full = *c;
     dra_model_config_complete(&full);
     for (int i = 0; i < full.mixers; i++) spell_out(&full, &full.mixer[i]);
     if (full.context_stack) spell_out(&full, &full.cross);
     full.heads = full.key_dim = full.value_dim = 0;
-    return write_fields(&full);
+    return write_fields(j, &full);
 }
 
 json_t *dra_model_config_object(const dra_model_config *c)
 {
-    return dra_has_stacks(c) ? dra_stacks_write(c, write_all) : write_all(c);
+    dra_json j = {0};
+    json_t  *object = dra_has_stacks(c) ? dra_stacks_write(&j, c, write_all) : write_all(&j, c);
+    return dra_json_whole(&j, object);
+}
+
+static dra_status write_own(dra_json *j, const char *place, const dra_model_config *c,
+                            json_t *object, dra_error *err)
+{
+    json_t *fields = dra_has_stacks(c) ? dra_stacks_write(j, c, write_fields) : write_fields(j, c);
+    dra_json_set(j, object, "model_type", dra_json_text(j, "dra"));
+    dra_json_update(j, object, fields);
+    json_decref(fields);
+    if (j->not_finite) return dra_fail_at(err, DRA_ERR_VALUE, place, "a number is not finite");
+    return dra_json_check(j, place, err);
 }
 
 char *dra_model_config_dump(const char *place, const dra_model_config *c, json_t *object,
                             dra_error *err)
 {
-    dra_status st = object ? DRA_OK : DRA_ERR_MEMORY;
-    if (object && dra_format_of(c)->read) {
-        st = dra_format_write(place, c, object, err);
-        if (st != DRA_OK) return NULL;
-    } else if (object) {
-        json_t *fields = dra_has_stacks(c) ? dra_stacks_write(c, write_fields) : write_fields(c);
-        if (json_object_set_new(object, "model_type", json_string("dra")) != 0 ||
-            json_object_update(object, fields) != 0)
-            st = DRA_ERR_MEMORY;
-        json_decref(fields);
-    }
-    char *text = st == DRA_OK ? json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17)) : NULL;
-    if (!text) dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    dra_json   j = {.failed = !object};
+    char      *text = NULL;
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK)
+        st = dra_format_of(c)->read ? dra_format_write(place, c, object, err)
+                                    : write_own(&j, place, c, object, err);
+    if (st == DRA_OK)
+        dra_json_dump(&j, object, JSON_INDENT(2) | JSON_REAL_PRECISION(17), place, &text, NULL,
+                      err);
     return text;
 }
 
 size_t dra_model_config_text(const dra_model_config *config, char *text, size_t size)
 {
-    json_t      *object = json_object();
+    dra_json     j = {0};
+    json_t      *object = dra_json_object(&j);
     char        *dump = dra_model_config_dump("config", config, object, NULL);
     const size_t n = dump ? strlen(dump) : 0;
     json_decref(object);

@@ -246,9 +246,11 @@ static dra_status fill(void *user, const char *path, dra_error *err)
 /* A dry run finds out what the format cannot say, too. */
 static dra_status check_words(const dra_conversion *c, dra_error *err)
 {
-    json_t    *object = json_object();
-    dra_status st = c->rules.format->read ? dra_format_write(c->how->to, &c->config, object, err)
-                                          : DRA_OK;
+    dra_json   j = {0};
+    json_t    *object = dra_json_object(&j);
+    dra_status st = dra_json_check(&j, c->how->to, err);
+    if (st == DRA_OK && c->rules.format->read)
+        st = dra_format_write(c->how->to, &c->config, object, err);
     json_decref(object);
     return st;
 }

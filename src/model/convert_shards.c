@@ -99,30 +99,31 @@ static dra_status write_shard(const shards *s, size_t k, dra_error *err)
 }
 
 /* {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}} */
-static char *index_text(const shards *s)
+static dra_status index_text(const shards *s, const char *path, char **text, dra_error *err)
 {
-    json_t *map = json_object();
-    size_t  total = 0;
-    char    name[SHARD_NAME];
-    bool    whole = true;
+    dra_json j = {0};
+    json_t  *map = dra_json_object(&j), *sizes = dra_json_object(&j), *root = dra_json_object(&j);
+    size_t   total = 0;
+    char     name[SHARD_NAME];
     for (size_t k = 0; k < s->count; k++)
         for (size_t i = s->first[k]; i < s->first[k + 1]; i++) {
             total += bytes_of(&s->items[i]);
-            whole &= json_object_set_new(map, s->items[i].name, json_string(name_of(s, k, name))) ==
-                     0;
+            dra_json_set(&j, map, s->items[i].name, dra_json_text(&j, name_of(s, k, name)));
         }
-    json_t *root = json_pack("{s:{s:I}, s:o}", "metadata", "total_size", (json_int_t)total,
-                             "weight_map", map);
-    char   *text = whole ? json_dumps(root, JSON_INDENT(2) | JSON_SORT_KEYS) : NULL;
+    dra_json_set(&j, sizes, "total_size", dra_json_int(&j, (int64_t)total));
+    dra_json_set(&j, root, "metadata", sizes);
+    dra_json_set(&j, root, "weight_map", map);
+    const dra_status st = dra_json_dump(&j, root, JSON_INDENT(2) | JSON_SORT_KEYS, path, text, NULL,
+                                        err);
     json_decref(root);
-    return text;
+    return st;
 }
 
 static dra_status write_index(const shards *s, dra_error *err)
 {
-    char       path[PATH_TEXT], *text = index_text(s);
+    char       path[PATH_TEXT], *text = NULL;
     dra_status st = path_of(s, "model.safetensors.index.json", path, err);
-    if (st == DRA_OK && !text) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");
+    if (st == DRA_OK) st = index_text(s, path, &text, err);
     if (st == DRA_OK) st = dra_file_write(path, text, strlen(text), err);
     free(text);
     return st;

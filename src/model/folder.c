@@ -64,36 +64,42 @@ dra_status dra_folder_config(const char *folder, dra_model_config *out, dra_erro
     return st;
 }
 
-static json_t *read_object(const char *path)
+/* What is not there, or no JSON, is nothing; want of memory is an error. */
+static json_t *read_object(dra_json *j, const char *path)
 {
-    char   *text = NULL;
-    size_t  bytes = 0;
-    json_t *object = NULL;
-    if (dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL) == DRA_OK)
-        dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
+    char      *text = NULL;
+    size_t     bytes = 0;
+    json_t    *object = NULL;
+    dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, NULL);
+    if (st == DRA_OK)
+        st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, &object, NULL);
+    if (st == DRA_ERR_MEMORY) j->failed = true;
     free(text);
     return object;
 }
 
 /* What a new config.json starts from: the other keys of that in `path`. Keys of the same format
- * stay; in dra's own they are under one key, and come back from there. NULL: no memory. */
-static json_t *other_keys(const char *path, const dra_model_config *config)
+ * stay; in dra's own they are under one key, and come back from there. */
+static json_t *other_keys(dra_json *j, const char *path, const dra_model_config *config)
 {
     const dra_format *f = dra_format_of(config);
-    json_t           *object = read_object(path), *kept = NULL;
+    json_t           *object = read_object(j, path), *kept = NULL;
     if (dra_format_named(object) == f && f->read) return object;
     kept = f->read ? json_incref(json_object_get(object, DRA_KEPT_KEYS))
-                   : dra_format_others(path, object);
+                   : dra_format_others(j, path, object);
     json_decref(object);
-    if (kept && !f->read) return json_pack("{s:o}", DRA_KEPT_KEYS, kept);
-    if (kept && dra_format_named(kept) == f) return kept;
-    json_decref(kept);
-    return json_object();
+    if (kept && f->read && dra_format_named(kept) == f) return kept;
+    object = dra_json_object(j);
+    if (kept && !f->read)
+        dra_json_set(j, object, DRA_KEPT_KEYS, kept);
+    else
+        json_decref(kept);
+    return object;
 }
 
 /* Hugging Face loads in the dtype a config names and rounds to it: it must be that of the file. Its
  * key has two names; all versions know the older one. Other formats have no such key. */
-static bool put_dtype(const dra_model_config *config, dra_dtype dtype, json_t *object)
+static void put_dtype(dra_json *j, const dra_model_config *config, dra_dtype dtype, json_t *object)
 {
     static const char *const names[] = {[DRA_F32] = "float32",
                                         [DRA_F64] = "float64",
@@ -102,9 +108,9 @@ static bool put_dtype(const dra_model_config *config, dra_dtype dtype, json_t *o
     const bool               now = json_object_get(object, "dtype");
     const bool               old = json_object_get(object, "torch_dtype") || !now;
     const char              *name = names[dtype];
-    if (!dra_format_of(config)->class_name) return true;
-    return (!now || json_object_set_new(object, "dtype", json_string(name)) == 0) &&
-           (!old || json_object_set_new(object, "torch_dtype", json_string(name)) == 0);
+    if (!dra_format_of(config)->class_name) return;
+    if (now) dra_json_set(j, object, "dtype", dra_json_text(j, name));
+    if (old) dra_json_set(j, object, "torch_dtype", dra_json_text(j, name));
 }
 
 static dra_status write_config(const char *folder, const dra_model_config *config, json_t *object,
@@ -134,10 +140,11 @@ dra_status dra_folder_write_config(const char *folder, const dra_model_config *c
     char       path[PATH_TEXT];
     dra_status st = path_of(like, "config.json", path, err);
     if (st != DRA_OK) return st;
-    json_t *object = other_keys(path, config);
-    st = put_dtype(config, dtype, object)
-             ? write_config(folder, config, object, err)
-             : dra_fail(err, DRA_ERR_MEMORY, "%.200s: out of memory", folder);
+    dra_json j = {0};
+    json_t  *object = other_keys(&j, path, config);
+    put_dtype(&j, config, dtype, object);
+    st = dra_json_check(&j, path, err);
+    if (st == DRA_OK) st = write_config(folder, config, object, err);
     json_decref(object);
     return st;
 }

@@ -32,9 +32,13 @@ void dra_keys_refuse(dra_keys *k, const char *key, const char *expected)
 {
     if (k->status != DRA_OK) return;
     const json_t *v = json_object_get(k->object, key);
-    char         *is = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
+    char         *is = dra_json_words(v, JSON_ENCODE_ANY | JSON_COMPACT);
     k->status = dra_fail(k->err, DRA_ERR_VALUE, "%.120s: %.60s is %.60s, expected %.160s", k->place,
-                         key, is ? is : "missing", expected);
+                         key,
+                         is  ? is
+                         : v ? "..."
+                             : "missing",
+                         expected);
     free(is);
 }
 
@@ -89,8 +93,7 @@ void dra_keys_put(dra_keys *k, const char *key, json_t *value)
         json_decref(value);
         return;
     }
-    if (json_object_set_new(k->object, key, value) != 0 && k->status == DRA_OK)
-        k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
+    dra_json_set(&k->json, k->object, key, value);
 }
 
 /* ---- configs --------------------------------------------------------------------------------- */
@@ -140,11 +143,17 @@ static dra_status check_words(const char *place, const dra_model_config *meant, 
     const char   *key = a && b ? difference(&one, &other) : NULL;
     if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
     if (key) {
-        char *is = json_dumps(json_object_get(one, key), JSON_ENCODE_ANY | JSON_COMPACT);
-        char *can = json_dumps(json_object_get(other, key), JSON_ENCODE_ANY | JSON_COMPACT);
+        const json_t *x = json_object_get(one, key), *y = json_object_get(other, key);
+        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
+        char         *can = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
-                      place, f->name[0] == 'x' ? "an" : "a", f->name, key, is ? is : "by default",
-                      can ? can : "the default");
+                      place, f->name[0] == 'x' ? "an" : "a", f->name, key,
+                      is  ? is
+                      : x ? "..."
+                          : "by default",
+                      can ? can
+                      : y ? "..."
+                          : "the default");
         free(is);
         free(can);
     }
@@ -160,39 +169,46 @@ dra_status dra_format_write(const char *place, const dra_model_config *c, json_t
     dra_keys          k = {.place = place, .object = object, .err = err};
     dra_model_config  full = *c;
     dra_model_config_complete(&full);
-    dra_keys_put(&k, "model_type", json_string(f->name));
-    if (f->class_name && !json_object_get(object, "architectures"))
-        dra_keys_put(&k, "architectures", json_pack("[s]", f->class_name));
+    dra_keys_put(&k, "model_type", dra_json_text(&k.json, f->name));
+    if (f->class_name && !json_object_get(object, "architectures")) {
+        json_t *names = dra_json_array(&k.json);
+        dra_json_append(&k.json, names, dra_json_text(&k.json, f->class_name));
+        dra_keys_put(&k, "architectures", names);
+    }
     f->write(&k, &full);
+    if (k.status == DRA_OK) k.status = dra_json_check(&k.json, place, err);
+    if (k.status == DRA_OK && k.json.not_finite)
+        k.status = dra_fail_at(err, DRA_ERR_VALUE, place, "a number is not finite");
     return k.status == DRA_OK ? check_words(place, &full, object, err) : k.status;
 }
 
 /* A copy without what writing the same config gives again, of which dra's own names know no xt.
  * torch_dtype follows the weights. */
-static json_t *without_config(const dra_format *f, const char *place, json_t *object)
+static json_t *without_config(dra_json *j, const dra_format *f, const char *place, json_t *object)
 {
     dra_model_config c;
-    json_t          *rest = json_copy(object), *written = json_object(), *v;
+    json_t          *rest = dra_json_share(j, object), *written = dra_json_object(j), *v;
     const char      *key;
     dra_status       st = dra_format_read(f, place, object, &c, NULL);
     c.xt = (dra_xt_config){0};
     if (st == DRA_OK) st = dra_format_write(place, &c, written, NULL);
+    if (st == DRA_ERR_MEMORY) j->failed = true;
     if (st == DRA_OK) {
-        json_object_del(written, "model_type");
+        dra_json_delete(written, "model_type");
         json_object_foreach(written, key, v) if (json_equal(v, json_object_get(rest, key)))
-            json_object_del(rest, key);
+            dra_json_delete(rest, key);
     }
-    json_object_del(rest, "torch_dtype");
+    dra_json_delete(rest, "torch_dtype");
     json_decref(written);
     if (json_object_size(rest) > 1) return rest;
     json_decref(rest); /* nothing but model_type */
     return NULL;
 }
 
-json_t *dra_format_others(const char *place, json_t *object)
+json_t *dra_format_others(dra_json *j, const char *place, json_t *object)
 {
     const dra_format *f = dra_format_named(object);
-    if (f && f->read) return without_config(f, place, object);
+    if (f && f->read) return without_config(j, f, place, object);
     return json_incref(json_object_get(object, DRA_KEPT_KEYS));
 }
 
@@ -250,8 +266,10 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
     if (dra_tensor_source_find(s, "blocks.0.att.ln_x.weight") ||
         dra_tensor_source_find(s, "blocks.0.att.r_k"))
         return dra_fail_at(err, DRA_ERR_VALUE, s->path, "RWKV of a later version, expected 4");
-    json_t    *nothing = json_object();
-    dra_status st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
+    dra_json   j = {0};
+    json_t    *nothing = dra_json_object(&j);
+    dra_status st = dra_json_check(&j, s->path, err);
+    if (st == DRA_OK) st = dra_format_read(&dra_format_rwkv, s->path, nothing, c, err);
     json_decref(nothing);
     c->vocab = s->dim ? s->vocab : rows_of(s, "emb.weight");
     c->dim = s->dim ? s->dim : columns_of(s, "emb.weight");

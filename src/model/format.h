@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "dra/model.h"
 #include "file/json.h"
+#include "file/json_make.h"
 #include "model/tensor_source.h"
 
 enum { DRA_TENSOR_NAME = 160 };
@@ -48,6 +49,7 @@ typedef struct dra_keys {
     json_t     *object;
     dra_error  *err;
     dra_status  status; /* the first error stays */
+    dra_json    json;   /* makes the values that are put */
 } dra_keys;
 
 typedef struct dra_format {
@@ -76,7 +78,8 @@ bool        dra_keys_bool(dra_keys *k, const char *key, bool fallback);
 const char *dra_keys_text(dra_keys *k, const char *key, const char *fallback);
 /* "PLACE: KEY is FOUND, expected ..." */
 void dra_keys_refuse(dra_keys *k, const char *key, const char *expected);
-void dra_keys_put(dra_keys *k, const char *key, json_t *value); /* takes the value over */
+/* Takes a value of k->json over. */
+void dra_keys_put(dra_keys *k, const char *key, json_t *value);
 
 /* A config of one of the formats above from its JSON. */
 dra_status dra_format_read(const dra_format *f, const char *place, json_t *object,
@@ -90,7 +93,7 @@ const dra_format *dra_format_named(const json_t *object);
  * that writing the same model would not write again, with model_type; of dra's own what it has
  * kept. NULL: nothing. */
 #define DRA_KEPT_KEYS "hugging_face"
-json_t *dra_format_others(const char *place, json_t *object);
+json_t *dra_format_others(dra_json *j, const char *place, json_t *object);
 /* The config of a file that stands alone, from names and shapes: RWKV-4 of rwkv.cpp, or by the
  * names of its original checkpoints. */
 dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra_error *err);

@@ -104,20 +104,21 @@ static const char *activation_of(const dra_keys *k, dra_ff_kind kind)
 
 static void write(dra_keys *k, const dra_model_config *c)
 {
-    dra_keys_put(k, "vocab_size", json_integer(c->vocab));
-    dra_keys_put(k, "n_positions", json_integer(c->context));
-    dra_keys_put(k, "n_embd", json_integer(c->dim));
-    dra_keys_put(k, "n_layer", json_integer(c->depth));
-    dra_keys_put(k, "n_head", json_integer(c->heads));
-    dra_keys_put(k, "n_inner", c->ff.dim == 4 * c->dim ? json_null() : json_integer(c->ff.dim));
-    dra_keys_put(k, "activation_function", json_string(activation_of(k, c->ff.kind)));
-    dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
-    dra_keys_put(k, "resid_pdrop", json_real(c->dropout));
-    dra_keys_put(k, "attn_pdrop", json_real(c->attention_dropout));
-    dra_keys_put(k, "embd_pdrop", json_real(c->embed_dropout));
-    dra_keys_put(k, "scale_attn_weights", json_boolean(c->mixer[0].score_scale != 1));
-    dra_keys_put(k, "scale_attn_by_inverse_layer_idx", json_boolean(c->layer_scale));
-    dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));
+    dra_keys_put(k, "vocab_size", dra_json_int(&k->json, c->vocab));
+    dra_keys_put(k, "n_positions", dra_json_int(&k->json, c->context));
+    dra_keys_put(k, "n_embd", dra_json_int(&k->json, c->dim));
+    dra_keys_put(k, "n_layer", dra_json_int(&k->json, c->depth));
+    dra_keys_put(k, "n_head", dra_json_int(&k->json, c->heads));
+    dra_keys_put(k, "n_inner",
+                 c->ff.dim == 4 * c->dim ? json_null() : dra_json_int(&k->json, c->ff.dim));
+    dra_keys_put(k, "activation_function", dra_json_text(&k->json, activation_of(k, c->ff.kind)));
+    dra_keys_put(k, "layer_norm_epsilon", dra_json_real(&k->json, c->norm_eps));
+    dra_keys_put(k, "resid_pdrop", dra_json_real(&k->json, c->dropout));
+    dra_keys_put(k, "attn_pdrop", dra_json_real(&k->json, c->attention_dropout));
+    dra_keys_put(k, "embd_pdrop", dra_json_real(&k->json, c->embed_dropout));
+    dra_keys_put(k, "scale_attn_weights", dra_json_bool(c->mixer[0].score_scale != 1));
+    dra_keys_put(k, "scale_attn_by_inverse_layer_idx", dra_json_bool(c->layer_scale));
+    dra_keys_put(k, "tie_word_embeddings", dra_json_bool(c->tied == DRA_ON));
     put_ends(k, c);
 }
 

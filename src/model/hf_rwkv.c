@@ -71,15 +71,15 @@ static void write(dra_keys *k, const dra_model_config *c)
     const dra_mixer_config *m = &c->mixer[0];
     const int64_t           heads = m->heads ? m->heads : c->heads;
     const int64_t           own = m->key_dim ? m->key_dim : c->key_dim;
-    dra_keys_put(k, "vocab_size", json_integer(c->vocab));
-    dra_keys_put(k, "hidden_size", json_integer(c->dim));
-    dra_keys_put(k, "num_hidden_layers", json_integer(c->depth));
-    dra_keys_put(k, "attention_hidden_size", json_integer(own ? own * heads : c->dim));
-    dra_keys_put(k, "intermediate_size", json_integer(c->ff.dim));
-    dra_keys_put(k, "context_length", json_integer(c->context));
-    dra_keys_put(k, "layer_norm_epsilon", json_real(c->norm_eps));
-    dra_keys_put(k, "rescale_every", json_integer(c->rescale_every));
-    dra_keys_put(k, "tie_word_embeddings", json_boolean(c->tied == DRA_ON));
+    dra_keys_put(k, "vocab_size", dra_json_int(&k->json, c->vocab));
+    dra_keys_put(k, "hidden_size", dra_json_int(&k->json, c->dim));
+    dra_keys_put(k, "num_hidden_layers", dra_json_int(&k->json, c->depth));
+    dra_keys_put(k, "attention_hidden_size", dra_json_int(&k->json, own ? own * heads : c->dim));
+    dra_keys_put(k, "intermediate_size", dra_json_int(&k->json, c->ff.dim));
+    dra_keys_put(k, "context_length", dra_json_int(&k->json, c->context));
+    dra_keys_put(k, "layer_norm_epsilon", dra_json_real(&k->json, c->norm_eps));
+    dra_keys_put(k, "rescale_every", dra_json_int(&k->json, c->rescale_every));
+    dra_keys_put(k, "tie_word_embeddings", dra_json_bool(c->tied == DRA_ON));
 }
 
 const dra_format dra_format_rwkv = {.name = "rwkv",

@@ -58,16 +58,16 @@ static dra_status read_named(const reading *r, const char *from, const json_t *o
 }
 
 /* The fields of a stack without the stacks it names. */
-static json_t *plain_fields(const json_t *object)
+static json_t *plain_fields(dra_json *j, const json_t *object)
 {
-    json_t *own = json_copy((json_t *)(uintptr_t)object);
+    json_t *own = dra_json_share(j, object);
     json_t *length = own ? json_object_get(own, "max_seq_len") : NULL;
     if (!own) return NULL;
-    if (names(own, "context")) json_object_del(own, "context");
-    if (names(own, "prepend")) json_object_del(own, "prepend");
+    if (names(own, "context")) dra_json_delete(own, "context");
+    if (names(own, "prepend")) dra_json_delete(own, "prepend");
     if (length && !json_object_get(own, "context")) {
-        json_object_set(own, "context", length);
-        json_object_del(own, "max_seq_len");
+        dra_json_set_shared(j, own, "context", length);
+        dra_json_delete(own, "max_seq_len");
     }
     return own;
 }
@@ -85,9 +85,10 @@ static dra_status read_stack(const reading *r, const char *name, int depth, dra_
                         "0-9 and _",
                         r->place, name, DRA_STACK_NAME - 1);
     if (!json_is_object(object)) return dra_fail(err, DRA_ERR_FORMAT, "%s is no object", place);
-    json_t    *own = plain_fields(object);
-    dra_status st = own ? r->read(place, own, out, err)
-                        : dra_fail(err, DRA_ERR_MEMORY, "%s: out of memory", place);
+    dra_json   j = {0};
+    json_t    *own = plain_fields(&j, object);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = r->read(place, own, out, err);
     json_decref(own);
     snprintf(out->name, sizeof out->name, "%s", name);
     if (st == DRA_OK) st = read_named(r, name, object, "context", depth, &out->context_stack, err);
@@ -133,32 +134,25 @@ dra_status dra_stacks_read(const char *place, const json_t *stacks, dra_stack_re
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static bool add_stack(json_t *to, const dra_model_config *c, const char *name,
+static void add_stack(dra_json *j, json_t *to, const dra_model_config *c, const char *name,
                       dra_stack_write write)
 {
     const dra_model_config *context = c->context_stack, *prepend = c->prepend_stack;
     const char             *first = prepend && prepend->name[0] ? prepend->name : "prepend";
     const char             *second = context && context->name[0] ? context->name : "encoder";
-    if (prepend && !add_stack(to, prepend, first, write)) return false;
-    if (context && !add_stack(to, context, second, write)) return false;
-    json_t *own = write(c);
-    if (!own) return false;
-    json_t *length = context ? json_object_get(own, "context") : NULL;
-    bool    well = !length || json_object_set(own, "max_seq_len", length) == 0;
-    if (context) well = well && json_object_set_new(own, "context", json_string(second)) == 0;
-    if (prepend) well = well && json_object_set_new(own, "prepend", json_string(first)) == 0;
-    return json_object_set_new(to, name, own) == 0 && well;
+    if (prepend) add_stack(j, to, prepend, first, write);
+    if (context) add_stack(j, to, context, second, write);
+    json_t *own = write(j, c), *length = context ? json_object_get(own, "context") : NULL;
+    if (length) dra_json_set_shared(j, own, "max_seq_len", length);
+    if (context) dra_json_set(j, own, "context", dra_json_text(j, second));
+    if (prepend) dra_json_set(j, own, "prepend", dra_json_text(j, first));
+    dra_json_set(j, to, name, own);
 }
 
-json_t *dra_stacks_write(const dra_model_config *c, dra_stack_write write)
+json_t *dra_stacks_write(dra_json *j, const dra_model_config *c, dra_stack_write write)
 {
-    json_t *stacks = json_object(), *out = json_object();
-    if (stacks && out && add_stack(stacks, c, c->name[0] ? c->name : "decoder", write) &&
-        json_object_set(out, "stacks", stacks) == 0) {
-        json_decref(stacks);
-        return out;
-    }
-    json_decref(stacks);
-    json_decref(out);
-    return NULL;
+    json_t *stacks = dra_json_object(j), *out = dra_json_object(j);
+    add_stack(j, stacks, c, c->name[0] ? c->name : "decoder", write);
+    dra_json_set(j, out, "stacks", stacks);
+    return out;
 }

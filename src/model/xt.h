@@ -79,8 +79,8 @@ bool               dra_xt_is_known(const dra_field *table, const char *name);
 
 dra_status dra_xt_read(const char *place, const json_t *object, dra_model_config *c,
                        dra_error *err);
-/* As a new object; NULL: no memory. */
-json_t *dra_xt_write(const dra_model_config *c);
+/* As a new object. */
+json_t *dra_xt_write(dra_json *j, const dra_model_config *c);
 /* Which wrapper holds a config, without the loss around it. */
 dra_xt_wrapper dra_xt_wrapper_of(const dra_model_config *c);
 /* The context is vectors that are given as they are, not a stack that makes them. */
@@ -117,16 +117,16 @@ dra_status dra_xt_read_masked(const char *place, const json_t *body, int64_t voc
 /* From JSON: unknown names, options that dra does not have and those that contradict each other
  * are refused, each by name. `out` says which wrapper it is, and the release. */
 dra_status dra_xt_parse(const char *place, const json_t *object, dra_xt *out, dra_error *err);
-/* What is not default, as a new object; NULL: no memory. */
-json_t *dra_xt_dump(const dra_xt *x);
+/* What is not default, as a new object. */
+json_t *dra_xt_dump(dra_json *j, const dra_xt *x);
 
 /* Takes cross_attn_* out of the options of a stack, as a new object in which they are attn_*. */
-json_t *dra_xt_cross_split(json_t *stack);
+json_t *dra_xt_cross_split(dra_json *j, json_t *stack);
 /* Fills c.cross from the options of a stack, which those of cross-attention override. */
 dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_t *cross,
                              dra_xt *out, dra_error *err);
 /* Adds what differs from the other attention to its options. */
-void dra_xt_cross_dump(const dra_xt *x, json_t *stack);
+void dra_xt_cross_dump(dra_json *j, const dra_xt *x, json_t *stack);
 
 /* What options may not be said together. options: without null, and without neutral ones. */
 dra_status dra_xt_check(const dra_xt *x, const char *place, const json_t *options, dra_error *err);

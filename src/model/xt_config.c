@@ -427,22 +427,33 @@ static void read(dra_keys *k, dra_model_config *c)
     c->format = format;
 }
 
+/* Whether two configs are the same in dra's own names; *j fails where there is no memory to see. */
+static bool is_same(dra_json *j, const dra_model_config *c, const dra_model_config *other)
+{
+    json_t *a = dra_model_config_object(c), *b = dra_model_config_object(other);
+    if (!a || !b) j->failed = true;
+    const bool same = a && b && json_equal(a, b);
+    json_decref(a);
+    json_decref(b);
+    return same;
+}
+
 /* Whether `options`, together with those of `more` that it does not say, mean this config. Then
  * they become part of it. more: NULL: nothing. */
-static bool means(json_t *options, json_t *more, const dra_model_config *c)
+static bool means(dra_json *j, json_t *options, json_t *more, const dra_model_config *c)
 {
     dra_model_config other;
-    json_t          *all = json_copy(options);
-    if (more) json_object_update_missing(all, more);
-    bool same = dra_format_read(&dra_format_xt, "", all, &other, NULL) == DRA_OK &&
-                other.xt.loss == c->xt.loss && other.xt.mask_id == c->xt.mask_id;
-    if (same) {
-        json_t *a = dra_model_config_object(c), *b = dra_model_config_object(&other);
-        same = a && b && json_equal(a, b);
-        json_decref(a);
-        json_decref(b);
+    json_t          *all = dra_json_share(j, options);
+    if (more) dra_json_update_missing(j, all, more);
+    if (j->failed) {
+        json_decref(all);
+        return false;
     }
-    if (same) json_object_update(options, all);
+    const dra_status st = dra_format_read(&dra_format_xt, "", all, &other, NULL);
+    if (st == DRA_ERR_MEMORY) j->failed = true;
+    const bool same = st == DRA_OK && other.xt.loss == c->xt.loss &&
+                      other.xt.mask_id == c->xt.mask_id && is_same(j, c, &other);
+    if (same) dra_json_update(j, options, all);
     json_decref(all);
     return same;
 }
@@ -451,13 +462,11 @@ static bool means(json_t *options, json_t *more, const dra_model_config *c)
 static void write(dra_keys *k, const dra_model_config *c)
 {
     json_t *type = json_incref(json_object_get(k->object, "model_type"));
-    json_t *options = dra_xt_write(c);
-    if (!options || !type) {
-        k->status = dra_fail(k->err, DRA_ERR_MEMORY, "%.120s: out of memory", k->place);
-    } else if (!means(k->object, options, c) && !means(k->object, NULL, c)) {
+    json_t *options = dra_xt_write(&k->json, c);
+    if (!means(&k->json, k->object, options, c) && !means(&k->json, k->object, NULL, c)) {
         json_object_clear(k->object);
-        json_object_set(k->object, "model_type", type);
-        json_object_update(k->object, options);
+        dra_json_set_shared(&k->json, k->object, "model_type", type);
+        dra_json_update(&k->json, k->object, options);
     }
     json_decref(type);
     json_decref(options);

@@ -12,17 +12,17 @@ static bool begins(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-json_t *dra_xt_cross_split(json_t *stack)
+json_t *dra_xt_cross_split(dra_json *j, json_t *stack)
 {
-    json_t     *cross = json_object(), *v;
+    json_t     *cross = dra_json_object(j), *v;
     const char *key;
     void       *next;
     json_object_foreach_safe(stack, next, key, v)
     {
         if (!begins(key, cross_prefix) || !begins(key + strlen(cross_prefix), attn_prefix))
             continue;
-        json_object_set(cross, key + strlen(cross_prefix), v);
-        json_object_del(stack, key);
+        dra_json_set_shared(j, cross, key + strlen(cross_prefix), v);
+        dra_json_delete(stack, key);
     }
     return cross;
 }
@@ -50,31 +50,34 @@ static dra_status check_key(const char *place, const json_t *stack, const char *
 
 /* Options of attention with those of `cross` in their place, as those of a stack that has nothing
  * else. */
-static json_t *merge(const json_t *stack, const json_t *cross)
+static json_t *merge(dra_json *j, const json_t *stack, const json_t *cross)
 {
-    json_t     *all = json_object(), *v;
+    json_t     *all = dra_json_object(j), *v;
     const char *key;
     json_object_foreach((json_t *)(uintptr_t)stack, key, v)
     {
-        if (begins(key, attn_prefix)) json_object_set(all, key, v);
+        if (begins(key, attn_prefix)) dra_json_set_shared(j, all, key, v);
     }
     json_object_foreach((json_t *)(uintptr_t)cross, key, v)
     {
         if (json_is_null(v))
-            json_object_del(all, key);
+            dra_json_delete(all, key);
         else if (dra_xt_is_known(dra_xt_stack_fields(), key))
-            json_object_set(all, key, v);
+            dra_json_set_shared(j, all, key, v);
     }
     return all;
 }
 
 /* What these options mean for attention, in a stack like that of `from`. */
-static dra_status read_attention(const char *place, const json_t *options, const dra_xt *from,
+static dra_status read_attention(const char *place, json_t *options, const dra_xt *from,
                                  dra_mixer_config *out, dra_error *err)
 {
-    json_t    *object = json_pack("{s:O}", "attn_layers", options);
-    dra_xt     x = {.c = {.dim = from->c.dim, .heads = from->c.heads, .xt = from->c.xt}};
-    dra_status st = dra_fields_read(dra_xt_stack_fields(), place, options, &x, err);
+    dra_json j = {0};
+    json_t  *object = dra_json_object(&j);
+    dra_xt   x = {.c = {.dim = from->c.dim, .heads = from->c.heads, .xt = from->c.xt}};
+    dra_json_set_shared(&j, object, "attn_layers", options);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = dra_fields_read(dra_xt_stack_fields(), place, options, &x, err);
     if (!x.attn_dim_head) x.attn_dim_head = 64;
     x.c.depth = 1;
     if (st == DRA_OK) st = dra_xt_check(&x, place, object, err);
@@ -97,7 +100,7 @@ static dra_status take_dim(const char *place, json_t *cross, dra_xt *out, dra_er
                         "1 to 1048576",
                         place);
     out->dim_context = n;
-    json_object_del(cross, "attn_dim_context");
+    dra_json_delete(cross, "attn_dim_context");
     return DRA_OK;
 }
 
@@ -105,14 +108,17 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
                              dra_xt *out, dra_error *err)
 {
     const bool  chain = out->c.cross.residual_scores;
-    json_t     *own = json_copy((json_t *)(uintptr_t)cross), *v;
+    dra_json    j = {0};
+    json_t     *own = dra_json_share(&j, cross), *v;
     const char *key;
-    dra_status  st = take_dim(place, own, out, err);
+    dra_status  st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = take_dim(place, own, out, err);
     json_object_foreach(own, key, v) if (st == DRA_OK) st = check_key(place, stack, key, v, err);
     json_object_foreach((json_t *)(uintptr_t)cross, key, v) if (st == DRA_OK && !out->cross_attend)
         st = dra_fail(err, DRA_ERR_VALUE, "%.120s: cross_%.60s needs cross_attend", place, key);
-    json_t *all = st == DRA_OK && out->cross_attend ? merge(stack, own) : NULL;
-    if (all) st = read_attention(place, all, out, &out->c.cross, err);
+    json_t *all = st == DRA_OK && out->cross_attend ? merge(&j, stack, own) : NULL;
+    if (st == DRA_OK) st = dra_json_check(&j, place, err);
+    if (st == DRA_OK && all) st = read_attention(place, all, out, &out->c.cross, err);
     out->c.cross.residual_scores = chain;
     json_decref(all);
     json_decref(own);
@@ -122,24 +128,24 @@ dra_status dra_xt_cross_read(const char *place, const json_t *stack, const json_
 /* ---- to JSON --------------------------------------------------------------------------------- */
 
 /* What an option that is not said means. */
-static json_t *by_default(const char *key, const json_t *said, int64_t heads)
+static json_t *by_default(dra_json *j, const char *key, const json_t *said, int64_t heads)
 {
-    if (strcmp(key, "attn_dim_head") == 0) return json_integer(64);
-    if (strcmp(key, "attn_kv_heads") == 0) return json_integer(heads);
-    if (strcmp(key, "attn_num_mem_kv") == 0) return json_integer(0);
-    if (strcmp(key, "attn_qk_norm_groups") == 0) return json_integer(1);
-    if (strcmp(key, "attn_qk_norm_scale") == 0) return json_integer(10);
-    return json_is_boolean(said) ? json_false() : json_null();
+    if (strcmp(key, "attn_dim_head") == 0) return dra_json_int(j, 64);
+    if (strcmp(key, "attn_kv_heads") == 0) return dra_json_int(j, heads);
+    if (strcmp(key, "attn_num_mem_kv") == 0) return dra_json_int(j, 0);
+    if (strcmp(key, "attn_qk_norm_groups") == 0) return dra_json_int(j, 1);
+    if (strcmp(key, "attn_qk_norm_scale") == 0) return dra_json_int(j, 10);
+    return json_is_boolean(said) ? dra_json_bool(false) : json_null();
 }
 
-static void put(json_t *stack, const char *key, json_t *value)
+static void put(dra_json *j, json_t *stack, const char *key, json_t *value)
 {
     char name[80];
     snprintf(name, sizeof name, "%s%.60s", cross_prefix, key);
-    json_object_set_new(stack, name, value);
+    dra_json_set(j, stack, name, value);
 }
 
-static json_t *dump_attention(const dra_xt *x)
+static json_t *dump_attention(dra_json *j, const dra_xt *x)
 {
     dra_xt cross = {.c = {.dim = x->c.dim, .heads = x->c.heads, .xt = x->c.xt}};
     cross.c.mixer[0] = x->c.cross;
@@ -147,7 +153,7 @@ static json_t *dump_attention(const dra_xt *x)
     cross.c.attention_dropout = x->c.attention_dropout;
     cross.c.key_dim = x->c.key_dim;
     dra_xt_tell_attention(&cross);
-    return dra_fields_write(dra_xt_stack_fields(), &cross);
+    return dra_fields_write(j, dra_xt_stack_fields(), &cross);
 }
 
 /* 10 and 10.0 are the same. */
@@ -157,21 +163,21 @@ static bool is_same(const json_t *a, const json_t *b)
     return json_equal(a, b);
 }
 
-void dra_xt_cross_dump(const dra_xt *x, json_t *stack)
+void dra_xt_cross_dump(dra_json *j, const dra_xt *x, json_t *stack)
 {
-    json_t     *cross = dump_attention(x), *own = json_copy(stack), *v;
+    json_t     *cross = dump_attention(j, x), *own = dra_json_share(j, stack), *v;
     const char *key;
     json_object_foreach(cross, key, v)
     {
         if (begins(key, attn_prefix) && !is_same(v, json_object_get(own, key)))
-            put(stack, key, json_incref(v));
+            put(j, stack, key, json_incref(v));
     }
     json_object_foreach(own, key, v)
     {
         if (begins(key, attn_prefix) && !json_object_get(cross, key))
-            put(stack, key, by_default(key, v, x->c.heads));
+            put(j, stack, key, by_default(j, key, v, x->c.heads));
     }
-    if (x->dim_context) put(stack, "attn_dim_context", json_integer(x->dim_context));
+    if (x->dim_context) put(j, stack, "attn_dim_context", dra_json_int(j, x->dim_context));
     json_decref(cross);
     json_decref(own);
 }

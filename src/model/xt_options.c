@@ -55,20 +55,23 @@ static dra_status sweep(const char *place, bool stack, dra_xt_wrapper wrapper, j
         st = check_key(place, stack, stack ? inner : outer, stack ? outer : inner, key, v, &drop,
                        err);
         if (st != DRA_OK) return st;
-        if (drop) json_object_del(object, key);
+        if (drop) dra_json_delete(object, key);
     }
     return st;
 }
 
 /* One number for all sublayers is a list of one. */
-static void make_list(json_t *stack, const char *key)
+static void make_list(dra_json *j, json_t *stack, const char *key)
 {
     json_t *v = json_object_get(stack, key);
-    if (json_is_number(v)) json_object_set_new(stack, key, json_pack("[O]", v));
+    if (!json_is_number(v)) return;
+    json_t *list = dra_json_array(j);
+    dra_json_append(j, list, json_incref(v));
+    dra_json_set(j, stack, key, list);
 }
 
 /* ["a", "f"] is "af". */
-static void join_letters(json_t *stack, const char *key)
+static void join_letters(dra_json *j, json_t *stack, const char *key)
 {
     const json_t *list = json_object_get(stack, key);
     char          text[DRA_SUBLAYERS_MOST + 1] = "";
@@ -79,7 +82,7 @@ static void join_letters(json_t *stack, const char *key)
         if (!letter || strlen(letter) != 1) return;
         text[i] = letter[0];
     }
-    if (n) json_object_set_new(stack, key, json_string(text));
+    if (n) dra_json_set(j, stack, key, dra_json_text(j, text));
 }
 
 static dra_status check_missing(const char *place, dra_xt_wrapper wrapper, const json_t *object,
@@ -105,22 +108,26 @@ static dra_status check_missing(const char *place, dra_xt_wrapper wrapper, const
 /* A copy in which only options of the tables are left. */
 static dra_status clean(const char *place, dra_xt_wrapper wrapper, json_t *object, dra_error *err)
 {
+    dra_json   j = {0};
     dra_status st = sweep(place, false, wrapper, object, err);
     json_t    *stack = json_object_get(object, "attn_layers");
     if (st == DRA_OK && json_is_object(stack)) st = sweep(place, true, wrapper, stack, err);
     if (st == DRA_OK) st = check_type(place, stack, err);
-    make_list(stack, "shift_tokens");
-    make_list(stack, "layer_dropout");
-    join_letters(stack, "custom_layers");
+    make_list(&j, stack, "shift_tokens");
+    make_list(&j, stack, "layer_dropout");
+    join_letters(&j, stack, "custom_layers");
+    if (st == DRA_OK) st = dra_json_check(&j, place, err);
     return st == DRA_OK ? check_missing(place, wrapper, object, err) : st;
 }
 
 static dra_status read_options(const char *place, json_t *options, dra_xt *out, dra_error *err)
 {
+    dra_json             j = {0};
     const dra_xt_wrapper wrapper = (dra_xt_wrapper)out->wrapper;
-    json_t              *cross = dra_xt_cross_split(json_object_get(options, "attn_layers"));
+    json_t              *cross = dra_xt_cross_split(&j, json_object_get(options, "attn_layers"));
     const json_t        *stack = json_object_get(options, "attn_layers");
-    dra_status           st = clean(place, wrapper, options, err);
+    dra_status           st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = clean(place, wrapper, options, err);
     if (st == DRA_OK) st = dra_fields_read(dra_xt_fields(wrapper), place, options, out, err);
     if (!out->c.heads) out->c.heads = 8;
     if (!out->attn_dim_head) out->attn_dim_head = 64;
@@ -132,9 +139,10 @@ static dra_status read_options(const char *place, json_t *options, dra_xt *out, 
 
 dra_status dra_xt_parse(const char *place, const json_t *object, dra_xt *out, dra_error *err)
 {
-    json_t    *options = json_deep_copy(object);
-    dra_status st = options ? read_options(place, options, out, err)
-                            : dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    dra_json   j = {0};
+    json_t    *options = dra_json_copy(&j, object);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = read_options(place, options, out, err);
     json_decref(options);
     return st;
 }
@@ -142,56 +150,55 @@ dra_status dra_xt_parse(const char *place, const json_t *object, dra_xt *out, dr
 /* ---- to JSON --------------------------------------------------------------------------------- */
 
 /* Whole numbers are written without a point. */
-static json_t *number(json_t *v)
+static json_t *number(dra_json *j, json_t *v)
 {
     const double x = json_number_value(v);
-    return json_is_real(v) && x == floor(x) ? json_integer((json_int_t)x) : json_incref(v);
+    return json_is_real(v) && x == floor(x) ? dra_json_int(j, (int64_t)x) : json_incref(v);
 }
 
 /* A list of one number is that number, for all. */
-static json_t *plain(json_t *v)
+static json_t *plain(dra_json *j, json_t *v)
 {
     const size_t n = json_array_size(v);
-    if (n <= 1) return number(n ? json_array_get(v, 0) : v);
-    json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, number(json_array_get(v, i)));
+    if (n <= 1) return number(j, n ? json_array_get(v, 0) : v);
+    json_t *list = dra_json_array(j);
+    for (size_t i = 0; i < n; i++) dra_json_append(j, list, number(j, json_array_get(v, i)));
     return list;
 }
 
-static json_t *split_letters(const char *text)
+static json_t *split_letters(dra_json *j, const char *text)
 {
-    json_t *list = json_array();
-    for (; *text; text++) json_array_append_new(list, json_stringn(text, 1));
+    json_t *list = dra_json_array(j);
+    for (; text && *text; text++) dra_json_append(j, list, dra_json_text_of(j, text, 1));
     return list;
 }
 
 /* As the library has them: lists of letters, one number for all. */
-static json_t *spell(const char *name, json_t *v)
+static json_t *spell(dra_json *j, const char *name, json_t *v)
 {
-    if (strcmp(name, "custom_layers") == 0) return split_letters(json_string_value(v));
-    return strcmp(name, "layers_execute_order") == 0 ? json_incref(v) : plain(v);
+    if (strcmp(name, "custom_layers") == 0) return split_letters(j, json_string_value(v));
+    return strcmp(name, "layers_execute_order") == 0 ? json_incref(v) : plain(j, v);
 }
 
 /* The fields of a table, after those that `object` has. */
-static json_t *append(json_t *object, json_t *fields)
+static void append(dra_json *j, json_t *object, json_t *fields)
 {
     const char *name;
     json_t     *v;
-    json_object_foreach(fields, name, v) json_object_set_new(object, name, spell(name, v));
+    json_object_foreach(fields, name, v) dra_json_set(j, object, name, spell(j, name, v));
     json_decref(fields);
-    return object;
 }
 
-json_t *dra_xt_dump(const dra_xt *x)
+json_t *dra_xt_dump(dra_json *j, const dra_xt *x)
 {
     const char *type = dra_xt_types[x->c.visible];
-    json_t     *stack = json_pack("{s:s}", "type", type), *object = json_object();
-    append(stack, dra_fields_write(dra_xt_stack_fields(), x));
-    if (x->cross_attend) dra_xt_cross_dump(x, stack);
-    append(object, dra_fields_write(dra_xt_fields((dra_xt_wrapper)x->wrapper), x));
+    json_t     *stack = dra_json_object(j), *object = dra_json_object(j);
+    dra_json_set(j, stack, "type", dra_json_text(j, type));
+    append(j, stack, dra_fields_write(j, dra_xt_stack_fields(), x));
+    if (x->cross_attend) dra_xt_cross_dump(j, x, stack);
+    append(j, object, dra_fields_write(j, dra_xt_fields((dra_xt_wrapper)x->wrapper), x));
     if (x->wrapper == DRA_XT_XVAL) /* 0 is a token, too */
-        json_object_set_new(object, "numerical_token_id", json_integer(x->c.source.number_token));
-    if (json_object_set_new(object, "attn_layers", stack) == 0) return object;
-    json_decref(object);
-    return NULL;
+        dra_json_set(j, object, "numerical_token_id", dra_json_int(j, x->c.source.number_token));
+    dra_json_set(j, object, "attn_layers", stack);
+    return object;
 }

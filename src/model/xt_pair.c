@@ -40,8 +40,8 @@ static bool is_foreign(const char *key)
 }
 
 /* Takes the options of one side out, without their prefix. */
-static dra_status split(const char *place, json_t *body, bool encoder, json_t *to, json_t *stack,
-                        dra_error *err)
+static dra_status split(dra_json *j, const char *place, json_t *body, bool encoder, json_t *to,
+                        json_t *stack, dra_error *err)
 {
     const char *prefix = encoder ? "enc_" : "dec_", *key;
     json_t     *v;
@@ -53,8 +53,8 @@ static dra_status split(const char *place, json_t *body, bool encoder, json_t *t
         if (!outer && is_foreign(key + 4) && !json_is_null(v))
             return dra_fail(err, DRA_ERR_VALUE, "%.120s: %.60s is no option of XTransformer", place,
                             key);
-        json_object_set(outer ? to : stack, key + 4, v);
-        json_object_del(body, key);
+        dra_json_set_shared(j, outer ? to : stack, key + 4, v);
+        dra_json_delete(body, key);
     }
     return DRA_OK;
 }
@@ -62,18 +62,19 @@ static dra_status split(const char *place, json_t *body, bool encoder, json_t *t
 static dra_status read_side(const char *place, json_t *body, bool encoder, int64_t dim,
                             const dra_xt *top, dra_xt *x, dra_error *err)
 {
-    json_t    *to = json_object(), *stack = json_object();
-    dra_status st = split(place, body, encoder, to, stack, err);
+    dra_json   j = {0};
+    json_t    *to = dra_json_object(&j), *stack = dra_json_object(&j);
+    dra_status st = split(&j, place, body, encoder, to, stack, err);
     *x = (dra_xt){.wrapper = DRA_XT_TOKENS, .c = {.xt = top->c.xt}};
-    json_object_set_new(stack, "type", json_string(encoder ? "Encoder" : "Decoder"));
-    json_object_set_new(stack, "dim", json_integer(dim));
-    if (!encoder) json_object_set_new(stack, "cross_attend", json_true());
-    json_object_set(to, "attn_layers", stack);
+    dra_json_set(&j, stack, "type", dra_json_text(&j, encoder ? "Encoder" : "Decoder"));
+    dra_json_set(&j, stack, "dim", dra_json_int(&j, dim));
+    if (!encoder) dra_json_set(&j, stack, "cross_attend", dra_json_bool(true));
+    dra_json_set(&j, to, "attn_layers", stack);
+    if (st == DRA_OK) st = dra_json_check(&j, place, err);
     if (st == DRA_OK)
         st = dra_xt_inside(dra_xt_parse(place, to, x, err), place, encoder ? "enc_" : "dec_", true,
                            err);
     if (st == DRA_OK) dra_xt_settle(x);
-    json_decref(stack);
     json_decref(to);
     return st;
 }
@@ -131,9 +132,12 @@ dra_status dra_xt_read_pair(const char *place, json_t *body, const dra_xt *top,
 {
     dra_xt       encoder, decoder;
     pair_options o = {0};
-    json_t      *prepend = dra_xt_take(body, "src_prepend"), *rest = json_object();
-    json_object_set(rest, "dim", json_object_get(body, "dim"));
-    dra_status st = dra_fields_read(pair_fields, place, rest, &o, err);
+    dra_json     j = {0};
+    json_t      *prepend = dra_xt_take(body, "src_prepend"), *rest = dra_json_object(&j);
+    json_t      *dim = json_object_get(body, "dim");
+    if (dim) dra_json_set_shared(&j, rest, "dim", dim);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = dra_fields_read(pair_fields, place, rest, &o, err);
     if (st == DRA_OK && !o.dim) st = dra_fail(err, DRA_ERR_VALUE, "%.120s: dim is missing", place);
     if (st == DRA_OK) st = drop_loss(place, body, err);
     if (st == DRA_OK) st = read_side(place, body, true, o.dim, top, &encoder, err);

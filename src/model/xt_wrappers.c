@@ -61,7 +61,7 @@ static dra_status read_model(const char *place, const json_t *object, dra_xt_rel
 json_t *dra_xt_take(json_t *object, const char *key)
 {
     json_t *v = json_incref(json_object_get(object, key));
-    json_object_del(object, key);
+    dra_json_delete(object, key);
     if (!json_is_null(v)) return v;
     json_decref(v);
     return NULL;
@@ -128,16 +128,17 @@ static dra_status read_context(const char *place, const json_t *context, const d
 /* ---- one stack */
 
 /* Options of a stack by itself as those of a wrapper that has nothing else. */
-static json_t *wrap(const json_t *options, dra_xt_wrapper wrapper)
+static json_t *wrap(dra_json *j, const json_t *options, dra_xt_wrapper wrapper)
 {
-    json_t *stack = json_copy((json_t *)(uintptr_t)options);
-    json_object_set_new(stack, "type",
-                        json_string(wrapper == DRA_XT_DECODER ? "Decoder" : "Encoder"));
+    json_t     *stack = dra_json_share(j, options), *object = dra_json_object(j);
+    const char *type = wrapper == DRA_XT_DECODER ? "Decoder" : "Encoder";
+    dra_json_set(j, stack, "type", dra_json_text(j, type));
     if (wrapper == DRA_XT_CROSS) {
-        json_object_set_new(stack, "cross_attend", json_true());
-        json_object_set_new(stack, "only_cross", json_true());
+        dra_json_set(j, stack, "cross_attend", dra_json_bool(true));
+        dra_json_set(j, stack, "only_cross", dra_json_bool(true));
     }
-    return json_pack("{s:o}", "attn_layers", stack);
+    dra_json_set(j, object, "attn_layers", stack);
+    return object;
 }
 
 static dra_status read_single(const char *place, json_t *body, const dra_xt *top,
@@ -145,9 +146,11 @@ static dra_status read_single(const char *place, json_t *body, const dra_xt *top
 {
     const bool bare = top->wrapper >= DRA_XT_DECODER;
     dra_xt     x = {.wrapper = top->wrapper, .c = {.xt = top->c.xt}};
+    dra_json   j = {0};
     json_t    *context = dra_xt_take(body, "context");
-    json_t    *options = bare ? wrap(body, (dra_xt_wrapper)top->wrapper) : json_incref(body);
-    dra_status st = options ? dra_xt_parse(place, options, &x, err) : no_memory(place, err);
+    json_t    *options = bare ? wrap(&j, body, (dra_xt_wrapper)top->wrapper) : json_incref(body);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = dra_xt_parse(place, options, &x, err);
     if (bare) st = dra_xt_inside(st, place, "", true, err);
     if (st == DRA_OK) dra_xt_settle(&x);
     *out = x.c;
@@ -237,12 +240,14 @@ static dra_status check_class(const char *place, const json_t *object, dra_error
 /* The keys that every config begins with, which are taken out. */
 static dra_status read_top(const char *place, json_t *body, dra_xt *top, dra_error *err)
 {
-    json_t    *own = json_object();
+    dra_json   j = {0};
+    json_t    *own = dra_json_object(&j);
     dra_status st = check_class(place, body, err);
     for (const dra_field *f = dra_xt_top_fields; f->name; f++) {
         json_t *v = dra_xt_take(body, f->name);
-        if (v) json_object_set_new(own, f->name, v);
+        if (v) dra_json_set(&j, own, f->name, v);
     }
+    if (st == DRA_OK) st = dra_json_check(&j, place, err);
     if (st == DRA_OK) st = dra_fields_read(dra_xt_top_fields, place, own, top, err);
     json_decref(own);
     return st;
@@ -251,14 +256,14 @@ static dra_status read_top(const char *place, json_t *body, dra_xt *top, dra_err
 static dra_status read_model(const char *place, const json_t *object, dra_xt_release release,
                              dra_model_config *out, dra_error *err)
 {
-    dra_xt  top = {.c = {.xt = {.release = release}}};
-    json_t *body = json_copy((json_t *)(uintptr_t)object);
+    dra_xt   top = {.c = {.xt = {.release = release}}};
+    dra_json j = {0};
     *out = (dra_model_config){0};
-    if (!json_is_object(object)) {
-        json_decref(body);
+    if (!json_is_object(object))
         return dra_fail(err, DRA_ERR_VALUE, "%.120s: a wrapper is expected here", place);
-    }
-    dra_status st = body ? read_top(place, body, &top, err) : no_memory(place, err);
+    json_t    *body = dra_json_share(&j, object);
+    dra_status st = dra_json_check(&j, place, err);
+    if (st == DRA_OK) st = read_top(place, body, &top, err);
     if (st == DRA_OK) {
         const int w = top.wrapper;
         st = (w < DRA_XT_PAIR    ? read_single
@@ -271,10 +276,11 @@ static dra_status read_model(const char *place, const json_t *object, dra_xt_rel
 
 dra_status dra_xt_read(const char *place, const json_t *object, dra_model_config *c, dra_error *err)
 {
-    json_t    *own = json_copy((json_t *)(uintptr_t)object);
-    dra_status st;
-    json_object_del(own, "model_type");
-    st = own ? read_model(place, own, DRA_XT_E, c, err) : no_memory(place, err);
+    dra_json   j = {0};
+    json_t    *own = dra_json_share(&j, object);
+    dra_status st = dra_json_check(&j, place, err);
+    dra_json_delete(own, "model_type");
+    if (st == DRA_OK) st = read_model(place, own, DRA_XT_E, c, err);
     json_decref(own);
     return st;
 }

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "file/fail.h"
 #include "file/json.h"
+#include "file/json_make.h"
 #include "run/grammar.h"
 
 enum { POINTER = 256, DEPTH = 64 };
@@ -89,9 +90,12 @@ static void write_escaped(writer *w, const char *text)
 /* A JSON value as a literal, the shortest way to write it. */
 static void write_value(writer *w, const json_t *value)
 {
-    char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
-    if (!text) {
-        w->failed = dra_fail(w->err, DRA_ERR_MEMORY, "schema: out of memory");
+    dra_json         j = {0};
+    char            *text;
+    const dra_status st = dra_json_dump(&j, value, JSON_COMPACT | JSON_ENCODE_ANY, w->name, &text,
+                                        NULL, w->err);
+    if (st != DRA_OK) {
+        w->failed = st;
         return;
     }
     fputc('"', w->out);
@@ -102,7 +106,8 @@ static void write_value(writer *w, const json_t *value)
 
 static void write_name(writer *w, const char *name)
 {
-    json_t *text = json_string(name);
+    dra_json j = {0};
+    json_t  *text = dra_json_text(&j, name);
     write_value(w, text);
     json_decref(text);
     fputs("\":\" sp ", w->out);
@@ -243,7 +248,7 @@ static bool is_required(const json_t *list, const char *name)
 }
 
 /* Properties that are required but not described have any value. */
-static void add_required(writer *w, members *o, const json_t *required, bool closed)
+static void add_required(writer *w, dra_json *j, members *o, const json_t *required, bool closed)
 {
     char    room[DRA_BRIEF];
     size_t  i;
@@ -261,7 +266,7 @@ static void add_required(writer *w, members *o, const json_t *required, bool clo
         }
         if (json_object_get(o->properties, name)) continue;
         if (closed) refuse(w, "required: '%s' is none of its properties", dra_brief(name, room));
-        json_object_set_new(o->properties, name, json_true());
+        dra_json_set(j, o->properties, name, dra_json_bool(true));
     }
 }
 
@@ -340,17 +345,19 @@ static int describe_object(writer *w, const json_t *schema, int depth)
     json_t   *properties = json_object_get(schema, "properties");
     json_t   *others = json_object_get(schema, "additionalProperties");
     members   o = {.others = -1};
+    dra_json  j = {0};
     size_t    before;
     const int object = w->rules++;
     if (properties && !json_is_object(properties)) refuse(w, "properties: expected an object");
     if (!properties && !others && !json_object_get(schema, "required")) return -1;
-    o.properties = properties ? json_copy(properties) : json_object();
-    if (!o.properties) w->failed = dra_fail(w->err, DRA_ERR_MEMORY, "schema: out of memory");
-    if (!w->failed) add_required(w, &o, json_object_get(schema, "required"), json_is_false(others));
+    o.properties = properties ? dra_json_share(&j, properties) : dra_json_object(&j);
+    if (!w->failed)
+        add_required(w, &j, &o, json_object_get(schema, "required"), json_is_false(others));
+    if (!w->failed) w->failed = dra_json_check(&j, w->name, w->err);
     if (!w->failed) write_members(w, &o, schema, depth);
     enter(w, "additionalProperties", NULL, &before);
     if (!w->failed && (json_is_true(others) || json_is_object(others) || (!properties && !others)))
-        o.others = write_schema(w, others ? others : json_true(), depth + 1);
+        o.others = write_schema(w, others ? others : dra_json_bool(true), depth + 1);
     if (!w->failed && others && !json_is_boolean(others) && !json_is_object(others))
         refuse(w, "expected true, false or a schema");
     leave(w, before);

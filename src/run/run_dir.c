@@ -145,8 +145,11 @@ static dra_status compare(const char *folder, const dra_model *asked, const dra_
     char               *x = malloc(2 * room), *y = x ? x + room : NULL;
     size_t              i = 0, line = 0;
     if (!x) return dra_fail_at(err, DRA_ERR_MEMORY, folder, "out of memory");
-    dra_model_config_text(dra_model_config_of(found), x, room);
-    dra_model_config_text(dra_model_config_of(asked), y, room);
+    if (!dra_model_config_text(dra_model_config_of(found), x, room) ||
+        !dra_model_config_text(dra_model_config_of(asked), y, room)) {
+        free(x);
+        return dra_fail_at(err, DRA_ERR_MEMORY, folder, "out of memory");
+    }
     for (; x[i] && x[i] == y[i]; i++)
         if (x[i] == '\n') line = i + 1;
     const char *p = x + line + strspn(x + line, " "), *q = y + line + strspn(y + line, " ");
@@ -311,8 +314,10 @@ static dra_status note_settings(const dra_trainer *t, dra_error *err)
     const size_t n = dra_train_config_text(&t->at.train, NULL, 0);
     char        *text = malloc(n + 2);
     dra_status   st = dra_path(path, err, "%s/train/config.json", t->c.folder);
-    if (!text) return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
-    dra_train_config_text(&t->at.train, text, n + 1);
+    if (!text || !n || dra_train_config_text(&t->at.train, text, n + 1) != n) {
+        free(text);
+        return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
+    }
     text[n] = '\n';
     if (st == DRA_OK) st = dra_file_write(path, text, n + 1, err);
     free(text);

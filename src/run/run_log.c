@@ -9,44 +9,51 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/json.h"
 #include "run/train.h"
 
 enum { LOG_MOST = 1 << 30 };
 
 /* Whether a line is one of ours and not from after `step`. */
-static bool belongs(const char *line, size_t bytes, int64_t step)
+static dra_status belongs(const char *line, size_t bytes, int64_t step, bool *yes)
 {
-    json_t       *object = json_loadb(line, bytes, 0, NULL);
+    json_error_t  found;
+    json_t       *object;
+    dra_status    st = dra_json_load(line, bytes, 0, &object, &found);
     const json_t *at = json_object_get(object, "step");
-    const bool    yes = json_is_integer(at) && json_integer_value(at) <= step;
+    *yes = json_is_integer(at) && json_integer_value(at) <= step;
     json_decref(object);
-    return yes;
+    return st == DRA_ERR_FORMAT ? DRA_OK : st;
 }
 
-/* Moves the lines that stay to the front; returns how many bytes they are. */
-static size_t keep_lines(char *text, size_t bytes, int64_t step)
+/* Moves the lines that stay to the front; *kept: how many bytes they are. */
+static dra_status keep_lines(char *text, size_t bytes, int64_t step, size_t *kept)
 {
-    size_t kept = 0;
-    for (size_t at = 0; at < bytes;) {
+    dra_status st = DRA_OK;
+    *kept = 0;
+    for (size_t at = 0; at < bytes && st == DRA_OK;) {
         const char  *end = memchr(text + at, '\n', bytes - at);
         const size_t n = end ? (size_t)(end - text) + 1 - at : bytes - at;
-        if (end && belongs(text + at, n, step)) {
-            memmove(text + kept, text + at, n);
-            kept += n;
+        bool         stays = false;
+        if (end) st = belongs(text + at, n, step, &stays);
+        if (stays) {
+            memmove(text + *kept, text + at, n);
+            *kept += n;
         }
         at += n;
     }
-    return kept;
+    return st;
 }
 
 static dra_status cut(const char *path, int64_t step, dra_error *err)
 {
     char      *text = NULL;
-    size_t     bytes = 0;
+    size_t     bytes = 0, kept;
     dra_status st = dra_file_read(path, LOG_MOST, &text, &bytes, err);
     if (st == DRA_OK) {
-        const size_t kept = keep_lines(text, bytes, step);
-        if (kept < bytes) st = dra_file_write(path, text, kept, err);
+        st = keep_lines(text, bytes, step, &kept);
+        if (st != DRA_OK) dra_fail_at(err, st, path, "out of memory for its lines");
+        if (st == DRA_OK && kept < bytes) st = dra_file_write(path, text, kept, err);
     }
     free(text);
     return st;
@@ -58,7 +65,8 @@ bool dra_runlog_is(const char *path)
     size_t bytes = 0;
     if (dra_file_read(path, LOG_MOST, &text, &bytes, NULL) != DRA_OK) return false;
     const char *end = bytes ? memchr(text, '\n', bytes) : NULL;
-    const bool  yes = bytes == 0 || (end && belongs(text, (size_t)(end - text), INT64_MAX));
+    bool        yes = bytes == 0;
+    if (end) belongs(text, (size_t)(end - text), INT64_MAX, &yes);
     free(text);
     return yes;
 }
@@ -110,16 +118,16 @@ static dra_status write_events(dra_events *events, json_t *line, dra_error *err)
     return n ? dra_events_write(events, step, n, s, err) : DRA_OK;
 }
 
-dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
+dra_status dra_runlog_write(dra_runlog *log, dra_json *j, json_t *line, dra_error *err)
 {
-    char      *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    dra_status st = DRA_ERR_MEMORY;
-    if (text) {
-        const size_t n = strlen(text);
+    char  *text;
+    size_t n;
+    if (j->not_finite) dra_json_set(j, line, "not_finite", dra_json_int(j, j->not_finite));
+    dra_status st = dra_json_dump(j, line, JSON_COMPACT | JSON_REAL_PRECISION(9), log->path, &text,
+                                  &n, err);
+    if (st == DRA_OK) {
         text[n] = '\n'; /* over the 0 at its end */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
-    } else {
-        dra_fail_at(err, st, log->path, "no memory for a line");
     }
     if (st == DRA_OK && log->events) st = write_events(log->events, line, err);
     json_decref(line);
@@ -137,5 +145,6 @@ dra_status dra_runlog_sync(dra_runlog *log, dra_error *err)
 
 void dra_put_real(json_t *object, const char *key, double x)
 {
-    json_object_set_new(object, key, isfinite(x) ? json_real(x) : json_null());
+    dra_json j = {0};
+    dra_json_set(&j, object, key, dra_json_real(&j, x));
 }

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "dra/train.h"
+#include "file/json_make.h"
 #include "file/sweep.h"
 
 /* ---- config ---------------------------------------------------------------------------------- */
@@ -45,8 +46,9 @@ typedef struct dra_runlog {
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err);
 bool       dra_runlog_is(const char *path); /* it is empty, or begins as a log does */
 void       dra_runlog_close(dra_runlog *log);
-/* One line, written at once; `line` is taken over. */
-dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err);
+/* One line, written at once; `line`, which the maker made, is taken over. It says how many of its
+ * numbers are not finite, where there are any. */
+dra_status dra_runlog_write(dra_runlog *log, dra_json *j, json_t *line, dra_error *err);
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err);
 void       dra_put_real(json_t *object, const char *key, double x); /* null where not finite */
 /* One write at the end of a file. What did not fit is taken back, so that the file stays whole. */

@@ -115,7 +115,12 @@ static const dra_field fields[] = {{TRAIN(steps, INT), .max = MOST},
                                    {TRAIN(early_stop, INT), .min = -1, .max = MOST},
                                    {0}};
 
-json_t *dra_train_config_json(const dra_train_config *c) { return dra_fields_write(fields, c); }
+json_t *dra_train_config_json(const dra_train_config *c)
+{
+    dra_json j = {0};
+    json_t  *object = dra_fields_write(&j, fields, c);
+    return dra_json_whole(&j, object);
+}
 
 dra_status dra_train_config_parse(const char *place, const char *text, size_t bytes,
                                   dra_train_config *out, dra_error *err)
@@ -137,9 +142,11 @@ dra_status dra_train_config_read(const char *place, const json_t *object, dra_tr
 
 size_t dra_train_config_text(const dra_train_config *c, char *text, size_t size)
 {
-    json_t      *object = dra_train_config_json(c);
-    char        *dump = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    const size_t n = dump ? strlen(dump) : 0;
+    dra_json j = {0};
+    json_t  *object = dra_train_config_json(c);
+    char    *dump;
+    size_t   n = 0;
+    dra_json_dump(&j, object, JSON_INDENT(2) | JSON_REAL_PRECISION(17), "train", &dump, &n, NULL);
     if (size > 0) snprintf(text, size, "%s", dump ? dump : "");
     json_decref(object);
     free(dump);
@@ -325,11 +332,15 @@ static bool extends(const char *key, const json_t *was, const json_t *is)
 static dra_status differs(const char *key, const json_t *was, const json_t *is, dra_error *err)
 {
     const size_t how = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6);
-    char        *a = was ? json_dumps(was, how) : NULL, *b = json_dumps(is, how);
+    char        *a = dra_json_words(was, how), *b = dra_json_words(is, how);
     dra_fail(
         err, DRA_ERR_VALUE,
         "resume: %s was %.60s and is %.60s now: another run; leave it out, or force it (--force)",
-        key, a ? a : "not set", b ? b : "?");
+        key,
+        a     ? a
+        : was ? "..."
+              : "not set",
+        b ? b : "...");
     free(a);
     free(b);
     return DRA_ERR_VALUE;

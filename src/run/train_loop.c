@@ -147,46 +147,68 @@ static dra_status one_step(dra_trainer *t, dra_error *err)
 
 /* ---- the log --------------------------------------------------------------------------------- */
 
+typedef struct log_line {
+    dra_json json;
+    json_t  *object;
+} log_line;
+
+static log_line begin_line(const dra_trainer *t)
+{
+    log_line l = {0};
+    l.object = dra_json_object(&l.json);
+    dra_json_set(&l.json, l.object, "step", dra_json_int(&l.json, t->at.step));
+    return l;
+}
+
+static void put_count(log_line *l, const char *key, int64_t n)
+{
+    dra_json_set(&l->json, l->object, key, dra_json_int(&l->json, n));
+}
+
+static void put_real(log_line *l, const char *key, double x)
+{
+    dra_json_set(&l->json, l->object, key, dra_json_real(&l->json, x));
+}
+
 static dra_status log_step(dra_trainer *t, dra_error *err)
 {
     const dra_event *e = &t->event;
-    json_t          *line = json_pack("{s:I}", "step", (json_int_t)e->step);
-    dra_put_real(line, "loss", e->loss);
-    dra_put_real(line, "lr", e->rate);
-    dra_put_real(line, "grad_norm", e->norm);
-    json_object_set_new(line, "tokens", json_integer(e->tokens));
-    dra_put_real(line, "tokens_per_second", e->tokens_per_second);
-    dra_put_real(line, "seconds", e->seconds);
-    json_object_set_new(line, "skipped", json_integer(e->skipped));
-    if (t->blend >= 0) dra_put_real(line, "blend", e->blend);
+    log_line         l = begin_line(t);
+    put_real(&l, "loss", e->loss);
+    put_real(&l, "lr", e->rate);
+    put_real(&l, "grad_norm", e->norm);
+    put_count(&l, "tokens", e->tokens);
+    put_real(&l, "tokens_per_second", e->tokens_per_second);
+    put_real(&l, "seconds", e->seconds);
+    put_count(&l, "skipped", e->skipped);
+    if (t->blend >= 0) put_real(&l, "blend", e->blend);
     for (int k = 0; k < DRA_MEASURES_MOST && e->measure_name[k]; k++)
-        dra_put_real(line, e->measure_name[k], e->measure[k]);
+        put_real(&l, e->measure_name[k], e->measure[k]);
     for (int k = 0; k < DRA_AUX_COUNT; k++)
-        if (t->at.train.add[k] != 0) dra_put_real(line, dra_aux_name((dra_aux_kind)k), e->aux[k]);
-    if (t->at.train.guard || e->clamped)
-        json_object_set_new(line, "guarded", json_integer(e->clamped));
-    return dra_runlog_write(&t->log, line, err);
+        if (t->at.train.add[k] != 0) put_real(&l, dra_aux_name((dra_aux_kind)k), e->aux[k]);
+    if (t->at.train.guard || e->clamped) put_count(&l, "guarded", e->clamped);
+    return dra_runlog_write(&t->log, &l.json, l.object, err);
 }
 
 static dra_status log_eval(dra_trainer *t, dra_error *err)
 {
-    json_t *line = json_pack("{s:I, s:I}", "step", (json_int_t)t->at.step, "tokens",
-                             (json_int_t)t->at.tokens);
-    dra_put_real(line, "eval_loss", t->event.eval_loss);
-    dra_put_real(line, "best_loss", t->at.best_loss);
+    log_line l = begin_line(t);
+    put_count(&l, "tokens", t->at.tokens);
+    put_real(&l, "eval_loss", t->event.eval_loss);
+    put_real(&l, "best_loss", t->at.best_loss);
     for (int k = 0; k < DRA_MEASURES_MOST && t->event.measure_name[k]; k++) {
         char key[40];
         snprintf(key, sizeof key, "eval_%s", t->event.measure_name[k]);
-        dra_put_real(line, key, t->event.eval_measure[k]);
+        put_real(&l, key, t->event.eval_measure[k]);
     }
-    return dra_runlog_write(&t->log, line, err);
+    return dra_runlog_write(&t->log, &l.json, l.object, err);
 }
 
 dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text, dra_error *err)
 {
-    json_t *line = json_pack("{s:I, s:s}", "step", (json_int_t)t->at.step, key, text);
-    if (!line) return dra_fail(err, DRA_ERR_VALUE, "train: a note that is not UTF-8, or no memory");
-    return dra_runlog_write(&t->log, line, err);
+    log_line l = begin_line(t);
+    dra_json_set(&l.json, l.object, key, dra_json_text(&l.json, text));
+    return dra_runlog_write(&t->log, &l.json, l.object, err);
 }
 
 /* ---- evaluation ------------------------------------------------------------------------------ */

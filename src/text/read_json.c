@@ -102,18 +102,24 @@ static void expectation(const rule *r, char *text, size_t size)
                                      words[i]);
 }
 
+/* The kind of a value that is not shown itself. */
+static const char *kind_words(const json_t *value)
+{
+    return json_is_array(value) ? words[7] : json_is_object(value) ? words[8] : "another value";
+}
+
 static dra_status refuse(const dra_vocabulary *v, const char *place, const rule *r,
                          const json_t *value)
 {
     char  what[160], room[DRA_BRIEF];
     char *found = value && !json_is_array(value) && !json_is_object(value)
-                      ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT)
+                      ? dra_json_words(value, JSON_ENCODE_ANY | JSON_COMPACT)
                       : NULL;
     expectation(r, what, sizeof what);
     const dra_status status = dra_vocabulary_fail(v, "%s%s: expected %s, found %s", place, r->key,
                                                   what,
                                                   found   ? dra_brief(found, room)
-                                                  : value ? words[json_is_array(value) ? 7 : 8]
+                                                  : value ? kind_words(value)
                                                           : "nothing");
     free(found);
     return status;

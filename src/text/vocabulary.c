@@ -144,7 +144,7 @@ dra_status dra_vocabulary_merge(dra_vocabulary *v, const char *left, size_t n, c
 dra_status dra_vocabulary_added(dra_vocabulary *v, size_t most)
 {
     v->t->added = dra_arena_alloc(&v->t->arena, most * sizeof *v->t->added);
-    v->seen = json_object();
+    v->seen = dra_json_object(&v->json);
     return v->t->added && v->seen ? DRA_OK : dra_vocabulary_no_memory(v);
 }
 
@@ -190,7 +190,8 @@ dra_status dra_vocabulary_add(dra_vocabulary *v, dra_added a)
     dra_token       *k = &t->token[a.id];
     const dra_status status = check_added(v, &a);
     if (status != DRA_OK) return status;
-    if (json_object_set_new(v->seen, a.text, json_true()) != 0) return dra_vocabulary_no_memory(v);
+    dra_json_set(&v->json, v->seen, a.text, dra_json_bool(true));
+    if (v->json.failed) return dra_vocabulary_no_memory(v);
     a.text = dra_arena_copy(&t->arena, a.text, a.bytes);
     if (!a.text) return dra_vocabulary_no_memory(v);
     if (k->kind == DRA_TOKEN_NONE)

@@ -2,8 +2,7 @@
 #ifndef DRA_SRC_TEXT_VOCABULARY_H
 #define DRA_SRC_TEXT_VOCABULARY_H
 
-#include <jansson.h>
-
+#include "file/json_make.h"
 #include "text/tokenizer.h"
 
 typedef struct dra_vocabulary {
@@ -11,6 +10,7 @@ typedef struct dra_vocabulary {
     const char    *path;  /* named in errors */
     const json_t  *vocab; /* spelling to id */
     json_t        *seen;  /* added tokens */
+    dra_json       json;  /* makes `seen` */
     char          *room;  /* for the spelling of a merge */
     size_t         bytes;
     dra_error     *err;
