@@ -189,14 +189,6 @@ static void pack_block(block *b, float *panel)
 
 static form form_of(const dra_gemm *g) { return !g->bf16 ? FLOATS : LEVEL_PAIRS ? PAIRS : ROUNDED; }
 
-/* Rows of A that are read once for every panel of B: where they are a page or more apart, each
- * would take an entry of the processor's table of pages, every time. */
-static bool pays_to_pack(const dra_gemm *g, int64_t rows)
-{
-    enum { FAR = 1024, REPEATED = 4 * PANEL };
-    return g->N > PANEL && (g->a_col != 1 || (g->a_row >= FAR && g->N >= REPEATED && rows > ROWS));
-}
-
 /* Some rows and columns of C over all k. */
 static void multiply_blocks(const dra_gemm *g, const operand *A, const operand *B, int64_t row,
                             int64_t rows, int64_t column, int64_t end)
@@ -212,7 +204,7 @@ static void multiply_blocks(const dra_gemm *g, const operand *A, const operand *
         b.a = b.A.at;
         b.a_row = g->a_row;
         b.a_col = g->a_col;
-        if (!is_plain(A) || pays_to_pack(g, rows)) pack_block(&b, panel);
+        if (!is_plain(A) || (g->a_col != 1 && g->N > PANEL)) pack_block(&b, panel);
         multiply_block(&b);
     }
 }
