@@ -82,6 +82,17 @@ add_executable(strict_json ${PROJECT_SOURCE_DIR}/tests/cli/strict_json.c)
 target_link_libraries(strict_json PRIVATE PkgConfig::JANSSON)
 set_target_properties(strict_json PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/cli)
+# The level avx512amx with its tiles in plain C, for processors that do not have them.
+if(x86 AND NOT DRA_DOUBLE)
+    add_library(dra_tiles_emulated OBJECT ${PROJECT_SOURCE_DIR}/src/device/simd_kernels.c)
+    target_compile_options(dra_tiles_emulated PRIVATE -ffp-contract=fast ${flags_avx512bf16})
+    target_compile_definitions(dra_tiles_emulated PRIVATE LEVEL=tiles_emulated
+        LEVEL_NUMBER=DRA_LEVEL_AVX512AMX LEVEL_AVX512AMX TILES_EMULATED)
+    target_include_directories(dra_tiles_emulated PRIVATE
+        ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    target_sources(device_test_simd_gemm PRIVATE $<TARGET_OBJECTS:dra_tiles_emulated>)
+    target_compile_definitions(device_test_simd_gemm PRIVATE TILES_EMULATED)
+endif()
 
 # Shell tests get the command line's path.
 file(GLOB test_scripts CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/*/test_*.sh)

@@ -57,6 +57,7 @@ void dra_cpu_run_kernel(dra_device *d, const dra_kernel *kernel, dra_call *c)
     const dra_cpu_kernel *k = (const dra_cpu_kernel *)kernel;
     job                   j = {k, c};
     c->context = cpu->simd;
+    c->threads = dra_pool_threads(cpu->pool);
     const int64_t stages = k->stages ? k->stages(c) : 1;
     for (c->stage = 0; c->stage < stages && !atomic_load(&c->fault->kind); c->stage++)
         dra_pool_run(cpu->pool, k->tiles(c), run_tile, &j);

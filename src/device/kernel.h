@@ -48,6 +48,7 @@ typedef struct dra_call {
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
     const void       *context; /* what the device hands its own kernels, while they run */
+    int               threads; /* that will share its tiles; 0: not known, when planning */
     const char       *op;      /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;

@@ -74,8 +74,10 @@ double dra_flops_measure(dra_device *device)
 
 double dra_bf16_flops_measure(dra_device *device)
 {
-    const bool      pairs = strcmp(dra_device_level(device), "avx512bf16") == 0;
-    const dra_peak *peak = pairs ? dra_peak_avx512bf16() : NULL;
+    const char     *level = dra_device_level(device);
+    const dra_peak *peak = strcmp(level, "avx512bf16") == 0  ? dra_peak_avx512bf16()
+                           : strcmp(level, "avx512amx") == 0 ? dra_peak_avx512amx()
+                                                             : NULL;
     return peak ? burst(device, peak) : 0;
 }
 

@@ -59,6 +59,7 @@ typedef enum dra_level {
     DRA_LEVEL_AVX2,
     DRA_LEVEL_AVX512,
     DRA_LEVEL_AVX512BF16,
+    DRA_LEVEL_AVX512AMX, /* the same with products of bf16 on tiles; loops are those of AVX512BF16 */
     DRA_LEVEL_NEON
 } dra_level;
 
@@ -106,7 +107,8 @@ typedef struct dra_simd {
 #define DRA_BY_LEVEL(x)                                                                            \
     {                                                                                              \
         [DRA_LEVEL_REF] = &x##_ref, [DRA_LEVEL_AVX2] = &x##_avx2,                                  \
-        [DRA_LEVEL_AVX512] = &x##_avx512, [DRA_LEVEL_AVX512BF16] = &x##_avx512bf16                 \
+        [DRA_LEVEL_AVX512] = &x##_avx512, [DRA_LEVEL_AVX512BF16] = &x##_avx512bf16,                \
+        [DRA_LEVEL_AVX512AMX] = &x##_avx512bf16                                                    \
     }
 #elif defined(__aarch64__) && !defined(DRA_REAL_DOUBLE)
 #define DRA_LEVELS(x) x##_ref, x##_neon
@@ -123,6 +125,9 @@ typedef struct dra_simd {
 #endif
 
 extern const dra_simd DRA_LEVELS(dra_simd);
+#if defined(__x86_64__) && !defined(DRA_REAL_DOUBLE)
+extern const dra_simd dra_simd_avx512amx;
+#endif
 
 /* The levels this build and processor have, best first, the reference last; NULL at the end.
  * Levels other than the reference exist for float alone. */

@@ -27,6 +27,7 @@ const dra_peak *dra_peak_ref(void);
 const dra_peak *dra_peak_avx2(void);
 const dra_peak *dra_peak_avx512(void);
 const dra_peak *dra_peak_avx512bf16(void); /* of pairs of bf16: no passes over memory */
+const dra_peak *dra_peak_avx512amx(void);  /* of tiles of them, likewise */
 
 #ifdef PEAK_BYTES
 

@@ -18,6 +18,8 @@
 #include "device/simd_avx512.h"
 #elif defined(LEVEL_AVX512BF16)
 #include "device/simd_avx512bf16.h"
+#elif defined(LEVEL_AVX512AMX)
+#include "device/simd_avx512amx.h"
 #elif defined(LEVEL_NEON)
 #include "device/simd_neon.h"
 #endif

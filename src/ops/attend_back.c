@@ -5,9 +5,12 @@
  *   dq_level_t = sum_j ds_tj,  dk_level_j = -sum_t ds_tj
  *   dslope_h = -sum_tj ds_tj |q_pos_t - k_pos_j|,  ddistance_hn = sum of ds_tj at distance n
  * where da = scale (1 - tanh^2) ds undoes scale and soft cap; a late cap comes off before biases
- * get theirs. One op makes them all, so that p and
- * dp are computed once; a tile takes all queries that read one key head, so every output has one
- * writer.
+ * get theirs. One op makes them all, so that p and dp are computed once.
+ *
+ * Blocks of queries t and of keys j: dq_t is a sum over j, ascending, dk_j and dv_j over t. A tile
+ * takes all queries that read one key head, so every output has one writer. Where that leaves
+ * threads idle, blocks with the same t + j are a stage: none of them writes what another does, and
+ * all sums keep their order, so the bits are the same.
  * Inputs: those of attend, then dy (B, H, T, E), lse (B, H, T) and delta (B, H, T, 1). */
 #include <string.h>
 
@@ -260,15 +263,9 @@ static void add_block(const dra_attend_block *t, int64_t j0, work *w)
     if (dk) gather(t, j0, w->ds, &c->in[0], dk);
 }
 
-static int64_t tiles(const dra_call *c)
-{
-    const dra_attend_sizes n = dra_attend_sizes_of(c);
-    return n.B * n.K;
-}
+/* ---- a key head after the other -------------------------------------------------------------- */
 
-/* Keys outside, queries inside: a block of dk and dv stays in the cache; a query still takes its
- * keys in ascending order. */
-static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
+static void clear_head(const dra_call *c, int64_t b, int64_t h)
 {
     const dra_attend_sizes n = dra_attend_sizes_of(c);
     const int64_t          query = (b * n.H + h) * n.T;
@@ -277,6 +274,29 @@ static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
     clear(row_of(c, DQ_LEVEL, query, 1), n.T);
     clear(row_of(c, DK_LEVEL, (b * n.H + h) * n.J, 1), n.J);
     clear(row_of(c, DBIAS, query, n.J), n.T * n.J);
+}
+
+/* Query head number k of those that read a key head. */
+static int64_t head_of(const dra_call *c, int64_t kv, int64_t k)
+{
+    const dra_attend_attr *a = c->attr;
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return a->heads == DRA_HEADS_DIV ? kv * (n.H / n.K) + k : kv + k * n.K;
+}
+
+static void clear_key_head(const dra_call *c, int64_t i)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    clear(row_of(c, DK, i * n.J, n.D), n.J * n.D);
+    clear(row_of(c, DV, i * n.J, n.E), n.J * n.E);
+    for (int64_t k = 0; k < n.H / n.K; k++) clear_head(c, i / n.K, head_of(c, i % n.K, k));
+}
+
+/* Keys outside, queries inside: a block of dk and dv stays in the cache; a query still takes its
+ * keys in ascending order. */
+static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
     for (int64_t i = 0; w->sum && i < columns_of(c); i++) w->sum[i] = 0;
     for (int64_t j0 = 0; j0 < n.J; j0 += KEYS)
         for (int64_t t0 = 0; t0 < n.T; t0 += ROWS) {
@@ -287,22 +307,83 @@ static void add_head(const dra_call *c, int64_t b, int64_t h, work *w)
     for (int64_t i = 0; w->sum && i < columns_of(c); i++) ddistance[i] = (real)w->sum[i];
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void add_key_head(const dra_call *c, int64_t i)
 {
-    const dra_attend_attr *a = c->attr;
     const dra_attend_sizes n = dra_attend_sizes_of(c);
-    const int64_t          kv = i % n.K, group = n.H / n.K;
     work                   w;
     w.sum = c->out[DDISTANCE].data ? (double *)c->scratch + i * columns_of(c) : NULL;
-    clear(row_of(c, DK, i * n.J, n.D), n.J * n.D);
-    clear(row_of(c, DV, i * n.J, n.E), n.J * n.E);
-    for (int64_t k = 0; k < group; k++)
-        add_head(c, i / n.K, a->heads == DRA_HEADS_DIV ? kv * group + k : kv + k * n.K, &w);
+    clear_key_head(c, i);
+    for (int64_t k = 0; k < n.H / n.K; k++) add_head(c, i / n.K, head_of(c, i % n.K, k), &w);
 }
 
 static size_t scratch(const dra_call *c)
 {
-    return (size_t)(tiles(c) * columns_of(c)) * sizeof(double);
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return (size_t)(n.B * n.K * columns_of(c)) * sizeof(double);
+}
+
+/* ---- by diagonals ---------------------------------------------------------------------------- */
+
+typedef struct diagonal { /* blocks t + j = number, of the k-th query head of every key head */
+    int64_t k, number, first, n; /* j = first, ... */
+} diagonal;
+
+enum { ENOUGH = 4 }; /* key heads for each thread */
+
+static bool by_diagonals(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return c->threads > 1 && n.B * n.K < ENOUGH * c->threads && !c->out[DDISTANCE].data &&
+           n.T > ROWS && n.J > KEYS;
+}
+
+static int64_t diagonals(const dra_attend_sizes *n)
+{
+    return dra_div_up(n->T, ROWS) + dra_div_up(n->J, KEYS) - 1;
+}
+
+static diagonal diagonal_of(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const int64_t          each = diagonals(&n), at = c->stage - 1;
+    diagonal               d = {.k = at / each, .number = at % each};
+    d.first = dra_imax(0, d.number - dra_div_up(n.T, ROWS) + 1);
+    d.n = dra_imin(d.number, dra_div_up(n.J, KEYS) - 1) - d.first + 1;
+    return d;
+}
+
+static void add_diagonal_block(const dra_call *c, int64_t i)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    const diagonal         d = diagonal_of(c);
+    const int64_t          head = i / d.n, j = d.first + i % d.n, t0 = (d.number - j) * ROWS;
+    const int64_t          h = head_of(c, head % n.K, d.k);
+    const dra_attend_block t = dra_attend_open(c, head / n.K, h, t0);
+    work                   w;
+    w.sum = NULL;
+    if (dra_attend_sees(&t, j * KEYS)) add_block(&t, j * KEYS, &w);
+}
+
+static int64_t stages(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return by_diagonals(c) ? 1 + n.H / n.K * diagonals(&n) : 1;
+}
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_attend_sizes n = dra_attend_sizes_of(c);
+    return n.B * n.K * (c->stage ? diagonal_of(c).n : 1);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    if (c->stage)
+        add_diagonal_block(c, i);
+    else if (by_diagonals(c))
+        clear_key_head(c, i);
+    else
+        add_key_head(c, i);
 }
 
 /* Two products to have p and dp again, one for each of dq, dk and dv. */
@@ -327,4 +408,5 @@ const dra_cpu_kernel dra_cpu_attend_back = {
              .scratch = scratch},
     .tiles = tiles,
     .tile = tile,
+    .stages = stages,
 };

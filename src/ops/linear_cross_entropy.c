@@ -8,13 +8,11 @@
 #include <string.h>
 
 #include "ops/cross_entropy.h"
+#include "ops/matmul.h"
 
 enum {
-    BLOCK = 256, /* tokens at a time: dw is read and written once for each block */
-    ROWS = 256,  /* of a product's tile, as in matmul.c */
-    COLUMNS = 384,
-    DX_COLUMNS = 128, /* its tiles are few and long */
-    LOSS_ROWS = 16    /* of a tile of losses */
+    BLOCK = 256,   /* tokens at a time: dw is read and written once for each block */
+    LOSS_ROWS = 16 /* of a tile of losses */
 };
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
@@ -94,14 +92,25 @@ static size_t scratch(const dra_call *c)
     return HEAD + ((size_t)N + (size_t)dra_imin(N, BLOCK) * (size_t)V) * sizeof(real);
 }
 
-static int64_t product_tiles(int64_t M, int64_t N, int64_t columns)
+static bool in_bf16(const dra_call *c)
 {
-    return dra_div_up(M, ROWS) * dra_div_up(N, columns);
+    return ((const dra_linear_cross_entropy_attr *)c->attr)->precision == DRA_PRECISION_BF16;
+}
+
+static dra_tiling tiling_of(const dra_call *c, int64_t M, int64_t N, int64_t K)
+{
+    return dra_product_tiling(c, 1, M, N, K, in_bf16(c));
+}
+
+static int64_t product_tiles(const dra_call *c, int64_t M, int64_t N, int64_t K)
+{
+    const dra_tiling t = tiling_of(c, M, N, K);
+    return t.row_blocks * t.column_blocks;
 }
 
 static int64_t dx_tiles(const dra_call *c, const work *w)
 {
-    return c->out[1].data ? product_tiles(w->rows, w->C, DX_COLUMNS) : 0;
+    return c->out[1].data ? product_tiles(c, w->rows, w->C, w->V) : 0;
 }
 
 static int64_t tiles(const dra_call *c)
@@ -109,10 +118,10 @@ static int64_t tiles(const dra_call *c)
     const work w = work_of(c);
     switch (w.part) {
     case COUNT_ROWS: return 1;
-    case LOGITS: return product_tiles(w.rows, w.V, COLUMNS);
+    case LOGITS: return product_tiles(c, w.rows, w.V, w.C);
     case LOSSES: return dra_div_up(w.rows, LOSS_ROWS);
     case GRADIENTS:
-        return dx_tiles(c, &w) + (c->out[2].data ? product_tiles(w.V, w.C, COLUMNS) : 0);
+        return dx_tiles(c, &w) + (c->out[2].data ? product_tiles(c, w.V, w.C, w.rows) : 0);
     case MEAN: break;
     }
     return 1;
@@ -138,18 +147,18 @@ static void count_rows(const dra_call *c, const work *w)
 }
 
 /* Cuts tile i of the product out of m: whole operands in, one block of rows and columns left. */
-static void run_product(const dra_call *c, dra_gemm m, int64_t columns, int64_t i)
+static void run_product(const dra_call *c, dra_gemm m, int64_t i)
 {
-    const int64_t row_blocks = dra_div_up(m.M, ROWS);
-    const int64_t row = i % row_blocks * ROWS, column = i / row_blocks * columns;
-    m.M = dra_imin(ROWS, m.M - row);
-    m.N = dra_imin(columns, m.N - column);
+    const dra_tiling t = tiling_of(c, m.M, m.N, m.K);
+    const int64_t    row = i % t.row_blocks * t.rows, column = i / t.row_blocks * t.columns;
+    m.M = dra_imin(t.rows, m.M - row);
+    m.N = dra_imin(t.columns, m.N - column);
     m.c += row * m.c_row + column;
     if (m.K > 0) { /* else a and b may have no memory */
         m.a = dra_element(m.a, m.a_type, row * m.a_row);
         m.b = dra_element(m.b, m.b_type, column * m.b_col);
     }
-    m.bf16 = ((const dra_linear_cross_entropy_attr *)c->attr)->precision == DRA_PRECISION_BF16;
+    m.bf16 = in_bf16(c);
     dra_simd_of(c)->gemm(&m);
 }
 
@@ -243,13 +252,13 @@ static void tile(const dra_call *c, int64_t i)
     const work w = work_of(c);
     switch (w.part) {
     case COUNT_ROWS: count_rows(c, &w); break;
-    case LOGITS: run_product(c, logits_product(c, &w), COLUMNS, i); break;
+    case LOGITS: run_product(c, logits_product(c, &w), i); break;
     case LOSSES: losses(c, &w, i); break;
     case GRADIENTS:
         if (i < dx_tiles(c, &w))
-            run_product(c, dx_product(c, &w), DX_COLUMNS, i);
+            run_product(c, dx_product(c, &w), i);
         else
-            run_product(c, dw_product(c, &w), COLUMNS, i - dx_tiles(c, &w));
+            run_product(c, dw_product(c, &w), i - dx_tiles(c, &w));
         break;
     case MEAN: mean(c, &w); break;
     }

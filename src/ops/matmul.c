@@ -9,8 +9,8 @@
 
 #include "ops/matmul.h"
 
-/* y in tiles: packing b pays by the rows of a tile, packing a by its columns. Where there are few
- * tiles they are narrow, so that all threads have some. Few rows take as long as b takes to come
+/* y in tiles: packing b pays by the rows of a tile, packing a by its columns; but there should be
+ * some for each thread, as many for one as for the other. Few rows take as long as b takes to come
  * from memory: narrow tiles for all threads to end together, but pieces that are large there.
  *
  * Few rows and a large b whose columns are adjacent in memory: only whole rows of b are long enough
@@ -18,6 +18,7 @@
  * columns; its sums go to scratch, and a second stage adds up the chains in their order, as a gemm
  * over all of k does: the bits are the same. */
 enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
+enum { SMALL = 1 << 18 }; /* multiply-adds of a product that is not worth a choice */
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -102,8 +103,51 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
+/* Multiply-adds for each element of k that a tile is worth, with those that packing takes as long
+ * as. Micro-kernels compute 8 rows and 32 columns, those on tile registers 32 and 32, in a
+ * fourth of the time. */
+static double tile_cost(int64_t rows, int64_t columns, bool tiles)
+{
+    const int64_t side = tiles ? 32 : 8;
+    const double  r = (double)(dra_div_up(rows, side) * side);
+    const double  n = (double)(dra_div_up(columns, 32) * 32);
+    return r * n / (tiles ? 4 : 1) + 12 * n + 4 * r;
+}
+
+static dra_tiling cut(int64_t M, int64_t N, int64_t rows, int64_t columns)
+{
+    return (dra_tiling){rows, columns, dra_div_up(M, rows), dra_div_up(N, columns)};
+}
+
+/* The thread with the most tiles, and a little for the last of them to end later than others. */
+static double time_of(const dra_tiling *t, int64_t batch, int64_t M, int64_t N, int threads,
+                      bool tiles)
+{
+    const int64_t all = batch * t->row_blocks * t->column_blocks;
+    const double  each = tile_cost(dra_imin(M, t->rows), dra_imin(N, t->columns), tiles);
+    return each * ((double)dra_div_up(all, threads) + 0.1);
+}
+
+dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64_t N, int64_t K,
+                              bool bf16)
+{
+    static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
+                         columns[] = {COLUMNS, 256, 192, 128, 96, 64};
+    dra_tiling best = cut(M, N, ROWS, COLUMNS);
+    if (c->threads <= 1 || batch * M * N * K < SMALL) return best;
+    const bool tiles = bf16 && dra_simd_of(c)->level == DRA_LEVEL_AVX512AMX;
+    double     least = time_of(&best, batch, M, N, c->threads, tiles);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t j = 0; j < sizeof columns / sizeof *columns; j++) {
+            const dra_tiling t = cut(M, N, rows[i], columns[j]);
+            const double     time = time_of(&t, batch, M, N, c->threads, tiles);
+            if (time < least) least = time, best = t;
+        }
+    return best;
+}
+
 typedef struct sizes {
-    int64_t M, N, K, batch, row_blocks, column_blocks, columns;
+    int64_t M, N, K, batch, rows, row_blocks, column_blocks, columns;
     int64_t chains; /* of k, each a tile of its own; 0: a tile takes all of k */
 } sizes;
 
@@ -123,13 +167,20 @@ static sizes sizes_of(const dra_call *c)
                           .N = y->dim[y->rank - 1],
                           .K = dra_last(&c->in[0]),
                           .batch = dra_shape_count(&lead)};
-    s.row_blocks = dra_div_up(s.M, ROWS);
-    const bool many = s.batch * s.row_blocks * dra_div_up(s.N, COLUMNS) >= MANY;
-    const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* b's columns run along k */
-    s.columns = s.M <= FEW ? (along && !many ? SLIM : NARROW) : many ? COLUMNS : NARROW;
+    s.row_blocks = 1;
+    s.rows = ROWS;
     if (by_chains(c, &s)) {
         s.chains = dra_div_up(s.K, DRA_CHAIN);
         s.columns = c->stage ? ADDED : WIDE;
+    } else if (s.M <= FEW) {
+        const bool many = s.batch * dra_div_up(s.N, COLUMNS) >= MANY;
+        const bool along = c->in[1].stride[c->in[1].shape.rank - 1] != 1; /* columns run along k */
+        s.columns = along && !many ? SLIM : NARROW;
+    } else {
+        const dra_matmul_attr *attr = c->attr;
+        const dra_tiling       t = dra_product_tiling(c, s.batch, s.M, s.N, s.K,
+                                                      attr->precision == DRA_PRECISION_BF16);
+        s.rows = t.rows, s.columns = t.columns, s.row_blocks = t.row_blocks;
     }
     s.column_blocks = dra_div_up(s.N, s.columns);
     return s;
@@ -183,7 +234,7 @@ static dra_gemm gemm_of(const dra_call *c, const sizes *s, int64_t batch, int64_
     const dra_matmul_attr *attr = c->attr;
     const dra_tensor      *a = &c->in[0], *b = &c->in[1], *y = &c->out[0];
     const int64_t *a_step = a->stride + a->shape.rank - 2, *b_step = b->stride + b->shape.rank - 2;
-    dra_gemm       m = {.M = dra_imin(ROWS, s->M - row),
+    dra_gemm       m = {.M = dra_imin(s->rows, s->M - row),
                         .N = dra_imin(s->columns, s->N - column),
                         .K = s->K,
                         .a_row = a_step[0],
@@ -236,7 +287,7 @@ bool dra_matmul_tile(const dra_call *c, int64_t i, dra_gemm *m)
         multiply_chain(c, &s, i % s.chains, i / s.chains * s.columns);
         return false;
     }
-    const int64_t row = i % s.row_blocks * ROWS;
+    const int64_t row = i % s.row_blocks * s.rows;
     const int64_t column = i / s.row_blocks % s.column_blocks * s.columns;
     *m = gemm_of(c, &s, i / (s.row_blocks * s.column_blocks), row, column);
     if (s.chains)

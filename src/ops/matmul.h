@@ -6,6 +6,15 @@
 
 extern const dra_op dra_op_matmul, dra_op_matmul_then, dra_op_matmuls;
 
+/* y (M, N) in tiles of so many rows and columns. */
+typedef struct dra_tiling {
+    int64_t rows, columns, row_blocks, column_blocks;
+} dra_tiling;
+
+/* Tiles of a product that let all threads of the call end early and together. */
+dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64_t N, int64_t K,
+                              bool bf16);
+
 /* The kernel of one product. dra_matmul_tile(): true when a tile of y is done, *m says which. */
 int64_t  dra_matmul_tiles(const dra_call *c);
 int64_t  dra_matmul_stages(const dra_call *c);

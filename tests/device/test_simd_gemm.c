@@ -6,6 +6,25 @@
 
 #include "base/shape.h"
 
+/* ---- levels ---------------------------------------------------------------------------------- */
+
+/* The level on tiles that are emulated; NULL where its vectors are missing. */
+static const dra_simd *emulated_tiles(void)
+{
+#ifdef TILES_EMULATED
+    extern const dra_simd dra_simd_tiles_emulated;
+    if (__builtin_cpu_supports("avx512bf16") && dra_simd_levels()[0]->level >= DRA_LEVEL_AVX512)
+        return &dra_simd_tiles_emulated;
+#endif
+    return NULL;
+}
+
+static void for_each_gemm(level_test test)
+{
+    for_each_level(test);
+    if (emulated_tiles()) test(emulated_tiles());
+}
+
 /* ---- gemm ------------------------------------------------------------------------------------ */
 
 static const int64_t sizes[] = {0, 1, 2, 3, 5, 8, 9, 17, 33, 131};
@@ -163,7 +182,7 @@ static void multiplies_kinds(const dra_simd *simd)
     free(m);
 }
 
-static void gemm_of_kinds(void **state) { for_each_level(multiplies_kinds); }
+static void gemm_of_kinds(void **state) { for_each_gemm(multiplies_kinds); }
 
 static void gemm(void **state) { for_each_level(multiplies); }
 
@@ -181,7 +200,7 @@ static void repeats(const dra_simd *simd) /* strides of 0: one row, column or nu
     free(m);
 }
 
-static void gemm_of_repeated(void **state) { for_each_level(repeats); }
+static void gemm_of_repeated(void **state) { for_each_gemm(repeats); }
 
 /* Bits of a row of C depend on K alone: not on M, N, strides, or where the row stands. */
 static void keeps_rows_of(const dra_simd *simd, const kind *of)
@@ -223,7 +242,7 @@ static void keeps_rows(const dra_simd *simd)
     for (size_t i = 0; i < COUNT(kinds); i++) keeps_rows_of(simd, &kinds[i]);
 }
 
-static void rows_of_gemm_keep_their_bits(void **state) { for_each_level(keeps_rows); }
+static void rows_of_gemm_keep_their_bits(void **state) { for_each_gemm(keeps_rows); }
 
 /* Every M and N from 1 on, A and B upright or on their sides, onto zeros or something: all parts
  * of one product, bit for bit. */
@@ -297,9 +316,32 @@ static void streams(const dra_simd *simd)
     free(m);
 }
 
-static void rows_of_a_large_matrix_keep_bits(void **state) { for_each_level(streams); }
+static void rows_of_a_large_matrix_keep_bits(void **state) { for_each_gemm(streams); }
 
-static void parts_of_gemm_keep_bits(void **state) { for_each_level(keeps_parts); }
+static void parts_of_gemm_keep_bits(void **state) { for_each_gemm(keeps_parts); }
+
+/* Tiles of the processor against emulated ones, which cut k and rows otherwise. */
+static void tiles_are_as_emulated(void **state)
+{
+    const dra_simd *real = dra_simd_levels()[0], *emulated = emulated_tiles();
+    matrices       *m, *other;
+    if (real->level != DRA_LEVEL_AVX512AMX || !emulated) skip();
+    m = new_matrices(), other = new_matrices();
+    for (size_t k = 0; k < COUNT(kinds); k++)
+        for (int how = 0; how < 8; how++)
+            for (int64_t n = 1; n < LARGEST; n += 37) {
+                dra_gemm g = make_gemm(m, &kinds[k], n, LARGEST - n, LARGEST - n / 2, how & 3);
+                g.accumulate = how & 4;
+                memcpy(m->c + GUARD, m->start, sizeof m->start);
+                real->gemm(&g);
+                memcpy(other->c + GUARD, m->c + GUARD, sizeof m->start);
+                memcpy(m->c + GUARD, m->start, sizeof m->start);
+                emulated->gemm(&g);
+                assert_memory_equal(m->c + GUARD, other->c + GUARD, sizeof m->start);
+            }
+    free(m);
+    free(other);
+}
 
 int main(void)
 {
@@ -310,6 +352,7 @@ int main(void)
         cmocka_unit_test(rows_of_gemm_keep_their_bits),
         cmocka_unit_test(parts_of_gemm_keep_bits),
         cmocka_unit_test(rows_of_a_large_matrix_keep_bits),
+        cmocka_unit_test(tiles_are_as_emulated),
     };
     return check_main("simd gemm", NULL, 0, tests, COUNT(tests));
 }
