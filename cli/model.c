@@ -50,7 +50,7 @@ dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
         part[n] = '\0';
         if (mkdir(part, mode) != 0 && errno != EEXIST)
             return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", part,
-                             strerror(errno));
+                             cli_reason(errno));
     }
     return DRA_OK;
 }

@@ -45,7 +45,7 @@ static dra_status parse_line(const char *text, size_t n, const dra_json_line *li
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &found);
     if (*out) return DRA_OK;
     if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
-        return fail_line(err, DRA_ERR_MEMORY, line, "no memory for its JSON");
+        return fail_line(err, DRA_ERR_MEMORY, line, "out of memory for its JSON");
     return fail_line(err, DRA_ERR_FORMAT, line, "JSON, column %d: %s", found.column,
                      dra_brief(found.text, room));
 }

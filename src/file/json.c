@@ -4,6 +4,8 @@
 #include "base/shape.h"
 #include "file/fail.h"
 
+#include <errno.h>
+
 /* What stands outside of texts: how deep brackets nest, whether there is a minus. */
 typedef struct outline {
     int64_t depth;
@@ -43,12 +45,13 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
                            (long long)o.depth, rules.depth);
     if (rules.no_minus && o.minus)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON has a negative number");
+    errno = 0;
     *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &found);
     if (*out) return DRA_OK;
-    /* Where jansson gets no memory it says so, says nothing, or blames the text: the last we cannot
-     * tell apart. */
-    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
-        return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its JSON");
+    /* Where jansson gets no memory it says so, says nothing, or blames the text; but it then ends at
+     * once, so that what malloc() said is still there. */
+    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0] || errno == ENOMEM)
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its JSON");
     return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON, line %d, column %d: %s", found.line,
                        found.column, dra_brief(found.text, room));
 }

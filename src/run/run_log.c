@@ -119,7 +119,7 @@ dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
         text[n] = '\n'; /* over the 0 at its end */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
     } else {
-        dra_fail_at(err, st, log->path, "no memory for a line");
+        dra_fail_at(err, st, log->path, "out of memory for a line");
     }
     if (st == DRA_OK && log->events) st = write_events(log->events, line, err);
     json_decref(line);

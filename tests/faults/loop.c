@@ -2,11 +2,13 @@
  * which runs neither gave up for want of memory nor did what the command does without a fault.
  *   loop SHIM START RUNS INPUT COMMAND...
  * START is a folder that a copy of is made for every run, as its current folder; INPUT is stdin.
- * RUNS bounds the faults of each mode, which are spread evenly; 0: every allocation fails once.
+ * RUNS bounds the faults of each mode, which are spread evenly; 0: every allocation fails once. With
+ * DRA_FAULT_TRACE=1, everything that bad runs say is printed, and where they failed.
  *
  * A run is good if it ends with status 0 and the output of the run without a fault, on stdout and
- * in files, or with status 1 and a line about memory; every file then is as in START, or as the
- * whole run makes it, or a log that is shorter, and no temporary file is left. */
+ * in files, or with status 1 and a line about memory. Every file then is as in START, or as the
+ * whole run makes it, or a log that is shorter. Where there is no memory from some point on, a
+ * temporary file may stay, but is gone after the next run. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +124,8 @@ static likeness compare(const char *found, const char *expected)
 }
 
 static const char *tree_work, *tree_good;
-static bool        tree_whole; /* the run ended well: all files are as they should be */
+static bool        tree_whole;     /* the run ended well: all files are as they should be */
+static bool        tree_temporary; /* one was found that its name says will go */
 static char        tree_fault[PATH * 2];
 
 static int check_one(const char *path, const struct stat *s, int kind, struct FTW *w)
@@ -135,6 +138,10 @@ static int check_one(const char *path, const struct stat *s, int kind, struct FT
     if (new == SAME) return 0;
     if (!tree_whole && compare(path, join(before, start, name)) == SAME) return 0;
     if (!tree_whole && new == CUT && ends_in(name, ".jsonl")) return 0;
+    if (!tree_whole && strstr(name, ".tmp")) {
+        tree_temporary = true;
+        return 0;
+    }
     snprintf(tree_fault, sizeof tree_fault, "%s is %s", name,
              new == NONE  ? "left over"
              : new == CUT ? "cut off"
@@ -155,6 +162,7 @@ static int check_there(const char *path, const struct stat *s, int kind, struct 
 /* NULL, or what is wrong with the files of a run. */
 static const char *tree_wrong(const char *work, const char *good, bool whole)
 {
+    tree_temporary = false;
     tree_work = work, tree_good = good, tree_whole = whole;
     if (nftw(work, check_one, 32, FTW_PHYS) != 0) return tree_fault;
     if (whole && nftw(good, check_there, 32, FTW_PHYS) != 0) return tree_fault;
@@ -177,13 +185,11 @@ static void set_number(const char *name, long n)
     setenv(name, text, 1);
 }
 
-/* Runs the command in a fresh copy of the start folder; `at` 0: without a fault. */
+/* Runs the command in a folder; `at` 0: without a fault. */
 static int run(const char *folder, long at, const char *mode)
 {
     char out[PATH], err[PATH], count[PATH];
     int  status = 0;
-    remove_tree(folder);
-    copy_tree(start, folder);
     join(out, here, "out"), join(err, here, "err"), join(count, here, "count");
     const pid_t child = fork();
     if (child < 0) die("fork");
@@ -202,6 +208,16 @@ static int run(const char *folder, long at, const char *mode)
     }
     if (waitpid(child, &status, 0) != child) die("wait");
     return status;
+}
+
+/* Where the fault was, for which alloc.c has to be told to say it: everything. */
+static void show_trace(void)
+{
+    char  path[PATH];
+    bytes b;
+    if (!getenv("DRA_FAULT_TRACE") || !read_file(join(path, here, "err"), &b)) return;
+    fwrite(b.at, 1, b.n, stdout);
+    free(b.at);
 }
 
 static const char *last_line(void)
@@ -230,8 +246,22 @@ static bool says_memory(void)
     return found;
 }
 
+static void prepare(const char *folder)
+{
+    remove_tree(folder);
+    copy_tree(start, folder);
+}
+
+/* What a run left is gone after the next one. */
+static const char *left_over(const char *work, const char *good)
+{
+    run(work, 0, "once");
+    tree_wrong(work, good, false);
+    return tree_temporary ? "leaves a temporary file for good" : NULL;
+}
+
 /* NULL, or what is wrong with a run that ended like this. */
-static const char *run_wrong(int status, const char *work, const char *good)
+static const char *run_wrong(int status, const char *mode, const char *work, const char *good)
 {
     static char text[64];
     char        out[PATH], expected[PATH];
@@ -247,7 +277,9 @@ static const char *run_wrong(int status, const char *work, const char *good)
     if (code == 1 && !says_memory()) return "another message";
     if (code == 0 && compare(join(out, here, "out"), join(expected, here, "good.out")) != SAME)
         return "status 0, but another output";
-    return tree_wrong(work, good, code == 0);
+    const char *wrong = tree_wrong(work, good, code == 0);
+    if (wrong || !tree_temporary) return wrong;
+    return strcmp(mode, "once") == 0 ? "leaves a temporary file" : left_over(work, good);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------- */
@@ -258,24 +290,30 @@ typedef struct counts {
 
 static void try_one(long at, const char *mode, const char *work, const char *good, counts *c)
 {
+    prepare(work);
     const int   status = run(work, at, mode);
-    const char *wrong = run_wrong(status, work, good);
+    const char *wrong = run_wrong(status, mode, work, good);
     c->tried++;
     if (!wrong && WEXITSTATUS(status) == 0) c->same++;
     if (!wrong && WEXITSTATUS(status) == 1) c->refused++;
-    if (wrong && c->bad++ < SHOWN) printf("%s %ld: %s: %s\n", mode, at, wrong, last_line());
+    if (!wrong || (c->bad++ >= SHOWN && !getenv("DRA_FAULT_TRACE"))) return;
+    printf("%s %ld: %s: %s\n", mode, at, wrong, last_line());
+    show_trace();
 }
 
-static long measure(const char *good)
+/* All runs are in the same folder, whose path may be in what they write. */
+static long measure(const char *work, const char *good)
 {
-    char      path[PATH], kept[PATH];
-    bytes     b;
-    const int status = run(good, 0, "once");
+    char  path[PATH], kept[PATH];
+    bytes b;
+    prepare(work);
+    const int status = run(work, 0, "once");
     if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
         printf("fails without a fault: %s\n", last_line());
         exit(1);
     }
     if (rename(join(path, here, "out"), join(kept, here, "good.out")) != 0) die(path);
+    if (rename(work, good) != 0) die(work);
     if (!read_file(join(path, here, "count"), &b)) die(path);
     const long n = strtol(b.at, NULL, 10);
     free(b.at);
@@ -296,7 +334,7 @@ int main(int argc, char **argv)
     snprintf(here, sizeof here, "%s/loop-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(here)) die(here);
     join(good, here, "good"), join(work, here, "work");
-    const long n = measure(good), stride = runs && n > runs ? n / runs : 1;
+    const long n = measure(work, good), stride = runs && n > runs ? n / runs : 1;
     for (int m = 0; m < 2; m++) /* the second mode starts elsewhere, to meet other places */
         for (long at = 1 + m * (stride / 2); at <= n; at += stride)
             try_one(at, modes[m], work, good, &c);

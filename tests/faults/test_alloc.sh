@@ -32,6 +32,9 @@ printf '{"text": "one"}\n{"text": "a second one, compressed"}\n' | gzip >in/line
 printf 'hi\n/set temperature 0\n/stats\n/save kept\n/undo\nagain\n/quit\n' >in/said
 echo 'root ::= "a" [b-d]+ | "x"' >in/letters.gbnf
 echo '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}' >in/schema.json
+echo '{"model_type": "x-transformers", "wrapper": "TransformerWrapper", "num_tokens": 256,
+    "max_seq_len": 16, "attn_layers": {"type": "Decoder", "dim": 8, "depth": 1, "heads": 2,
+    "attn_dim_head": 4, "rotary_pos_emb": true, "ff_glu": true}}' >in/xt.json
 brief="--batch 2 --context 16 --log-every 1 --save-every 1 --threads 1 --seed 3"
 # shellcheck disable=SC2086 # lists of options
 {
@@ -39,6 +42,7 @@ brief="--batch 2 --context 16 --log-every 1 --save-every 1 --threads 1 --seed 3"
         "$dra" init --preset gpt2-tiny $tiny --set context=16 --out in/gpt2 &&
         "$dra" init --preset rwkv4-tiny --set dim=8 --set depth=1 --out in/rwkv &&
         "$dra" convert --from in/gpt2 --to in/hf --as hf &&
+        "$dra" init --config in/xt.json --out in/xt &&
         "$dra" tokenizer train --data in/story.txt --vocab 270 --out in/words &&
         "$dra" generate --model in/m --prompt ab --tokens 3 --state-out in/state &&
         "$dra" train --preset dra-gru-tiny $tiny --data in/story.txt --steps 1 $brief --out in/run &&
@@ -80,7 +84,7 @@ all() {
     faults train none $quiet train --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
         --steps 2 --eval-every 1 --cache kept $brief --out run
     faults train-words none $quiet train --preset dra-slots-tiny $tiny --data "$in/lines.jsonl.gz" \
-        --tokenizer "$in/words" --steps 1 $brief --threads=1 --out run
+        --tokenizer "$in/words" --steps 1 $brief --out run
     faults resume started $quiet train --resume --steps 2 --out run --threads 1
     faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
         --steps 1 --batch 2 --context 16 --threads 1 --set lr=0.001,0.002 --out s
@@ -96,7 +100,7 @@ all() {
         --grammar "$in/letters.gbnf" --threads 1
     faults generate-schema none $quiet generate --model "$in/m" --prompt a --tokens 8 \
         --json-schema "$in/schema.json" --threads 1
-    faults generate-beams none $quiet generate --model "$in/gpt2" --prompt ab --tokens 3 --beams 2 \
+    faults generate-beams none $quiet generate --model "$in/gpt2" --prompt ab --tokens 3 --beam 2 \
         --threads 1
     faults chat none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1
     faults forward none $quiet forward --model "$in/m" --text abc --text d --out f.safetensors \
@@ -110,7 +114,7 @@ all() {
     faults convert-graft none $quiet convert --from "$in/gpt2" --to m --memory gru --dtype bf16 \
         --resize-vocab 260 --shard-size 2KB
     faults convert-rwkv.cpp none $quiet convert --from "$in/rwkv" --to r.bin --as rwkv.cpp
-    faults convert-xt none $quiet convert --from "$in/gpt2" --to x --as x-transformers
+    faults convert-xt none $quiet convert --from "$in/xt" --to x --as x-transformers
     faults convert-pth none $quiet convert --from "$data/pth/rwkv.pth" --to m
     faults report started $quiet report run "$in/probe.jsonl" --threads 1
     faults tokenizer none $quiet tokenizer train --data "$in/story.txt" --vocab 270 --out t.json \
