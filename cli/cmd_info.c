@@ -2,6 +2,7 @@
 #include "decays.h"
 #include "draw.h"
 #include "info.h"
+#include "memory.h"
 #include "text_stream.h"
 
 #include <math.h>
@@ -161,7 +162,7 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
     write_state(s);
     if (is_language(m)) info_layers_text(m->model);
     const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
-    char        *text = n ? malloc(n + 1) : NULL;
+    char        *text = n ? cli_room(n + 1, 1) : NULL;
     if (!text) return;
     dra_gammas_text(d->rows, d->n, text, n + 1);
     puts("decays");

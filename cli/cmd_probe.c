@@ -1,5 +1,6 @@
 /* dra probe: models on small tasks with a right answer, alone or in sweeps. */
 #include "model.h"
+#include "memory.h"
 #include "probe_show.h"
 #include "probe_suite.h"
 #include "train_progress.h"
@@ -113,6 +114,10 @@ static int add_axis(cli_sweep *s, const char *name, bool key, const char *list)
 {
     char quoted[80];
     if (!list || cli_sweep_add(s, name, key, list)) return CLI_OK;
+    if (cli_memory_lacked()) {
+        fputs("dra probe: out of memory\n", stderr);
+        return CLI_FAILED;
+    }
     return cli_misused("probe", "%s%s: expected values between commas, found %s", key ? "" : "--",
                        name, cli_quote(list, quoted, sizeof quoted));
 }

@@ -1,6 +1,7 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "manual.h"
+#include "memory.h"
 #include "term.h"
 #include "verbs.h"
 
@@ -112,6 +113,10 @@ int main(int argc, char **argv)
     if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
     int status = run(argc, argv);
+    if (status == CLI_OK && cli_memory_lacked()) {
+        fputs("dra: out of memory: a part of the output is missing\n", stderr);
+        status = CLI_FAILED;
+    }
     /* Results that did not arrive are a failure, however well the verb did. */
     const bool lost = ferror(stdout) != 0;
     errno = 0;

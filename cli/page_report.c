@@ -1,5 +1,6 @@
 /* From runs to the file of a page about them. */
 #include "page.h"
+#include "memory.h"
 #include "text_stream.h"
 
 #include <stdlib.h>
@@ -40,7 +41,7 @@ static dra_status write_file(const cli_page *page, const char *path, dra_error *
     p.out = cli_text_stream(&text, &bytes);
     if (!p.out) return st;
     page_write(&p);
-    const bool whole = !ferror(p.out);
+    const bool whole = !cli_memory_lacked();
     if (fclose(p.out) == 0 && whole) st = dra_file_write(path, text, bytes, err);
     free(text);
     return st;

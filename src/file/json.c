@@ -5,6 +5,7 @@
 #include "file/fail.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* What stands outside of texts: how deep brackets nest, whether there is a minus. */
 typedef struct outline {
@@ -33,11 +34,94 @@ static outline look_over(const char *text, size_t bytes)
     return o;
 }
 
+/* ---- jansson, short of memory ---------------------------------------------------------------- */
+
+/* jansson collects the letters of a word in a buffer that grows, and goes on without a letter where
+ * it does not. So the buffer is made large enough before: the text becomes the second value of an
+ * array, after a number that is longer than each of its words and that may lose zeros. */
+typedef struct padded {
+    const char *text;
+    size_t      bytes, at;
+    size_t      zeros; /* that are still to be read */
+    bool        opened, parted, closed;
+    bool        no_memory;
+} padded;
+
+static size_t longest_word(const char *text, size_t bytes)
+{
+    size_t longest = 0, begin = 0;
+    bool   quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"') quoted = !quoted;
+        if (quoted && text[i] == '\\') i++;
+        if (!quoted && strchr(",:[]{} \t\r\n", text[i])) begin = i + 1;
+        if (i >= begin && i - begin + 1 > longest) longest = i - begin + 1;
+    }
+    return longest;
+}
+
+static size_t give(char *to, size_t room, const char *text, size_t n, size_t *used)
+{
+    if (n > room) n = room;
+    memcpy(to, text, n);
+    *used += n;
+    return n;
+}
+
+/* jansson asks for more inside of the number: malloc() has failed there, or there is room. */
+static size_t read_padded(void *to, size_t room, void *user)
+{
+    padded *p = user;
+    if (!p->opened) {
+        p->opened = true;
+        memcpy(to, "[0.", 3);
+        return 3;
+    }
+    if (p->zeros) {
+        const size_t n = p->zeros < room ? p->zeros : room;
+        memset(to, '0', n);
+        p->zeros -= n;
+        return n;
+    }
+    if (!p->parted) {
+        p->parted = true;
+        p->no_memory = errno == ENOMEM;
+        memcpy(to, ",", 1);
+        return p->no_memory ? (size_t)-1 : 1;
+    }
+    if (p->at < p->bytes) return give(to, room, p->text + p->at, p->bytes - p->at, &p->at);
+    if (p->closed) return 0;
+    p->closed = true;
+    memcpy(to, "]", 1);
+    return 1;
+}
+
+json_t *dra_json_load(const char *text, size_t bytes, size_t flags, json_error_t *found,
+                      bool *no_memory)
+{
+    padded p = {.text = text, .bytes = bytes, .zeros = longest_word(text, bytes) + 16};
+    errno = 0;
+    json_t *both = json_load_callback(read_padded, &p, flags, found);
+    *no_memory = p.no_memory || (!both && errno == ENOMEM);
+    json_t *value = json_array_size(both) == 2 ? json_incref(json_array_get(both, 1)) : NULL;
+    json_decref(both);
+    if (*no_memory) return NULL;
+    if (value && ((flags & JSON_DECODE_ANY) || json_is_object(value) || json_is_array(value)))
+        return value;
+    json_decref(value);
+    /* Only to say what is wrong. */
+    errno = 0;
+    value = json_loadb(text, bytes, flags, found);
+    *no_memory = !value && errno == ENOMEM;
+    return value;
+}
+
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
                           json_t **out, dra_error *err)
 {
     char          room[DRA_BRIEF];
     json_error_t  found;
+    bool          no_memory;
     const outline o = look_over(text, bytes);
     *out = NULL;
     if (o.depth > rules.depth)
@@ -45,13 +129,9 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
                            (long long)o.depth, rules.depth);
     if (rules.no_minus && o.minus)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON has a negative number");
-    errno = 0;
-    *out = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &found);
+    *out = dra_json_load(text, bytes, JSON_REJECT_DUPLICATES, &found, &no_memory);
     if (*out) return DRA_OK;
-    /* Where jansson gets no memory it says so, says nothing, or blames the text; but it then ends at
-     * once, so that what malloc() said is still there. */
-    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0] || errno == ENOMEM)
-        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its JSON");
+    if (no_memory) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its JSON");
     return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON, line %d, column %d: %s", found.line,
                        found.column, dra_brief(found.text, room));
 }

@@ -35,7 +35,7 @@ echo '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"
 echo '{"model_type": "x-transformers", "wrapper": "TransformerWrapper", "num_tokens": 256,
     "max_seq_len": 16, "attn_layers": {"type": "Decoder", "dim": 8, "depth": 1, "heads": 2,
     "attn_dim_head": 4, "rotary_pos_emb": true, "ff_glu": true}}' >in/xt.json
-brief="--batch 2 --context 16 --log-every 1 --save-every 1 --threads 1 --seed 3"
+brief="--batch 2 --context 16 --log-every 1 --threads 1 --seed 3"
 # shellcheck disable=SC2086 # lists of options
 {
     "$dra" init --preset dra-gru-tiny $tiny --out in/m &&
@@ -82,11 +82,13 @@ all() {
     quiet=/dev/null
     faults init none $quiet init --preset dra-gru-tiny $tiny --out m
     faults train none $quiet train --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
-        --steps 2 --eval-every 1 --cache kept $brief --out run
+        --steps 2 --cache kept $brief --out run
     faults train-words none $quiet train --preset dra-slots-tiny $tiny --data "$in/lines.jsonl.gz" \
         --tokenizer "$in/words" --steps 1 $brief --out run
     faults resume started $quiet train --resume --steps 2 --out run --threads 1
-    faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
+    # Runs of a sweep that fail do not keep the others from their turn.
+    DRA_FAULT_MAY_DIFFER="report.html sweep.json done.jsonl" \
+        faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
         --steps 1 --batch 2 --context 16 --threads 1 --set lr=0.001,0.002 --out s
     faults probe none $quiet probe copy --preset dra-gru-tiny $tiny --steps 1 --batch 2 \
         --length 12 --tests 2 --threads 1
