@@ -162,7 +162,8 @@ static int add_settings(const cli_list *set, cli_sweep *s, char *keys, size_t si
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
         keys[n] = '\0';
-        if (add_axis(s, keys, true, setting + n + 1) != CLI_OK) return CLI_USAGE;
+        const int status = add_axis(s, keys, true, setting + n + 1);
+        if (status != CLI_OK) return status;
         keys += n + 1;
         size -= n + 1;
     }

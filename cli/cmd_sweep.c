@@ -75,8 +75,9 @@ static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
         keys[n] = '\0';
-        if (check_key(s, keys) != CLI_OK || add_axis(s, keys, setting + n + 1) != CLI_OK)
-            return CLI_USAGE;
+        int status = check_key(s, keys);
+        if (status == CLI_OK) status = add_axis(s, keys, setting + n + 1);
+        if (status != CLI_OK) return status;
         keys += n + 1;
         room -= n + 1;
     }

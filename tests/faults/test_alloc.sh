@@ -12,15 +12,14 @@ export TMPDIR
 . "$(dirname "$0")/../cli/process.sh"
 cd "$scratch" || exit 1
 
-# Sanitizers are slow, but find what is not freed. Threads wait for each other there.
-runs=16
-case $(basename "$(dirname "$dra")") in asan)
-    runs=1
+# The address sanitizer is slow, but finds what is not freed.
+runs=8 every=0
+if grep -q __asan_init "$dra"; then
+    runs=1 every=40
     ASAN_OPTIONS=verify_asan_link_order=0:allocator_may_return_null=1
     export ASAN_OPTIONS
-    ;;
-esac
-[ -z "${DRA_TEST_FULL:-}" ] || runs=$((runs == 16 ? 0 : 40))
+fi
+[ -z "${DRA_TEST_FULL:-}" ] || runs=$every
 runs=${DRA_FAULT_RUNS:-$runs}
 
 # ---- what the commands need ----------------------------------------------------------------------
