@@ -13,9 +13,9 @@ export TMPDIR
 cd "$scratch" || exit 1
 
 # The address sanitizer is slow, but finds what is not freed.
-runs=8 every=0
+runs=8 every=0 two=2
 if grep -q __asan_init "$dra"; then
-    runs=1 every=40
+    runs=1 every=40 two=1 # a thread of its own fails without memory
     ASAN_OPTIONS=verify_asan_link_order=0:allocator_may_return_null=1
     export ASAN_OPTIONS
 fi
@@ -96,7 +96,7 @@ all() {
     faults generate none $quiet generate --model "$in/m" --prompt ab --tokens 4 --state-out s \
         --threads 1
     faults generate-state none $quiet generate --model "$in/m" --state-in "$in/state" --prompt c \
-        --tokens 3 --count 2 --logprobs 2 --json --threads 2
+        --tokens 3 --count 2 --logprobs 2 --json --threads $two
     faults generate-grammar none $quiet generate --model "$in/m" --prompt a --tokens 3 \
         --grammar "$in/letters.gbnf" --threads 1
     faults generate-schema none $quiet generate --model "$in/m" --prompt a --tokens 8 \
@@ -106,10 +106,11 @@ all() {
     faults chat none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1
     faults forward none $quiet forward --model "$in/m" --text abc --text d --out f.safetensors \
         --state-out s --threads 1
-    faults grad none $quiet grad --model "$in/gpt2" --tokens 1,2,3,4 --out g.safetensors --threads 2
+    faults grad none $quiet grad --model "$in/gpt2" --tokens 1,2,3,4 --out g.safetensors \
+        --threads $two
     faults embed none $quiet embed --model "$in/m" --texts "$in/story.txt" --out e.npy --threads 1
-    faults info none $quiet info --model "$in/m"
-    faults info-json none $quiet info --model "$in/m" --json
+    faults info none $quiet info --model "$in/m" --threads $two
+    faults info-json none $quiet info --model "$in/m" --json --threads $two
     faults convert-hf none $quiet convert --from "$in/gpt2" --to hf --as hf --check --threads 1
     faults convert-from none $quiet convert --from "$in/hf" --to m --threads 1 --json
     faults convert-graft none $quiet convert --from "$in/gpt2" --to m --memory gru --dtype bf16 \
@@ -119,7 +120,7 @@ all() {
     faults convert-pth none $quiet convert --from "$data/pth/rwkv.pth" --to m
     faults report started $quiet report run "$in/probe.jsonl" --threads 1
     faults tokenizer none $quiet tokenizer train --data "$in/story.txt" --vocab 270 --out t.json \
-        --threads 2
+        --threads $two
     faults tokenize none $quiet tokenize --tokenizer "$in/words" --file "$in/story.txt"
     faults tokenize-world none $quiet tokenize --tokenizer "$data/world" "a story" --json
     faults detokenize none $quiet detokenize --tokenizer "$in/words" 72 101 260 --json
