@@ -7,7 +7,6 @@
 
 #include "data/documents.h"
 #include "file/fail.h"
-#include "file/json.h"
 
 size_t dra_line_bytes(const char *text, size_t bytes)
 {
@@ -42,11 +41,11 @@ static dra_status parse_line(const char *text, size_t n, const dra_json_line *li
                              dra_error *err)
 {
     json_error_t found;
-    bool         no_memory;
     char         room[DRA_BRIEF];
-    *out = dra_json_load(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &found, &no_memory);
+    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &found);
     if (*out) return DRA_OK;
-    if (no_memory) return fail_line(err, DRA_ERR_MEMORY, line, "out of memory for its JSON");
+    if (json_error_code(&found) == json_error_out_of_memory || !found.text[0])
+        return fail_line(err, DRA_ERR_MEMORY, line, "no memory for its JSON");
     return fail_line(err, DRA_ERR_FORMAT, line, "JSON, column %d: %s", found.column,
                      dra_brief(found.text, room));
 }

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "file/json.h"
 
 enum { PATH_TEXT = 120 };
 
@@ -258,27 +257,13 @@ static json_t *nest(const char *name, json_t *value)
     return value;
 }
 
-static bool is_utf8(const char *text)
-{
-    while (*text) {
-        const size_t n = dra_utf8_letter(text);
-        if (!n) return false;
-        text += n;
-    }
-    return true;
-}
-
 dra_status dra_fields_set(const dra_field *table, void *to, const char *name, const char *text,
                           dra_error *err)
 {
-    bool    no_memory;
-    json_t *value = dra_json_load(text, strlen(text), JSON_DECODE_ANY | JSON_REJECT_DUPLICATES,
-                                  NULL, &no_memory);
-    if (!is_utf8(name)) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the name is not UTF-8", name);
-    if (!value && !is_utf8(text))
-        return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
-    if (!value && !no_memory) value = json_string(text);
-    json_t *object = value ? nest(name, value) : NULL;
+    json_t *value = json_loads(text, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+    if (!value) value = json_string(text);
+    if (!value) return dra_fail(err, DRA_ERR_VALUE, "%.60s: the value is not UTF-8 text", name);
+    json_t *object = nest(name, value);
     if (!object) return dra_fail(err, DRA_ERR_MEMORY, "%.60s: out of memory", name);
     const dra_status st = dra_fields_read(table, "setting", object, to, err);
     json_decref(object);

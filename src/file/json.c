@@ -96,24 +96,28 @@ static size_t read_padded(void *to, size_t room, void *user)
     return 1;
 }
 
-json_t *dra_json_load(const char *text, size_t bytes, size_t flags, json_error_t *found,
-                      bool *no_memory)
+/* Where jansson gets no memory it says so, says nothing, or blames the text; but it then ends at
+ * once, so that what malloc() said is still there. */
+static dra_status status_of(const json_t *value)
+{
+    return value ? DRA_OK : errno == ENOMEM ? DRA_ERR_MEMORY : DRA_ERR_FORMAT;
+}
+
+dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
+                         json_error_t *found)
 {
     padded p = {.text = text, .bytes = bytes, .zeros = longest_word(text, bytes) + 16};
     errno = 0;
-    json_t *both = json_load_callback(read_padded, &p, flags, found);
-    *no_memory = p.no_memory || (!both && errno == ENOMEM);
-    json_t *value = json_array_size(both) == 2 ? json_incref(json_array_get(both, 1)) : NULL;
+    json_t          *both = json_load_callback(read_padded, &p, flags, found);
+    const dra_status st = p.no_memory ? DRA_ERR_MEMORY : status_of(both);
+    json_t          *value = json_array_size(both) == 2 ? json_array_get(both, 1) : NULL;
+    const bool whole = (flags & JSON_DECODE_ANY) || json_is_object(value) || json_is_array(value);
+    *out = whole && value ? json_incref(value) : NULL;
     json_decref(both);
-    if (*no_memory) return NULL;
-    if (value && ((flags & JSON_DECODE_ANY) || json_is_object(value) || json_is_array(value)))
-        return value;
-    json_decref(value);
-    /* Only to say what is wrong. */
-    errno = 0;
-    value = json_loadb(text, bytes, flags, found);
-    *no_memory = !value && errno == ENOMEM;
-    return value;
+    if (*out || st == DRA_ERR_MEMORY) return st;
+    errno = 0; /* what is wrong is said of the text alone */
+    *out = json_loadb(text, bytes, flags, found);
+    return status_of(*out);
 }
 
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
@@ -121,7 +125,6 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
 {
     char          room[DRA_BRIEF];
     json_error_t  found;
-    bool          no_memory;
     const outline o = look_over(text, bytes);
     *out = NULL;
     if (o.depth > rules.depth)
@@ -129,9 +132,10 @@ dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_
                            (long long)o.depth, rules.depth);
     if (rules.no_minus && o.minus)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON has a negative number");
-    *out = dra_json_load(text, bytes, JSON_REJECT_DUPLICATES, &found, &no_memory);
-    if (*out) return DRA_OK;
-    if (no_memory) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its JSON");
+    const dra_status status = dra_json_load(text, bytes, JSON_REJECT_DUPLICATES, out, &found);
+    if (status == DRA_OK) return DRA_OK;
+    if (status == DRA_ERR_MEMORY)
+        return dra_fail_at(err, status, path, "out of memory for its JSON");
     return dra_fail_at(err, DRA_ERR_FORMAT, path, "JSON, line %d, column %d: %s", found.line,
                        found.column, dra_brief(found.text, room));
 }

@@ -11,13 +11,13 @@ typedef struct dra_json_rules {
     bool no_minus; /* nowhere but in texts; jansson reads -0 as 0, which hides the sign */
 } dra_json_rules;
 
-/* As json_loadb(), which takes a wrong text for right, or breaks, where it gets no memory for a long
- * word. NULL: `found` says what is wrong with the text, or *no_memory is set. */
-json_t *dra_json_load(const char *text, size_t bytes, size_t flags, json_error_t *found,
-                      bool *no_memory);
-
 /* Parses one value. `path` is named in errors. *out is the caller's, for json_decref(). */
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
                           json_t **out, dra_error *err);
+
+/* The same by flags of jansson and without an error text: DRA_ERR_MEMORY, or DRA_ERR_FORMAT and
+ * what jansson found. */
+dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
+                         json_error_t *found);
 
 #endif

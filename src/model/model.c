@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "graph/op.h"
-#include "model/format.h"
 #include "model/model.h"
 #include "model/xl.h"
 #include "model/streams.h"
@@ -167,22 +166,6 @@ static void declare(dra_model *m)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* Made with the model, since it needs memory. A config that its format cannot hold has no text. */
-static dra_status make_fingerprint(dra_model *m, dra_error *err)
-{
-    dra_error why = {0};
-    uint64_t  h = dra_specs_fingerprint(m->params) * 0x9e3779b97f4a7c15u ^
-                 dra_specs_fingerprint(m->state);
-    json_t *object = json_object();
-    char   *text = dra_model_config_dump("config", &m->config, object, &why);
-    for (const char *p = text; p && *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    json_decref(object);
-    free(text);
-    m->fingerprint = h;
-    if (why.code != DRA_ERR_MEMORY) return DRA_OK;
-    return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
-}
-
 dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra_error *err)
 {
     dra_model *m = calloc(1, sizeof *m);
@@ -201,7 +184,6 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
-    if (st == DRA_OK) st = make_fingerprint(m, err);
     if (st == DRA_OK)
         *out = m;
     else
@@ -292,4 +274,14 @@ int64_t dra_model_param_count(const dra_model *m)
     return n;
 }
 
-uint64_t dra_model_fingerprint(const dra_model *m) { return m->fingerprint; }
+uint64_t dra_model_fingerprint(const dra_model *m)
+{
+    uint64_t h = dra_specs_fingerprint(m->params) * 0x9e3779b97f4a7c15u ^
+                 dra_specs_fingerprint(m->state);
+    const size_t n = dra_model_config_text(&m->config, NULL, 0);
+    char        *text = malloc(n + 1);
+    if (text) dra_model_config_text(&m->config, text, n + 1);
+    for (size_t i = 0; text && i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    free(text);
+    return h;
+}

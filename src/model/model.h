@@ -19,7 +19,6 @@ struct dra_model {
     /* Models of other stacks, and where their parameters start in those of this one. */
     dra_model *context, *prepend;
     int        context_params, prepend_params;
-    uint64_t   fingerprint;
 };
 
 /* ---- sources (source.c): what a stack reads, as rows as wide as the embedding ---------------- */

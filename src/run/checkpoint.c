@@ -93,12 +93,11 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     const int        n = dra_specs_count(params);
     dra_tensor_item *items = calloc(2 * (size_t)n + 1, sizeof *items);
     char(*name)[DRA_NAME_TEXT] = calloc(2 * (size_t)n + 1, sizeof *name);
-    dra_status st = items && name
-                        ? DRA_OK
-                        : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write it");
+    dra_status st = items && name ? DRA_OK
+                                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
     void     **copy = calloc(2 * (size_t)n + 1, sizeof *copy); /* where the host has none */
     size_t     k = 0, room = 0;
-    if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write it");
+    if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
     for (int i = 0; i < 2 * n && st == DRA_OK; i++, room = 0) {
         const dra_spec *p = dra_specs_at(params, i / 2);
         const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
@@ -132,8 +131,7 @@ static dra_status describe(const char *folder, const dra_checkpoint *c, json_t *
                           "model", hex(c->model), "data", hex(c->data), "carried", c->carried,
                           "train", dra_train_config_json(&c->train), "files");
     char    sum[24];
-    dra_status st = o ? DRA_OK
-                      : dra_fail_at(err, DRA_ERR_MEMORY, folder, "out of memory, cannot write it");
+    dra_status st = o ? DRA_OK : dra_fail_at(err, DRA_ERR_MEMORY, folder, "no memory to write it");
     if (o) dra_put_real(o, "best_loss", c->best_loss);
     if (o) dra_put_real(o, "blend", c->blend);
     if (o) dra_put_real(o, "seconds", c->seconds);
@@ -158,7 +156,7 @@ static dra_status save_json(const char *folder, const dra_checkpoint *c, dra_err
     if (st == DRA_OK) {
         text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
         st = text ? dra_file_write(path, text, strlen(text), err)
-                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write it");
+                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
     }
     free(text);
     json_decref(object);
@@ -344,7 +342,7 @@ static dra_status load_moments(const char *path, const dra_saved *s, dra_error *
         dra_real *data = malloc(moment.bytes + 1);
         dra_state_name(name, dra_optimizer_state_name(i % 2), p->name);
         st = data ? dra_tensors_read(file, name, DRA_REAL, p->shape, data, err)
-                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot read it");
+                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to read it");
         if (st == DRA_OK) st = dra_array_upload(moment, data, err);
         free(data);
     }

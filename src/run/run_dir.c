@@ -256,16 +256,13 @@ static bool is_own_log(const dra_trainer *t)
 dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
 {
     struct stat s;
-    bool        no_memory = false;
     if (lstat(t->log_path, &s) != 0) return DRA_OK;
     if (stat(t->log_path, &s) != 0 || !S_ISREG(s.st_mode))
         return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
                            "is there and no regular file, expected a log or a new name");
     /* A run that is resumed may have its log anywhere. */
-    if (t->c.force || is_own_log(t) ||
-        (t->is_run && t->c.resume && dra_runlog_is(t->log_path, &no_memory)))
+    if (t->c.force || is_own_log(t) || (t->is_run && t->c.resume && dra_runlog_is(t->log_path)))
         return DRA_OK;
-    if (no_memory) return dra_fail_at(err, DRA_ERR_MEMORY, t->log_path, "out of memory");
     return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
                        "is there already and not the log of this run; force replaces it, or take "
                        "another name");

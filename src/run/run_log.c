@@ -9,15 +9,14 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
-#include "file/json.h"
 #include "run/train.h"
 
 enum { LOG_MOST = 1 << 30 };
 
 /* Whether a line is one of ours and not from after `step`. */
-static bool belongs(const char *line, size_t bytes, int64_t step, bool *no_memory)
+static bool belongs(const char *line, size_t bytes, int64_t step)
 {
-    json_t       *object = dra_json_load(line, bytes, 0, NULL, no_memory);
+    json_t       *object = json_loadb(line, bytes, 0, NULL);
     const json_t *at = json_object_get(object, "step");
     const bool    yes = json_is_integer(at) && json_integer_value(at) <= step;
     json_decref(object);
@@ -25,13 +24,13 @@ static bool belongs(const char *line, size_t bytes, int64_t step, bool *no_memor
 }
 
 /* Moves the lines that stay to the front; returns how many bytes they are. */
-static size_t keep_lines(char *text, size_t bytes, int64_t step, bool *no_memory)
+static size_t keep_lines(char *text, size_t bytes, int64_t step)
 {
     size_t kept = 0;
-    for (size_t at = 0; at < bytes && !*no_memory;) {
+    for (size_t at = 0; at < bytes;) {
         const char  *end = memchr(text + at, '\n', bytes - at);
         const size_t n = end ? (size_t)(end - text) + 1 - at : bytes - at;
-        if (end && belongs(text + at, n, step, no_memory)) {
+        if (end && belongs(text + at, n, step)) {
             memmove(text + kept, text + at, n);
             kept += n;
         }
@@ -46,27 +45,20 @@ static dra_status cut(const char *path, int64_t step, dra_error *err)
     size_t     bytes = 0;
     dra_status st = dra_file_read(path, LOG_MOST, &text, &bytes, err);
     if (st == DRA_OK) {
-        bool         no_memory = false;
-        const size_t kept = keep_lines(text, bytes, step, &no_memory);
-        if (no_memory)
-            st = dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
-        else if (kept < bytes)
-            st = dra_file_write(path, text, kept, err);
+        const size_t kept = keep_lines(text, bytes, step);
+        if (kept < bytes) st = dra_file_write(path, text, kept, err);
     }
     free(text);
     return st;
 }
 
-bool dra_runlog_is(const char *path, bool *no_memory)
+bool dra_runlog_is(const char *path)
 {
-    char            *text = NULL;
-    size_t           bytes = 0;
-    const dra_status st = dra_file_read(path, LOG_MOST, &text, &bytes, NULL);
-    *no_memory = st == DRA_ERR_MEMORY;
-    if (st != DRA_OK) return false;
+    char  *text = NULL;
+    size_t bytes = 0;
+    if (dra_file_read(path, LOG_MOST, &text, &bytes, NULL) != DRA_OK) return false;
     const char *end = bytes ? memchr(text, '\n', bytes) : NULL;
-    const bool  yes = bytes == 0 ||
-                     (end && belongs(text, (size_t)(end - text), INT64_MAX, no_memory));
+    const bool  yes = bytes == 0 || (end && belongs(text, (size_t)(end - text), INT64_MAX));
     free(text);
     return yes;
 }
@@ -127,7 +119,7 @@ dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
         text[n] = '\n'; /* over the 0 at its end */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
     } else {
-        dra_fail_at(err, st, log->path, "out of memory for a line");
+        dra_fail_at(err, st, log->path, "no memory for a line");
     }
     if (st == DRA_OK && log->events) st = write_events(log->events, line, err);
     json_decref(line);

@@ -43,9 +43,8 @@ typedef struct dra_runlog {
 
 /* Opens a log for appending; what was said after `step`, and what is no line, is cut off first. */
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err);
-/* Whether it is empty, or begins as a log does; false also where there is no memory to see that. */
-bool dra_runlog_is(const char *path, bool *no_memory);
-void dra_runlog_close(dra_runlog *log);
+bool       dra_runlog_is(const char *path); /* it is empty, or begins as a log does */
+void       dra_runlog_close(dra_runlog *log);
 /* One line, written at once; `line` is taken over. */
 dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err);
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err);

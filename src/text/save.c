@@ -110,7 +110,7 @@ dra_status dra_tokenizer_save(const dra_tokenizer *t, const char *path, dra_erro
     if (text)
         status = dra_file_write(path, text, strlen(text), err);
     else
-        dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write a tokenizer");
+        dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write a tokenizer");
     free(text);
     free(w.room);
     json_decref(json);
