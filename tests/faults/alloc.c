@@ -46,7 +46,7 @@ static struct {
     int (*pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 } next;
 
-/* dlsym() itself may ask for memory before there is any: it gets some of this, which is not freed. */
+/* dlsym() itself may ask for memory before there is any: it gets some of this, never freed. */
 static _Alignas(16) unsigned char early[1 << 14];
 static size_t early_used;
 

@@ -2,8 +2,8 @@
  * which runs neither gave up for want of memory nor did what the command does without a fault.
  *   loop SHIM START RUNS INPUT COMMAND...
  * START is a folder that a copy of is made for every run, as its current folder; INPUT is stdin.
- * RUNS bounds the faults of each mode, which are spread evenly; 0: every allocation fails once. With
- * DRA_FAULT_TRACE=1, everything that bad runs say is printed, and where they failed.
+ * RUNS bounds the faults of each mode, which are spread evenly; 0: every allocation fails once.
+ * With DRA_FAULT_TRACE=1, everything that bad runs say is printed, and where they failed.
  *
  * A run is good if it ends with status 0 and the output of the run without a fault, on stdout and
  * in files, or with status 1 and a line about memory. Every file then is as in START, or as the
@@ -338,9 +338,10 @@ int main(int argc, char **argv)
         return 2;
     }
     shim = argv[1], start = argv[2], input = argv[4], command = argv + 5;
-    const long runs = strtol(argv[3], NULL, 10);
-    snprintf(here, sizeof here, "%s/loop-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(here)) die(here);
+    const long  runs = strtol(argv[3], NULL, 10);
+    const char *tmp = getenv("TMPDIR");
+    snprintf(here, sizeof here, "%s/loop-%ld", tmp ? tmp : "/tmp", (long)getpid());
+    if (mkdir(here, 0700) != 0) die(here);
     join(good, here, "good"), join(work, here, "work");
     const long n = measure(work, good), stride = runs && n > runs ? n / runs : 1;
     for (int m = 0; m < 2; m++) /* the second mode starts elsewhere, to meet other places */

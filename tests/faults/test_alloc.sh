@@ -26,7 +26,8 @@ runs=${DRA_FAULT_RUNS:-$runs}
 
 tiny="--set dim=8 --set heads=2 --set depth=1"
 mkdir none in
-awk 'BEGIN { while (i++ < 30) printf "User: hi\n\nBot: line %d of a story.\n\n", i * i }' >in/story.txt
+awk 'BEGIN { while (i++ < 30) printf "User: hi\n\nBot: line %d of a story.\n\n", i * i }' \
+    >in/story.txt
 printf '{"text": "one"}\n{"text": "a second one, compressed"}\n' | gzip >in/lines.jsonl.gz
 printf 'hi\n/set temperature 0\n/stats\n/save kept\n/undo\nagain\n/quit\n' >in/said
 echo 'root ::= "a" [b-d]+ | "x"' >in/letters.gbnf
@@ -44,7 +45,8 @@ brief="--batch 2 --context 16 --log-every 1 --threads 1 --seed 3"
         "$dra" init --config in/xt.json --out in/xt &&
         "$dra" tokenizer train --data in/story.txt --vocab 270 --out in/words &&
         "$dra" generate --model in/m --prompt ab --tokens 3 --state-out in/state &&
-        "$dra" train --preset dra-gru-tiny $tiny --data in/story.txt --steps 1 $brief --out in/run &&
+        "$dra" train --preset dra-gru-tiny $tiny --data in/story.txt --steps 1 $brief \
+            --out in/run &&
         "$dra" probe copy --preset dra-gru-tiny $tiny --steps 1 --batch 2 --length 12 --tests 2 \
             --json >in/probe.jsonl
 } >said 2>&1 </dev/null || {
@@ -87,8 +89,8 @@ all() {
     faults resume started $quiet train --resume --steps 2 --out run --threads 1
     # Runs of a sweep that fail do not keep the others from their turn.
     DRA_FAULT_MAY_DIFFER="report.html sweep.json done.jsonl" \
-        faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" --split 0.2 \
-        --steps 1 --batch 2 --context 16 --threads 1 --set lr=0.001,0.002 --out s
+        faults sweep none $quiet sweep --preset dra-gru-tiny $tiny --data "$in/story.txt" \
+        --split 0.2 --steps 1 --batch 2 --context 16 --threads 1 --set lr=0.001,0.002 --out s
     faults probe none $quiet probe copy --preset dra-gru-tiny $tiny --steps 1 --batch 2 \
         --length 12 --tests 2 --threads 1
     faults eval none $quiet eval --model "$in/m" --data "$in/story.txt" --context 32 --threads 1 \
