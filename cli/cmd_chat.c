@@ -95,7 +95,8 @@ static bool talk(cli_chat *c, cli_lines *lines)
         cli_chat_signals(true);
         const cli_typed typed = cli_lines_read(lines, name, &line, &bytes);
         cli_chat_signals(false);
-        if (typed == CLI_TYPED_END) break;
+        if (typed == CLI_TYPED_LOST) well = false;
+        if (typed == CLI_TYPED_LOST || typed == CLI_TYPED_END) break;
         if (typed == CLI_TYPED_STOP) {
             if (bytes == 0) cli_chat_note(c, "Ctrl-D or /quit leaves, /help says more");
         } else if (take(c, line, bytes, &err) != DRA_OK) {

@@ -77,7 +77,8 @@ static dra_status open_folder(const demo *d, dra_error *err)
 {
     char path[DEMO_PATH], text[160];
     if (mkdir(d->out, 0777) != 0 && errno != EEXIST)
-        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make it: %s", d->out, strerror(errno));
+        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make it: %s", d->out,
+                         cli_reason(errno));
     if (is_used(d->out) && !is_there(d, mark))
         return cli_error(err, DRA_ERR_FILE,
                          "%.200s: expected no folder, an empty one or that of an earlier demo, "

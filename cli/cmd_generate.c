@@ -1,5 +1,6 @@
 /* dra generate: continue a text. */
 #include "continuing.h"
+#include "memory.h"
 #include "prompt_read.h"
 #include "prompts.h"
 #include "search.h"
@@ -336,7 +337,10 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
     if (p->n + bytes > p->room) {
         const size_t room = 2 * (p->n + bytes);
         char        *more = realloc(p->text, room);
-        if (!more) return false;
+        if (!more) {
+            cli_memory_note(DRA_ERR_MEMORY);
+            return false;
+        }
         p->text = more;
         p->room = room;
     }
@@ -403,6 +407,7 @@ static dra_status write_text(work *w, dra_error *err)
     const double start = cli_now();
     dra_status   st = w->beams ? search(w, &c, err) : dra_generate(w->generator, &c, w->out, err);
     w->writing = cli_now() - start;
+    if (st == DRA_OK && cli_memory_lacked()) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "complete.h"
 #include "manual.h"
 #include "model.h"
+#include "text_stream.h"
 #include "verbs.h"
 
 #include <stdlib.h>
@@ -54,7 +55,7 @@ static dra_status install_file(const char *folder, const char *name, const cli_v
     dra_status st = DRA_OK;
     if (!cli_path(folder, name, path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = cli_text_stream(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     write_form(verb, as, out);
     const bool whole = !ferror(out);

@@ -2,6 +2,8 @@
 #include "decays.h"
 #include "draw.h"
 #include "info.h"
+#include "memory.h"
+#include "text_stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -160,7 +162,7 @@ static void write_text(const cli_model *m, const sizes *s, const outline *o, con
     write_state(s);
     if (is_language(m)) info_layers_text(m->model);
     const size_t n = d->n ? dra_gammas_text(d->rows, d->n, NULL, 0) : 0;
-    char        *text = n ? malloc(n + 1) : NULL;
+    char        *text = n ? cli_room(n + 1, 1) : NULL;
     if (!text) return;
     dra_gammas_text(d->rows, d->n, text, n + 1);
     puts("decays");
@@ -182,7 +184,7 @@ static dra_status draw(const struct args *a, const outline *o, dra_error *err)
     const cli_source *s = &a->from;
     char             *text = NULL;
     size_t            bytes = 0;
-    FILE             *out = open_memstream(&text, &bytes);
+    FILE             *out = cli_text_stream(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     draw_model(out, o, s->model ? s->model : s->preset ? s->preset : s->config);
     dra_status st = fclose(out) == 0 ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");

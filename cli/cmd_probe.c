@@ -1,5 +1,6 @@
 /* dra probe: models on small tasks with a right answer, alone or in sweeps. */
 #include "model.h"
+#include "memory.h"
 #include "probe_show.h"
 #include "probe_suite.h"
 #include "train_progress.h"
@@ -113,6 +114,10 @@ static int add_axis(cli_sweep *s, const char *name, bool key, const char *list)
 {
     char quoted[80];
     if (!list || cli_sweep_add(s, name, key, list)) return CLI_OK;
+    if (cli_memory_lacked()) {
+        fputs("dra probe: out of memory\n", stderr);
+        return CLI_FAILED;
+    }
     return cli_misused("probe", "%s%s: expected values between commas, found %s", key ? "" : "--",
                        name, cli_quote(list, quoted, sizeof quoted));
 }
@@ -157,7 +162,8 @@ static int add_settings(const cli_list *set, cli_sweep *s, char *keys, size_t si
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
         keys[n] = '\0';
-        if (add_axis(s, keys, true, setting + n + 1) != CLI_OK) return CLI_USAGE;
+        const int status = add_axis(s, keys, true, setting + n + 1);
+        if (status != CLI_OK) return status;
         keys += n + 1;
         size -= n + 1;
     }

@@ -1,5 +1,6 @@
 /* dra sweep: training runs for all combinations of lists of settings. */
 #include "page.h"
+#include "memory.h"
 #include "sweep_command.h"
 #include "train_progress.h"
 #include "value.h"
@@ -34,10 +35,17 @@ static const cli_option options[] = {
 
 enum { KEYS = 4096 };
 
+static int out_of_memory(void)
+{
+    fputs("dra sweep: out of memory\n", stderr);
+    return CLI_FAILED;
+}
+
 static int add_axis(cli_sweep *s, const char *name, const char *list)
 {
     char quoted[80];
     if (cli_sweep_add(s, name, !cli_sweep_option(name), list)) return CLI_OK;
+    if (cli_memory_lacked()) return out_of_memory();
     return cli_misused("sweep", "%s: expected values between commas, found %s", name,
                        cli_quote(list, quoted, sizeof quoted));
 }
@@ -67,8 +75,9 @@ static int add_axes(const struct args *a, cli_sweep *s, char *keys, size_t room)
                                cli_quote(setting, quoted, sizeof quoted));
         memcpy(keys, setting, n);
         keys[n] = '\0';
-        if (check_key(s, keys) != CLI_OK || add_axis(s, keys, setting + n + 1) != CLI_OK)
-            return CLI_USAGE;
+        int status = check_key(s, keys);
+        if (status == CLI_OK) status = add_axis(s, keys, setting + n + 1);
+        if (status != CLI_OK) return status;
         keys += n + 1;
         room -= n + 1;
     }
@@ -95,7 +104,7 @@ static int one_run(const struct args *a, const cli_sweep_results *all, int64_t i
     cli_sweep_run          *r = &all->runs[i];
     cli_command             c;
     int                     status = CLI_OK;
-    if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return CLI_FAILED;
+    if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return out_of_memory();
     fprintf(stderr, "sweep    %lld of %lld: %s%s\n", (long long)i + 1, (long long)all->n, r->name,
             cli_sweep_is_done(a->out, r, &c) ? ", done before" : "");
     if (!cli_sweep_is_done(a->out, r, &c)) {
@@ -124,7 +133,7 @@ static int check_runs(const struct args *a, const cli_sweep_results *all)
         if (strlen(r->name) > CLI_SWEEP_NAME - 2 ||
             !cli_path(a->out, r->name, r->folder, sizeof r->folder))
             return cli_misused("sweep", "--set: the name of a run is too long: %.60s...", r->name);
-        if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return CLI_FAILED;
+        if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return out_of_memory();
         status = cli_command_check(&c);
         if (status == CLI_OK && cli_command_model(&c, &err) != DRA_OK) status = cli_fail(&err);
         cli_command_free(&c);

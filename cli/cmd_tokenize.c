@@ -53,7 +53,7 @@ static dra_status open_tokenizer(const struct source *s, dra_tokenizer **out, dr
 
 static int failed(const char *name, const char *what)
 {
-    fprintf(stderr, "dra: %s: cannot %s: %s\n", name, what, strerror(errno));
+    fprintf(stderr, "dra: %s: cannot %s: %s\n", name, what, cli_reason(errno));
     return CLI_FAILED;
 }
 

@@ -21,7 +21,8 @@ bool cli_takes_folders(const cli_option *o) { return value_has(o, "DIR"); }
 
 static void write_word(const char *word, size_t length, size_t *n, FILE *out)
 {
-    fprintf(out, "%s%.*s", (*n)++ ? " " : "", (int)length, word);
+    if (out) fprintf(out, "%s%.*s", *n ? " " : "", (int)length, word);
+    (*n)++;
 }
 
 /* "PATH|bytes|none" has the words bytes and none. */

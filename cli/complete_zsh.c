@@ -3,7 +3,6 @@
 #include "manual.h"
 #include "verbs.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char head[] = "#compdef dra\n"
@@ -42,21 +41,16 @@ static void quoted(const char *text, FILE *out)
 
 static void write_action(const cli_option *o, FILE *out)
 {
-    char       *words = NULL;
-    size_t      size = 0;
-    FILE       *to = open_memstream(&words, &size);
+    const bool  words = cli_write_words(o, NULL) > 0;
     const char *files = cli_takes_files(o) ? "_files" : cli_takes_folders(o) ? "_files -/" : NULL;
-    if (to) cli_write_words(o, to);
-    if (to) fclose(to);
-    if (files && size)
-        fprintf(out, "{%s; compadd %s}", files, words);
-    else if (files)
-        fputs(files, out);
-    else if (size)
-        fprintf(out, "(%s)", words);
+    if (files && words)
+        fprintf(out, "{%s; compadd ", files);
+    else if (words)
+        fputc('(', out);
     else
-        fputc(' ', out);
-    free(words);
+        fputs(files ? files : " ", out);
+    if (words) cli_write_words(o, out);
+    if (words) fputc(files ? '}' : ')', out);
 }
 
 /* Both names of an option, without the quote that follows: '(-n --steps)'{-n+,--steps=}'. */

@@ -1,5 +1,6 @@
 /* Reading facts: objects of JSON become pairs, nested ones by joined keys, arrays as they are. */
 #include "facts.h"
+#include "memory.h"
 #include "model.h"
 
 #include <stdlib.h>
@@ -31,8 +32,12 @@ static void add(cli_facts *s, cli_fact_group group, const char *key, const char 
         snprintf(to->value + used, sizeof to->value - used, ", %s", value);
         return;
     }
-    cli_fact *all = s->n < SETTINGS ? realloc(s->all, (s->n + 1) * sizeof *all) : NULL;
-    if (!all) return;
+    if (s->n >= SETTINGS) return;
+    cli_fact *all = realloc(s->all, (s->n + 1) * sizeof *all);
+    if (!all) {
+        cli_memory_note(DRA_ERR_MEMORY);
+        return;
+    }
     s->all = all;
     to = &s->all[s->n++];
     *to = (cli_fact){.group = group};
@@ -139,7 +144,8 @@ static char *read_file(const char *run, const char *name)
     char   path[PATH_TEXT], *text = NULL;
     size_t bytes = 0;
     if (!cli_path(run, name, path, sizeof path)) return NULL;
-    return dra_file_read(path, FILE_MOST, &text, &bytes, NULL) == DRA_OK ? text : NULL;
+    cli_memory_note(dra_file_read(path, FILE_MOST, &text, &bytes, NULL));
+    return text;
 }
 
 static void read_config(cli_facts *s, const char *run, const char *name, cli_fact_group group)

@@ -12,7 +12,7 @@ enum { PATH = 4096, KEPT = 1000, MOST = 1 << 24 };
 
 static dra_status refused(const char *path, const char *what, dra_error *err)
 {
-    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot %s: %s", path, what, strerror(errno));
+    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot %s: %s", path, what, cli_reason(errno));
 }
 
 bool cli_history_path(char *path, size_t size)

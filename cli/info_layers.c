@@ -1,5 +1,6 @@
 /* dra info: which layer has which memory, as text and as JSON. */
 #include "info.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ static size_t find_layers(const dra_model *m, layer **out)
     const int64_t  all = dra_model_sublayers(m);
     dra_model_step step;
     size_t         n = 0;
-    *out = calloc((size_t)all + 1, sizeof **out);
+    *out = cli_room((size_t)all + 1, sizeof **out);
     for (int64_t i = 0; *out && i < all && dra_model_step_at(m, i, &step); i++) {
         layer *l = &(*out)[n];
         *l = (layer){step.layer, step.layer, outline_sublayer(m, &step)};

@@ -35,7 +35,7 @@ dra_status cli_input_lines_open(const char *path, cli_input_lines *l, dra_error 
     l->name = standard ? "stdin" : path;
     l->in = standard ? stdin : fopen(path, "r");
     if (l->in) return DRA_OK;
-    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", path, strerror(errno));
+    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", path, cli_reason(errno));
 }
 
 dra_status cli_input_lines_bad(const cli_input_lines *l, dra_error *err, const char *format, ...)
@@ -51,8 +51,11 @@ dra_status cli_input_lines_bad(const cli_input_lines *l, dra_error *err, const c
 dra_status cli_input_lines_next(cli_input_lines *l, bool *more, dra_error *err)
 {
     for (;;) {
+        errno = 0;
         const ssize_t n = getline(&l->line, &l->room, l->in);
         *more = n >= 0;
+        if (n < 0 && errno == ENOMEM)
+            return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", l->name);
         if (n < 0 && !ferror(l->in)) return DRA_OK;
         if (n < 0) return cli_error(err, DRA_ERR_FILE, "%.200s: cannot be read", l->name);
         l->number++;

@@ -34,6 +34,12 @@ void cli_lines_close(cli_lines *l)
     free(l);
 }
 
+static cli_typed lost(const cli_lines *l)
+{
+    fprintf(stderr, "dra %s: out of memory\n", l->config.verb);
+    return CLI_TYPED_LOST;
+}
+
 static cli_typed read_plainly(cli_lines *l, const char *name, const char **text, size_t *bytes)
 {
     *bytes = 0;
@@ -45,6 +51,7 @@ static cli_typed read_plainly(cli_lines *l, const char *name, const char **text,
         *bytes = (size_t)n;
         return CLI_TYPED_LINE;
     }
+    if (errno == ENOMEM) return lost(l);
     if (errno != EINTR) return CLI_TYPED_END;
     clearerr(stdin);
     return CLI_TYPED_STOP;
@@ -83,10 +90,7 @@ cli_typed cli_lines_read(cli_lines *l, const char *name, const char **text, size
         }
         if (n > 0 && line[n - 1] == '\n') n--;
         more = n > 0 && line[n - 1] == '\\';
-        if (!add(l, line, more ? n - 1 : n) || (more && !add(l, "\n", 1))) {
-            fprintf(stderr, "dra %s: out of memory\n", l->config.verb);
-            return CLI_TYPED_END;
-        }
+        if (!add(l, line, more ? n - 1 : n) || (more && !add(l, "\n", 1))) return lost(l);
     }
     *text = l->text;
     *bytes = l->n;

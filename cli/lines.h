@@ -21,7 +21,8 @@ void       cli_lines_close(cli_lines *l); /* NULL is allowed */
 typedef enum cli_typed {
     CLI_TYPED_LINE,
     CLI_TYPED_STOP, /* Ctrl-C; bytes: how many were typed before */
-    CLI_TYPED_END   /* Ctrl-D, the end of the file */
+    CLI_TYPED_END,  /* Ctrl-D, the end of the file */
+    CLI_TYPED_LOST  /* there is no memory for it, which was said */
 } cli_typed;
 
 /* One line without its newline, or several of which all but the last end in a backslash, with

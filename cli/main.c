@@ -1,6 +1,8 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "manual.h"
+#include "memory.h"
+#include "term.h"
 #include "verbs.h"
 
 #include "dra/abi.h"
@@ -28,8 +30,11 @@ static int run_prepared(const cli_verb *verb, int argc, char *const *argv, void 
         cli_verb prepared = *verb;
         prepared.defaults = own;
         cli_release(verb, args);
-        cli_parse(&prepared, argc, argv, args, why);
-        status = verb->run(args);
+        status = cli_outcome_status(cli_parse(&prepared, argc, argv, args, why));
+        if (status == CLI_OK)
+            status = verb->run(args);
+        else
+            fprintf(stderr, "%s\n", why);
     }
     free(own);
     return status;
@@ -38,21 +43,21 @@ static int run_prepared(const cli_verb *verb, int argc, char *const *argv, void 
 static int run_verb(const cli_verb *verb, int argc, char *const *argv)
 {
     char  why[CLI_WHY];
-    int   status = CLI_USAGE;
+    int   status = CLI_FAILED;
     void *args = calloc(1, verb->args_size + 1);
     if (!args) {
         fputs("dra: out of memory\n", stderr);
-        return CLI_FAILED;
+        return status;
     }
-    switch (cli_parse(verb, argc, argv, args, why)) {
+    const cli_outcome outcome = cli_parse(verb, argc, argv, args, why);
+    status = cli_outcome_status(outcome);
+    switch (outcome) {
     case CLI_PARSED:
         status = verb->prepare ? run_prepared(verb, argc, argv, args) : verb->run(args);
         break;
-    case CLI_ASKED_HELP:
-        cli_manual(verb, &cli_as_text, stdout);
-        status = CLI_OK;
-        break;
-    case CLI_MISUSED: fprintf(stderr, "%s\n", why); break;
+    case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
+    case CLI_MISUSED:
+    case CLI_NO_MEMORY: fprintf(stderr, "%s\n", why); break;
     }
     cli_release(verb, args);
     free(args);
@@ -108,11 +113,16 @@ int main(int argc, char **argv)
     if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
     int status = run(argc, argv);
+    if (status == CLI_OK && cli_memory_lacked()) {
+        fputs("dra: out of memory: a part of the output is missing\n", stderr);
+        status = CLI_FAILED;
+    }
     /* Results that did not arrive are a failure, however well the verb did. */
     const bool lost = ferror(stdout) != 0;
     errno = 0;
     if (fclose(stdout) != 0 || lost) {
-        fprintf(stderr, "dra: stdout: cannot write: %s\n", errno ? strerror(errno) : "output lost");
+        fprintf(stderr, "dra: stdout: cannot write: %s\n",
+                errno ? cli_reason(errno) : "output lost");
         if (status == CLI_OK) status = CLI_FAILED;
     }
     return status;

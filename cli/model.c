@@ -63,7 +63,7 @@ dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
             cli_folder_keep(part);
         else if (errno != EEXIST)
             return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", part,
-                             strerror(errno));
+                             cli_reason(errno));
     }
     return DRA_OK;
 }

@@ -17,6 +17,7 @@ typedef struct parser {
     char           *args;
     bool           *given; /* per option */
     char           *why;
+    bool            no_memory; /* that is why */
 } parser;
 
 static bool misused(parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -29,6 +30,12 @@ static bool misused(parser *p, const char *format, ...)
     vsnprintf(p->why + n, CLI_WHY - (size_t)n, format, values);
     va_end(values);
     return false;
+}
+
+static bool out_of_memory(parser *p)
+{
+    p->no_memory = true;
+    return misused(p, "out of memory");
 }
 
 static bool positional(const cli_option *o) { return (o->flags & CLI_POSITIONAL) != 0; }
@@ -97,7 +104,7 @@ static bool misused_choice(parser *p, const cli_option *o, const char *value)
 static bool append(parser *p, cli_list *list, const char *value)
 {
     if (!list->text) list->text = calloc((size_t)p->argc, sizeof *list->text);
-    if (!list->text) return misused(p, "out of memory");
+    if (!list->text) return out_of_memory(p);
     list->text[list->count++] = value;
     return true;
 }
@@ -293,13 +300,14 @@ cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *a
     why[0] = '\0';
     if (verb->args_size) memcpy(args, verb->defaults, verb->args_size);
     p.given = calloc(verb->n_options + 1, sizeof *p.given);
-    if (!p.given) {
-        misused(&p, "out of memory");
-        return CLI_MISUSED;
-    }
-    const cli_outcome outcome = parse(&p);
+    const cli_outcome outcome = p.given || out_of_memory(&p) ? parse(&p) : CLI_MISUSED;
     free(p.given);
-    return outcome;
+    return p.no_memory ? CLI_NO_MEMORY : outcome;
+}
+
+int cli_outcome_status(cli_outcome outcome)
+{
+    return outcome == CLI_MISUSED ? CLI_USAGE : outcome == CLI_NO_MEMORY ? CLI_FAILED : CLI_OK;
 }
 
 void cli_release(const cli_verb *verb, void *args)

@@ -82,14 +82,16 @@ typedef struct cli_verb {
     const char     *also;     /* verbs to look at, with blanks between them */
 } cli_verb;
 
-typedef enum cli_outcome { CLI_PARSED, CLI_ASKED_HELP, CLI_MISUSED } cli_outcome;
+typedef enum cli_outcome { CLI_PARSED, CLI_ASKED_HELP, CLI_MISUSED, CLI_NO_MEMORY } cli_outcome;
 
 enum { CLI_WHY = 512 };
 
 /* Fills `args` (args_size bytes) from the defaults and from argv, which starts after the verb.
- * CLI_MISUSED leaves one line without newline in `why` (CLI_WHY bytes): what, expected, found.
+ * CLI_MISUSED and CLI_NO_MEMORY leave one line without newline in `why` (CLI_WHY bytes): what,
+ * expected, found.
  * Call cli_release() afterwards, whatever the outcome. */
 cli_outcome cli_parse(const cli_verb *verb, int argc, char *const *argv, void *args, char *why);
+int         cli_outcome_status(cli_outcome outcome);       /* the exit status that it means */
 void        cli_release(const cli_verb *verb, void *args); /* frees the lists */
 
 /* The option of a verb by its name; NULL: there is none. */

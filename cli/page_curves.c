@@ -1,5 +1,6 @@
 /* Numbers over steps, and over tokens that were read, those of all runs in one chart. */
 #include "page.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static double *smooth(const cli_series *s)
 {
     const size_t n = s->n;
     const double a = exp2(-1 / fmax(1, 0.007 * (double)n));
-    double      *y = malloc(2 * n * sizeof *y), *weights = y ? y + n : NULL, sum = 0, weight = 0;
+    double      *y = cli_room(2 * n, sizeof *y), *weights = y ? y + n : NULL, sum = 0, weight = 0;
     for (size_t i = 0; y && i < n; i++) {
         const bool good = isfinite(s->y[i]);
         y[i] = sum = a * sum + (good ? s->y[i] : 0);
@@ -88,7 +89,7 @@ typedef struct drawing { /* lines of one chart and what they borrow */
 /* The numbers in the unit of the chart; NULL: no memory. */
 static double *scaled(const cli_series *s, double scale)
 {
-    double *y = malloc(s->n * sizeof *y);
+    double *y = cli_room(s->n, sizeof *y);
     for (size_t i = 0; y && i < s->n; i++) y[i] = s->y[i] * scale;
     return y;
 }
@@ -141,7 +142,7 @@ static const char *unit_of_loss(const cli_page *p)
 
 static void write_curve(const cli_page *p, const curve *c)
 {
-    drawing     d = {calloc(3 * p->n, sizeof *d.lines), 0, calloc(2 * p->n, sizeof *d.owned)};
+    drawing     d = {cli_room(3 * p->n, sizeof *d.lines), 0, cli_room(2 * p->n, sizeof *d.owned)};
     const char *unit = unit_of(p, c, &d.scale);
     if (strcmp(c->name, "loss") == 0 && !c->tokens) unit = unit_of_loss(p);
     for (size_t i = 0; d.lines && d.owned && i < p->n; i++) collect_lines(&p->records[i], i, c, &d);

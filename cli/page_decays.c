@@ -1,6 +1,7 @@
 /* Half-lives of all decays of a run, layer below layer: where they are in the newest checkpoint and
  * where they were in the oldest. */
 #include "page.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -140,7 +141,7 @@ static void write_bands(FILE *out, const cli_record *r, size_t i, const band *ba
 static void write_table(FILE *out, const cli_decays *d)
 {
     const size_t n = dra_gammas_text(d->rows, d->n, NULL, 0);
-    char        *text = malloc(n + 1);
+    char        *text = cli_room(n + 1, 1);
     if (text) {
         dra_gammas_text(d->rows, d->n, text, n + 1);
         fputs("<details><summary>numbers</summary><div class=\"numbers\"><pre>", out);
@@ -154,8 +155,8 @@ static void write_spectrum(FILE *out, const cli_record *r, size_t i)
 {
     enum { MOST = 200 }; /* lines of a chart */
     const cli_decays *now = &r->spectra[r->n_spectra - 1].decays, *then = &r->spectra[0].decays;
-    band             *bands = calloc(now->n, sizeof *bands);
-    double           *room = calloc(now->n + then->n, sizeof *room);
+    band             *bands = cli_room(now->n, sizeof *bands);
+    double           *room = cli_room(now->n + then->n, sizeof *room);
     if (bands && room) {
         grain  g = BY_UNIT;
         size_t n = find_bands(g, now, bands);

@@ -1,6 +1,7 @@
 /* What the newest sample attended to, and which slots hold it, in a few layers of each run. */
 #include "page.h"
 #include "layer_maps.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -71,7 +72,7 @@ static void write_attention(FILE *out, const cli_shown *s, const reading *read, 
                             size_t colour)
 {
     const int64_t T = s->shape.dim[2], n = s->shape.dim[3];
-    attention     a = {s, read, 0, calloc((size_t)n + 1, sizeof *a.column)};
+    attention     a = {s, read, 0, cli_room((size_t)n + 1, sizeof *a.column)};
     bool          tokens = true;
     for (int64_t j = 0; a.column && j < n; j++) {
         double sum = 0;
@@ -158,7 +159,9 @@ static int64_t read_sample(const cli_record *r, dra_ids *ids)
 {
     const dra_model_config *c = dra_model_config_of(r->model);
     const char             *text = r->samples[r->n_samples - 1].text;
-    if (dra_encode(r->tokenizer, text, strlen(text), ids, NULL) != DRA_OK) return 0;
+    const dra_status        st = dra_encode(r->tokenizer, text, strlen(text), ids, NULL);
+    cli_memory_note(st);
+    if (st != DRA_OK) return 0;
     int64_t n = ids->n < TOKENS ? (int64_t)ids->n : TOKENS;
     if (c->positions == DRA_POSITIONS_LEARNED && !c->xl.memory && n > c->context) n = c->context;
     for (int64_t i = 0; i < n; i++)
@@ -186,8 +189,9 @@ static void write_run(const cli_page *p, size_t i, bool *open)
         const int64_t  layer = shown > 1 ? k * (L - 1) / (shown - 1) : 0;
         cli_layer_maps maps = {0};
         dra_error      err = {0};
-        if (cli_layer_maps_read(r->model, r->weights, layer, ids.data, T, &maps, &err) != DRA_OK)
-            continue; /* not every mixer has maps */
+        cli_layer_maps_read(r->model, r->weights, layer, ids.data, T, &maps, &err);
+        cli_memory_note(err.code);
+        if (err.code != DRA_OK) continue; /* not every mixer has maps */
         if (!*open) {
             page_section(p->out, "What a sample reads");
             fprintf(p->out,

@@ -1,5 +1,6 @@
 /* Rows of probes as bars: a chart for each task, grouped by length, one colour for each model. */
 #include "page.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -279,11 +280,11 @@ void page_probes(const cli_page *p)
     for (size_t i = 0; i < p->n; i++) all += p->records[i].n_probes;
     if (!all) return;
     chart c = {.p = p,
-               .rows = calloc(all, sizeof *c.rows),
-               .record = calloc(all, sizeof *c.record),
-               .bars = calloc(all, sizeof *c.bars),
-               .models = calloc(all, sizeof *c.models),
-               .labels = calloc(3 * all, sizeof *c.labels)};
+               .rows = cli_room(all, sizeof *c.rows),
+               .record = cli_room(all, sizeof *c.record),
+               .bars = cli_room(all, sizeof *c.bars),
+               .models = cli_room(all, sizeof *c.models),
+               .labels = cli_room(3 * all, sizeof *c.labels)};
     c.groups = c.labels ? c.labels + all : NULL;
     c.about = c.labels ? c.labels + 2 * all : NULL;
     if (c.rows && c.record && c.bars && c.models && c.labels) {

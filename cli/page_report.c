@@ -1,5 +1,7 @@
 /* From runs to the file of a page about them. */
 #include "page.h"
+#include "memory.h"
+#include "text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,11 +37,11 @@ static dra_status write_file(const cli_page *page, const char *path, dra_error *
     char      *text = NULL;
     size_t     bytes = 0;
     cli_page   p = *page;
-    dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: no memory for the page", path);
-    p.out = open_memstream(&text, &bytes);
+    dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory for the page", path);
+    p.out = cli_text_stream(&text, &bytes);
     if (!p.out) return st;
     page_write(&p);
-    const bool whole = !ferror(p.out);
+    const bool whole = !cli_memory_lacked();
     if (fclose(p.out) == 0 && whole) st = dra_file_write(path, text, bytes, err);
     free(text);
     return st;

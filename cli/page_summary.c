@@ -1,5 +1,6 @@
 /* The table of runs; on a narrow screen each row becomes a card. */
 #include "page.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,7 +27,7 @@ double page_least(const cli_record *r, const char *name)
 double page_median(const cli_record *r, const char *name)
 {
     const cli_series *s = cli_record_series(r, name, false);
-    double           *y = s ? malloc(s->n * sizeof *y) : NULL;
+    double           *y = s ? cli_room(s->n, sizeof *y) : NULL;
     size_t            n = 0;
     if (!y) return NAN;
     for (size_t i = 0; i < s->n; i++)

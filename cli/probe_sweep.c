@@ -1,5 +1,6 @@
 /* Lists of values and the runs they make. */
 #include "probe_sweep.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +23,15 @@ static size_t one_value(const char *text)
 
 static bool append(cli_axis *a, const char *text, size_t n)
 {
-    char **value = n ? realloc(a->value, (size_t)(a->count + 1) * sizeof *value) : NULL;
-    if (!value) return false;
-    a->value = value;
-    value[a->count] = calloc(1, n + 1);
-    if (!value[a->count]) return false;
-    memcpy(value[a->count++], text, n);
+    if (n == 0) return false;
+    char **value = realloc(a->value, (size_t)(a->count + 1) * sizeof *value);
+    if (value) a->value = value;
+    char *copy = value ? strndup(text, n) : NULL;
+    if (!copy) {
+        cli_memory_note(DRA_ERR_MEMORY);
+        return false;
+    }
+    value[a->count++] = copy;
     return true;
 }
 

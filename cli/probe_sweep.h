@@ -21,7 +21,7 @@ typedef struct cli_sweep {
 } cli_sweep; /* starts as {0} */
 
 /* Values between commas; commas in brackets or quotes are part of one. Names are borrowed. false:
- * a value is empty, there are too many axes, or no memory. */
+ * a value is empty, there are too many axes, or no memory, which is remembered (memory.h). */
 bool cli_sweep_add(cli_sweep *s, const char *name, bool key, const char *list);
 void cli_sweep_free(cli_sweep *s);
 

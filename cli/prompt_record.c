@@ -1,5 +1,6 @@
 /* Prompts as they come in, and what is said about a text as JSON. */
 #include "prompt_record.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +57,8 @@ void cli_record_prompt(const dra_tokenizer *t, const dra_ids *ids, FILE *out)
     bool         known = t != NULL;
     for (size_t i = 0; known && i < ids->n; i++)
         known = dra_tokenizer_piece(t, ids->data[i], &bytes);
-    if (!known || dra_decoder_create(t, false, &d, NULL) != DRA_OK) {
+    if (known) cli_memory_note(dra_decoder_create(t, false, &d, NULL));
+    if (!d) {
         fputs("null", out);
         return;
     }

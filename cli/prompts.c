@@ -3,6 +3,7 @@
 #include "prompts.h"
 #include "jsonl.h"
 #include "line_read.h"
+#include "text_stream.h"
 
 #include <errno.h>
 #include <math.h>
@@ -123,9 +124,11 @@ static dra_status read_line(writer *w, dra_error *err)
 {
     dra_error why = {0};
     for (;;) {
+        errno = 0;
         const ssize_t n = getline(&w->buffer, &w->room, w->in);
         if (n < 0) {
             w->done = true;
+            if (errno == ENOMEM) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
             return ferror(w->in) ? bad_line(w, err, "cannot be read") : DRA_OK;
         }
         w->number++;
@@ -147,14 +150,15 @@ static char *prompt_json(const writer *w)
 {
     char  *text = NULL;
     size_t n = 0;
-    FILE  *out = open_memstream(&text, &n);
+    FILE  *out = cli_text_stream(&text, &n);
     if (!out) return NULL;
     if (w->now.text)
         cli_json_text(w->now.text, out);
     else
         cli_record_prompt(w->p->tokenizer, &w->now.ids, out);
-    fclose(out);
-    return text;
+    if (fclose(out) == 0) return text;
+    free(text);
+    return NULL;
 }
 
 static void free_job(job *j)
@@ -185,7 +189,7 @@ static const char *finish_name(dra_finish f)
 static dra_status finish_job(writer *w, job *j, const dra_generated *g, dra_error *err)
 {
     size_t n = 0;
-    FILE  *out = open_memstream(&j->record, &n);
+    FILE  *out = cli_text_stream(&j->record, &n);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     fprintf(out, "{\"index\": %lld, \"prompt\": %s, \"text\": ", (long long)j->index, j->prompt);
     if (w->p->tokenizer) {
@@ -292,7 +296,8 @@ static dra_status open_writer(writer *w, dra_error *err)
     if (!w->row) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     w->in = strcmp(w->p->path, "-") == 0 ? stdin : fopen(w->p->path, "r");
     if (w->in) return DRA_OK;
-    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", w->p->path, strerror(errno));
+    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", w->p->path,
+                     cli_reason(errno));
 }
 
 static void close_writer(writer *w)

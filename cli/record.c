@@ -1,5 +1,6 @@
 /* Reading a log: each number of a line becomes a point of the series of its name. */
 #include "record.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -200,9 +201,11 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
         cli_path(path, "probes.jsonl", log, sizeof log))
         st = read_log(r, log, &r->text[1], err);
     cli_facts_read(path, &r->settings);
-    if (st == DRA_OK && model && cli_record_model(r, err) != DRA_OK) {
+    if (st == DRA_OK && model) {
+        const dra_status read = cli_record_model(r, err);
         /* The rest of the page is worth having without. */
-        snprintf(r->note, sizeof r->note, "%s", err->text);
+        if (read != DRA_OK) snprintf(r->note, sizeof r->note, "%s", err->text);
+        cli_memory_note(read);
     }
     return st;
 }

@@ -1,8 +1,10 @@
 /* The model of a run's folder: its newest weights, and how its decays moved over checkpoints. */
 #include "record.h"
+#include "memory.h"
 #include "value.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,7 +32,9 @@ static int list_checkpoints(const char *run, int64_t steps[CHECKPOINTS])
     char           path[PATH_TEXT];
     struct dirent *e;
     int            n = 0;
-    DIR           *d = cli_path(run, "train", path, sizeof path) ? opendir(path) : NULL;
+    errno = 0;
+    DIR *d = cli_path(run, "train", path, sizeof path) ? opendir(path) : NULL;
+    if (!d && errno == ENOMEM) cli_memory_note(DRA_ERR_MEMORY);
     while (d && n < CHECKPOINTS && (e = readdir(d))) {
         const int64_t step = step_of(e->d_name);
         if (step >= 0) steps[n++] = step;
@@ -69,7 +73,7 @@ static dra_status read_checkpoint(cli_record *r, int64_t step, dra_error *err)
 static void open_tokenizer(cli_record *r)
 {
     const int64_t V = dra_model_config_of(r->model)->vocab;
-    if (V > 0) dra_tokenizer_open_folder(r->path, V, &r->tokenizer, NULL);
+    if (V > 0) cli_memory_note(dra_tokenizer_open_folder(r->path, V, &r->tokenizer, NULL));
 }
 
 dra_status cli_record_model(cli_record *r, dra_error *err)

@@ -2,7 +2,9 @@
 #include "started.h"
 #include "model.h"
 #include "term.h"
+#include "text_stream.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -32,36 +34,37 @@ static void write_word(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-/* The words of this process, the program by its name alone. NULL: not known; to be freed. */
-static char *find_command(void)
+/* The words of this process, the program by its name alone, to be freed; NULL: not known. False: no
+ * memory. */
+static bool find_command(char **text)
 {
-    char         words[COMMAND + 1], *text = NULL;
-    size_t       bytes = 0;
-    FILE        *in = fopen("/proc/self/cmdline", "r"), *out = NULL;
-    const size_t n = in ? fread(words, 1, COMMAND, in) : 0;
-    if (in) fclose(in);
+    char   words[COMMAND + 1];
+    size_t bytes = 0;
+    FILE  *in = fopen("/proc/self/cmdline", "r");
+    *text = NULL;
+    if (!in) return errno != ENOMEM;
+    const size_t n = fread(words, 1, COMMAND, in);
+    fclose(in);
     words[n] = '\0';
-    if (n) out = open_memstream(&text, &bytes);
+    if (n == 0) return true;
+    FILE *out = cli_text_stream(text, &bytes);
     for (size_t at = 0; out && at < n; at += strlen(words + at) + 1) {
         const char *slash = at ? NULL : strrchr(words, '/');
         if (at) fputc(' ', out);
         write_word(slash ? slash + 1 : words + at, out);
     }
-    if (out && fclose(out) != 0) {
-        free(text);
-        return NULL;
-    }
-    return text;
+    return out && fclose(out) == 0;
 }
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-/* The name of the processor, else its architecture. */
-static void find_processor(char name[256])
+/* The name of the processor, else its architecture. False: no memory. */
+static bool find_processor(char name[256])
 {
     char           line[256];
     struct utsname system;
     FILE          *in = fopen("/proc/cpuinfo", "r");
+    if (!in && errno == ENOMEM) return false;
     snprintf(name, 256, "%s", uname(&system) == 0 ? system.machine : "");
     while (in && fgets(line, sizeof line, in)) {
         const char *value = strchr(line, ':');
@@ -71,6 +74,7 @@ static void find_processor(char name[256])
         break;
     }
     if (in) fclose(in);
+    return true;
 }
 
 static void write_text(const char *key, const char *value, FILE *out)
@@ -80,14 +84,13 @@ static void write_text(const char *key, const char *value, FILE *out)
     cli_json_text(value, out);
 }
 
-static void write_start(const dra_device *device, FILE *out)
+static void write_facts(const dra_device *device, const char *command, const char *processor,
+                        FILE *out)
 {
-    char         date[32] = "", processor[256];
-    char        *command = find_command();
+    char         date[32] = "";
     const time_t now = time(NULL);
     struct tm    utc;
     if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
-    find_processor(processor);
     fprintf(out, "{\"threads\": %d", dra_device_threads(device));
     write_text("date", date, out);
     write_text("command", command, out);
@@ -95,7 +98,16 @@ static void write_start(const dra_device *device, FILE *out)
     write_text("level", dra_device_level(device), out);
     write_text("version", dra_version(), out);
     fputs("}\n", out);
+}
+
+/* False: no memory for what is to be said. */
+static bool write_start(const dra_device *device, FILE *out)
+{
+    char       processor[256], *command;
+    const bool known = find_command(&command) && find_processor(processor);
+    if (known) write_facts(device, command, processor, out);
     free(command);
+    return known;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -110,13 +122,10 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
         const dra_status st = dra_file_read(path, STARTED_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }
-    FILE *out = open_memstream(&text, &bytes);
-    if (out) {
-        if (n) fwrite(before, 1, n, out);
-        write_start(device, out);
-    }
-    const bool whole = out && !ferror(out);
-    dra_status st = out && fclose(out) == 0 && whole
+    FILE *out = cli_text_stream(&text, &bytes);
+    if (out && n) fwrite(before, 1, n, out);
+    const bool known = out && write_start(device, out);
+    dra_status st = out && fclose(out) == 0 && known
                         ? dra_file_write(path, text, bytes, err)
                         : cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     free(before);

@@ -1,5 +1,6 @@
 /* Ranges of charts of lines, and their numbers for the script. */
 #include "svg.h"
+#include "memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static int by_value(const void *a, const void *b)
 /* The number below which a part of a line's numbers are; NaN: it has none. */
 static double quantile(const svg_line *l, double part)
 {
-    double *y = malloc((l->n + 1) * sizeof *y), found = NAN;
+    double *y = cli_room(l->n + 1, sizeof *y), found = NAN;
     size_t  n = 0;
     for (size_t i = 0; y && i < l->n; i++)
         if (isfinite(l->y[i])) y[n++] = l->y[i];

@@ -1,6 +1,7 @@
 /* The command of a run in a sweep, and which runs are done. */
 #include "sweep_command.h"
 #include "jsonl.h"
+#include "text_stream.h"
 #include "value.h"
 
 #include <ctype.h>
@@ -61,10 +62,11 @@ static char *join(const cli_command *c)
 {
     char  *text = NULL;
     size_t bytes = 0;
-    FILE  *out = open_memstream(&text, &bytes);
+    FILE  *out = cli_text_stream(&text, &bytes);
     for (int i = 0; out && i < c->n; i++) fprintf(out, "%s%s", i ? " " : "", c->word[i]);
-    if (out && fclose(out) != 0) return NULL;
-    return text;
+    if (out && fclose(out) == 0) return text;
+    free(text);
+    return NULL;
 }
 
 void cli_command_free(cli_command *c)
@@ -140,7 +142,7 @@ int cli_command_check(const cli_command *c)
     void *args = calloc(1, cmd_train.args_size + 1);
     int   status = CLI_FAILED;
     if (args) {
-        status = cli_parse(&cmd_train, c->n, c->word, args, why) == CLI_PARSED ? CLI_OK : CLI_USAGE;
+        status = cli_outcome_status(cli_parse(&cmd_train, c->n, c->word, args, why));
         cli_release(&cmd_train, args);
     }
     if (status != CLI_OK) fprintf(stderr, "%s\n", why);
@@ -199,12 +201,16 @@ int cli_sweep_done(const char *sweep, const cli_sweep_run *r, const cli_command 
 
 int cli_command_run(const cli_command *c)
 {
-    char  why[CLI_WHY];
+    char  why[CLI_WHY] = "dra: out of memory";
     void *args = calloc(1, cmd_train.args_size + 1);
     int   status = CLI_FAILED;
-    if (!args) return status;
-    if (cli_parse(&cmd_train, c->n, c->word, args, why) == CLI_PARSED) status = cmd_train.run(args);
-    cli_release(&cmd_train, args);
+    bool  parsed = false;
+    if (args) {
+        parsed = cli_parse(&cmd_train, c->n, c->word, args, why) == CLI_PARSED;
+        if (parsed) status = cmd_train.run(args);
+        cli_release(&cmd_train, args);
+    }
+    if (!parsed) fprintf(stderr, "%s\n", why);
     free(args);
     return status;
 }

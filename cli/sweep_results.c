@@ -1,6 +1,8 @@
 /* What came of the runs of a sweep. */
 #include "sweep_results.h"
 #include "jsonl.h"
+#include "memory.h"
+#include "text_stream.h"
 #include "value.h"
 
 #include <math.h>
@@ -31,7 +33,8 @@ void cli_sweep_run_read(cli_sweep_run *r)
     r->step = 0;
     r->loss = r->eval_loss = r->seconds = NAN;
     if (!cli_path(r->folder, "log.jsonl", path, sizeof path)) return;
-    if (dra_file_read(path, LOG_MOST, &text, &bytes, NULL) != DRA_OK) return;
+    cli_memory_note(dra_file_read(path, LOG_MOST, &text, &bytes, NULL));
+    if (!text) return;
     for (char *at = text, *end = text + bytes; at < end;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end; /* there is a 0 */
@@ -233,7 +236,7 @@ dra_status cli_sweep_json(const cli_sweep_results *s, const char *path, dra_erro
     int64_t    n;
     dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     group     *all = summarise_all(s, &n);
-    FILE      *out = all ? open_memstream(&text, &bytes) : NULL;
+    FILE      *out = all ? cli_text_stream(&text, &bytes) : NULL;
     if (out) {
         write_json(s, all, n, out);
         const bool whole = !ferror(out);

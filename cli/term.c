@@ -2,6 +2,7 @@
 #include "term.h"
 #include "options.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,6 +122,8 @@ void cli_fold(size_t indent, FILE *out, const char *format, ...)
     else
         fprintf(out, "%s\n", text);
 }
+
+const char *cli_reason(int number) { return number == ENOMEM ? "out of memory" : strerror(number); }
 
 int cli_fail(const dra_error *err)
 {

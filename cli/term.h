@@ -30,6 +30,8 @@ void cli_wrap(const char *text, size_t length, size_t at, size_t indent, FILE *o
 void cli_fold(size_t indent, FILE *out, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* What an error number means, in words of our own where there is no memory. */
+const char *cli_reason(int number);
 /* Says on stderr what the library reported. Returns the exit status, 1. */
 int cli_fail(const dra_error *err);
 

@@ -1,7 +1,9 @@
 /* What a run was trained on, kept in its folder. */
 #include "train_sources.h"
 #include "jsonl.h"
+#include "text_stream.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,9 +47,11 @@ static bool file_of(const char *run, char path[PATH_TEXT], dra_error *err)
 
 /* ---- noting ---------------------------------------------------------------------------------- */
 
-static void write_source(const source *s, const char *value, FILE *out)
+/* False: no memory for its path. */
+static bool write_source(const source *s, const char *value, FILE *out)
 {
     char *path = s->path ? realpath(value, NULL) : NULL;
+    if (s->path && !path && errno == ENOMEM) return false;
     fprintf(out, "{\"option\": \"%s\", \"value\": ", s->option);
     cli_json_text(value, out);
     if (path) {
@@ -56,6 +60,7 @@ static void write_source(const source *s, const char *value, FILE *out)
     }
     fputs("}\n", out);
     free(path);
+    return true;
 }
 
 dra_status cli_sources_note(const char *run, const cli_train_sources *s, dra_error *err)
@@ -65,15 +70,15 @@ dra_status cli_sources_note(const char *run, const cli_train_sources *s, dra_err
     char              path[PATH_TEXT], *text = NULL;
     size_t            bytes = 0;
     if (!file_of(run, path, err)) return DRA_ERR_FILE;
-    FILE *out = open_memstream(&text, &bytes);
+    FILE *out = cli_text_stream(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     describe(&copy, all);
+    bool whole = true;
     for (int i = 0; i < SOURCES; i++) {
-        if (all[i].text && *all[i].text) write_source(&all[i], *all[i].text, out);
+        if (all[i].text && *all[i].text) whole = write_source(&all[i], *all[i].text, out) && whole;
         for (size_t k = 0; all[i].list && k < all[i].list->count; k++)
-            write_source(&all[i], all[i].list->text[k], out);
+            whole = write_source(&all[i], all[i].list->text[k], out) && whole;
     }
-    const bool whole = !ferror(out);
     dra_status st = fclose(out) == 0 && whole
                         ? dra_file_write(path, text, bytes, err)
                         : cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);

@@ -3,6 +3,7 @@
 #ifndef DRA_TESTS_FAILING_H
 #define DRA_TESTS_FAILING_H
 
+#include <errno.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -10,10 +11,12 @@ static long allocations_left = -1; /* allocations that still succeed; -1: all */
 
 static bool allocation_succeeds(void)
 {
-    if (allocations_left > 0)
+    if (allocations_left > 0) {
         allocations_left--;
-    else if (allocations_left == 0)
+    } else if (allocations_left == 0) {
+        errno = ENOMEM;
         return false;
+    }
     return true;
 }
 

@@ -64,7 +64,7 @@ static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_co
 {
     meter.total = s->bytes;
     c->piece = calloc(s->n, sizeof *c->piece);
-    if (!c->piece) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory");
+    if (!c->piece) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: out of memory");
     for (size_t i = 0; i < s->n; i++) {
         dra_token_file   p;
         const dra_status status = dra_source_open(&s->at[i], config, &meter, &p, err);
@@ -99,7 +99,7 @@ dra_status dra_corpus_open(const dra_corpus_config *config, dra_progress fn, voi
     dra_status status = check_config(config, err);
     if (status != DRA_OK) return status;
     dra_corpus *c = calloc(1, sizeof *c);
-    if (!c) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory");
+    if (!c) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: out of memory");
     status = dra_sources_list(config->n, config->paths, config->format, &sources, err);
     if (status == DRA_OK)
         status = open_sources(c, &sources, config, (dra_meter){.fn = fn, .user = user}, err);

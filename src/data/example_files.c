@@ -32,7 +32,7 @@ static bool ends_with(const char *text, const char *end)
 
 static dra_status no_memory(const char *path, dra_error *err)
 {
-    return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to open it");
+    return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot open it");
 }
 
 /* ---- which there are ------------------------------------------------------------------------- */

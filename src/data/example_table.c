@@ -72,7 +72,7 @@ static dra_status make_columns(dra_table *t, dra_error *err)
     t->column = calloc(t->n + 1, sizeof *t->column);
     t->first = calloc(t->parts + 1, sizeof *t->first);
     if (!t->column || !t->first)
-        return dra_fail_at(err, DRA_ERR_MEMORY, t->path, "no memory to open it");
+        return dra_fail_at(err, DRA_ERR_MEMORY, t->path, "out of memory, cannot open it");
     for (size_t i = 0; i < t->n && st == DRA_OK; i++) st = make_column(t, i, part, err);
     return st;
 }
@@ -112,7 +112,7 @@ static dra_status join_parts(dra_table *t, dra_error *err)
     dra_status st = DRA_OK;
     for (size_t i = 0; i < t->n && st == DRA_OK; i++) {
         dra_example_tensor *all = dra_arena_alloc(&t->files.arena, t->parts * sizeof *all);
-        if (!all) return dra_fail_at(err, DRA_ERR_MEMORY, t->path, "no memory to open it");
+        if (!all) return dra_fail_at(err, DRA_ERR_MEMORY, t->path, "out of memory, cannot open it");
         for (size_t k = 0; k < t->parts && st == DRA_OK; k++) {
             const dra_example_tensor *x = find_tensor(&t->files.part[k], t->column[i].shown.name);
             st = check_shard(t, &t->column[i], &t->files.part[k], x, err);
@@ -155,7 +155,7 @@ dra_status dra_table_open(dra_table *t, const dra_examples_config *c, dra_error 
                            "lines of JSON and tensors in one list, expected either kind");
     dra_status st = lines ? DRA_OK : dra_example_files_open(n, paths, &t->files, err);
     if (!(t->path = dra_arena_text(&t->files.arena, paths[0])))
-        return dra_fail_at(err, DRA_ERR_MEMORY, paths[0], "no memory to open it");
+        return dra_fail_at(err, DRA_ERR_MEMORY, paths[0], "out of memory, cannot open it");
     if (lines) return dra_table_open_texts(t, c, err);
     if (st == DRA_OK) st = make_columns(t, err);
     return st == DRA_OK ? join_parts(t, err) : st;

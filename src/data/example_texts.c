@@ -16,7 +16,7 @@ typedef struct reading {
 
 static dra_status no_memory(const char *path, dra_error *err)
 {
-    return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its tokens");
+    return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its tokens");
 }
 
 static dra_status put_id(dra_ids *ids, int32_t id, const char *path, dra_error *err)

@@ -12,7 +12,7 @@
 
 static dra_status no_memory(const char *path, dra_error *err)
 {
-    return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to open it");
+    return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot open it");
 }
 
 static dra_status check_batch(const dra_examples_config *c, double *to, dra_error *err)

@@ -67,7 +67,7 @@ dra_status dra_feed_create(const dra_feed_config *c, dra_feed **out, dra_error *
     f.windows = dra_div_up(c->carry ? f.lane : f.end - f.begin, c->T);
     if (check_tokens(&f, err) != DRA_OK) return DRA_ERR_VALUE;
     *out = malloc(sizeof **out);
-    if (!*out) return dra_fail(err, DRA_ERR_MEMORY, "feed: no memory");
+    if (!*out) return dra_fail(err, DRA_ERR_MEMORY, "feed: out of memory");
     **out = f;
     return DRA_OK;
 }

@@ -96,7 +96,8 @@ static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
     char          *path = room ? malloc(room) : NULL;
     dra_file_map   map = {0};
     dra_status     status = DRA_OK;
-    if (room && !path) return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "no memory to open it");
+    if (room && !path)
+        return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory, cannot open it");
     if (path) snprintf(path, room, "%s/%016llx.tokens", c->cache, (unsigned long long)key);
     const bool kept = path && dra_file_map_open(path, &map, NULL) == DRA_OK &&
                       dra_token_cache_read(&map, key, size, out);

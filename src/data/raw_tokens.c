@@ -22,7 +22,8 @@ static dra_status make_starts(dra_token_file *p, int64_t n, const char *path, dr
 {
     p->own_starts = malloc((size_t)n * sizeof *p->own_starts);
     if (!p->own_starts)
-        return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for %lld documents", (long long)n);
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for %lld documents",
+                           (long long)n);
     p->starts = (dra_integers){(const unsigned char *)p->own_starts, sizeof *p->own_starts};
     p->documents = n;
     return DRA_OK;

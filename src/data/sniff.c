@@ -183,7 +183,7 @@ static dra_status sniff_inside(dra_sample s, const dra_file_map *file, dra_sniff
                                dra_error *err)
 {
     inside *in = calloc(1, sizeof *in);
-    if (!in) return dra_fail_at(err, DRA_ERR_MEMORY, s.path, "no memory to look at it");
+    if (!in) return dra_fail_at(err, DRA_ERR_MEMORY, s.path, "out of memory, cannot look at it");
     dra_status st = dra_unpack(out->packing, s.path, file, sizeof in->at, take, in, err);
     s.at = in->at;
     s.n = in->n;

@@ -18,7 +18,7 @@ static bool ends_with(const char *text, const char *end)
 
 static dra_status no_memory(dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: no memory for a list of files");
+    return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: out of memory for a list of files");
 }
 
 static dra_status add_file(dra_sources *s, const char *path, const struct stat *st, dra_error *err)

@@ -91,7 +91,7 @@ static dra_status learn(training *t, const dra_words *words, dra_tokenizer **out
     size_t                      n;
     dra_merge_rule             *merge = malloc((how.merges + 1) * sizeof *merge);
     if (!merge)
-        return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: no memory for %zu merges",
+        return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: out of memory for %zu merges",
                         how.merges);
     dra_status status = dra_learn(&how, words, merge, &n, err);
     if (status == DRA_OK)

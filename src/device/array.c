@@ -57,7 +57,7 @@ static dra_status make(dra_device *d, size_t bytes, const void *lent, dra_array 
     if (a && !lent) a->data = d->table->alloc(d, bytes);
     if (!a || !a->data) {
         free(a);
-        return dra_fail(err, DRA_ERR_MEMORY, "array: no memory for %zu bytes", bytes);
+        return dra_fail(err, DRA_ERR_MEMORY, "array: out of memory for %zu bytes", bytes);
     }
     add(d, a);
     *out = a;
@@ -145,7 +145,7 @@ const void *dra_span_see(dra_span s, void **copy, size_t *room, dra_error *err)
         *room = *copy ? s.bytes : 0;
     }
     if (!*copy) {
-        dra_fail(err, DRA_ERR_MEMORY, "download: no memory for %zu bytes", s.bytes);
+        dra_fail(err, DRA_ERR_MEMORY, "download: out of memory for %zu bytes", s.bytes);
         return NULL;
     }
     return dra_array_download(*copy, s, err) == DRA_OK ? *copy : NULL;

@@ -125,7 +125,8 @@ dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *co
     dra_arrays_open(&d->base.arrays);
     if (!d->pool) {
         free(d);
-        return dra_fail(err, DRA_ERR_DEVICE, "cpu device: cannot start %d threads", threads);
+        return dra_fail(err, DRA_ERR_MEMORY,
+                        "cpu device: out of memory, or of threads: cannot start %d", threads);
     }
     *out = &d->base;
     return DRA_OK;

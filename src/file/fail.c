@@ -1,6 +1,7 @@
 /* Error texts of files. What comes from outside is made printable first. */
 #include "file/fail.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,6 +46,8 @@ dra_status dra_fail_at(dra_error *err, dra_status code, const char *path, const 
 dra_status dra_fail_system(dra_error *err, const char *path, const char *what, int number)
 {
     char reason[128];
+    if (number == ENOMEM)
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "cannot %s: out of memory", what);
     if (strerror_r(number, reason, sizeof reason) != 0)
         snprintf(reason, sizeof reason, "error %d", number);
     return dra_fail_at(err, DRA_ERR_FILE, path, "cannot %s: %s", what, reason);

@@ -17,7 +17,7 @@ const char *dra_brief(const char *text, char room[DRA_BRIEF]);
 dra_status dra_fail_at(dra_error *err, dra_status code, const char *path, const char *format, ...)
     DRA_PRINTF(4, 5);
 
-/* "PATH: cannot WHAT: the system's reason". */
+/* "PATH: cannot WHAT: the system's reason", which is out of memory for ENOMEM. */
 dra_status dra_fail_system(dra_error *err, const char *path, const char *what, int number);
 
 #endif

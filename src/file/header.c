@@ -40,7 +40,7 @@ static dra_status bad(const reader *r, const char *name, const char *format, ...
 
 static dra_status no_memory(const reader *r)
 {
-    return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "no memory for its header");
+    return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "out of memory for its header");
 }
 
 /* ---- one tensor ------------------------------------------------------------------------------ */

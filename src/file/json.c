@@ -1,10 +1,11 @@
 /* JSON by jansson, after checks that jansson does not do. */
 #include "file/json.h"
 
-#include <pthread.h>
-
 #include "base/shape.h"
 #include "file/fail.h"
+
+#include <errno.h>
+#include <string.h>
 
 /* What stands outside of texts: how deep brackets nest, whether there is a minus. */
 typedef struct outline {
@@ -33,40 +34,91 @@ static outline look_over(const char *text, size_t bytes)
     return o;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- jansson, short of memory ---------------------------------------------------------------- */
 
-/* Where jansson gets no memory it says so, says nothing, or blames the text. To tell these apart,
- * its allocations pass through here; whoever set others before keeps them. */
-static json_malloc_t      allocate;
-static pthread_once_t     watching = PTHREAD_ONCE_INIT;
-static _Thread_local bool starved; /* an allocation of this thread failed */
+/* jansson collects the letters of a word in a buffer that grows, and goes on without a letter where
+ * it does not. So the buffer is made large enough before: the text becomes the second value of an
+ * array, after a number that is longer than each of its words and that may lose zeros. */
+typedef struct padded {
+    const char *text;
+    size_t      bytes, at;
+    size_t      zeros; /* that are still to be read */
+    bool        opened, parted, closed;
+    bool        no_memory;
+} padded;
 
-static void *watched(size_t bytes)
+static size_t longest_word(const char *text, size_t bytes)
 {
-    void *p = allocate(bytes);
-    if (!p) starved = true;
-    return p;
+    size_t longest = 0, begin = 0;
+    bool   quoted = false;
+    for (size_t i = 0; i < bytes; i++) {
+        if (text[i] == '"') quoted = !quoted;
+        if (quoted && text[i] == '\\') i++;
+        if (!quoted && strchr(",:[]{} \t\r\n", text[i])) begin = i + 1;
+        if (i >= begin && i - begin + 1 > longest) longest = i - begin + 1;
+    }
+    return longest;
 }
 
-static void watch(void)
+static size_t give(char *to, size_t room, const char *text, size_t n, size_t *used)
 {
-    json_free_t give_back;
-    json_get_alloc_funcs(&allocate, &give_back);
-    json_set_alloc_funcs(watched, give_back);
+    if (n > room) n = room;
+    memcpy(to, text, n);
+    *used += n;
+    return n;
+}
+
+/* jansson asks for more inside of the number: malloc() has failed there, or there is room. */
+static size_t read_padded(void *to, size_t room, void *user)
+{
+    padded *p = user;
+    if (!p->opened) {
+        p->opened = true;
+        memcpy(to, "[0.", 3);
+        return 3;
+    }
+    if (p->zeros) {
+        const size_t n = p->zeros < room ? p->zeros : room;
+        memset(to, '0', n);
+        p->zeros -= n;
+        return n;
+    }
+    if (!p->parted) {
+        p->parted = true;
+        p->no_memory = errno == ENOMEM;
+        memcpy(to, ",", 1);
+        return p->no_memory ? (size_t)-1 : 1;
+    }
+    if (p->at < p->bytes) return give(to, room, p->text + p->at, p->bytes - p->at, &p->at);
+    if (p->closed) return 0;
+    p->closed = true;
+    memcpy(to, "]", 1);
+    return 1;
+}
+
+/* Where jansson gets no memory it says so, says nothing, or blames the text; but it then ends at
+ * once, so that what malloc() said is still there. */
+static dra_status status_of(const json_t *value)
+{
+    return value ? DRA_OK : errno == ENOMEM ? DRA_ERR_MEMORY : DRA_ERR_FORMAT;
 }
 
 dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
                          json_error_t *found)
 {
-    pthread_once(&watching, watch);
-    starved = false;
+    padded p = {.text = text, .bytes = bytes, .zeros = longest_word(text, bytes) + 16};
+    errno = 0;
+    json_t          *both = json_load_callback(read_padded, &p, flags, found);
+    const dra_status st = p.no_memory ? DRA_ERR_MEMORY : status_of(both);
+    json_t          *value = json_array_size(both) == 2 ? json_array_get(both, 1) : NULL;
+    const bool whole = (flags & JSON_DECODE_ANY) || json_is_object(value) || json_is_array(value);
+    *out = whole && value ? json_incref(value) : NULL;
+    json_decref(both);
+    if (*out || st == DRA_ERR_MEMORY) return st;
+    errno = 0; /* what is wrong is said of the text alone */
     *out = json_loadb(text, bytes, flags, found);
-    if (*out) return DRA_OK;
-    const bool told = json_error_code(found) == json_error_out_of_memory || !found->text[0];
-    return starved || told ? DRA_ERR_MEMORY : DRA_ERR_FORMAT;
+    return status_of(*out);
 }
-
-/* ---- parsing --------------------------------------------------------------------------------- */
 
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,
                           json_t **out, dra_error *err)

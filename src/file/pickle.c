@@ -32,7 +32,7 @@ static void bad(machine *m, const char *what)
 static void no_memory(machine *m)
 {
     if (m->status == DRA_OK)
-        m->status = dra_fail_at(m->err, DRA_ERR_MEMORY, m->p->path, "no memory for its pickle");
+        m->status = dra_fail_at(m->err, DRA_ERR_MEMORY, m->p->path, "out of memory for its pickle");
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */

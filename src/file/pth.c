@@ -71,7 +71,7 @@ bool dra_pth_is(const unsigned char *file, size_t bytes)
 
 static dra_status no_memory(const reader *r)
 {
-    return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "no memory for its tensors");
+    return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "out of memory for its tensors");
 }
 
 static dra_status bad(const reader *r, const char *name, const char *what)

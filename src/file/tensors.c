@@ -30,7 +30,7 @@ static dra_status open_tensors(const char *path, bool any, dra_tensors **out, dr
     dra_tensors *t = calloc(1, sizeof *t);
     if (t) t->path = strdup(path);
     dra_status status = t && t->path ? dra_file_map_open(path, &t->map, err)
-                                     : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory");
+                                     : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
     if (status == DRA_OK) status = read_tensors(t, any, err);
     if (status == DRA_OK)
         *out = t;

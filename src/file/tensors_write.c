@@ -79,7 +79,7 @@ static dra_status check_item(const job *j, const dra_tensor_item *item)
 
 static dra_status no_memory(const job *j)
 {
-    return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path, "no memory for its header");
+    return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path, "out of memory for its header");
 }
 
 static dra_status check_utf8(const job *j, const char *text)

@@ -70,7 +70,7 @@ static dra_status inflate_block(unpacking *u, z_stream *z, bool *ended, dra_erro
     u->at += given - z->avail_in;
     *ended = how == Z_STREAM_END;
     if (how == Z_MEM_ERROR)
-        return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "no memory to decompress it");
+        return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "out of memory, cannot decompress it");
     if (how == Z_BUF_ERROR && left == 0) return fail_stream(u, DRA_PACKED_GZIP, NULL, err);
     if (how != Z_OK && how != Z_STREAM_END)
         return fail_stream(u, DRA_PACKED_GZIP, z->msg ? z->msg : "it cannot be read", err);
@@ -83,7 +83,7 @@ static dra_status unpack_gzip(unpacking *u, dra_error *err)
     bool       ended = false;
     dra_status st = DRA_OK;
     if (inflateInit2(&z, GZIP_WINDOW) != Z_OK)
-        return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "no memory to decompress it");
+        return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "out of memory, cannot decompress it");
     while (st == DRA_OK && u->done < u->most && !(ended && u->at == u->file->bytes)) {
         if (ended) inflateReset(&z);
         st = inflate_block(u, &z, &ended, err);
@@ -100,7 +100,7 @@ static dra_status unpack_zstd(unpacking *u, dra_error *err)
     ZSTD_inBuffer in = {u->file->data, u->file->bytes, 0};
     size_t        left = 1; /* 0: a frame is over */
     dra_status    st = DRA_OK;
-    if (!z) return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "no memory to decompress it");
+    if (!z) return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "out of memory, cannot decompress it");
     ZSTD_DCtx_setParameter(z, ZSTD_d_windowLogMax, 31); /* files of zstd --long=31 */
     while (st == DRA_OK && u->done < u->most && !(left == 0 && in.pos == in.size)) {
         ZSTD_outBuffer out = {u->block, BLOCK, 0};
@@ -122,7 +122,8 @@ dra_status dra_unpack(dra_packing how, const char *path, const dra_file_map *fil
                       dra_unpacked fn, void *user, dra_error *err)
 {
     unpacking u = {path, file, 0, most, 0, fn, user, malloc(BLOCK)};
-    if (!u.block) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to decompress it");
+    if (!u.block)
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot decompress it");
     const dra_status st = how == DRA_PACKED_GZIP ? unpack_gzip(&u, err) : unpack_zstd(&u, err);
     free(u.block);
     return st;

@@ -19,7 +19,7 @@ static dra_status grow(text *t, size_t hint, size_t most, const char *path, dra_
     size_t room = t->room ? t->room : hint / 2;
     room = room < most / 2 ? 2 * room + 1 : most;
     char *data = realloc(t->data, room + 1);
-    if (!data) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for %zu bytes", room);
+    if (!data) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for %zu bytes", room);
     t->data = data;
     t->room = room;
     return DRA_OK;

@@ -22,7 +22,7 @@ static dra_status keep(dra_file_writer *w, const char *what, int number)
 
 static dra_status no_memory(dra_error *err, const char *path)
 {
-    return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write it");
 }
 
 /* ---- begin ----------------------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ static dra_status read_entry(const reader *r, const unsigned char *at, size_t le
     if (*used > left)
         return dra_fail_at(r->err, DRA_ERR_FORMAT, r->path, "its directory is cut short");
     char *name = dra_arena_alloc(r->arena, length + 1);
-    if (!name) return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "no memory");
+    if (!name) return dra_fail_at(r->err, DRA_ERR_MEMORY, r->path, "out of memory");
     memcpy(name, at + ENTRY, length);
     if (!widen(at + ENTRY + length, extra, (uint64_t *[]){&plain, &packed, &own}))
         return bad(r, name, "has no sizes");
@@ -169,7 +169,7 @@ dra_status dra_zip_read(const char *path, const unsigned char *file, size_t byte
     dra_status st = find_directory(&r, &entries, &place);
     if (st != DRA_OK) return st;
     out->entry = dra_arena_alloc(arena, (size_t)entries * sizeof *out->entry);
-    if (!out->entry) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory");
+    if (!out->entry) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
     for (size_t at = (size_t)place; out->count < entries && st == DRA_OK; at += used)
         st = read_entry(&r, file + at, bytes - at, &used);
     if (st != DRA_OK) return st;

@@ -62,7 +62,8 @@ static dra_place dense_of(frame *f, dra_value v)
     if (dra_tensor_is_dense(&f->place[i].tensor)) return f->place[i];
     if (f->dense[i].storage < 0) {
         f->dense[i] = dra_local_place(f->p, home(f, f->fixed[i]), t);
-        dra_emit_copy(f->p, home(f, f->fixed[i]), &f->place[i], &f->dense[i]);
+        if (!dra_program_failed(f->p))
+            dra_emit_copy(f->p, home(f, f->fixed[i]), &f->place[i], &f->dense[i]);
     }
     return f->dense[i];
 }
@@ -133,6 +134,7 @@ static void lower_kernel(frame *f, const dra_node *n)
             f->fixed[v] = fixed;
         }
         instr->attr = dra_arena_copy(&f->p->arena, n->attr, n->op->attr_size);
+        if (!instr->attr) dra_no_memory(f->p);
         dra_set_kernel(f->p, instr, kernel);
         dra_add_scratch(f->p, block, instr);
     }
@@ -408,6 +410,7 @@ static void lower_inputs(frame *f)
                                .bytes = dra_bytes_of(&v->type)};
         p->slot[slot] = (dra_slot){dra_arena_text(&p->arena, v->name), v->role, false, s.bytes,
                                    dra_storage_new(p, s)};
+        if (!p->slot[slot].name) dra_no_memory(p);
         f->place[i] = dra_dense_place(p->slot[slot].storage, &v->type);
         f->fixed[i] = v->role == DRA_ROLE_PARAMETER;
     }

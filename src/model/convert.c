@@ -20,7 +20,7 @@ static void *room_for(dra_room *r, size_t bytes, dra_error *err)
     free(r->data);
     r->data = malloc(bytes + 1);
     r->bytes = r->data ? bytes : 0;
-    if (!r->data) dra_fail(err, DRA_ERR_MEMORY, "convert: no memory for %zu bytes", bytes);
+    if (!r->data) dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory for %zu bytes", bytes);
     return r->data;
 }
 

@@ -66,7 +66,7 @@ void dra_weights_destroy(dra_weights *w)
 
 static dra_status no_memory(const dra_weights *w, int i, dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_MEMORY, "weights: no memory for %s, %zu bytes",
+    return dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory for %s, %zu bytes",
                     dra_specs_at(w->specs, i)->name, w->at[i].bytes);
 }
 

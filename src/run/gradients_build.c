@@ -1,6 +1,7 @@
 /* The graphs of microbatches: a model with its loss, and the gradients that are added to. */
 #include <stdlib.h>
 
+#include "graph/op.h"
 #include "run/gradients.h"
 
 /* The loss of the objective, which has inputs of its own, and its measures. */
@@ -123,7 +124,10 @@ static void differentiate(dra_graph *g, const dra_gradients *l, int kind, dra_va
     dra_value *y, *dy, *x, *d;
     char       name[DRA_NAME_TEXT];
     int        n = 0;
-    if (!work) return;
+    if (!work) {
+        dra_build_fail(g, "gradients", DRA_ERR_MEMORY, "out of memory");
+        return;
+    }
     y = work, dy = y + 1 + most, x = dy + 1 + most, d = x + P + most;
     y[0] = build_total(g, l);
     for (int i = 0; i < P; i++) x[i] = v[i];
@@ -185,6 +189,8 @@ void dra_gradients_build(dra_graph *g, void *user, const dra_shape *key, size_t 
         if (kind != FORWARD && !(l->options & ONLY)) differentiate(g, l, kind, v, v + P + S);
         if (kind != FORWARD) put_metrics(g);
         if (kind == FORWARD || kind == CARRIED) put_states(g, l, kind, v + P, v + P + S);
+    } else {
+        dra_build_fail(g, "gradients", DRA_ERR_MEMORY, "out of memory");
     }
     free(rows);
     free(v);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "graph/op.h"
 #include "model/model.h"
 #include "run/gradients.h"
 #include "run/optimizer.h"
@@ -100,7 +101,10 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     char                 name[DRA_NAME_TEXT];
     dra_value           *d = calloc((size_t)n + 1, sizeof *d);
     int                  k = 0;
-    if (!d) return;
+    if (!d) {
+        dra_build_fail(g, "optimizer", DRA_ERR_MEMORY, "out of memory");
+        return;
+    }
     const dra_value rate = dra_input(g, "rate", DRA_REAL, (dra_shape){0});
     const dra_value step = dra_input(g, "step", DRA_I32, (dra_shape){0});
     for (int i = 0; i < n; i++) {

@@ -243,7 +243,7 @@ static dra_status check_memory(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) return DRA_OK;
     return dra_fail(
         err, DRA_ERR_MEMORY,
-        "train: no memory for steps of %lld x %lld tokens: %.1f GiB (a smaller batch or "
+        "train: out of memory for steps of %lld x %lld tokens: %.1f GiB (a smaller batch or "
         "context, accumulate, chunk or recompute need less)",
         (long long)t->at.train.batch, (long long)dra_trainer_context(t),
         (double)plan.activations / (1 << 30));

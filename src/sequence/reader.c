@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/shape.h"
 #include "device/array.h"
+#include "graph/op.h"
 #include "sequence/module.h"
 #include "sequence/pieces.h"
 
@@ -82,6 +83,8 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                 dra_donate(g, dra_state_name(name, "next", dra_specs_at(m->state, i)->name),
                            state[n + i], state[i]);
         dra_module_count_clamped(g, CLAMPED);
+    } else {
+        dra_build_fail(g, "reader", DRA_ERR_MEMORY, "out of memory");
     }
     free(rows);
     free(state);

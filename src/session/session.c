@@ -44,6 +44,7 @@ struct dra_session {
     int          n_name, name_room;
     int         *table; /* names by hash, -1: free; a power of two of them */
     int          n_table;
+    bool         nameless; /* there was no memory for a name */
     uint64_t     version;
     dra_arena    arena;
     atomic_flag  busy;
@@ -147,13 +148,24 @@ static bool more_names(dra_session *s)
     return true;
 }
 
+static dra_status out_of_memory(dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_MEMORY, "session: out of memory");
+}
+
+static int no_name(dra_session *s)
+{
+    s->nameless = true;
+    return -1;
+}
+
 int dra_session_name(dra_session *s, const char *name)
 {
-    if (s->n_name == s->name_room && !more_names(s)) return -1;
+    if (s->n_name == s->name_room && !more_names(s)) return no_name(s);
     int *at = find_name(s, name);
     if (*at >= 0) return *at;
     const char *copy = dra_arena_text(&s->arena, name);
-    if (!copy) return -1;
+    if (!copy) return no_name(s);
     s->name[s->n_name] = (named){.text = copy};
     *at = s->n_name++;
     return *at;
@@ -161,6 +173,7 @@ int dra_session_name(dra_session *s, const char *name)
 
 dra_status dra_session_bind(dra_session *s, int name, dra_span memory, dra_error *err)
 {
+    if (s->nameless) return out_of_memory(err);
     if (name < 0 || name >= s->n_name)
         return dra_fail(err, DRA_ERR_INDEX, "session: name %d of %d", name, s->n_name);
     named           *n = &s->name[name];
@@ -187,11 +200,6 @@ static dra_status compile(dra_session *s, entry *e, dra_error *err)
     if (st == DRA_OK) st = dra_compile(g, s->device, &e->program, err);
     dra_graph_destroy(g);
     return st;
-}
-
-static dra_status out_of_memory(dra_error *err)
-{
-    return dra_fail(err, DRA_ERR_MEMORY, "session: out of memory");
 }
 
 static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -304,6 +312,7 @@ static dra_status select_program(dra_session *s, const dra_shape *key, size_t n_
 
 dra_status dra_session_select(dra_session *s, const dra_shape *key, size_t n_key, dra_error *err)
 {
+    if (s->nameless) return out_of_memory(err);
     const dra_status st = enter(s, err);
     return st == DRA_OK ? leave(s, select_program(s, key, n_key, err)) : st;
 }

@@ -13,7 +13,7 @@ enum { STRETCH = 1 << 20, BATCH = 1 << 24, MOST_THREADS = 256 };
 
 static dra_status no_memory(dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: no memory to count words");
+    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: out of memory, cannot count words");
 }
 
 dra_status dra_counter_begin(dra_counter *c, const dra_tokenizer *t, int threads, dra_error *err)

@@ -30,7 +30,7 @@ dra_status dra_decoder_create(const dra_tokenizer *t, bool skip_special, dra_dec
         return DRA_OK;
     }
     dra_decoder_destroy(d);
-    return dra_fail(err, DRA_ERR_MEMORY, "decoder_create: no memory");
+    return dra_fail(err, DRA_ERR_MEMORY, "decoder_create: out of memory");
 }
 
 void dra_decoder_destroy(dra_decoder *d)

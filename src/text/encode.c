@@ -22,7 +22,7 @@ typedef dra_status (*between)(encoder *e, const char *text, size_t bytes);
 
 static dra_status no_memory(const encoder *e)
 {
-    return dra_fail(e->err, DRA_ERR_MEMORY, "encode: no memory after %zu ids", e->out->n);
+    return dra_fail(e->err, DRA_ERR_MEMORY, "encode: out of memory after %zu ids", e->out->n);
 }
 
 void dra_ids_free(dra_ids *ids)

@@ -289,6 +289,6 @@ dra_status dra_learn(const dra_learn_config *c, const dra_words *words, dra_merg
     if (!l.failed) learn_merges(&l, rule, n);
     free_all(&l);
     if (!l.failed) return DRA_OK;
-    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: no memory for pairs of %zu words",
+    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_train: out of memory for pairs of %zu words",
                     words->n);
 }

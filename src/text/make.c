@@ -17,7 +17,7 @@ typedef struct maker {
 
 static dra_status no_memory(const maker *m)
 {
-    return dra_fail(m->err, DRA_ERR_MEMORY, "tokenizer_train: no memory for a tokenizer");
+    return dra_fail(m->err, DRA_ERR_MEMORY, "tokenizer_train: out of memory for a tokenizer");
 }
 
 /* A special token is written as it is, the others in the byte alphabet: no spelling may mean two

@@ -125,7 +125,8 @@ dra_status dra_tokenizer_finish(dra_tokenizer *t, const char *path, dra_error *e
     note_joins(t);
     if (!make_words(t) || !dra_matcher_make(&t->raw, t->added, t->n_added, false, &t->arena) ||
         !dra_matcher_make(&t->normal, t->added, t->n_added, true, &t->arena))
-        return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its %zu merges", t->merges);
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its %zu merges",
+                           t->merges);
     t->is_bytes = has_byte_ids(t);
     t->end = t->longest_first ? 0 : dra_tokenizer_id(t, DRA_END_OF_TEXT);
     t->fingerprint = fingerprint(t);
@@ -152,7 +153,7 @@ dra_status dra_tokenizer_bytes(dra_tokenizer **out, dra_error *err)
     if (status == DRA_OK) return DRA_OK;
     dra_tokenizer_destroy(t);
     *out = NULL;
-    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_bytes: no memory");
+    return dra_fail(err, DRA_ERR_MEMORY, "tokenizer_bytes: out of memory");
 }
 
 void dra_tokenizer_destroy(dra_tokenizer *t)

@@ -21,7 +21,7 @@ dra_status dra_vocabulary_fail(const dra_vocabulary *v, const char *format, ...)
 
 dra_status dra_vocabulary_no_memory(const dra_vocabulary *v)
 {
-    return dra_fail_at(v->err, DRA_ERR_MEMORY, v->path, "no memory for a tokenizer");
+    return dra_fail_at(v->err, DRA_ERR_MEMORY, v->path, "out of memory for a tokenizer");
 }
 
 dra_status dra_vocabulary_begin(dra_vocabulary *v, const char *path, dra_error *err)

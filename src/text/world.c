@@ -137,7 +137,8 @@ dra_status dra_world_write(const dra_tokenizer *t, const char *path, dra_error *
     size_t room = 1, n = 0;
     for (size_t i = 0; i < t->n_added; i++) room += 4 * t->added[i].bytes + NUMBERS;
     char *text = malloc(room);
-    if (!text) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write a tokenizer");
+    if (!text)
+        return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory, cannot write a tokenizer");
     for (size_t i = 0; i < t->n_added; i++) {
         const dra_added *a = &t->added[i];
         n += (size_t)snprintf(text + n, room - n, "%d ", a->id);

@@ -317,7 +317,8 @@ too_large() {
     "$dra" train --preset gpt2-tiny --data text --out new --batch 1000000 --context 64 2>"$err" ||
         status=$?
     [ $status -eq 1 ] &&
-        tail -n 1 "$err" | grep -q '^dra: train: no memory for steps of 1000000 x 64 tokens: ' &&
+        tail -n 1 "$err" |
+        grep -q '^dra: train: out of memory for steps of 1000000 x 64 tokens: ' &&
         return 0
     cat "$err"
     return 1

@@ -404,7 +404,7 @@ static void a_batch_too_large_leaves_no_folder(void **state)
                  (const char *const[]){"dim=256", "heads=4", "depth=4", "context=64", NULL},
                  put_text("text", sentence, 9));
     const dra_trainer_config c = trainer_config(&f, in_scratch("large"), &train);
-    refused(&c, "train: no memory for steps of 1048576 x 64 tokens: ");
+    refused(&c, "train: out of memory for steps of 1048576 x 64 tokens: ");
     assert_false(in_run(c.folder, "."));
     close_fixture(&f);
 }

@@ -162,7 +162,7 @@ static void memory_that_runs_out_loses_nothing(void **state)
     expect_ok(run(&s, 2, 1, 1, &err), &err);
     full = true;
     assert_int_equal(run(&s, 4096, 20, 1, &err), DRA_ERR_MEMORY);
-    assert_non_null(strstr(err.text, "array: no memory for "));
+    assert_non_null(strstr(err.text, "array: out of memory for "));
     expect_ok(run(&s, 2, 1, 2, &err), &err); /* small programs still run */
     assert_true(row_of(&s) == 12);
     full = false;
