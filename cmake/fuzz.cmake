@@ -17,7 +17,8 @@ foreach(source ${fuzz_sources})
         ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
     target_compile_definitions(${stem} PRIVATE FUZZ_NAME="${name}")
     target_link_libraries(${stem} PRIVATE dra_static PkgConfig::JANSSON m)
-    set_target_properties(${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fuzz)
+    set_target_properties(${stem} PROPERTIES
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fuzz)
     if(name STREQUAL "log") # what reads logs is a part of the command line
         target_sources(${stem} PRIVATE ${PROJECT_SOURCE_DIR}/cli/jsonl.c)
         target_include_directories(${stem} PRIVATE ${PROJECT_SOURCE_DIR})

@@ -1,6 +1,6 @@
 /* The driver that needs nothing but a compiler.
- *   fuzz_NAME SECONDS [SEED]   makes good inputs, damages them and tries each. Try number n has seed
- *                              SEED + n; SECONDS 0 makes one try.
+ *   fuzz_NAME SECONDS [SEED]   makes good inputs, damages them and tries each. Try number n has
+ *                              seed SEED + n; SECONDS 0 makes one try.
  *   fuzz_NAME --replay FOLDER  tries every file of a folder, as a test.
  *   fuzz_NAME --file FILE      tries one. */
 #include <dirent.h>

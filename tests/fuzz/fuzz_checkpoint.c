@@ -1,5 +1,5 @@
-/* Checkpoints of a small model, one file of which is any bytes: the first byte of an input says which
- * file, the rest is put in its place. What must hold:
+/* Checkpoints of a small model, one file of which is any bytes: the first byte of an input says
+ * which file, the rest is put in its place. What must hold:
  *   - a checkpoint as saved gives the same weights, moments and states;
  *   - damage is refused by one line that names the run, unless the JSON still says the same;
  *   - a train.json that is sealed again is refused by one line or fit for use. */

@@ -1,8 +1,8 @@
 /* The files vocab.json and merges.txt of GPT-2; an input has both, with a NUL between them. What
  * must hold:
  *   - files as made are accepted;
- *   - any others as well, and the tokenizer is sound (tokenizers.h), or they are refused by one line
- *     that names one of them. */
+ *   - any others as well, and the tokenizer is sound (tokenizers.h), or they are refused by one
+ *     line that names one of them. */
 #include "fuzz/tokenizers.h"
 #include "fuzz/vocabularies.h"
 

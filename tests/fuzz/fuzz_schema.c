@@ -1,5 +1,5 @@
-/* JSON schemas as grammars. What must hold: a schema as made is accepted; any other text as well, and
- * the grammar is sound (grammars.h), or it is refused by one line that names it. */
+/* JSON schemas as grammars. What must hold: a schema as made is accepted; any other text as well,
+ * and the grammar is sound (grammars.h), or it is refused by one line that names it. */
 #include "fuzz/grammars.h"
 
 static void say_schema(fuzz_bytes *t, int depth);

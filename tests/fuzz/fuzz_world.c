@@ -1,6 +1,7 @@
 /* Vocabularies as of RWKV World. What must hold:
  *   - a file as made is accepted;
- *   - any other as well, and the tokenizer is sound (tokenizers.h), or it is refused by one line. */
+ *   - any other as well, and the tokenizer is sound (tokenizers.h), or it is refused by one
+ *     line. */
 #include "fuzz/tokenizers.h"
 #include "fuzz/vocabularies.h"
 #include "text/literal.h"
