@@ -137,13 +137,14 @@ endif
 parity: build-float
 	@tests/parity/run.sh
 
-# A fuzzer takes its seconds as the only argument and exits with 0 when nothing went wrong.
-fuzz: build-asan
-	@for program in build/asan/fuzz/fuzz_*; do \
-	    test -x "$$program" || { echo "fuzz: no fuzzers in build/asan/fuzz" >&2; exit 1; }; \
-	    echo "fuzz   $$program, $(FUZZ_SECONDS) s"; \
-	    $(FIXED) "$$program" $(FUZZ_SECONDS) || exit 1; \
-	done
+# By coverage where clang brings libFuzzer, else by mutation under gcc's sanitizers; FUZZ="pth zip"
+# picks some.
+LIBFUZZER = $(shell echo 'int LLVMFuzzerTestOneInput(void) { return 0; }' | \
+    clang -x c -fsanitize=fuzzer,address -o /dev/null - 2>/dev/null && echo yes)
+fuzz:
+	$(if $(LIBFUZZER),$(call build,build/fuzz,-DDRA_SANITIZE=fuzzer \
+	    -DCMAKE_C_COMPILER=clang,fuzzers),$(call build,build/asan,-DDRA_SANITIZE=address,fuzzers))
+	@scripts/fuzz.sh $(if $(LIBFUZZER),build/fuzz,build/asan) $(FUZZ_SECONDS) $(FUZZ)
 
 # Mixers say one line each, so they are run by themselves.
 soak: build-float

@@ -156,14 +156,3 @@ foreach(source ${example_sources})
     add_test(NAME examples/${stem} COMMAND example_${stem})
     dra_test_properties(examples/${stem} DRA_EXAMPLE_FAST=1)
 endforeach()
-
-# Fuzzers run until told to stop, so `make fuzz` runs them, not ctest.
-file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/fuzz_*.c)
-foreach(source ${fuzz_sources})
-    get_filename_component(stem ${source} NAME_WE)
-    add_executable(${stem} ${source})
-    target_include_directories(${stem} PRIVATE
-        ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(${stem} PRIVATE dra_static m)
-    set_target_properties(${stem} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
-endforeach()

@@ -315,6 +315,7 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
     char       folder[DRA_PATH], path[DRA_PATH];
     json_t    *object = NULL;
     dra_status st = dra_checkpoint_path(run, step, "", folder, err);
+    *out = (dra_checkpoint){0}; /* also what is not stored */
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
     if (st == DRA_OK) st = read_json(path, &object, err);
     if (st == DRA_OK) st = take(path, object, out, err);

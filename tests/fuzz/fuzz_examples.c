@@ -1,28 +1,14 @@
-/* fuzz_examples SECONDS [SEED]: arrays of NumPy, alone and in an archive, made at random, then
- * damaged. What must hold:
- *   - no crash, no leak, nothing a sanitizer finds;
+/* Arrays of NumPy as examples, alone or in an archive. What must hold:
  *   - a file as made is accepted, with all its examples;
- *   - a damaged one is refused by one line that names it, or accepted and can be read. */
-#include <string.h>
-#include <sys/stat.h>
-
+ *   - any other is refused by one line that names it, or accepted and can be read. */
 #include "dra/data.h"
-#include "file/fail.h"
 #include "feed/arrays.h"
-#include "fuzz/fuzzer.h"
+#include "file/fail.h"
+#include "file/zip.h"
+#include "fuzz/harness.h"
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-enum { DAMAGES = 32 };
-
-static char path[256];
-
-static void put_bytes(const array_bytes *b)
-{
-    FILE *f = fopen(path, "wb");
-    if (!f || fwrite(b->at, 1, b->n, f) != b->n) broken("cannot write");
-    fclose(f);
-}
+static char    path[2][FUZZ_PATH + 8]; /* of an array, of an archive */
+static int64_t examples;               /* of the file that was made */
 
 /* N examples of a random type and width. */
 static void make_array(array_bytes *b, uint32_t N)
@@ -41,25 +27,20 @@ static void make_array(array_bytes *b, uint32_t N)
     array_make(b, 1 + (int)below(2), types[kind].descr, shape, data, bytes);
 }
 
-static void damage(array_bytes *b)
+static void make(fuzz_bytes *b)
 {
-    static const char *const words[] = {"'",     "(",    ")",  ",",  "{",    "}", "'shape'",
-                                        "True",  "<f4'", "-1", "PK", "\xff", "0", "99999999999999",
-                                        "descr", ": ()"};
-    const uint32_t           at = below((uint32_t)b->n + 1);
-    const char              *word = words[below(COUNT(words))];
-    const size_t             n = strlen(word);
-    switch (below(4)) {
-    case 0:
-        if (at < b->n) b->at[at] = (unsigned char)below(256);
-        break;
-    case 1:
-        if (at < b->n) b->at[at] ^= (unsigned char)(1u << below(8));
-        break;
-    case 2: b->n = below(4) ? b->n : at; break;
-    default:
-        if (at + n <= b->n) memcpy(b->at + at, word, n);
+    static array_bytes file, part[2];
+    const uint32_t     N = 1 + below(9);
+    file.n = part[0].n = part[1].n = 0;
+    examples = N;
+    if (below(2)) {
+        make_array(&part[0], N), make_array(&part[1], N);
+        archive_make(&file, (const char *const[]){"x.npy", "labels.npy"},
+                     (const array_bytes *const[]){&part[0], &part[1]});
+    } else {
+        make_array(&file, N);
     }
+    put(b, file.at, file.n);
 }
 
 static void read_all(const dra_examples *e)
@@ -77,55 +58,50 @@ static void read_all(const dra_examples *e)
     dra_examples_fingerprint(e);
 }
 
-static bool try_file(int64_t expected)
+static int try_bytes(const uint8_t *data, size_t bytes, int64_t expected)
 {
-    const dra_examples_config c = {.path = path, .B = 2};
+    const char               *name = path[dra_zip_is(data, bytes)];
+    const dra_examples_config c = {.path = name, .B = 2};
     char                      shown[DRA_BRIEF];
-    dra_examples             *e = (dra_examples *)path; /* must be cleared */
+    dra_examples             *e = (dra_examples *)shown; /* must be cleared */
     dra_error                 err = {0};
-    if (dra_examples_open(&c, &e, &err) == DRA_OK) {
+    put_file(name, data, bytes);
+    const dra_status st = dra_examples_open(&c, &e, &err);
+    if (st == DRA_OK) {
         if (expected && dra_examples_count(e) != expected) broken("examples of the file as made");
         read_all(e);
-        dra_examples_close(e);
-        return true;
-    }
-    dra_brief(path, shown);
-    if (e) broken("a refused file gave examples");
-    if (strncmp(err.text, shown, strlen(shown)) != 0) broken("an error without the path");
-    if (strpbrk(err.text, "\n\r\t\033")) broken("an error of several lines");
-    return false;
-}
-
-static void one_file(void)
-{
-    static array_bytes good, bad, part[2];
-    const bool         archive = below(2);
-    const uint32_t     N = 1 + below(9);
-    good.n = part[0].n = part[1].n = 0;
-    if (archive) {
-        make_array(&part[0], N), make_array(&part[1], N);
-        archive_make(&good, (const char *const[]){"x.npy", "labels.npy"},
-                     (const array_bytes *const[]){&part[0], &part[1]});
     } else {
-        make_array(&good, N);
+        if (e) broken("a refused file gave examples");
+        expect_line(&err, dra_brief(name, shown));
     }
-    snprintf(path, sizeof path, "%.150s/fuzz-examples-%ld.%s", fuzz_folder(), (long)getpid(),
-             archive ? "npz" : "npy");
-    put_bytes(&good);
-    if (!try_file(N)) broken("the file as made");
-    for (int i = 0; i < DAMAGES; i++, fuzz_damaged++) {
-        if (i % 4 == 0) bad = good;
-        for (uint32_t k = 1 + below(3); k; k--) damage(&bad);
-        put_bytes(&bad);
-        fuzz_accepted += try_file(0);
-    }
-    unlink(path);
+    dra_examples_close(e);
+    return st == DRA_OK;
 }
 
-static void clean(void) { unlink(path); }
+int harness(const uint8_t *data, size_t bytes) { return try_bytes(data, bytes, 0); }
 
-int main(int argc, char **argv)
+static void made(const fuzz_bytes *b)
 {
-    fuzz_begin(&(fuzzer){"fuzz_examples", one_file, clean});
-    return fuzz_all(argc, argv);
+    if (!try_bytes(b->at, b->n, examples)) broken("a file as made is refused");
 }
+
+static void begin(void)
+{
+    char name[FUZZ_PATH];
+    fuzz_path(name);
+    for (int i = 0; i < 2; i++) snprintf(path[i], sizeof path[i], "%s.%s", name, i ? "npz" : "npy");
+}
+
+static void end(void)
+{
+    unlink(path[0]);
+    unlink(path[1]);
+}
+
+static const char *const words[] = {
+    "'",    "(",   ")",      ",",      "{",    "}", "'shape'",        "True",
+    "<f4'", "-1",  "PK\1\2", "PK\5\6", "\xff", "0", "99999999999999", "descr",
+    ": ()", "|b1", "<i8",    ".npy",   NULL};
+
+const fuzz_subject fuzz_this = {
+    .words = words, .begin = begin, .end = end, .make = make, .made = made};

@@ -1,35 +1,24 @@
-/* fuzz_states SECONDS [SEED]: states of random kinds written to files, whose numbers, names, shapes
- * and bytes are then changed. What must hold:
- *   - no crash, no leak, nothing a sanitizer finds;
+/* Files of states. The first byte of an input says of which states, the rest is the file. What must
+ * hold:
  *   - a file as saved gives the same state;
- *   - a changed one is refused by one line and gives no state, or accepted and fit for use.
- * The rules of safetensors have a fuzzer of their own, fuzz_files. File number n of a run has seed
- * SEED + n; SECONDS 0 tries that one file. */
-#include <fcntl.h>
-#include <string.h>
-#include <unistd.h>
-
+ *   - any other is refused by one line and gives no state, or accepted and fit for use.
+ * The rules of safetensors have a fuzzer of their own. */
 #include "dra/file.h"
 #include "file/fail.h"
+#include "fuzz/harness.h"
 #include "sequence/states.h"
-#include "fuzz/fuzzer.h"
 
-#define COUNT(a) (sizeof(a) / sizeof *(a))
-
-enum { SPECS = 5, ROWS = 4, CHANGES = 40, META = 7, ROOM = 1 << 16 };
+enum { KINDS = 16, SPECS = 5, ROWS = 4, META = 16 };
 
 static const uint64_t FINGER = 0xfeed;
 
-static char path[256], shown[DRA_BRIEF]; /* as errors show it */
-
-static void must(dra_status st, const dra_error *err)
-{
-    if (st != DRA_OK) broken(err->text);
-}
-
+static char        path[FUZZ_PATH], other[FUZZ_PATH + 8];
 static dra_device *device;
+static dra_specs  *kinds[KINDS]; /* of states */
+static dra_states *saved;        /* what the file that was made last holds */
+static fuzz_bytes  last;         /* that file, with its first byte */
 
-/* ---- a random state -------------------------------------------------------------------------- */
+/* ---- states ---------------------------------------------------------------------------------- */
 
 static dra_specs *random_specs(void)
 {
@@ -95,6 +84,19 @@ static dra_states *random_states(const dra_specs *specs)
     return s;
 }
 
+static void make(fuzz_bytes *b)
+{
+    const uint8_t kind = (uint8_t)below(KINDS);
+    dra_error     err = {0};
+    dra_states_destroy(saved);
+    saved = random_states(kinds[kind]);
+    must(dra_states_save(saved, FINGER, path, &err), &err);
+    get_file(path, &last);
+    put(b, &kind, 1);
+    put(b, last.at, last.n);
+    last = *b;
+}
+
 /* ---- what must hold -------------------------------------------------------------------------- */
 
 /* Everything a state is for. */
@@ -112,28 +114,32 @@ static void use(dra_states *s)
     dra_states_destroy(copy);
 }
 
-static bool try_file(const dra_specs *specs)
+int harness(const uint8_t *data, size_t bytes)
 {
-    dra_states *s = (dra_states *)path; /* must be cleared */
+    char        shown[DRA_BRIEF];
+    dra_states *s = (dra_states *)shown; /* must be cleared */
     dra_error   err = {0};
-    if (dra_states_load(device, specs, FINGER, path, &s, &err) == DRA_OK) {
+    if (bytes == 0) return 0;
+    put_file(path, data + 1, bytes - 1);
+    const dra_status st = dra_states_load(device, kinds[data[0] % KINDS], FINGER, path, &s, &err);
+    if (st == DRA_OK) {
         use(s);
-        dra_states_destroy(s);
-        return true;
+    } else {
+        if (s) broken("a refused file gave a state");
+        expect_line(&err, dra_brief(path, shown));
     }
-    if (s) broken("a refused file gave a state");
-    if (strncmp(err.text, shown, strlen(shown)) != 0) broken("an error without the path");
-    if (strpbrk(err.text, "\n\r\t\033")) broken("an error of several lines");
-    return false;
+    dra_states_destroy(s);
+    return st == DRA_OK;
 }
 
-static void expect_back(const dra_specs *specs, const dra_states *s)
+static void made(const fuzz_bytes *b)
 {
     dra_states           *back = NULL;
     dra_states_difference d;
     dra_error             err = {0};
-    must(dra_states_load(device, specs, FINGER, path, &back, &err), &err);
-    must(dra_states_compare(back, s, &d, &err), &err);
+    put_file(path, b->at + 1, b->n - 1);
+    must(dra_states_load(device, kinds[b->at[0]], FINGER, path, &back, &err), &err);
+    must(dra_states_compare(back, saved, &d, &err), &err);
     if (!d.same) broken("the file as saved gives another state");
     use(back);
     dra_states_destroy(back);
@@ -141,24 +147,24 @@ static void expect_back(const dra_specs *specs, const dra_states *s)
 
 /* ---- changed meanings ------------------------------------------------------------------------ */
 
-static const char *const words[] = {"",
-                                    "0",
-                                    "1",
-                                    "2 2",
-                                    "0 0 0 0",
-                                    "-1",
-                                    "7 3 5",
-                                    "9223372036854775807",
-                                    "4611686018427387903",
-                                    "1 2 3 4611686018427387904",
-                                    " 1",
-                                    "1 ",
-                                    "x",
-                                    "dra-state",
-                                    "1e3",
-                                    "65 70 3 0",
-                                    "\n",
-                                    "\xff"};
+static const char *const values[] = {"",
+                                     "0",
+                                     "1",
+                                     "2 2",
+                                     "0 0 0 0",
+                                     "-1",
+                                     "7 3 5",
+                                     "9223372036854775807",
+                                     "4611686018427387903",
+                                     "1 2 3 4611686018427387904",
+                                     " 1",
+                                     "1 ",
+                                     "x",
+                                     "dra-state",
+                                     "1e3",
+                                     "65 70 3 0",
+                                     "\n",
+                                     "\xff"};
 
 static void change_shape(dra_shape *s)
 {
@@ -172,23 +178,23 @@ static void change_shape(dra_shape *s)
     while (s->rank && dra_shape_count(s) > 4096) s->rank--;
 }
 
-/* Writes the file again with some of its texts and tensors changed. */
-static void rewrite(const char *from)
+static size_t change_texts(const dra_tensors *file, dra_metadata_item *meta)
 {
-    static dra_real   data[4096];
-    dra_tensors      *file = NULL;
-    dra_error         err = {0};
-    dra_metadata_item meta[META];
-    dra_tensor_item   items[SPECS + 1];
-    size_t            n = 0, n_meta = 0;
-    must(dra_tensors_open(from, &file, &err), &err);
-    for (size_t i = 0; i < dra_tensors_metadata_count(file); i++) {
+    size_t n = 0;
+    for (size_t i = 0; i < dra_tensors_metadata_count(file) && n < META; i++) {
         if (below(12) == 0) continue;
-        meta[n_meta] = *dra_tensors_metadata_at(file, i);
-        if (below(6) == 0) meta[n_meta].value = words[below(COUNT(words) - 1)];
-        n_meta++;
+        meta[n] = *dra_tensors_metadata_at(file, i);
+        if (below(6) == 0) meta[n].value = values[below(COUNT(values) - 1)];
+        n++;
     }
-    for (size_t i = 0; i < dra_tensors_count(file); i++) {
+    return n;
+}
+
+static size_t change_tensors(const dra_tensors *file, dra_tensor_item *items)
+{
+    static dra_real data[4096];
+    size_t          n = 0;
+    for (size_t i = 0; i < dra_tensors_count(file) && n < SPECS; i++) {
         const dra_tensor_info *t = dra_tensors_at(file, i);
         if (below(12) == 0) continue;
         items[n] = (dra_tensor_item){t->name, below(15) ? DRA_REAL : DRA_I32, t->shape, data};
@@ -196,76 +202,65 @@ static void rewrite(const char *from)
         if (dra_shape_count(&items[n].shape) <= (int64_t)COUNT(data)) n++;
     }
     if (below(8) == 0) items[n++] = (dra_tensor_item){"extra", DRA_REAL, {0}, data};
-    must(dra_tensors_write(path, items, n, meta, n_meta, &err), &err);
-    dra_tensors_close(file);
-}
-
-/* ---- changed bytes --------------------------------------------------------------------------- */
-
-/* Half of them in the first bytes, where the texts are; sometimes the end is missing. */
-static void change_bytes(const unsigned char *good, size_t n)
-{
-    static unsigned char bytes[ROOM];
-    memcpy(bytes, good, n);
-    for (uint32_t k = 1 + below(3); k && n; k--) {
-        const uint32_t at = below((uint32_t)(below(2) && n > 400 ? 400 : n));
-        bytes[at] = (unsigned char)(below(2) ? '0' + below(10) : below(256));
-    }
-    const size_t kept = below(10) ? n : below((uint32_t)n + 1);
-    const int    fd = open(path, O_WRONLY | O_TRUNC);
-    if (fd < 0 || write(fd, bytes, kept) != (ssize_t)kept) broken("cannot write");
-    close(fd);
-}
-
-static size_t read_bytes(unsigned char *to)
-{
-    FILE        *f = fopen(path, "rb");
-    const size_t n = f ? fread(to, 1, ROOM, f) : 0;
-    if (!f || n == ROOM) broken("the fuzzer's own room is too small");
-    fclose(f);
     return n;
 }
 
-static void put_bytes(const char *to, const unsigned char *bytes, size_t n)
+/* Writes a file again with some of its texts and tensors changed: this one, or where it cannot be
+ * opened the last that was made. */
+static void repair(fuzz_bytes *b)
 {
-    FILE *f = fopen(to, "wb");
-    if (!f || fwrite(bytes, 1, n, f) != n) broken("cannot write");
-    fclose(f);
+    dra_tensors      *file = NULL;
+    dra_metadata_item meta[META];
+    dra_tensor_item   items[SPECS + 1];
+    const fuzz_bytes *from = b->n ? b : &last;
+    put_file(path, from->at + 1, from->n ? from->n - 1 : 0);
+    if (dra_tensors_open(path, &file, NULL) != DRA_OK) {
+        if (last.n == 0) return;
+        from = &last;
+        put_file(path, last.at + 1, last.n - 1);
+        if (dra_tensors_open(path, &file, NULL) != DRA_OK) return;
+    }
+    const size_t n_meta = change_texts(file, meta), n = change_tensors(file, items);
+    const bool   ok = dra_tensors_write(other, items, n, meta, n_meta, NULL) == DRA_OK;
+    dra_tensors_close(file);
+    if (!ok) return;
+    static fuzz_bytes back;
+    const uint8_t     kind = from->at[0];
+    get_file(other, &back);
+    b->n = 0;
+    put(b, &kind, 1);
+    put(b, back.at, back.n);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void one_file(void)
+static void begin(void)
 {
-    static unsigned char good[ROOM];
-    char                 kept[sizeof path + 8];
-    dra_error            err = {0};
-    dra_specs           *specs = random_specs();
-    dra_states          *s = random_states(specs);
-    must(dra_states_save(s, FINGER, path, &err), &err);
-    expect_back(specs, s);
-    const size_t n = read_bytes(good);
-    snprintf(kept, sizeof kept, "%s.kept", path);
-    put_bytes(kept, good, n);
-    for (int i = 0; i < CHANGES; i++, fuzz_damaged++) {
-        if (i % 8 == 0)
-            rewrite(kept);
-        else
-            change_bytes(good, n);
-        fuzz_accepted += try_file(specs);
+    dra_error err = {0};
+    fuzz_path(path);
+    snprintf(other, sizeof other, "%s.new", path);
+    must(dra_device_create_cpu(&(dra_cpu_config){.threads = 1}, &device, &err), &err);
+    for (uint64_t i = 0; i < KINDS; i++) {
+        fuzz_draw_from(i);
+        kinds[i] = random_specs();
     }
-    unlink(kept);
-    dra_states_destroy(s);
-    dra_specs_destroy(specs);
 }
 
-static void clean(void) { unlink(path); }
-
-int main(int argc, char **argv)
+static void end(void)
 {
-    must(dra_device_create_cpu(&(dra_cpu_config){.threads = 1}, &device, NULL), &(dra_error){0});
-    fuzz_begin(&(fuzzer){"fuzz_states", one_file, clean});
-    snprintf(path, sizeof path, "%s/fuzz-states-%ld", fuzz_folder(), (long)getpid());
-    dra_brief(path, shown);
-    return fuzz_all(argc, argv);
+    dra_states_destroy(saved);
+    for (int i = 0; i < KINDS; i++) dra_specs_destroy(kinds[i]);
+    dra_device_destroy(device);
+    unlink(path);
+    unlink(other);
 }
+
+static const char *const words[] = {
+    "{",           "}",           "\"",        "0",
+    "-1",          "1e3",         "\xff",      "begin",
+    "end",         "tokens",      "context",   "F32",
+    "\"shape\":[", "fingerprint", "dra-state", "4611686018427387904",
+    NULL};
+
+const fuzz_subject fuzz_this = {
+    .words = words, .begin = begin, .end = end, .make = make, .made = made, .repair = repair};
