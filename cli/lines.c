@@ -84,7 +84,7 @@ cli_typed cli_lines_read(cli_lines *l, const char *name, const char **text, size
         if (n > 0 && line[n - 1] == '\n') n--;
         more = n > 0 && line[n - 1] == '\\';
         if (!add(l, line, more ? n - 1 : n) || (more && !add(l, "\n", 1))) {
-            fprintf(stderr, "dra %s: out of memory\n", l->config.verb);
+            cli_line(stderr, "dra %s: out of memory", l->config.verb);
             return CLI_TYPED_END;
         }
     }

@@ -1,6 +1,7 @@
 /* The command line `dra`: picks the verb, parses its options, runs it.
  * Exit status: 0 done, 1 failed, 2 misused. Results on stdout, everything else on stderr. */
 #include "manual.h"
+#include "term.h"
 #include "verbs.h"
 
 #include "dra/abi.h"
@@ -52,7 +53,7 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
         cli_manual(verb, &cli_as_text, stdout);
         status = CLI_OK;
         break;
-    case CLI_MISUSED: fprintf(stderr, "%s\n", why); break;
+    case CLI_MISUSED: cli_line(stderr, "%s", why); break;
     }
     cli_release(verb, args);
     free(args);
@@ -98,7 +99,7 @@ static bool fits_the_library(void)
 {
     dra_error  err = {0};
     const bool fits = dra_abi_check(&err) == DRA_OK;
-    if (!fits) fprintf(stderr, "dra: %s\n", err.text);
+    if (!fits) cli_line(stderr, "dra: %s", err.text);
     return fits;
 }
 
@@ -112,7 +113,7 @@ int main(int argc, char **argv)
     const bool lost = ferror(stdout) != 0;
     errno = 0;
     if (fclose(stdout) != 0 || lost) {
-        fprintf(stderr, "dra: stdout: cannot write: %s\n", errno ? strerror(errno) : "output lost");
+        cli_line(stderr, "dra: stdout: cannot write: %s", errno ? strerror(errno) : "output lost");
         if (status == CLI_OK) status = CLI_FAILED;
     }
     return status;
