@@ -283,7 +283,7 @@ void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state)
                        s->name, dra_type_text(g, state));
         return;
     }
-    for (size_t i = 0; i < g->outputs.n; i++) {
+    for (size_t i = 0; s->given && i < g->outputs.n; i++) {
         if (dra_output_at(g, i)->donor.id == state.id) {
             dra_build_fail(g, "donate", DRA_ERR_VALUE, "'%s' is given to '%s' already", s->name,
                            dra_output_at(g, i)->name);
@@ -291,6 +291,7 @@ void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state)
         }
     }
     add_output(g, "donate", name, v, state);
+    ((dra_value_info *)g->values.at[dra_index(state)])->given = true;
 }
 
 /* ---- scopes ---------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@ typedef struct dra_value_info {
     const char *name;   /* of an input, parameter or state */
     uint32_t    node;   /* who makes it, when role is NODE */
     uint32_t    output; /* as which of its outputs         */
+    bool        given;  /* its memory, to an output        */
 } dra_value_info;
 
 typedef struct dra_output_info {
