@@ -232,12 +232,13 @@ void bench_write_profile(const char *name, const dra_profile_row *rows, size_t n
 {
     double all = 0;
     for (size_t i = 0; i < n; i++) all += rows[i].seconds;
-    fprintf(stderr, "\n%-22s %6s %10s %6s %9s %8s\n", name, "calls", "ms", "%", "GFLOP/s", "GB/s");
+    fputc('\n', stderr);
+    cli_line(stderr, "%-22s %6s %10s %6s %9s %8s", name, "calls", "ms", "%", "GFLOP/s", "GB/s");
     for (size_t i = 0; i < n; i++) {
         const dra_profile_row *r = &rows[i];
         const double           s = r->seconds > 0 ? r->seconds : 1e-9;
-        fprintf(stderr, "  %-20s %6lld %10.3f %6.1f %9.1f %8.1f\n", r->op, (long long)r->calls,
-                1e3 * r->seconds, all > 0 ? 100 * r->seconds / all : 0, 1e-9 * r->flops / s,
-                1e-9 * r->bytes / s);
+        cli_line(stderr, "  %-20s %6lld %10.3f %6.1f %9.1f %8.1f", r->op, (long long)r->calls,
+                 1e3 * r->seconds, all > 0 ? 100 * r->seconds / all : 0, 1e-9 * r->flops / s,
+                 1e-9 * r->bytes / s);
     }
 }

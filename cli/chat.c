@@ -43,9 +43,8 @@ void cli_chat_note(const cli_chat *c, const char *format, ...)
     va_list args;
     if (!c->terminal) return;
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    cli_line_v(stderr, format, args);
     va_end(args);
-    fputc('\n', stderr);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -150,19 +149,6 @@ dra_status cli_chat_load(cli_chat *c, const char *path, dra_error *err)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* A terminal would obey control characters. */
-static void show(const cli_chat *c, const char *text, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char x = (unsigned char)text[i];
-        const bool          low = (x < 0x20 && x != '\n' && x != '\t') || x == 0x7f;
-        const bool          high = x == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
-        putchar(c->screen && (low || high) ? '?' : x);
-        i += c->screen && high; /* U+0080 to U+009F are two bytes */
-    }
-    if (bytes) fflush(stdout);
-}
-
 /* The space after the bot's name is no part of what it says. */
 static bool put(void *user, int64_t row, const char *text, size_t bytes)
 {
@@ -170,7 +156,8 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
     (void)row;
     while (!c->shown && !c->form.plain && bytes > 0 && is_blank(*text)) text++, bytes--;
     if (bytes) {
-        show(c, text, bytes);
+        cli_text_out_put(&c->text, text, bytes);
+        fflush(stdout);
         c->shown = true;
         c->last = text[bytes - 1];
     }
@@ -179,8 +166,10 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
 
 static void show_name(const cli_chat *c)
 {
+    char room[CLI_CLEAN];
     if (c->terminal && c->screen && !c->form.plain && *c->form.bot)
-        fprintf(stderr, "%s%s%s ", cli_blue(stderr), c->form.bot, cli_plain(stderr));
+        fprintf(stderr, "%s%s%s ", cli_blue(stderr), cli_clean(c->form.bot, room),
+                cli_plain(stderr));
 }
 
 static void show_end(const cli_chat *c, const dra_generated *out)
@@ -204,7 +193,9 @@ static dra_status answer(cli_chat *c, dra_error *err)
     config.user = c;
     c->shown = false;
     show_name(c);
+    cli_text_out_begin(&c->text, stdout, c->how.raw);
     const dra_status st = dra_generate(c->generator, &config, &out, err);
+    cli_text_out_end(&c->text);
     c->writing += cli_now() - start;
     c->written += (int64_t)out.n;
     if (st == DRA_OK)

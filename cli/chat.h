@@ -22,7 +22,8 @@ typedef struct cli_chat {
     bool           terminal;         /* somebody sits there */
     bool           screen;           /* answers go to a terminal, not to a file */
     bool           done;             /* /quit */
-    bool           shown;            /* something of the answer */
+    cli_text_out   text;             /* the answer, being written */
+    bool           shown;            /* something of it */
     char           last;             /* character of it */
     int64_t        read, written;    /* tokens, of all turns */
     double         reading, writing; /* seconds */

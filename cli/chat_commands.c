@@ -58,11 +58,12 @@ static const cli_option settings[] = {CLI_SAMPLING_OPTIONS(struct settings)};
 
 static void show_settings(const cli_sampling *s)
 {
-    fprintf(stderr,
-            "tokens %lld, temperature %g, top-k %lld, top-p %g, top-a %g, min-p %g, "
-            "repetition-penalty %g, sampler %s, seed %lld, ignore-end %s\n",
-            (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->top_a, s->min_p,
-            s->penalty, cli_samplers[s->sampler], (long long)s->seed, s->ignore_end ? "on" : "off");
+    cli_line(stderr,
+             "tokens %lld, temperature %g, top-k %lld, top-p %g, top-a %g, min-p %g, "
+             "repetition-penalty %g, sampler %s, seed %lld, ignore-end %s",
+             (long long)s->tokens, s->temperature, (long long)s->top_k, s->top_p, s->top_a,
+             s->min_p, s->penalty, cli_samplers[s->sampler], (long long)s->seed,
+             s->ignore_end ? "on" : "off");
 }
 
 /* "temperature 0.7" is what "--temperature=0.7" is on the command line. */
@@ -101,13 +102,13 @@ static dra_status stats(cli_chat *c, const char *none, dra_error *err)
 {
     (void)none;
     (void)err;
-    fprintf(stderr,
-            "%lld tokens in a state of %zu bytes; read %lld at %.1f per second, wrote %lld at "
-            "%.1f per second\n",
-            (long long)dra_generator_tokens(c->generator, 0),
-            dra_generator_state_bytes(c->generator), (long long)c->read,
-            per_second(c->read, c->reading), (long long)c->written,
-            per_second(c->written, c->writing));
+    cli_line(stderr,
+             "%lld tokens in a state of %zu bytes; read %lld at %.1f per second, wrote %lld at "
+             "%.1f per second",
+             (long long)dra_generator_tokens(c->generator, 0),
+             dra_generator_state_bytes(c->generator), (long long)c->read,
+             per_second(c->read, c->reading), (long long)c->written,
+             per_second(c->written, c->writing));
     return DRA_OK;
 }
 

@@ -60,16 +60,16 @@ static int unknown(const char *name)
     }
     cli_quote(name, quoted, sizeof quoted);
     if (guess.best)
-        fprintf(stderr, "dra bench: no such case: %s; did you mean %s?\n", quoted, guess.best);
+        cli_line(stderr, "dra bench: no such case: %s; did you mean %s?", quoted, guess.best);
     else
-        fprintf(stderr, "dra bench: no such case: %s; 'dra bench --list' lists them\n", quoted);
+        cli_line(stderr, "dra bench: no such case: %s; 'dra bench --list' lists them", quoted);
     return CLI_USAGE;
 }
 
 /* Whoever waits sees what is being measured; whoever reads stdout gets nothing of it. */
 static void progress(const char *name, size_t done, size_t all)
 {
-    fprintf(stderr, "bench  %s (%zu of %zu)\n", name, done, all);
+    cli_line(stderr, "bench  %s (%zu of %zu)", name, done, all);
 }
 
 static size_t count_asked(const struct args *a)
@@ -124,8 +124,8 @@ static int run(const void *args)
         return CLI_OK;
     }
     if (slow_group(a)) {
-        fprintf(stderr, "dra bench: all cases of %s are slow; name one of them, or add --all\n",
-                slow_group(a));
+        cli_line(stderr, "dra bench: all cases of %s are slow; name one of them, or add --all",
+                 slow_group(a));
         return CLI_USAGE;
     }
     bench_row *rows = calloc(bench_case_count, sizeof *rows);

@@ -38,6 +38,7 @@ static const cli_option options[] = {
      "~/.local/state",
      "FILE", .group = "History"},
     {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "do not keep typed lines"},
+    CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
 };
@@ -67,6 +68,8 @@ static void prompt_name(const cli_chat_form *f, char *name, size_t size)
     const char *user = f->plain ? "" : f->user;
     if (strlen(user) >= size) user = defaults.form.user;
     for (const char *p = user; *p; p++) name[n++] = (unsigned char)*p < 0x20 ? ' ' : *p;
+    name[n] = '\0';
+    dra_make_shown(name);
     while (n > 0 && name[n - 1] == ' ') n--;
     name[n] = '\0';
     if (n == 0) snprintf(name, size, ">");
@@ -100,7 +103,7 @@ static bool talk(cli_chat *c, cli_lines *lines)
         if (typed == CLI_TYPED_STOP) {
             if (bytes == 0) cli_chat_note(c, "Ctrl-D or /quit leaves, /help says more");
         } else if (take(c, line, bytes, &err) != DRA_OK) {
-            fprintf(stderr, "dra chat: %s\n", err.text);
+            cli_line(stderr, "dra chat: %s", err.text);
             well = false;
         }
     }

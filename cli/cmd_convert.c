@@ -148,13 +148,16 @@ static void print_row(void *user, const dra_convert_row *r)
     dra_shape_text(&r->shape, shape, sizeof shape);
     dra_shape_text(&r->from_shape, from, sizeof from);
     if (t->a->json) {
-        printf("%s{\"to\": \"%s\", \"shape\": \"%s\", \"dtype\": \"%s\"", t->rows ? ", " : "",
-               r->to, shape, r->dtype);
-        if (r->from) printf(", \"from\": \"%s\", \"from_dtype\": \"%s\"", r->from, r->from_dtype);
+        fputs(t->rows ? ", {\"to\": " : "{\"to\": ", stdout);
+        cli_json_text(r->to, stdout);
+        printf(", \"shape\": \"%s\", \"dtype\": \"%s\"", shape, r->dtype);
+        if (r->from) fputs(", \"from\": ", stdout);
+        if (r->from) cli_json_text(r->from, stdout);
+        if (r->from) printf(", \"from_dtype\": \"%s\"", r->from_dtype);
         putchar('}');
     } else {
-        printf("%-44s %-14s %-5s <- %s %s %s\n", r->to, shape, r->dtype,
-               r->from ? r->from : "drawn", r->from ? from : "", r->from ? r->from_dtype : "");
+        cli_line(stdout, "%-44s %-14s %-5s <- %s %s %s", r->to, shape, r->dtype,
+                 r->from ? r->from : "drawn", r->from ? from : "", r->from ? r->from_dtype : "");
     }
     t->rows++;
 }
@@ -262,8 +265,8 @@ static int run(const void *args)
         return cli_progress_stopped() ? cli_progress_status() : failed;
     }
     if (!a->json)
-        fprintf(stderr, "%s: %lld tensors, %lld of them drawn%s\n", a->to, (long long)j.rows,
-                (long long)j.drawn, a->dry_run ? "; nothing written" : "");
+        cli_line(stderr, "%s: %lld tensors, %lld of them drawn%s", a->to, (long long)j.rows,
+                 (long long)j.drawn, a->dry_run ? "; nothing written" : "");
     if (!a->json && a->check) printf("logits differ by %.3g of the largest\n", j.difference);
     return CLI_OK;
 }

@@ -109,7 +109,7 @@ static dra_status write_report(demo *d, dra_error *err)
     }
     if (st == DRA_OK) st = demo_path(d, "report.html", path, err);
     if (st == DRA_OK) st = page_report(DEMO_MODELS, runs, path, "dra demo", err);
-    if (st == DRA_OK) fprintf(demo_out(d), "  Everything on one page: %s\n", path);
+    if (st == DRA_OK) cli_line(demo_out(d), "  Everything on one page: %s", path);
     return st;
 }
 
@@ -126,7 +126,7 @@ static const char *program(char path[DEMO_PATH])
 
 static void write_next(const demo *d)
 {
-    char        path[DEMO_PATH];
+    char        path[DEMO_PATH], room[CLI_CLEAN];
     const char *dra = program(path);
     fprintf(demo_out(d),
             "\n  Your own text, in three commands:\n\n"
@@ -135,7 +135,7 @@ static void write_next(const demo *d)
             "    %s report my-model\n\n"
             "  And the model of this demo:\n\n"
             "    %s generate --model %s --prompt \"Once upon a time.\"\n",
-            dra, dra, dra, dra, d->model[0].folder);
+            dra, dra, dra, dra, cli_clean(d->model[0].folder, room));
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

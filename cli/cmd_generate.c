@@ -62,6 +62,7 @@ static const cli_option options[] = {
     CLI_UNMASKING_OPTIONS(struct args),
     CLI_CONTINUING_OPTIONS(struct args),
     CLI_STATE_OPTIONS(struct args),
+    CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
     CLI_THREADS_OPTION(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
@@ -85,6 +86,7 @@ typedef struct work {
     page              *pages; /* (rows), of a search (rows, beams), as are beam */
     dra_generated     *out;   /* (rows) */
     dra_beam          *beam;
+    cli_text_out       text;
     double             reading, writing; /* seconds */
 } work;
 
@@ -327,10 +329,10 @@ static dra_status feed_prompts(work *w, dra_error *err)
 
 static bool put(void *user, int64_t row, const char *text, size_t bytes)
 {
-    const work *w = user;
-    page       *p = &w->pages[row];
+    work *w = user;
+    page *p = &w->pages[row];
     if (streams(w)) {
-        fwrite(text, 1, bytes, stdout);
+        cli_text_out_put(&w->text, text, bytes);
         if (bytes) fflush(stdout);
         return !interrupted && !ferror(stdout);
     }
@@ -363,13 +365,13 @@ static dra_status check_echo(const work *w, int64_t row, dra_error *err)
     return DRA_OK;
 }
 
-static void echo(const work *w, int64_t row)
+static void echo(work *w, int64_t row)
 {
     const dra_ids *p = &w->prompt[row / w->a->count];
     size_t         bytes;
     for (size_t i = 0; i < p->n && echoes(w); i++) {
         const char *piece = dra_tokenizer_piece(w->m.tokenizer, p->data[i], &bytes);
-        fwrite(piece, 1, bytes, stdout);
+        cli_text_out_put(&w->text, piece, bytes);
     }
 }
 
@@ -401,6 +403,7 @@ static dra_status write_text(work *w, dra_error *err)
     c.write = put;
     c.user = w;
     catch_interrupts();
+    cli_text_out_begin(&w->text, stdout, a->how.raw);
     for (int64_t row = 0; row < w->rows; row++)
         if (check_echo(w, row, err) != DRA_OK) return err->code;
     if (streams(w)) echo(w, 0);
@@ -475,7 +478,7 @@ static void print_json(const work *w)
            (long long)dra_generator_clamped(w->generator));
 }
 
-static void print(const work *w)
+static void print(work *w)
 {
     if (w->a->json) {
         print_json(w);
@@ -485,7 +488,8 @@ static void print(const work *w)
         if (b) puts("---");
         if (!streams(w)) echo(w, b);
         if (!w->m.tokenizer) print_ids(&w->out[b], " ");
-        if (page_of(w, b)->n) fwrite(page_of(w, b)->text, 1, page_of(w, b)->n, stdout);
+        if (page_of(w, b)->n) cli_text_out_put(&w->text, page_of(w, b)->text, page_of(w, b)->n);
+        cli_text_out_end(&w->text);
         putchar('\n');
     }
     for (int64_t b = 0; b < w->rows; b++)

@@ -88,7 +88,7 @@ static int run(const void *args)
     dra_status st = make(a, &m, &config, &err);
     if (st == DRA_OK) st = save(a, &m, &config, &err);
     if (st == DRA_OK)
-        printf("%s: %lld parameters\n", a->out, (long long)dra_model_param_count(m.model));
+        cli_line(stdout, "%s: %lld parameters", a->out, (long long)dra_model_param_count(m.model));
     cli_model_close(&m);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 struct args {
     cli_source  from; /* for its threads: every verb takes them */
@@ -46,7 +47,10 @@ static int run(const void *args)
         st = cli_error(&err, DRA_ERR_FILE, "%.80s...: the path is too long", a->runs.text[0]);
     if (st == DRA_OK)
         st = page_report(a->runs.count, a->runs.text, a->out ? a->out : path, a->title, &err);
-    if (st == DRA_OK) printf("%s\n", a->out ? a->out : path);
+    if (st == DRA_OK && isatty(STDOUT_FILENO))
+        cli_line(stdout, "%s", a->out ? a->out : path);
+    else if (st == DRA_OK)
+        printf("%s\n", a->out ? a->out : path);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 

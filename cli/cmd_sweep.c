@@ -105,8 +105,8 @@ static int one_run(const struct args *a, const cli_sweep_results *all, int64_t i
     cli_command             c;
     int                     status = CLI_OK;
     if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return out_of_memory();
-    fprintf(stderr, "sweep    %lld of %lld: %s%s\n", (long long)i + 1, (long long)all->n, r->name,
-            cli_sweep_is_done(a->out, r, &c) ? ", done before" : "");
+    cli_line(stderr, "sweep    %lld of %lld: %s%s", (long long)i + 1, (long long)all->n, r->name,
+             cli_sweep_is_done(a->out, r, &c) ? ", done before" : "");
     if (!cli_sweep_is_done(a->out, r, &c)) {
         status = cli_command_run(&c);
         r->failed = status != CLI_OK;
@@ -172,12 +172,12 @@ static int all_runs(const struct args *a, const cli_sweep_results *all)
     for (int64_t i = 0; i < all->n && !cli_progress_stopped(); i++)
         if (one_run(a, all, i) != CLI_OK) failed = CLI_FAILED;
     if (cli_progress_stopped()) {
-        fprintf(stderr, "the sweep is not done; the same command continues it\n");
+        cli_line(stderr, "the sweep is not done; the same command continues it");
         return failed;
     }
     cli_sweep_table(all, stdout);
     if (write_results(a, all, &err) != DRA_OK) return cli_fail(&err);
-    fprintf(stderr, "done: sweep.json and report.html are in %s\n", a->out);
+    cli_line(stderr, "done: sweep.json and report.html are in %s", a->out);
     return failed;
 }
 

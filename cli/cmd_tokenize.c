@@ -1,5 +1,6 @@
 /* dra tokenize and dra detokenize: text to ids and back, files of any size in little memory. */
 #include "model.h"
+#include "text_out.h"
 #include "value.h"
 
 #include <errno.h>
@@ -34,7 +35,7 @@ struct source {
 
 static int misused(const char *verb, const char *why)
 {
-    fprintf(stderr, "dra %s: %s\n", verb, why);
+    cli_line(stderr, "dra %s: %s", verb, why);
     return CLI_USAGE;
 }
 
@@ -53,7 +54,7 @@ static dra_status open_tokenizer(const struct source *s, dra_tokenizer **out, dr
 
 static int failed(const char *name, const char *what)
 {
-    fprintf(stderr, "dra: %s: cannot %s: %s\n", name, what, cli_reason(errno));
+    cli_line(stderr, "dra: %s: cannot %s: %s", name, what, cli_reason(errno));
     return CLI_FAILED;
 }
 
@@ -236,7 +237,7 @@ const cli_verb cmd_tokenize = {
 
 struct decode_args {
     struct source from;
-    bool          json, valid, skip_special;
+    bool          json, valid, skip_special, raw;
 };
 
 static const struct decode_args decode_defaults = {0};
@@ -247,6 +248,7 @@ static const cli_option decode_options[] = {
      "leave special tokens out"},
     {"valid", CLI_FLAG, offsetof(struct decode_args, valid), 0, 0,
      "print U+FFFD instead of bytes that are not UTF-8"},
+    {"raw", CLI_FLAG, offsetof(struct decode_args, raw), 0, 0, CLI_RAW_HELP},
     {"json", CLI_FLAG, offsetof(struct decode_args, json), 0, 0,
      "print one JSON object; implies --valid", .brief = 'j'},
 };
@@ -267,7 +269,7 @@ static int next_id(FILE *in, char *word, size_t size, int64_t *id)
 
 /* Prints what one id means: its bytes, or what is ready of valid text. */
 static dra_status print_id(const struct decode_args *a, const dra_tokenizer *t, dra_decoder *d,
-                           int32_t id, dra_error *err)
+                           int32_t id, cli_text_out *to, dra_error *err)
 {
     const char *text;
     size_t      n;
@@ -279,25 +281,27 @@ static dra_status print_id(const struct decode_args *a, const dra_tokenizer *t, 
     }
     if (!a->valid && !(a->skip_special && dra_tokenizer_is_special(t, id)))
         text = dra_tokenizer_piece(t, id, &n);
-    fwrite(text, 1, n, stdout);
+    cli_text_out_put(to, text, n);
     return DRA_OK;
 }
 
 static int decode_all(const struct decode_args *a, const dra_tokenizer *t, dra_decoder *d, FILE *in)
 {
-    char        word[32], quoted[80];
-    const char *text;
-    size_t      tokens = 0, n;
-    int64_t     id;
-    int         found;
-    dra_error   err = {0};
+    char         word[32], quoted[80];
+    const char  *text;
+    size_t       tokens = 0, n;
+    int64_t      id;
+    int          found;
+    dra_error    err = {0};
+    cli_text_out to;
+    cli_text_out_begin(&to, stdout, a->raw);
     if (a->json) fputs("{\"text\": \"", stdout);
     for (; (found = next_id(in, word, sizeof word, &id)) > 0; tokens++)
-        if (print_id(a, t, d, (int32_t)id, &err) != DRA_OK) return cli_fail(&err);
+        if (print_id(a, t, d, (int32_t)id, &to, &err) != DRA_OK) return cli_fail(&err);
     if (ferror(in)) return failed(stream_name(&a->from), "read it");
     if (found < 0) {
-        fprintf(stderr, "dra detokenize: id %zu: expected a whole number from 0 to %d, found %s\n",
-                tokens, dra_tokenizer_size(t) - 1, cli_quote(word, quoted, sizeof quoted));
+        cli_line(stderr, "dra detokenize: id %zu: expected a whole number from 0 to %d, found %s",
+                 tokens, dra_tokenizer_size(t) - 1, cli_quote(word, quoted, sizeof quoted));
         return a->from.words.count ? CLI_USAGE : CLI_FAILED;
     }
     dra_decoder_flush(d, &text, &n);
@@ -305,8 +309,9 @@ static int decode_all(const struct decode_args *a, const dra_tokenizer *t, dra_d
         cli_json_part(text, n, stdout);
         printf("\", \"tokens\": %zu}\n", tokens);
     } else if (a->valid) {
-        fwrite(text, 1, n, stdout);
+        cli_text_out_put(&to, text, n);
     }
+    cli_text_out_end(&to);
     return CLI_OK;
 }
 

@@ -97,7 +97,7 @@ static int find_place(const char *out, char path[PATH_ROOM])
     else if (is_file || mkdir(out, 0777) == 0 || errno == EEXIST)
         errno = 0;
     if (errno) {
-        fprintf(stderr, "dra: %s: cannot make it: %s\n", out, cli_reason(errno));
+        cli_line(stderr, "dra: %s: cannot make it: %s", out, cli_reason(errno));
         return CLI_FAILED;
     }
     if (!is_file) cli_folder_keep(out);

@@ -25,7 +25,7 @@ struct args {
     double           dropout;
     int64_t          sample_tokens;
     int              format;
-    bool             resume, force, tensorboard, yes;
+    bool             resume, force, tensorboard, yes, raw;
 };
 
 static const struct args defaults = {.prompt = "", .sample_tokens = 100};
@@ -182,6 +182,7 @@ static const cli_option options[] = {
      .unset = "never"},
     {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "prompt for samples", "TEXT"},
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
+    {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
     CLI_THREADS_OPTION(struct args),
 };
 
@@ -451,12 +452,13 @@ typedef struct sampling {
     const parts       *p;
     char               text[1 << 14]; /* for the log */
     size_t             used;
+    cli_text_out       out;
 } sampling;
 
 static bool write_piece(void *user, int64_t row, const char *text, size_t bytes)
 {
     sampling *s = user;
-    fwrite(text, 1, bytes, stderr);
+    cli_text_out_put(&s->out, text, bytes);
     if (bytes < sizeof s->text - s->used) {
         memcpy(s->text + s->used, text, bytes);
         s->used += bytes;
@@ -506,12 +508,15 @@ static void show_sample(void *user, const dra_event *e)
     if (!s->p->tokenizer) return; /* the run had one when it began */
     s->used = (size_t)snprintf(s->text, sizeof s->text, "%s", s->a->prompt);
     if (s->used >= sizeof s->text) s->used = 0;
-    fprintf(stderr, "sample   %s", s->a->prompt);
+    fputs("sample   ", stderr);
+    cli_text_out_begin(&s->out, stderr, s->a->raw);
+    cli_text_out_put(&s->out, s->a->prompt, strlen(s->a->prompt));
     dra_status st = write_sample(s, &err);
+    cli_text_out_end(&s->out);
     fputc('\n', stderr);
     s->text[s->used] = '\0';
     if (st == DRA_OK) st = dra_trainer_note(s->p->trainer, "sample", s->text, &err);
-    if (st != DRA_OK) fprintf(stderr, "dra: sample: %s\n", err.text);
+    if (st != DRA_OK) cli_line(stderr, "dra: sample: %s", err.text);
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */
@@ -522,7 +527,7 @@ static void write_about(const parts *p, FILE *out)
     const dra_corpus *all[] = {p->data, p->eval_data};
     for (size_t i = 0; i < COUNT(all); i++)
         if (all[i] && dra_corpus_about(all[i]))
-            fprintf(out, "read     %s\n", dra_corpus_about(all[i]));
+            cli_line(out, "read     %s", dra_corpus_about(all[i]));
 }
 
 static int train(const struct args *a, bool note)

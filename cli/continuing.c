@@ -258,7 +258,7 @@ static dra_status print_tokens(const work *w, size_t n, const int32_t *ids, dra_
     const bool text = cli_translates(w->t->other);
     dra_status st = DRA_OK;
     if (text) fputs("\"text\": \"", stdout);
-    if (text) st = cli_text_write(w->m.tokenizer, n, ids, true, err);
+    if (text) st = cli_text_write(w->m.tokenizer, n, ids, NULL, err);
     if (text) fputs("\", ", stdout);
     if (ids) fputs("\"tokens\": [", stdout);
     for (size_t i = 0; ids && i < n; i++) printf("%s%d", i ? ", " : "", ids[i]);
@@ -318,17 +318,19 @@ static dra_status print_json(const work *w, dra_error *err)
 
 static dra_status print(const work *w, dra_error *err)
 {
-    const bool text = cli_translates(w->t->other);
-    dra_status st = DRA_OK;
+    const bool   text = cli_translates(w->t->other);
+    cli_text_out to;
+    dra_status   st = DRA_OK;
     if (w->t->json) return print_json(w, err);
+    cli_text_out_begin(&to, stdout, w->t->how->raw);
     for (int64_t b = 0; b < w->out.B && text && st == DRA_OK; b++) {
         if (b && !w->lines) puts("---");
-        st = cli_text_write(w->m.tokenizer, (size_t)w->out.count[b], ids_of(w, b), false, err);
+        st = cli_text_write(w->m.tokenizer, (size_t)w->out.count[b], ids_of(w, b), &to, err);
         putchar('\n');
     }
     if (!text)
-        printf("%s: %lld rows, %lld %s\n", w->t->other->out, (long long)w->out.B,
-               (long long)w->out.n, w->out.ids ? "tokens" : "vectors");
+        cli_line(stdout, "%s: %lld rows, %lld %s", w->t->other->out, (long long)w->out.B,
+                 (long long)w->out.n, w->out.ids ? "tokens" : "vectors");
     for (int64_t b = 0; b < w->out.B; b++)
         if (w->out.finish[b] == DRA_FINISH_CONTEXT) {
             cli_positions_ended("generate", w->m.model, "");

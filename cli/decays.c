@@ -34,8 +34,9 @@ static dra_status add_layer(const dra_mixer_config *c, const dra_real *const *pa
 dra_status cli_decays_find(const dra_model *m, const dra_weights *w, cli_decays *out,
                            dra_error *err)
 {
-    dra_status st = DRA_OK;
-    for (int64_t l = 0; l < dra_model_attentions(m) && st == DRA_OK; l++) {
+    dra_status    st = DRA_OK;
+    const int64_t n = dra_model_attentions(m);
+    for (int64_t l = 0; l < n && st == DRA_OK; l++) {
         const dra_real **params = w ? cli_layer_params(m, w, l) : NULL;
         st = params || !w ? add_layer(dra_mixer_config_of(dra_model_mixer(m, l)), params, out, err)
                           : cli_error(err, DRA_ERR_MEMORY, "out of memory");

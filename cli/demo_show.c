@@ -24,6 +24,8 @@ static void end_word(demo_wrap *w)
 {
     enum { WIDTH = 74 };
     if (w->n == 0) return;
+    w->word[w->n] = '\0';
+    dra_make_shown(w->word);
     if (w->column + 1 + w->n > WIDTH) w->column = 0, fputc('\n', w->out);
     fprintf(w->out, "%s%.*s", w->column ? " " : "  | ", (int)w->n, w->word);
     w->column += w->n + 1;
@@ -34,9 +36,8 @@ void demo_wrap_text(demo_wrap *w, const char *text, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {
         const bool blank = text[i] == ' ' || text[i] == '\n';
-        const bool control = (unsigned char)text[i] < 0x20 || text[i] == 0x7f;
-        if (blank || w->n == sizeof w->word) end_word(w);
-        if (!blank) w->word[w->n++] = control ? '?' : text[i];
+        if (blank || w->n + 1 == sizeof w->word) end_word(w);
+        if (!blank) w->word[w->n++] = text[i] ? text[i] : '?';
     }
 }
 

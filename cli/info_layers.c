@@ -13,19 +13,35 @@ typedef struct layer {
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static void measure(const dra_model *m, layer *l)
+/* Whether a state belongs to the memory of a layer, of its attention or cross-attention. */
+static bool is_of(const char *name, const layer *l)
+{
+    char        *end;
+    const size_t n = strlen("layers.");
+    if (strncmp(name, "layers.", n) != 0 || strtoll(name + n, &end, 10) != l->first) return false;
+    return strncmp(end, l->part.kind == OUTLINE_CROSS ? ".cross." : ".mixer.", n) == 0;
+}
+
+static void add_state(const dra_spec *p, layer *l)
+{
+    const size_t bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
+    *(!p->items  ? &l->fixed
+      : p->limit ? &l->windows
+                 : &l->per_token) += p->items && p->limit ? (size_t)p->limit * bytes : bytes;
+}
+
+/* Layers and their states are in the same order; some layers have none, some states no layer. */
+static void measure(const dra_model *m, layer *all, size_t n)
 {
     const dra_specs *state = dra_model_state(m);
-    char             prefix[48];
-    snprintf(prefix, sizeof prefix, "layers.%lld.%s.", (long long)l->first,
-             l->part.kind == OUTLINE_CROSS ? "cross" : "mixer");
+    size_t           at = 0;
     for (int i = 0; i < dra_specs_count(state); i++) {
         const dra_spec *p = dra_specs_at(state, i);
-        const size_t    bytes = (size_t)dra_shape_count(&p->shape) * sizeof(dra_real);
-        if (strncmp(p->name, prefix, strlen(prefix)) != 0 || p->context) continue;
-        *(!p->items  ? &l->fixed
-          : p->limit ? &l->windows
-                     : &l->per_token) += p->items && p->limit ? (size_t)p->limit * bytes : bytes;
+        size_t          k = at;
+        if (!strstr(p->name, ".mixer.") && !strstr(p->name, ".cross.")) continue;
+        while (k < n && !is_of(p->name, &all[k])) k++;
+        if (k < n) at = k;
+        if (k < n && !p->context) add_state(p, &all[k]);
     }
 }
 
@@ -40,9 +56,9 @@ static size_t find_layers(const dra_model *m, layer **out)
         layer *l = &(*out)[n];
         *l = (layer){step.layer, step.layer, outline_sublayer(m, &step)};
         if (l->part.kind == OUTLINE_FF) continue;
-        measure(m, l);
         n++;
     }
+    measure(m, *out, n);
     return n;
 }
 

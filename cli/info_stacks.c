@@ -27,8 +27,8 @@ static void write_stack(const outline *o, const outline_stack *s)
 void info_stacks_text(const dra_model *m, const outline *o)
 {
     char list[300];
-    printf("reads         %s\n", cli_named_list(m, list, sizeof list));
-    printf("puts out      %s\n", o->stack[o->n - 1].gives);
+    cli_line(stdout, "reads         %s", cli_named_list(m, list, sizeof list));
+    cli_line(stdout, "puts out      %s", o->stack[o->n - 1].gives);
     for (int i = 0; i < o->n; i++) write_stack(o, &o->stack[i]);
 }
 

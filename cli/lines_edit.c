@@ -42,7 +42,7 @@ static void remember(void *user, const char *line)
 static void check_history(cli_editor *e, dra_status st, const dra_error *err)
 {
     if (st == DRA_OK) return;
-    fprintf(stderr, "dra %s: history: %s\n", e->config.verb, err->text);
+    cli_line(stderr, "dra %s: history: %s", e->config.verb, err->text);
     e->config.history = NULL;
 }
 

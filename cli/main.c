@@ -57,7 +57,7 @@ static int run_verb(const cli_verb *verb, int argc, char *const *argv)
         break;
     case CLI_ASKED_HELP: cli_manual(verb, &cli_as_text, stdout); break;
     case CLI_MISUSED:
-    case CLI_NO_MEMORY: fprintf(stderr, "%s\n", why); break;
+    case CLI_NO_MEMORY: cli_line(stderr, "%s", why); break;
     }
     cli_release(verb, args);
     free(args);
@@ -103,7 +103,7 @@ static bool fits_the_library(void)
 {
     dra_error  err = {0};
     const bool fits = dra_abi_check(&err) == DRA_OK;
-    if (!fits) fprintf(stderr, "dra: %s\n", err.text);
+    if (!fits) cli_line(stderr, "dra: %s", err.text);
     return fits;
 }
 
@@ -121,8 +121,8 @@ int main(int argc, char **argv)
     const bool lost = ferror(stdout) != 0;
     errno = 0;
     if (fclose(stdout) != 0 || lost) {
-        fprintf(stderr, "dra: stdout: cannot write: %s\n",
-                errno ? cli_reason(errno) : "output lost");
+        cli_line(stderr, "dra: stdout: cannot write: %s",
+                 errno ? cli_reason(errno) : "output lost");
         if (status == CLI_OK) status = CLI_FAILED;
     }
     return status;

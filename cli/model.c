@@ -19,9 +19,8 @@ int cli_misused(const char *verb, const char *format, ...)
     va_list args;
     fprintf(stderr, "dra %s: ", verb);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    cli_line_v(stderr, format, args);
     va_end(args);
-    fputc('\n', stderr);
     return CLI_USAGE;
 }
 
@@ -31,6 +30,7 @@ dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
+    dra_make_shown(err->text);
     err->code = code;
     return code;
 }
@@ -236,9 +236,9 @@ dra_status cli_reader_open(const cli_source *s, const cli_model *m, const dra_vi
 void cli_guard_report(const char *verb, const cli_source *s, int64_t changed)
 {
     if (changed > 0)
-        fprintf(stderr,
-                "dra %s: the state guard changed %lld numbers that were not finite or beyond %g\n",
-                verb, (long long)changed, s->state_limit);
+        cli_line(stderr,
+                 "dra %s: the state guard changed %lld numbers that were not finite or beyond %g",
+                 verb, (long long)changed, s->state_limit);
 }
 
 void cli_model_close(cli_model *m)

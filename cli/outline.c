@@ -213,28 +213,46 @@ static int best_run(const outline_part *all, int total, int from, int *count)
     return best;
 }
 
-/* Parameters that executions share are counted once. */
-static int64_t own_params(const dra_model *m, int from, int n)
+typedef struct execution {
+    const dra_sublayer *sublayer;
+    int                 at;
+} execution;
+
+static int by_sublayer(const void *a, const void *b)
 {
-    dra_model_step a, b;
-    int64_t        sum = 0;
-    for (int i = from; i < from + n; i++) {
-        bool first = dra_model_step_at(m, i, &a);
-        for (int k = 0; k < i && first; k++)
-            first = !dra_model_step_at(m, k, &b) || a.sublayer != b.sublayer;
-        if (first) sum += count_specs(dra_sublayer_module(a.sublayer)->params);
-    }
-    return sum;
+    const execution *x = a, *y = b;
+    if (x->sublayer != y->sublayer) return (uintptr_t)x->sublayer < (uintptr_t)y->sublayer ? -1 : 1;
+    return x->at < y->at ? -1 : 1;
 }
 
-static void add_layers(outline_stack *s, const outline_part *all, int total)
+/* Parameters that executions share are counted once, for the first of them. (total), to be freed;
+ * NULL: no memory. */
+static int64_t *own_params(const dra_model *m, int total)
+{
+    int64_t       *params = calloc((size_t)total + 1, sizeof *params);
+    execution     *all = calloc((size_t)total + 1, sizeof *all);
+    dra_model_step step;
+    for (int i = 0; params && all && i < total && dra_model_step_at(m, i, &step); i++)
+        all[i] = (execution){step.sublayer, i};
+    if (params && all) qsort(all, (size_t)total, sizeof *all, by_sublayer);
+    for (int i = 0; params && all && i < total; i++)
+        if (!i || all[i].sublayer != all[i - 1].sublayer)
+            params[all[i].at] = count_specs(dra_sublayer_module(all[i].sublayer)->params);
+    if (!all) free(params), params = NULL;
+    free(all);
+    return params;
+}
+
+static void add_layers(outline_stack *s, const outline_part *all, const int64_t *own, int total)
 {
     for (int from = 0; from < total;) {
         int       count = 1;
         const int n = best_run(all, total, from, &count);
         char      title[32];
         snprintf(title, sizeof title, "%d times", count);
-        outline_part *frame = add(s, OUTLINE_LAYERS, title, own_params(s->model, from, n * count));
+        int64_t params = 0;
+        for (int i = from; i < from + n * count; i++) params += own[i];
+        outline_part *frame = add(s, OUTLINE_LAYERS, title, params);
         frame->count = count;
         frame->n = n;
         for (int k = 0; k < n; k++) s->part[s->n++] = all[from + k];
@@ -246,9 +264,11 @@ static dra_status make_parts(outline_stack *s, dra_error *err)
 {
     const int      total = (int)dra_model_sublayers(s->model);
     outline_part  *all = calloc((size_t)total + 1, sizeof *all);
+    int64_t       *own = own_params(s->model, total);
     dra_model_step step;
     s->part = calloc(2 * (size_t)total + 8, sizeof *s->part);
-    if (!all || !s->part) {
+    if (!all || !own || !s->part) {
+        free(own);
         free(all);
         return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     }
@@ -257,8 +277,9 @@ static dra_status make_parts(outline_stack *s, dra_error *err)
     s->params = params_of(s->model, -1);
     add_source(s);
     add_positions(s);
-    add_layers(s, all, total);
+    add_layers(s, all, own, total);
     add_head(s);
+    free(own);
     free(all);
     return DRA_OK;
 }

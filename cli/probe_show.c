@@ -65,9 +65,11 @@ static void write_columns(const cli_sweep *s, const char *const text[COLUMNS], F
 void cli_probe_head(const cli_sweep *s, FILE *out)
 {
     const char *names[COLUMNS];
+    char        name[CLI_CLEAN];
     for (int i = 0; i < COLUMNS; i++) names[i] = columns[i].name;
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i)) fprintf(out, "%-*s  ", width_of(&s->axis[i]), s->axis[i].name);
+        if (shown(s, i))
+            fprintf(out, "%-*s  ", width_of(&s->axis[i]), cli_clean(s->axis[i].name, name));
     write_columns(s, names, out);
 }
 
@@ -79,10 +81,12 @@ static double speed(const dra_probe_result *x)
 void cli_probe_row(const cli_sweep *s, int64_t run, const cli_probe_run *r,
                    const dra_probe_result *x, FILE *out)
 {
-    char        room[COLUMNS][32];
+    char        room[COLUMNS][32], value[CLI_CLEAN];
     const char *text[COLUMNS];
     for (int i = 0; i < s->n; i++)
-        if (shown(s, i)) fprintf(out, "%-*s  ", width_of(&s->axis[i]), cli_sweep_value(s, i, run));
+        if (shown(s, i))
+            fprintf(out, "%-*s  ", width_of(&s->axis[i]),
+                    cli_clean(cli_sweep_value(s, i, run), value));
     snprintf(room[0], sizeof room[0], "%.2f %%", 100 * x->accuracy);
     snprintf(room[1], sizeof room[1], "%.4f", x->test_loss);
     snprintf(room[2], sizeof room[2], "%lld", (long long)x->step);

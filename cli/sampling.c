@@ -11,8 +11,8 @@ int cli_sampling_habits(const char *folder, cli_sampling *to)
     if (dra_generation_config_read(folder, h, &err) != DRA_OK) return cli_fail(&err);
     if (!h->given) return CLI_OK;
     if (h->other[0])
-        fprintf(stderr, "dra: %.200s/generation_config.json: keys that dra does not follow: %s\n",
-                folder, h->other);
+        cli_line(stderr, "dra: %.200s/generation_config.json: keys that dra does not follow: %s",
+                 folder, h->other);
     to->temperature = h->sampler.temperature;
     to->top_k = h->sampler.top_k;
     to->top_p = h->sampler.top_p;
@@ -56,11 +56,19 @@ dra_generate_config cli_generate_config(const cli_sampling *s)
 
 void cli_positions_ended(const char *verb, const dra_model *model, const char *advice)
 {
-    fprintf(stderr, "dra %s: ended where the model has no further position, at %lld%s\n", verb,
-            (long long)dra_model_config_of(model)->context, advice);
+    cli_line(stderr, "dra %s: ended where the model has no further position, at %lld%s", verb,
+             (long long)dra_model_config_of(model)->context, advice);
 }
 
-dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, bool json,
+static void write_part(cli_text_out *to, const char *text, size_t bytes)
+{
+    if (to)
+        cli_text_out_put(to, text, bytes);
+    else
+        cli_json_part(text, bytes, stdout);
+}
+
+dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, cli_text_out *to,
                           dra_error *err)
 {
     dra_decoder *d = NULL;
@@ -70,12 +78,13 @@ dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, 
     for (size_t i = 0; i < n && st == DRA_OK; i++) {
         if (ids[i] >= dra_tokenizer_size(t)) continue; /* a token without text */
         st = dra_decoder_push(d, ids[i], &text, &bytes, err);
-        if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
-        if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
+        if (st == DRA_OK) write_part(to, text, bytes);
     }
-    if (st == DRA_OK) dra_decoder_flush(d, &text, &bytes);
-    if (st == DRA_OK && json) cli_json_part(text, bytes, stdout);
-    if (st == DRA_OK && !json) fwrite(text, 1, bytes, stdout);
+    if (st == DRA_OK) {
+        dra_decoder_flush(d, &text, &bytes);
+        write_part(to, text, bytes);
+    }
+    if (to) cli_text_out_end(to);
     dra_decoder_destroy(d);
     return st;
 }

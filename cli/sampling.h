@@ -3,12 +3,13 @@
 #define DRA_CLI_SAMPLING_H
 
 #include "constraint.h"
+#include "text_out.h"
 
 typedef struct cli_sampling {
     int64_t               tokens, top_k, seed;
     double                temperature, top_p, top_a, min_p, penalty;
     int                   sampler; /* of cli_samplers */
-    bool                  ignore_end;
+    bool                  ignore_end, raw;
     cli_list              stop, bias; /* bias: of CLI_BIAS_OPTION */
     dra_generation_config habits;
 } cli_sampling;
@@ -84,6 +85,11 @@ extern const char *const cli_samplers[];
             "TEXT"                                                                                 \
     }
 
+#define CLI_RAW_OPTION(type)                                                                       \
+    {                                                                                              \
+        "raw", CLI_FLAG, offsetof(type, how.raw), 0, 0, CLI_RAW_HELP, .group = "Output"            \
+    }
+
 /* The same for a struct with `state_in` and `state_out`. */
 #define CLI_STATE_OPTIONS(type)                                                                    \
     {"state-in", CLI_TEXT,        offsetof(type, state_in), 0, 0, "continue from a state file",    \
@@ -102,9 +108,9 @@ int cli_sampling_check(const char *verb, const cli_sampling *s);
 dra_sampler_config  cli_sampler_config(const cli_sampling *s, const cli_biases *biases);
 dra_generate_config cli_generate_config(const cli_sampling *s); /* without a writer */
 
-/* Writes tokens as text to stdout, as a part of a JSON string or as it is; those that the tokenizer
- * does not have are left out. */
-dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, bool json,
+/* Writes tokens as text to `to`; those that the tokenizer does not have are left out. NULL: to
+ * stdout, as a part of a JSON string. */
+dra_status cli_text_write(const dra_tokenizer *t, size_t n, const int32_t *ids, cli_text_out *to,
                           dra_error *err);
 
 /* Says on stderr that a text ended where learned positions do. `advice` ends the line. */

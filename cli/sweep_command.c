@@ -1,6 +1,7 @@
 /* The command of a run in a sweep, and which runs are done. */
 #include "sweep_command.h"
 #include "jsonl.h"
+#include "term.h"
 #include "text_stream.h"
 #include "value.h"
 
@@ -145,7 +146,7 @@ int cli_command_check(const cli_command *c)
         status = cli_outcome_status(cli_parse(&cmd_train, c->n, c->word, args, why));
         cli_release(&cmd_train, args);
     }
-    if (status != CLI_OK) fprintf(stderr, "%s\n", why);
+    if (status != CLI_OK) cli_line(stderr, "%s", why);
     free(args);
     return status;
 }
@@ -195,7 +196,7 @@ int cli_sweep_done(const char *sweep, const cli_sweep_run *r, const cli_command 
         ok = !ferror(out);
         ok = fclose(out) == 0 && ok;
     }
-    if (!ok) fprintf(stderr, "dra sweep: %s: cannot write it\n", path);
+    if (!ok) cli_line(stderr, "dra sweep: %s: cannot write it", path);
     return ok ? CLI_OK : CLI_FAILED;
 }
 

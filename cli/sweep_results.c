@@ -1,5 +1,6 @@
 /* What came of the runs of a sweep. */
 #include "sweep_results.h"
+#include "term.h"
 #include "jsonl.h"
 #include "memory.h"
 #include "text_stream.h"
@@ -139,25 +140,29 @@ static void write_number(double x, FILE *out)
 
 static void write_row(const cli_sweep_results *s, const group *g, FILE *out)
 {
+    char room[CLI_CLEAN];
     for (int i = 0; i < s->sweep->n; i++)
         if (shown(s, i))
             fprintf(out, "%-*s  ", width(&s->sweep->axis[i]),
-                    cli_sweep_value(s->sweep, i, g->first));
+                    cli_clean(cli_sweep_value(s->sweep, i, g->first), room));
     write_number(g->mean, out);
     if (s->seeds >= 0) {
         write_number(g->spread, out);
         write_number(g->lowest, out);
         fprintf(out, "%4lld  ", (long long)g->n);
     }
-    fprintf(out, "%s\n", g->best < 0 ? "failed" : s->runs[g->best].name);
+    cli_line(out, "%s", g->best < 0 ? "failed" : s->runs[g->best].name);
 }
 
 void cli_sweep_table(const cli_sweep_results *s, FILE *out)
 {
+    char    room[CLI_CLEAN];
     int64_t n;
     group  *all = summarise_all(s, &n);
     for (int i = 0; i < s->sweep->n; i++)
-        if (shown(s, i)) fprintf(out, "%-*s  ", width(&s->sweep->axis[i]), s->sweep->axis[i].name);
+        if (shown(s, i))
+            fprintf(out, "%-*s  ", width(&s->sweep->axis[i]),
+                    cli_clean(s->sweep->axis[i].name, room));
     fprintf(out, "%10s  ", are_evaluated(s) ? "evaluation" : "loss");
     if (s->seeds >= 0) fprintf(out, "%10s  %10s  %4s  ", "spread", "lowest", "runs");
     fprintf(out, "%s\n", s->seeds >= 0 ? "best run" : "run");

@@ -74,15 +74,14 @@ size_t cli_columns(const char *text)
 
 size_t cli_put(const char *text, size_t width, FILE *out)
 {
-    size_t all = 0, columns, n;
+    size_t all = 0, columns, n, used;
     for (; *text; text += n, all += columns) {
         n = next_letter(text, &columns);
         if (all + columns > width) break;
-        const unsigned char c = (unsigned char)*text;
-        if (c < 0x20 || c == 0x7f || (c == 0xc2 && n == 2 && (unsigned char)text[1] < 0xa0))
-            fputc('?', out);
-        else
+        if (dra_letter_of(text, n, &used) == DRA_LETTER_PLAIN && used == n)
             fwrite(text, 1, n, out);
+        else
+            fputc('?', out);
     }
     return all;
 }
@@ -110,6 +109,36 @@ void cli_wrap(const char *text, size_t length, size_t at, size_t indent, FILE *o
     fputc('\n', out);
 }
 
+void cli_line_v(FILE *out, const char *format, va_list values)
+{
+    char    brief[1024], *text = brief;
+    va_list again;
+    va_copy(again, values);
+    const int n = vsnprintf(brief, sizeof brief, format, values);
+    if (n >= (int)sizeof brief && (text = calloc((size_t)n + 1, 1)))
+        vsnprintf(text, (size_t)n + 1, format, again);
+    va_end(again);
+    if (!text) text = brief; /* without memory it is cut */
+    dra_make_shown(text);
+    fprintf(out, "%s\n", text);
+    if (text != brief) free(text);
+}
+
+void cli_line(FILE *out, const char *format, ...)
+{
+    va_list values;
+    va_start(values, format);
+    cli_line_v(out, format, values);
+    va_end(values);
+}
+
+const char *cli_clean(const char *text, char room[CLI_CLEAN])
+{
+    snprintf(room, CLI_CLEAN, "%s", text);
+    dra_make_shown(room);
+    return room;
+}
+
 void cli_fold(size_t indent, FILE *out, const char *format, ...)
 {
     char    text[2048];
@@ -117,6 +146,7 @@ void cli_fold(size_t indent, FILE *out, const char *format, ...)
     va_start(values, format);
     vsnprintf(text, sizeof text, format, values);
     va_end(values);
+    dra_make_shown(text);
     if (isatty(fileno(out)))
         cli_wrap(text, strlen(text), 0, indent, out);
     else
@@ -127,20 +157,29 @@ const char *cli_reason(int number) { return number == ENOMEM ? "out of memory" :
 
 int cli_fail(const dra_error *err)
 {
-    fprintf(stderr, "dra: %s\n", err->text);
+    cli_line(stderr, "dra: %s", err->text);
     return CLI_FAILED;
+}
+
+/* A letter of one to three bytes: those that cannot be shown are no longer. */
+static unsigned number_of(const char *text, size_t n)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    if (n == 1) return p[0];
+    return n == 2 ? (p[0] & 0x1fu) << 6 | (p[1] & 0x3fu)
+                  : (p[0] & 0xfu) << 12 | (p[1] & 0x3fu) << 6 | (p[2] & 0x3fu);
 }
 
 void cli_json_part(const char *text, size_t bytes, FILE *out)
 {
-    for (size_t i = 0; i < bytes; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c == '"' || c == '\\')
-            fprintf(out, "\\%c", c);
-        else if (c < 0x20)
-            fprintf(out, "\\u%04x", c);
+    for (size_t n; bytes; text += n, bytes -= n) {
+        const dra_letter kind = dra_letter_of(text, bytes, &n);
+        if (*text == '"' || *text == '\\')
+            fprintf(out, "\\%c", *text);
+        else if (kind == DRA_LETTER_CONTROL || kind == DRA_LETTER_LAYOUT)
+            fprintf(out, "\\u%04x", number_of(text, n));
         else
-            fputc(c, out);
+            fwrite(text, 1, n, out);
     }
 }
 

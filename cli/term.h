@@ -4,6 +4,7 @@
 
 #include "dra/base.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 
 bool cli_moves(FILE *out); /* a terminal whose cursor can be moved */
@@ -20,9 +21,16 @@ size_t cli_height(FILE *out); /* its rows; 24 where it does not say */
 
 /* Columns that UTF-8 takes on a terminal: letters of East Asia and pictures take two. */
 size_t cli_columns(const char *text);
-/* Writes as much of a text as fits in `width` columns, with ? for control characters. Returns the
- * columns. */
+/* Writes as much of a text as fits in `width` columns, with ? for what cannot be shown (see
+ * dra_letter). Returns the columns. */
 size_t cli_put(const char *text, size_t width, FILE *out);
+/* Writes one line, with its newline. Names, paths and values from files and flags are in it, so it
+ * passes dra_make_shown(). Every message is written here. */
+void cli_line(FILE *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void cli_line_v(FILE *out, const char *format, va_list values);
+/* The same of a text that is part of a line, cut where it is too long. Returns `room`. */
+enum { CLI_CLEAN = 256 };
+const char *cli_clean(const char *text, char room[CLI_CLEAN]);
 /* Writes words in lines that fit the terminal, and a newline. The first line continues at column
  * `at`, the others start at `indent`. */
 void cli_wrap(const char *text, size_t length, size_t at, size_t indent, FILE *out);
@@ -35,7 +43,8 @@ const char *cli_reason(int number);
 /* Says on stderr what the library reported. Returns the exit status, 1. */
 int cli_fail(const dra_error *err);
 
-/* Writes `text` as a JSON string, quotes included. `text` is UTF-8. */
+/* Writes `text` as a JSON string, quotes included. `text` is UTF-8. What cannot be shown is written
+ * as \u and a number. */
 void cli_json_text(const char *text, FILE *out);
 
 /* The same without quotes, for a string that comes in parts. */

@@ -1,5 +1,6 @@
 /* What a run says about where it ends. */
 #include "train_end.h"
+#include "term.h"
 
 void cli_train_changes(const dra_trainer_plan *p, FILE *out)
 {
@@ -28,31 +29,30 @@ void cli_train_changes(const dra_trainer_plan *p, FILE *out)
 
 static void write_early(const char *run, const dra_train_config *c, int64_t step)
 {
-    fprintf(stderr,
-            "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
-            "is in its folder best (--resume --early-stop -1 continues)\n",
-            run, (long long)step, (long long)c->early_stop);
+    cli_line(stderr,
+             "%s stopped early at step %lld: %lld evaluations without a better one; the best model "
+             "is in its folder best (--resume --early-stop -1 continues)",
+             run, (long long)step, (long long)c->early_stop);
 }
 
 void cli_train_end(const cli_trained *t, const cli_train_progress *w, const dra_trainer_plan *plan)
 {
     const int64_t steps = plan->train.steps;
     if (plan->first >= steps) {
-        fprintf(stderr, "%s has all its %lld steps\n", t->run, (long long)steps);
+        cli_line(stderr, "%s has all its %lld steps", t->run, (long long)steps);
         return;
     }
     if (!plan->stopped_early) cli_progress_totals(w, stderr);
     if (plan->stopped_early || w->last.stopped_early) {
         write_early(t->run, &plan->train, plan->stopped_early ? plan->first : w->last.step);
     } else if (w->last.step < steps) {
-        fprintf(stderr,
-                "stopped and saved at step %lld; resume with: dra train --resume --out %s\n",
-                (long long)w->last.step, t->run);
+        cli_line(stderr, "stopped and saved at step %lld; resume with: dra train --resume --out %s",
+                 (long long)w->last.step, t->run);
     } else {
-        fprintf(stderr, "done: the model is in %s%s\n", t->run,
-                w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
+        cli_line(stderr, "done: the model is in %s%s", t->run,
+                 w->last.best_loss == w->last.best_loss ? ", the best one in its folder best" : "");
         cli_progress_next(t->run, t->model, t->text, stderr);
-        fprintf(stderr, "  dra train --resume --out %s --steps %lld\n", t->run,
-                (long long)(2 * steps));
+        cli_line(stderr, "  dra train --resume --out %s --steps %lld", t->run,
+                 (long long)(2 * steps));
     }
 }

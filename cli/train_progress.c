@@ -253,8 +253,8 @@ void cli_progress_next(const char *folder, const dra_model *model, bool text, FI
     const bool writes = dra_model_config_is_language(c) && c->visible != DRA_VISIBLE_WHOLE;
     fputs("next:\n", out);
     if (text && writes)
-        fprintf(out, "  dra generate --model %s --prompt \"Once upon a time\"\n", folder);
+        cli_line(out, "  dra generate --model %s --prompt \"Once upon a time\"", folder);
     else
-        fprintf(out, "  dra info --model %s\n", folder);
-    fprintf(out, "  dra report %s\n", folder);
+        cli_line(out, "  dra info --model %s", folder);
+    cli_line(out, "  dra report %s", folder);
 }

@@ -111,9 +111,11 @@ static dra_status print_sample(const work *w, int64_t row, dra_error *err)
     const int32_t       *ids = x->ids + row % w->t->count * x->T;
     const dra_tokenizer *tokenizer = w->t->m->tokenizer;
     const bool           json = w->t->json;
+    cli_text_out         to;
     dra_status           st = DRA_OK;
+    cli_text_out_begin(&to, stdout, w->t->how->raw);
     if (json && tokenizer) fputs("\"text\": \"", stdout);
-    if (tokenizer) st = cli_text_write(tokenizer, (size_t)x->T, ids, json, err);
+    if (tokenizer) st = cli_text_write(tokenizer, (size_t)x->T, ids, json ? NULL : &to, err);
     if (json) fputs(tokenizer ? "\", \"tokens\": [" : "\"tokens\": [", stdout);
     for (int64_t k = 0; k < x->T && (json || !tokenizer); k++)
         printf("%s%d", !k ? "" : json ? ", " : " ", ids[k]);

@@ -1,6 +1,8 @@
 /* Values from text, and the nearest name to a misspelt one. */
 #include "value.h"
 
+#include "dra/base.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -44,15 +46,13 @@ const char *cli_quote(const char *text, char *out, size_t size)
 {
     size_t n = 0;
     out[n++] = '\'';
-    for (; *text && n + 5 < size; text++) {
-        const unsigned char c = (unsigned char)*text;
-        out[n++] = c < 0x20 || c == 0x7f ? '?' : *text;
-    }
+    for (; *text && n + 5 < size; text++) out[n++] = *text;
     if (*text) {
         memcpy(out + n, "...", 3);
         n += 3;
     }
     out[n++] = '\'';
     out[n] = '\0';
+    dra_make_shown(out);
     return out;
 }

@@ -1,6 +1,7 @@
 /* All verbs. A new one is a file cmd_<verb>.c, a line in each of these two, and a page of its own,
  * docs/verbs/<verb>.md. */
 #include "verbs.h"
+#include "term.h"
 #include "value.h"
 
 #include "dra/base.h"
@@ -35,10 +36,10 @@ int cli_verb_unknown(const char *name)
     for (size_t i = 0; i < COUNT(verbs); i++) dra_guess_try(&guess, verbs[i]->name);
     cli_quote(name, quoted, sizeof quoted);
     quoted[strlen(quoted) - 1] = '\0'; /* as typed, but on one line */
-    fprintf(stderr, "dra %s: no such %s; ", quoted + 1, name[0] == '-' ? "option" : "verb");
+    const char *kind = name[0] == '-' ? "option" : "verb";
     if (guess.best)
-        fprintf(stderr, "did you mean %s?\n", guess.best);
+        cli_line(stderr, "dra %s: no such %s; did you mean %s?", quoted + 1, kind, guess.best);
     else
-        fputs("'dra --help' lists them\n", stderr);
+        cli_line(stderr, "dra %s: no such %s; 'dra --help' lists them", quoted + 1, kind);
     return CLI_USAGE;
 }

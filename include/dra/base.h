@@ -59,6 +59,23 @@ typedef struct dra_error {
     char       text[DRA_ERROR_TEXT]; /* one line, always terminated */
 } dra_error;
 
+/* What a text starts with, for whoever shows it to people. */
+typedef enum dra_letter {
+    DRA_LETTER_PLAIN,   /* UTF-8 that can be shown                              */
+    DRA_LETTER_CONTROL, /* C0, DEL and C1, which terminals obey                 */
+    DRA_LETTER_LAYOUT,  /* U+2028-2029, U+202A-202E, U+2066-2069: new lines and
+                           directions, which move the text around them          */
+    DRA_LETTER_NONE,    /* one byte that is no UTF-8                            */
+    DRA_LETTER_CUT      /* the text ends inside of UTF-8                        */
+} dra_letter;
+
+/* *used: how many of the bytes it is; 0 only where there are none, which are DRA_LETTER_CUT. */
+DRA_API dra_letter dra_letter_of(const char *text, size_t bytes, size_t *used);
+
+/* Makes a text one line that is safe at a terminal: every byte of a letter that is not plain
+ * becomes '?'. Error texts are like that. */
+DRA_API void dra_make_shown(char *text);
+
 /* The name of a status, for logs: "shape", "dtype", ... */
 DRA_API const char *dra_status_name(dra_status status);
 

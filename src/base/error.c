@@ -25,38 +25,12 @@ const char *dra_status_name(dra_status status)
     return (size_t)status < n ? names[status] : "unknown";
 }
 
-/* The lead byte says how many follow, 10xxxxxx each. The first of them is bounded further where the
- * letter would also fit into fewer bytes, be half a surrogate pair, or be beyond U+10FFFF.
- * [Unicode, table 3-7] */
-size_t dra_utf8_letter(const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    const unsigned       lead = p[0];
-    const unsigned       low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-    const unsigned       high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-    const size_t         n = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
-    if (!lead || (lead >= 0x80 && lead < 0xc2) || lead > 0xf4) return 0;
-    if (n > 1 && (p[1] < low || p[1] > high)) return 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0; /* also stops at the end of the text */
-    return n;
-}
-
-void dra_make_utf8(char *text)
-{
-    while (*text) {
-        const size_t n = dra_utf8_letter(text);
-        if (!n) *text = '?';
-        text += n ? n : 1;
-    }
-}
-
 dra_status dra_fail_v(dra_error *err, dra_status code, const char *format, va_list args)
 {
     if (err) {
         err->code = code;
         vsnprintf(err->text, sizeof err->text, format, args);
-        dra_make_utf8(err->text);
+        dra_make_shown(err->text);
     }
     return code;
 }

@@ -13,14 +13,13 @@
 #define DRA_PRINTF(a, b)
 #endif
 
-/* Fills `err` (may be NULL) and returns `code`, so that callers `return dra_fail(...)`. */
+/* Fills `err` (may be NULL) and returns `code`, so that callers `return dra_fail(...)`. All texts
+ * pass dra_make_shown(): they quote files and paths, which may be anything, and may be cut inside a
+ * letter. So they are one line. */
 dra_status dra_fail(dra_error *err, dra_status code, const char *format, ...) DRA_PRINTF(3, 4);
 dra_status dra_fail_v(dra_error *err, dra_status code, const char *format, va_list args);
 
 /* The bytes of the UTF-8 letter a text starts with; 0: there is none, or the text is empty. */
 size_t dra_utf8_letter(const char *text);
-/* Every byte that is no part of a UTF-8 letter becomes '?'. All error texts go through it: they
- * quote files and paths, which may be anything, and may be cut inside a letter. */
-void dra_make_utf8(char *text);
 
 #endif

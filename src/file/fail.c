@@ -5,13 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t dra_control(const char *text)
-{
-    const unsigned char *p = (const unsigned char *)text;
-    if ((p[0] && p[0] < 0x20) || p[0] == 0x7f) return 1;
-    return p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0 ? 2 : 0;
-}
-
 /* Whether a byte is inside a UTF-8 letter, where a text must not be cut. */
 static bool continues(char c) { return ((unsigned char)c & 0xc0) == 0x80; }
 
@@ -27,9 +20,7 @@ const char *dra_brief(const char *text, char room[DRA_BRIEF])
         while (tail < n - half + LETTER && continues(text[tail])) tail++;
     }
     snprintf(room, DRA_BRIEF, "%.*s%s%s", (int)head, text, head < n ? "..." : "", text + tail);
-    dra_make_utf8(room);
-    for (char *p = room; *p; p++)
-        for (size_t bytes = dra_control(p); bytes; bytes--) p[bytes - 1] = '?';
+    dra_make_shown(room);
     return room;
 }
 

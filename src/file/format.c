@@ -68,8 +68,10 @@ size_t dra_bools_wrong(const void *data, size_t n)
 
 bool dra_name_has_control(const char *name)
 {
-    while (*name && !dra_control(name)) name++;
-    return *name != 0;
+    size_t used;
+    for (size_t left = strlen(name); left; name += used, left -= used)
+        if (dra_letter_of(name, left, &used) == DRA_LETTER_CONTROL) return true;
+    return false;
 }
 
 bool dra_is_utf8(const char *text)

@@ -109,6 +109,8 @@ void dra_graph_destroy(dra_graph *g)
     free(g->values.at);
     free(g->nodes.at);
     free(g->outputs.at);
+    dra_names_free(&g->inputs);
+    dra_names_free(&g->output_names);
     dra_arena_free(&g->arena);
     free(g);
 }
@@ -190,11 +192,8 @@ static dra_value value_new(dra_graph *g, dra_value_info info)
 
 dra_value dra_find_input(const dra_graph *g, const char *name)
 {
-    for (size_t i = 1; i < g->values.n; i++) {
-        const dra_value_info *v = g->values.at[i];
-        if (v->role != DRA_ROLE_NODE && v->name && strcmp(v->name, name) == 0) return handle(g, i);
-    }
-    return (dra_value){0};
+    const int64_t i = dra_names_find(&g->inputs, name);
+    return i >= 0 ? handle(g, (size_t)i) : (dra_value){0};
 }
 
 static dra_value named_value(dra_graph *g, const char *what, dra_role role, const char *name,
@@ -211,7 +210,8 @@ static dra_value named_value(dra_graph *g, const char *what, dra_role role, cons
         dra_build_fail(g, what, DRA_ERR_NAME, "'%s' is there already", name);
     else if (check_type(g, what, &t) == DRA_OK) {
         const char *copy = dra_arena_text(&g->arena, name);
-        if (copy) return value_new(g, (dra_value_info){.type = t, .role = role, .name = copy});
+        if (copy && dra_names_add(&g->inputs, copy, (int64_t)g->values.n))
+            return value_new(g, (dra_value_info){.type = t, .role = role, .name = copy});
         out_of_memory(g);
     }
     return (dra_value){0};
@@ -236,9 +236,8 @@ dra_value dra_state(dra_graph *g, const char *name, dra_dtype dtype, dra_shape s
 
 dra_value dra_find_output(const dra_graph *g, const char *name)
 {
-    for (size_t i = 0; i < g->outputs.n; i++)
-        if (strcmp(dra_output_at(g, i)->name, name) == 0) return dra_output_at(g, i)->value;
-    return (dra_value){0};
+    const int64_t i = dra_names_find(&g->output_names, name);
+    return i >= 0 ? dra_output_at(g, (size_t)i)->value : (dra_value){0};
 }
 
 static void add_output(dra_graph *g, const char *what, const char *name, dra_value v,
@@ -258,7 +257,8 @@ static void add_output(dra_graph *g, const char *what, const char *name, dra_val
         return;
     }
     const dra_output_info info = {dra_arena_text(&g->arena, name), v, donor};
-    if (!info.name || !dra_list_push(&g->outputs, dra_arena_copy(&g->arena, &info, sizeof info)))
+    if (!info.name || !dra_list_push(&g->outputs, dra_arena_copy(&g->arena, &info, sizeof info)) ||
+        !dra_names_add(&g->output_names, info.name, (int64_t)g->outputs.n - 1))
         out_of_memory(g);
 }
 
@@ -283,7 +283,7 @@ void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state)
                        s->name, dra_type_text(g, state));
         return;
     }
-    for (size_t i = 0; i < g->outputs.n; i++) {
+    for (size_t i = 0; s->given && i < g->outputs.n; i++) {
         if (dra_output_at(g, i)->donor.id == state.id) {
             dra_build_fail(g, "donate", DRA_ERR_VALUE, "'%s' is given to '%s' already", s->name,
                            dra_output_at(g, i)->name);
@@ -291,6 +291,7 @@ void dra_donate(dra_graph *g, const char *name, dra_value v, dra_value state)
         }
     }
     add_output(g, "donate", name, v, state);
+    ((dra_value_info *)g->values.at[dra_index(state)])->given = true;
 }
 
 /* ---- scopes ---------------------------------------------------------------------------------- */

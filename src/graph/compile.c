@@ -57,6 +57,8 @@ void dra_program_destroy(dra_program *p)
     for (size_t i = 0; i < p->n_block; i++) free(p->block[i].instr);
     free(p->block);
     free(p->storage);
+    dra_names_free(&p->slots);
+    dra_names_free(&p->results);
     dra_arena_free(&p->arena);
     free(p);
 }
@@ -88,11 +90,9 @@ size_t dra_program_text(const dra_program *p, char *text, size_t size)
 dra_status dra_result_type(const dra_program *p, const char *name, dra_dtype *dtype,
                            dra_shape *shape, dra_error *err)
 {
-    for (size_t i = 0; i < p->n_result; i++) {
-        if (strcmp(p->result[i].name, name) != 0) continue;
-        if (dtype) *dtype = p->result[i].place.tensor.dtype;
-        if (shape) *shape = p->result[i].place.tensor.shape;
-        return DRA_OK;
-    }
-    return dra_fail(err, DRA_ERR_NAME, "result: no output is called '%s'", name);
+    const int i = dra_result_find(p, name);
+    if (i < 0) return dra_fail(err, DRA_ERR_NAME, "result: no output is called '%s'", name);
+    if (dtype) *dtype = p->result[i].place.tensor.dtype;
+    if (shape) *shape = p->result[i].place.tensor.shape;
+    return DRA_OK;
 }

@@ -3,6 +3,7 @@
 #define DRA_SRC_GRAPH_H
 
 #include "base/arena.h"
+#include "base/names.h"
 #include "graph/program.h"
 
 typedef struct dra_value_info {
@@ -11,6 +12,7 @@ typedef struct dra_value_info {
     const char *name;   /* of an input, parameter or state */
     uint32_t    node;   /* who makes it, when role is NODE */
     uint32_t    output; /* as which of its outputs         */
+    bool        given;  /* its memory, to an output        */
 } dra_value_info;
 
 typedef struct dra_output_info {
@@ -28,9 +30,11 @@ typedef struct dra_list {
 struct dra_graph {
     dra_arena     arena;
     dra_error     error;
-    dra_list      values;    /* dra_value_info *; slot 0 is the null value */
-    dra_list      nodes;     /* dra_node *, in an order in which they can run */
-    dra_list      outputs;   /* dra_output_info * */
+    dra_list      values;  /* dra_value_info *; slot 0 is the null value */
+    dra_list      nodes;   /* dra_node *, in an order in which they can run */
+    dra_list      outputs; /* dra_output_info * */
+    dra_names     inputs;  /* values that have a name, by it; and numbers of outputs */
+    dra_names     output_names;
     dra_list      bodies;    /* dra_graph *: sub-graphs owned by this one */
     dra_graph    *parent;    /* NULL for the outermost */
     uint32_t      tag;       /* high bits of every handle: tells the graphs of one family apart */

@@ -410,7 +410,10 @@ static void lower_inputs(frame *f)
                                .bytes = dra_bytes_of(&v->type)};
         p->slot[slot] = (dra_slot){dra_arena_text(&p->arena, v->name), v->role, false, s.bytes,
                                    dra_storage_new(p, s)};
-        if (!p->slot[slot].name) dra_no_memory(p);
+        if (!p->slot[slot].name || !dra_names_add(&p->slots, p->slot[slot].name, slot)) {
+            dra_no_memory(p);
+            return;
+        }
         f->place[i] = dra_dense_place(p->slot[slot].storage, &v->type);
         f->fixed[i] = v->role == DRA_ROLE_PARAMETER;
     }
@@ -425,7 +428,7 @@ static void lower_outputs(frame *f)
         const dra_output_info *o = dra_output_at(f->g, i);
         dra_result_slot       *r = &p->result[i];
         *r = (dra_result_slot){dra_arena_text(&p->arena, o->name), dense_of(f, o->value), -1};
-        if (!r->name) dra_no_memory(p);
+        if (!r->name || !dra_names_add(&p->results, r->name, (int64_t)i)) dra_no_memory(p);
         if (!o->donor.id) continue;
         r->donor = place_of(f, o->donor).storage;
         p->storage[r->donor].donor = true;

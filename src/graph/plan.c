@@ -1,5 +1,6 @@
 /* Planning memory: when is each storage alive, which outputs take over the memory of an input that
  * dies, which take over a donated state, and where in its block each storage is placed. */
+#include "graph/place.h"
 #include "graph/program.h"
 
 #include <stdlib.h>
@@ -17,6 +18,93 @@ static size_t taken(const dra_program *p, size_t bytes)
 {
     const size_t apart = bytes >= LARGE && bytes % PAGE == 0 ? APART : 0;
     return bytes < MOST ? (bytes + ALIGN - 1) / ALIGN * ALIGN + apart + 2 * p->fence : MOST + 1;
+}
+
+/* ---- what belongs together ------------------------------------------------------------------- */
+
+/* Lists through the storages of each block and through the results in each storage, so that a block
+ * or a storage is looked at without all others. */
+typedef struct plan {
+    dra_program *p;
+    int32_t     *of_block, *next; /* its first storage, and the next one; -1: none */
+    size_t       listed, room;    /* storages in these lists */
+    int32_t     *result, *last_result, *next_result; /* in a root, from the first to the last */
+    int32_t     *taker; /* the result that takes over a storage, or -1 */
+} plan;
+
+static int32_t *none(size_t n)
+{
+    int32_t *list = malloc((n + 1) * sizeof *list);
+    for (size_t i = 0; list && i <= n; i++) list[i] = -1;
+    return list;
+}
+
+/* Those that are not in the lists yet. */
+static bool list_storages(plan *w)
+{
+    const dra_program *p = w->p;
+    if (p->n_storage > w->room) {
+        int32_t *next = realloc(w->next, p->n_storage * sizeof *next);
+        if (!next) return false;
+        w->next = next;
+        w->room = p->n_storage;
+    }
+    for (; w->listed < p->n_storage; w->listed++) {
+        int32_t *first = &w->of_block[p->storage[w->listed].block];
+        w->next[w->listed] = *first;
+        *first = (int32_t)w->listed;
+    }
+    return true;
+}
+
+static void list_results(plan *w)
+{
+    const dra_program *p = w->p;
+    for (size_t i = 0; i < p->n_result; i++) {
+        const int32_t root = dra_root(p, p->result[i].place.storage);
+        if (w->last_result[root] < 0)
+            w->result[root] = (int32_t)i;
+        else
+            w->next_result[w->last_result[root]] = (int32_t)i;
+        w->last_result[root] = (int32_t)i;
+        if (p->result[i].donor >= 0) w->taker[p->result[i].donor] = (int32_t)i;
+    }
+}
+
+/* All results of `from` are now in `to`. */
+static void join_results(plan *w, int32_t to, int32_t from)
+{
+    if (w->result[from] < 0) return;
+    if (w->result[to] < 0)
+        w->result[to] = w->result[from];
+    else
+        w->next_result[w->last_result[to]] = w->result[from];
+    w->last_result[to] = w->last_result[from];
+}
+
+static bool plan_open(plan *w, dra_program *p)
+{
+    *w = (plan){.p = p,
+                .of_block = none(p->n_block),
+                .result = none(p->n_storage),
+                .last_result = none(p->n_storage),
+                .taker = none(p->n_storage),
+                .next_result = none(p->n_result)};
+    if (!w->of_block || !w->result || !w->last_result || !w->taker || !w->next_result ||
+        !list_storages(w))
+        return false;
+    list_results(w);
+    return true;
+}
+
+static void plan_close(plan *w)
+{
+    free(w->of_block);
+    free(w->next);
+    free(w->result);
+    free(w->last_result);
+    free(w->next_result);
+    free(w->taker);
 }
 
 /* ---- liveness -------------------------------------------------------------------------------- */
@@ -48,16 +136,17 @@ static void touch(dra_program *p, int32_t storage, void *user)
     s->last = m->at;
 }
 
-static void find_lives(dra_program *p, int32_t block)
+static void find_lives(const plan *w, int32_t block)
 {
-    for (size_t i = 0; i < p->n_storage; i++)
-        if (p->storage[i].block == block) p->storage[i].first = p->storage[i].last = -1;
+    dra_program *p = w->p;
+    for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i])
+        p->storage[i].first = p->storage[i].last = -1;
     const dra_code_block *b = &p->block[block];
     for (size_t i = 0; i < b->n; i++)
         dra_each_storage(p, b->instr[i], touch, &(moment){block, (int32_t)i});
-    for (size_t i = 0; i < p->n_storage; i++) {
+    for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i]) {
         dra_storage *s = &p->storage[i];
-        if (s->block == block && s->alias < 0 && s->kept) s->last = (int32_t)b->n;
+        if (s->alias < 0 && s->kept) s->last = (int32_t)b->n;
     }
 }
 
@@ -97,23 +186,20 @@ static bool same_place(const dra_place *a, const dra_place *b)
 }
 
 /* Is `out` the value that takes over the donor in the end? Then it may be kept there. */
-static bool donated_to(const dra_program *p, int32_t out, int32_t donor)
+static bool donated_to(const plan *w, int32_t out, int32_t donor)
 {
-    for (size_t i = 0; i < p->n_result; i++)
-        if (p->result[i].donor == donor && dra_root(p, p->result[i].place.storage) == out)
-            return true;
-    return false;
+    const int32_t taker = w->taker[donor];
+    return taker >= 0 && dra_root(w->p, w->p->result[taker].place.storage) == out;
 }
 
 /* Will `out`, written by instruction `at`, become a donated state whose old value is dead by then?
  * It is written there directly, see donate(); another memory would cost a copy. */
-static bool has_donor(const dra_program *p, int32_t out, int32_t at)
+static bool has_donor(const plan *w, int32_t out, int32_t at)
 {
-    for (size_t i = 0; i < p->n_result; i++) {
+    const dra_program *p = w->p;
+    for (int32_t i = w->result[out]; i >= 0; i = w->next_result[i]) {
         const dra_result_slot *r = &p->result[i];
-        if (r->donor >= 0 && dra_root(p, r->place.storage) == out && covers(p, &r->place) &&
-            p->storage[r->donor].last < at)
-            return true;
+        if (r->donor >= 0 && covers(p, &r->place) && p->storage[r->donor].last < at) return true;
     }
     return false;
 }
@@ -128,10 +214,11 @@ static bool in_step(const dra_instr *in, int from, int to)
     return bits >> from & 1;
 }
 
-static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, int32_t at, int from,
+static bool may_take(const plan *w, int32_t block, const dra_instr *in, int32_t at, int from,
                      int to)
 {
-    const dra_place *x = &in->in[from], *y = &in->out[to];
+    const dra_program *p = w->p;
+    const dra_place   *x = &in->in[from], *y = &in->out[to];
     if (y->storage < 0 || x->storage < 0) return false;
     const int32_t      rx = dra_root(p, x->storage), ry = dra_root(p, y->storage);
     const dra_storage *sx = &p->storage[rx], *sy = &p->storage[ry];
@@ -140,8 +227,8 @@ static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, i
         return false;
     if (sx->kind != DRA_STORAGE_LOCAL && !donor) return false;
     if ((!donor && sx->kept) || sx->last != at || sx->bytes != sy->bytes) return false;
-    if (donor && sy->kept && !donated_to(p, ry, rx)) return false;
-    if (!donor && sy->kept && block == DRA_BLOCK_STEP && has_donor(p, ry, at)) return false;
+    if (donor && sy->kept && !donated_to(w, ry, rx)) return false;
+    if (!donor && sy->kept && block == DRA_BLOCK_STEP && has_donor(w, ry, at)) return false;
     if (!covers(p, x) || !covers(p, y)) return false;
     for (int i = 0; i < in->n_in; i++) { /* the same memory once more: read in step with writing? */
         const bool reads = in->kernel->paired || in_step(in, i, to);
@@ -154,25 +241,27 @@ static bool may_take(const dra_program *p, int32_t block, const dra_instr *in, i
     return true;
 }
 
-static void take(dra_program *p, int32_t from, int32_t to)
+static void take(plan *w, int32_t from, int32_t to)
 {
+    dra_program  *p = w->p;
     const int32_t rx = dra_root(p, from), ry = dra_root(p, to);
     p->storage[rx].last = p->storage[ry].last;
     p->storage[rx].kept = p->storage[rx].kept || p->storage[ry].kept;
     p->storage[ry].alias = rx;
+    join_results(w, rx, ry);
 }
 
-static void share_in_place(dra_program *p, int32_t block)
+static void share_in_place(plan *w, int32_t block)
 {
-    const dra_code_block *b = &p->block[block];
+    const dra_code_block *b = &w->p->block[block];
     for (size_t i = 0; i < b->n; i++) {
         const dra_instr *in = b->instr[i];
         if (!in->kernel) continue; /* a region */
         for (int to = 0; to < in->n_out; to++) {
             for (int from = 0; from < in->n_in; from++) {
-                if (!in_step(in, from, to) || !may_take(p, block, in, (int32_t)i, from, to))
+                if (!in_step(in, from, to) || !may_take(w, block, in, (int32_t)i, from, to))
                     continue;
-                take(p, in->in[from].storage, in->out[to].storage);
+                take(w, in->in[from].storage, in->out[to].storage);
                 break;
             }
         }
@@ -220,65 +309,46 @@ static int larger_first(const void *a, const void *b)
     return x->storage < y->storage ? -1 : 1;
 }
 
-static bool alive_together(const dra_storage *a, const dra_storage *b)
+static bool needs_memory(const dra_storage *s)
 {
-    return a->first <= b->last && b->first <= a->last;
-}
-
-/* The lowest place where the storage meets none that is alive with it. `placed`: those placed
- * before, in order of offset. */
-static void place_one(dra_program *p, int32_t *placed, size_t n, int32_t id)
-{
-    dra_storage *s = &p->storage[id];
-    const size_t bytes = taken(p, s->bytes);
-    size_t       offset = 0, at = n;
-    for (size_t i = 0; i < n; i++) {
-        const dra_storage *o = &p->storage[placed[i]];
-        if (!alive_together(o, s)) continue;
-        if (o->offset >= offset + bytes) break; /* a gap that is large enough */
-        const size_t end = o->offset + taken(p, o->bytes);
-        if (end > offset) offset = end;
-    }
-    s->offset = offset;
-    while (at > 0 && p->storage[placed[at - 1]].offset > offset) {
-        placed[at] = placed[at - 1];
-        at--;
-    }
-    placed[at] = id;
-}
-
-static bool needs_memory(const dra_storage *s, int32_t block)
-{
-    return s->block == block && s->kind == DRA_STORAGE_LOCAL && s->first >= 0;
+    return s->alias < 0 && s->kind == DRA_STORAGE_LOCAL && s->first >= 0;
 }
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
 
-static dra_status place_block(dra_program *p, int32_t block)
+/* Those of a block that need memory, the largest first; NULL: no memory for the list. */
+static sized *by_size(const plan *w, int32_t block, size_t *n)
 {
+    size_t all = 0;
+    for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i]) all++;
+    sized *order = calloc(all + 1, sizeof *order);
+    *n = 0;
+    for (int32_t i = w->of_block[block]; order && i >= 0; i = w->next[i])
+        if (needs_memory(&w->p->storage[i])) order[(*n)++] = (sized){w->p->storage[i].bytes, i};
+    if (order) qsort(order, *n, sizeof *order, larger_first);
+    return order;
+}
+
+static dra_status place_block(const plan *w, int32_t block)
+{
+    dra_program    *p = w->p;
     dra_code_block *b = &p->block[block];
-    sized          *order = calloc(p->n_storage + 1, sizeof *order);
-    int32_t        *placed = calloc(p->n_storage + 1, sizeof *placed);
-    size_t          n = 0;
-    if (!order || !placed) {
-        free(order);
-        free(placed);
-        return dra_fail(&p->error, DRA_ERR_MEMORY, "compile: out of memory");
-    }
-    for (size_t i = 0; i < p->n_storage; i++) {
-        const dra_storage *s = &p->storage[i];
-        if (s->block == block && s->kind == DRA_STORAGE_LOCAL)
-            b->without_plan += taken(p, s->bytes);
-        if (s->alias < 0 && needs_memory(s, block)) order[n++] = (sized){s->bytes, (int32_t)i};
-    }
-    qsort(order, n, sizeof *order, larger_first);
-    for (size_t i = 0; i < n && b->bytes <= MOST; i++) {
-        place_one(p, placed, i, order[i].storage);
-        const dra_storage *s = &p->storage[order[i].storage];
-        b->bytes = max_size(b->bytes, s->offset + taken(p, s->bytes));
+    dra_placing     placing;
+    size_t          n;
+    sized          *order = by_size(w, block, &n);
+    bool            ok = dra_placing_open(&placing, b->n + 1) && order;
+    for (int32_t i = w->of_block[block]; i >= 0; i = w->next[i])
+        if (p->storage[i].kind == DRA_STORAGE_LOCAL)
+            b->without_plan += taken(p, p->storage[i].bytes);
+    for (size_t i = 0; i < n && ok && b->bytes <= MOST; i++) {
+        dra_storage *s = &p->storage[order[i].storage];
+        const size_t bytes = taken(p, s->bytes);
+        ok = dra_placing_put(&placing, (size_t)s->first, (size_t)s->last, bytes, &s->offset);
+        b->bytes = max_size(b->bytes, s->offset + bytes);
     }
     free(order);
-    free(placed);
+    dra_placing_close(&placing);
+    if (!ok) return dra_fail(&p->error, DRA_ERR_MEMORY, "compile: out of memory");
     if (b->bytes > MOST) return dra_fail(&p->error, DRA_ERR_MEMORY, "compile: sizes overflow");
     return DRA_OK;
 }
@@ -319,22 +389,29 @@ static void use_roots(dra_program *p)
     for (size_t i = 0; i < p->n_result; i++) to_root(p, 1, &p->result[i].place);
 }
 
+static void plan_block(plan *w, int32_t block)
+{
+    dra_program *p = w->p;
+    find_lives(w, block);
+    share_in_place(w, block);
+    if (block == DRA_BLOCK_STEP) {
+        donate(p);
+        if (!list_storages(w)) dra_no_memory(p);
+        find_lives(w, block); /* copies may have been added */
+    }
+    if (p->error.code == DRA_OK) place_block(w, block);
+    if (p->block[block].memory >= 0)
+        p->storage[p->block[block].memory].bytes = p->block[block].bytes;
+}
+
 dra_status dra_plan(dra_program *p)
 {
+    plan w;
     mark_kept(p);
-    for (size_t i = p->n_block; i-- > 0 && p->error.code == DRA_OK;) { /* bodies come first */
-        const int32_t block = (int32_t)i;
-        find_lives(p, block);
-        share_in_place(p, block);
-        if (block == DRA_BLOCK_STEP) {
-            donate(p);
-            find_lives(p, block); /* copies may have been added */
-        }
-        if (p->error.code == DRA_OK) place_block(p, block);
-        if (p->block[i].memory >= 0) {
-            p->storage[p->block[i].memory].bytes = p->block[i].bytes;
-        }
-    }
+    if (!plan_open(&w, p)) dra_no_memory(p);
+    for (size_t i = p->n_block; i-- > 0 && p->error.code == DRA_OK;) /* bodies come first */
+        plan_block(&w, (int32_t)i);
+    plan_close(&w);
     if (p->error.code == DRA_OK) use_roots(p);
     return p->error.code;
 }

@@ -6,6 +6,7 @@
 #define DRA_SRC_PROGRAM_H
 
 #include "base/arena.h"
+#include "base/names.h"
 #include "device/device.h"
 #include "graph/op.h"
 
@@ -43,6 +44,7 @@ struct dra_program {
     size_t           n_slot;
     dra_result_slot *result;
     size_t           n_result;
+    dra_names        slots, results; /* by name */
     size_t           n_tensors, n_instr;
     bool             updates_parameters; /* some donated output takes over a parameter */
     size_t           fence;              /* bytes fenced off around every local storage */

@@ -167,9 +167,7 @@ void dra_buffers_destroy(dra_buffers *b)
 
 int dra_slot_find(const dra_program *p, const char *name)
 {
-    for (size_t i = 0; name && i < p->n_slot; i++)
-        if (strcmp(p->slot[i].name, name) == 0) return (int)i;
-    return -1;
+    return name ? (int)dra_names_find(&p->slots, name) : -1;
 }
 
 static dra_status no_input(const char *name, dra_error *err)
@@ -244,9 +242,7 @@ dra_status dra_touch(dra_buffers *b, const char *name, dra_error *err)
 
 int dra_result_find(const dra_program *p, const char *name)
 {
-    for (size_t i = 0; name && i < p->n_result; i++)
-        if (strcmp(p->result[i].name, name) == 0) return (int)i;
-    return -1;
+    return name ? (int)dra_names_find(&p->results, name) : -1;
 }
 
 dra_span dra_result_at(const dra_buffers *b, int result)

@@ -88,19 +88,55 @@ static bool *find_used(const dra_graph *g)
     return used;
 }
 
+/* Who reads the memory of each value: looked up once for all donations. */
+typedef struct readers {
+    bool   *used;
+    size_t *last;    /* the last live node that reads it, plus 1 */
+    size_t *outputs; /* how many results are in its memory */
+} readers;
+
+static void readers_close(readers *r)
+{
+    free(r->used);
+    free(r->last);
+    free(r->outputs);
+}
+
+static bool is_live(const dra_node *n, const bool *used)
+{
+    bool live = false;
+    for (int j = 0; j < n->n_out; j++) live = live || used[dra_index(n->out[j])];
+    return live && !(n->op->flags & DRA_OP_VIEW);
+}
+
+static bool readers_open(readers *r, const dra_graph *g)
+{
+    r->used = find_used(g);
+    r->last = calloc(dra_value_count(g), sizeof *r->last);
+    r->outputs = calloc(dra_value_count(g), sizeof *r->outputs);
+    if (!r->used || !r->last || !r->outputs) return false;
+    for (size_t i = 0; i < g->nodes.n; i++) {
+        const dra_node *n = dra_node_at(g, i);
+        if (!is_live(n, r->used)) continue;
+        for (int j = 0; j < n->n_in; j++) r->last[dra_index(base_of(g, n->in[j]))] = i + 1;
+    }
+    for (size_t i = 0; i < g->outputs.n; i++)
+        r->outputs[dra_index(base_of(g, dra_output_at(g, i)->value))]++;
+    return true;
+}
+
 /* Nobody may read a state after the node that makes the value which takes it over. */
-static dra_status check_donation(const dra_graph *g, const dra_output_info *o, const bool *used,
+static dra_status check_donation(const dra_graph *g, const dra_output_info *o, const readers *r,
                                  dra_error *err)
 {
     const dra_value made = base_of(g, o->value);
+    const uint32_t  donor = dra_index(o->donor);
     const char     *state = dra_info(g, o->donor)->name;
     const size_t    writer = dra_info(g, made)->role == DRA_ROLE_NODE ? dra_info(g, made)->node
                                                                       : g->nodes.n;
-    for (size_t i = writer + 1; i < g->nodes.n; i++) {
+    for (size_t i = writer + 1; i < r->last[donor]; i++) {
         const dra_node *n = dra_node_at(g, i);
-        bool            live = false;
-        for (int j = 0; j < n->n_out; j++) live = live || used[dra_index(n->out[j])];
-        if (!live || n->op->flags & DRA_OP_VIEW) continue;
+        if (!is_live(n, r->used)) continue;
         for (int j = 0; j < n->n_in; j++)
             if (base_of(g, n->in[j]).id == o->donor.id)
                 return dra_fail(err, DRA_ERR_VALUE,
@@ -109,10 +145,12 @@ static dra_status check_donation(const dra_graph *g, const dra_output_info *o, c
                                 i, n->op->name, state, writer, dra_node_at(g, writer)->op->name,
                                 o->name);
     }
+    const size_t own = made.id == o->donor.id;
+    if (r->outputs[donor] <= own || o->value.id == o->donor.id) /* given to itself it stays */
+        return DRA_OK;
     for (size_t i = 0; i < g->outputs.n; i++) {
         const dra_output_info *other = dra_output_at(g, i);
-        if (other != o && base_of(g, other->value).id == o->donor.id &&
-            o->value.id != o->donor.id) /* a state given to itself stays as it is */
+        if (other != o && base_of(g, other->value).id == o->donor.id)
             return dra_fail(
                 err, DRA_ERR_VALUE,
                 "donate: output '%s' is the old value of '%s', whose memory goes to '%s'",
@@ -135,10 +173,11 @@ dra_status dra_graph_verify(const dra_graph *g, dra_error *err)
         if (st == DRA_OK && n->body) st = dra_graph_verify(n->body, err);
         if (st == DRA_OK) st = check_types(g, i, err);
     }
-    bool *used = find_used(g);
-    if (!used) st = dra_fail(err, DRA_ERR_MEMORY, "verify: out of memory");
+    readers r = {0};
+    if (st == DRA_OK && !readers_open(&r, g))
+        st = dra_fail(err, DRA_ERR_MEMORY, "verify: out of memory");
     for (size_t i = 0; i < g->outputs.n && st == DRA_OK; i++)
-        if (dra_output_at(g, i)->donor.id) st = check_donation(g, dra_output_at(g, i), used, err);
-    free(used);
+        if (dra_output_at(g, i)->donor.id) st = check_donation(g, dra_output_at(g, i), &r, err);
+    readers_close(&r);
     return st;
 }

@@ -223,17 +223,10 @@ const dra_model_config *dra_model_config_of(const dra_model *m) { return &m->con
 const dra_specs        *dra_model_params(const dra_model *m) { return m->params; }
 const dra_specs        *dra_model_state(const dra_model *m) { return m->state; }
 
-static bool is_attention(const dra_model *m, int step)
-{
-    return dra_sublayer_config_of(dra_stack_at(&m->stack, step))->kind == DRA_SUBLAYER_MIXER;
-}
-
 /* The step of attention number i; -1: there are fewer. */
 static int attention_step(const dra_model *m, int64_t i)
 {
-    for (int k = 0; k < m->stack.n_steps; k++)
-        if (is_attention(m, k) && i-- == 0) return k;
-    return -1;
+    return i >= 0 && i < m->stack.n_attentions ? m->stack.attention[i] : -1;
 }
 
 const dra_sublayer *dra_model_attention(const dra_model *m, int64_t i)
@@ -260,12 +253,7 @@ int64_t dra_model_attention_params(const dra_model *m, int64_t i)
     return k < 0 ? -1 : m->stack.entry[m->stack.step[k].entry].layer;
 }
 
-int64_t dra_model_attentions(const dra_model *m)
-{
-    int64_t n = 0;
-    for (int k = 0; k < m->stack.n_steps; k++) n += is_attention(m, k);
-    return n;
-}
+int64_t dra_model_attentions(const dra_model *m) { return m->stack.n_attentions; }
 
 int64_t dra_model_sublayers(const dra_model *m) { return m->stack.n_steps; }
 

@@ -279,7 +279,9 @@ static void list_steps(dra_stack *s, const dra_model_config *c)
     numbering names = {0};
     for (int i = 0; i < s->n_steps; i++) {
         s->step[i].entry = c->n_order ? (int)c->order[i] : i % s->n_entries;
-        s->step[i].layer = next_layer(&names, kind_of(letter(c, s->step[i].entry)));
+        const dra_sublayer_kind kind = kind_of(letter(c, s->step[i].entry));
+        s->step[i].layer = next_layer(&names, kind);
+        if (kind == DRA_SUBLAYER_MIXER) s->attention[s->n_attentions++] = i;
     }
 }
 
@@ -292,7 +294,9 @@ dra_status dra_stack_open(dra_stack *s, const dra_model_config *c, dra_error *er
     const int64_t steps = c->n_order ? c->n_order : c->tied_layers ? n * c->depth : n;
     s->entry = calloc((size_t)n + 1, sizeof *s->entry);
     s->step = calloc((size_t)steps + 1, sizeof *s->step);
-    if (!s->entry || !s->step) return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
+    s->attention = calloc((size_t)steps + 1, sizeof *s->attention);
+    if (!s->entry || !s->step || !s->attention)
+        return dra_fail(err, DRA_ERR_MEMORY, "model: out of memory");
     s->n_entries = (int)n;
     s->n_steps = (int)steps;
     list_steps(s, c);
@@ -305,6 +309,7 @@ void dra_stack_close(dra_stack *s)
     for (int i = 0; s->entry && i < s->n_entries; i++) dra_sublayer_destroy(s->entry[i].sublayer);
     free(s->entry);
     free(s->step);
+    free(s->attention);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

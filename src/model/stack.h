@@ -53,6 +53,8 @@ typedef struct dra_stack {
     int              n_entries, n_steps;
     dra_stack_entry *entry;
     dra_stack_step  *step;
+    int             *attention; /* steps that are attentions */
+    int              n_attentions;
 } dra_stack;
 
 /* Makes all sublayers and declares their tensors. What a mixer is asked to show is asked only of

@@ -67,7 +67,7 @@ static void enter(writer *w, const char *part, const char *name, size_t *before)
     *before = strlen(w->at);
     snprintf(w->at + *before, sizeof w->at - *before, "/%s%s%s", part, name ? "/" : "",
              name ? name : "");
-    dra_make_utf8(w->at);
+    dra_make_shown(w->at);
 }
 
 static void leave(writer *w, size_t before) { w->at[before] = '\0'; }

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/philox.h"
 #include "base/shape.h"
 #include "sequence/module.h"
@@ -13,6 +14,7 @@ struct dra_specs {
     dra_arena arena; /* names, values */
     dra_spec *at;
     int       n, room;
+    dra_names names;
     dra_error error;
 };
 
@@ -26,6 +28,7 @@ void dra_specs_destroy(dra_specs *s)
 {
     if (!s) return;
     dra_arena_free(&s->arena);
+    dra_names_free(&s->names);
     free(s->at);
     free(s);
 }
@@ -88,6 +91,10 @@ void dra_specs_add(dra_specs *s, const char *prefix, const dra_spec *spec)
         fail(s, DRA_ERR_NAME, copy.name, "the name is used twice");
         return;
     }
+    if (!dra_names_add(&s->names, copy.name, s->n)) {
+        fail(s, DRA_ERR_MEMORY, spec->name, "out of memory");
+        return;
+    }
     s->at[s->n++] = copy;
 }
 
@@ -102,9 +109,7 @@ const dra_spec *dra_specs_at(const dra_specs *s, int i) { return &s->at[i]; }
 
 int dra_specs_find(const dra_specs *s, const char *name)
 {
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->at[i].name, name) == 0) return i;
-    return -1;
+    return (int)dra_names_find(&s->names, name);
 }
 
 /* FNV-1a. */

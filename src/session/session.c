@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/shape.h"
 #include "graph/program.h"
 
@@ -42,8 +43,7 @@ struct dra_session {
     size_t       needed; /* the largest workspace of all programs */
     named       *name;
     int          n_name, name_room;
-    int         *table; /* names by hash, -1: free; a power of two of them */
-    int          n_table;
+    dra_names    numbers;  /* of names */
     bool         nameless; /* there was no memory for a name */
     uint64_t     version;
     dra_arena    arena;
@@ -94,7 +94,7 @@ void dra_session_destroy(dra_session *s)
     dra_arena_free(&s->arena);
     free(s->at);
     free(s->name);
-    free(s->table);
+    dra_names_free(&s->numbers);
     free(s);
 }
 
@@ -116,35 +116,13 @@ static dra_status leave(dra_session *s, dra_status st)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static uint32_t hash(const char *text) /* FNV-1a */
-{
-    uint32_t h = 2166136261u;
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 16777619u;
-    return h;
-}
-
-/* The place of a name in the table: its own, or the free one where it belongs. */
-static int *find_name(const dra_session *s, const char *text)
-{
-    uint32_t i = hash(text) & (uint32_t)(s->n_table - 1);
-    while (s->table[i] >= 0 && strcmp(s->name[s->table[i]].text, text) != 0)
-        i = (i + 1) & (uint32_t)(s->n_table - 1);
-    return &s->table[i];
-}
-
 static bool more_names(dra_session *s)
 {
     const int room = s->name_room ? 2 * s->name_room : 64;
     named    *name = realloc(s->name, (size_t)room * sizeof *name);
-    if (name) s->name = name;
-    int *table = name ? malloc(2 * (size_t)room * sizeof *table) : NULL;
-    if (!table) return false;
-    free(s->table);
-    s->table = table;
-    s->n_table = 2 * room;
+    if (!name) return false;
+    s->name = name;
     s->name_room = room;
-    for (int i = 0; i < s->n_table; i++) table[i] = -1;
-    for (int i = 0; i < s->n_name; i++) *find_name(s, s->name[i].text) = i;
     return true;
 }
 
@@ -161,14 +139,13 @@ static int no_name(dra_session *s)
 
 int dra_session_name(dra_session *s, const char *name)
 {
+    const int64_t at = dra_names_find(&s->numbers, name);
+    if (at >= 0) return (int)at;
     if (s->n_name == s->name_room && !more_names(s)) return no_name(s);
-    int *at = find_name(s, name);
-    if (*at >= 0) return *at;
     const char *copy = dra_arena_text(&s->arena, name);
-    if (!copy) return no_name(s);
+    if (!copy || !dra_names_add(&s->numbers, copy, s->n_name)) return no_name(s);
     s->name[s->n_name] = (named){.text = copy};
-    *at = s->n_name++;
-    return *at;
+    return s->n_name++;
 }
 
 dra_status dra_session_bind(dra_session *s, int name, dra_span memory, dra_error *err)
