@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/shape.h"
 #include "graph/program.h"
 
@@ -115,17 +116,10 @@ static dra_status leave(dra_session *s, dra_status st)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static uint32_t hash(const char *text) /* FNV-1a */
-{
-    uint32_t h = 2166136261u;
-    for (; *text; text++) h = (h ^ (unsigned char)*text) * 16777619u;
-    return h;
-}
-
 /* The place of a name in the table: its own, or the free one where it belongs. */
 static int *find_name(const dra_session *s, const char *text)
 {
-    uint32_t i = hash(text) & (uint32_t)(s->n_table - 1);
+    uint32_t i = (uint32_t)dra_hash_of(0, text, strlen(text)) & (uint32_t)(s->n_table - 1);
     while (s->table[i] >= 0 && strcmp(s->name[s->table[i]].text, text) != 0)
         i = (i + 1) & (uint32_t)(s->n_table - 1);
     return &s->table[i];
