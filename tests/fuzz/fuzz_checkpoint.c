@@ -142,7 +142,7 @@ static void expect_same_place(const dra_checkpoint *a, const dra_checkpoint *b)
 static bool try_it(const subject *s, bool damaged)
 {
     dra_checkpoint at;
-    dra_saved      back = {.model = s->model, .optimizer = s->optimizer};
+    dra_saved      back = {.device = s->device, .model = s->model, .optimizer = s->optimizer};
     dra_error      err = {0};
     dra_status     st = dra_checkpoint_read(run, STEP, &at, &err);
     if (st == DRA_OK && at.step != STEP) broken("a checkpoint of another step");
