@@ -100,8 +100,8 @@ int32_t dra_probe_below(dra_probe_line *r, int64_t n)
     return (int32_t)((uint64_t)r->bits[--r->left] * (uint64_t)n >> 32);
 }
 
-/* The split that a row's tokens name, without filler. Rows and splits stay what they always were, so
- * they are drawn from the hash they always were. */
+/* The split that a row's tokens name, without filler. Rows and splits are drawn from the hash they
+ * always had, so that they stay the same. */
 static dra_split split_of(const dra_probe_line *r)
 {
     static const int32_t none[4];
