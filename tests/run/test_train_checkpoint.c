@@ -112,7 +112,7 @@ static void every_flipped_bit_is_found(void **state)
         snprintf(name, sizeof name, "train/step-00000006/%s", files[i]);
         snprintf(path, sizeof path, "%s/%s", run, name);
         const size_t n = read_file(run, name, &data);
-        const int fd = open(path, O_WRONLY);
+        const int    fd = open(path, O_WRONLY);
         assert_true(fd >= 0);
         for (size_t bit = 0; bit < 8 * n; bit++) {
             const char bad = (char)(data[bit / 8] ^ 1 << bit % 8);
