@@ -88,9 +88,10 @@ static dra_status resume(dra_trainer *t, dra_error *err)
 {
     const uint64_t model = dra_model_fingerprint(t->c.model);
     if (t->at.model != (t->at.old ? dra_model_fingerprint_old(t->c.model) : model))
-        return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
-                           "is a run of another model than its config.json says now, or than was "
-                           "asked for");
+        return dra_fail_at(
+            err, DRA_ERR_VALUE, t->c.folder,
+            "is a run of another model: its tensors have other names or shapes, or its "
+            "config.json has changed");
     t->at.model = model;
     dra_status             st = take_extension(t, err);
     const dra_train_config was = t->at.train;
