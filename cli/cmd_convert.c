@@ -12,7 +12,7 @@ struct args {
     cli_list    set;
     int64_t     vocab, seed, threads;
     int         as, dtype;
-    bool        dry_run, check, json;
+    bool        dry_run, check, skip_hash, json;
 };
 
 enum { AS_DRA, AS_HF, AS_GPT2, AS_RWKV, AS_CPP, AS_XT };
@@ -52,6 +52,8 @@ static const cli_option options[] = {
     {"check", CLI_FLAG, offsetof(struct args, check), 0, 0,
      "compare the logits of both models on some tokens, or what else they put out; if they differ, "
      "nothing is written"},
+    {"skip-hash", CLI_FLAG, offsetof(struct args, skip_hash), 0, 0,
+     "do not read all weights first to check their hash"},
     {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the check",
      .group = "General", .unset = "one per processor", .brief = 't'},
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
@@ -231,6 +233,7 @@ static dra_status convert(job *j, size_t shard, dra_error *err)
                                     .shard_bytes = shard,
                                     .dtype = dtype[a->dtype],
                                     .dry_run = a->dry_run,
+                                    .skip_hash = a->skip_hash,
                                     .tokenizer = tokenizer,
                                     .row = print_row,
                                     .stop = stop,

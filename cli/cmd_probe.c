@@ -51,6 +51,7 @@ static const cli_option options[] = {
      .unset = "anywhere"},
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder with a model to train further", "DIR",
      .group = "Model", .brief = 'm'},
+    CLI_SKIP_HASH_OPTION(struct args),
     {"preset", CLI_TEXT, AT(from.preset), 0, 0, "presets; 'dra presets' lists them", "NAME,...",
      .flags = CLI_A_PRESET, .brief = 'P'},
     {"config", CLI_TEXT, AT(from.config), 0, 0, "configs as JSON", "FILE,...", .brief = 'c'},
@@ -303,14 +304,15 @@ static dra_status check_runs(const struct args *a, const cli_sweep *s, dra_error
 
 static dra_status one_run(const struct args *a, cli_progress *p, dra_device *device, dra_error *err)
 {
-    const cli_sweep *s = p->sweep;
-    cli_probe_run    r;
-    dra_probe_result x;
-    dra_model       *model;
-    dra_weights     *weights = NULL;
-    dra_status       st = open_run(a, s, p->run, &r, &model, err);
+    const cli_sweep         *s = p->sweep;
+    cli_probe_run            r;
+    dra_probe_result         x;
+    dra_model               *model;
+    dra_weights             *weights = NULL;
+    const dra_weights_config file = {a->from.model, a->from.skip_hash};
+    dra_status               st = open_run(a, s, p->run, &r, &model, err);
     if (st == DRA_OK)
-        st = a->from.model ? dra_weights_load(model, a->from.model, &weights, err)
+        st = a->from.model ? dra_weights_load_with(model, &file, &weights, err)
                            : dra_weights_draw(model, (uint64_t)r.train.seed, &weights, err);
     const dra_probe_config c = {.probe = &r.probe,
                                 .train = &r.train,

@@ -46,6 +46,7 @@ static const cli_option options[] = {
     {"model", CLI_TEXT, AT(from.model), 0, 0, "a folder or file with a model to train further",
      "PATH", .group = "Model", .brief = 'm'},
     CLI_CONFIG_OPTIONS(struct args),
+    CLI_SKIP_HASH_OPTION(struct args),
     {"data", CLI_LIST, AT(data), 0, 0,
      "texts, .jsonl, tokens (.safetensors, .npy, .bin of nanoGPT or llm.c), plain or compressed by "
      "gzip or zstd, or folders of these; or examples: .safetensors, .npz, .npy, or a folder of "
@@ -421,6 +422,7 @@ static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
                                   .device = p->device,
                                   .model = p->model,
                                   .weights = a->from.model,
+                                  .skip_hash = a->from.skip_hash,
                                   .data = p->data,
                                   .eval_data = p->eval_data,
                                   .tokenizer = p->tokenizer,

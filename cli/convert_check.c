@@ -94,18 +94,19 @@ static dra_status read_texts(dra_reader *r, dra_states *s, const texts *t, dra_e
 static dra_status answer(const char *path, const cli_check_config *c, answers *out, dra_error *err)
 {
     static const char *const names[] = {"logits", "out", "numbers", "hidden"};
-    const cli_source         source = {.model = path, .threads = c->threads};
-    cli_model                m = {0};
-    texts                    t = {0};
-    dra_reader              *r = NULL;
-    dra_states              *s = NULL;
-    dra_status               st = cli_model_open(&source, &m, err);
-    const dra_head_kind      head = st == DRA_OK ? dra_model_config_of(m.model)->head.kind
-                                                 : DRA_HEAD_TOKENS;
-    const dra_view           view = {.model = m.model,
-                                     .logits = head == DRA_HEAD_TOKENS,
-                                     .hidden = head == DRA_HEAD_NONE,
-                                     .outs = true};
+    const cli_source         source = {
+                .model = path, .threads = c->threads, .skip_hash = true}; /* was read, or just written */
+    cli_model           m = {0};
+    texts               t = {0};
+    dra_reader         *r = NULL;
+    dra_states         *s = NULL;
+    dra_status          st = cli_model_open(&source, &m, err);
+    const dra_head_kind head = st == DRA_OK ? dra_model_config_of(m.model)->head.kind
+                                            : DRA_HEAD_TOKENS;
+    const dra_view      view = {.model = m.model,
+                                .logits = head == DRA_HEAD_TOKENS,
+                                .hidden = head == DRA_HEAD_NONE,
+                                .outs = true};
     if (st == DRA_OK) st = make_texts(m.model, c->vocab, &t, err);
     if (st == DRA_OK) {
         const dra_module module = dra_view_module(&view);

@@ -108,6 +108,12 @@ typedef struct reader {
     char           path[96]; /* keys that lead here */
 } reader;
 
+/* The hash of the file itself, which is no setting. */
+static bool is_seal(const reader *r)
+{
+    return r->group == CLI_FACT_TRAINING && strcmp(r->path, "hash") == 0;
+}
+
 /* An object; returns what follows it, NULL: it is none. */
 static const char *read_object(reader *r, const char *p, int depth)
 {
@@ -128,7 +134,7 @@ static const char *read_object(reader *r, const char *p, int depth)
         if (!end) return NULL;
         if (!nested) {
             copy_value(p, end, value);
-            add(r->to, r->group, r->path, value);
+            if (!is_seal(r)) add(r->to, r->group, r->path, value);
         }
         r->path[used] = '\0';
         p = blanks(end);

@@ -169,7 +169,8 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
         config.mixer[i].a.demo = (dra_demo_kind)s->demo;
     if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
     if (st != DRA_OK) return st;
-    st = s->model ? dra_weights_load(m->model, s->model, &m->weights, err)
+    const dra_weights_config weights = {s->model, s->skip_hash};
+    st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
                   : dra_weights_draw(m->model, 0, &m->weights, err);
     return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
 }

@@ -12,6 +12,7 @@ typedef struct cli_source {
     cli_list    set;
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
+    bool        skip_hash;   /* of weights */
     bool        maps;        /* layers shall show what they attend to */
     int         demo;        /* of dra_demo_kind: all layers attend as a demo does */
     double      state_limit; /* of the state guard; 0 or less: off */
@@ -38,6 +39,11 @@ extern const char *const cli_data_formats[];
         "set", CLI_LIST, offsetof(type, from.set), 0, 0, "change the config: mixer.memory=gru",    \
             "KEY=VALUE"                                                                            \
     }
+#define CLI_SKIP_HASH_OPTION(type)                                                                 \
+    {                                                                                              \
+        "skip-hash", CLI_FLAG, offsetof(type, from.skip_hash), 0, 0,                               \
+            "do not read all weights first to check their hash"                                    \
+    }
 #define CLI_MODEL_OPTIONS(type)                                                                    \
     {"model",                                                                                      \
      CLI_TEXT,                                                                                     \
@@ -48,7 +54,7 @@ extern const char *const cli_data_formats[];
      "DIR",                                                                                        \
      .group = "Model",                                                                             \
      .brief = 'm'},                                                                                \
-        CLI_CONFIG_OPTIONS(type)
+        CLI_CONFIG_OPTIONS(type), CLI_SKIP_HASH_OPTION(type)
 #define CLI_TOKENIZER_OPTION(type)                                                                 \
     {                                                                                              \
         "tokenizer", CLI_TEXT, offsetof(type, from.tokenizer), 0, 0,                               \

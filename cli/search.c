@@ -77,7 +77,8 @@ dra_status cli_amateurs_open(const cli_search *s, const cli_source *from,
     if (!out->model || !out->list) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     out->count = n;
     for (size_t i = 0; i < n && st == DRA_OK; i++) {
-        const cli_source source = {.model = s->amateur.text[i], .dtype = from->dtype};
+        const cli_source source = {
+            .model = s->amateur.text[i], .dtype = from->dtype, .skip_hash = from->skip_hash};
         st = cli_model_weights(&source, &out->model[i], err);
         if (st == DRA_OK) st = check_tokenizer(source.model, tokenizer, err);
         out->list[i] = (dra_amateur){out->model[i].model, out->model[i].weights};

@@ -362,6 +362,13 @@ DRA_API dra_status dra_weights_draw_rwkv(const dra_model *m, uint64_t seed, dra_
  * others are converted. */
 DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out,
                                     dra_error *err);
+typedef struct dra_weights_config {
+    const char *path;
+    bool
+        skip_hash; /* files of dra have a hash, which is checked: all of them is read. This does not */
+} dra_weights_config;
+DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *config,
+                                         dra_weights **out, dra_error *err);
 DRA_API dra_status dra_weights_save(const dra_weights *w, const char *path, dra_error *err);
 /* A number for each weight, such as its gradient, under the same names and shapes, and further
  * tensors. */
@@ -444,8 +451,9 @@ typedef struct dra_convert_config {
     uint64_t                seed;   /* of what is drawn                                          */
     bool                    cpp;    /* `to` becomes a file of rwkv.cpp                           */
     size_t    shard_bytes;          /* of a folder's files; an index says which is where; 0: one */
-    dra_dtype dtype;   /* of matrices: F32 (real), F16, BF16; vectors: F32            */
-    bool      dry_run; /* says what would be done and writes nothing               */
+    dra_dtype dtype;     /* of matrices: F32 (real), F16, BF16; vectors: F32            */
+    bool      dry_run;   /* says what would be done and writes nothing               */
+    bool      skip_hash; /* of `from`, as in dra_weights_config                    */
     /* To write next to the weights, instead of the one that comes with `from`; NULL: that one. The
      * new vocabulary must be large enough for it. */
     const dra_tokenizer *tokenizer;

@@ -367,7 +367,8 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const char             *log;         /* NULL: log.jsonl in the folder */
     bool                    tensorboard; /* its numbers also as a dra_events in the folder */
     bool                    resume;      /* from the newest checkpoint; with none, from the start */
-    bool                    force; /* overwrite a run, or resume with other data or settings */
+    bool                    force;     /* overwrite a run, or resume with other data or settings */
+    bool                    skip_hash; /* of `weights`, as in dra_weights_config */
     const dra_examples     *examples, *eval_examples; /* instead of data and eval_data */
 } dra_trainer_config;
 

@@ -109,3 +109,10 @@ uint64_t dra_hash_of(uint64_t seed, const void *data, size_t bytes)
     dra_hash_add(&h, data, bytes);
     return dra_hash_end(&h);
 }
+
+void dra_hash_add_text(dra_hash *h, const char *text)
+{
+    const unsigned char none = text == NULL;
+    dra_hash_add(h, &none, 1);
+    if (text) dra_hash_add(h, text, strlen(text) + 1);
+}

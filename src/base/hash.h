@@ -20,4 +20,19 @@ uint64_t dra_hash_end(const dra_hash *h); /* of all so far; more may be added af
 /* The same of one piece. */
 uint64_t dra_hash_of(uint64_t seed, const void *data, size_t bytes);
 
+/* With its end, so that two texts are not one; NULL is a text of its own. */
+void dra_hash_add_text(dra_hash *h, const char *text);
+
+/* Of the eight bytes of x, the lowest first, with seed 0: for tables, where it is inlined. */
+static inline uint64_t dra_hash_number(uint64_t x)
+{
+    x *= 0xC2B2AE3D27D4EB4Fu;
+    x = (x << 31 | x >> 33) * 0x9E3779B185EBCA87u;
+    x ^= 0x27D4EB2F165667C5u + sizeof x;
+    x = (x << 27 | x >> 37) * 0x9E3779B185EBCA87u + 0x85EBCA77C2B2AE63u;
+    x = (x ^ x >> 33) * 0xC2B2AE3D27D4EB4Fu;
+    x = (x ^ x >> 29) * 0x165667B19E3779F9u;
+    return x ^ x >> 32;
+}
+
 #endif

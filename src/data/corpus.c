@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/hash_old.h"
 #include "base/shape.h"
 #include "data/sources.h"
 #include "file/fail.h"
@@ -35,7 +36,6 @@ static void add_piece(dra_corpus *c, dra_token_file *p)
     c->documents += p->documents;
     c->bytes = p->bytes < 0 || c->bytes < 0 ? -1 : c->bytes + p->bytes;
     if (p->largest > c->largest) c->largest = p->largest;
-    c->fingerprint = dra_hash_join(c->fingerprint, p->ids_hash, p->tokens);
     c->piece[c->n++] = *p;
 }
 
@@ -52,22 +52,42 @@ static void add_about(dra_corpus *c, const dra_source *s, int64_t tokens)
         snprintf(c->about + n, room, "%s%s, %s", n ? "; " : "", kind, packing);
 }
 
-static void finish_fingerprint(dra_corpus *c)
+/* Of all ids one after the other, wherever files cut them, and then where documents start. */
+static uint64_t finish_fingerprint(const dra_corpus *c, dra_hash *ids)
 {
-    for (int64_t i = 0; i <= c->documents; i++) /* the last one is the number of tokens */
-        c->fingerprint = dra_hash_words(c->fingerprint,
-                                        &(uint64_t){(uint64_t)dra_corpus_document(c, i)}, 1);
+    for (int64_t i = 0; i <= c->documents; i++) { /* the last one is the number of tokens */
+        const int64_t start = dra_corpus_document(c, i);
+        dra_hash_add(ids, &start, sizeof start);
+    }
+    return dra_hash_end(ids);
+}
+
+uint64_t dra_corpus_fingerprint_old(const dra_corpus *c)
+{
+    enum { BLOCK = 4096 };
+    int32_t  id[BLOCK];
+    uint64_t h = 0;
+    for (int64_t at = 0; at < c->tokens; at += BLOCK) {
+        const int64_t n = dra_imin(BLOCK, c->tokens - at);
+        dra_corpus_read(c, at, n, id);
+        h = dra_old_ids(h, id, (size_t)n);
+    }
+    for (int64_t i = 0; i <= c->documents; i++)
+        h = dra_old_words(h, &(uint64_t){(uint64_t)dra_corpus_document(c, i)}, 1);
+    return h;
 }
 
 static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_corpus_config *config,
                                dra_meter meter, dra_error *err)
 {
+    dra_hash ids;
+    dra_hash_begin(&ids, 0);
     meter.total = s->bytes;
     c->piece = calloc(s->n, sizeof *c->piece);
     if (!c->piece) return dra_fail(err, DRA_ERR_MEMORY, "corpus_open: out of memory");
     for (size_t i = 0; i < s->n; i++) {
         dra_token_file   p;
-        const dra_status status = dra_source_open(&s->at[i], config, &meter, &p, err);
+        const dra_status status = dra_source_open(&s->at[i], config, &meter, &ids, &p, err);
         if (status != DRA_OK) return status;
         add_about(c, &s->at[i], p.tokens);
         add_piece(c, &p);
@@ -77,7 +97,7 @@ static dra_status open_sources(dra_corpus *c, const dra_sources *s, const dra_co
         return dra_fail_at(err, DRA_ERR_VALUE, s->at[0].path,
                            "no tokens in it%s, expected at least one",
                            s->n > 1 ? " and the files after it" : "");
-    finish_fingerprint(c);
+    c->fingerprint = finish_fingerprint(c, &ids);
     return DRA_OK;
 }
 

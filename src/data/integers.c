@@ -1,9 +1,7 @@
-/* Integers of files, their fingerprint. */
+/* Integers of files. */
 #include "data/integers.h"
 
 #include <string.h>
-
-static const uint64_t P = 0x9E3779B97F4A7C15u;
 
 size_t dra_integer_width(const char *dtype_name)
 {
@@ -59,44 +57,3 @@ void dra_integers_copy(dra_integers x, int64_t from, int64_t n, int32_t *to)
             to[i] = v == (int32_t)v ? (int32_t)v : -1;
         }
 }
-
-/* ---- fingerprints ---------------------------------------------------------------------------- */
-
-static uint64_t power(int64_t n)
-{
-    uint64_t y = 1;
-    for (uint64_t square = P; n; n >>= 1, square *= square)
-        if (n & 1) y *= square;
-    return y;
-}
-
-/* Eight at a time: one product waits for the one before it instead of eight. */
-uint64_t dra_hash_ids(uint64_t h, const int32_t *x, int64_t n)
-{
-    enum { STEP = 8 };
-    const uint64_t jump = power(STEP);
-    uint64_t       weight[STEP];
-    int64_t        i = 0;
-    for (int j = 0; j < STEP; j++) weight[j] = power(STEP - 1 - j);
-    for (; i + STEP <= n; i += STEP) {
-        uint64_t sum = 0;
-        for (int j = 0; j < STEP; j++) sum += ((uint64_t)(uint32_t)x[i + j] + 1) * weight[j];
-        h = h * jump + sum;
-    }
-    for (; i < n; i++) h = h * P + (uint32_t)x[i] + 1;
-    return h;
-}
-
-uint64_t dra_hash_words(uint64_t h, const uint64_t *x, size_t n)
-{
-    for (size_t i = 0; i < n; i++) h = h * P + x[i] + 1;
-    return h;
-}
-
-uint64_t dra_hash_text(uint64_t h, const char *text)
-{
-    for (; text && *text; text++) h = h * P + (unsigned char)*text + 1;
-    return h * P + (text ? 0 : 1000);
-}
-
-uint64_t dra_hash_join(uint64_t a, uint64_t b, int64_t n_b) { return a * power(n_b) + b; }

@@ -43,18 +43,20 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
     const uint64_t words[] = {dra_tokenizer_fingerprint(c->tokenizer),
                               (uint64_t)end_of(c),
                               s->kind,
+                              s->packing,
                               (uint64_t)s->bytes,
                               (uint64_t)s->changed[0],
                               (uint64_t)s->changed[1]};
     char          *whole = realpath(s->path, NULL);
-    uint64_t       h = dra_hash_words(0, words, sizeof words / sizeof *words);
-    h = dra_hash_text(h, whole ? whole : s->path);
-    if (s->packing) h = dra_hash_words(h, &(uint64_t){s->packing}, 1);
-    h = dra_hash_text(h, s->kind != DRA_DATA_LINES ? c->separator
-                         : c->text_key             ? c->text_key
-                                                   : "text");
+    dra_hash       h;
+    dra_hash_begin(&h, 0);
+    dra_hash_add(&h, words, sizeof words);
+    dra_hash_add_text(&h, whole ? whole : s->path);
+    dra_hash_add_text(&h, s->kind != DRA_DATA_LINES ? c->separator
+                          : c->text_key             ? c->text_key
+                                                    : "text");
     free(whole);
-    return h;
+    return dra_hash_end(&h);
 }
 
 static dra_status encode(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
@@ -88,7 +90,8 @@ static dra_status make_tokens(const dra_source *s, const dra_corpus_config *c,
 }
 
 static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
-                              const dra_meter *meter, dra_token_file *out, dra_error *err)
+                              const dra_meter *meter, dra_hash *hash, dra_token_file *out,
+                              dra_error *err)
 {
     const uint64_t key = key_of(s, c);
     const int64_t  size = dra_tokenizer_size(c->tokenizer);
@@ -100,9 +103,9 @@ static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
         return dra_fail_at(err, DRA_ERR_MEMORY, s->path, "out of memory, cannot open it");
     if (path) snprintf(path, room, "%s/%016llx.tokens", c->cache, (unsigned long long)key);
     const bool kept = path && dra_file_map_open(path, &map, NULL) == DRA_OK &&
-                      dra_token_cache_read(&map, key, size, out);
+                      dra_token_cache_read(&map, key, size, hash, out);
     if (!kept) status = make_tokens(s, c, meter, path, key, &map, err);
-    if (!kept && status == DRA_OK && !dra_token_cache_read(&map, key, size, out))
+    if (!kept && status == DRA_OK && !dra_token_cache_read(&map, key, size, hash, out))
         status = dra_fail_at(err, DRA_ERR_FILE, path ? path : s->path,
                              "its tokens are not what was just written");
     free(path);
@@ -110,14 +113,14 @@ static dra_status open_tokens(const dra_source *s, const dra_corpus_config *c,
 }
 
 /* Numbers without a header were guessed by their file's name, which an error should say. */
-static dra_status check(const dra_source *s, const dra_corpus_config *c, dra_token_file *p,
-                        dra_error *err)
+static dra_status check(const dra_source *s, const dra_corpus_config *c, dra_hash *hash,
+                        dra_token_file *p, dra_error *err)
 {
     const int64_t limit = c->tokenizer ? dra_tokenizer_size(c->tokenizer) : (int64_t)1 << 31;
     dra_error     why = {0};
     const bool    guessed = s->kind == DRA_DATA_U16 && !c->format;
-    if (!guessed) return dra_token_file_check(p, s->path, limit, err);
-    const dra_status st = dra_token_file_check(p, s->path, limit, &why);
+    if (!guessed) return dra_token_file_check(p, s->path, limit, hash, err);
+    const dra_status st = dra_token_file_check(p, s->path, limit, hash, &why);
     if (st == DRA_OK) return DRA_OK;
     return dra_fail(err, st, "%s; it was taken for %s: if it is not, see --data-format", why.text,
                     dra_data_kind_text(s->kind));
@@ -126,7 +129,7 @@ static dra_status check(const dra_source *s, const dra_corpus_config *c, dra_tok
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 static dra_status open_any(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_token_file *out, dra_error *err)
+                           dra_hash *hash, dra_token_file *out, dra_error *err)
 {
     const int32_t end = c->tokenizer ? dra_tokenizer_end(c->tokenizer) : -1;
     dra_status    status;
@@ -139,15 +142,15 @@ static dra_status open_any(const dra_source *s, const dra_corpus_config *c, cons
     else if (is_its_own_tokens(s, c))
         status = open_bytes(s, out, err);
     else
-        return open_tokens(s, c, meter, out, err); /* which checks it */
-    return status == DRA_OK ? check(s, c, out, err) : status;
+        return open_tokens(s, c, meter, hash, out, err); /* which checks it */
+    return status == DRA_OK ? check(s, c, hash, out, err) : status;
 }
 
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_token_file *out, dra_error *err)
+                           dra_hash *hash, dra_token_file *out, dra_error *err)
 {
     *out = (dra_token_file){0};
-    const dra_status status = open_any(s, c, meter, out, err);
+    const dra_status status = open_any(s, c, meter, hash, out, err);
     if (status != DRA_OK) dra_token_file_close(out);
     if (status == DRA_OK) dra_meter_tell(meter, s->bytes);
     return status;

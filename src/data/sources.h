@@ -46,8 +46,9 @@ dra_meter dra_meter_inside(const dra_meter *m, const dra_source *s, const dra_fi
 
 void dra_meter_tell(const dra_meter *m, int64_t done); /* of the present source */
 
-/* A source as a checked piece; its text may have to be encoded first. On failure *out is empty. */
+/* A source as a checked piece; its text may have to be encoded first. Its ids are added to `hash`.
+ * On failure *out is empty. */
 dra_status dra_source_open(const dra_source *s, const dra_corpus_config *c, const dra_meter *meter,
-                           dra_token_file *out, dra_error *err);
+                           dra_hash *hash, dra_token_file *out, dra_error *err);
 
 #endif

@@ -2,13 +2,14 @@
 #include "data/token_cache.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "base/shape.h"
 #include "file/fail.h"
 #include "file/temporary.h"
 
-static const char MAGIC[8] = "dratok1\n";
+static const char MAGIC[8] = "dratok2\n";
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
@@ -23,6 +24,7 @@ dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const c
                                  uint64_t key, int64_t size, dra_error *err)
 {
     *s = (dra_token_cache){.source = source};
+    dra_hash_begin(&s->hash, 0);
     s->facts.key = key;
     s->facts.width = size <= 1 << 16 ? 2 : 4;
     memcpy(s->facts.magic, MAGIC, sizeof MAGIC);
@@ -34,6 +36,7 @@ dra_status dra_token_cache_begin(dra_token_cache *s, const char *source, const c
 
 static dra_status put(dra_token_cache *s, const void *data, size_t bytes, dra_error *err)
 {
+    dra_hash_add(&s->hash, data, bytes);
     if (s->file) return dra_file_writer_write(s->file, data, bytes, err);
     if (fwrite(data, 1, bytes, s->temporary) == bytes) return DRA_OK;
     return fail_temporary(s, "write", err);
@@ -44,7 +47,6 @@ dra_status dra_token_cache_put(dra_token_cache *s, const int32_t *ids, size_t n,
     enum { BLOCK = 2048 };
     uint16_t   narrow[BLOCK];
     dra_status status = DRA_OK;
-    s->facts.ids_hash = dra_hash_ids(s->facts.ids_hash, ids, (int64_t)n);
     s->facts.tokens += n;
     if (s->facts.width == 4) return put(s, ids, n * sizeof *ids, err);
     for (size_t at = 0; at < n && status == DRA_OK; at += BLOCK) {
@@ -59,7 +61,6 @@ dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error 
 {
     const uint64_t start = (uint64_t)s->document;
     if (s->facts.tokens == start) return DRA_OK;
-    s->facts.starts_hash = dra_hash_words(s->facts.starts_hash, &start, 1);
     s->facts.documents++;
     s->facts.bytes += bytes;
     s->document = (int64_t)s->facts.tokens;
@@ -81,21 +82,21 @@ static dra_status put_starts(dra_token_cache *s, dra_error *err)
     return ferror(s->starts) ? fail_temporary(s, "read", err) : status;
 }
 
-static uint64_t check_of(const dra_facts *f)
+static dra_status put_facts(dra_token_cache *s, dra_error *err)
 {
-    uint64_t words[sizeof *f / 8];
-    memcpy(words, f, sizeof words);
-    return dra_hash_words(0, words, sizeof words / 8 - 1);
+    dra_status status = put(s, &s->facts, offsetof(dra_facts, hash), err);
+    s->facts.hash = dra_hash_end(&s->hash);
+    if (status == DRA_OK) status = put(s, &s->facts.hash, sizeof s->facts.hash, err);
+    return status;
 }
 
 dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err)
 {
     const char zeros[8] = {0};
     *out = (dra_file_map){0};
-    s->facts.check = check_of(&s->facts);
     dra_status status = put(s, zeros, -(s->facts.tokens * s->facts.width) % 8, err);
     if (status == DRA_OK) status = put_starts(s, err);
-    if (status == DRA_OK) status = put(s, &s->facts, sizeof s->facts, err);
+    if (status == DRA_OK) status = put_facts(s, err);
     if (status == DRA_OK && s->temporary && !dra_temporary_map(s->temporary, out))
         status = fail_temporary(s, "map", err);
     if (status == DRA_OK && s->file) {
@@ -126,13 +127,14 @@ static bool sizes_fit(const dra_facts *f, size_t bytes)
            (left - ids) % 8 == 0 && f->bytes <= INT64_MAX;
 }
 
-static bool take(const dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out)
+static bool take(const dra_file_map *map, uint64_t key, int64_t size, dra_hash *hash,
+                 dra_token_file *out)
 {
     dra_facts f;
     if (map->bytes < sizeof f) return false;
     memcpy(&f, map->data + map->bytes - sizeof f, sizeof f);
-    if (memcmp(f.magic, MAGIC, sizeof MAGIC) != 0 || f.check != check_of(&f) || f.key != key ||
-        !sizes_fit(&f, map->bytes))
+    if (memcmp(f.magic, MAGIC, sizeof MAGIC) != 0 || f.key != key || !sizes_fit(&f, map->bytes) ||
+        f.hash != dra_hash_of(0, map->data, map->bytes - sizeof f.hash))
         return false;
     out->ids = (dra_integers){map->data, f.width};
     out->starts = (dra_integers){map->data + map->bytes - sizeof f - 8 * f.documents, 8};
@@ -140,16 +142,17 @@ static bool take(const dra_file_map *map, uint64_t key, int64_t size, dra_token_
     out->documents = (int64_t)f.documents;
     out->bytes = (int64_t)f.bytes;
     return (f.tokens == 0 || f.documents > 0) &&
-           dra_token_file_check(out, "", size, NULL) == DRA_OK && out->ids_hash == f.ids_hash &&
-           out->starts_hash == f.starts_hash;
+           dra_token_file_check(out, "", size, hash, NULL) == DRA_OK;
 }
 
-bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out)
+bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_hash *hash,
+                          dra_token_file *out)
 {
+    dra_hash after = *hash;
     *out = (dra_token_file){0};
-    const bool whole = take(map, key, size, out);
+    const bool whole = take(map, key, size, &after, out);
     if (whole)
-        out->map = *map;
+        out->map = *map, *hash = after;
     else
         dra_file_map_close(map), *out = (dra_token_file){0};
     *map = (dra_file_map){0};

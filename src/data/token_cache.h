@@ -2,7 +2,7 @@
  *   ids      U16, or I32 where they do not fit
  *   zeros    to a multiple of 8 bytes
  *   starts   I64: the first token of each document
- *   facts    72 bytes: what the above is, and fingerprints of it
+ *   facts    56 bytes: what the above is, and the hash of all bytes before the hash
  * The facts are last because they are known last; a file cut short has none. */
 #ifndef DRA_SRC_DATA_TOKEN_CACHE_H
 #define DRA_SRC_DATA_TOKEN_CACHE_H
@@ -15,17 +15,17 @@ typedef struct dra_facts {
     char     magic[8];
     uint64_t key; /* of what the tokens were made from */
     uint64_t width, tokens, documents, bytes;
-    uint64_t ids_hash, starts_hash;
-    uint64_t check; /* of all before */
+    uint64_t hash; /* XXH64 of all before it */
 } dra_facts;
 
-_Static_assert(sizeof(dra_facts) == 72, "written as it is");
+_Static_assert(sizeof(dra_facts) == 56, "written as it is");
 
 typedef struct dra_token_cache { /* being written */
     const char      *source;
     dra_file_writer *file; /* to stay, or */
     FILE            *temporary;
     FILE            *starts;
+    dra_hash         hash; /* of what was written */
     dra_facts        facts;
     int64_t          document; /* first token of the one that is being written */
 } dra_token_cache;
@@ -42,7 +42,9 @@ dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error 
 dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error *err);
 void       dra_token_cache_abort(dra_token_cache *s);
 
-/* Takes the map over if it is a whole file with this key and ids below `size`, else closes it. */
-bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_token_file *out);
+/* Takes the map over if it is a whole file with this key and ids below `size`, which are then added
+ * to `hash`, else closes it. */
+bool dra_token_cache_read(dra_file_map *map, uint64_t key, int64_t size, dra_hash *hash,
+                          dra_token_file *out);
 
 #endif

@@ -36,12 +36,12 @@ static dra_status check_block(const dra_token_file *p, const int32_t *id, int64_
     return DRA_OK;
 }
 
-static dra_status check_ids(dra_token_file *p, const char *path, int64_t limit, dra_error *err)
+static dra_status check_ids(dra_token_file *p, const char *path, int64_t limit, dra_hash *hash,
+                            dra_error *err)
 {
     int32_t    id[BLOCK];
     dra_status status = DRA_OK;
     p->largest = -1;
-    p->ids_hash = 0;
     for (int64_t at = 0; at < p->tokens && status == DRA_OK; at += BLOCK) {
         const int64_t n = dra_imin(BLOCK, p->tokens - at);
         uint32_t      largest = 0; /* unsigned: what is below 0 is beyond every limit */
@@ -50,7 +50,7 @@ static dra_status check_ids(dra_token_file *p, const char *path, int64_t limit, 
             largest = (uint32_t)id[i] > largest ? (uint32_t)id[i] : largest;
         if (largest >= limit) status = check_block(p, id, n, at, path, limit, err);
         if (status == DRA_OK && (int64_t)largest > p->largest) p->largest = (int32_t)largest;
-        p->ids_hash = dra_hash_ids(p->ids_hash, id, n);
+        dra_hash_add(hash, id, (size_t)n * sizeof *id);
     }
     return status;
 }
@@ -58,7 +58,6 @@ static dra_status check_ids(dra_token_file *p, const char *path, int64_t limit, 
 static dra_status check_starts(dra_token_file *p, const char *path, dra_error *err)
 {
     int64_t before = -1;
-    p->starts_hash = 0;
     for (int64_t i = 0; i < p->documents; i++) {
         const int64_t start = dra_token_file_start(p, i);
         if (i == 0 && start != 0)
@@ -69,16 +68,16 @@ static dra_status check_starts(dra_token_file *p, const char *path, dra_error *e
                                "document %lld starts at token %lld, expected %lld to %lld",
                                (long long)i, (long long)start, (long long)before + 1,
                                (long long)p->tokens - 1);
-        p->starts_hash = dra_hash_words(p->starts_hash, &(uint64_t){(uint64_t)start}, 1);
         before = start;
     }
     return DRA_OK;
 }
 
-dra_status dra_token_file_check(dra_token_file *p, const char *path, int64_t limit, dra_error *err)
+dra_status dra_token_file_check(dra_token_file *p, const char *path, int64_t limit, dra_hash *hash,
+                                dra_error *err)
 {
     const dra_status status = check_starts(p, path, err);
-    return status == DRA_OK ? check_ids(p, path, limit, err) : status;
+    return status == DRA_OK ? check_ids(p, path, limit, hash, err) : status;
 }
 
 /* ---- safetensors ----------------------------------------------------------------------------- */

@@ -21,7 +21,10 @@ static dra_status map_open_file(const char *path, int fd, dra_file_map *out, dra
     if (s.st_size == 0) return DRA_OK;
     void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) return dra_fail_system(err, path, "map it", errno);
-    *out = (dra_file_map){data, (size_t)s.st_size};
+    *out = (dra_file_map){
+        data,
+        (size_t)s.st_size,
+        {(int64_t)s.st_dev, (int64_t)s.st_ino, s.st_mtim.tv_sec, s.st_mtim.tv_nsec}};
     return DRA_OK;
 }
 

@@ -7,6 +7,9 @@
 typedef struct dra_file_map {
     const unsigned char *data; /* NULL when the file is empty */
     size_t               bytes;
+    /* Device, inode, seconds and nanoseconds of the last modification: as long as they and the size
+     * are the same, so are the bytes, if nobody sets the clock back. */
+    int64_t is[4];
 } dra_file_map;
 
 dra_status dra_file_map_open(const char *path, dra_file_map *out, dra_error *err);

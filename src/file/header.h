@@ -4,6 +4,7 @@
 
 #include "base/arena.h"
 #include "dra/file.h"
+#include "file/file_map.h"
 
 typedef struct dra_header {
     dra_arena               arena; /* holds all below */
@@ -26,7 +27,8 @@ void dra_header_free(dra_header *h);
 
 /* As dra_tensors_open, but the file may also be a checkpoint of PyTorch (pth.h): its tensors may
  * overlap. */
-dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *err);
-void       dra_tensors_rest(const dra_tensors *t); /* as dra_file_map_rest */
+dra_status          dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *err);
+void                dra_tensors_rest(const dra_tensors *t); /* as dra_file_map_rest */
+const dra_file_map *dra_tensors_map(const dra_tensors *t);
 
 #endif

@@ -8,6 +8,7 @@
 #include "file/header.h"
 #include "file/file_map.h"
 #include "file/pth.h"
+#include "file/seal.h"
 
 struct dra_tensors {
     char        *path;
@@ -49,7 +50,8 @@ dra_status dra_tensors_open_any(const char *path, dra_tensors **out, dra_error *
     return open_tensors(path, true, out, err);
 }
 
-void dra_tensors_rest(const dra_tensors *t) { dra_file_map_rest(&t->map); }
+void                dra_tensors_rest(const dra_tensors *t) { dra_file_map_rest(&t->map); }
+const dra_file_map *dra_tensors_map(const dra_tensors *t) { return &t->map; }
 
 void dra_tensors_close(dra_tensors *t)
 {
@@ -58,6 +60,32 @@ void dra_tensors_close(dra_tensors *t)
     dra_file_map_close(&t->map);
     free(t->path);
     free(t);
+}
+
+/* ---- the seal -------------------------------------------------------------------------------- */
+
+static const char SEAL_KEY[] = "\"hash\":\"";
+enum { SEAL_KEY_AT = DRA_SEAL_AT - (int)sizeof SEAL_KEY + 1 };
+
+bool dra_tensors_sealed(const dra_tensors *t)
+{
+    const dra_file_map *m = &t->map;
+    return dra_tensors_metadata(t, DRA_SEAL_VERSION_KEY) ||
+           (m->bytes > DRA_SEAL_AT &&
+            memcmp(m->data + SEAL_KEY_AT, SEAL_KEY, sizeof SEAL_KEY - 1) == 0);
+}
+
+dra_status dra_tensors_check(const dra_tensors *t, dra_error *err)
+{
+    const char *version = dra_tensors_metadata(t, DRA_SEAL_VERSION_KEY);
+    char        room[DRA_BRIEF];
+    if (!dra_tensors_sealed(t) || dra_seal_holds(t->map.data, t->map.bytes, DRA_SEAL_AT))
+        return version && strcmp(version, DRA_SEAL_VERSION) != 0
+                   ? dra_fail_at(err, DRA_ERR_FORMAT, t->path,
+                                 "is of version %s of dra's files, expected " DRA_SEAL_VERSION,
+                                 dra_brief(version, room))
+                   : DRA_OK;
+    return dra_fail_damaged(err, t->path);
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */

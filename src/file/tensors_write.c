@@ -6,7 +6,8 @@
 #include "base/shape.h"
 #include "file/fail.h"
 #include "file/format.h"
-#include "file/json.h"
+#include "file/seal.h"
+#include "file/writer.h"
 
 enum { ALIGNMENT = 64 };
 
@@ -15,6 +16,8 @@ typedef struct job {
     const dra_tensor_item **sorted;
     size_t                  n;
     dra_error              *err;
+    bool                    sealed;
+    dra_json                json;
 } job;
 
 static int by_width_and_name(const void *a, const void *b)
@@ -90,48 +93,51 @@ static dra_status check_utf8(const job *j, const char *text)
 }
 
 /* Puts `value`, which it takes over, under a new key. */
-static dra_status put(const job *j, json_t *object, const char *key, json_t *value)
+static dra_status put(job *j, json_t *object, const char *key, json_t *value)
 {
     char             room[DRA_BRIEF];
     const dra_status status = check_utf8(j, key);
-    if (status != DRA_OK || json_object_get(object, key)) {
-        json_decref(value);
-        if (status != DRA_OK) return status;
-        return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "'%s' is there twice",
-                           dra_brief(key, room));
+    if (status == DRA_OK && !json_object_get(object, key)) {
+        dra_json_set(&j->json, object, key, value);
+        return DRA_OK;
     }
-    return value && json_object_set_new(object, key, value) == 0 ? DRA_OK : no_memory(j);
+    json_decref(value);
+    if (status != DRA_OK) return status;
+    return dra_fail_at(j->err, DRA_ERR_NAME, j->path, "'%s' is there twice", dra_brief(key, room));
 }
 
-/* A tensor's member of the header; NULL when out of memory. */
-static json_t *describe(const dra_tensor_item *item, size_t begin)
+/* A tensor's member of the header. */
+static json_t *describe(job *j, const dra_tensor_item *item, size_t begin)
 {
-    json_t *shape = json_array();
+    dra_json *make = &j->json;
+    json_t   *o = dra_json_object(make), *shape = dra_json_array(make),
+           *offsets = dra_json_array(make);
     for (int32_t i = 0; i < item->shape.rank; i++)
-        if (json_array_append_new(shape, json_integer(item->shape.dim[i])) != 0) {
-            json_decref(shape);
-            return NULL;
-        }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", dra_file_dtype_name(item->dtype), "shape",
-                     shape, "data_offsets", (json_int_t)begin,
-                     (json_int_t)(begin + bytes_of(item)));
+        dra_json_append(make, shape, dra_json_int(make, item->shape.dim[i]));
+    dra_json_append(make, offsets, dra_json_int(make, (int64_t)begin));
+    dra_json_append(make, offsets, dra_json_int(make, (int64_t)(begin + bytes_of(item))));
+    dra_json_set(make, o, "dtype", dra_json_text(make, dra_file_dtype_name(item->dtype)));
+    dra_json_set(make, o, "shape", shape);
+    dra_json_set(make, o, "data_offsets", offsets);
+    return o;
 }
 
-static dra_status put_metadata(const job *j, const dra_metadata_item *items, size_t n, json_t *root)
+static dra_status put_metadata(job *j, const dra_metadata_item *items, size_t n, json_t *root)
 {
-    json_t    *metadata = json_object();
+    json_t    *metadata = dra_json_object(&j->json);
     dra_status status = put(j, root, DRA_METADATA_KEY, metadata);
     for (size_t i = 0; i < n && status == DRA_OK; i++) {
         if (!items[i].key || !items[i].value)
             return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
                                "metadata %zu has no key or no value", i);
         status = check_utf8(j, items[i].value);
-        if (status == DRA_OK) status = put(j, metadata, items[i].key, json_string(items[i].value));
+        if (status == DRA_OK)
+            status = put(j, metadata, items[i].key, dra_json_text(&j->json, items[i].value));
     }
     return status;
 }
 
-static dra_status put_tensors(const job *j, json_t *root)
+static dra_status put_tensors(job *j, json_t *root)
 {
     size_t     at = 0;
     dra_status status = DRA_OK;
@@ -141,37 +147,45 @@ static dra_status put_tensors(const job *j, json_t *root)
         if (bytes > (size_t)INT64_MAX - at)
             return dra_fail_at(j->err, DRA_ERR_MEMORY, j->path,
                                "its tensors are too large together");
-        status = put(j, root, item->name, describe(item, at));
+        status = put(j, root, item->name, describe(j, item, at));
         at += bytes;
     }
     return status;
 }
 
 /* N and the header: its text and spaces up to the alignment. The caller frees *out. */
-static dra_status make_text(const job *j, const json_t *root, char **out, size_t *bytes)
+static dra_status make_text(job *j, const json_t *root, char **out, size_t *bytes)
 {
-    const size_t length = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    char      *dump = NULL;
+    size_t     length = 0;
+    dra_status status = DRA_OK;
+    if (dra_json_dump(&j->json, root, JSON_COMPACT, j->path, &dump, &length, NULL) != DRA_OK)
+        return no_memory(j); /* texts were checked before */
     const size_t size = (DRA_HEADER_LENGTH + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     const size_t padded = size - DRA_HEADER_LENGTH;
+    char        *text = padded > DRA_HEADER_LIMIT ? NULL : malloc(size);
     if (padded > DRA_HEADER_LIMIT)
-        return dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
-                           "header of %zu bytes, at most %d allowed", padded, DRA_HEADER_LIMIT);
-    char *text = length ? malloc(size) : NULL;
-    if (!text) return no_memory(j);
-    memset(text, ' ', size);
-    memcpy(text, &(uint64_t){padded}, DRA_HEADER_LENGTH);
-    json_dumpb(root, text + DRA_HEADER_LENGTH, length, JSON_COMPACT);
+        status = dra_fail_at(j->err, DRA_ERR_VALUE, j->path,
+                             "header of %zu bytes, at most %d allowed", padded, DRA_HEADER_LIMIT);
+    else if (!text)
+        status = no_memory(j);
+    if (status == DRA_OK) {
+        memset(text, ' ', size);
+        memcpy(text, &(uint64_t){padded}, DRA_HEADER_LENGTH);
+        memcpy(text + DRA_HEADER_LENGTH, dump, length);
+        *bytes = size;
+    }
     *out = text;
-    *bytes = size;
-    return DRA_OK;
+    free(dump);
+    return status;
 }
 
-static dra_status make_header(const job *j, const dra_metadata_item *metadata, size_t n_metadata,
+static dra_status make_header(job *j, const dra_metadata_item *metadata, size_t n_metadata,
                               char **out, size_t *bytes)
 {
-    json_t    *root = json_object();
-    dra_status status = root ? DRA_OK : no_memory(j);
-    if (status == DRA_OK && n_metadata) status = put_metadata(j, metadata, n_metadata, root);
+    json_t    *root = dra_json_object(&j->json);
+    dra_status status = DRA_OK;
+    if (n_metadata) status = put_metadata(j, metadata, n_metadata, root);
     if (status == DRA_OK) status = put_tensors(j, root);
     if (status == DRA_OK) status = make_text(j, root, out, bytes);
     json_decref(root);
@@ -184,6 +198,7 @@ static dra_status write_file(const job *j, const char *header, size_t bytes)
 {
     dra_file_writer *w = NULL;
     dra_status       status = dra_file_writer_begin(j->path, &w, j->err);
+    if (status == DRA_OK && j->sealed) dra_file_writer_seal(w, DRA_SEAL_AT);
     if (status == DRA_OK) status = dra_file_writer_write(w, header, bytes, j->err);
     for (size_t i = 0; i < j->n && status == DRA_OK; i++) {
         const dra_tensor_item *item = j->sorted[i];
@@ -198,12 +213,11 @@ static dra_status write_file(const job *j, const char *header, size_t bytes)
     return status;
 }
 
-dra_status dra_tensors_write(const char *path, const dra_tensor_item *items, size_t n,
-                             const dra_metadata_item *metadata, size_t n_metadata, dra_error *err)
+static dra_status write_tensors(const char *path, const dra_tensor_item *items, size_t n,
+                                const dra_metadata_item *metadata, size_t n_metadata, bool sealed,
+                                dra_error *err)
 {
-    if (!path || (n && !items) || (n_metadata && !metadata))
-        return dra_fail(err, DRA_ERR_VALUE, "tensors_write: no path, items or metadata");
-    job        j = {path, calloc(n ? n : 1, sizeof *j.sorted), n, err};
+    job        j = {path, calloc(n ? n : 1, sizeof *j.sorted), n, err, sealed};
     char      *header = NULL;
     size_t     bytes = 0;
     dra_status status = j.sorted ? DRA_OK : no_memory(&j);
@@ -218,5 +232,27 @@ dra_status dra_tensors_write(const char *path, const dra_tensor_item *items, siz
     if (status == DRA_OK) status = write_file(&j, header, bytes);
     free(header);
     free(j.sorted);
+    return status;
+}
+
+dra_status dra_tensors_write(const char *path, const dra_tensor_item *items, size_t n,
+                             const dra_metadata_item *metadata, size_t n_metadata, dra_error *err)
+{
+    if (!path || (n && !items) || (n_metadata && !metadata))
+        return dra_fail(err, DRA_ERR_VALUE, "tensors_write: no path, items or metadata");
+    return write_tensors(path, items, n, metadata, n_metadata, false, err);
+}
+
+dra_status dra_tensors_write_sealed(const char *path, const dra_tensor_item *items, size_t n,
+                                    const dra_metadata_item *metadata, size_t n_metadata,
+                                    dra_error *err)
+{
+    dra_metadata_item *all = calloc(n_metadata + 2, sizeof *all);
+    if (!all) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its header");
+    all[0] = (dra_metadata_item){DRA_SEAL_VERSION_KEY, DRA_SEAL_VERSION};
+    all[1] = (dra_metadata_item){"hash", "0000000000000000"};
+    for (size_t i = 0; i < n_metadata; i++) all[2 + i] = metadata[i];
+    const dra_status status = write_tensors(path, items, n, all, n_metadata + 2, true, err);
+    free(all);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "file/fail.h"
+#include "file/seal.h"
 
 enum { LARGEST_NAME = 200, NAMES_TO_TRY = 10000 };
 
@@ -95,6 +97,7 @@ dra_status dra_file_writer_begin(const char *path, dra_file_writer **out, dra_er
     w->folder = w->fd = -1;
     w->first = (dra_error){0};
     w->used = 0;
+    w->seals = false;
     const dra_status status = open_both(w);
     if (status == DRA_OK) {
         *out = w;
@@ -128,6 +131,7 @@ dra_status dra_file_writer_write(dra_file_writer *w, const void *data, size_t by
 {
     if (!w || (!data && bytes))
         return dra_fail(err, DRA_ERR_VALUE, "file_writer_write: no writer or no data");
+    if (w->seals) dra_hash_add(&w->hash, data, bytes);
     if (bytes > sizeof w->buffer - w->used) flush(w);
     if (bytes > sizeof w->buffer) {
         write_through(w, data, bytes);
@@ -139,11 +143,30 @@ dra_status dra_file_writer_write(dra_file_writer *w, const void *data, size_t by
     return w->first.code;
 }
 
+void dra_file_writer_seal(dra_file_writer *w, size_t at)
+{
+    w->seals = true;
+    w->seal = at;
+    dra_hash_begin(&w->hash, 0);
+}
+
+/* Over zeros that were written; all is flushed. */
+static void put_seal(dra_file_writer *w)
+{
+    dra_seal_text digits;
+    snprintf(digits, sizeof digits, "%016" PRIx64, dra_hash_end(&w->hash));
+    if (lseek(w->fd, (off_t)w->seal, SEEK_SET) < 0)
+        keep(w, "write it", errno);
+    else
+        write_through(w, (const unsigned char *)digits, DRA_SEAL_DIGITS);
+}
+
 /* ---- end ------------------------------------------------------------------------------------- */
 
 static dra_status finish(dra_file_writer *w)
 {
     flush(w);
+    if (w->seals && w->first.code == DRA_OK) put_seal(w);
     if (w->first.code != DRA_OK) return w->first.code;
     if (fsync(w->fd) != 0) return keep(w, "sync it", errno);
     const int closed = close(w->fd);

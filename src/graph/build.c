@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash_old.h"
+
 bool dra_list_push(dra_list *l, void *item)
 {
     if (!item) return false;
@@ -319,13 +321,11 @@ void dra_scope_pop(dra_graph *g)
     g->scope[n] = 0;
 }
 
-uint64_t dra_scope_hash(const dra_graph *g, const char *name) /* FNV-1a */
+/* Random numbers of dropout are drawn from it, so it stays the hash it always was. */
+uint64_t dra_scope_hash(const dra_graph *g, const char *name)
 {
-    uint64_t    h = 0xcbf29ce484222325u;
-    const char *part[] = {g->scope, name};
-    for (int i = 0; i < 2; i++)
-        for (const char *p = part[i]; *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    return h;
+    const uint64_t scope = dra_old_bytes(DRA_OLD_START, g->scope, strlen(g->scope));
+    return dra_old_bytes(scope, name, strlen(name));
 }
 
 /* ---- precision ------------------------------------------------------------------------------- */

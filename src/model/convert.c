@@ -213,6 +213,7 @@ static dra_status open_both(dra_conversion *c, dra_error *err)
     if (st == DRA_OK) st = dra_name_rules_create(&old, &c->old, err);
     if (st == DRA_OK) st = dra_name_rules_create(&c->config, &c->rules, err);
     if (st == DRA_OK) st = dra_tensor_source_open(how->from, &c->from, err);
+    if (st == DRA_OK && !how->skip_hash) st = dra_tensor_source_check(c->from, err);
     if (st == DRA_OK) st = check(c, err);
     if (st == DRA_OK) c->n = dra_file_tensor_list(&c->rules, dra_model_params(c->target), &c->list);
     if (st == DRA_OK && c->n < 0) st = dra_fail(err, DRA_ERR_MEMORY, "convert: out of memory");

@@ -91,11 +91,12 @@ static dra_status path_of(const shards *s, const char *name, char path[PATH_TEXT
 
 static dra_status write_shard(const shards *s, size_t k, dra_error *err)
 {
-    const dra_metadata_item format = {"format", s->c->rules.format->read ? "pt" : "dra"};
-    const size_t            first = s->first[k], n = s->first[k + 1] - first;
-    char                    name[SHARD_NAME], path[PATH_TEXT];
-    const dra_status        st = path_of(s, name_of(s, k, name), path, err);
-    return st == DRA_OK ? dra_tensors_write(path, s->items + first, n, &format, 1, err) : st;
+    const size_t     first = s->first[k], n = s->first[k + 1] - first;
+    char             name[SHARD_NAME], path[PATH_TEXT];
+    const dra_status st = path_of(s, name_of(s, k, name), path, err);
+    return st == DRA_OK
+               ? dra_weights_write_items(s->c->rules.format, path, s->items + first, n, err)
+               : st;
 }
 
 /* {"metadata": {"total_size": bytes}, "weight_map": {tensor: file}} */

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "file/seal.h"
 #include "model/format.h"
 #include "sequence/module.h"
 
@@ -110,17 +111,25 @@ dra_tensor_item dra_constant_item(const dra_constant *c)
     return (dra_tensor_item){c->name, DRA_REAL, DRA_SHAPE(c->n), c->data};
 }
 
+/* Files of other programs' formats have the bytes that those give them; ours are sealed. */
+dra_status dra_weights_write_items(const dra_format *format, const char *path,
+                                   const dra_tensor_item *items, size_t n, dra_error *err)
+{
+    const dra_metadata_item theirs = {"format", "pt"}, ours = {"format", "dra"};
+    return format->read ? dra_tensors_write(path, items, n, &theirs, 1, err)
+                        : dra_tensors_write_sealed(path, items, n, &ours, 1, err);
+}
+
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err)
 {
-    const dra_metadata_item format = {"format", s->rules->format->read ? "pt" : "dra"};
-    dra_file_tensor        *list;
-    const int               n = dra_file_tensor_list(s->rules, s->params, &list);
-    const size_t            made = (size_t)(n > 0 ? n : 0), C = (size_t)s->rules->constants;
-    const size_t            all = made + C + s->n_extra;
-    dra_tensor_item        *items = calloc(all + 1, sizeof *items);
-    making                 *m = calloc(all + 1, sizeof *m);
-    dra_real               *room = NULL;
-    dra_status              st = DRA_OK;
+    dra_file_tensor *list;
+    const int        n = dra_file_tensor_list(s->rules, s->params, &list);
+    const size_t     made = (size_t)(n > 0 ? n : 0), C = (size_t)s->rules->constants;
+    const size_t     all = made + C + s->n_extra;
+    dra_tensor_item *items = calloc(all + 1, sizeof *items);
+    making          *m = calloc(all + 1, sizeof *m);
+    dra_real        *room = NULL;
+    dra_status       st = DRA_OK;
     if (n < 0 || !items || !m) {
         st = dra_fail(err, DRA_ERR_MEMORY, "weights: out of memory");
         goto done;
@@ -131,7 +140,7 @@ dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_
     }
     for (size_t i = 0; i < C; i++) items[made + i] = dra_constant_item(&s->rules->constant[i]);
     for (size_t i = 0; i < s->n_extra; i++) items[made + C + i] = s->extra[i];
-    st = dra_tensors_write(path, items, all, &format, 1, err);
+    st = dra_weights_write_items(s->rules->format, path, items, all, err);
 done:
     free(list);
     free(items);

@@ -186,6 +186,9 @@ typedef struct dra_weights_writer { /* a file to write */
 } dra_weights_writer;
 
 dra_status dra_weights_write(const dra_weights_writer *s, const char *path, dra_error *err);
+/* A file of weights that are tensors already. */
+dra_status dra_weights_write_items(const dra_format *format, const char *path,
+                                   const dra_tensor_item *items, size_t n, dra_error *err);
 
 /* All tensors of the model are there, and no others: both are listed. Constants are right. */
 dra_status dra_format_compare(const dra_model *m, const dra_name_rules *n,

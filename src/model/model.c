@@ -5,10 +5,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/hash_old.h"
 #include "base/shape.h"
+#include "file/json_make.h"
 #include "graph/op.h"
 #include "model/format.h"
 #include "model/model.h"
+#include "sequence/module.h"
 #include "model/xl.h"
 #include "model/streams.h"
 
@@ -167,20 +171,26 @@ static void declare(dra_model *m)
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-/* A model that its format cannot express has parameters and states alone in its fingerprint. */
-static dra_status mark(dra_model *m, dra_error *err)
+/* Of the tensors and the text of the config; a config that its format has no words for has none. */
+static dra_status make_fingerprints(dra_model *m, dra_error *err)
 {
-    dra_json  j = {0};
-    dra_error why = {0};
-    uint64_t  h = dra_specs_fingerprint(m->params) * 0x9e3779b97f4a7c15u ^
-                 dra_specs_fingerprint(m->state);
-    json_t *object = dra_json_object(&j);
-    char   *text = dra_model_config_dump("config", &m->config, object, &why);
-    for (const char *p = text; p && *p; p++) h = (h ^ (unsigned char)*p) * 0x100000001b3u;
-    m->fingerprint = h;
+    dra_json       maker = {0};
+    json_t        *object = dra_json_object(&maker);
+    dra_error      why = {0};
+    char          *text = dra_model_config_dump("model", &m->config, object, &why);
+    const uint64_t specs[] = {dra_specs_fingerprint(m->params), dra_specs_fingerprint(m->state)};
+    const uint64_t old = dra_specs_fingerprint_old(m->params) * 0x9e3779b97f4a7c15u ^
+                         dra_specs_fingerprint_old(m->state);
+    dra_hash h;
     json_decref(object);
+    if (!text && why.code == DRA_ERR_MEMORY) return dra_fail(err, why.code, "%s", why.text);
+    dra_hash_begin(&h, 0);
+    dra_hash_add(&h, specs, sizeof specs);
+    dra_hash_add_text(&h, text ? text : "");
+    m->fingerprint = dra_hash_end(&h);
+    dra_specs_set_old(m->state, dra_old_bytes(old, text, text ? strlen(text) : 0));
     free(text);
-    return why.code == DRA_ERR_MEMORY ? dra_fail(err, why.code, "%s", why.text) : DRA_OK;
+    return DRA_OK;
 }
 
 dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra_error *err)
@@ -201,7 +211,7 @@ dra_status dra_model_create(const dra_model_config *config, dra_model **out, dra
         st = dra_specs_error(m->params, err);
     }
     if (st == DRA_OK) st = dra_specs_error(m->state, err);
-    if (st == DRA_OK) st = mark(m, err);
+    if (st == DRA_OK) st = make_fingerprints(m, err);
     if (st == DRA_OK)
         *out = m;
     else
@@ -281,3 +291,4 @@ int64_t dra_model_param_count(const dra_model *m)
 }
 
 uint64_t dra_model_fingerprint(const dra_model *m) { return m->fingerprint; }
+uint64_t dra_model_fingerprint_old(const dra_model *m) { return dra_specs_old(m->state); }

@@ -8,6 +8,7 @@
 struct dra_model {
     dra_model_config config; /* all filled in */
     dra_specs       *params, *state;
+    uint64_t         fingerprint;
     dra_stack        stack;
     dra_positions    distance;
     dra_norm         embed_norm, norm;
@@ -67,6 +68,14 @@ dra_value dra_condition_build(dra_graph *g, const dra_model *m, const dra_module
 dra_status dra_compose_open(dra_model *m, dra_error *err);
 void       dra_compose_declare(dra_model *m);
 void       dra_compose_close(dra_model *m);
+
+/* The fingerprint as earlier releases made it, for files of theirs. */
+uint64_t dra_model_fingerprint_old(const dra_model *m);
+
+/* Of the values of all weights as they are used, dense and in the order of the parameters, and of
+ * their names: however and wherever they are stored. Of weights that were loaded or drawn and not
+ * edited since it is computed once; others are read each time. */
+dra_status dra_weights_fingerprint(const dra_weights *w, uint64_t *out, dra_error *err);
 
 /* Element k of weight i, wherever it is stored. */
 dra_real dra_weights_number(const dra_weights *w, int i, size_t k);

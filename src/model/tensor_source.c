@@ -5,11 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "file/fail.h"
 #include "file/json.h"
 #include "file/pth.h"
+#include "file/seal.h"
 
 enum { PATH_TEXT = 4096, INDEX_MOST = 1 << 28 };
 
@@ -231,6 +234,39 @@ dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra
     else
         dra_tensor_source_close(s);
     return st;
+}
+
+dra_status dra_tensor_source_check(const dra_tensor_source *s, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < s->n_files && st == DRA_OK; i++) {
+        st = dra_tensors_check(s->file[i], err);
+        dra_tensors_rest(s->file[i]);
+    }
+    return st;
+}
+
+/* Clocks of file systems may be coarse. */
+static bool is_settled(const dra_file_map *m) { return m->is[2] + 2 < (int64_t)time(NULL); }
+
+static void add_map(dra_hash *h, const dra_file_map *m)
+{
+    const uint64_t bytes = m->bytes;
+    dra_hash_add(h, m->is, sizeof m->is);
+    dra_hash_add(h, &bytes, sizeof bytes);
+}
+
+uint64_t dra_tensor_source_key(const dra_tensor_source *s)
+{
+    bool     settled = !s->map.data || is_settled(&s->map);
+    dra_hash h;
+    dra_hash_begin(&h, 0);
+    add_map(&h, &s->map);
+    for (size_t i = 0; i < s->n_files; i++) {
+        add_map(&h, dra_tensors_map(s->file[i]));
+        settled = settled && is_settled(dra_tensors_map(s->file[i]));
+    }
+    return settled ? dra_hash_end(&h) : 0;
 }
 
 void dra_tensor_source_rest(const dra_tensor_source *s)

@@ -33,6 +33,12 @@ dra_status dra_tensor_source_open(const char *path, dra_tensor_source **out, dra
 void       dra_tensor_source_close(dra_tensor_source *s);      /* NULL is allowed */
 void       dra_tensor_source_rest(const dra_tensor_source *s); /* all files, as dra_file_map_rest */
 
+/* Checks the hashes of the files that have one (file/seal.h), which reads all of them. */
+dra_status dra_tensor_source_check(const dra_tensor_source *s, dra_error *err);
+/* Of what the files are, not of their bytes; 0: they changed so lately that a change might follow
+ * which this does not show. */
+uint64_t dra_tensor_source_key(const dra_tensor_source *s);
+
 const dra_tensor_source_entry *dra_tensor_source_find(const dra_tensor_source *s,
                                                       const char *name); /* NULL: none */
 

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/memory.h"
 #include "base/shape.h"
 #include "device/array.h"
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
+#include "model/weights_cache.h"
 #include "sequence/module.h"
 
 /* Dense real numbers, or what products take as it is stored, in the file or in memory of ours. */
@@ -32,12 +34,18 @@ struct dra_weights {
     int                n;
     weight            *at;
     dra_tensor_source *file; /* what is mapped */
+    /* Of dra_weights_fingerprint(): */
+    uint64_t         model;
+    bool             shortened, edited; /* since they were drawn or loaded */
+    _Atomic bool     known;
+    _Atomic uint64_t fingerprint;
 };
 
 static dra_status create(const dra_model *m, dra_weights **out, dra_error *err)
 {
     dra_weights *w = calloc(1, sizeof *w);
     *out = w;
+    if (w) w->model = dra_model_fingerprint(m);
     if (w) w->specs = dra_model_params(m);
     if (w) w->n = dra_specs_count(w->specs);
     if (w) w->at = calloc((size_t)w->n + 1, sizeof *w->at);
@@ -136,16 +144,23 @@ static dra_status load(dra_weights *w, int i, dra_error *err)
     return st;
 }
 
-dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out, dra_error *err)
+dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *c, dra_weights **out,
+                                 dra_error *err)
 {
     dra_weights *w;
     dra_status   st = create(m, &w, err);
-    if (st == DRA_OK) st = dra_tensor_source_open(path, &w->file, err);
+    if (st == DRA_OK) st = dra_tensor_source_open(c->path, &w->file, err);
+    if (st == DRA_OK && !c->skip_hash) st = dra_tensor_source_check(w->file, err);
     if (st == DRA_OK) st = dra_format_compare(m, &w->rules, w->file, err);
     for (int i = 0; st == DRA_OK && i < w->n; i++) st = load(w, i, err);
     if (st != DRA_OK) dra_weights_destroy(w);
     *out = st == DRA_OK ? w : NULL;
     return st;
+}
+
+dra_status dra_weights_load(const dra_model *m, const char *path, dra_weights **out, dra_error *err)
+{
+    return dra_weights_load_with(m, &(dra_weights_config){path}, out, err);
 }
 
 /* ---- dense or as it is stored ---------------------------------------------------------------- */
@@ -186,6 +201,7 @@ dra_real *dra_weights_edit(dra_weights *w, int i)
     weight         *at = &w->at[i];
     const dra_real *data = dra_weights_at(w, i);
     if (!data) return NULL;
+    w->edited = true;
     if (!at->own) { /* mapped, or a device's */
         if (own(w, i, NULL) != DRA_OK) return NULL;
         memcpy(at->own, data, at->bytes);
@@ -241,6 +257,8 @@ static dra_status shorten(dra_weights *w, int i, dra_error *err)
 dra_status dra_weights_shorten(dra_weights *w, dra_error *err)
 {
     dra_status st = DRA_OK;
+    w->shortened = true;
+    atomic_store(&w->known, false);
     for (int i = 0; i < w->n && st == DRA_OK; i++)
         if (dra_specs_at(w->specs, i)->product) st = shorten(w, i, err);
     return st;
@@ -306,6 +324,50 @@ dra_status dra_weights_save_like(const dra_model *m, const dra_real *const *valu
     return st;
 }
 
+/* ---- fingerprint ----------------------------------------------------------------------------- */
+
+static dra_status hash_values(const dra_weights *w, uint64_t *out, dra_error *err)
+{
+    saving     s = {.w = w};
+    dra_hash   h;
+    dra_error  why = {0};
+    dra_status st = DRA_OK;
+    dra_hash_begin(&h, 0);
+    for (int i = 0; i < w->n && st == DRA_OK; i++) {
+        const dra_real *data = get(&s, i, &why);
+        if (!data) st = dra_fail(err, why.code ? why.code : DRA_ERR_MEMORY, "%s", why.text);
+        dra_hash_add_text(&h, dra_specs_at(w->specs, i)->name);
+        if (st == DRA_OK) dra_hash_add(&h, data, w->at[i].bytes);
+    }
+    free(s.dense);
+    *out = dra_hash_end(&h);
+    return st;
+}
+
+/* Of all that decides about weights which were loaded and not changed since; 0: nothing does. */
+static uint64_t cache_key(const dra_weights *w)
+{
+    const uint64_t file = w->file ? dra_tensor_source_key(w->file) : 0;
+    const uint64_t facts[] = {file, w->model, sizeof(dra_real), w->shortened};
+    return file && !w->edited ? dra_hash_of(0, facts, sizeof facts) : 0;
+}
+
+dra_status dra_weights_fingerprint(const dra_weights *weights, uint64_t *out, dra_error *err)
+{
+    dra_weights *w = (dra_weights *)(uintptr_t)weights; /* what is remembered changes no weight */
+    if (!w->edited && atomic_load(&w->known)) {
+        *out = atomic_load(&w->fingerprint);
+        return DRA_OK;
+    }
+    const uint64_t key = cache_key(w);
+    const bool     found = key && dra_weights_cache_find(key, out);
+    dra_status     st = found ? DRA_OK : hash_values(w, out, err);
+    if (st == DRA_OK && key && !found) dra_weights_cache_note(key, *out);
+    atomic_store(&w->fingerprint, *out);
+    if (st == DRA_OK) atomic_store(&w->known, true);
+    return st;
+}
+
 /* ---- use ------------------------------------------------------------------------------------- */
 
 /* Where the device computes in the host's memory, the array is what the host sees as well. */
@@ -315,6 +377,7 @@ static dra_status train_one(dra_weights *w, int i, dra_device *device, dra_error
     dra_array      *a = NULL;
     const dra_real *data = dra_weights_at(w, i);
     dra_status      st = data ? dra_array_create(device, at->bytes, &a, err) : no_memory(w, i, err);
+    w->edited = true;
     if (st == DRA_OK) st = dra_array_upload(dra_array_whole(a), data, err);
     if (st != DRA_OK) {
         dra_array_destroy(a);

@@ -7,6 +7,7 @@
  * read_rows: y[b, t] = x[b, at[b, t]], zeros for at < 0. */
 #include <string.h>
 
+#include "base/hash.h"
 #include "ops/common.h"
 
 enum { WORK = 16384 }; /* elements a tile is worth */
@@ -119,7 +120,7 @@ static void check_twice(const dra_call *c, int64_t b)
     for (int64_t t = 0; t < at->shape.dim[1]; t++) {
         const int32_t row = at_of(at, b, t);
         if (row < 0) continue;
-        int64_t i = (int64_t)((uint32_t)row * 0x9e3779b1u) & (n - 1);
+        int64_t i = (int64_t)dra_hash_number((uint32_t)row) & (n - 1);
         while (mark[i] >= 0 && mark[i] != row) i = (i + 1) & (n - 1);
         if (mark[i] == row) {
             DRA_FAULT(c, b, DRA_FAULT_TWICE, b, t, row);

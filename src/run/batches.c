@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/shape.h"
+#include "data/corpus.h"
+#include "data/examples.h"
 
 static bool encodes(const dra_batches *b)
 {
@@ -204,4 +206,9 @@ bool dra_batches_marked(const dra_batches *b)
 uint64_t dra_batches_fingerprint(const dra_batches *b)
 {
     return b->feed ? dra_feed_fingerprint(b->feed) : b->fingerprint;
+}
+
+uint64_t dra_batches_fingerprint_old(const dra_batches *b)
+{
+    return b->feed ? dra_feed_fingerprint_old(b->feed) : dra_examples_fingerprint_old(b->examples);
 }

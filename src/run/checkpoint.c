@@ -2,9 +2,9 @@
  *   model.safetensors      weights
  *   optimizer.safetensors  m.NAME and v.NAME, what the optimizer keeps for each weight
  *   states.safetensors     where state is carried
- *   train.json             the rest, with sums of the other files and of itself
+ *   train.json             the rest, with hashes of the other files and of itself (file/seal.h)
  * A checkpoint is written under a temporary name and renamed when all of it is on the disk. It is
- * renamed back before it is removed. So what has the name is whole, and the sums show damage that
+ * renamed back before it is removed. So what has the name is whole, and the hashes show damage that
  * comes later. */
 #include <dirent.h>
 #include <errno.h>
@@ -15,16 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "dra/file.h"
 #include "file/fail.h"
-#include "file/json.h"
+#include "file/seal.h"
 #include "file/file_map.h"
 #include "run/optimizer.h"
 #include "run/train.h"
 #include "device/array.h"
 #include "sequence/module.h"
 
-enum { VERSION = 1, JSON_MOST = 1 << 20 };
+enum { VERSION = 2, OLD = 1, JSON_MOST = 1 << 20 }; /* OLD: without hashes, with other sums */
 
 static const char *const names[] = {"model.safetensors", "optimizer.safetensors",
                                     "states.safetensors"};
@@ -43,10 +44,14 @@ static dra_status file_path(const char *folder, const char *name, char path[DRA_
     return dra_path(path, err, "%s/%s", folder, name);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------ */
+/* ---- hashes ---------------------------------------------------------------------------------- */
 
-/* Of eight bytes at a time, each in its place: any change of a few of them changes the sum. */
-static uint64_t sum_of(const void *data, size_t bytes)
+typedef char hash_text[24];
+
+static uint64_t hash_of(const void *data, size_t bytes) { return dra_hash_of(0, data, bytes); }
+
+/* What earlier releases had in its place. */
+static uint64_t old_sum(const void *data, size_t bytes)
 {
     const unsigned char *at = data;
     uint64_t             h = 0x9e3779b97f4a7c15u ^ bytes;
@@ -61,28 +66,17 @@ static uint64_t sum_of(const void *data, size_t bytes)
     return h;
 }
 
-static dra_status sum_file(const char *folder, const char *name, char text[24], dra_error *err)
+static dra_status hash_file(const char *folder, const char                   *name,
+                            uint64_t (*hash)(const void *, size_t), hash_text text, dra_error *err)
 {
     char         path[DRA_PATH];
     dra_file_map map = {0};
     dra_status   st = file_path(folder, name, path, err);
     if (st == DRA_OK) st = dra_file_map_open(path, &map, err);
     if (st != DRA_OK) return st;
-    snprintf(text, 24, "%016" PRIx64, sum_of(map.data, map.bytes));
+    snprintf(text, sizeof(hash_text), "%016" PRIx64, hash(map.data, map.bytes));
     dra_file_map_close(&map);
     return DRA_OK;
-}
-
-bool dra_checkpoint_sum(json_t *object, char text[24])
-{
-    json_t *sum = json_incref(json_object_get(object, "sum"));
-    json_object_del(object, "sum");
-    char *dump = json_dumps(object, JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17));
-    if (dump) snprintf(text, 24, "%016" PRIx64, sum_of(dump, strlen(dump)));
-    if (sum) json_object_set_new(object, "sum", sum);
-    const bool ok = dump != NULL;
-    free(dump);
-    return ok;
 }
 
 /* ---- saving ---------------------------------------------------------------------------------- */
@@ -107,7 +101,7 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
                                      dra_span_see(moment, &copy[k], &room, err)};
         if (!items[k++].data) st = DRA_ERR_MEMORY;
     }
-    if (st == DRA_OK) st = dra_tensors_write(path, items, k, NULL, 0, err);
+    if (st == DRA_OK) st = dra_tensors_write_sealed(path, items, k, NULL, 0, err);
     for (int i = 0; copy && i < 2 * n; i++) free(copy[i]);
     free(copy);
     free(items);
@@ -115,49 +109,58 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     return st;
 }
 
-static json_t *hex(uint64_t x)
+static json_t *hex(dra_json *j, uint64_t x)
 {
-    char text[24];
+    hash_text text;
     snprintf(text, sizeof text, "%016" PRIx64, x);
-    return json_string(text);
+    return dra_json_text(j, text);
 }
 
-static dra_status describe(const char *folder, const dra_checkpoint *c, json_t **out,
-                           dra_error *err)
+static json_t *describe(dra_json *j, const dra_checkpoint *c)
 {
-    json_t *o = json_pack("{s:i, s:I, s:I, s:I, s:I, s:o, s:o, s:b, s:o, s:{}}", "version", VERSION,
-                          "step", (json_int_t)c->step, "tokens", (json_int_t)c->tokens, "skipped",
-                          (json_int_t)c->skipped, "skipped_in_a_row", (json_int_t)c->in_a_row,
-                          "model", hex(c->model), "data", hex(c->data), "carried", c->carried,
-                          "train", dra_train_config_json(&c->train), "files");
-    char    sum[24];
-    dra_status st = o ? DRA_OK : dra_fail_at(err, DRA_ERR_MEMORY, folder, "no memory to write it");
-    if (o) dra_put_real(o, "best_loss", c->best_loss);
-    if (o) dra_put_real(o, "blend", c->blend);
-    if (o) dra_put_real(o, "seconds", c->seconds);
-    if (o && c->train.early_stop > 0)
-        json_object_set_new(o, "evaluations_since_best", json_integer(c->since_best));
+    json_t *o = dra_json_object(j);
+    dra_json_set(j, o, "version", dra_json_int(j, VERSION));
+    dra_json_set(j, o, "step", dra_json_int(j, c->step));
+    dra_json_set(j, o, "tokens", dra_json_int(j, c->tokens));
+    dra_json_set(j, o, "skipped", dra_json_int(j, c->skipped));
+    dra_json_set(j, o, "skipped_in_a_row", dra_json_int(j, c->in_a_row));
+    dra_json_set(j, o, "model", hex(j, c->model));
+    dra_json_set(j, o, "data", hex(j, c->data));
+    dra_json_set(j, o, "carried", dra_json_bool(c->carried));
+    dra_json_set(j, o, "train", dra_train_config_json(&c->train));
+    dra_json_set(j, o, "best_loss", dra_json_real(j, c->best_loss));
+    dra_json_set(j, o, "blend", dra_json_real(j, c->blend));
+    dra_json_set(j, o, "seconds", dra_json_real(j, c->seconds));
+    if (c->train.early_stop > 0)
+        dra_json_set(j, o, "evaluations_since_best", dra_json_int(j, c->since_best));
+    return o;
+}
+
+static dra_status hash_files(dra_json *j, const char *folder, const dra_checkpoint *c,
+                             json_t *object, dra_error *err)
+{
+    hash_text  text;
+    json_t    *files = dra_json_object(j);
+    dra_status st = DRA_OK;
     for (int i = 0; i < FILES && st == DRA_OK; i++) {
         if (i == STATES && !c->carried) continue;
-        st = sum_file(folder, names[i], sum, err);
-        json_object_set_new(json_object_get(o, "files"), names[i], json_string(sum));
+        st = hash_file(folder, names[i], hash_of, text, err);
+        if (st == DRA_OK) dra_json_set(j, files, names[i], dra_json_text(j, text));
     }
-    if (st == DRA_OK && dra_checkpoint_sum(o, sum)) json_object_set_new(o, "sum", json_string(sum));
-    *out = o;
+    dra_json_set(j, object, "files", files);
     return st;
 }
 
 static dra_status save_json(const char *folder, const dra_checkpoint *c, dra_error *err)
 {
     char       path[DRA_PATH], *text = NULL;
-    json_t    *object = NULL;
-    dra_status st = describe(folder, c, &object, err);
+    size_t     bytes = 0;
+    dra_json   j = {0};
+    json_t    *object = describe(&j, c);
+    dra_status st = hash_files(&j, folder, c, object, err);
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
-    if (st == DRA_OK) {
-        text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-        st = text ? dra_file_write(path, text, strlen(text), err)
-                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
-    }
+    if (st == DRA_OK) st = dra_json_dump_sealed(&j, object, path, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
     free(text);
     json_decref(object);
     return st;
@@ -269,42 +272,54 @@ static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra
     return dra_train_config_read(path, train, &c->train, err);
 }
 
-static dra_status damaged(const char *path, dra_error *err)
+/* The sum of all members but "sum", which train.json had in place of a hash of its bytes. */
+static dra_status check_old(const char *path, json_t *object, dra_error *err)
 {
-    return dra_fail_at(err, DRA_ERR_FORMAT, path,
-                       "is damaged: its bytes are not those that were written");
+    const size_t flags = JSON_SORT_KEYS | JSON_COMPACT | JSON_REAL_PRECISION(17);
+    hash_text    found, said = "";
+    char        *text = NULL;
+    size_t       bytes = 0;
+    dra_json     j = {0};
+    const char  *sum = json_string_value(json_object_get(object, "sum"));
+    snprintf(said, sizeof said, "%s", sum ? sum : "");
+    dra_json_delete(object, "sum");
+    const dra_status st = dra_json_dump(&j, object, flags, path, &text, &bytes, err);
+    if (st != DRA_OK) return st;
+    snprintf(found, sizeof found, "%016" PRIx64, old_sum(text, bytes));
+    free(text);
+    return strcmp(found, said) == 0 ? DRA_OK : dra_fail_damaged(err, path);
 }
 
-static dra_status read_json(const char *path, json_t **out, dra_error *err)
+static dra_status read_json(const char *path, json_t **out, bool *old, dra_error *err)
 {
-    char      *text = NULL, sum[24] = "";
+    char      *text = NULL;
     size_t     bytes = 0;
+    bool       sealed = false;
     dra_status st = dra_file_read(path, JSON_MOST, &text, &bytes, err);
-    if (st == DRA_OK)
-        st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 8}, out, err);
+    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 8, out, &sealed, err);
     free(text);
     if (st != DRA_OK) return st;
     const json_t *version = json_object_get(*out, "version");
     if (json_is_integer(version) && json_integer_value(version) > VERSION)
         return dra_fail_at(err, DRA_ERR_FORMAT, path, "version is %lld, expected at most %d",
                            (long long)json_integer_value(version), VERSION);
-    const char *said = json_string_value(json_object_get(*out, "sum"));
-    if (!dra_checkpoint_sum(*out, sum) || !said || strcmp(said, sum) != 0)
-        return damaged(path, err);
-    return DRA_OK;
+    *old = json_is_integer(version) && json_integer_value(version) == OLD;
+    if (*old) return check_old(path, *out, err);
+    return sealed ? DRA_OK : dra_fail_damaged(err, path);
 }
 
-static dra_status check_files(const char *folder, const json_t *files, dra_error *err)
+static dra_status check_files(const char *folder, bool old, const json_t *files, dra_error *err)
 {
     const char *name;
     json_t     *v;
     json_object_foreach((json_t *)(uintptr_t)files, name, v)
     {
-        char       sum[24], path[DRA_PATH];
-        dra_status st = sum_file(folder, name, sum, err);
+        hash_text  text;
+        char       path[DRA_PATH];
+        dra_status st = hash_file(folder, name, old ? old_sum : hash_of, text, err);
         if (st == DRA_OK) st = file_path(folder, name, path, err);
-        if (st == DRA_OK && (!json_is_string(v) || strcmp(json_string_value(v), sum) != 0))
-            st = damaged(path, err);
+        if (st == DRA_OK && (!json_is_string(v) || strcmp(json_string_value(v), text) != 0))
+            st = dra_fail_damaged(err, path);
         if (st != DRA_OK) return st;
     }
     return DRA_OK;
@@ -314,16 +329,18 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
 {
     char       folder[DRA_PATH], path[DRA_PATH];
     json_t    *object = NULL;
+    bool       old = false;
     dra_status st = dra_checkpoint_path(run, step, "", folder, err);
     *out = (dra_checkpoint){0}; /* also what is not stored */
     if (st == DRA_OK) st = file_path(folder, "train.json", path, err);
-    if (st == DRA_OK) st = read_json(path, &object, err);
+    if (st == DRA_OK) st = read_json(path, &object, &old, err);
     if (st == DRA_OK) st = take(path, object, out, err);
+    if (st == DRA_OK) out->old = old;
     if (st == DRA_OK && out->step != step)
         st = dra_fail_at(err, DRA_ERR_FORMAT, path,
                          "is of step %lld, but is stored as that of step %lld",
                          (long long)out->step, (long long)step);
-    if (st == DRA_OK) st = check_files(folder, json_object_get(object, "files"), err);
+    if (st == DRA_OK) st = check_files(folder, old, json_object_get(object, "files"), err);
     json_decref(object);
     return st;
 }
@@ -357,7 +374,8 @@ dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_sav
     char       folder[DRA_PATH], path[DRA_PATH];
     dra_status st = dra_checkpoint_path(run, c->step, "", folder, err);
     if (st == DRA_OK) st = file_path(folder, names[MODEL], path, err);
-    if (st == DRA_OK) st = dra_weights_load(s->model, path, &s->weights, err);
+    const dra_weights_config weights = {path, .skip_hash = true}; /* dra_checkpoint_read() did */
+    if (st == DRA_OK) st = dra_weights_load_with(s->model, &weights, &s->weights, err);
     if (st == DRA_OK) st = file_path(folder, names[OPTIMIZER], path, err);
     if (st == DRA_OK && !c->other) st = load_moments(path, s, err);
     if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);

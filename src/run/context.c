@@ -1,9 +1,10 @@
 /* State files to continue from: the state of B sequences, and with it
  *   logits   (B, V) real: what follows the last token
  *   seen     (B, V) bool: tokens read, for the repetition penalty
- *   weights  (2) i32: a number drawn from all weights, low half first
- *   expert   (2) i32, of an amateur's state: a number drawn from the logits of its expert
+ *   weights  (2) i32: dra_weights_fingerprint(), low half first
+ *   expert   (2) i32, of an amateur's state: the hash of the logits of its expert
  * A state means nothing to other weights, even of the same shapes, so these numbers are compared.
+ * Files of earlier releases (version 1) have other numbers in their place, drawn from some weights.
  * The states of amateurs are files of their own, so that the expert's is the same file it would be
  * without them. */
 #include <inttypes.h>
@@ -12,6 +13,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/hash_old.h"
 #include "base/shape.h"
 #include "file/fail.h"
 #include "model/model.h"
@@ -19,28 +22,35 @@
 
 enum { PATH_TEXT = 4096 };
 
-static uint64_t hash(uint64_t h, size_t n, const void *data) /* FNV-1a */
-{
-    const unsigned char *bytes = data;
-    for (size_t b = 0; b < n; b++) h = (h ^ bytes[b]) * 0x100000001b3u;
-    return h;
-}
-
-static const uint64_t HASH_START = 0xcbf29ce484222325u;
-
-/* Some numbers of every tensor, wherever it is stored: two trainings do not share them. */
-static uint64_t sample(const dra_model *model, const dra_weights *weights)
+/* What earlier releases compared: some numbers of every tensor, wherever it is stored. */
+static uint64_t old_sample(const dra_model *model, const dra_weights *weights)
 {
     const dra_specs *specs = dra_model_params(model);
-    uint64_t         h = HASH_START;
+    uint64_t         h = DRA_OLD_START;
     for (int i = 0; i < dra_specs_count(specs); i++) {
         const size_t n = (size_t)dra_shape_count(&dra_specs_at(specs, i)->shape);
         for (size_t k = 0; k < n; k += n / 64 + 1) {
             const dra_real x = dra_weights_number(weights, i, k);
-            h = hash(h, sizeof x, &x);
+            h = dra_old_bytes(h, &x, sizeof x);
         }
     }
     return h;
+}
+
+typedef struct expert { /* what an amateur's state belongs to */
+    const dra_real *logits;
+    size_t          bytes;
+} expert;
+
+static expert expert_of(int64_t B, int64_t V, const dra_real *logits)
+{
+    return (expert){logits, (size_t)B * (size_t)V * sizeof *logits};
+}
+
+static uint64_t expert_number(const expert *e, bool old)
+{
+    return old ? dra_old_bytes(DRA_OLD_START, e->logits, e->bytes)
+               : dra_hash_of(0, e->logits, e->bytes);
 }
 
 typedef struct halves {
@@ -52,15 +62,18 @@ static halves halves_of(uint64_t h)
     return (halves){{(int32_t)(uint32_t)h, (int32_t)(uint32_t)(h >> 32)}};
 }
 
-/* expert: what the state belongs to, of an amateur's; NULL: it is on its own. */
+/* `of` what the state is, if an amateur's; NULL: it is on its own. */
 static dra_status save(const dra_model *model, const dra_weights *weights,
-                       const dra_context *context, const uint64_t *expert, const char *path,
+                       const dra_context *context, const expert *of, const char *path,
                        dra_error *err)
 {
-    const int64_t         B = dra_states_batch(context->states);
-    const int64_t         V = dra_model_config_of(model)->vocab;
-    const halves          own = halves_of(sample(model, weights));
-    const halves          other = halves_of(expert ? *expert : 0);
+    const int64_t    B = dra_states_batch(context->states);
+    const int64_t    V = dra_model_config_of(model)->vocab;
+    uint64_t         number = 0;
+    const dra_status st = dra_weights_fingerprint(weights, &number, err);
+    if (st != DRA_OK) return st;
+    const halves          own = halves_of(number);
+    const halves          other = halves_of(of ? expert_number(of, false) : 0);
     const dra_tensor_item extra[] = {
         {DRA_BESIDE "logits", DRA_REAL, DRA_SHAPE(B, V), context->logits},
         {DRA_BESIDE "seen", DRA_BOOL, DRA_SHAPE(B, V), context->seen},
@@ -68,7 +81,7 @@ static dra_status save(const dra_model *model, const dra_weights *weights,
         {DRA_BESIDE "expert", DRA_I32, DRA_SHAPE(2), other.x},
     };
     return dra_states_save_with(context->states, dra_model_fingerprint(model), path,
-                                sizeof extra / sizeof *extra - !expert, extra, err);
+                                sizeof extra / sizeof *extra - !of, extra, err);
 }
 
 dra_status dra_context_save(const dra_model *model, const dra_weights *weights,
@@ -118,20 +131,34 @@ static dra_status read_extra(const dra_tensors *file, const char *path, int64_t 
                         : st;
 }
 
+/* A state of these weights and, if an amateur's, of this expert. */
+static dra_status check_owner(const dra_tensors *file, const dra_model *model,
+                              const dra_weights *weights, const expert *of, const char *path,
+                              dra_error *err)
+{
+    const bool old = strcmp(dra_tensors_metadata(file, "version"), "1") == 0;
+    uint64_t   number = 0;
+    dra_status st = DRA_OK;
+    if (old)
+        number = old_sample(model, weights);
+    else
+        st = dra_weights_fingerprint(weights, &number, err);
+    if (st == DRA_OK)
+        st = check_number(file, DRA_BESIDE "weights", number, path, "other weights", err);
+    if (st != DRA_OK || !of) return st;
+    return check_number(file, DRA_BESIDE "expert", expert_number(of, old), path,
+                        "an amateur next to another state", err);
+}
+
 static dra_status load(dra_device *device, const dra_model *model, const dra_weights *weights,
-                       const uint64_t *expert, const char *path, dra_context *out, dra_error *err)
+                       const expert *of, const char *path, dra_context *out, dra_error *err)
 {
     dra_tensors *file = NULL;
     *out = (dra_context){0};
     dra_status st = dra_states_load(device, dra_model_state(model), dra_model_fingerprint(model),
                                     path, &out->states, err);
     if (st == DRA_OK) st = dra_tensors_open(path, &file, err);
-    if (st == DRA_OK)
-        st = check_number(file, DRA_BESIDE "weights", sample(model, weights), path, "other weights",
-                          err);
-    if (st == DRA_OK && expert)
-        st = check_number(file, DRA_BESIDE "expert", *expert, path,
-                          "an amateur next to another state", err);
+    if (st == DRA_OK) st = check_owner(file, model, weights, of, path, err);
     if (st == DRA_OK) st = read_extra(file, path, dra_model_config_of(model)->vocab, out, err);
     dra_tensors_close(file);
     if (st != DRA_OK) dra_context_free(out);
@@ -153,21 +180,16 @@ static dra_status amateur_path(const char *path, int i, char text[PATH_TEXT], dr
     return dra_fail_at(err, DRA_ERR_VALUE, path, "the path is too long");
 }
 
-static uint64_t logits_number(int64_t B, int64_t V, const dra_real *logits)
-{
-    return hash(HASH_START, (size_t)B * (size_t)V * sizeof *logits, logits);
-}
-
 static dra_status save_amateurs(const dra_generator *g, const char *path, dra_error *err)
 {
-    const uint64_t expert = logits_number(g->config.rows, g->V, g->logits);
-    dra_status     st = DRA_OK;
+    const expert of = expert_of(g->config.rows, g->V, g->logits);
+    dra_status   st = DRA_OK;
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++) {
         const dra_generator *a = g->amateur[i];
         const dra_context    c = {.states = a->states, .logits = a->logits, .seen = a->seen};
         char                 file[PATH_TEXT];
         st = amateur_path(path, i, file, err);
-        if (st == DRA_OK) st = save(a->config.model, a->config.weights, &c, &expert, file, err);
+        if (st == DRA_OK) st = save(a->config.model, a->config.weights, &c, &of, file, err);
     }
     return st;
 }
@@ -175,10 +197,10 @@ static dra_status save_amateurs(const dra_generator *g, const char *path, dra_er
 static dra_status load_amateurs(const dra_generator *g, const char *path, dra_context *out,
                                 dra_error *err)
 {
-    const int64_t  B = dra_states_batch(out->states);
-    const uint64_t expert = logits_number(B, g->V, out->logits);
-    const int      n = g->config.n_amateurs;
-    dra_status     st = DRA_OK;
+    const int64_t B = dra_states_batch(out->states);
+    const expert  of = expert_of(B, g->V, out->logits);
+    const int     n = g->config.n_amateurs;
+    dra_status    st = DRA_OK;
     if (n == 0) return DRA_OK;
     out->amateur = calloc((size_t)n, sizeof *out->amateur);
     if (!out->amateur) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory");
@@ -188,7 +210,7 @@ static dra_status load_amateurs(const dra_generator *g, const char *path, dra_co
         char                        file[PATH_TEXT];
         st = amateur_path(path, i, file, err);
         if (st == DRA_OK)
-            st = load(c->device, c->model, c->weights, &expert, file, &out->amateur[i], err);
+            st = load(c->device, c->model, c->weights, &of, file, &out->amateur[i], err);
         if (st == DRA_OK && dra_states_batch(out->amateur[i].states) != B)
             st = dra_fail_at(err, DRA_ERR_VALUE, file, "%lld sequences, expected %lld",
                              (long long)dra_states_batch(out->amateur[i].states), (long long)B);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "file/fail.h"
 #include "run/grammar.h"
 #include "text/letters.h"
@@ -377,15 +378,15 @@ static void check_recursion(compiler *c)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static uint64_t fingerprint(const dra_grammar *g) /* FNV-1a */
+static uint64_t fingerprint(const dra_grammar *g)
 {
     const unsigned char *parts[] = {(void *)g->place, (void *)g->set, (void *)g->start};
     const size_t sizes[] = {(size_t)g->places * sizeof *g->place, (size_t)g->sets * sizeof *g->set,
                             (size_t)g->rules * sizeof *g->start};
-    uint64_t     h = 0xcbf29ce484222325u ^ (uint64_t)g->root;
-    for (int i = 0; i < 3; i++)
-        for (size_t k = 0; k < sizes[i]; k++) h = (h ^ parts[i][k]) * 0x100000001b3u;
-    return h;
+    dra_hash     h;
+    dra_hash_begin(&h, (uint64_t)g->root);
+    for (int i = 0; i < 3; i++) dra_hash_add(&h, parts[i], sizes[i]);
+    return dra_hash_end(&h);
 }
 
 dra_status dra_grammar_compile(const dra_grammar_text *t, dra_grammar **out, dra_error *err)

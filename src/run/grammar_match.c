@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "run/grammar.h"
 
 enum {
@@ -92,17 +93,9 @@ dra_status dra_matcher_why(const dra_matcher *m, dra_error *err)
     return dra_fail(err, m->failed, "grammar: out of memory");
 }
 
-static uint32_t mix(uint32_t h, uint32_t x)
-{
-    h = (h ^ x) * 0x9e3779b1u;
-    return h ^ h >> 15;
-}
-
 static uint32_t hash(const item *at, int32_t n)
 {
-    uint32_t h = (uint32_t)n;
-    for (int32_t i = 0; i < n; i++) h = mix(mix(h, (uint32_t)at[i].place), (uint32_t)at[i].frame);
-    return h;
+    return (uint32_t)dra_hash_of(0, at, (size_t)n * sizeof *at);
 }
 
 /* ---- what has a number ----------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash_old.h"
 #include "base/philox.h"
-#include "data/integers.h"
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
@@ -100,13 +100,14 @@ int32_t dra_probe_below(dra_probe_line *r, int64_t n)
     return (int32_t)((uint64_t)r->bits[--r->left] * (uint64_t)n >> 32);
 }
 
-/* The split that a row's tokens name, without filler. */
+/* The split that a row's tokens name, without filler. Rows and splits are drawn from the hash they
+ * always had, so that they stay the same. */
 static dra_split split_of(const dra_probe_line *r)
 {
     static const int32_t none[4];
-    uint64_t             h = dra_hash_text(0, r->p->task);
+    uint64_t             h = dra_old_text(0, r->p->task);
     for (int64_t t = 0; t < r->p->length; t++)
-        if (r->ids[t] >= DRA_PROBE_FILLERS) h = dra_hash_ids(h, &r->ids[t], 1);
+        if (r->ids[t] >= DRA_PROBE_FILLERS) h = dra_old_ids(h, &r->ids[t], 1);
     return dra_philox_key(none, h) % 8 == 0 ? DRA_SPLIT_TEST : DRA_SPLIT_TRAIN;
 }
 
@@ -116,7 +117,7 @@ dra_status dra_probe_row(const dra_probe *p, dra_split split, int64_t number, in
     enum { ATTEMPTS = 256 }; /* all miss the test split with probability (7/8)^256 = 1e-15 */
     const dra_probe_maker *m = find(p->task);
     const int32_t seed[4] = {(int32_t)(uint32_t)p->seed, (int32_t)(uint32_t)(p->seed >> 32), split};
-    const uint64_t key = dra_philox_key(seed, dra_hash_text(0, p->task)), n = (uint64_t)number;
+    const uint64_t key = dra_philox_key(seed, dra_old_text(0, p->task)), n = (uint64_t)number;
     for (uint32_t attempt = 0; attempt < ATTEMPTS; attempt++) {
         dra_probe_line r = {.p = p,
                             .key = key,

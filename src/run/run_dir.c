@@ -12,6 +12,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/file_map.h"
+#include "file/seal.h"
 #include "model/folder_files.h"
 #include "model/tensor_source.h"
 #include "run/train.h"
@@ -121,9 +122,13 @@ static dra_status read_settings(const char *folder, dra_train_config *out, dra_e
 {
     char       path[DRA_PATH], *text = NULL;
     size_t     bytes = 0;
+    json_t    *object = NULL;
+    bool       sealed; /* earlier releases did not */
     dra_status st = dra_path(path, err, "%s/train/config.json", folder);
     if (st == DRA_OK) st = dra_file_read(path, SETTINGS_MOST, &text, &bytes, err);
-    if (st == DRA_OK) st = dra_train_config_parse(path, text, bytes, out, err);
+    if (st == DRA_OK) st = dra_json_parse_sealed(path, text, bytes, 4, &object, &sealed, err);
+    if (st == DRA_OK) st = dra_train_config_read(path, object, out, err);
+    json_decref(object);
     free(text);
     return st;
 }
@@ -310,23 +315,21 @@ dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
 
 static dra_status note_settings(const dra_trainer *t, dra_error *err)
 {
-    char         path[DRA_PATH];
-    const size_t n = dra_train_config_text(&t->at.train, NULL, 0);
-    char        *text = malloc(n + 2);
-    dra_status   st = dra_path(path, err, "%s/train/config.json", t->c.folder);
-    if (!text || !n || dra_train_config_text(&t->at.train, text, n + 1) != n) {
-        free(text);
-        return dra_fail_at(err, DRA_ERR_MEMORY, t->c.folder, "out of memory");
-    }
-    text[n] = '\n';
-    if (st == DRA_OK) st = dra_file_write(path, text, n + 1, err);
+    char       path[DRA_PATH], *text = NULL;
+    size_t     bytes = 0;
+    dra_json   j = {0};
+    json_t    *settings = dra_train_config_json(&t->at.train);
+    dra_status st = dra_path(path, err, "%s/train/config.json", t->c.folder);
+    if (st == DRA_OK) st = dra_json_dump_sealed(&j, settings, path, &text, &bytes, err);
+    if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
     free(text);
+    json_decref(settings);
     return st;
 }
 
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err)
 {
-    return read_settings(t->c.folder, out, err);
+    return exists(t->c.folder, "train/config.json") ? read_settings(t->c.folder, out, err) : DRA_OK;
 }
 
 /* Files of a folder that was no run, and that nobody forced us to take, are not ours to remove. */

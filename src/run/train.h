@@ -69,6 +69,7 @@ typedef struct dra_checkpoint { /* train.json: where a run stands */
     uint64_t         model, data; /* fingerprints */
     bool             carried;     /* there are states */
     bool             other;       /* not stored: the optimizer is another one now */
+    bool             old; /* not stored: of an earlier release, whose fingerprints were others */
     dra_train_config train;
 } dra_checkpoint;
 
@@ -86,8 +87,6 @@ dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const d
 /* Steps of the checkpoints of a run, newest first, at most `room` of them; returns how many there
  * are; 0 also where there is no folder. */
 int dra_checkpoint_list(const char *run, int room, int64_t *steps);
-/* The sum of train.json: of all its members but "sum". false: no memory. */
-bool dra_checkpoint_sum(json_t *object, char text[24]);
 /* Reads train.json and knows from then on that all files are what was written. */
 dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *out, dra_error *err);
 /* Moments go into s->optimizer; weights and states are made. */
@@ -160,7 +159,7 @@ dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err);
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
 /* Notes the settings; a new run leaves nothing of another model or run behind. */
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);
-/* The settings that were noted. */
+/* The settings that were noted; where there are none, *out is left alone. */
 dra_status dra_trainer_settings(const dra_trainer *t, dra_train_config *out, dra_error *err);
 /* Writes what a model folder has besides weights. */
 dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_error *err);

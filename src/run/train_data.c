@@ -3,6 +3,7 @@
 
 #include "base/shape.h"
 #include "file/fail.h"
+#include "file/seal.h"
 #include "run/batches.h"
 #include "run/gradients.h"
 #include "run/train.h"
@@ -95,7 +96,8 @@ dra_status dra_trainer_open_data(dra_trainer *t, dra_error *err)
         st = dra_trainer_open_stage(t, dra_train_stage(&t->at.train, t->at.step), err);
     if (st != DRA_OK) return st;
     if (reads_all(t)) t->at.train.stage[0].context = dra_batches_longest(t->batches);
-    const uint64_t found = dra_batches_fingerprint(t->batches);
+    const uint64_t found = t->at.old ? dra_batches_fingerprint_old(t->batches)
+                                     : dra_batches_fingerprint(t->batches);
     if (t->saved >= 0 && found != t->at.data && !t->c.force)
         return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
                            "was trained on other data (or by another tokenizer); force continues");
@@ -138,6 +140,7 @@ static dra_status load_reference(const char *path, int64_t n, dra_real **out, dr
 {
     dra_tensors *file = NULL;
     dra_status   st = dra_tensors_open(path, &file, err);
+    if (st == DRA_OK) st = dra_tensors_check(file, err);
     *out = calloc(2 * (size_t)n, sizeof **out);
     if (st == DRA_OK && !*out) st = dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     if (st == DRA_OK)
@@ -157,7 +160,7 @@ static dra_status find_reference(dra_trainer *t, const char *name, const dra_exa
     if (st == DRA_OK && t->saved >= 0) return load_reference(path, n, out, err);
     if (st == DRA_OK) st = dra_reference_make(t->c.device, t->weights, &c, out, err);
     const dra_tensor_item item = {"reference", DRA_REAL, DRA_SHAPE(n, 2), *out};
-    return st == DRA_OK ? dra_tensors_write(path, &item, 1, NULL, 0, err) : st;
+    return st == DRA_OK ? dra_tensors_write_sealed(path, &item, 1, NULL, 0, err) : st;
 }
 
 dra_status dra_trainer_open_references(dra_trainer *t, dra_error *err)

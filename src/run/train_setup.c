@@ -27,7 +27,8 @@ static dra_status first_settings(dra_trainer *t, dra_error *err)
 
 static dra_status start(dra_trainer *t, dra_error *err)
 {
-    const dra_specs *params = dra_model_params(t->c.model);
+    const dra_specs         *params = dra_model_params(t->c.model);
+    const dra_weights_config from = {t->c.weights, t->c.skip_hash};
     t->at.best_loss = NAN;
     t->at.model = dra_model_fingerprint(t->c.model);
     dra_status st = t->c.weights ? dra_trainer_check_weights(t, err) : DRA_OK;
@@ -35,7 +36,7 @@ static dra_status start(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
     if (st == DRA_OK)
         st = t->c.weights
-                 ? dra_weights_load(t->c.model, t->c.weights, &t->weights, err)
+                 ? dra_weights_load_with(t->c.model, &from, &t->weights, err)
                  : dra_weights_draw(t->c.model, (uint64_t)t->at.train.seed, &t->weights, err);
     const int blend = dra_specs_find(params, "blend");
     if (st == DRA_OK && blend >= 0) t->at.blend = (double)dra_weights_at(t->weights, blend)[0];
@@ -59,12 +60,14 @@ static dra_status find_place(dra_trainer *t, const int64_t *steps, int n, dra_er
 }
 
 /* A run that was made longer may have been killed before its next checkpoint. */
-static void take_extension(dra_trainer *t)
+static dra_status take_extension(dra_trainer *t, dra_error *err)
 {
-    dra_train_config noted, *c = &t->at.train;
-    if (dra_trainer_settings(t, &noted, NULL) != DRA_OK || noted.steps < c->steps) return;
+    dra_train_config noted = {0}, *c = &t->at.train;
+    const dra_status st = dra_trainer_settings(t, &noted, err);
+    if (st != DRA_OK || noted.steps < c->steps) return st;
     c->steps = noted.steps;
     c->schedule_end = noted.schedule_end;
+    return DRA_OK;
 }
 
 /* Forced: another optimizer starts with states and numbers of its own. */
@@ -84,12 +87,16 @@ static int64_t end_of(const dra_train_config *c)
 
 static dra_status resume(dra_trainer *t, dra_error *err)
 {
-    if (t->at.model != dra_model_fingerprint(t->c.model))
-        return dra_fail_at(err, DRA_ERR_VALUE, t->c.folder,
-                           "is a run of another model: its tensors have other names or shapes");
-    take_extension(t);
+    const uint64_t model = dra_model_fingerprint(t->c.model);
+    if (t->at.model != (t->at.old ? dra_model_fingerprint_old(t->c.model) : model))
+        return dra_fail_at(
+            err, DRA_ERR_VALUE, t->c.folder,
+            "is a run of another model: its tensors have other names or shapes, or its "
+            "config.json has changed");
+    t->at.model = model;
+    dra_status             st = take_extension(t, err);
     const dra_train_config was = t->at.train;
-    dra_status             st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
+    if (st == DRA_OK) st = dra_train_config_merge(&t->at.train, t->c.train, t->c.force, err);
     if (st == DRA_OK && t->at.train.optimizer != was.optimizer) forget_optimizer(t);
     if (st == DRA_OK) st = dra_train_config_complete(&t->at.train, t->c.model, err);
     if (t->at.train.steps != was.steps) t->steps_before = was.steps;

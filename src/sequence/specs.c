@@ -5,6 +5,8 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/hash.h"
+#include "base/hash_old.h"
 #include "base/names.h"
 #include "base/philox.h"
 #include "base/shape.h"
@@ -15,6 +17,7 @@ struct dra_specs {
     dra_spec *at;
     int       n, room;
     dra_names names;
+    uint64_t  old; /* of dra_specs_old() */
     dra_error error;
 };
 
@@ -112,28 +115,44 @@ int dra_specs_find(const dra_specs *s, const char *name)
     return (int)dra_names_find(&s->names, name);
 }
 
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++) h = (h ^ at[i]) * 0x100000001b3u;
-    return h;
-}
+typedef struct spec_facts { /* what a fingerprint is made of, besides the name and the axes */
+    int64_t rank, kind, limit;
+} spec_facts;
 
-static const uint64_t HASH_START = 0xcbf29ce484222325u;
+static spec_facts facts_of(const dra_spec *p)
+{
+    return (spec_facts){p->shape.rank, p->context ? 2 : p->items, p->limit};
+}
 
 uint64_t dra_specs_fingerprint(const dra_specs *s)
 {
-    uint64_t h = HASH_START;
+    dra_hash h;
+    dra_hash_begin(&h, 0);
     for (int i = 0; i < s->n; i++) {
-        const dra_spec *p = &s->at[i];
-        const int64_t   kind[] = {p->shape.rank, p->context ? 2 : p->items, p->limit};
-        h = hash(h, p->name, strlen(p->name) + 1);
-        h = hash(h, kind, sizeof kind);
-        h = hash(h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);
+        const dra_spec  *p = &s->at[i];
+        const spec_facts facts = facts_of(p);
+        dra_hash_add_text(&h, p->name);
+        dra_hash_add(&h, &facts, sizeof facts);
+        dra_hash_add(&h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);
+    }
+    return dra_hash_end(&h);
+}
+
+uint64_t dra_specs_fingerprint_old(const dra_specs *s)
+{
+    uint64_t h = DRA_OLD_START;
+    for (int i = 0; i < s->n; i++) {
+        const dra_spec  *p = &s->at[i];
+        const spec_facts facts = facts_of(p);
+        h = dra_old_bytes(h, p->name, strlen(p->name) + 1);
+        h = dra_old_bytes(h, &facts, sizeof facts);
+        h = dra_old_bytes(h, p->shape.dim, (size_t)p->shape.rank * sizeof *p->shape.dim);
     }
     return h;
 }
+
+void     dra_specs_set_old(dra_specs *s, uint64_t fingerprint) { s->old = fingerprint; }
+uint64_t dra_specs_old(const dra_specs *s) { return s->old; }
 
 /* ---- first values ---------------------------------------------------------------------------- */
 
@@ -192,7 +211,8 @@ void dra_specs_fill(const dra_specs *s, int i, uint64_t seed, dra_real *to)
     const dra_spec *p = &s->at[i];
     const int64_t   n = dra_shape_count(&p->shape);
     const int32_t   words[4] = {(int32_t)seed, (int32_t)(seed >> 32)};
-    const uint64_t  key = dra_philox_key(words, hash(HASH_START, p->name, strlen(p->name)));
+    const uint64_t  path = dra_old_bytes(DRA_OLD_START, p->name, strlen(p->name));
+    const uint64_t  key = dra_philox_key(words, path); /* first values stay what they were */
     if (p->fill == DRA_FILL_FAVOR) {
         fill_favor(p, key, to);
         return;

@@ -3,6 +3,7 @@
 #define DRA_SRC_TEXT_MERGE_H
 
 #include "base/arena.h"
+#include "base/hash.h"
 #include "dra/base.h"
 
 /* ---- pairs of numbers that stand for another one --------------------------------------------- */
@@ -24,7 +25,7 @@ static inline dra_pair *dra_pairs_find(const dra_pairs *p, int32_t left, int32_t
 {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     const size_t   mask = SIZE_MAX >> p->shift;
-    size_t         i = (size_t)(key * 0x9e3779b97f4a7c15u >> p->shift);
+    size_t         i = (size_t)(dra_hash_number(key) >> p->shift);
     while (p->slot[i].id >= 0 && (p->slot[i].left != left || p->slot[i].right != right))
         i = (i + 1) & mask;
     return &p->slot[i];

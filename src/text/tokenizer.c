@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "file/fail.h"
-#include "text/hash.h"
 #include "text/letters.h"
 
 /* ---- words: tokens that merging gives for their own bytes ------------------------------------ */
@@ -25,7 +25,7 @@ static dra_word *find_word(const dra_tokenizer *t, uint64_t hash, const char *te
 
 int32_t dra_word_find(const dra_tokenizer *t, const char *text, size_t bytes)
 {
-    return find_word(t, dra_hash_bytes(text, bytes), text, bytes)->id;
+    return find_word(t, dra_hash_of(0, text, bytes), text, bytes)->id;
 }
 
 static bool merges_to_itself(const dra_tokenizer *t, dra_merger *m, int32_t id)
@@ -54,7 +54,7 @@ static bool make_words(dra_tokenizer *t)
     for (int32_t id = 0; id < t->size; id++) {
         const dra_token *k = &t->token[id];
         if (k->kind != DRA_TOKEN_BYTES || !merges_to_itself(t, &m, id)) continue;
-        const uint64_t hash = dra_hash_bytes(k->text, k->bytes);
+        const uint64_t hash = dra_hash_of(0, k->text, k->bytes);
         *find_word(t, hash, k->text, k->bytes) = (dra_word){(uint32_t)hash, id};
     }
     dra_merger_free(&m);
@@ -80,26 +80,18 @@ static bool has_byte_ids(const dra_tokenizer *t) /* and nothing else */
     return plain;
 }
 
-/* FNV-1a over all that decides about ids; numbers go in from their lowest byte on. */
-static void mix(uint64_t *h, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        *h = (*h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-}
+static void mix_number(dra_hash *h, int64_t n) { dra_hash_add(h, &n, sizeof n); }
 
-static void mix_number(uint64_t *h, int64_t n)
-{
-    for (int i = 0; i < 8; i++) mix(h, &(unsigned char){(unsigned char)(n >> 8 * i)}, 1);
-}
-
+/* Of all that decides about ids. */
 static uint64_t fingerprint(const dra_tokenizer *t)
 {
-    uint64_t h = 0xcbf29ce484222325u;
+    dra_hash h;
+    dra_hash_begin(&h, 0);
     mix_number(&h, t->size);
     mix_number(&h, t->nfc + 2 * t->prefix_space);
     for (int32_t i = 0; i < t->size; i++) {
         mix_number(&h, t->token[i].kind + 4 * (int64_t)t->token[i].bytes);
-        mix(&h, t->token[i].text, t->token[i].bytes);
+        dra_hash_add(&h, t->token[i].text, t->token[i].bytes);
     }
     for (size_t i = 0; i < t->merges; i++) {
         mix_number(&h, t->merge[i].left);
@@ -111,7 +103,7 @@ static uint64_t fingerprint(const dra_tokenizer *t)
         mix_number(&h, a->id);
         mix_number(&h, a->special + 2 * a->normalized * t->nfc + 4 * a->left + 8 * a->right);
     }
-    return h;
+    return dra_hash_end(&h);
 }
 
 dra_status dra_tokenizer_finish(dra_tokenizer *t, const char *path, dra_error *err)

@@ -2,8 +2,9 @@
 #include "text/words.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#include "text/hash.h"
+#include "base/hash.h"
 
 enum { FIRST_SLOTS = 1 << 12, BLOCK = 1 << 16 };
 
@@ -50,7 +51,7 @@ static const char *keep(dra_words *w, const char *text, size_t bytes)
 bool dra_words_add(dra_words *w, const char *text, size_t bytes, int64_t count)
 {
     if (2 * w->n >= w->slots && !grow(w)) return false;
-    const uint64_t hash = dra_hash_bytes(text, bytes);
+    const uint64_t hash = dra_hash_of(0, text, bytes);
     dra_counted   *c = find(w, text, bytes, hash);
     if (!c->text) {
         *c = (dra_counted){keep(w, text, bytes), bytes, hash, 0};

@@ -46,6 +46,31 @@ static void parts_do_not_matter(void **state)
         }
 }
 
+static void numbers_are_their_bytes(void **state)
+{
+    for (uint64_t i = 0, x = 1; i < 1000; i++, x = x * 6364136223846793005u + i) {
+        unsigned char byte[8];
+        for (int k = 0; k < 8; k++) byte[k] = (unsigned char)(x >> 8 * k);
+        assert_true(dra_hash_number(x) == dra_hash_of(0, byte, 8));
+    }
+}
+
+static uint64_t of_texts(const char *a, const char *b)
+{
+    dra_hash h;
+    dra_hash_begin(&h, 0);
+    dra_hash_add_text(&h, a);
+    dra_hash_add_text(&h, b);
+    return dra_hash_end(&h);
+}
+
+static void texts_have_ends(void **state)
+{
+    assert_true(of_texts("ab", "c") != of_texts("a", "bc"));
+    assert_true(of_texts("", NULL) != of_texts(NULL, ""));
+    assert_true(of_texts("", "") != of_texts(NULL, NULL));
+}
+
 /* What earlier hashes of ours did not do: the last bytes reach all bits. */
 static void last_bits_are_mixed(void **state)
 {
@@ -64,8 +89,9 @@ static void last_bits_are_mixed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gives_known_answers),
-                                       cmocka_unit_test(parts_do_not_matter),
-                                       cmocka_unit_test(last_bits_are_mixed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gives_known_answers), cmocka_unit_test(parts_do_not_matter),
+        cmocka_unit_test(numbers_are_their_bytes), cmocka_unit_test(texts_have_ends),
+        cmocka_unit_test(last_bits_are_mixed)};
     return check_main("hash", NULL, 0, tests, COUNT(tests));
 }

@@ -34,7 +34,8 @@ continues() {
     "$2" "$1"
 }
 
-machine=$("$(dirname "$dra")/tests/model/test_before" machine) || exit 1
+names=$(dirname "$dra")/tests/model/test_before
+machine=$("$names" machine) || exit 1
 how=same
 if [ "$machine" != "$(cat "$before/machine")" ]; then
     how=close

@@ -5,6 +5,7 @@
  * The rules of safetensors have a fuzzer of their own. */
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/seal.h"
 #include "fuzz/harness.h"
 #include "sequence/states.h"
 
@@ -184,6 +185,7 @@ static size_t change_texts(const dra_tensors *file, dra_metadata_item *meta)
     for (size_t i = 0; i < dra_tensors_metadata_count(file) && n < META; i++) {
         if (below(12) == 0) continue;
         meta[n] = *dra_tensors_metadata_at(file, i);
+        if (strcmp(meta[n].key, "dra") == 0 || strcmp(meta[n].key, "hash") == 0) continue;
         if (below(6) == 0) meta[n].value = values[below(COUNT(values) - 1)];
         n++;
     }
@@ -221,7 +223,8 @@ static void repair(fuzz_bytes *b)
         if (dra_tensors_open(path, &file, NULL) != DRA_OK) return;
     }
     const size_t n_meta = change_texts(file, meta), n = change_tensors(file, items);
-    const bool   ok = dra_tensors_write(other, items, n, meta, n_meta, NULL) == DRA_OK;
+    const bool   ok = (below(8) ? dra_tensors_write_sealed(other, items, n, meta, n_meta, NULL)
+                                : dra_tensors_write(other, items, n, meta, n_meta, NULL)) == DRA_OK;
     dra_tensors_close(file);
     if (!ok) return;
     static fuzz_bytes back;

@@ -3,6 +3,9 @@
  * and states in their order; the same for the models of the other fixtures there. Their numbers are
  * those of cli/test_before.
  *   test_before write     writes these lists (make.sh there does it)
+ *   test_before earlier FILE RUN TO
+ *                         writes a file as that commit would have: without the hash, and with the
+ *                         fingerprints it had; others are copied. RUN has the model
  *   test_before machine   prints a number for the arithmetic of this machine; see machine() */
 #include <math.h>
 #include <stdarg.h>
@@ -11,9 +14,12 @@
 #include <string.h>
 
 #include "check.h"
+#include "base/hash_old.h"
+#include "base/shape.h"
 #include "device/simd.h"
 #include "dra/file.h"
-#include "dra/model.h"
+#include "file/seal.h"
+#include "model/model.h"
 
 #define BEFORE "tests/data/before"
 
@@ -89,7 +95,7 @@ static void list_model(text *t, const dra_model_config *c, bool names)
     say_config(t, "config", c);
     say_config(t, "filled in", dra_model_config_of(m));
     say(t, "fingerprint %016llx, %d parameters, %d states\n",
-        (unsigned long long)dra_model_fingerprint(m), dra_specs_count(dra_model_params(m)),
+        (unsigned long long)dra_model_fingerprint_old(m), dra_specs_count(dra_model_params(m)),
         dra_specs_count(dra_model_state(m)));
     if (names) say_specs(t, "parameter", dra_model_params(m));
     if (names) say_specs(t, "state", dra_model_state(m));
@@ -186,6 +192,71 @@ static int write_lists(void)
     return 0;
 }
 
+/* What that commit kept of weights in a state: 64 numbers of each. */
+static uint64_t sample(const dra_model *m, const dra_weights *w)
+{
+    uint64_t h = DRA_OLD_START;
+    for (int i = 0; i < dra_specs_count(dra_model_params(m)); i++) {
+        const size_t n = (size_t)dra_shape_count(&dra_specs_at(dra_model_params(m), i)->shape);
+        for (size_t k = 0; k < n; k += n / 64 + 1)
+            h = dra_old_bytes(h, &dra_weights_at(w, i)[k], sizeof(dra_real));
+    }
+    return h;
+}
+
+static int write_tensors(const dra_tensors *file, const dra_model *m, const dra_weights *w,
+                         const char *to)
+{
+    static dra_tensor_item   item[1000];
+    static dra_metadata_item meta[16];
+    const uint64_t           number = sample(m, w);
+    const int32_t halves[2] = {(int32_t)(uint32_t)number, (int32_t)(uint32_t)(number >> 32)};
+    char          finger[24];
+    size_t        n = dra_tensors_count(file), k = 0;
+    dra_error     err = {0};
+    snprintf(finger, sizeof finger, "%016llx", (unsigned long long)dra_model_fingerprint_old(m));
+    for (size_t i = 0; i < n && i < COUNT(item); i++) {
+        const dra_tensor_info *t = dra_tensors_at(file, i);
+        const bool             own = strcmp(t->name, "beside.weights") == 0;
+        item[i] = (dra_tensor_item){t->name, t->dtype, t->shape, own ? halves : t->data};
+    }
+    for (size_t i = 0; i < dra_tensors_metadata_count(file) && k < COUNT(meta); i++) {
+        const dra_metadata_item *x = dra_tensors_metadata_at(file, i);
+        if (strcmp(x->key, "dra") == 0 || strcmp(x->key, "hash") == 0) continue;
+        meta[k++] = (dra_metadata_item){x->key, strcmp(x->key, "version") == 0       ? "1"
+                                                : strcmp(x->key, "fingerprint") == 0 ? finger
+                                                                                     : x->value};
+    }
+    const dra_status st = dra_tensors_write(to, item, n, meta, k, &err);
+    if (st != DRA_OK) fprintf(stderr, "%s\n", err.text);
+    return st != DRA_OK;
+}
+
+static int write_earlier(const char *path, const char *run, const char *to)
+{
+    dra_tensors *file = NULL;
+    dra_model   *m = NULL;
+    dra_weights *w = NULL;
+    char        *data = NULL;
+    size_t       bytes = 0;
+    dra_error    err = {0};
+    int          failed = 1;
+    if (dra_tensors_open(path, &file, &err) != DRA_OK ||
+        dra_file_read(path, 1 << 28, &data, &bytes, &err) != DRA_OK)
+        fprintf(stderr, "%s\n", err.text);
+    else if (!dra_tensors_sealed(file))
+        failed = dra_file_write(to, data, bytes, &err) != DRA_OK;
+    else if (dra_folder_load(run, &m, &w, &err) != DRA_OK)
+        fprintf(stderr, "%s\n", err.text);
+    else
+        failed = write_tensors(file, m, w, to);
+    dra_tensors_close(file);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+    free(data);
+    return failed;
+}
+
 static uint64_t mix(uint64_t h, const void *data, size_t bytes)
 {
     const unsigned char *at = data;
@@ -230,6 +301,8 @@ int main(int argc, char **argv)
     char              names[KINDS][40];
     if (argc == 2 && strcmp(argv[1], "write") == 0) return write_lists();
     if (argc == 2 && strcmp(argv[1], "machine") == 0) return machine();
+    if (argc == 5 && strcmp(argv[1], "earlier") == 0)
+        return write_earlier(argv[2], argv[3], argv[4]);
     for (int i = 0; i < PRESETS; i++)
         tests[i] = (struct CMUnitTest){presets[i], keeps_a_preset, NULL, NULL,
                                        (void *)(uintptr_t)presets[i]};

@@ -1,4 +1,5 @@
 /* Checkpoints: damage is noticed and named, a full disk and a kill at any moment lose nothing. */
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -66,7 +67,6 @@ static void damage_is_named(void **state)
         const size_t n = read_file(run, name, &data);
         for (int k = 0; k < 12; k++) { /* a changed byte */
             const size_t at = (size_t)(check_random(&seed) * (double)n);
-            if (data[at] == ' ' || data[at] == '\n') continue; /* blanks of JSON may be others */
             data[at] ^= 1;
             put_bytes(path, data, n);
             expect_damaged(&f, run, files[i]);
@@ -82,6 +82,87 @@ static void damage_is_named(void **state)
         free(data);
     }
     run_until(&f, run, &config, 0); /* all is as it was */
+    close_fixture(&f);
+}
+
+/* A model so small that a checkpoint has few bits; all of them are tried. */
+static void every_flipped_bit_is_found(void **state)
+{
+    static const char *const small[] = {"mixer.slots=1", "depth=1", "dim=2",        "heads=1",
+                                        "context=4",     "vocab=2", "ff.kind=none", NULL};
+    static const char *const files[] = {"model.safetensors", "optimizer.safetensors",
+                                        "states.safetensors", "train.json"};
+    dra_error                err = {0};
+    dra_saved                s = {0};
+    dra_checkpoint at = {.step = 6, .tokens = 48, .best_loss = 2.5, .carried = true, .data = 99};
+    fixture        f;
+    char           run[600], path[800], name[100];
+    open_fixture(&f, "dra-slots-tiny", small, put_text("text", story, 9));
+    const dra_optimizer_config how = {.decay = 0.1};
+    snprintf(run, sizeof run, "%s", in_scratch("bits"));
+    shell("mkdir -p '%s%s'", in_scratch("bits/train"), "");
+    s = (dra_saved){.device = f.device, .model = f.model};
+    at.model = dra_model_fingerprint(f.model);
+    expect_ok(dra_optimizer_create(&how, f.model, f.device, &s.optimizer, &err), &err);
+    expect_ok(dra_weights_draw(f.model, 1, &s.weights, &err), &err);
+    expect_ok(dra_states_create(f.device, dra_model_state(f.model), 1, &s.states, &err), &err);
+    expect_ok(dra_checkpoint_save(run, &at, &s, &err), &err);
+    for (size_t i = 0; i < COUNT(files); i++) {
+        char *data = NULL;
+        snprintf(name, sizeof name, "train/step-00000006/%s", files[i]);
+        snprintf(path, sizeof path, "%s/%s", run, name);
+        const size_t n = read_file(run, name, &data);
+        const int    fd = open(path, O_WRONLY);
+        assert_true(fd >= 0);
+        for (size_t bit = 0; bit < 8 * n; bit++) {
+            const char bad = (char)(data[bit / 8] ^ 1 << bit % 8);
+            assert_int_equal(pwrite(fd, &bad, 1, (off_t)(bit / 8)), 1);
+            if (dra_checkpoint_read(run, 6, &at, &err) == DRA_OK)
+                fail_msg("%s: bit %zu of byte %zu was not missed", files[i], bit % 8, bit / 8);
+            if (!strstr(err.text, files[i])) fail_msg("%s: %s", files[i], err.text);
+            assert_int_equal(pwrite(fd, &data[bit / 8], 1, (off_t)(bit / 8)), 1);
+        }
+        close(fd);
+        free(data);
+    }
+    expect_ok(dra_checkpoint_read(run, 6, &at, &err), &err);
+    dra_states_destroy(s.states);
+    dra_weights_destroy(s.weights);
+    dra_optimizer_destroy(s.optimizer);
+    close_fixture(&f);
+}
+
+/* The settings that are noted next to checkpoints may make a run longer. */
+static void every_flipped_bit_of_settings_is_found(void **state)
+{
+    const char *run = in_scratch("settings");
+    fixture     f;
+    char       *data = NULL, path[800];
+    dra_error   err = {0};
+    open_small(&f);
+    run_until(&f, run, &config, 2);
+    const size_t n = read_file(run, "train/config.json", &data);
+    snprintf(path, sizeof path, "%s/train/config.json", run);
+    const int fd = open(path, O_WRONLY);
+    assert_true(fd >= 0);
+    for (size_t bit = 0; bit < 8 * n; bit++) {
+        const char bad = (char)(data[bit / 8] ^ 1 << bit % 8);
+        assert_int_equal(pwrite(fd, &bad, 1, (off_t)(bit / 8)), 1);
+        dra_objective_config found;
+        if (dra_run_objective(run, &found, &err) == DRA_OK)
+            fail_msg("bit %zu of byte %zu was not missed", bit % 8, bit / 8);
+        if (!strstr(err.text, "train/config.json: ")) fail_msg("%s", err.text);
+        assert_int_equal(pwrite(fd, &data[bit / 8], 1, (off_t)(bit / 8)), 1);
+    }
+    data[n / 2] ^= 1;
+    put_bytes(path, data, n);
+    dra_trainer       *t = NULL;
+    dra_trainer_config c = trainer_config(&f, run, &config);
+    c.resume = true;
+    assert_int_not_equal(dra_trainer_create(&c, &t, &err), DRA_OK);
+    if (!strstr(err.text, "train/config.json: ")) fail_msg("%s", err.text);
+    close(fd);
+    free(data);
     close_fixture(&f);
 }
 
@@ -210,6 +291,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_is_named),
+        cmocka_unit_test(every_flipped_bit_is_found),
+        cmocka_unit_test(every_flipped_bit_of_settings_is_found),
         cmocka_unit_test(goes_on_from_an_older_one),
         cmocka_unit_test(full_disk_leaves_the_old_checkpoint),
         cmocka_unit_test(killed_at_any_moment_loses_nothing),

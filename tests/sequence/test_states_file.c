@@ -1,6 +1,7 @@
 /* State files: every kind of state there and back, and every way to be wrong: by name, by number,
  * cut short at every byte, changed at every byte of the header. A file that is refused gives one
  * line and no state; one that is accepted gives a state that can be used. */
+#include "file/seal.h"
 #include "reading.h"
 
 #include <fcntl.h>
@@ -140,8 +141,9 @@ static const struct {
 } wrong_metadata[] = {
     {"format", NULL, ": format is missing, expected dra-state"},
     {"format", "other\nlines", ": format is other?lines, expected dra-state"},
-    {"version", NULL, ": version is missing, expected 1"},
-    {"version", "2", ": version is 2, expected 1"},
+    {"version", NULL, ": version is missing, expected 2"},
+    {"version", "3", ": version is 3, expected 2"},
+    {"version", "2", ": is damaged: its bytes are not those that were written"}, /* has no hash */
     {"fingerprint", NULL,
      ": fingerprint is missing, expected 0000000000001234: it is of another model"},
     {"fingerprint", "0000000000001235",
@@ -292,15 +294,35 @@ typedef struct image {
     size_t        n, header;
 } image;
 
+static image image_of_file(void);
+
+static image sealed_image(void)
+{
+    dra_metadata_item meta[COUNT(good_metadata)];
+    dra_error         err = {0};
+    memcpy(meta, good_metadata, sizeof meta);
+    meta[1].value = "2";
+    expect_ok(dra_tensors_write_sealed(in_folder("s"), good_tensors, COUNT(good_tensors), meta,
+                                       COUNT(meta), &err),
+              &err);
+    return image_of_file();
+}
+
+/* As earlier releases wrote it. */
 static image good_image(void)
 {
-    image     m = {0};
     dra_error err = {0};
-    uint64_t  length;
     expect_ok(dra_tensors_write(in_folder("s"), good_tensors, COUNT(good_tensors), good_metadata,
                                 COUNT(good_metadata), &err),
               &err);
-    FILE *f = fopen(in_folder("s"), "rb");
+    return image_of_file();
+}
+
+static image image_of_file(void)
+{
+    image    m = {0};
+    uint64_t length;
+    FILE    *f = fopen(in_folder("s"), "rb");
     assert_non_null(f);
     m.n = fread(m.at, 1, sizeof m.at, f);
     fclose(f);
@@ -321,6 +343,24 @@ static int open_image(void)
 static void put_bytes(int fd, size_t at, const unsigned char *bytes, size_t n)
 {
     assert_int_equal(pwrite(fd, bytes, n, (off_t)at), n);
+}
+
+static void finds_every_flipped_bit_and_cut(void **state)
+{
+    const image m = sealed_image();
+    const int   fd = open_image();
+    assert_true(survives());
+    for (size_t i = 0; i < 8 * m.n; i++) {
+        put_bytes(fd, i / 8, &(unsigned char){(unsigned char)(m.at[i / 8] ^ 1 << i % 8)}, 1);
+        if (survives()) fail_msg("bit %zu of byte %zu was not missed", i % 8, i / 8);
+        put_bytes(fd, i / 8, &m.at[i / 8], 1);
+    }
+    assert_true(survives());
+    for (size_t n = m.n; n-- > 0;) {
+        assert_int_equal(ftruncate(fd, (off_t)n), 0);
+        assert_false(survives());
+    }
+    close(fd);
 }
 
 static void survives_being_cut_short(void **state)
@@ -381,6 +421,7 @@ int main(void)
         cmocka_unit_test(accepts_large_numbers),
         cmocka_unit_test(refuses_wrong_tensors),
         cmocka_unit_test(refuses_no_file),
+        cmocka_unit_test(finds_every_flipped_bit_and_cut),
         cmocka_unit_test(survives_being_cut_short),
         cmocka_unit_test(survives_every_changed_byte),
         cmocka_unit_test(survives_random_changes),

@@ -1,7 +1,8 @@
 # shellcheck shell=sh
 # The fixtures and what is done with them. make.sh sources this to write them and what is to come of
 # them, tests/cli/test_before.sh to do the same again. $dra is the command line, $before this folder;
-# results are lines "WHAT VALUE" on stdout, files go to the current folder.
+# $names the program model/test_before; results are lines "WHAT VALUE" on stdout, files go to the
+# current folder.
 # shellcheck disable=SC2034,SC2154,SC2086 # of the two that source this; lists of options
 
 kinds="adr dra-delta dra-ema dra-gru dra-moment dra-pooled dra-slot-gru dra-slots gpt2 hybrid
@@ -11,12 +12,16 @@ data="--data $before/tokens.safetensors --tokenizer none --threads 1"
 prompt=5,17,40,2,2,31,8,44,19,0,26,13
 more=7,3,41,0,22
 
-sum() { sha256sum <"$1" | cut -c 1-32; }
+# sum FILE RUN: of the bytes that the commit of these fixtures gave it. Since then files have got
+# hashes, and other fingerprints of the model and the weights.
+sum() {
+    "$names" earlier "$1" "$2" earlier >&2 && sha256sum <earlier | cut -c 1-32
+}
 
 # Not every model has any.
 attentions() {
     if "$dra" forward $at --tokens $prompt --out maps --outputs attentions 2>said; then
-        sum maps
+        sum maps "$before/$1/run"
     else
         echo none
     fi
@@ -32,19 +37,19 @@ read_on() {
             --outputs hidden,streams,branches &&
         tokens=$("$dra" generate $at --state-in "$before/$1/state" --prompt-tokens $more \
             --tokens 24 --seed 3) || return 1
-    echo "prompt.logits $(sum prompt)"
-    echo "prompt.state $(sum start)"
-    echo "logits $(sum logits)"
-    echo "state $(sum end)"
-    echo "hidden,streams,branches $(sum inside)"
-    echo "attentions $(attentions)"
+    echo "prompt.logits $(sum prompt "$before/$1/run")"
+    echo "prompt.state $(sum start "$before/$1/run")"
+    echo "logits $(sum logits "$before/$1/run")"
+    echo "state $(sum end "$before/$1/run")"
+    echo "hidden,streams,branches $(sum inside "$before/$1/run")"
+    echo "attentions $(attentions "$1")"
     echo "generated $tokens"
 }
 
 # The first weights, and the config as it is written.
 draw() {
     "$dra" init --config "$before/$1/run/config.json" --out drawn --seed 2 --threads 1 >said &&
-        echo "drawn $(sum drawn/model.safetensors)" &&
+        echo "drawn $(sum drawn/model.safetensors drawn)" &&
         cmp "$before/$1/run/config.json" drawn/config.json >&2 && echo "config kept"
 }
 
@@ -56,11 +61,11 @@ losses() {
 # trained WHAT RUN: its losses, weights, moments and, where they are carried, states.
 trained() {
     losses "$1" "$2"
-    echo "$1.weights $(sum "$2/model.safetensors")"
+    echo "$1.weights $(sum "$2/model.safetensors" "$2")"
     last=$(echo "$2"/train/step-*)
     for part in optimizer states; do
         file=${last##* }/$part.safetensors
-        [ ! -f "$file" ] || echo "$1.$part $(sum "$file")"
+        [ ! -f "$file" ] || echo "$1.$part $(sum "$file" "$2")"
     done
 }
 
