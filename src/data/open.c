@@ -10,6 +10,7 @@
 #include "data/encode.h"
 #include "data/raw_tokens.h"
 #include "file/fail.h"
+#include "file/system.h"
 
 static int32_t end_of(const dra_corpus_config *c)
 {
@@ -46,7 +47,7 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
                               (uint64_t)s->bytes,
                               (uint64_t)s->changed[0],
                               (uint64_t)s->changed[1]};
-    char          *whole = realpath(s->path, NULL);
+    char          *whole = dra_sys_realpath(s->path);
     uint64_t       h = dra_hash_words(0, words, sizeof words / sizeof *words);
     h = dra_hash_text(h, whole ? whole : s->path);
     if (s->packing) h = dra_hash_words(h, &(uint64_t){s->packing}, 1);

@@ -9,6 +9,7 @@
 #include "dra/file.h"
 #include "model/format.h"
 #include "model/model.h"
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
 
@@ -22,7 +23,7 @@ static dra_status path_of(const char *folder, const char *name, char *path, dra_
 static bool is_file(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+    return dra_sys_stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
 static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
@@ -114,7 +115,7 @@ static dra_status write_config(const char *folder, const dra_model_config *confi
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK && !(text = dra_model_config_dump(path, config, object, &why)))
         st = dra_fail(err, why.code, "%s", why.text);
-    if (st == DRA_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
+    if (st == DRA_OK && dra_sys_mkdir(folder) != 0 && errno != EEXIST)
         st = dra_fail(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", folder,
                       strerror(errno));
     if (st == DRA_OK) {

@@ -12,6 +12,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096, FILE_MOST = 1 << 28 };
 
@@ -61,7 +62,7 @@ const char *dra_folder_model(const char *folder)
     char path[PATH_TEXT];
     for (size_t i = 0; i < FILES; i++)
         if ((files[i].kind & (DRA_FOLDER_CONFIG | DRA_FOLDER_WEIGHTS)) &&
-            path_of(folder, files[i].name, path) && access(path, F_OK) == 0)
+            path_of(folder, files[i].name, path) && dra_sys_exists(path))
             return files[i].name;
     return NULL;
 }
@@ -71,14 +72,14 @@ dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
     char           path[PATH_TEXT];
     struct dirent *e;
     dra_status     st = DRA_OK;
-    DIR           *d = opendir(folder);
+    DIR           *d = dra_sys_opendir(folder);
     if (!d && errno == ENOENT) return DRA_OK;
     if (!d) return dra_fail_system(err, folder, "open it", errno);
-    while (st == DRA_OK && (e = readdir(d))) {
+    while (st == DRA_OK && (e = dra_sys_readdir(d))) {
         if (!(kind_of(e->d_name) & kinds)) continue;
         if (!path_of(folder, e->d_name, path))
             st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
-        else if (unlink(path) != 0)
+        else if (dra_sys_unlink(path) != 0)
             st = dra_fail_system(err, path, "remove it", errno);
     }
     closedir(d);
@@ -108,7 +109,7 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
         if (!(files[i].kind & kinds)) continue;
         if (!path_of(from, files[i].name, a) || !path_of(to, files[i].name, b))
             return dra_fail_at(err, DRA_ERR_FILE, to, "the path is too long");
-        if (access(a, F_OK) == 0) st = copy(a, b, err);
+        if (dra_sys_exists(a)) st = copy(a, b, err);
     }
     return st;
 }
@@ -128,7 +129,7 @@ bool dra_weights_folder(const char *path, char *folder, size_t size)
     struct stat s;
     const char *slash = strrchr(path, '/');
     int         n;
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+    if (dra_sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         n = snprintf(folder, size, "%s", path);
     else if (kind_of(slash ? slash + 1 : path) != DRA_FOLDER_WEIGHTS)
         return false;
