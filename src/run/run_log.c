@@ -9,6 +9,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/system.h"
 #include "run/train.h"
 
 enum { LOG_MOST = 1 << 30 };
@@ -66,10 +67,10 @@ bool dra_runlog_is(const char *path)
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err)
 {
     dra_status st = DRA_OK;
-    *out = (dra_runlog){path, -1, NULL};
-    if (access(path, F_OK) == 0) st = cut(path, step, err);
+    *out = (dra_runlog){.path = path, .fd = -1};
+    if (dra_sys_exists(path)) st = cut(path, step, err);
     if (st != DRA_OK) return st;
-    out->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    out->fd = dra_sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     return out->fd < 0 ? dra_fail_system(err, path, "open it", errno) : DRA_OK;
 }
 
@@ -77,17 +78,24 @@ void dra_runlog_close(dra_runlog *log)
 {
     if (log->path && log->fd >= 0) close(log->fd);
     dra_events_close(log->events);
-    *log = (dra_runlog){NULL, -1, NULL};
+    *log = (dra_runlog){.fd = -1};
 }
 
 dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
                             dra_error *err)
 {
-    const off_t   end = lseek(fd, 0, SEEK_END);
-    const ssize_t n = write(fd, data, bytes);
-    if (n == (ssize_t)bytes) return DRA_OK;
-    const int number = n < 0 ? errno : ENOSPC;
-    if (n > 0 && end >= 0 && ftruncate(fd, end) != 0)
+    const off_t end = lseek(fd, 0, SEEK_END);
+    size_t      done = 0;
+    int         number = 0;
+    while (done < bytes && !number) {
+        const ssize_t n = dra_sys_write(fd, (const char *)data + done, bytes - done);
+        if (n > 0)
+            done += (size_t)n;
+        else
+            number = n < 0 ? errno : ENOSPC;
+    }
+    if (!number) return DRA_OK;
+    if (done > 0 && end >= 0 && dra_sys_ftruncate(fd, end) != 0)
         return dra_fail_system(err, path, "cut it", errno);
     return dra_fail_system(err, path, "write it", number);
 }
@@ -114,7 +122,9 @@ dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
 {
     char      *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     dra_status st = DRA_ERR_MEMORY;
-    if (text) {
+    if (log->run && dra_trainer_here(log->run, err) != DRA_OK) {
+        st = DRA_ERR_FILE;
+    } else if (text) {
         const size_t n = strlen(text);
         text[n] = '\n'; /* over the 0 at its end */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
@@ -129,7 +139,7 @@ dra_status dra_runlog_write(dra_runlog *log, json_t *line, dra_error *err)
 
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err)
 {
-    if (fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
+    if (dra_sys_fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
     return dra_fail_system(err, log->path, "sync it", errno);
 }
 
