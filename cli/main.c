@@ -104,6 +104,7 @@ static bool fits_the_library(void)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error, as a full disk is */
     reserve_streams();
     if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);

@@ -34,6 +34,8 @@ dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
     return code;
 }
 
+bool cli_output_arrived(void) { return fflush(stdout) == 0 && !ferror(stdout); }
+
 bool cli_path(const char *dir, const char *name, char *path, size_t size)
 {
     const int n = snprintf(path, size, "%s/%s", dir, name);

@@ -147,6 +147,9 @@ int         cli_data_format_number(const char *name); /* of such a name; 0: by c
  * too. `what` begins an error. */
 dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err);
 
+/* Flushes stdout; false: something that was printed is lost, which main() makes the exit status. */
+bool cli_output_arrived(void);
+
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* Makes the folders above a file, those that are missing. */

@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_TEXT = 4096, COMMAND = 8192, STARTED_MOST = 1 << 24 };
+enum { PATH_TEXT = 4096, COMMAND = 8192, FILE_MOST = 1 << 24 };
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
@@ -35,18 +35,18 @@ static void write_word(const char *word, FILE *out)
 /* The words of this process, the program by its name alone. NULL: not known; to be freed. */
 static char *find_command(void)
 {
-    char         words[COMMAND + 1], *text = NULL;
-    size_t       bytes = 0;
-    FILE        *in = fopen("/proc/self/cmdline", "r"), *out = NULL;
-    const size_t n = in ? fread(words, 1, COMMAND, in) : 0;
-    if (in) fclose(in);
-    words[n] = '\0';
+    char  *words = NULL, *text = NULL;
+    size_t n = 0, bytes = 0;
+    FILE  *out = NULL;
+    if (dra_file_read("/proc/self/cmdline", FILE_MOST, &words, &n, NULL) != DRA_OK) return NULL;
+    if (n > COMMAND) words[n = COMMAND] = '\0';
     if (n) out = open_memstream(&text, &bytes);
     for (size_t at = 0; out && at < n; at += strlen(words + at) + 1) {
         const char *slash = at ? NULL : strrchr(words, '/');
         if (at) fputc(' ', out);
         write_word(slash ? slash + 1 : words + at, out);
     }
+    free(words);
     if (out && fclose(out) != 0) {
         free(text);
         return NULL;
@@ -59,18 +59,17 @@ static char *find_command(void)
 /* The name of the processor, else its architecture. */
 static void find_processor(char name[256])
 {
-    char           line[256];
+    char          *text = NULL;
+    size_t         bytes = 0;
     struct utsname system;
-    FILE          *in = fopen("/proc/cpuinfo", "r");
     snprintf(name, 256, "%s", uname(&system) == 0 ? system.machine : "");
-    while (in && fgets(line, sizeof line, in)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !value) continue;
+    if (dra_file_read("/proc/cpuinfo", FILE_MOST, &text, &bytes, NULL) != DRA_OK) return;
+    const char *line = strstr(text, "model name"), *value = line ? strchr(line, ':') : NULL;
+    if (value) {
         value += 1 + strspn(value + 1, " \t");
         snprintf(name, 256, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
     }
-    if (in) fclose(in);
+    free(text);
 }
 
 static void write_text(const char *key, const char *value, FILE *out)
@@ -107,7 +106,7 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
     if (!cli_path(run, "train/started.jsonl", path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", run);
     if (more && access(path, F_OK) == 0) {
-        const dra_status st = dra_file_read(path, STARTED_MOST, &before, &n, err);
+        const dra_status st = dra_file_read(path, FILE_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }
     FILE *out = open_memstream(&text, &bytes);
