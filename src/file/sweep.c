@@ -32,20 +32,23 @@ static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn
     if (d) closedir(d);
 }
 
-static bool any(const char *name, const char *unused) { return true; }
-
 static void remove_file(const char *path) { dra_sys_unlink(path); }
 
 void dra_remove(const char *path)
 {
-    struct stat s;
-    if (dra_sys_lstat(path, &s) != 0) return;
-    if (!S_ISDIR(s.st_mode)) {
-        dra_sys_unlink(path);
-        return;
-    }
-    for_each(path, any, NULL, remove_file);
-    dra_sys_rmdir(path);
+    dra_remove_at(AT_FDCWD, path);
+}
+
+/* A link to a folder is a file. */
+void dra_remove_at(int folder, const char *name)
+{
+    const int      fd = dra_sys_openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    DIR           *d = fd >= 0 ? fdopendir(fd) : NULL;
+    struct dirent *e;
+    if (fd >= 0 && !d) close(fd);
+    while (d && (e = dra_sys_readdir(d))) dra_sys_unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    dra_sys_unlinkat(folder, name, d ? AT_REMOVEDIR : 0);
 }
 
 /* Steps over one digit or more; NULL: there is none. */
@@ -90,7 +93,7 @@ static void remove_unlocked(int folder, const char *name)
 {
     const int fd = dra_sys_openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
     if (fd < 0) return;
-    if (dra_sys_flock(fd, LOCK_EX | LOCK_NB) == 0) dra_sys_unlinkat(folder, name);
+    if (dra_sys_flock(fd, LOCK_EX | LOCK_NB) == 0) dra_sys_unlinkat(folder, name, 0);
     close(fd);
 }
 

@@ -9,6 +9,7 @@ enum { DRA_WRITER_NAME = 200 }; /* bytes of a name that a writer takes for its t
 
 /* Removes a file, or a folder of files. What is not there needs no removing. */
 void dra_remove(const char *path);
+void dra_remove_at(int folder, const char *name); /* relative to an open folder, or AT_FDCWD */
 /* What killed processes have left: files "NAME.PID-N.tmp" as of dra_file_writer. Nobody may be
  * writing. */
 void dra_sweep(const char *folder);

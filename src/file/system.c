@@ -127,13 +127,6 @@ int dra_sys_mkdir(const char *path)
     return 0;
 }
 
-int dra_sys_rmdir(const char *path)
-{
-    while (rmdir(path) != 0)
-        if (errno != EINTR) return -1;
-    return 0;
-}
-
 int dra_sys_link(const char *from, const char *to)
 {
     while (link(from, to) != 0)
@@ -141,11 +134,11 @@ int dra_sys_link(const char *from, const char *to)
     return 0;
 }
 
-int dra_sys_unlink(const char *path) { return dra_sys_unlinkat(AT_FDCWD, path); }
+int dra_sys_unlink(const char *path) { return dra_sys_unlinkat(AT_FDCWD, path, 0); }
 
-int dra_sys_unlinkat(int folder, const char *name)
+int dra_sys_unlinkat(int folder, const char *name, int flags)
 {
-    while (unlinkat(folder, name, 0) != 0)
+    while (unlinkat(folder, name, flags) != 0)
         if (errno != EINTR) return -1;
     return 0;
 }

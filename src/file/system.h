@@ -30,10 +30,9 @@ bool  dra_sys_exists(const char *path);
 char *dra_sys_realpath(const char *path); /* to be freed */
 
 int dra_sys_mkdir(const char *path);
-int dra_sys_rmdir(const char *path);
 int dra_sys_link(const char *from, const char *to);
 int dra_sys_unlink(const char *path);
-int dra_sys_unlinkat(int folder, const char *name);
+int dra_sys_unlinkat(int folder, const char *name, int flags);
 int dra_sys_rename(const char *from, const char *to);
 int dra_sys_renameat(int folder, const char *from, const char *to); /* both in it */
 

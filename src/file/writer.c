@@ -190,7 +190,7 @@ void dra_file_writer_abort(dra_file_writer *w)
 {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    if (w->temporary) dra_sys_unlinkat(w->folder, w->temporary);
+    if (w->temporary) dra_sys_unlinkat(w->folder, w->temporary, 0);
     if (w->folder >= 0) close(w->folder);
     free(w->temporary);
     free(w->target);

@@ -130,8 +130,8 @@ static dra_status write_config(const char *folder, const dra_model_config *confi
 dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
                                    const char *like, dra_dtype dtype, dra_error *err)
 {
-    char       path[PATH_TEXT];
-    dra_status st = path_of(like, "config.json", path, err);
+    char       path[PATH_TEXT] = "";
+    dra_status st = like ? path_of(like, "config.json", path, err) : DRA_OK;
     if (st != DRA_OK) return st;
     json_t *object = other_keys(path, config);
     st = put_dtype(config, dtype, object)

@@ -67,7 +67,9 @@ const char *dra_folder_model(const char *folder)
     return NULL;
 }
 
-dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
+/* Files of some kinds, but those called `stay`, which ends in NULL. */
+static dra_status remove_but(const char *folder, unsigned kinds, const char *const *stay,
+                             dra_error *err)
 {
     char           path[PATH_TEXT];
     struct dirent *e;
@@ -75,15 +77,24 @@ dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
     DIR           *d = dra_sys_opendir(folder);
     if (!d && errno == ENOENT) return DRA_OK;
     if (!d) return dra_fail_system(err, folder, "open it", errno);
+    errno = 0;
     while (st == DRA_OK && (e = dra_sys_readdir(d))) {
-        if (!(kind_of(e->d_name) & kinds)) continue;
+        const char *const *same = stay;
+        while (*same && strcmp(*same, e->d_name) != 0) same++;
+        if (*same || !(kind_of(e->d_name) & kinds)) continue;
         if (!path_of(folder, e->d_name, path))
             st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
         else if (dra_sys_unlink(path) != 0)
             st = dra_fail_system(err, path, "remove it", errno);
     }
+    if (st == DRA_OK && errno) st = dra_fail_system(err, folder, "read it", errno);
     closedir(d);
     return st;
+}
+
+dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
+{
+    return remove_but(folder, kinds, (const char *[]){NULL}, err);
 }
 
 dra_status dra_folder_clear(const char *folder, dra_error *err)
@@ -114,11 +125,24 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
     return st;
 }
 
+static bool needs_file(const dra_tokenizer *t, int64_t vocab)
+{
+    return t && !(dra_tokenizer_is_bytes(t) && vocab == 256);
+}
+
+dra_status dra_folder_clear_others(const char *folder, const dra_tokenizer *t, int64_t vocab,
+                                   dra_error *err)
+{
+    const char *const stay[] = {"config.json", "model.safetensors",
+                                needs_file(t, vocab) ? dra_tokenizer_file(t) : NULL, NULL};
+    return remove_but(folder, ~0u, stay, err);
+}
+
 dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t, int64_t vocab,
                                      dra_error *err)
 {
     char path[PATH_TEXT];
-    if (!t || (dra_tokenizer_is_bytes(t) && vocab == 256)) return DRA_OK;
+    if (!needs_file(t, vocab)) return DRA_OK;
     if (!path_of(folder, dra_tokenizer_file(t), path))
         return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
     return dra_tokenizer_save(t, path, err);

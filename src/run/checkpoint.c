@@ -8,6 +8,7 @@
  * comes later. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -195,16 +196,19 @@ dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const d
     if (st == DRA_OK) st = dra_path(folder, err, "%s/train", run);
     if (st == DRA_OK) st = check_place(s, err);
     if (st != DRA_OK) return st;
-    dra_remove(temporary);
+    const int   at = s->run ? s->run->lock : AT_FDCWD; /* wherever the path leads to */
+    const char *old = s->run ? strrchr(path, '/') + 1 : path;
+    const char *unfinished = s->run ? strrchr(temporary, '/') + 1 : temporary;
+    dra_remove_at(at, unfinished);
     st = save_files(temporary, c, s, err);
     if (st == DRA_OK) st = check_place(s, err);
     if (st == DRA_OK) {
-        dra_remove(path); /* of the same step: saved before */
-        if (dra_sys_rename(temporary, path) != 0)
+        dra_remove_at(at, old); /* of the same step: saved before */
+        if (dra_sys_renameat(at, unfinished, old) != 0)
             st = dra_fail_system(err, path, "rename it", errno);
     }
     if (st == DRA_OK) return dra_folder_sync(folder, err);
-    if (check_place(s, NULL) == DRA_OK) dra_remove(temporary);
+    dra_remove_at(at, unfinished);
     return st;
 }
 
