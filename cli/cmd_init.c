@@ -75,7 +75,8 @@ static dra_status save(const struct args *a, const cli_model *m, const dra_model
     if (st == DRA_OK) st = dra_folder_save_tokenizer(a->out, m->tokenizer, config->vocab, err);
     cli_path(a->out, "model.safetensors", path, sizeof path);
     if (st == DRA_OK) st = dra_weights_save(m->weights, path, err);
-    return st == DRA_OK && a->force ? dra_folder_clear_others(a->out, m->tokenizer, config->vocab, err) : st;
+    if (st != DRA_OK || !a->force) return st;
+    return dra_folder_clear_others(a->out, m->tokenizer, config->vocab, err);
 }
 
 static int run(const void *args)

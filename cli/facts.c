@@ -144,8 +144,8 @@ static dra_status read_file(const char *run, const char *name, char **text, dra_
     return dra_file_read(path, FILE_MOST, text, &bytes, err);
 }
 
-static dra_status read_config(cli_facts *s, const char *run, const char *name,
-                              cli_fact_group group, dra_error *err)
+static dra_status read_config(cli_facts *s, const char *run, const char *name, cli_fact_group group,
+                              dra_error *err)
 {
     reader           r = {s, group, ""};
     char            *text;

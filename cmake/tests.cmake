@@ -11,7 +11,7 @@ function(dra_test_properties name)
     set(nulls ASAN_OPTIONS=allocator_may_return_null=1
         TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0)
     set(timeout 600)
-    if(name MATCHES "soak")
+    if(name MATCHES "soak|faults/test_calls")   # with DRA_TEST_FULL every fault at every call
         set(timeout 7200)
     endif()
     set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout}

@@ -34,10 +34,7 @@ static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn
 
 static void remove_file(const char *path) { dra_sys_unlink(path); }
 
-void dra_remove(const char *path)
-{
-    dra_remove_at(AT_FDCWD, path);
-}
+void dra_remove(const char *path) { dra_remove_at(AT_FDCWD, path); }
 
 /* A link to a folder is a file. */
 void dra_remove_at(int folder, const char *name)

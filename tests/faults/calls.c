@@ -349,7 +349,7 @@ static int loop_all(loop *l)
 {
     const fault *f[sizeof faults / sizeof *faults];
     long         n = 0, bad = 0, tried = 0;
-    char *rest = l->list, *name;
+    char        *rest = l->list, *name;
     while ((name = strsep(&rest, " "))) f[n++] = find_fault(name);
     const long seen = rehearse(l), pairs = seen * n;
     /* Another fault at each call; a step without common factors with n visits all of them. */

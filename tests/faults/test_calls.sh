@@ -13,8 +13,6 @@ trap 'rm -rf "$scratch"' EXIT
 cd "$scratch" || exit 1
 export dra scratch
 
-tell() { sed -n 's/^\(# .* calls, \)/\1/p' "$1"; } # how much was tried
-
 # every NAME MOST FAULTS FROM CHECK COMMAND...: a loop, in whole or in part, as one test.
 every() {
     name=$1
@@ -72,8 +70,8 @@ done
 END
 export resumed="$scratch/resumed"
 
-every train 60 "$all" fresh '. "$resumed"' "$dra" $train
-every resume 40 "$all" half '. "$resumed"' "$dra" $train --resume
+every train 40 "$all" fresh '. "$resumed"' "$dra" $train
+every resume 25 "$all" half '. "$resumed"' "$dra" $train --resume
 
 # ---- other verbs ------------------------------------------------------------------------------
 
@@ -90,38 +88,47 @@ export functions="$scratch/functions"
 # A model, a text and a state of it; what the verbs below make of them.
 mkdir before made
 (
-    cd before && "$dra" init $small --out m --seed 3 && cp -a m old &&
+    cd before && "$dra" init $small --out m --seed 3 &&
         "$dra" generate --model m --prompt Once --tokens 5 --threads 1 --state-out s &&
-        cp "$data/bpe/tokenizer.json" . && cp -a ../whole/r . && echo old >page
+        cp -a ../whole/r . && echo old >page
 ) >out 2>err || { cat err; exit 1; }
-vocab=$("$dra" tokenizer --help >/dev/null 2>&1; grep -c . "$data/bpe/tokenizer.json")
 init="init $small --seed 4 --out m --force"
-convert="convert --from m --to new --set a=1"
 convert="convert --from m --to new"
 report="report r --out page"
 state="generate --model m --state-in s --state-out s --tokens 6 --seed 2 --threads 1"
-export init convert report state
+cache="train $small --set vocab=924 --tokenizer $data/bpe/tokenizer.json --data $text --steps 1
+    --out c --batch 2 --context 8 --threads 1 --cache tokens"
+export init convert report state cache
 cp -a before/. made
-(cd made && "$dra" $convert && "$dra" $report && "$dra" $state && "$dra" $init) >out 2>err ||
-    { cat err; exit 1; }
+(
+    cd made || exit 1
+    "$dra" $cache && "$dra" $convert && "$dra" $report && "$dra" $state && "$dra" $init
+) >out 2>err || { cat err; exit 1; }
 
-every convert 40 "$all" before '. "$functions"
+every convert 25 "$all" before '. "$functions"
     [ "$STATUS" = 0 ] || [ ! -e new ] || diff -r new ../made/new || exit 1
     [ -e new ] || "$dra" $convert >../again.out || exit 1
     diff -r new ../made/new && clean' "$dra" $convert
-every init 40 "$all" before '. "$functions"
+every init 25 "$all" before '. "$functions"
     for f in config.json model.safetensors; do
         settled m/$f ../before/m/$f ../made/m/$f || exit 1
     done
     [ "$STATUS" = 0 ] || "$dra" $init >../again.out || exit 1
     diff -r m ../made/m && clean' "$dra" $init
-every report 30 "$all" before '. "$functions"
+every report 25 "$all" before '. "$functions"
     settled page ../before/page ../made/page || exit 1
     [ "$STATUS" = 0 ] || "$dra" $report >../again.out || exit 1
     cmp page ../made/page && clean' "$dra" $report
-every state 30 "$all" before '. "$functions"
+every state 25 "$all" before '. "$functions"
     settled s ../before/s ../made/s || exit 1
     cmp -s s ../made/s || "$dra" $state >../again.out || exit 1
     cmp s ../made/s && clean' "$dra" $state
+every cache 20 "$all" before '. "$functions"
+    for f in $(ls tokens 2>/dev/null | grep -v "[.]tmp$"); do
+        cmp "tokens/$f" "../made/tokens/$f" || exit 1
+    done
+    [ "$STATUS" = 0 ] || "$dra" $cache --resume >../again.out 2>&1 || { cat ../again.out; exit 1; }
+    diff -r tokens ../made/tokens && cmp c/model.safetensors ../made/c/model.safetensors &&
+        clean' "$dra" $cache
 
 tap_end

@@ -43,7 +43,9 @@ finish() {
 }
 
 has_checkpoint() { ls "$1" | grep -q '^step-[0-9]*$'; }
-one_line_of() { [ "$(grep -c '^dra' "$1")" -eq 1 ] && grep -qF -e "$2" "$1" || { cat "$1"; return 1; }; }
+one_line_of() { # FILE TEXT
+    [ "$(grep -c '^dra' "$1")" -eq 1 ] && grep -qF -e "$2" "$1" || { cat "$1"; return 1; }
+}
 
 # A is moved away while it trains, B starts in its place: A ends and B loses nothing.
 moved_run_ends() {
@@ -99,7 +101,9 @@ one_of_three() {
         [ "$winners" -eq 1 ] || { echo "$winners train"; cat race?.err; return 1; }
     done
 }
-two_lost() { [ "$(grep -hxF 'dra: another process is training in race' race?.err | wc -l)" -eq 2 ]; }
+two_lost() {
+    [ "$(cat race?.err | grep -cxF 'dra: another process is training in race')" -eq 2 ]
+}
 
 # A limit on file sizes is an error, and nothing temporary is left of it.
 limited() {
@@ -108,7 +112,8 @@ limited() {
         status=0
         (ulimit -f "$limit" && exec "$dra" train $small --data text --out l --steps 40 --batch 2 \
             --context 8 --save-every 2 --log-every 1 --threads 1) >out 2>err </dev/null || status=$?
-        [ "$status" -eq 1 ] && one_line_of err 'File too large' || { echo "status $status"; return 1; }
+        [ "$status" -eq 1 ] || { echo "status $status"; return 1; }
+        one_line_of err 'File too large' || return 1
         ! find l -name '*.tmp' | grep . || return 1
     done
     "$dra" train $small --data text --out l --steps 40 --batch 2 --context 8 --save-every 2 \
