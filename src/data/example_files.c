@@ -92,7 +92,7 @@ static dra_status list_paths(dra_example_files *f, list *l, int n, const char *c
     struct stat s;
     for (int i = 0; i < n && st == DRA_OK; i++)
         st = dra_sys_stat(paths[i], &s) == 0 && S_ISDIR(s.st_mode) ? add_folder(f, l, paths[i], err)
-                                                           : add_path(f, l, paths[i], err);
+                                                                   : add_path(f, l, paths[i], err);
     return st;
 }
 
