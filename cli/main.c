@@ -110,9 +110,11 @@ int main(int argc, char **argv)
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
     int status = run(argc, argv);
     /* Results that did not arrive are a failure, however well the verb did. */
-    const bool lost = ferror(stdout) != 0;
+    bool lost = ferror(stdout) != 0;
     errno = 0;
-    if (fclose(stdout) != 0 || lost) {
+    lost |= fflush(stdout) != 0;
+    lost |= fclose(stdout) != 0 && errno != EINTR; /* interrupted, it is closed all the same */
+    if (lost) {
         fprintf(stderr, "dra: stdout: cannot write: %s\n", errno ? strerror(errno) : "output lost");
         if (status == CLI_OK) status = CLI_FAILED;
     }

@@ -39,10 +39,8 @@ void dra_remove(const char *path) { dra_remove_at(AT_FDCWD, path); }
 /* A link to a folder is a file. */
 void dra_remove_at(int folder, const char *name)
 {
-    const int      fd = dra_sys_openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
-    DIR           *d = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR           *d = dra_sys_opendir_at(folder, name, O_NOFOLLOW);
     struct dirent *e;
-    if (fd >= 0 && !d) close(fd);
     while (d && (e = dra_sys_readdir(d))) dra_sys_unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
     dra_sys_unlinkat(folder, name, d ? AT_REMOVEDIR : 0);
@@ -96,10 +94,8 @@ static void remove_unlocked(int folder, const char *name)
 
 void dra_sweep_writers(int folder, const char *name)
 {
-    const int      fd = dra_sys_openat(folder, ".", O_RDONLY | O_DIRECTORY, 0);
-    DIR           *d = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR           *d = dra_sys_opendir_at(folder, ".", 0);
     struct dirent *e;
-    if (!d && fd >= 0) close(fd);
     while (d && (e = dra_sys_readdir(d)))
         if (is_of_writer(e->d_name, name)) remove_unlocked(folder, e->d_name);
     if (d) closedir(d);

@@ -165,6 +165,17 @@ DIR *dra_sys_opendir(const char *path)
     return d;
 }
 
+DIR *dra_sys_opendir_at(int folder, const char *name, int flags)
+{
+    const int fd = dra_sys_openat(folder, name, O_RDONLY | O_DIRECTORY | flags, 0);
+    DIR      *d = NULL;
+    if (fd < 0) return NULL;
+    do d = fdopendir(fd);
+    while (again(!d));
+    if (!d) close(fd);
+    return d;
+}
+
 struct dirent *dra_sys_readdir(DIR *d)
 {
     struct dirent *e;

@@ -37,6 +37,7 @@ int dra_sys_rename(const char *from, const char *to);
 int dra_sys_renameat(int folder, const char *from, const char *to); /* both in it */
 
 DIR           *dra_sys_opendir(const char *path);
+DIR           *dra_sys_opendir_at(int folder, const char *name, int flags);
 struct dirent *dra_sys_readdir(DIR *d); /* NULL: errno is 0 at the end; "." and ".." are left out */
 
 #endif

@@ -252,30 +252,48 @@ int dra_checkpoint_list(const char *run, int room, int64_t *steps)
 }
 
 /* What has lost its name is no checkpoint any more; a part of it that cannot be removed is left to
- * the next start. */
-static dra_status discard(const char *run, int64_t step, dra_error *err)
+ * the next start. `at` is the folder train, wherever the path leads to by now. */
+static dra_status discard(const char *run, int at, int64_t step, dra_error *err)
 {
     char       path[DRA_PATH], temporary[DRA_PATH];
     dra_status st = dra_checkpoint_path(run, step, "", path, err);
     if (st == DRA_OK) st = dra_checkpoint_path(run, step, ".tmp", temporary, err);
-    if (st == DRA_OK && dra_sys_rename(path, temporary) != 0)
-        st = dra_fail_system(err, path, "remove it", errno);
-    if (st == DRA_OK) dra_remove(temporary);
+    if (st != DRA_OK) return st;
+    const char *from = strrchr(path, '/') + 1, *to = strrchr(temporary, '/') + 1;
+    if (dra_sys_renameat(at, from, to) != 0) return dra_fail_system(err, path, "remove it", errno);
+    dra_remove_at(at, to);
+    return DRA_OK;
+}
+
+static dra_status fail_list(const char *run, dra_error *err)
+{
+    return dra_fail_system(err, run, "read its folder train", errno);
+}
+
+static dra_status prune(const char *run, int at, int64_t keep, int n, dra_error *err)
+{
+    int64_t *steps = calloc((size_t)n, sizeof *steps);
+    if (!steps) return dra_fail_at(err, DRA_ERR_MEMORY, run, "out of memory");
+    const int  found = dra_checkpoint_list(run, n, steps);
+    dra_status st = found < 0 ? fail_list(run, err) : DRA_OK;
+    for (int64_t i = keep < 0 ? 0 : keep; i < found && i < n && st == DRA_OK; i++)
+        st = discard(run, at, steps[i], err);
+    free(steps);
     return st;
 }
 
 dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err)
 {
+    char      path[DRA_PATH];
     const int n = dra_checkpoint_list(run, 0, NULL);
-    if (n <= 0 || n <= keep)
-        return n < 0 ? dra_fail_system(err, run, "read its folder train", errno) : DRA_OK;
-    int64_t   *steps = calloc((size_t)n, sizeof *steps);
-    dra_status st = steps ? DRA_OK : dra_fail_at(err, DRA_ERR_MEMORY, run, "out of memory");
-    const int  found = steps ? dra_checkpoint_list(run, n, steps) : 0;
-    if (found < 0) st = dra_fail_system(err, run, "read its folder train", errno);
-    for (int64_t i = keep < 0 ? 0 : keep; i < found && i < n && st == DRA_OK; i++)
-        st = discard(run, steps[i], err);
-    free(steps);
+    if (n < 0) return fail_list(run, err);
+    if (n == 0 || n <= keep) return DRA_OK;
+    dra_status st = dra_path(path, err, "%s/train", run);
+    if (st != DRA_OK) return st;
+    const int at = dra_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (at < 0) return fail_list(run, err);
+    st = prune(run, at, keep, n, err);
+    close(at);
     return st;
 }
 

@@ -404,6 +404,8 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
         st = one_step(t, err);
         if (st == DRA_OK) st = follow(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
+        /* Where the folder went away in between, that is the reason. */
+        if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     }
     *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps &&
             !dra_trainer_stopped_early(t);

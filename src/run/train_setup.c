@@ -320,6 +320,7 @@ dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dr
     dra_status st = create(t, err);
     /* Files that another process is just making are not what is wrong. */
     if (st != DRA_OK && t->lock < 0 && dra_trainer_check_alone(t, err) != DRA_OK) st = DRA_ERR_FILE;
+    if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st == DRA_OK)
         *out = t;
     else

@@ -18,7 +18,7 @@ start() {
     out=$2
     steps=$3
     shift 3
-    timeout 60 "$dra" train $small --data text --out "$out" --steps "$steps" --batch 2 \
+    timeout --foreground 60 "$dra" train $small --data text --out "$out" --steps "$steps" --batch 2 \
         --context 8 --save-every 20 --log-every 20 --threads 1 "$@" \
         >"$name.out" 2>"$name.err" </dev/null &
     job=$!
@@ -93,12 +93,20 @@ one_of_three() {
         done
         until_true two_lost || { cat race?.err; return 1; }
         has_checkpoint race/train || until_true has_checkpoint race/train || return 1
-        winners=0
+        lost=0
+        i=0
         for job in $trio; do
-            if kill -TERM "$job" 2>/dev/null; then winners=$((winners + 1)); fi
+            i=$((i + 1))
+            if grep -q 'another process is training' "race$i.err"; then
+                finish "$job" 1 || return 1
+                lost=$((lost + 1))
+                continue
+            fi
+            kill -TERM "$job"
+            wait "$job"
+            until_true grep 'stopped and saved' "race$i.err" || { cat "race$i.err"; return 1; }
         done
-        for job in $trio; do wait "$job"; done
-        [ "$winners" -eq 1 ] || { echo "$winners train"; cat race?.err; return 1; }
+        [ "$lost" -eq 2 ] || { cat race?.err; return 1; }
     done
 }
 two_lost() {
