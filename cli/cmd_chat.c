@@ -140,7 +140,7 @@ static int run(const void *args)
         cli_chat_signals(false);
         cli_chat_note(&c, "/help lists commands, Ctrl-D leaves");
         well = talk(&c, lines) || c.terminal;
-        if (a->state_out) st = cli_chat_save(&c, a->state_out, &err);
+        if (a->state_out && cli_output_arrived()) st = cli_chat_save(&c, a->state_out, &err);
     }
     const bool stopped = cli_chat_stopped(&c);
     if (c.generator) cli_guard_report("chat", &a->from, dra_generator_clamped(c.generator));

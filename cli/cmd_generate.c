@@ -411,7 +411,6 @@ static dra_status write_text(work *w, dra_error *err)
     dra_status   st = w->beams ? search(w, &c, err) : dra_generate(w->generator, &c, w->out, err);
     w->writing = cli_now() - start;
     if (st == DRA_OK && cli_memory_lacked()) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    if (st == DRA_OK && a->state_out) st = dra_generator_save(w->generator, a->state_out, err);
     return st;
 }
 
@@ -521,11 +520,19 @@ static dra_status write_prompts(const work *w, dra_error *err)
     return cli_prompts_write(&p, err);
 }
 
+/* Whose text did not arrive can have it written again from the state before it. */
+static dra_status save_state(const work *w, dra_error *err)
+{
+    if (!cli_output_arrived()) return DRA_OK; /* main() says so */
+    return dra_generator_save(w->generator, w->a->state_out, err);
+}
+
 static dra_status write_one(work *w, dra_error *err)
 {
     dra_status st = feed_prompts(w, err);
     if (st == DRA_OK) st = write_text(w, err);
     if (st == DRA_OK) print(w);
+    if (st == DRA_OK && w->a->state_out) st = save_state(w, err);
     return st;
 }
 

@@ -66,15 +66,17 @@ static dra_status make(const struct args *a, cli_model *m, dra_model_config *con
                                                                  &m->weights, err);
 }
 
+/* The new model is there before anything of an old one goes. */
 static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,
                        dra_error *err)
 {
     char       path[4096];
-    dra_status st = a->force ? dra_folder_clear(a->out, err) : DRA_OK;
-    if (st == DRA_OK) st = dra_folder_save_config(a->out, config, err);
+    dra_status st = dra_folder_save_config_like(a->out, config, NULL, err);
     if (st == DRA_OK) st = dra_folder_save_tokenizer(a->out, m->tokenizer, config->vocab, err);
     cli_path(a->out, "model.safetensors", path, sizeof path);
-    return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
+    if (st == DRA_OK) st = dra_weights_save(m->weights, path, err);
+    if (st != DRA_OK || !a->force) return st;
+    return dra_folder_clear_others(a->out, m->tokenizer, config->vocab, err);
 }
 
 static int run(const void *args)

@@ -508,6 +508,8 @@ static void show_sample(void *user, const dra_event *e)
     sampling *s = user;
     dra_error err = {0};
     if (!s->p->tokenizer) return; /* the run had one when it began */
+    if (dra_trainer_here(s->p->trainer, NULL) != DRA_OK)
+        return; /* its next line of the log ends it */
     s->used = (size_t)snprintf(s->text, sizeof s->text, "%s", s->a->prompt);
     if (s->used >= sizeof s->text) s->used = 0;
     fputs("sample   ", stderr);
@@ -544,8 +546,10 @@ static int train(const struct args *a, bool note)
     cli_progress_signals();
     cli_progress_open(&w, stderr);
     dra_status st = open_parts(a, &p, &err);
+    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
     if (st == DRA_OK && note) st = note_sources(a, &err);
     if (st == DRA_OK) st = dra_trainer_look(p.trainer, &plan, &err);
+    if (st == DRA_OK) st = dra_trainer_here(p.trainer, &err);
     if (st == DRA_OK && plan.first < plan.train.steps)
         st = cli_started_note(a->out, p.device, plan.first > 0, &err);
     if (st == DRA_OK) {

@@ -145,32 +145,37 @@ static const char *read_object(reader *r, const char *p, int depth)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static char *read_file(const char *run, const char *name)
+/* *text stays NULL where there is no such file. */
+static dra_status read_file(const char *run, const char *name, char **text, dra_error *err)
 {
-    char   path[PATH_TEXT], *text = NULL;
+    char   path[PATH_TEXT];
     size_t bytes = 0;
-    if (!cli_path(run, name, path, sizeof path)) return NULL;
-    cli_memory_note(dra_file_read(path, FILE_MOST, &text, &bytes, NULL));
-    return text;
+    *text = NULL;
+    if (!cli_path(run, name, path, sizeof path) || !cli_is_there(path)) return DRA_OK;
+    return dra_file_read(path, FILE_MOST, text, &bytes, err);
 }
 
-static void read_config(cli_facts *s, const char *run, const char *name, cli_fact_group group)
+static dra_status read_config(cli_facts *s, const char *run, const char *name, cli_fact_group group,
+                              dra_error *err)
 {
-    reader r = {s, group, ""};
-    char  *text = read_file(run, name);
+    reader           r = {s, group, ""};
+    char            *text;
+    const dra_status st = read_file(run, name, &text, err);
     if (text) read_object(&r, blanks(text), 0);
     /* A seed of 0 is not written. */
     if (text && group == CLI_FACT_TRAINING && !find(s, group, "seed")) add(s, group, "seed", "0");
     free(text);
+    return st;
 }
 
 /* The first start says how the run came to be; later ones are counted. */
-static void read_started(cli_facts *s, const char *run)
+static dra_status read_started(cli_facts *s, const char *run, dra_error *err)
 {
-    char  *text = read_file(run, "train/started.jsonl");
-    size_t lines = 0;
-    char   count[32];
-    reader r = {s, CLI_FACT_START, ""};
+    char            *text;
+    const dra_status st = read_file(run, "train/started.jsonl", &text, err);
+    size_t           lines = 0;
+    char             count[32];
+    reader           r = {s, CLI_FACT_START, ""};
     for (const char *p = text; p && *p; lines++) {
         const char *end = strchr(p, '\n');
         if (lines == 0) read_object(&r, blanks(p), 0);
@@ -179,11 +184,13 @@ static void read_started(cli_facts *s, const char *run)
     snprintf(count, sizeof count, "%zu", lines - 1);
     if (lines > 1) add(s, CLI_FACT_START, "resumed (times)", count);
     free(text);
+    return st;
 }
 
-static void read_sources(cli_facts *s, const char *run)
+static dra_status read_sources(cli_facts *s, const char *run, dra_error *err)
 {
-    char *text = read_file(run, "train/sources.jsonl");
+    char            *text;
+    const dra_status st = read_file(run, "train/sources.jsonl", &text, err);
     for (const char *p = text; p && *p;) {
         const char *end = strchr(p, '\n');
         cli_facts   one = {0};
@@ -196,14 +203,15 @@ static void read_sources(cli_facts *s, const char *run)
         p = end ? end + 1 : p + strlen(p);
     }
     free(text);
+    return st;
 }
 
-void cli_facts_read(const char *run, cli_facts *s)
+dra_status cli_facts_read(const char *run, cli_facts *s, dra_error *err)
 {
-    read_started(s, run);
-    read_config(s, run, "train/config.json", CLI_FACT_TRAINING);
-    read_config(s, run, "config.json", CLI_FACT_MODEL);
-    read_sources(s, run);
+    dra_status st = read_started(s, run, err);
+    if (st == DRA_OK) st = read_config(s, run, "train/config.json", CLI_FACT_TRAINING, err);
+    if (st == DRA_OK) st = read_config(s, run, "config.json", CLI_FACT_MODEL, err);
+    return st == DRA_OK ? read_sources(s, run, err) : st;
 }
 
 void cli_facts_free(cli_facts *s)

@@ -2,8 +2,7 @@
 #ifndef DRA_CLI_FACTS_H
 #define DRA_CLI_FACTS_H
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "dra/base.h"
 
 typedef enum cli_fact_group {
     CLI_FACT_START,    /* train/started.jsonl: date, command, machine */
@@ -24,9 +23,9 @@ typedef struct cli_facts {
     cli_fact *all;
 } cli_facts; /* starts as {0} */
 
-/* Files that are missing or damaged add nothing. */
-void cli_facts_read(const char *run, cli_facts *s);
-void cli_facts_free(cli_facts *s);
+/* Files that are missing or damaged add nothing; one that cannot be read is an error. */
+dra_status cli_facts_read(const char *run, cli_facts *s, dra_error *err);
+void       cli_facts_free(cli_facts *s);
 
 /* NULL: it is not known. */
 const char *cli_facts_find(const cli_facts *s, cli_fact_group group, const char *key);

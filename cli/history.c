@@ -57,19 +57,44 @@ static bool ours(const char *path)
     return access(path, F_OK) != 0 && cli_history_path(own, sizeof own) && strcmp(path, own) == 0;
 }
 
+/* Accounts of services have a home that is not there, and not to be made: "/nonexistent". */
+static bool is_homeless(const char *path)
+{
+    const char  *home = getenv("HOME");
+    const size_t n = home ? strlen(home) : 0;
+    return n > 0 && strncmp(path, home, n) == 0 && (path[n] == '/' || home[n - 1] == '/') &&
+           access(home, F_OK) != 0 && errno == ENOENT;
+}
+
+static int open_again(const char *path)
+{
+    int file;
+    do file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    while (file < 0 && errno == EINTR);
+    return file;
+}
+
+static bool write_once(int file, const char *text, size_t bytes)
+{
+    ssize_t n;
+    do n = write(file, text, bytes);
+    while (n < 0 && errno == EINTR);
+    return n == (ssize_t)bytes;
+}
+
 dra_status cli_history_add(const char *path, const char *line, dra_error *err)
 {
     const size_t n = strlen(line);
-    char        *text = malloc(n + 1);
-    dra_status   st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
+    if (ours(path) && is_homeless(path)) return DRA_OK;
+    char      *text = malloc(n + 1);
+    dra_status st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK && ours(path)) st = cli_make_folders(path, 0700, err);
-    const int file = st == DRA_OK ? open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600)
-                                  : -1;
+    const int file = st == DRA_OK ? open_again(path) : -1;
     if (st == DRA_OK && file < 0) st = refused(path, "open", err);
     if (st == DRA_OK) {
         memcpy(text, line, n);
         text[n] = '\n';
-        if (write(file, text, n + 1) != (ssize_t)n + 1) st = refused(path, "write", err);
+        if (!write_once(file, text, n + 1)) st = refused(path, "write", err);
     }
     if (file >= 0) close(file);
     free(text);

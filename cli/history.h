@@ -15,7 +15,8 @@ typedef void (*cli_history_line)(void *user, const char *line);
 dra_status cli_history_read(const char *path, cli_history_line fn, void *user, dra_error *err);
 
 /* Adds a line at once, so that a killed process loses none and two processes mix lines, not bytes.
- * Makes folders that are missing; what it makes is for its owner only. */
+ * Makes folders that are missing; what it makes is for its owner only. Where the home folder itself
+ * is missing, nothing is kept. */
 dra_status cli_history_add(const char *path, const char *line, dra_error *err);
 
 #endif

@@ -109,6 +109,7 @@ static bool fits_the_library(void)
 
 int main(int argc, char **argv)
 {
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is an error, as a full disk is */
     reserve_streams();
     if (!fits_the_library()) return CLI_FAILED;
     sigaction(SIGBUS, &(struct sigaction){.sa_handler = lost_file}, NULL);
@@ -118,9 +119,11 @@ int main(int argc, char **argv)
         status = CLI_FAILED;
     }
     /* Results that did not arrive are a failure, however well the verb did. */
-    const bool lost = ferror(stdout) != 0;
+    bool lost = ferror(stdout) != 0;
     errno = 0;
-    if (fclose(stdout) != 0 || lost) {
+    lost |= fflush(stdout) != 0;
+    lost |= fclose(stdout) != 0 && errno != EINTR; /* interrupted, it is closed all the same */
+    if (lost) {
         cli_line(stderr, "dra: stdout: cannot write: %s",
                  errno ? cli_reason(errno) : "output lost");
         if (status == CLI_OK) status = CLI_FAILED;

@@ -35,6 +35,16 @@ dra_status cli_error(dra_error *err, dra_status code, const char *format, ...)
     return code;
 }
 
+bool cli_output_arrived(void) { return fflush(stdout) == 0 && !ferror(stdout); }
+
+bool cli_is_there(const char *path)
+{
+    int failed;
+    do failed = access(path, F_OK);
+    while (failed && errno == EINTR);
+    return !failed || (errno != ENOENT && errno != ENOTDIR);
+}
+
 bool cli_path(const char *dir, const char *name, char *path, size_t size)
 {
     const int n = snprintf(path, size, "%s/%s", dir, name);

@@ -153,6 +153,12 @@ int         cli_data_format_number(const char *name); /* of such a name; 0: by c
  * too. `what` begins an error. */
 dra_status cli_ids_read(const char *what, const char *text, dra_ids *out, dra_error *err);
 
+/* Flushes stdout; false: something that was printed is lost, which main() makes the exit status. */
+bool cli_output_arrived(void);
+
+/* Whether something has this path; also true where that cannot be found out, so that who reads it
+ * says why. */
+bool cli_is_there(const char *path);
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */

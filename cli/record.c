@@ -2,6 +2,7 @@
 #include "record.h"
 #include "memory.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,9 +171,8 @@ static void name_record(cli_record *r)
 
 static bool is_there(const char *folder, const char *name)
 {
-    char        path[PATH_TEXT];
-    struct stat s;
-    return cli_path(folder, name, path, sizeof path) && stat(path, &s) == 0;
+    char path[PATH_TEXT];
+    return cli_path(folder, name, path, sizeof path) && cli_is_there(path);
 }
 
 dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
@@ -182,7 +182,12 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     dra_status  st = DRA_OK;
     r->path = path;
     name_record(r);
-    r->folder = stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    int failed;
+    do failed = stat(path, &s);
+    while (failed && errno == EINTR);
+    if (failed)
+        return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", path, strerror(errno));
+    r->folder = S_ISDIR(s.st_mode);
     if (!r->folder) {
         st = read_log(r, path, &r->text[0], err);
         if (st == DRA_OK && r->lines && r->lines == r->broken)
@@ -200,12 +205,13 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     if (st == DRA_OK && is_there(path, "probes.jsonl") &&
         cli_path(path, "probes.jsonl", log, sizeof log))
         st = read_log(r, log, &r->text[1], err);
-    cli_facts_read(path, &r->settings);
+    if (st == DRA_OK) st = cli_facts_read(path, &r->settings, err);
     if (st == DRA_OK && model) {
         const dra_status read = cli_record_model(r, err);
-        /* The rest of the page is worth having without. */
+        if (read == DRA_ERR_MEMORY) return read;
+        /* Without a model, or with a damaged one, the rest of the page is worth having. */
+        if (read == DRA_ERR_FILE && is_there(path, "model.safetensors")) return read;
         if (read != DRA_OK) snprintf(r->note, sizeof r->note, "%s", err->text);
-        cli_memory_note(read);
     }
     return st;
 }

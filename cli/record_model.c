@@ -27,19 +27,43 @@ static int by_step(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int list_checkpoints(const char *run, int64_t steps[CHECKPOINTS])
+static DIR *open_again(const char *path)
+{
+    DIR *d;
+    do d = opendir(path);
+    while (!d && errno == EINTR);
+    return d;
+}
+
+static struct dirent *read_again(DIR *d)
+{
+    struct dirent *e;
+    do {
+        errno = 0;
+        e = readdir(d);
+    } while (!e && errno == EINTR);
+    return e;
+}
+
+/* How many there are; -1: they cannot be listed. */
+static int list_checkpoints(const char *run, int64_t steps[CHECKPOINTS], dra_error *err)
 {
     char           path[PATH_TEXT];
     struct dirent *e;
     int            n = 0;
-    errno = 0;
-    DIR *d = cli_path(run, "train", path, sizeof path) ? opendir(path) : NULL;
-    if (!d && errno == ENOMEM) cli_memory_note(DRA_ERR_MEMORY);
-    while (d && n < CHECKPOINTS && (e = readdir(d))) {
+    if (!cli_path(run, "train", path, sizeof path) || !cli_is_there(path)) return 0;
+    DIR *d = open_again(path);
+    errno = d ? 0 : errno;
+    while (d && n < CHECKPOINTS && (e = read_again(d))) {
         const int64_t step = step_of(e->d_name);
         if (step >= 0) steps[n++] = step;
     }
+    const int failed = errno;
     if (d) closedir(d);
+    if (failed) {
+        cli_error(err, DRA_ERR_FILE, "%.200s: cannot read it: %s", path, cli_reason(failed));
+        return -1;
+    }
     qsort(steps, (size_t)n, sizeof *steps, by_step);
     return n;
 }
@@ -64,6 +88,7 @@ static dra_status read_checkpoint(cli_record *r, int64_t step, dra_error *err)
     if (!cli_path(r->path, name, path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", r->path);
     dra_status st = dra_weights_load(r->model, path, &w, err);
+    if (st != DRA_OK && !cli_is_there(path)) return DRA_OK; /* it went while we read */
     if (st == DRA_OK) st = add_spectrum(r, step, w, err);
     dra_weights_destroy(w);
     return st;
@@ -80,8 +105,9 @@ dra_status cli_record_model(cli_record *r, dra_error *err)
 {
     int64_t          steps[CHECKPOINTS];
     dra_model_config c;
-    const int        n = list_checkpoints(r->path, steps);
-    dra_status       st = dra_folder_load(r->path, &r->model, &r->weights, err);
+    const int        n = list_checkpoints(r->path, steps, err);
+    if (n < 0) return DRA_ERR_FILE;
+    dra_status st = dra_folder_load(r->path, &r->model, &r->weights, err);
     if (st != DRA_OK) { /* a run that has not saved yet has a model all the same */
         if (dra_folder_config(r->path, &c, NULL) == DRA_OK) dra_model_create(&c, &r->model, NULL);
         return st;
@@ -89,7 +115,7 @@ dra_status cli_record_model(cli_record *r, dra_error *err)
     open_tokenizer(r);
     r->spectra = calloc((size_t)n + 1, sizeof *r->spectra);
     if (!r->spectra) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    for (int i = 0; i < n; i++) { /* one may go while we read; the others stay */
+    for (int i = 0; i < n; i++) {
         const dra_status one = read_checkpoint(r, steps[i], err);
         if (one != DRA_OK) st = one;
     }

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PATH_TEXT = 4096, COMMAND = 8192, STARTED_MOST = 1 << 24 };
+enum { PATH_TEXT = 4096, COMMAND = 8192, FILE_MOST = 1 << 24 };
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
@@ -38,21 +38,22 @@ static void write_word(const char *word, FILE *out)
  * memory. */
 static bool find_command(char **text)
 {
-    char   words[COMMAND + 1];
-    size_t bytes = 0;
-    FILE  *in = fopen("/proc/self/cmdline", "r");
+    char      *words = NULL;
+    size_t     n = 0, bytes = 0;
+    dra_status st = dra_file_read("/proc/self/cmdline", FILE_MOST, &words, &n, NULL);
     *text = NULL;
-    if (!in) return errno != ENOMEM;
-    const size_t n = fread(words, 1, COMMAND, in);
-    fclose(in);
-    words[n] = '\0';
-    if (n == 0) return true;
+    if (st != DRA_OK || n == 0) {
+        free(words);
+        return st != DRA_ERR_MEMORY;
+    }
+    if (n > COMMAND) words[n = COMMAND] = '\0';
     FILE *out = cli_text_stream(text, &bytes);
     for (size_t at = 0; out && at < n; at += strlen(words + at) + 1) {
         const char *slash = at ? NULL : strrchr(words, '/');
         if (at) fputc(' ', out);
         write_word(slash ? slash + 1 : words + at, out);
     }
+    free(words);
     return out && fclose(out) == 0;
 }
 
@@ -61,19 +62,18 @@ static bool find_command(char **text)
 /* The name of the processor, else its architecture. False: no memory. */
 static bool find_processor(char name[256])
 {
-    char           line[256];
+    char          *text = NULL;
+    size_t         bytes = 0;
     struct utsname system;
-    FILE          *in = fopen("/proc/cpuinfo", "r");
-    if (!in && errno == ENOMEM) return false;
     snprintf(name, 256, "%s", uname(&system) == 0 ? system.machine : "");
-    while (in && fgets(line, sizeof line, in)) {
-        const char *value = strchr(line, ':');
-        if (strncmp(line, "model name", 10) != 0 || !value) continue;
+    const dra_status st = dra_file_read("/proc/cpuinfo", FILE_MOST, &text, &bytes, NULL);
+    if (st != DRA_OK) return st != DRA_ERR_MEMORY;
+    const char *line = strstr(text, "model name"), *value = line ? strchr(line, ':') : NULL;
+    if (value) {
         value += 1 + strspn(value + 1, " \t");
         snprintf(name, 256, "%.*s", (int)strcspn(value, "\n"), value);
-        break;
     }
-    if (in) fclose(in);
+    free(text);
     return true;
 }
 
@@ -119,7 +119,7 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
     if (!cli_path(run, "train/started.jsonl", path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", run);
     if (more && access(path, F_OK) == 0) {
-        const dra_status st = dra_file_read(path, STARTED_MOST, &before, &n, err);
+        const dra_status st = dra_file_read(path, FILE_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }
     FILE *out = cli_text_stream(&text, &bytes);

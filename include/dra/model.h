@@ -400,7 +400,8 @@ DRA_API dra_status dra_folder_config(const char *folder, dra_model_config *out, 
  * of drawn or trained weights is. */
 DRA_API dra_status dra_folder_save_config(const char *folder, const dra_model_config *config,
                                           dra_error *err);
-/* The same with further keys from the config of another folder, which the model was made from. */
+/* The same with further keys from the config of another folder, which the model was made from;
+ * NULL: without. */
 DRA_API dra_status dra_folder_save_config_like(const char *folder, const dra_model_config *config,
                                                const char *like, dra_error *err);
 /* Writes the tokenizer of a model with `vocab` tokens under the name it has in folders. A model
@@ -412,6 +413,10 @@ DRA_API const char *dra_folder_model(const char *folder);
 /* Makes room for another model: removes config, weights with their index and shards, tokenizer and
  * settings of generating, by the names such files have in folders. All other files stay. */
 DRA_API dra_status dra_folder_clear(const char *folder, dra_error *err);
+/* The same after another model was written there: its config.json, model.safetensors and tokenizer,
+ * as dra_folder_save_tokenizer() names it, stay. */
+DRA_API dra_status dra_folder_clear_others(const char *folder, const dra_tokenizer *t,
+                                           int64_t vocab, dra_error *err);
 /* Model and weights of a folder. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);

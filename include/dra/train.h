@@ -372,7 +372,8 @@ typedef struct dra_trainer_config { /* all is borrowed until dra_trainer_destroy
     const dra_examples     *examples, *eval_examples; /* instead of data and eval_data */
 } dra_trainer_config;
 
-/* The step of the newest checkpoint of a run; -1: it has none, or the folder holds no run. */
+/* The step of the newest checkpoint of a run; -1: it has none, or the folder holds no run; 0 where
+ * the folder cannot be read: there may be one. */
 DRA_API int64_t dra_trainer_saved(const char *folder);
 
 /* Whether a run can be resumed from its folder alone; the error says what is missing. */
@@ -456,6 +457,10 @@ DRA_API dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user,
 DRA_API dra_status         dra_trainer_evaluate(dra_trainer *t, double *loss, dra_error *err);
 DRA_API const dra_weights *dra_trainer_weights(const dra_trainer *t);
 /* Puts a text into the log: {"step": ..., key: text}. */
+/* Whether the path of the run's folder still leads to the folder that it has claimed. Where it was
+ * moved or replaced, that is the error: nothing may be written there any more. A trainer asks
+ * before whatever it writes. */
+DRA_API dra_status dra_trainer_here(const dra_trainer *t, dra_error *err);
 DRA_API dra_status dra_trainer_note(dra_trainer *t, const char *key, const char *text,
                                     dra_error *err);
 

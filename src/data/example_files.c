@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "file/fail.h"
+#include "file/system.h"
 #include "file/file_map.h"
 #include "file/npy.h"
 #include "file/zip.h"
@@ -90,8 +91,8 @@ static dra_status list_paths(dra_example_files *f, list *l, int n, const char *c
     dra_status  st = DRA_OK;
     struct stat s;
     for (int i = 0; i < n && st == DRA_OK; i++)
-        st = stat(paths[i], &s) == 0 && S_ISDIR(s.st_mode) ? add_folder(f, l, paths[i], err)
-                                                           : add_path(f, l, paths[i], err);
+        st = dra_sys_stat(paths[i], &s) == 0 && S_ISDIR(s.st_mode) ? add_folder(f, l, paths[i], err)
+                                                                   : add_path(f, l, paths[i], err);
     return st;
 }
 

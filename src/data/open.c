@@ -10,6 +10,7 @@
 #include "data/encode.h"
 #include "data/raw_tokens.h"
 #include "file/fail.h"
+#include "file/system.h"
 
 static int32_t end_of(const dra_corpus_config *c)
 {
@@ -47,7 +48,7 @@ static uint64_t key_of(const dra_source *s, const dra_corpus_config *c)
                               (uint64_t)s->bytes,
                               (uint64_t)s->changed[0],
                               (uint64_t)s->changed[1]};
-    char          *whole = realpath(s->path, NULL);
+    char          *whole = dra_sys_realpath(s->path);
     dra_hash       h;
     dra_hash_begin(&h, 0);
     dra_hash_add(&h, words, sizeof words);

@@ -1,14 +1,14 @@
 /* The plain bytes of a source: mapped as they are, or decompressed into a temporary file. */
 #include <errno.h>
-#include <unistd.h>
+#include <stdio.h>
 
 #include "data/sources.h"
 #include "file/fail.h"
 #include "file/temporary.h"
 
 typedef struct output {
-    FILE       *file;
-    const char *path; /* of the source */
+    dra_temporary *file;
+    const char    *path; /* of the source */
 } output;
 
 static dra_status fail_temporary(const char *path, const char *what, dra_error *err)
@@ -21,12 +21,12 @@ static dra_status fail_temporary(const char *path, const char *what, dra_error *
 static dra_status put(void *user, const unsigned char *data, size_t bytes, dra_error *err)
 {
     const output *o = user;
-    if (fwrite(data, 1, bytes, o->file) == bytes) return DRA_OK;
+    if (dra_temporary_write(o->file, data, bytes)) return DRA_OK;
     return fail_temporary(o->path, "write", err);
 }
 
 /* *out is to be closed, if it is not NULL. */
-static dra_status unpack(const dra_source *s, FILE **out, dra_error *err)
+static dra_status unpack(const dra_source *s, dra_temporary **out, dra_error *err)
 {
     dra_file_map packed;
     output       o = {.path = s->path};
@@ -41,23 +41,22 @@ static dra_status unpack(const dra_source *s, FILE **out, dra_error *err)
 
 dra_status dra_source_map(const dra_source *s, dra_file_map *out, dra_error *err)
 {
-    FILE *file = NULL;
+    dra_temporary *file = NULL;
     *out = (dra_file_map){0};
     if (!s->packing) return dra_file_map_open(s->path, out, err);
     dra_status st = unpack(s, &file, err);
     if (st == DRA_OK && !dra_temporary_map(file, out)) st = fail_temporary(s->path, "map", err);
-    if (file) fclose(file);
+    dra_temporary_close(file);
     return st;
 }
 
 static dra_status open_plain(const dra_source *s, int *fd, dra_error *err)
 {
-    FILE      *file = NULL;
-    dra_status st = unpack(s, &file, err);
-    if (st == DRA_OK &&
-        (fflush(file) != 0 || (*fd = dup(fileno(file))) < 0 || lseek(*fd, 0, SEEK_SET) != 0))
+    dra_temporary *file = NULL;
+    dra_status     st = unpack(s, &file, err);
+    if (st == DRA_OK && (*fd = dra_temporary_reopen(file)) < 0)
         st = fail_temporary(s->path, "write", err);
-    if (file) fclose(file);
+    dra_temporary_close(file);
     return st;
 }
 

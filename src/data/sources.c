@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "file/fail.h"
+#include "file/system.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -63,7 +64,7 @@ static dra_status add_entry(dra_sources *s, const char *folder, const char *name
     char        *path = dra_arena_alloc(&s->arena, size);
     if (!path) return no_memory(err);
     snprintf(path, size, "%s/%s", folder, name);
-    if (stat(path, &st) != 0) return dra_fail_system(err, path, "look at it", errno);
+    if (dra_sys_stat(path, &st) != 0) return dra_fail_system(err, path, "look at it", errno);
     return S_ISREG(st.st_mode) ? add_file(s, path, &st, err) : DRA_OK;
 }
 
@@ -93,7 +94,7 @@ dra_status dra_sources_list(int n, const char *const *paths, const char *format,
     for (int i = 0; i < n && status == DRA_OK; i++) {
         if (!paths[i])
             status = dra_fail(err, DRA_ERR_VALUE, "corpus_open: path %d of %d is NULL", i, n);
-        else if (stat(paths[i], &st) != 0)
+        else if (dra_sys_stat(paths[i], &st) != 0)
             status = dra_fail_system(err, paths[i], "open it", errno);
         else
             status = S_ISDIR(st.st_mode) ? add_folder(out, paths[i], err)

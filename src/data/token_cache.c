@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/shape.h"
 #include "file/fail.h"
-#include "file/temporary.h"
 
 static const char MAGIC[8] = "dratok2\n";
 
@@ -38,7 +38,7 @@ static dra_status put(dra_token_cache *s, const void *data, size_t bytes, dra_er
 {
     dra_hash_add(&s->hash, data, bytes);
     if (s->file) return dra_file_writer_write(s->file, data, bytes, err);
-    if (fwrite(data, 1, bytes, s->temporary) == bytes) return DRA_OK;
+    if (dra_temporary_write(s->temporary, data, bytes)) return DRA_OK;
     return fail_temporary(s, "write", err);
 }
 
@@ -64,22 +64,18 @@ dra_status dra_token_cache_document(dra_token_cache *s, size_t bytes, dra_error 
     s->facts.documents++;
     s->facts.bytes += bytes;
     s->document = (int64_t)s->facts.tokens;
-    return fwrite(&start, sizeof start, 1, s->starts) == 1 ? DRA_OK
-                                                           : fail_temporary(s, "write", err);
+    return dra_temporary_write(s->starts, &start, sizeof start) ? DRA_OK
+                                                                : fail_temporary(s, "write", err);
 }
 
 /* The starts come after the ids; until all ids are written they are in a file of their own. */
 static dra_status put_starts(dra_token_cache *s, dra_error *err)
 {
-    char       room[1 << 14];
-    dra_status status = DRA_OK;
-    if (fflush(s->starts) != 0) return fail_temporary(s, "write", err);
-    rewind(s->starts);
-    for (size_t n = 1; n && status == DRA_OK;) {
-        n = fread(room, 1, sizeof room, s->starts);
-        status = put(s, room, n, err);
-    }
-    return ferror(s->starts) ? fail_temporary(s, "read", err) : status;
+    dra_file_map map;
+    if (!dra_temporary_map(s->starts, &map)) return fail_temporary(s, "write", err);
+    const dra_status status = put(s, map.data, map.bytes, err);
+    dra_file_map_close(&map);
+    return status;
 }
 
 static dra_status put_facts(dra_token_cache *s, dra_error *err)
@@ -110,8 +106,8 @@ dra_status dra_token_cache_end(dra_token_cache *s, dra_file_map *out, dra_error 
 void dra_token_cache_abort(dra_token_cache *s)
 {
     dra_file_writer_abort(s->file);
-    if (s->temporary) fclose(s->temporary);
-    if (s->starts) fclose(s->starts);
+    dra_temporary_close(s->temporary);
+    dra_temporary_close(s->starts);
     *s = (dra_token_cache){0};
 }
 

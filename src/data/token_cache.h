@@ -7,9 +7,8 @@
 #ifndef DRA_SRC_DATA_TOKEN_CACHE_H
 #define DRA_SRC_DATA_TOKEN_CACHE_H
 
-#include <stdio.h>
-
 #include "data/token_file.h"
+#include "file/temporary.h"
 
 typedef struct dra_facts {
     char     magic[8];
@@ -23,8 +22,8 @@ _Static_assert(sizeof(dra_facts) == 56, "written as it is");
 typedef struct dra_token_cache { /* being written */
     const char      *source;
     dra_file_writer *file; /* to stay, or */
-    FILE            *temporary;
-    FILE            *starts;
+    dra_temporary   *temporary;
+    dra_temporary   *starts;
     dra_hash         hash; /* of what was written */
     dra_facts        facts;
     int64_t          document; /* first token of the one that is being written */

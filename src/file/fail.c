@@ -41,5 +41,6 @@ dra_status dra_fail_system(dra_error *err, const char *path, const char *what, i
         return dra_fail_at(err, DRA_ERR_MEMORY, path, "cannot %s: out of memory", what);
     if (strerror_r(number, reason, sizeof reason) != 0)
         snprintf(reason, sizeof reason, "error %d", number);
-    return dra_fail_at(err, DRA_ERR_FILE, path, "cannot %s: %s", what, reason);
+    const dra_status code = number == ENOMEM ? DRA_ERR_MEMORY : DRA_ERR_FILE;
+    return dra_fail_at(err, code, path, "cannot %s: %s", what, reason);
 }

@@ -8,18 +8,19 @@
 #include <unistd.h>
 
 #include "file/fail.h"
+#include "file/system.h"
 
 static dra_status map_open_file(const char *path, int fd, dra_file_map *out, dra_error *err)
 {
     struct stat s;
-    if (fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
+    if (dra_sys_fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
     if (S_ISDIR(s.st_mode)) return dra_fail_at(err, DRA_ERR_FILE, path, "is a folder");
     if (!S_ISREG(s.st_mode)) return dra_fail_at(err, DRA_ERR_FILE, path, "is not a regular file");
     if ((uintmax_t)s.st_size > SIZE_MAX / 2)
         return dra_fail_at(err, DRA_ERR_FILE, path, "has %lld bytes, too many to map",
                            (long long)s.st_size);
     if (s.st_size == 0) return DRA_OK;
-    void *data = mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    void *data = dra_sys_map(fd, (size_t)s.st_size);
     if (data == MAP_FAILED) return dra_fail_system(err, path, "map it", errno);
     *out = (dra_file_map){
         data,
@@ -31,7 +32,7 @@ static dra_status map_open_file(const char *path, int fd, dra_file_map *out, dra
 dra_status dra_file_map_open(const char *path, dra_file_map *out, dra_error *err)
 {
     *out = (dra_file_map){0};
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not make us wait */
+    const int fd = dra_sys_open(path, O_RDONLY | O_NONBLOCK, 0); /* a pipe must not make us wait */
     if (fd < 0) return dra_fail_system(err, path, "open it", errno);
     const dra_status status = map_open_file(path, fd, out, err);
     close(fd); /* the mapping stays */

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "file/fail.h"
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096 };
 
@@ -25,14 +25,12 @@ static bool parent_of(const char *path, char folder[PATH_TEXT])
 dra_status dra_parent_sync(const char *path, dra_error *err)
 {
     char folder[PATH_TEXT];
-    int  fd, failed = 0;
     if (!parent_of(path, folder))
         return dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
-    do fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    while (fd < 0 && errno == EINTR);
+    const int fd = dra_sys_open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     if (fd < 0) return DRA_OK;
-    while (fsync(fd) != 0 && (failed = errno) == EINTR) failed = 0;
-    close(fd);
+    const int failed = dra_sys_fsync(fd) == 0 ? 0 : errno;
+    dra_sys_close(fd);
     /* Some file systems cannot sync folders, or cannot be written at all. */
     if (!failed || failed == EINVAL || failed == EROFS) return DRA_OK;
     return dra_fail_system(err, path, "sync its folder", failed);

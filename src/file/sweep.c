@@ -1,14 +1,16 @@
 /* Removing what nobody needs any more. */
 #include "file/sweep.h"
 
-#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <sys/file.h>
 #include <unistd.h>
+
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096 };
 
@@ -20,10 +22,9 @@ typedef bool (*fits_fn)(const char *name, const char *to);
 static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn)(const char *path))
 {
     char           path[PATH_TEXT];
-    DIR           *d = opendir(folder);
+    DIR           *d = dra_sys_opendir(folder);
     struct dirent *e;
-    while (d && (e = readdir(d))) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+    while (d && (e = dra_sys_readdir(d))) {
         if (!fits(e->d_name, to)) continue;
         const int n = snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
         if (n > 0 && n < PATH_TEXT) fn(path);
@@ -31,20 +32,18 @@ static void for_each(const char *folder, fits_fn fits, const char *to, void (*fn
     if (d) closedir(d);
 }
 
-static bool any(const char *name, const char *unused) { return true; }
+static void remove_file(const char *path) { dra_sys_unlink(path); }
 
-static void remove_file(const char *path) { unlink(path); }
+void dra_remove(const char *path) { dra_remove_at(AT_FDCWD, path); }
 
-void dra_remove(const char *path)
+/* A link to a folder is a file. */
+void dra_remove_at(int folder, const char *name)
 {
-    struct stat s;
-    if (lstat(path, &s) != 0) return;
-    if (!S_ISDIR(s.st_mode)) {
-        unlink(path);
-        return;
-    }
-    for_each(path, any, NULL, remove_file);
-    rmdir(path);
+    DIR           *d = dra_sys_opendir_at(folder, name, O_NOFOLLOW);
+    struct dirent *e;
+    while (d && (e = dra_sys_readdir(d))) dra_sys_unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+    dra_sys_unlinkat(folder, name, d ? AT_REMOVEDIR : 0);
 }
 
 /* Steps over one digit or more; NULL: there is none. */
@@ -74,6 +73,33 @@ static bool is_numbered(const char *name, const char *start)
 }
 
 void dra_sweep(const char *folder) { for_each(folder, is_unfinished, NULL, remove_file); }
+
+/* "NAME.PID-N.tmp" of this name. */
+static bool is_of_writer(const char *entry, const char *name)
+{
+    const size_t n = strnlen(name, DRA_WRITER_NAME);
+    const char  *at = strncmp(entry, name, n) == 0 && entry[n] == '.' ? entry + n + 1 : NULL;
+    at = at ? skip_number(at) : NULL;
+    at = at && *at == '-' ? skip_number(at + 1) : NULL;
+    return at && strcmp(at, ".tmp") == 0;
+}
+
+static void remove_unlocked(int folder, const char *name)
+{
+    const int fd = dra_sys_openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, 0);
+    if (fd < 0) return;
+    if (dra_sys_flock(fd, LOCK_EX | LOCK_NB) == 0) dra_sys_unlinkat(folder, name, 0);
+    close(fd);
+}
+
+void dra_sweep_writers(int folder, const char *name)
+{
+    DIR           *d = dra_sys_opendir_at(folder, ".", 0);
+    struct dirent *e;
+    while (d && (e = dra_sys_readdir(d)))
+        if (is_of_writer(e->d_name, name)) remove_unlocked(folder, e->d_name);
+    if (d) closedir(d);
+}
 
 void dra_sweep_numbered(const char *folder, const char *start)
 {

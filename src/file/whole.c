@@ -7,6 +7,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/system.h"
 
 typedef struct text {
     char  *data;
@@ -31,7 +32,7 @@ static dra_status read_all(const char *path, int fd, size_t limit, text *t, dra_
     const size_t most = limit < SIZE_MAX - 1 ? limit + 1 : limit - 1; /* shows that there is more */
     struct stat  s;
     dra_status   status = DRA_OK;
-    if (fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
+    if (dra_sys_fstat(fd, &s) != 0) return dra_fail_system(err, path, "look at it", errno);
     if (S_ISDIR(s.st_mode)) return dra_fail_at(err, DRA_ERR_FILE, path, "is a folder");
     const bool   sized = S_ISREG(s.st_mode) && s.st_size > 0;
     const size_t hint = !sized ? 4096 : (uintmax_t)s.st_size < most ? (size_t)s.st_size : most;
@@ -40,8 +41,8 @@ static dra_status read_all(const char *path, int fd, size_t limit, text *t, dra_
     for (ssize_t n = 1; n != 0;) {
         if (t->used == t->room) status = grow(t, hint + 1, most, path, err);
         if (status != DRA_OK) return status;
-        n = read(fd, t->data + t->used, t->room - t->used);
-        if (n < 0 && errno != EINTR) return dra_fail_system(err, path, "read it", errno);
+        n = dra_sys_read(fd, t->data + t->used, t->room - t->used);
+        if (n < 0) return dra_fail_system(err, path, "read it", errno);
         if (n > 0) t->used += (size_t)n;
         if (t->used > limit)
             return dra_fail_at(err, DRA_ERR_FILE, path, "is longer than %zu bytes", limit);
@@ -56,7 +57,7 @@ dra_status dra_file_read(const char *path, size_t limit, char **data, size_t *by
     if (bytes) *bytes = 0;
     if (!path || !data || !bytes)
         return dra_fail(err, DRA_ERR_VALUE, "file_read: no path, data or bytes");
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const int fd = dra_sys_open(path, O_RDONLY, 0);
     if (fd < 0) return dra_fail_system(err, path, "open it", errno);
     const dra_status status = read_all(path, fd, limit, &t, err);
     close(fd);

@@ -9,13 +9,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "file/fail.h"
 #include "file/seal.h"
+#include "file/sweep.h"
+#include "file/system.h"
 
-enum { LARGEST_NAME = 200, NAMES_TO_TRY = 10000 };
+enum { NAMES_TO_TRY = 10000 };
 
 static dra_status keep(dra_file_writer *w, const char *what, int number)
 {
@@ -32,7 +35,7 @@ static dra_status no_memory(dra_error *err, const char *path)
 /* Opens the folder, so that whatever happens to its path, all steps are done in the same one. */
 static dra_status open_folder(dra_file_writer *w)
 {
-    w->target = realpath(w->path, NULL);
+    w->target = dra_sys_realpath(w->path);
     if (!w->target && errno != ENOENT) return keep(w, "find it", errno);
     if (!w->target) w->target = strdup(w->path); /* a new file */
     if (!w->target) return no_memory(&w->first, w->path);
@@ -41,20 +44,33 @@ static dra_status open_folder(dra_file_writer *w)
     if (!*w->name) return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "has no file name");
     const char *folder = slash == w->target ? "/" : slash ? w->target : ".";
     if (slash) *slash = 0;
-    w->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    w->folder = dra_sys_open(folder, O_RDONLY | O_DIRECTORY, 0);
     return w->folder < 0 ? keep(w, "open its folder", errno) : DRA_OK;
+}
+
+/* A lock says that somebody is writing. It is none where another process took the file for a
+ * leftover just before, and removes it. */
+static bool hold(int fd)
+{
+    struct stat s;
+    if (dra_sys_flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+    return dra_sys_fstat(fd, &s) != 0 || s.st_nlink > 0;
 }
 
 /* The name is new by O_EXCL, whichever threads, processes and leftovers there are. */
 static dra_status open_temporary(dra_file_writer *w, mode_t mode)
 {
-    const size_t size = LARGEST_NAME + 64;
+    const size_t size = DRA_WRITER_NAME + 64;
     w->temporary = malloc(size);
     if (!w->temporary) return no_memory(&w->first, w->path);
     for (int i = 0; i < NAMES_TO_TRY && w->fd < 0; i++) {
-        snprintf(w->temporary, size, "%.*s.%ld-%d.tmp", LARGEST_NAME, w->name, (long)getpid(), i);
-        w->fd = openat(w->folder, w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        snprintf(w->temporary, size, "%.*s.%ld-%d.tmp", DRA_WRITER_NAME, w->name, (long)getpid(),
+                 i);
+        w->fd = dra_sys_openat(w->folder, w->temporary, O_WRONLY | O_CREAT | O_EXCL, mode);
         if (w->fd < 0 && errno != EEXIST) break;
+        if (w->fd < 0 || hold(w->fd)) continue;
+        close(w->fd);
+        w->fd = -1;
     }
     if (w->fd >= 0) return DRA_OK;
     const int number = errno;
@@ -68,11 +84,13 @@ static dra_status open_both(dra_file_writer *w)
     struct stat      old = {0};
     const dra_status status = open_folder(w);
     if (status != DRA_OK) return status;
-    const bool exists = fstatat(w->folder, w->name, &old, 0) == 0;
+    const bool exists = dra_sys_fstatat(w->folder, w->name, &old, 0) == 0;
+    if (!exists && errno != ENOENT) return keep(w, "look at it", errno);
     if (exists && S_ISDIR(old.st_mode))
         return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "is a folder");
     if (exists && !S_ISREG(old.st_mode))
         return dra_fail_at(&w->first, DRA_ERR_FILE, w->path, "is not a regular file");
+    dra_sweep_writers(w->folder, w->name);
     const mode_t mode = exists ? old.st_mode & 0777 : 0666;
     if (open_temporary(w, mode) != DRA_OK) return w->first.code;
     /* The umask may have taken something from the old permissions; where they cannot be set, the
@@ -113,10 +131,10 @@ dra_status dra_file_writer_begin(const char *path, dra_file_writer **out, dra_er
 static void write_through(dra_file_writer *w, const unsigned char *data, size_t bytes)
 {
     while (bytes && w->first.code == DRA_OK) {
-        const ssize_t n = write(w->fd, data, bytes);
+        const ssize_t n = dra_sys_write(w->fd, data, bytes);
         if (n > 0)
             data += n, bytes -= (size_t)n;
-        else if (n == 0 || errno != EINTR)
+        else
             keep(w, "write it", n == 0 ? EIO : errno);
     }
 }
@@ -168,16 +186,16 @@ static dra_status finish(dra_file_writer *w)
     flush(w);
     if (w->seals && w->first.code == DRA_OK) put_seal(w);
     if (w->first.code != DRA_OK) return w->first.code;
-    if (fsync(w->fd) != 0) return keep(w, "sync it", errno);
-    const int closed = close(w->fd);
+    if (dra_sys_fsync(w->fd) != 0) return keep(w, "sync it", errno);
+    const int closed = dra_sys_close(w->fd);
     w->fd = -1;
     if (closed != 0) return keep(w, "close it", errno);
-    if (renameat(w->folder, w->temporary, w->folder, w->name) != 0)
+    if (dra_sys_renameat(w->folder, w->temporary, w->name) != 0)
         return keep(w, "rename its temporary file", errno);
     free(w->temporary);
     w->temporary = NULL;
     /* Some file systems cannot sync folders and say EINVAL. */
-    if (fsync(w->folder) != 0 && errno != EINVAL)
+    if (dra_sys_fsync(w->folder) != 0 && errno != EINVAL)
         return keep(w, "sync its folder (the new file is there)", errno);
     return DRA_OK;
 }
@@ -195,7 +213,7 @@ void dra_file_writer_abort(dra_file_writer *w)
 {
     if (!w) return;
     if (w->fd >= 0) close(w->fd);
-    if (w->temporary) unlinkat(w->folder, w->temporary, 0);
+    if (w->temporary) dra_sys_unlinkat(w->folder, w->temporary, 0);
     if (w->folder >= 0) close(w->folder);
     free(w->temporary);
     free(w->target);

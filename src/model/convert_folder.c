@@ -7,6 +7,7 @@
 
 #include "file/fail.h"
 #include "file/parent.h"
+#include "file/system.h"
 #include "file/sweep.h"
 #include "model/convert.h"
 
@@ -15,7 +16,7 @@ enum { PATH_TEXT = 4096 };
 dra_status dra_path_free(const char *path, dra_error *err)
 {
     struct stat s;
-    if (lstat(path, &s) != 0) return DRA_OK;
+    if (dra_sys_lstat(path, &s) != 0 && errno == ENOENT) return DRA_OK;
     return dra_fail_at(err, DRA_ERR_FILE, path, "is there already, expected a new name");
 }
 
@@ -23,7 +24,7 @@ static dra_status make(const char *path, char temporary[PATH_TEXT], dra_error *e
 {
     if (!dra_path_temporary(path, temporary, PATH_TEXT))
         return dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
-    if (mkdir(temporary, 0777) != 0) return dra_fail_system(err, path, "make the folder", errno);
+    if (dra_sys_mkdir(temporary) != 0) return dra_fail_system(err, path, "make the folder", errno);
     return DRA_OK;
 }
 
@@ -37,7 +38,7 @@ dra_status dra_make_new(const char *path, const char *file, dra_make_content fil
                            file ? file : "");
     st = n < PATH_TEXT ? fill(user, made, err)
                        : dra_fail_at(err, DRA_ERR_FILE, path, "the path is too long");
-    if (st == DRA_OK && rename(made, path) != 0)
+    if (st == DRA_OK && dra_sys_rename(made, path) != 0)
         st = dra_fail_system(err, path, "give it its name", errno);
     if (st == DRA_OK) st = dra_parent_sync(path, err);
     dra_remove(temporary); /* of a folder that has its name nothing is left here */

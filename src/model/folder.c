@@ -10,6 +10,7 @@
 #include "file/parent.h"
 #include "model/format.h"
 #include "model/model.h"
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
 
@@ -23,7 +24,7 @@ static dra_status path_of(const char *folder, const char *name, char *path, dra_
 static bool is_file(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+    return dra_sys_stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
 static dra_status read_config(const char *path, dra_model_config *out, dra_error *err)
@@ -121,7 +122,7 @@ static dra_status write_config(const char *folder, const dra_model_config *confi
     dra_status st = path_of(folder, "config.json", path, err);
     if (st == DRA_OK && !(text = dra_model_config_dump(path, config, object, &why)))
         st = dra_fail(err, why.code, "%s", why.text);
-    if (st == DRA_OK && mkdir(folder, 0777) != 0 && errno != EEXIST)
+    if (st == DRA_OK && dra_sys_mkdir(folder) != 0 && errno != EEXIST)
         st = dra_fail(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", folder,
                       strerror(errno));
     if (st == DRA_OK) st = dra_parent_sync(folder, err); /* it may be new */
@@ -137,8 +138,8 @@ static dra_status write_config(const char *folder, const dra_model_config *confi
 dra_status dra_folder_write_config(const char *folder, const dra_model_config *config,
                                    const char *like, dra_dtype dtype, dra_error *err)
 {
-    char       path[PATH_TEXT];
-    dra_status st = path_of(like, "config.json", path, err);
+    char       path[PATH_TEXT] = "";
+    dra_status st = like ? path_of(like, "config.json", path, err) : DRA_OK;
     if (st != DRA_OK) return st;
     dra_json j = {0};
     json_t  *object = other_keys(&j, path, config);

@@ -13,6 +13,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/parent.h"
+#include "file/system.h"
 
 enum { PATH_TEXT = 4096, FILE_MOST = 1 << 28 };
 
@@ -62,28 +63,39 @@ const char *dra_folder_model(const char *folder)
     char path[PATH_TEXT];
     for (size_t i = 0; i < FILES; i++)
         if ((files[i].kind & (DRA_FOLDER_CONFIG | DRA_FOLDER_WEIGHTS)) &&
-            path_of(folder, files[i].name, path) && access(path, F_OK) == 0)
+            path_of(folder, files[i].name, path) && dra_sys_exists(path))
             return files[i].name;
     return NULL;
 }
 
-dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
+/* Files of some kinds, but those called `stay`, which ends in NULL. */
+static dra_status remove_but(const char *folder, unsigned kinds, const char *const *stay,
+                             dra_error *err)
 {
     char           path[PATH_TEXT];
     struct dirent *e;
     dra_status     st = DRA_OK;
-    DIR           *d = opendir(folder);
+    DIR           *d = dra_sys_opendir(folder);
     if (!d && errno == ENOENT) return DRA_OK;
     if (!d) return dra_fail_system(err, folder, "open it", errno);
-    while (st == DRA_OK && (e = readdir(d))) {
-        if (!(kind_of(e->d_name) & kinds)) continue;
+    errno = 0;
+    while (st == DRA_OK && (e = dra_sys_readdir(d))) {
+        const char *const *same = stay;
+        while (*same && strcmp(*same, e->d_name) != 0) same++;
+        if (*same || !(kind_of(e->d_name) & kinds)) continue;
         if (!path_of(folder, e->d_name, path))
             st = dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
-        else if (unlink(path) != 0)
+        else if (dra_sys_unlink(path) != 0)
             st = dra_fail_system(err, path, "remove it", errno);
     }
+    if (st == DRA_OK && errno) st = dra_fail_system(err, folder, "read it", errno);
     closedir(d);
     return st;
+}
+
+dra_status dra_folder_remove(const char *folder, unsigned kinds, dra_error *err)
+{
+    return remove_but(folder, kinds, (const char *[]){NULL}, err);
 }
 
 /* What is gone is gone for good before anything new is written: after a power loss nobody finds old
@@ -113,16 +125,29 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
         if (!(files[i].kind & kinds)) continue;
         if (!path_of(from, files[i].name, a) || !path_of(to, files[i].name, b))
             return dra_fail_at(err, DRA_ERR_FILE, to, "the path is too long");
-        if (access(a, F_OK) == 0) st = copy(a, b, err);
+        if (dra_sys_exists(a)) st = copy(a, b, err);
     }
     return st;
+}
+
+static bool needs_file(const dra_tokenizer *t, int64_t vocab)
+{
+    return t && !(dra_tokenizer_is_bytes(t) && vocab == 256);
+}
+
+dra_status dra_folder_clear_others(const char *folder, const dra_tokenizer *t, int64_t vocab,
+                                   dra_error *err)
+{
+    const char *const stay[] = {"config.json", "model.safetensors",
+                                needs_file(t, vocab) ? dra_tokenizer_file(t) : NULL, NULL};
+    return remove_but(folder, ~0u, stay, err);
 }
 
 dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t, int64_t vocab,
                                      dra_error *err)
 {
     char path[PATH_TEXT];
-    if (!t || (dra_tokenizer_is_bytes(t) && vocab == 256)) return DRA_OK;
+    if (!needs_file(t, vocab)) return DRA_OK;
     if (!path_of(folder, dra_tokenizer_file(t), path))
         return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
     return dra_tokenizer_save(t, path, err);
@@ -133,7 +158,7 @@ bool dra_weights_folder(const char *path, char *folder, size_t size)
     struct stat s;
     const char *slash = strrchr(path, '/');
     int         n;
-    if (stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+    if (dra_sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         n = snprintf(folder, size, "%s", path);
     else if (kind_of(slash ? slash + 1 : path) != DRA_FOLDER_WEIGHTS)
         return false;

@@ -13,7 +13,6 @@ struct dra_model {
     dra_positions    distance;
     dra_norm         embed_norm, norm;
     bool             has_norm;
-    uint64_t         fingerprint;
     /* Parameters by handle; -1: has none. */
     int      embedding, positions, memory_tokens, project_w, project_b, head, blend, streams;
     int      source_w, source_b, head_b, numbers_w, numbers_b, cls_token, condition_w;

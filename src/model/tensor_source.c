@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "file/fail.h"
+#include "file/system.h"
 #include "file/json.h"
 #include "file/pth.h"
 #include "file/seal.h"
@@ -158,12 +159,12 @@ static dra_status open_index(dra_tensor_source *s, dra_error *err)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static bool is_there(const char *path) { return access(path, F_OK) == 0; }
+static bool is_there(const char *path) { return dra_sys_exists(path); }
 
 static bool is_folder(const char *path)
 {
     struct stat s;
-    return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
+    return dra_sys_stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
 static bool ends_with(const char *text, const char *end)

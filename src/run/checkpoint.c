@@ -8,6 +8,7 @@
  * comes later. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/seal.h"
+#include "file/system.h"
 #include "file/file_map.h"
 #include "run/optimizer.h"
 #include "run/train.h"
@@ -166,6 +168,11 @@ static dra_status save_json(const char *folder, const dra_checkpoint *c, dra_err
     return st;
 }
 
+static dra_status check_place(const dra_saved *s, dra_error *err)
+{
+    return s->run ? dra_trainer_here(s->run, err) : DRA_OK;
+}
+
 static dra_status save_files(const char *folder, const dra_checkpoint *c, const dra_saved *s,
                              dra_error *err)
 {
@@ -173,10 +180,13 @@ static dra_status save_files(const char *folder, const dra_checkpoint *c, const 
     dra_status st = dra_folder_make(folder, err);
     if (st == DRA_OK) st = file_path(folder, names[MODEL], path, err);
     if (st == DRA_OK) st = dra_weights_save(s->weights, path, err);
+    if (st == DRA_OK) st = check_place(s, err);
     if (st == DRA_OK) st = file_path(folder, names[OPTIMIZER], path, err);
     if (st == DRA_OK) st = save_moments(path, s, err);
+    if (st == DRA_OK) st = check_place(s, err);
     if (st == DRA_OK) st = file_path(folder, names[STATES], path, err);
     if (st == DRA_OK && s->states) st = dra_states_save(s->states, c->model, path, err);
+    if (st == DRA_OK) st = check_place(s, err);
     return st == DRA_OK ? save_json(folder, c, err) : st;
 }
 
@@ -187,15 +197,21 @@ dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const d
     dra_status st = dra_checkpoint_path(run, c->step, ".tmp", temporary, err);
     if (st == DRA_OK) st = dra_checkpoint_path(run, c->step, "", path, err);
     if (st == DRA_OK) st = dra_path(folder, err, "%s/train", run);
+    if (st == DRA_OK) st = check_place(s, err);
     if (st != DRA_OK) return st;
-    dra_remove(temporary);
+    const int   at = s->run ? s->run->lock : AT_FDCWD; /* wherever the path leads to */
+    const char *old = s->run ? strrchr(path, '/') + 1 : path;
+    const char *unfinished = s->run ? strrchr(temporary, '/') + 1 : temporary;
+    dra_remove_at(at, unfinished);
     st = save_files(temporary, c, s, err);
+    if (st == DRA_OK) st = check_place(s, err);
     if (st == DRA_OK) {
-        dra_remove(path); /* of the same step: saved before */
-        if (rename(temporary, path) != 0) st = dra_fail_system(err, path, "rename it", errno);
+        dra_remove_at(at, old); /* of the same step: saved before */
+        if (dra_sys_renameat(at, unfinished, old) != 0)
+            st = dra_fail_system(err, path, "rename it", errno);
     }
     if (st == DRA_OK) return dra_folder_sync(folder, err);
-    dra_remove(temporary);
+    dra_remove_at(at, unfinished);
     return st;
 }
 
@@ -225,26 +241,63 @@ int dra_checkpoint_list(const char *run, int room, int64_t *steps)
     char           path[DRA_PATH];
     int            n = 0;
     struct dirent *e;
-    DIR           *d = dra_path(path, NULL, "%s/train", run) == DRA_OK ? opendir(path) : NULL;
-    while (d && (e = readdir(d))) {
+    if (dra_path(path, NULL, "%s/train", run) != DRA_OK) return 0;
+    DIR *d = dra_sys_opendir(path);
+    if (!d) return errno == ENOENT || errno == ENOTDIR ? 0 : -1;
+    while ((e = dra_sys_readdir(d))) {
         const int64_t step = step_of(e->d_name);
         if (step >= 0) insert(steps, n++, room, step);
     }
-    if (d) closedir(d);
-    return n;
+    const int failed = errno;
+    closedir(d);
+    errno = failed;
+    return failed ? -1 : n;
 }
 
-void dra_checkpoint_prune(const char *run, int64_t keep)
+/* What has lost its name is no checkpoint any more; a part of it that cannot be removed is left to
+ * the next start. `at` is the folder train, wherever the path leads to by now. */
+static dra_status discard(const char *run, int at, int64_t step, dra_error *err)
 {
-    enum { MANY = 256 };
-    char      path[DRA_PATH], temporary[DRA_PATH];
-    int64_t   steps[MANY];
-    const int n = dra_checkpoint_list(run, MANY, steps);
-    for (int64_t i = keep < 0 ? 0 : keep; i < n && i < MANY; i++)
-        if (dra_checkpoint_path(run, steps[i], "", path, NULL) == DRA_OK &&
-            dra_checkpoint_path(run, steps[i], ".tmp", temporary, NULL) == DRA_OK &&
-            rename(path, temporary) == 0)
-            dra_remove(temporary);
+    char       path[DRA_PATH], temporary[DRA_PATH];
+    dra_status st = dra_checkpoint_path(run, step, "", path, err);
+    if (st == DRA_OK) st = dra_checkpoint_path(run, step, ".tmp", temporary, err);
+    if (st != DRA_OK) return st;
+    const char *from = strrchr(path, '/') + 1, *to = strrchr(temporary, '/') + 1;
+    if (dra_sys_renameat(at, from, to) != 0) return dra_fail_system(err, path, "remove it", errno);
+    dra_remove_at(at, to);
+    return DRA_OK;
+}
+
+static dra_status fail_list(const char *run, dra_error *err)
+{
+    return dra_fail_system(err, run, "read its folder train", errno);
+}
+
+static dra_status prune(const char *run, int at, int64_t keep, int n, dra_error *err)
+{
+    int64_t *steps = calloc((size_t)n, sizeof *steps);
+    if (!steps) return dra_fail_at(err, DRA_ERR_MEMORY, run, "out of memory");
+    const int  found = dra_checkpoint_list(run, n, steps);
+    dra_status st = found < 0 ? fail_list(run, err) : DRA_OK;
+    for (int64_t i = keep < 0 ? 0 : keep; i < found && i < n && st == DRA_OK; i++)
+        st = discard(run, at, steps[i], err);
+    free(steps);
+    return st;
+}
+
+dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err)
+{
+    char      path[DRA_PATH];
+    const int n = dra_checkpoint_list(run, 0, NULL);
+    if (n < 0) return fail_list(run, err);
+    if (n == 0 || n <= keep) return DRA_OK;
+    dra_status st = dra_path(path, err, "%s/train", run);
+    if (st != DRA_OK) return st;
+    const int at = dra_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
+    if (at < 0) return fail_list(run, err);
+    st = prune(run, at, keep, n, err);
+    close(at);
+    return st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "file/fail.h"
+#include "file/system.h"
 #include "run/train.h"
 
 struct dra_events {
@@ -158,7 +159,7 @@ dra_status dra_events_create(const char *folder, int64_t step, dra_events **out,
     /* Readers take files in the order of their names. */
     dra_status st = dra_path(e->path, err, "%s/events.out.tfevents.%010lld.%09ld.dra", folder,
                              (long long)t.tv_sec, t.tv_nsec);
-    if (st == DRA_OK) e->fd = open(e->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (st == DRA_OK) e->fd = dra_sys_open(e->path, O_WRONLY | O_CREAT | O_EXCL, 0666);
     if (st == DRA_OK && e->fd < 0) st = dra_fail_system(err, e->path, "make it", errno);
     if (st == DRA_OK) st = write_start(e, step, err);
     if (st == DRA_OK)
@@ -176,12 +177,8 @@ void dra_events_close(dra_events *e)
 
 dra_status dra_events_sync(dra_events *e, dra_error *err)
 {
-    while (fsync(e->fd) != 0)
-        if (errno == EINVAL || errno == EROFS)
-            break;
-        else if (errno != EINTR)
-            return dra_fail_system(err, e->path, "sync it", errno);
-    return DRA_OK;
+    if (dra_sys_fsync(e->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
+    return dra_fail_system(err, e->path, "sync it", errno);
 }
 
 dra_status dra_events_write(dra_events *e, int64_t step, size_t n, const dra_scalar *scalars,

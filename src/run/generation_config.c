@@ -9,6 +9,7 @@
 
 #include "dra/generate.h"
 #include "file/fail.h"
+#include "file/system.h"
 #include "model/format.h"
 
 enum { PATH_TEXT = 4096, CONFIG_MOST = 1 << 20 };
@@ -20,7 +21,7 @@ static dra_status open_keys(const char *folder, const char *name, json_t **out, 
     size_t    bytes = 0;
     const int n = snprintf(path, sizeof path, "%s/%s", folder, name);
     *out = NULL;
-    if (n < 0 || n >= PATH_TEXT || access(path, F_OK) != 0) return DRA_OK;
+    if (n < 0 || n >= PATH_TEXT || !dra_sys_exists(path)) return DRA_OK;
     dra_status st = dra_file_read(path, CONFIG_MOST, &text, &bytes, err);
     if (st == DRA_OK)
         st = dra_json_parse(path, text, bytes, (dra_json_rules){.depth = 16}, out, err);

@@ -5,12 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/system.h"
 #include "file/file_map.h"
 #include "file/seal.h"
 #include "model/folder_files.h"
@@ -31,7 +31,7 @@ dra_status dra_path(char path[DRA_PATH], dra_error *err, const char *format, ...
 
 dra_status dra_folder_make(const char *path, dra_error *err)
 {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST) return DRA_OK;
+    if (dra_sys_mkdir(path) == 0 || errno == EEXIST) return DRA_OK;
     return dra_fail_system(err, path, "make the folder", errno);
 }
 
@@ -39,10 +39,10 @@ dra_status dra_folder_make(const char *path, dra_error *err)
 
 dra_status dra_folder_sync(const char *path, dra_error *err)
 {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int fd = dra_sys_open(path, O_RDONLY | O_DIRECTORY, 0);
     if (fd < 0) return dra_fail_system(err, path, "open it", errno);
     /* Some file systems cannot sync folders and say EINVAL. */
-    const int failed = fsync(fd) != 0 && errno != EINVAL ? errno : 0;
+    const int failed = dra_sys_fsync(fd) != 0 && errno != EINVAL ? errno : 0;
     close(fd);
     return failed ? dra_fail_system(err, path, "sync it", failed) : DRA_OK;
 }
@@ -61,27 +61,14 @@ dra_status dra_file_share(const char *from, const char *to, dra_error *err)
     char       temporary[DRA_PATH];
     dra_status st = dra_path(temporary, err, "%s.%ld-0.tmp", to, (long)getpid());
     if (st != DRA_OK) return st;
-    unlink(temporary);
-    if (link(from, temporary) != 0) return copy(from, to, err);
-    if (rename(temporary, to) != 0) {
+    dra_sys_unlink(temporary);
+    if (dra_sys_link(from, temporary) != 0) return copy(from, to, err);
+    if (dra_sys_rename(temporary, to) != 0) {
         st = dra_fail_system(err, to, "rename its temporary file", errno);
-        unlink(temporary);
+        dra_sys_unlink(temporary);
     }
-    unlink(temporary); /* renaming one link of a file to another does nothing */
+    dra_sys_unlink(temporary); /* renaming one link of a file to another does nothing */
     return st;
-}
-
-int dra_folder_lock(const char *path, const char *run, dra_error *err)
-{
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) {
-        dra_fail_system(err, path, "open it", errno);
-        return -1;
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return fd;
-    close(fd);
-    dra_fail_at(err, DRA_ERR_FILE, run, "another process trains here");
-    return -1;
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */
@@ -90,15 +77,15 @@ enum { SETTINGS_MOST = 1 << 20 };
 
 static bool exists(const char *folder, const char *name)
 {
-    char        path[DRA_PATH];
-    struct stat s;
-    return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && stat(path, &s) == 0;
+    char path[DRA_PATH];
+    return dra_path(path, NULL, "%s/%s", folder, name) == DRA_OK && dra_sys_exists(path);
 }
 
 int64_t dra_trainer_saved(const char *folder)
 {
-    int64_t step;
-    return dra_checkpoint_list(folder, 1, &step) > 0 ? step : -1;
+    int64_t   step = 0;
+    const int n = dra_checkpoint_list(folder, 1, &step);
+    return n == 0 ? -1 : n < 0 ? 0 : step;
 }
 
 /* ---- a run that is resumed ------------------------------------------------------------------- */
@@ -227,7 +214,7 @@ dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err)
 /* Whether a path leads into a folder or what is below it, links followed. */
 static bool lies_in(const char *path, const char *folder)
 {
-    char        *a = realpath(path, NULL), *b = realpath(folder, NULL);
+    char        *a = dra_sys_realpath(path), *b = dra_sys_realpath(folder);
     const size_t n = b ? strlen(b) : 0;
     const bool   yes = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || a[n] == '\0');
     free(a);
@@ -257,15 +244,16 @@ static bool is_own_log(const dra_trainer *t)
     struct stat a, b;
     if (!t->is_run) return false;
     if (!t->c.log) return true;
-    return dra_path(path, NULL, "%s/log.jsonl", t->c.folder) == DRA_OK && stat(path, &a) == 0 &&
-           stat(t->c.log, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    return dra_path(path, NULL, "%s/log.jsonl", t->c.folder) == DRA_OK &&
+           dra_sys_stat(path, &a) == 0 && dra_sys_stat(t->c.log, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
 }
 
 dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err)
 {
     struct stat s;
-    if (lstat(t->log_path, &s) != 0) return DRA_OK;
-    if (stat(t->log_path, &s) != 0 || !S_ISREG(s.st_mode))
+    if (dra_sys_lstat(t->log_path, &s) != 0) return DRA_OK;
+    if (dra_sys_stat(t->log_path, &s) != 0 || !S_ISREG(s.st_mode))
         return dra_fail_at(err, DRA_ERR_FILE, t->log_path,
                            "is there and no regular file, expected a log or a new name");
     /* A run that is resumed may have its log anywhere. */
@@ -298,15 +286,12 @@ dra_status dra_trainer_claim(dra_trainer *t, dra_error *err)
     const char *folder = t->c.folder;
     char        path[DRA_PATH];
     if (t->lock >= 0) return DRA_OK;
-    dra_status st = dra_folder_make(folder, err);
+    dra_status st = dra_trainer_hold(t, err);
     if (st == DRA_OK) st = dra_path(path, err, "%s/train", folder);
-    if (st == DRA_OK) st = dra_folder_make(path, err);
     if (st != DRA_OK) return st;
-    t->lock = dra_folder_lock(path, folder, err);
-    if (t->lock < 0) return DRA_ERR_FILE;
-    if (!t->is_run) return check_again(t, err);
     dra_sweep_numbered(path, "step-");
     dra_sweep(path);
+    if (!t->is_run) return check_again(t, err);
     dra_sweep(folder);
     st = dra_path(path, err, "%s/best", folder);
     if (st == DRA_OK) dra_sweep(path);
@@ -319,7 +304,8 @@ static dra_status note_settings(const dra_trainer *t, dra_error *err)
     size_t     bytes = 0;
     dra_json   j = {0};
     json_t    *settings = dra_train_config_json(&t->at.train);
-    dra_status st = dra_path(path, err, "%s/train/config.json", t->c.folder);
+    dra_status st = dra_trainer_here(t, err);
+    if (st == DRA_OK) st = dra_path(path, err, "%s/train/config.json", t->c.folder);
     if (st == DRA_OK) st = dra_json_dump_sealed(&j, settings, path, &text, &bytes, err);
     if (st == DRA_OK) st = dra_file_write(path, text, bytes, err);
     free(text);
@@ -337,7 +323,7 @@ static dra_status clear(const dra_trainer *t, dra_error *err)
 {
     char       path[DRA_PATH];
     dra_status st = dra_path(path, err, "%s/best", t->c.folder);
-    unlink(t->log_path);
+    dra_sys_unlink(t->log_path);
     if (st != DRA_OK || !(t->c.force || t->is_run)) return st;
     dra_remove(path);
     return dra_folder_clear(t->c.folder, err);
@@ -349,13 +335,14 @@ static dra_status drop_checkpoints(const dra_trainer *t, dra_error *err)
 {
     char       path[DRA_PATH];
     dra_status st = dra_path(path, err, "%s/train", t->c.folder);
-    dra_checkpoint_prune(t->c.folder, -1);
+    if (st == DRA_OK) st = dra_checkpoint_prune(t->c.folder, -1, err);
     return st == DRA_OK ? dra_folder_sync(path, err) : st;
 }
 
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err)
 {
-    dra_status st = t->saved < 0 ? drop_checkpoints(t, err) : DRA_OK;
+    dra_status st = dra_trainer_here(t, err);
+    if (st == DRA_OK && t->saved < 0) st = drop_checkpoints(t, err);
     if (st == DRA_OK) st = note_settings(t, err);
     return st == DRA_OK && t->saved < 0 ? clear(t, err) : st;
 }
@@ -395,7 +382,8 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
 {
     const dra_model_config *c = dra_model_config_of(t->c.model);
     char                    path[DRA_PATH];
-    dra_status              st = origin(t, folder, path, err);
+    dra_status              st = dra_trainer_here(t, err);
+    if (st == DRA_OK) st = origin(t, folder, path, err);
     if (st == DRA_OK) st = dra_folder_save_config_like(folder, c, path, err);
     if (st == DRA_OK) st = drop_tokenizer(t, folder, err);
     if (st == DRA_OK) st = copy_others(t, path, folder, err);

@@ -10,6 +10,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/json.h"
+#include "file/system.h"
 #include "run/train.h"
 
 enum { LOG_MOST = 1 << 30 };
@@ -74,10 +75,10 @@ bool dra_runlog_is(const char *path)
 dra_status dra_runlog_open(const char *path, int64_t step, dra_runlog *out, dra_error *err)
 {
     dra_status st = DRA_OK;
-    *out = (dra_runlog){path, -1, NULL};
-    if (access(path, F_OK) == 0) st = cut(path, step, err);
+    *out = (dra_runlog){.path = path, .fd = -1};
+    if (dra_sys_exists(path)) st = cut(path, step, err);
     if (st != DRA_OK) return st;
-    out->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    out->fd = dra_sys_open(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
     return out->fd < 0 ? dra_fail_system(err, path, "open it", errno) : DRA_OK;
 }
 
@@ -85,17 +86,24 @@ void dra_runlog_close(dra_runlog *log)
 {
     if (log->path && log->fd >= 0) close(log->fd);
     dra_events_close(log->events);
-    *log = (dra_runlog){NULL, -1, NULL};
+    *log = (dra_runlog){.fd = -1};
 }
 
 dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
                             dra_error *err)
 {
-    const off_t   end = lseek(fd, 0, SEEK_END);
-    const ssize_t n = write(fd, data, bytes);
-    if (n == (ssize_t)bytes) return DRA_OK;
-    const int number = n < 0 ? errno : ENOSPC;
-    if (n > 0 && end >= 0 && ftruncate(fd, end) != 0)
+    const off_t end = lseek(fd, 0, SEEK_END);
+    size_t      done = 0;
+    int         number = 0;
+    while (done < bytes && !number) {
+        const ssize_t n = dra_sys_write(fd, (const char *)data + done, bytes - done);
+        if (n > 0)
+            done += (size_t)n;
+        else
+            number = n < 0 ? errno : ENOSPC;
+    }
+    if (!number) return DRA_OK;
+    if (done > 0 && end >= 0 && dra_sys_ftruncate(fd, end) != 0)
         return dra_fail_system(err, path, "cut it", errno);
     return dra_fail_system(err, path, "write it", number);
 }
@@ -120,11 +128,13 @@ static dra_status write_events(dra_events *events, json_t *line, dra_error *err)
 
 dra_status dra_runlog_write(dra_runlog *log, dra_json *j, json_t *line, dra_error *err)
 {
-    char  *text;
-    size_t n;
+    char      *text = NULL;
+    size_t     n = 0;
+    dra_status st = log->run ? dra_trainer_here(log->run, err) : DRA_OK;
     if (j->not_finite) dra_json_set(j, line, "not_finite", dra_json_int(j, j->not_finite));
-    dra_status st = dra_json_dump(j, line, JSON_COMPACT | JSON_REAL_PRECISION(9), log->path, &text,
-                                  &n, err);
+    if (st == DRA_OK)
+        st = dra_json_dump(j, line, JSON_COMPACT | JSON_REAL_PRECISION(9), log->path, &text, &n,
+                           err);
     if (st == DRA_OK) {
         text[n] = '\n'; /* over the 0 at its end */
         st = dra_append_whole(log->fd, log->path, text, n + 1, err);
@@ -139,12 +149,6 @@ dra_status dra_runlog_sync(dra_runlog *log, dra_error *err)
 {
     const dra_status st = log->events ? dra_events_sync(log->events, err) : DRA_OK;
     if (st != DRA_OK) return st;
-    if (fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
+    if (dra_sys_fsync(log->fd) == 0 || errno == EINVAL || errno == EROFS) return DRA_OK;
     return dra_fail_system(err, log->path, "sync it", errno);
-}
-
-void dra_put_real(json_t *object, const char *key, double x)
-{
-    dra_json j = {0};
-    dra_json_set(&j, object, key, dra_json_real(&j, x));
 }

@@ -31,8 +31,6 @@ dra_status dra_folder_make(const char *path, dra_error *err); /* may be there al
 dra_status dra_folder_sync(const char *path, dra_error *err);
 /* `to` becomes the file `from`, at once: a link to it, or a copy where there are no links. */
 dra_status dra_file_share(const char *from, const char *to, dra_error *err);
-/* Only one process at a time has the folder; -1: an error. close() gives it back. */
-int dra_folder_lock(const char *path, const char *run, dra_error *err);
 
 /* ---- log.jsonl ------------------------------------------------------------------------------- */
 
@@ -40,6 +38,8 @@ typedef struct dra_runlog {
     const char *path;
     int         fd;
     dra_events *events; /* get the numbers of all lines; NULL: there are none */
+
+    const dra_trainer *run; /* its folder must be in place for each line; NULL: of no run */
 } dra_runlog;
 
 /* Opens a log for appending; what was said after `step`, and what is no line, is cut off first. */
@@ -50,7 +50,6 @@ void       dra_runlog_close(dra_runlog *log);
  * numbers are not finite, where there are any. */
 dra_status dra_runlog_write(dra_runlog *log, dra_json *j, json_t *line, dra_error *err);
 dra_status dra_runlog_sync(dra_runlog *log, dra_error *err);
-void       dra_put_real(json_t *object, const char *key, double x); /* null where not finite */
 /* One write at the end of a file. What did not fit is taken back, so that the file stays whole. */
 dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
                             dra_error *err);
@@ -79,13 +78,15 @@ typedef struct dra_saved { /* what is stored with it */
     dra_weights     *weights;
     dra_optimizer   *optimizer;
     dra_states      *states; /* NULL: none */
+
+    const dra_trainer *run; /* its folder must be in place for each file; NULL: of no run */
 } dra_saved;
 
 /* Writes RUN/train/step-NNNNNNNN, whole or not at all. */
 dra_status dra_checkpoint_save(const char *run, const dra_checkpoint *c, const dra_saved *s,
                                dra_error *err);
 /* Steps of the checkpoints of a run, newest first, at most `room` of them; returns how many there
- * are; 0 also where there is no folder. */
+ * are; 0 also where there is no folder. -1: it cannot be read, errno says why. */
 int dra_checkpoint_list(const char *run, int room, int64_t *steps);
 /* Reads train.json and knows from then on that all files are what was written. */
 dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *out, dra_error *err);
@@ -93,7 +94,7 @@ dra_status dra_checkpoint_read(const char *run, int64_t step, dra_checkpoint *ou
 dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_saved *s,
                                dra_error *err);
 /* Leaves the newest `keep`; -1 takes all away. */
-void       dra_checkpoint_prune(const char *run, int64_t keep);
+dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err);
 dra_status dra_checkpoint_path(const char *run, int64_t step, const char *name, char path[DRA_PATH],
                                dra_error *err);
 
@@ -106,8 +107,8 @@ struct dra_trainer {
     dra_checkpoint     at;    /* where the run stands; at.train: the config, complete */
     int64_t            saved; /* the step of the newest checkpoint; -1: none */
     int64_t            steps_before, schedule_before; /* of dra_trainer_plan */
-    int                lock;
-    bool               is_run; /* the folder was one before */
+    int                home, lock; /* the folder, and train in it, which is locked; -1 */
+    bool               is_run;     /* the folder was one before */
     char               log_path[DRA_PATH];
     dra_runlog         log;
     dra_weights       *weights;
@@ -157,6 +158,11 @@ dra_status dra_trainer_check_weights(const dra_trainer *t, dra_error *err);
 dra_status dra_trainer_check_log(const dra_trainer *t, dra_error *err);
 /* Makes the folders, and keeps others out of them. One that was no run must still be none. */
 dra_status dra_trainer_claim(dra_trainer *t, dra_error *err);
+/* Opens the folders, which are made where they are missing, and locks them. */
+dra_status dra_trainer_hold(dra_trainer *t, dra_error *err);
+void       dra_trainer_leave(dra_trainer *t);
+/* Whether another process has claimed the folder, which is then the error. */
+dra_status dra_trainer_check_alone(const dra_trainer *t, dra_error *err);
 /* Notes the settings; a new run leaves nothing of another model or run behind. */
 dra_status dra_trainer_begin(const dra_trainer *t, dra_error *err);
 /* The settings that were noted; where there are none, *out is left alone. */
@@ -167,7 +173,7 @@ dra_status dra_trainer_describe(const dra_trainer *t, const char *folder, dra_er
 /* ---- saving ---------------------------------------------------------------------------------- */
 
 dra_status dra_trainer_save(dra_trainer *t, dra_error *err);
-/* The weights of the newest checkpoint become those of the folder. */
+/* The weights of the newest checkpoint become those of the folder; older ones go. */
 dra_status dra_trainer_publish(dra_trainer *t, dra_error *err);
 
 #endif

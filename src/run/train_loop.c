@@ -285,6 +285,7 @@ static dra_status keep_best(dra_trainer *t, dra_error *err)
     char       folder[DRA_PATH], path[DRA_PATH];
     dra_status st = dra_path(folder, err, "%s/best", t->c.folder);
     if (st == DRA_OK) st = dra_trainer_describe(t, folder, err);
+    if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = dra_path(path, err, "%s/model.safetensors", folder);
     return st == DRA_OK ? dra_weights_save(t->weights, path, err) : st;
 }
@@ -327,8 +328,11 @@ dra_status dra_trainer_publish(dra_trainer *t, dra_error *err)
     char       from[DRA_PATH], to[DRA_PATH];
     dra_status st = dra_checkpoint_path(t->c.folder, t->saved, "/model.safetensors", from, err);
     if (st == DRA_OK) st = dra_path(to, err, "%s/model.safetensors", t->c.folder);
+    if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = dra_file_share(from, to, err);
-    return st == DRA_OK ? dra_folder_sync(t->c.folder, err) : st;
+    if (st == DRA_OK) st = dra_folder_sync(t->c.folder, err);
+    if (st == DRA_OK) st = dra_trainer_here(t, err);
+    return st == DRA_OK ? dra_checkpoint_prune(t->c.folder, t->at.train.keep, err) : st;
 }
 
 /* The states of all microbatches as one. */
@@ -345,7 +349,7 @@ static dra_status join_states(const dra_trainer *t, dra_states **out, dra_error 
 
 dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
 {
-    dra_saved  s = {t->c.device, t->c.model, t->weights, t->optimizer, NULL};
+    dra_saved  s = {t->c.device, t->c.model, t->weights, t->optimizer, NULL, t};
     dra_status st = join_states(t, &s.states, err);
     t->at.carried = s.states != NULL;
     t->at.data = dra_batches_fingerprint(t->batches);
@@ -354,9 +358,7 @@ dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
     dra_states_destroy(s.states);
     if (st != DRA_OK) return st;
     t->saved = t->at.step;
-    st = dra_trainer_publish(t, err);
-    if (st == DRA_OK) dra_checkpoint_prune(t->c.folder, t->at.train.keep);
-    return st;
+    return dra_trainer_publish(t, err);
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -424,6 +426,8 @@ dra_status dra_trainer_step(dra_trainer *t, dra_on_event fn, void *user, bool *m
         st = one_step(t, err);
         if (st == DRA_OK) st = follow(t, &w, err);
         if (st == DRA_OK) st = check_end(t, err);
+        /* Where the folder went away in between, that is the reason. */
+        if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     }
     *more = st == DRA_OK && !w.stop && t->at.step < t->at.train.steps &&
             !dra_trainer_stopped_early(t);

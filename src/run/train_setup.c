@@ -1,6 +1,7 @@
 /* Making a run: where it stands, what it works with. */
 #include "run/train.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +112,7 @@ static dra_status find_start(dra_trainer *t, dra_error *err)
 {
     int64_t   steps[2];
     const int n = dra_checkpoint_list(t->c.folder, 2, steps);
+    if (n < 0) return dra_fail_system(err, t->c.folder, "read its folder train", errno);
     if (t->c.resume && n > 0) {
         const dra_status st = find_place(t, steps, n, err);
         return st == DRA_OK ? resume(t, err) : st;
@@ -319,7 +321,9 @@ static dra_status create(dra_trainer *t, dra_error *err)
     if (st == DRA_OK) st = dra_trainer_begin(t, err);
     if (st == DRA_OK) st = dra_trainer_open_references(t, err);
     if (st == DRA_OK) st = dra_trainer_describe(t, t->c.folder, err);
+    if (st == DRA_OK) st = dra_trainer_here(t, err);
     if (st == DRA_OK) st = dra_runlog_open(t->log_path, t->at.step, &t->log, err);
+    t->log.run = t;
     if (st == DRA_OK && t->c.tensorboard)
         st = dra_events_create(t->c.folder, t->at.step, &t->log.events, err);
     return st == DRA_OK ? keep_logs(t, err) : st;
@@ -333,10 +337,14 @@ dra_status dra_trainer_create(const dra_trainer_config *c, dra_trainer **out, dr
     dra_trainer *t = calloc(1, sizeof *t);
     if (!t) return dra_fail(err, DRA_ERR_MEMORY, "train: out of memory");
     t->c = *c;
-    t->lock = t->stage = -1;
+    t->home = t->lock = t->stage = -1;
     t->saved = -1;
+    t->log.fd = -1;
     t->event = (dra_event){.eval_loss = NAN};
-    const dra_status st = create(t, err);
+    dra_status st = create(t, err);
+    /* Files that another process is just making are not what is wrong. */
+    if (st != DRA_OK && t->lock < 0 && dra_trainer_check_alone(t, err) != DRA_OK) st = DRA_ERR_FILE;
+    if (st != DRA_OK && dra_trainer_here(t, err) != DRA_OK) st = DRA_ERR_FILE;
     if (st == DRA_OK)
         *out = t;
     else
@@ -362,7 +370,7 @@ void dra_trainer_destroy(dra_trainer *t)
     dra_gradients_destroy(t->gradients);
     dra_weights_destroy(t->weights);
     dra_runlog_close(&t->log);
-    if (t->lock >= 0) close(t->lock);
+    dra_trainer_leave(t);
     free(t);
 }
 

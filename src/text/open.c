@@ -8,6 +8,7 @@
 
 #include "dra/file.h"
 #include "file/fail.h"
+#include "file/system.h"
 #include "file/json.h"
 #include "text/vocabulary.h"
 #include "text/world.h"
@@ -111,7 +112,7 @@ enum { WAYS = sizeof files / sizeof *files };
 static bool has(const char *path, const char *name, char *full)
 {
     const int n = snprintf(full, PATH_ROOM, "%s/%s", path, name);
-    return n > 0 && n < PATH_ROOM && access(full, F_OK) == 0;
+    return n > 0 && n < PATH_ROOM && dra_sys_exists(full);
 }
 
 /* Which of the ways above a folder has, and the paths; WAYS: none. */
@@ -141,7 +142,7 @@ dra_status dra_tokenizer_open(const char *path, dra_tokenizer **out, dra_error *
     struct stat s;
     if (out) *out = NULL;
     if (!path || !out) return dra_fail(err, DRA_ERR_VALUE, "tokenizer_open: no path or result");
-    if (stat(path, &s) != 0) return dra_fail_system(err, path, "open it", errno);
+    if (dra_sys_stat(path, &s) != 0) return dra_fail_system(err, path, "open it", errno);
     if (!S_ISDIR(s.st_mode)) return open_file(path, out, err);
     const int i = find_files(path, first, second);
     if (i < WAYS)

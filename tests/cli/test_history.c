@@ -66,6 +66,21 @@ static void lines_are_added_for_the_owner(void **unused)
     assert_int_equal(s.st_mode & 0777, 0600);
 }
 
+/* Nothing is kept, made or said where there is no home. */
+static void no_home_is_made(void **unused)
+{
+    char      home[64], own[128];
+    dra_error err = {0};
+    (void)unused;
+    snprintf(home, sizeof home, "%s/nonexistent", folder);
+    unsetenv("XDG_STATE_HOME");
+    setenv("HOME", home, 1);
+    assert_true(cli_history_path(own, sizeof own));
+    assert_int_equal(cli_history_add(own, "one", &err), DRA_OK);
+    assert_int_not_equal(access(home, F_OK), 0);
+    setenv("XDG_STATE_HOME", folder, 1);
+}
+
 static void long_files_are_cut(void **unused)
 {
     FILE *f = fopen(path, "w");
@@ -99,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_below_the_state_folder),
         cmocka_unit_test(lines_are_added_for_the_owner),
+        cmocka_unit_test(no_home_is_made),
         cmocka_unit_test(long_files_are_cut),
         cmocka_unit_test(refusals_are_one_line),
     };

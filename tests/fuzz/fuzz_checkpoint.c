@@ -23,7 +23,7 @@ static size_t size[FILES];
 static void clear(void)
 {
     char folder[DRA_PATH];
-    dra_checkpoint_prune(run, -1);
+    dra_checkpoint_prune(run, -1, NULL);
     if (dra_path(folder, NULL, "%s/train", run) == DRA_OK) dra_remove(folder);
     dra_remove(run);
 }

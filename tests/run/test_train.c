@@ -423,7 +423,7 @@ static void refuses_another_run(void **state)
     dra_trainer *t = NULL;
     dra_error    err = {0};
     expect_ok(dra_trainer_create(&c, &t, &err), &err);
-    refused(&c, "/refuses: another process trains here");
+    refused(&c, "another process is training in ");
     expect_ok(dra_trainer_run(t, NULL, NULL, &err), &err);
     dra_trainer_destroy(t);
     close_fixture(&f);

@@ -269,8 +269,9 @@ static void lists_and_prunes(void **state)
     static const char *const names[] = {
         "step-00000007", "step-00000100", "step-00000003", "step-00000009.tmp",
         "other",         "step-x",        "step-",         "step-x.tmp"};
-    char    run[600];
-    int64_t steps[2] = {0};
+    char      run[600];
+    int64_t   steps[2] = {0};
+    dra_error err = {0};
     snprintf(run, sizeof run, "%s", in_scratch("list"));
     assert_int_equal(dra_checkpoint_list(run, 2, steps), 0);
     shell("mkdir -p '%s%s'", in_scratch("list/train"), "");
@@ -278,11 +279,11 @@ static void lists_and_prunes(void **state)
         shell("mkdir '%s/%s'", in_scratch("list/train"), names[i]);
     assert_int_equal(dra_checkpoint_list(run, 2, steps), 3);
     assert_true(steps[0] == 100 && steps[1] == 7);
-    dra_checkpoint_prune(run, 2);
+    expect_ok(dra_checkpoint_prune(run, 2, &err), &err);
     assert_false(in_run(run, "train/step-00000003"));
     dra_sweep_numbered(in_scratch("list/train"), "step-");
     assert_false(in_run(run, "train/step-00000009.tmp"));
-    dra_checkpoint_prune(run, -1);
+    expect_ok(dra_checkpoint_prune(run, -1, &err), &err);
     assert_int_equal(dra_checkpoint_list(run, 2, steps), 0);
     assert_true(in_run(run, "train/other") && in_run(run, "train/step-x.tmp"));
 }

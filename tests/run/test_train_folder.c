@@ -138,7 +138,7 @@ static void only_its_own_leftovers_are_swept(void **state)
     static const char *const mine[] = {"notes.tmp",      "a.7.tmp",        ".7-0.tmp",
                                        "a.7-0.tmp.old",  "a.7-.tmp",       "a.x7-0.tmp",
                                        "step-00000.tmp", "model.-0-0.tmp", NULL};
-    static const char *const left[] = {"config.json.77-0.tmp", "a.b.77-12.tmp",
+    static const char *const left[] = {"a.b.77-12.tmp", "config.json.77-0.tmp",
                                        "train/config.json.1-0.tmp", "best/x.9-9.tmp",
                                        "train/step-00000009.tmp"};
     const dra_train_config   train = {.steps = 2, .batch = 2, .split = 0.3};
@@ -146,10 +146,12 @@ static void only_its_own_leftovers_are_swept(void **state)
     fixture                  f;
     open_fixture(&f, "dra-gru-tiny", NULL, put_text("text", sentence, 9));
     dra_trainer_config c = trainer_config(&f, put_files("swept", mine), &train);
+    put_text("swept/a.b.77-12.tmp", "something", 1);
     put_text("swept/config.json.77-0.tmp", "something", 1);
     shell("mkdir '%s/folder.7-0.tmp'%s", c.folder, "");
     begin(&c, true);
-    assert_true(in_run(c.folder, left[0])); /* the folder was no run */
+    assert_true(in_run(c.folder, left[0]));  /* the folder was no run */
+    assert_false(in_run(c.folder, left[1])); /* of a file that was written again */
     for (size_t i = 1; i < COUNT(left); i++) {
         snprintf(path, sizeof path, "swept/%s", left[i]);
         put_text(path, "something", 1);
