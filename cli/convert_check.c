@@ -94,8 +94,8 @@ static dra_status read_texts(dra_reader *r, dra_states *s, const texts *t, dra_e
 static dra_status answer(const char *path, const cli_check_config *c, answers *out, dra_error *err)
 {
     static const char *const names[] = {"logits", "out", "numbers", "hidden"};
-    const cli_source         source = {
-                .model = path, .threads = c->threads, .skip_hash = true}; /* was read, or just written */
+    /* One was read with its hash before, the other is just written. */
+    const cli_source    source = {.model = path, .threads = c->threads, .skip_hash = true};
     cli_model           m = {0};
     texts               t = {0};
     dra_reader         *r = NULL;

@@ -364,8 +364,8 @@ DRA_API dra_status dra_weights_load(const dra_model *m, const char *path, dra_we
                                     dra_error *err);
 typedef struct dra_weights_config {
     const char *path;
-    bool
-        skip_hash; /* files of dra have a hash, which is checked: all of them is read. This does not */
+    /* Files of dra have a hash of all their bytes, which is checked unless this is set. */
+    bool skip_hash;
 } dra_weights_config;
 DRA_API dra_status dra_weights_load_with(const dra_model *m, const dra_weights_config *config,
                                          dra_weights **out, dra_error *err);
