@@ -9,33 +9,43 @@
 
 typedef struct counting {
     dra_uses *uses;
+    size_t   *all; /* touches; while they are filled in: where the next storage starts */
     int32_t   at;
     bool      fill;
 } counting;
 
+/* Twice: once to count in `end`, once to fill. A storage gets its places when it is first seen. */
 static void count_touch(dra_program *p, int32_t storage, void *user)
 {
     const counting *c = user;
+    dra_uses       *u = c->uses;
     const int32_t   root = dra_root(p, storage);
     if (root < 0) return;
-    const size_t k = c->uses->first[root + 1]++;
-    if (c->fill) c->uses->at[k] = c->at;
+    if (!c->fill) {
+        u->end[root]++;
+        ++*c->all;
+        return;
+    }
+    if (!u->placed[root]) {
+        u->placed[root] = true;
+        u->first[root] = *c->all;
+        *c->all += u->end[root];
+        u->end[root] = u->first[root];
+    }
+    u->at[u->end[root]++] = c->at;
 }
 
-/* Twice: once to count, once to fill. first[s + 1] counts up to where storage s ends. */
 static bool list_touches(dra_uses *u, dra_program *p, int32_t block)
 {
     const dra_code_block *b = &p->block[block];
-    for (int pass = 0; pass < 2; pass++) {
-        for (size_t i = 0; i < b->n; i++)
-            dra_each_storage(p, b->instr[i], count_touch, &(counting){u, (int32_t)i, pass == 1});
-        if (pass == 1) break;
-        for (size_t s = 0; s < p->n_storage; s++) u->first[s + 1] += u->first[s];
-        u->at = calloc(u->first[p->n_storage] + 1, sizeof *u->at);
-        if (!u->at) return false;
-        memmove(u->first + 1, u->first, p->n_storage * sizeof *u->first);
-        u->first[0] = 0;
-    }
+    size_t                all = 0;
+    for (size_t i = 0; i < b->n; i++)
+        dra_each_storage(p, b->instr[i], count_touch, &(counting){u, &all, (int32_t)i, false});
+    u->at = calloc(all + 1, sizeof *u->at);
+    if (!u->at) return false;
+    all = 0;
+    for (size_t i = 0; i < b->n; i++)
+        dra_each_storage(p, b->instr[i], count_touch, &(counting){u, &all, (int32_t)i, true});
     return true;
 }
 
@@ -50,15 +60,30 @@ static void share(const dra_program *p, const dra_instr *in, int32_t block, bool
     }
 }
 
+/* The same of a block and the bodies in it. */
+static void share_block(const dra_program *p, int32_t block, bool *shared)
+{
+    const dra_code_block *b = &p->block[block];
+    for (size_t i = 0; i < b->n; i++) {
+        share(p, b->instr[i], block, shared);
+        if (!b->instr[i]->region) continue;
+        const int32_t inner[] = {b->instr[i]->region->block, b->instr[i]->region->otherwise};
+        for (int k = 0; k < 2; k++)
+            if (inner[k] >= 0) share_block(p, inner[k], shared);
+    }
+}
+
 bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block)
 {
-    u->shared = calloc(p->n_storage + 1, sizeof *u->shared);
-    u->first = calloc(p->n_storage + 2, sizeof *u->first);
-    if (!u->shared || !u->first) return false;
-    for (size_t b = 0; b < p->n_block; b++)
-        for (size_t i = 0; i < p->block[b].n; i++)
-            share(p, p->block[b].instr[i], (int32_t)b, u->shared);
-    for (size_t i = 0; i < p->n_result; i++)
+    const size_t n = p->n_storage + 1; /* large arrays of zeros cost what is touched of them */
+    u->shared = calloc(n, sizeof *u->shared);
+    u->placed = calloc(n, sizeof *u->placed);
+    u->first = calloc(n, sizeof *u->first);
+    u->end = calloc(n, sizeof *u->end);
+    if (!u->shared || !u->placed || !u->first || !u->end) return false;
+    share_block(p, block, u->shared);
+    if (block == DRA_BLOCK_PREPARE) share_block(p, DRA_BLOCK_STEP, u->shared); /* reads it */
+    for (size_t i = 0; i < p->n_result && block <= DRA_BLOCK_STEP; i++)
         u->shared[dra_root(p, p->result[i].place.storage)] = true;
     return list_touches(u, p, block);
 }
@@ -66,7 +91,9 @@ bool dra_uses_open(dra_uses *u, dra_program *p, int32_t block)
 void dra_uses_close(dra_uses *u)
 {
     free(u->shared);
+    free(u->placed);
     free(u->first);
+    free(u->end);
     free(u->at);
 }
 

@@ -83,7 +83,7 @@ static bool dissolve(dra_program *p, const dra_uses *u, dra_code_block *b, size_
     const int32_t root = dra_root(p, j.in->out[0].storage);
     if (j.rows == 0 || j.row == 0 || root < 0 || u->shared[root]) return false;
     for (int change = 0; change < 2; change++)
-        for (size_t i = u->first[root]; i < u->first[root + 1]; i++) {
+        for (size_t i = u->first[root]; i < u->end[root]; i++) {
             const size_t reader = (size_t)u->at[i];
             if (reader != at && !redirect(p, &j, b->instr[reader], change)) return false;
         }

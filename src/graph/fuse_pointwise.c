@@ -23,8 +23,8 @@ typedef struct fuse { /* one block */
     dra_program *p;
     int32_t      block;
     dra_uses     uses;
-    int32_t     *maker;  /* by storage: the member of a group that writes it, or -1 */
-    int32_t     *reader; /* by storage: the last pointwise instruction that read it, or -1 */
+    int32_t     *maker;  /* by storage: the member of a group that writes it, plus 1 */
+    int32_t     *reader; /* by storage: the last pointwise instruction that read it, plus 1 */
     int32_t     *member; /* by instruction: its group, or -1 */
     group       *groups;
     size_t       n_groups;
@@ -86,7 +86,7 @@ static bool is_output(const fuse *f, const group *g, int k)
 {
     const int32_t root = root_of(f, &instr_at(f, g->at[k])->out[0]);
     if (f->uses.shared[root]) return true;
-    for (size_t i = f->uses.first[root]; i < f->uses.first[root + 1]; i++)
+    for (size_t i = f->uses.first[root]; i < f->uses.end[root]; i++)
         if (!holds(g, f->uses.at[i])) return true;
     return false;
 }
@@ -94,7 +94,7 @@ static bool is_output(const fuse *f, const group *g, int k)
 /* Is a storage touched by others between two instructions? */
 static bool touched_between(const fuse *f, const group *g, int32_t root, int32_t from, int32_t to)
 {
-    for (size_t i = f->uses.first[root]; i < f->uses.first[root + 1]; i++)
+    for (size_t i = f->uses.first[root]; i < f->uses.end[root]; i++)
         if (f->uses.at[i] > from && f->uses.at[i] < to && !holds(g, f->uses.at[i])) return true;
     return false;
 }
@@ -163,18 +163,18 @@ static void place_instr(fuse *f, int32_t i)
     const dra_instr *in = instr_at(f, i);
     group            g = {dra_shape_count(&in->out[0].tensor.shape), 1, {i}};
     for (int k = 0; k < in->n_in; k++) {
-        const int32_t maker = f->maker[root_of(f, &in->in[k])];
+        const int32_t maker = f->maker[root_of(f, &in->in[k])] - 1;
         if (maker >= 0) join(f, &g, f->member[maker]);
     }
     for (int k = 0; k < in->n_in; k++) {
-        const int32_t reader = f->reader[root_of(f, &in->in[k])];
+        const int32_t reader = f->reader[root_of(f, &in->in[k])] - 1;
         if (reader >= 0 && dra_tensor_is_dense(&in->in[k].tensor)) join(f, &g, f->member[reader]);
     }
     f->groups[f->n_groups] = g;
     for (int k = 0; k < g.n; k++) f->member[g.at[k]] = (int32_t)f->n_groups;
     f->n_groups++;
-    f->maker[root_of(f, &in->out[0])] = i;
-    for (int k = 0; k < in->n_in; k++) f->reader[root_of(f, &in->in[k])] = i;
+    f->maker[root_of(f, &in->out[0])] = i + 1;
+    for (int k = 0; k < in->n_in; k++) f->reader[root_of(f, &in->in[k])] = i + 1;
 }
 
 /* ---- programs -------------------------------------------------------------------------------- */
@@ -251,8 +251,6 @@ static bool open_block(fuse *f)
     f->member = calloc(m, sizeof *f->member);
     f->groups = calloc(m, sizeof *f->groups);
     if (!f->maker || !f->reader || !f->member || !f->groups) return false;
-    memset(f->maker, 0xFF, n * sizeof *f->maker); /* -1 */
-    memset(f->reader, 0xFF, n * sizeof *f->reader);
     return dra_uses_open(&f->uses, f->p, f->block);
 }
 

@@ -27,7 +27,7 @@ static bool may_wait(const dra_program *p, const dra_uses *u, const dra_instr *i
         const dra_place *x = i < in->n_in ? &in->in[i] : &in->out[i - in->n_in];
         const int32_t    root = dra_root(p, x->storage);
         if (root < 0 || (i < in->n_in && !p->storage[root].donor)) continue;
-        for (size_t k = u->first[root]; k < u->first[root + 1]; k++)
+        for (size_t k = u->first[root]; k < u->end[root]; k++)
             if (u->at[k] > at && u->at[k] <= until) return false;
     }
     return true;

@@ -53,7 +53,7 @@ static bool end_of(const dra_program *p, const dra_instr *in, int32_t at, end *e
 
 static bool touched_between(const dra_uses *u, int32_t root, int32_t from, int32_t to)
 {
-    for (size_t i = u->first[root]; i < u->first[root + 1]; i++)
+    for (size_t i = u->first[root]; i < u->end[root]; i++)
         if (u->at[i] > from && u->at[i] < to) return true;
     return false;
 }
@@ -63,12 +63,12 @@ static int32_t maker_of(dra_program *p, const dra_uses *u, const dra_code_block 
                         int k)
 {
     const int32_t root = dra_root(p, e->input[k].storage);
-    if (u->shared[root] || !dra_in_order(p, &e->input[k]) || u->first[root] == u->first[root + 1])
+    if (u->shared[root] || !dra_in_order(p, &e->input[k]) || u->first[root] == u->end[root])
         return -1;
     const int32_t    at = u->at[u->first[root]];
     const dra_instr *in = b->instr[at];
     if (at >= e->at || !in || !in->op->then || dra_root(p, in->out[0].storage) != root) return -1;
-    for (size_t i = u->first[root]; i < u->first[root + 1]; i++)
+    for (size_t i = u->first[root]; i < u->end[root]; i++)
         if (u->at[i] != at && u->at[i] != e->at) return -1;
     for (int i = 0; i < in->n_in; i++) { /* somebody may write in the place of a donated state */
         const int32_t from = dra_root(p, in->in[i].storage);

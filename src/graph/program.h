@@ -98,8 +98,6 @@ dra_status         dra_no_memory(dra_program *p); /* keeps the error */
 int32_t    dra_storage_new(dra_program *p, dra_storage s); /* -1: out of memory */
 int32_t    dra_code_block_new(dra_program *p);
 dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_in, int n_out);
-/* Puts an instruction that is in no block before instruction `at`; false: out of memory. */
-bool dra_instr_insert(dra_program *p, int32_t block, int32_t at, dra_instr *in);
 
 size_t    dra_bytes_of(const dra_type *t);
 dra_place dra_dense_place(int32_t storage, const dra_type *t);

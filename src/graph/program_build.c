@@ -78,18 +78,6 @@ dra_instr *dra_instr_new(dra_program *p, int32_t block, const dra_op *op, int n_
     return in;
 }
 
-bool dra_instr_insert(dra_program *p, int32_t block, int32_t at, dra_instr *in)
-{
-    if (!push_instr(p, block, in)) {
-        dra_no_memory(p);
-        return false;
-    }
-    dra_code_block *b = &p->block[block];
-    memmove(&b->instr[at + 1], &b->instr[at], (b->n - 1 - (size_t)at) * sizeof *b->instr);
-    b->instr[at] = in;
-    return true;
-}
-
 dra_place dra_dense_place(int32_t storage, const dra_type *t)
 {
     dra_place place = {.storage = storage, .tensor = {.dtype = t->dtype, .shape = t->shape}};

@@ -39,24 +39,32 @@ size_t dra_workspace_bytes(const dra_program *p)
     return FAULT_ROOM + p->block[DRA_BLOCK_STEP].bytes;
 }
 
-/* Addresses of everything in planned memory. A storage around a body is placed before the body's
- * own, because blocks are created from the outside in. */
+/* Where the planned memory of a block starts; that of a body is in a storage of the block around. */
+static unsigned char *start_of(const dra_buffers *b, int32_t block)
+{
+    const int32_t outer = b->p->block[block].memory;
+    return outer >= 0                   ? b->launch.base[outer]
+           : block == DRA_BLOCK_PREPARE ? b->prepared->data
+           : block == DRA_BLOCK_STEP    ? b->workspace->data + FAULT_ROOM
+                                        : NULL;
+}
+
+static void place_storage(dra_buffers *b, int32_t i)
+{
+    const dra_storage *s = &b->p->storage[i];
+    if (s->alias >= 0 || s->kind != DRA_STORAGE_LOCAL) return;
+    unsigned char *start = start_of(b, s->block);
+    b->launch.base[i] = start ? start + s->offset + b->p->fence : NULL;
+}
+
+/* Addresses of everything in planned memory, those around bodies first: blocks are created from the
+ * outside in. */
 static void place_storages(dra_buffers *b)
 {
     const dra_program *p = b->p;
-    for (size_t block = 0; block < p->n_block; block++) {
-        const int32_t  outer = p->block[block].memory;
-        unsigned char *start = outer >= 0                   ? b->launch.base[outer]
-                               : block == DRA_BLOCK_PREPARE ? b->prepared->data
-                               : block == DRA_BLOCK_STEP    ? b->workspace->data + FAULT_ROOM
-                                                            : NULL;
-        for (size_t i = 0; i < p->n_storage; i++) {
-            const dra_storage *s = &p->storage[i];
-            if (s->alias >= 0 || s->kind != DRA_STORAGE_LOCAL || s->block != (int32_t)block)
-                continue;
-            b->launch.base[i] = start ? start + s->offset + p->fence : NULL;
-        }
-    }
+    for (size_t block = 0; block < p->n_block; block++)
+        if (p->block[block].memory >= 0) place_storage(b, p->block[block].memory);
+    for (size_t i = 0; i < p->n_storage; i++) place_storage(b, (int32_t)i);
 }
 
 static void fill_tensors(dra_buffers *b)
