@@ -66,17 +66,29 @@ static dra_status make(const struct args *a, cli_model *m, dra_model_config *con
                                                                  &m->weights, err);
 }
 
-/* The new model is there before anything of an old one goes. */
+static dra_status save_to(const char *folder, const cli_model *m, const dra_model_config *config,
+                          dra_error *err)
+{
+    char       path[4096];
+    dra_status st = dra_folder_save_config_like(folder, config, NULL, err);
+    if (st == DRA_OK) st = dra_folder_save_tokenizer(folder, m->tokenizer, config->vocab, err);
+    if (st == DRA_OK && !cli_path(folder, "model.safetensors", path, sizeof path))
+        st = cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
+    return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
+}
+
+/* The new model is whole before anything of an old one goes. */
 static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,
                        dra_error *err)
 {
-    char       path[4096];
-    dra_status st = dra_folder_save_config_like(a->out, config, NULL, err);
-    if (st == DRA_OK) st = dra_folder_save_tokenizer(a->out, m->tokenizer, config->vocab, err);
-    cli_path(a->out, "model.safetensors", path, sizeof path);
-    if (st == DRA_OK) st = dra_weights_save(m->weights, path, err);
-    if (st != DRA_OK || !a->force) return st;
-    return dra_folder_clear_others(a->out, m->tokenizer, config->vocab, err);
+    char stage[4096];
+    if (!dra_folder_model(a->out)) return save_to(a->out, m, config, err);
+    dra_status st = dra_folder_stage(a->out, stage, sizeof stage, err);
+    if (st != DRA_OK) return st;
+    st = save_to(stage, m, config, err);
+    if (st == DRA_OK) return dra_folder_replace(a->out, stage, err);
+    dra_folder_drop(stage);
+    return st;
 }
 
 static int run(const void *args)

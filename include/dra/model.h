@@ -413,10 +413,13 @@ DRA_API const char *dra_folder_model(const char *folder);
 /* Makes room for another model: removes config, weights with their index and shards, tokenizer and
  * settings of generating, by the names such files have in folders. All other files stay. */
 DRA_API dra_status dra_folder_clear(const char *folder, dra_error *err);
-/* The same after another model was written there: its config.json, model.safetensors and tokenizer,
- * as dra_folder_save_tokenizer() names it, stay. */
-DRA_API dra_status dra_folder_clear_others(const char *folder, const dra_tokenizer *t,
-                                           int64_t vocab, dra_error *err);
+/* Replaces the model of a folder: the new one is written into a folder inside of it, whose path
+ * `stage` receives, and when it is whole takes the place of what dra_folder_clear() removes. Until
+ * then the old model stays as it is; stopped in between, there is none, never parts of both.
+ * dra_folder_drop(): it is given up. */
+DRA_API dra_status dra_folder_stage(const char *folder, char *stage, size_t size, dra_error *err);
+DRA_API dra_status dra_folder_replace(const char *folder, const char *stage, dra_error *err);
+DRA_API void       dra_folder_drop(const char *stage);
 /* Model and weights of a folder. */
 DRA_API dra_status dra_folder_load(const char *folder, dra_model **model, dra_weights **weights,
                                    dra_error *err);

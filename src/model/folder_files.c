@@ -13,6 +13,7 @@
 #include "dra/file.h"
 #include "file/fail.h"
 #include "file/parent.h"
+#include "file/sweep.h"
 #include "file/system.h"
 
 enum { PATH_TEXT = 4096, FILE_MOST = 1 << 28 };
@@ -107,6 +108,62 @@ dra_status dra_folder_clear(const char *folder, dra_error *err)
     return st == DRA_OK && path_of(folder, "config.json", path) ? dra_parent_sync(path, err) : st;
 }
 
+/* ---- replacing ------------------------------------------------------------------------------- */
+
+static dra_status too_long(const char *folder, dra_error *err)
+{
+    return dra_fail_at(err, DRA_ERR_FILE, folder, "the path is too long");
+}
+
+dra_status dra_folder_stage(const char *folder, char *stage, size_t size, dra_error *err)
+{
+    char path[PATH_TEXT];
+    if (!path_of(folder, "model", path) || !dra_path_temporary(path, stage, size))
+        return too_long(folder, err);
+    if (dra_sys_mkdir(stage) == 0 || errno == EEXIST) return DRA_OK;
+    return dra_fail_system(err, stage, "make it", errno);
+}
+
+static dra_status move_file(const char *folder, const char *stage, const char *name, dra_error *err)
+{
+    char from[PATH_TEXT], to[PATH_TEXT];
+    if (!path_of(stage, name, from) || !path_of(folder, name, to)) return too_long(folder, err);
+    return dra_sys_rename(from, to) == 0 ? DRA_OK
+                                         : dra_fail_system(err, to, "put it in its place", errno);
+}
+
+/* All but the config: a folder without one is no model. */
+static dra_status move_others(const char *folder, const char *stage, dra_error *err)
+{
+    struct dirent *e;
+    dra_status     st = DRA_OK;
+    DIR           *d = dra_sys_opendir(stage);
+    if (!d) return dra_fail_system(err, stage, "open it", errno);
+    errno = 0;
+    while (st == DRA_OK && (e = dra_sys_readdir(d)))
+        if (strcmp(e->d_name, "config.json") != 0) st = move_file(folder, stage, e->d_name, err);
+    if (st == DRA_OK && errno) st = dra_fail_system(err, stage, "read it", errno);
+    closedir(d);
+    return st;
+}
+
+dra_status dra_folder_replace(const char *folder, const char *stage, dra_error *err)
+{
+    char       path[PATH_TEXT];
+    dra_status st = path_of(folder, "config.json", path) ? DRA_OK : too_long(folder, err);
+    if (st == DRA_OK) st = dra_folder_clear(folder, err);
+    if (st == DRA_OK) st = move_others(folder, stage, err);
+    if (st == DRA_OK) st = dra_parent_sync(path, err);
+    if (st == DRA_OK) st = move_file(folder, stage, "config.json", err);
+    if (st == DRA_OK) st = dra_parent_sync(path, err);
+    dra_folder_drop(stage);
+    return st;
+}
+
+void dra_folder_drop(const char *stage) { dra_remove(stage); }
+
+/* ---- copying --------------------------------------------------------------------------------- */
+
 static dra_status copy(const char *from, const char *to, dra_error *err)
 {
     char      *data = NULL;
@@ -133,14 +190,6 @@ dra_status dra_folder_copy(const char *from, const char *to, unsigned kinds, dra
 static bool needs_file(const dra_tokenizer *t, int64_t vocab)
 {
     return t && !(dra_tokenizer_is_bytes(t) && vocab == 256);
-}
-
-dra_status dra_folder_clear_others(const char *folder, const dra_tokenizer *t, int64_t vocab,
-                                   dra_error *err)
-{
-    const char *const stay[] = {"config.json", "model.safetensors",
-                                needs_file(t, vocab) ? dra_tokenizer_file(t) : NULL, NULL};
-    return remove_but(folder, ~0u, stay, err);
 }
 
 dra_status dra_folder_save_tokenizer(const char *folder, const dra_tokenizer *t, int64_t vocab,
