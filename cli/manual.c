@@ -243,7 +243,8 @@ static const cli_note first_steps[] = {
 
 static const cli_note variables[] = {
     {"DRA_CPU",
-     "kernels to use: avx512amx, avx512bf16, avx512, avx2, neon or ref; default: the best available"},
+     "kernels to use: avx512amx, avx512bf16, avx512, avx2, neon or ref; default: the best that "
+     "is there"},
     {"NO_COLOR", "if set: no colours, even on a terminal"},
     {0},
 };

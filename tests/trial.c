@@ -43,7 +43,7 @@ size_t live_elements(const dra_states *s, int i)
 typedef struct piece {
     int64_t      T, inner;
     bool         marked;
-    int turns;
+    int          turns;
     dra_program *program;
     dra_buffers *buffers;
 } piece;

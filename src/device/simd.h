@@ -59,7 +59,7 @@ typedef enum dra_level {
     DRA_LEVEL_AVX2,
     DRA_LEVEL_AVX512,
     DRA_LEVEL_AVX512BF16,
-    DRA_LEVEL_AVX512AMX, /* the same with products of bf16 on tiles; loops are those of AVX512BF16 */
+    DRA_LEVEL_AVX512AMX, /* products of bf16 on tiles, all else that of AVX512BF16 */
     DRA_LEVEL_NEON
 } dra_level;
 

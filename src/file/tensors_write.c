@@ -248,7 +248,7 @@ dra_status dra_tensors_write_sealed(const char *path, const dra_tensor_item *ite
                                     dra_error *err)
 {
     dra_metadata_item *all = calloc(n_metadata + 2, sizeof *all);
-    if (!all) return dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory for its header");
+    if (!all) return dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory for its header");
     all[0] = (dra_metadata_item){DRA_SEAL_VERSION_KEY, DRA_SEAL_VERSION};
     all[1] = (dra_metadata_item){"hash", "0000000000000000"};
     for (size_t i = 0; i < n_metadata; i++) all[2 + i] = metadata[i];

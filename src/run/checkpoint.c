@@ -89,11 +89,12 @@ static dra_status save_moments(const char *path, const dra_saved *s, dra_error *
     const int        n = dra_specs_count(params);
     dra_tensor_item *items = calloc(2 * (size_t)n + 1, sizeof *items);
     char(*name)[DRA_NAME_TEXT] = calloc(2 * (size_t)n + 1, sizeof *name);
-    dra_status st = items && name ? DRA_OK
-                                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    dra_status st = items && name
+                        ? DRA_OK
+                        : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory to write it");
     void     **copy = calloc(2 * (size_t)n + 1, sizeof *copy); /* where the host has none */
     size_t     k = 0, room = 0;
-    if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to write it");
+    if (!copy) st = dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory to write it");
     for (int i = 0; i < 2 * n && st == DRA_OK; i++, room = 0) {
         const dra_spec *p = dra_specs_at(params, i / 2);
         const dra_span  moment = dra_optimizer_moment(s->optimizer, i / 2, i % 2);
@@ -413,7 +414,7 @@ static dra_status load_moments(const char *path, const dra_saved *s, dra_error *
         dra_real *data = malloc(moment.bytes + 1);
         dra_state_name(name, dra_optimizer_state_name(i % 2), p->name);
         st = data ? dra_tensors_read(file, name, DRA_REAL, p->shape, data, err)
-                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "no memory to read it");
+                  : dra_fail_at(err, DRA_ERR_MEMORY, path, "out of memory to read it");
         if (st == DRA_OK) st = dra_array_upload(moment, data, err);
         free(data);
     }

@@ -317,9 +317,10 @@ static int next_end(const cutting *cut, int first)
 static dra_status run_through(dra_gradients *l, const cutting *cut, chunk *c, dra_error *err)
 {
     const dra_microbatch *q = &cut->q;
+    dra_device           *device = l->config.device;
     dra_states           *s = NULL;
-    dra_status            st = q->states ? dra_states_clone(q->states, l->config.device, &s, err)
-                                         : dra_states_create(l->config.device, l->state, q->B, &s, err);
+    dra_status            st = q->states ? dra_states_clone(q->states, device, &s, err)
+                                         : dra_states_create(device, l->state, q->B, &s, err);
     /* Room for all at once, so that items stay where they are from chunk to chunk. */
     if (st == DRA_OK) st = reserve_items(l, q, s, err);
     for (int k = 0, end; k < q->chunks && st == DRA_OK; k = end) {

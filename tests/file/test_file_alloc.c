@@ -67,7 +67,8 @@ static void opening_checkpoints(void **state)
             if (status == DRA_OK) break;
             assert_null(t);
             assert_int_equal(status, DRA_ERR_MEMORY);
-            if (!strstr(err.text, ".pth: out of memory")) fail_msg("allocation %ld: %s", n, err.text);
+            if (!strstr(err.text, ".pth: out of memory"))
+                fail_msg("allocation %ld: %s", n, err.text);
         }
         assert_true(n > 3);
         dra_tensors_close(t);
