@@ -146,7 +146,7 @@ static const cli_note examples[] = {
     {"dra forward --model model --tokens 1,2,3,4,5 --out whole.safetensors",
      "logits of five tokens"},
     {"dra forward --model model --tokens 1,2,3,4,5 --chunks 3,1 --out parts.safetensors",
-     "the same, read in chunks"},
+     "the same, read in chunks of 3, 1 and 1 tokens"},
     {"dra forward --model model --text \"Once upon\" --outputs attentions --out maps.safetensors",
      "what the tokens of a text attend to"},
     {"dra forward --model model --tokens 1,2 --outputs hidden,state --out two.safetensors",
@@ -181,7 +181,11 @@ const cli_verb cmd_forward = {
         "(retrieval time). Their tokens see later ones, so there is nothing to train or generate "
         "with.\n"
         "Reading the tokens whole, in --chunks, or in several calls through state files "
-        "gives the same numbers: bit for bit, or up to rounding with a moment or delta memory.",
+        "gives the same numbers. They have the same bits where all layers have an append, ema, "
+        "ssm, gru, lstm, wkv or slots memory. Delta and moment memories, which retention is one "
+        "of, compute in blocks of 64 tokens that are counted from the start of each chunk: the "
+        "bits are the same if all chunks but the last are multiples of 64 tokens, else the "
+        "numbers agree up to rounding, to about 1e-5 of the largest.",
     .examples = examples,
     .also = "grad generate",
 };

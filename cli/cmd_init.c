@@ -61,6 +61,7 @@ static dra_status make(const struct args *a, cli_model *m, dra_model_config *con
     if (st == DRA_OK) st = dra_model_create(config, &m->model, err);
     if (st == DRA_OK && a->from.tokenizer) st = cli_model_tokenizer(&a->from, m, err);
     if (st == DRA_OK) st = check_free(a->out, a->force, err);
+    if (st == DRA_OK) st = cli_draw_check(&a->from, m->model, err);
     if (st != DRA_OK) return st;
     return (a->start ? dra_weights_draw_rwkv : dra_weights_draw)(m->model, (uint64_t)a->seed,
                                                                  &m->weights, err);

@@ -361,7 +361,9 @@ static dra_status open_model(const struct args *a, const dra_train_config *train
     if (st == DRA_OK) st = open_tokenizer(a, &c, tokenizer, err);
     if (st != DRA_OK || c.vocab == *vocab) *vocab = 0;
     const dra_run_model_config run = {a->out, &c, train, a->resume, a->force};
-    return st == DRA_OK ? dra_run_model(&run, out, err) : st;
+    if (st == DRA_OK) st = dra_run_model(&run, out, err);
+    const bool draws = !a->resume && !a->from.model;
+    return st == DRA_OK && draws ? cli_draw_check(&a->from, *out, err) : st;
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------- */

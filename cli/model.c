@@ -1,5 +1,6 @@
 /* What verbs that work with models share. */
 #include "model.h"
+#include "units.h"
 #include "value.h"
 
 #include <errno.h>
@@ -170,6 +171,30 @@ int cli_language_check(const char *verb, const cli_source *s, const char *advice
 
 /* ---- opening it ------------------------------------------------------------------------------ */
 
+static const char *name_of(const cli_source *s)
+{
+    return s->model ? s->model : s->preset ? s->preset : s->config ? s->config : "the model";
+}
+
+/* Draws take time and memory by their number: it is said where one has to wait, and what does not
+ * fit is refused before the system gets into trouble. */
+dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *err)
+{
+    const int64_t n = dra_model_param_count(m), long_wait = 50 * 1000 * 1000;
+    const size_t  bytes = (size_t)n * sizeof(dra_real);
+    const size_t  memory = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    char          count[24], size[2][24];
+    if (bytes > memory)
+        return cli_error(err, DRA_ERR_MEMORY,
+                         "%.200s: %s parameters need %s, this machine has %s; see dra info",
+                         name_of(s), cli_count_text((double)n, count),
+                         cli_bytes_text(bytes, size[0]), cli_bytes_text(memory, size[1]));
+    if (n >= long_wait)
+        cli_line(stderr, "draws    %s parameters, %s", cli_count_text((double)n, count),
+                 cli_bytes_text(bytes, size[0]));
+    return DRA_OK;
+}
+
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
 {
     dra_model_config config;
@@ -178,6 +203,7 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     for (int i = 0; i < DRA_MIXERS_MOST && s->demo; i++)
         config.mixer[i].a.demo = (dra_demo_kind)s->demo;
     if (st == DRA_OK) st = dra_model_create(&config, &m->model, err);
+    if (st == DRA_OK && !s->model) st = cli_draw_check(s, m->model, err);
     if (st != DRA_OK) return st;
     const dra_weights_config weights = {s->model, s->skip_hash};
     st = s->model ? dra_weights_load_with(m->model, &weights, &m->weights, err)
@@ -190,11 +216,6 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
     const dra_cpu_config cpu = {.threads = (int)s->threads};
     const dra_status     st = cli_model_weights(s, m, err);
     return st == DRA_OK ? dra_device_create_cpu(&cpu, &m->device, err) : st;
-}
-
-static const char *name_of(const cli_source *s)
-{
-    return s->model ? s->model : s->preset ? s->preset : s->config;
 }
 
 static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokenizer **out,

@@ -122,6 +122,8 @@ int cli_language_check(const char *verb, const cli_source *s, const char *advice
 dra_status cli_settings(const cli_list *settings, dra_model_config *config, dra_error *err);
 /* The config with everything that was set. */
 dra_status cli_source_config(const cli_source *s, dra_model_config *out, dra_error *err);
+/* Says how much is drawn where that takes long; refuses what this machine has no memory for. */
+dra_status cli_draw_check(const cli_source *s, const dra_model *m, dra_error *err);
 /* Model and weights, without a device. */
 dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err);
 /* Model, weights and device. */

@@ -57,7 +57,12 @@ typedef struct dra_position_config {
     double            scale;                 /* of learned positions; 0: 1                     */
 } dra_position_config;
 
-enum { DRA_MIXERS_MOST = 16, DRA_SUBLAYERS_MOST = 256, DRA_STACK_NAME = 32 };
+enum {
+    DRA_MIXERS_MOST = 16,
+    DRA_SUBLAYERS_MOST = 256,
+    DRA_DEPTH_MOST = 1 << 15,
+    DRA_STACK_NAME = 32
+};
 
 /* What a stack reads, and what is made of what it puts out. */
 typedef enum dra_source_kind {

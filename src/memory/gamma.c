@@ -23,6 +23,9 @@ dra_status dra_gamma_check(const dra_gamma_config *c, dra_error *err)
     if (c->ranged && !are_exponents(c->range))
         return dra_fail(err, DRA_ERR_VALUE, "gamma.range is %g, %g, expected -64 to 64",
                         c->range[0], c->range[1]);
+    if (c->ranged && c->range[0] > c->range[1])
+        return dra_fail(err, DRA_ERR_VALUE, "gamma.range is %g, %g, expected the lower one first",
+                        c->range[0], c->range[1]);
     if (!are_exponents(c->depth))
         return dra_fail(err, DRA_ERR_VALUE, "gamma.depth is %g, %g, expected -64 to 64",
                         c->depth[0], c->depth[1]);

@@ -31,12 +31,21 @@ static bool passes(const dra_model_config *c)
     return !c->depth && c->source.kind == DRA_SOURCE_VECTORS && c->head.kind == DRA_HEAD_NONE;
 }
 
+/* Layers are nodes of one graph, whose values have numbers of 22 bits. */
+static dra_status check_depth(int64_t n, dra_error *err)
+{
+    if (n >= 1 && n <= DRA_DEPTH_MOST) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE,
+                    "model: depth is %lld, expected 1 to %d: a graph has 2^22 values, 128 a layer",
+                    (long long)n, DRA_DEPTH_MOST);
+}
+
 static dra_status check(const dra_model_config *c, dra_error *err)
 {
     const bool tokens = c->source.kind == DRA_SOURCE_TOKENS || c->head.kind == DRA_HEAD_TOKENS;
     dra_status st = tokens ? check_size("vocab", c->vocab, err) : DRA_OK;
     if (st == DRA_OK) st = check_size("dim", c->dim, err);
-    if (st == DRA_OK && !passes(c)) st = check_size("depth", c->depth, err);
+    if (st == DRA_OK && !passes(c)) st = check_depth(c->depth, err);
     if (st == DRA_OK) st = check_size("heads", c->heads, err);
     if (st == DRA_OK) st = check_size("context", c->context, err);
     if (st == DRA_OK) st = check_size("ff.dim", c->ff.dim, err);
