@@ -412,10 +412,32 @@ static dra_status open_data(const struct args *a, parts *p, dra_error *err)
     return st;
 }
 
+static bool has_level(const char *level)
+{
+    for (size_t i = 0; dra_device_level_at(i); i++)
+        if (strcmp(dra_device_level_at(i), level) == 0) return true;
+    return false;
+}
+
+/* A run that is resumed keeps the level of kernels it was computed at, unless DRA_CPU says else. */
+static dra_status open_device(const struct args *a, dra_device **out, dra_error *err)
+{
+    char           level[32];
+    dra_cpu_config cpu = {.threads = (int)a->from.threads};
+    const char    *asked = getenv("DRA_CPU");
+    const bool     known = a->resume && !asked && dra_run_level(a->out, level, sizeof level);
+    if (known && has_level(level)) cpu.level = level;
+    if (known && !cpu.level)
+        cli_line(stderr,
+                 "train    the run was computed at level %s, which this machine does not have: its "
+                 "last bits may differ from now on",
+                 level);
+    return dra_device_create_cpu(&cpu, out, err);
+}
+
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)
 {
-    const dra_cpu_config cpu = {.threads = (int)a->from.threads};
-    dra_status           st = dra_device_create_cpu(&cpu, &p->device, err);
+    dra_status st = open_device(a, &p->device, err);
     if (st == DRA_OK && !names_model(&a->from)) st = dra_run_resumable(a->out, err);
     if (st == DRA_OK) st = open_model(a, &p->train, &p->vocab, &p->tokenizer, &p->model, err);
     if (st == DRA_OK) st = open_data(a, p, err);

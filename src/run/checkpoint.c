@@ -27,6 +27,7 @@
 #include "device/array.h"
 #include "sequence/module.h"
 
+enum { LEVEL_TEXT = sizeof((dra_checkpoint *)NULL)->level };
 enum { VERSION = 2, OLD = 1, JSON_MOST = 1 << 20 }; /* OLD: without hashes, with other sums */
 
 static const char *const names[] = {"model.safetensors", "optimizer.safetensors",
@@ -130,6 +131,7 @@ static json_t *describe(dra_json *j, const dra_checkpoint *c)
     dra_json_set(j, o, "model", hex(j, c->model));
     dra_json_set(j, o, "data", hex(j, c->data));
     dra_json_set(j, o, "carried", dra_json_bool(c->carried));
+    if (c->level[0]) dra_json_set(j, o, "level", dra_json_text(j, c->level));
     dra_json_set(j, o, "train", dra_train_config_json(&c->train));
     dra_json_set(j, o, "best_loss", dra_json_real(j, c->best_loss));
     dra_json_set(j, o, "blend", dra_json_real(j, c->blend));
@@ -304,6 +306,13 @@ dra_status dra_checkpoint_prune(const char *run, int64_t keep, dra_error *err)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Members of train.json, whose sum has been checked: it has the form we gave it. */
+/* Checkpoints of earlier releases have none. */
+static void take_level(const json_t *o, char level[LEVEL_TEXT])
+{
+    const char *text = json_string_value(json_object_get(o, "level"));
+    snprintf(level, LEVEL_TEXT, "%s", text ? text : "");
+}
+
 static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra_error *err)
 {
     const char  *model = NULL, *data = NULL;
@@ -323,6 +332,7 @@ static dra_status take(const char *path, const json_t *o, dra_checkpoint *c, dra
     c->best_loss = json_is_number(best) ? json_number_value(best) : NAN;
     c->blend = json_number_value(blend), c->seconds = json_number_value(seconds);
     c->since_best = json_integer_value(json_object_get(o, "evaluations_since_best"));
+    take_level(o, c->level);
     return dra_train_config_read(path, train, &c->train, err);
 }
 
@@ -436,4 +446,20 @@ dra_status dra_checkpoint_load(const char *run, const dra_checkpoint *c, dra_sav
     if (st == DRA_OK && c->carried)
         st = dra_states_load(s->device, dra_model_state(s->model), c->model, path, &s->states, err);
     return st;
+}
+
+/* Without a look at the other files: they are checked when the run is resumed. */
+bool dra_run_level(const char *folder, char *level, size_t size)
+{
+    char    path[DRA_PATH], found[LEVEL_TEXT] = "";
+    json_t *object = NULL;
+    int64_t step = 0;
+    bool    old = false;
+    if (dra_checkpoint_list(folder, 1, &step) > 0 &&
+        dra_checkpoint_path(folder, step, "/train.json", path, NULL) == DRA_OK &&
+        read_json(path, &object, &old, NULL) == DRA_OK)
+        take_level(object, found);
+    json_decref(object);
+    snprintf(level, size, "%s", found);
+    return found[0];
 }

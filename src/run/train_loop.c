@@ -353,6 +353,7 @@ dra_status dra_trainer_save(dra_trainer *t, dra_error *err)
     dra_status st = join_states(t, &s.states, err);
     t->at.carried = s.states != NULL;
     t->at.data = dra_batches_fingerprint(t->batches);
+    snprintf(t->at.level, sizeof t->at.level, "%s", dra_device_level(t->c.device));
     if (st == DRA_OK) st = dra_runlog_sync(&t->log, err);
     if (st == DRA_OK) st = dra_checkpoint_save(t->c.folder, &t->at, &s, err);
     dra_states_destroy(s.states);

@@ -49,6 +49,15 @@ moment() {
     awk -v seed="$(($$ + $1 * 7919))" 'BEGIN { srand(seed); printf "%.2f", 0.05 + 0.4 * rand() }'
 }
 
+# Computed at another level than the best, stopped and resumed: the bytes of that level.
+keeps_level() {
+    DRA_CPU=ref train level.whole dra-gru-tiny --steps 4 || return 1
+    DRA_CPU=ref train level.parts dra-gru-tiny --steps 2 || return 1
+    grep -q '"level": "ref"' level.parts/train/step-00000002/train.json || return 1
+    train level.parts dra-gru-tiny --resume --steps 4 || return 1
+    cmp level.whole/model.safetensors level.parts/model.safetensors
+}
+
 # Trained in one go, and killed again and again: the same bytes in the end.
 killed_goes_on() {
     preset=$1
@@ -438,6 +447,7 @@ check "optimizer" refused 2 "--optimizer: no such choice: 'lin'; did you mean li
     "$dra" train --preset gpt2-tiny --data text --out new --optimizer lin
 check "carry" refused 1 "carry: the model has learned positions" \
     "$dra" train --preset gpt2-tiny --data text --out new --carry
+check "a resumed run keeps its level of kernels" keeps_level
 check "a missing file" refused 1 "nowhere: cannot open it" \
     "$dra" train --preset gpt2-tiny --data nowhere --out new
 check "too large" too_large
