@@ -47,6 +47,8 @@ typedef struct bench_case {
     void (*rival)(bench_work *w, const int64_t *size); /* the same work in full precision */
 } bench_case;
 
+#define BENCH_SCALING "scaling" /* the group that is run on several numbers of threads */
+
 extern const bench_case bench_cases[];
 extern const size_t     bench_case_count;
 
@@ -138,6 +140,10 @@ void        bench_peer_destroy(bench_peer *p); /* NULL is allowed */
 
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err);
+
+/* Cases on 1, 2, 4, ... threads, up to `threads` (0: one for each processor); prints the table. */
+dra_status bench_scaling(const bench_session *how, const bench_case *const *cases, size_t n,
+                         int64_t threads, bool json, dra_error *err);
 
 void bench_write_profile(const char *name, const dra_profile_row *rows, size_t n);
 void bench_write_list(void);

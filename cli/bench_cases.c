@@ -554,6 +554,15 @@ const bench_case bench_cases[] = {
     {"train-rwkv4-2048", "train", "the same, B 1, T 2048",
      bench_train, {4, 1, 2 * KI}, SOFTMAX(100)},
 
+    {"scaling-gpt2", BENCH_SCALING, "gpt2-small, B 16", bench_gpt, {6, 6, 384, 256, 16}, .slow = true},
+    {"scaling-attention", BENCH_SCALING, "attention-train, B 8",
+     attention_train, {8, 6, KI, 64}, .slow = true},
+    {"scaling-gru-time", BENCH_SCALING, "gru-time, B 8", bench_gru_time, {384, 6, 8, KI}, .slow = true},
+    {"scaling-moment", BENCH_SCALING, "moment, B 8, T 1024",
+     bench_moment, {8, 6, KI, 64}, .slow = true},
+    {"scaling-delta", BENCH_SCALING, "the same of delta", bench_delta, {8, 6, KI, 64}, .slow = true},
+    {"scaling-slots", BENCH_SCALING, "the same of slots", bench_slots, {8, 6, KI, 64}, .slow = true},
+
     {"gpt2-small", "steps", "6/6/384, T 256, B 4: training step",
      bench_gpt, {6, 6, 384, 256, 4}, LIMIT(70)},
     {"gpt2-124m", "steps", "12/12/768, T 64, B 4: training step",

@@ -1,5 +1,6 @@
 /* dra bench: the hot kernels and whole steps, compared with the limits of the machine. */
 #include "bench.h"
+#include "model.h"
 #include "options.h"
 #include "term.h"
 #include "value.h"
@@ -40,6 +41,31 @@ static bool asked(const struct args *a, const bench_case *c)
         if (strcmp(a->names.text[i], c->group) == 0) return a->all || !c->slow;
     }
     return false;
+}
+
+/* Cases by their names or groups, else those of the group; on several numbers of threads. */
+static bool scales(const struct args *a)
+{
+    return a->names.count > 0 && strcmp(a->names.text[0], BENCH_SCALING) == 0;
+}
+
+static int run_scaling(const struct args *a)
+{
+    const bench_session how = {.repeats = (int)a->repeats};
+    const struct args   others = {.names = {a->names.count - 1, a->names.text + 1}, .all = a->all};
+    const bench_case  **cases = calloc(bench_case_count, sizeof *cases);
+    size_t              n = 0;
+    dra_error           err = {0};
+    for (size_t i = 0; i < bench_case_count && cases; i++) {
+        const bench_case *c = &bench_cases[i];
+        const bool        own = others.names.count ? asked(&others, c)
+                                                   : strcmp(c->group, BENCH_SCALING) == 0;
+        if (c->build && own) cases[n++] = c;
+    }
+    const dra_status st = cases ? bench_scaling(&how, cases, n, a->threads, a->json, &err)
+                                : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
+    free(cases);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
 static bool known(const char *name)
@@ -123,6 +149,7 @@ static int run(const void *args)
         bench_write_list();
         return CLI_OK;
     }
+    if (scales(a)) return run_scaling(a);
     if (slow_group(a)) {
         cli_line(stderr, "dra bench: all cases of %s are slow; name one of them, or add --all",
                  slow_group(a));
@@ -146,6 +173,8 @@ static const cli_note examples[] = {
     {"dra bench --list", "the cases, in groups"},
     {"dra bench executor-tiny softmax --repeats 3", "two of them, quickly"},
     {"dra bench executor-tiny --threads 1 --json", "as JSON"},
+    {"dra bench scaling softmax --threads 2 --repeats 3",
+     "on 1 and 2 threads: how many times as fast, and what each thread is worth"},
     {0},
 };
 
@@ -158,11 +187,14 @@ const cli_verb cmd_bench = {
     .args_size = sizeof defaults,
     .run = run,
     .group = "Look",
-    .about = "Times kernels, mixers and whole training steps and compares each with the best the "
-             "machine can do, measured in the same run: its arithmetic, its memory, or someone "
-             "else's library where there is one. The bar of a case says what it should reach.\n"
-             "Progress goes to stderr, the table to stdout. Stop other programs first: the limits "
-             "are only right when each thread has a core of its own.",
+    .about =
+        "Times kernels, mixers and whole training steps and compares each with the best the "
+        "machine can do, measured in the same run: its arithmetic, its memory, or someone "
+        "else's library where there is one. The bar of a case says what it should reach.\n"
+        "With 'scaling' as the first name, the cases named after it, else those of that group, "
+        "are timed on 1, 2, 4, ... threads, up to --threads.\n"
+        "Progress goes to stderr, the table to stdout. Stop other programs first: the limits "
+        "are only right when each thread has a core of its own.",
     .examples = examples,
     .also = "ops info",
 };
