@@ -1,5 +1,5 @@
-/* Placing by first fit. Looking at all that was placed before would take the square of their number;
- * here what is alive together is in few covers, most of them without gaps. */
+/* Placing by first fit. Looking at all that was placed before would take the square of their
+ * number; here what is alive together is in few covers, most of them without gaps. */
 #include "graph/place.h"
 
 #include <stdlib.h>

@@ -8,7 +8,8 @@ dra=$1
 . "$(dirname "$0")/tensors.sh"
 cd "$scratch" || exit 1
 
-# ESC, BEL, CR, LF, a tab, CSI of C1, a line separator, two directions, DEL, and a byte that is none.
+# ESC, BEL, CR, LF, a tab, CSI of C1, a line separator, two directions, DEL, and a byte that is no
+# text.
 odd=$(printf 'a\033[31m\007\rb\nc\td\302\233e\342\200\250f\342\200\256\342\201\246g\177\377h')
 # The same in JSON, which has no such byte.
 json='a\u001b[31m\u0007\rb\nc\td\u009be\u2028f\u202e\u2066g\u007fh'
@@ -108,7 +109,8 @@ other_tensors() {
 
 tokenizers() {
     folder words
-    for text in "{\"$json\": 1}" "{\"model\": {\"type\": \"$json\"}}" "{\"model\": 3, \"$odd\": 1}" \
+    for text in "{\"$json\": 1}" "{\"model\": {\"type\": \"$json\"}}" \
+        "{\"model\": 3, \"$odd\": 1}" \
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"$json\": 0, \"b\": 0}, \"merges\": []}}" \
         "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"b\": 0}, \"merges\": [\"$json x\"]}}" \
         "{\"normalizer\": {\"type\": \"$json\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {}}}"; do
@@ -161,7 +163,8 @@ at() {
 
 decodes() {
     at "'$dra' detokenize --tokenizer bytes $ids" && visible | cmp - "$out" || return 1
-    at "stty -opost; '$dra' detokenize --raw --tokenizer bytes $ids" && bytes | cmp - "$out" || return 1
+    at "stty -opost; '$dra' detokenize --raw --tokenizer bytes $ids" && bytes | cmp - "$out" ||
+        return 1
     "$dra" detokenize --tokenizer bytes $ids >"$out" && bytes | cmp - "$out"
 }
 
