@@ -67,9 +67,11 @@ static void prompt_name(const cli_chat_form *f, char *name, size_t size)
     size_t      n = 0;
     const char *user = f->plain ? "" : f->user;
     if (strlen(user) >= size) user = defaults.form.user;
-    for (const char *p = user; *p; p++) name[n++] = (unsigned char)*p < 0x20 ? ' ' : *p;
-    name[n] = '\0';
-    dra_make_shown(name);
+    for (size_t used, left = strlen(user); left; user += used, left -= used) {
+        const dra_letter kind = dra_letter_of(user, left, &used);
+        const bool       blank = kind == DRA_LETTER_CONTROL || kind == DRA_LETTER_LAYOUT;
+        for (size_t i = 0; i < used && (!blank || !i); i++) name[n++] = blank ? ' ' : user[i];
+    }
     while (n > 0 && name[n - 1] == ' ') n--;
     name[n] = '\0';
     if (n == 0) snprintf(name, size, ">");

@@ -42,8 +42,10 @@ static cli_typed lost(const cli_lines *l)
 
 static cli_typed read_plainly(cli_lines *l, const char *name, const char **text, size_t *bytes)
 {
+    char room[CLI_CLEAN];
     *bytes = 0;
-    if (l->config.terminal) fprintf(stderr, "%s%s%s ", cli_green(stderr), name, cli_plain(stderr));
+    if (l->config.terminal)
+        fprintf(stderr, "%s%s%s ", cli_green(stderr), cli_clean(name, room), cli_plain(stderr));
     errno = 0;
     const ssize_t n = getline(&l->line, &l->room, stdin);
     *text = l->line;

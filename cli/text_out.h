@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-/* At a terminal, what it would obey is made visible, newline and tab excepted: ^[ is ESC and ^?
+/* At a terminal, what it would obey is made visible, newline and tab excepted: ^[ is ESC and ^? is
  * DEL, as `cat -v` writes them, <U+009B> another control character, as `less` does; bytes that are
  * no UTF-8 become U+FFFD. With `raw`, and in files and pipes, all bytes stay as they are. */
 typedef struct cli_text_out {

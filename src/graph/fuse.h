@@ -5,8 +5,8 @@
 #include "graph/program.h"
 
 /* Who touches the storages of a block, by root: instructions first[root]..end[root] - 1 of `at`, in
- * order, some perhaps twice; those of bodies as their region. Storages of other blocks that the
- * block does not touch have none, and are not looked at: a program may have many blocks. */
+ * order, some perhaps twice; those of bodies as their region. Storages that the block does not
+ * touch have none and are not looked at: a program may have many blocks. */
 typedef struct dra_uses {
     bool    *placed; /* while it is opened */
     bool    *shared; /* regions, other blocks or the caller know it: it must have its memory */

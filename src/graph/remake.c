@@ -70,7 +70,7 @@ static void remaking_close(remaking *r)
     free(r->sums);
 }
 
-/* How many are inserted before the block's own instruction i, or before those in front of it.
+/* How many are inserted before the block's own instruction i and those in front of it.
  * [Fenwick 1994] */
 static int32_t before(const remaking *r, int32_t i)
 {
@@ -213,7 +213,7 @@ static void redirect(dra_program *p, dra_instr *in, int32_t root, int32_t to)
         if (dra_root(p, in->in[i].storage) == root) in->in[i].storage = to;
 }
 
-/* Instruction `at` once more before touch `late` of its output, for that and all later ones. */
+/* Instruction `at` once more before touch `late` of its output, for that and those after it. */
 static void remake(remaking *r, int32_t at, size_t late)
 {
     dra_program     *p = r->p;

@@ -39,7 +39,7 @@ size_t dra_workspace_bytes(const dra_program *p)
     return FAULT_ROOM + p->block[DRA_BLOCK_STEP].bytes;
 }
 
-/* Where the planned memory of a block starts; that of a body is in a storage of the outer block. */
+/* Where the planned memory of a block starts; a body has its own in a storage around it. */
 static unsigned char *start_of(const dra_buffers *b, int32_t block)
 {
     const int32_t outer = b->p->block[block].memory;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Cost is proportional: a config of 100 bytes never stalls a verb; time grows with depth, not its
-# square; what is too large is refused with the limit.
+# Cost is proportional: a config of 100 bytes never stalls a verb; time grows with depth, not with
+# its square; what is too large is refused with the limit.
 #   test_cost.sh PATH_OF_DRA
 set -u
 dra=$1
@@ -9,8 +9,8 @@ cd "$scratch" || exit 1
 awk 'BEGIN { while (i++ < 40) print "the cat " i " sat on the mat" }' >book.txt
 
 config() { # config FIELDS: a small model in c.json, and what else is in it
-    printf '{"model_type": "dra", "vocab": 256, "dim": 8, "heads": 1, "context": 16, %s}' "$1" \
-        >c.json
+    small='"model_type": "dra", "vocab": 256, "dim": 8, "heads": 1, "context": 16'
+    printf '{%s, %s}' "$small" "$1" >c.json
 }
 
 # quick SECONDS ARGUMENTS...: ends well by then. Squares of these depths would take minutes; limits
@@ -84,8 +84,7 @@ check "forward: depth 2000, as a loop" runs_deep '"memory": "delta", "steps": tr
 check "train: depth 500" learns_deep
 most=1048576
 check "the deepest" refuses \
-    "depth is $most, expected 1 to 32768: a graph has 2^22 values, 128 a layer" \
-    "\"depth\": $most"
+    "depth is $most, expected 1 to 32768: a graph has 2^22 values, 128 a layer" "\"depth\": $most"
 check "many heads" absurd heads=$most
 check "many small heads" absurd dim=$most heads=$most
 check "wide" absurd dim=$most

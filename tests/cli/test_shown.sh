@@ -8,7 +8,8 @@ dra=$1
 . "$(dirname "$0")/tensors.sh"
 cd "$scratch" || exit 1
 
-# ESC, BEL, CR, LF, a tab, CSI of C1, a line separator, two directions, DEL, a byte that is none.
+# ESC, BEL, CR, LF, a tab, CSI of C1, a line separator, two directions, DEL, and a byte that is no
+# text.
 odd=$(printf 'a\033[31m\007\rb\nc\td\302\233e\342\200\250f\342\200\256\342\201\246g\177\377h')
 # The same in JSON, which has no such byte.
 json='a\u001b[31m\u0007\rb\nc\td\u009be\u2028f\u202e\u2066g\u007fh'
