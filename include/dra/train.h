@@ -379,8 +379,8 @@ DRA_API int64_t dra_trainer_saved(const char *folder);
 /* Whether a run can be resumed from its folder alone; the error says what is missing. */
 DRA_API dra_status dra_run_resumable(const char *folder, dra_error *err);
 
-/* The level of micro-kernels (dra_device_level) that the newest checkpoint of a run was computed at:
- * a run that is resumed there keeps all its bits. false: there is none, or it is not known. */
+/* The level of micro-kernels (dra_device_level) that the newest checkpoint of a run was computed
+ * at: a run that is resumed there keeps all its bits. false: there is none, or it is not known. */
 DRA_API bool dra_run_level(const char *folder, char *level, size_t size);
 
 /* The objective of the run in a folder; all zero: there is no run, or it has the default. */

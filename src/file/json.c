@@ -60,6 +60,15 @@ static size_t longest_word(const char *text, size_t bytes)
     return longest;
 }
 
+/* The buffer has 16 bytes and doubles when its last one is wanted: with so many letters in the
+ * number it grows for the last time at a zero, and not at the comma after it. */
+static size_t padding_of(size_t longest)
+{
+    size_t letters = 32;
+    while (letters < longest + 16) letters *= 2;
+    return letters - strlen("0.");
+}
+
 static size_t give(char *to, size_t room, const char *text, size_t n, size_t *used)
 {
     if (n > room) n = room;
@@ -106,7 +115,7 @@ static dra_status status_of(const json_t *value)
 dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
                          json_error_t *found)
 {
-    padded p = {.text = text, .bytes = bytes, .zeros = longest_word(text, bytes) + 16};
+    padded p = {.text = text, .bytes = bytes, .zeros = padding_of(longest_word(text, bytes))};
     errno = 0;
     json_t          *both = json_load_callback(read_padded, &p, flags, found);
     const dra_status st = p.no_memory ? DRA_ERR_MEMORY : status_of(both);

@@ -187,13 +187,14 @@ static dra_status finish(dra_file_writer *w)
     if (w->seals && w->first.code == DRA_OK) put_seal(w);
     if (w->first.code != DRA_OK) return w->first.code;
     if (dra_sys_fsync(w->fd) != 0) return keep(w, "sync it", errno);
-    const int closed = dra_sys_close(w->fd);
-    w->fd = -1;
-    if (closed != 0) return keep(w, "close it", errno);
+    /* Closed after that: without its lock another writer would take it for a leftover. */
     if (dra_sys_renameat(w->folder, w->temporary, w->name) != 0)
         return keep(w, "rename its temporary file", errno);
     free(w->temporary);
     w->temporary = NULL;
+    const int closed = dra_sys_close(w->fd);
+    w->fd = -1;
+    if (closed != 0) return keep(w, "close it (the new file is there)", errno);
     /* Some file systems cannot sync folders and say EINVAL. */
     if (dra_sys_fsync(w->folder) != 0 && errno != EINVAL)
         return keep(w, "sync its folder (the new file is there)", errno);
