@@ -78,9 +78,9 @@ static void ranges_follow_the_retrieval(void **state)
         dra_mixer *m = open_mixer(3, &c);
         expect_spread(m, gru ? "beta" : "beta_v", 3, 1, 1, 0, 14, true);
         dra_mixer_destroy(m);
-        c.gamma = (dra_gamma_config){.ranged = true, .range = {5, 1}}; /* a given one wins */
+        c.gamma = (dra_gamma_config){.ranged = true, .range = {1, 5}}; /* a given one wins */
         m = open_mixer(3, &c);
-        expect_spread(m, gru ? "beta" : "beta_v", 3, 1, 1, 5, 1, false);
+        expect_spread(m, gru ? "beta" : "beta_v", 3, 1, 1, 1, 5, false);
         dra_mixer_destroy(m);
     }
 }
