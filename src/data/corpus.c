@@ -12,6 +12,7 @@
 #include "base/shape.h"
 #include "data/sources.h"
 #include "file/fail.h"
+#include "file/sweep.h"
 #include "file/system.h"
 
 struct dra_corpus {
@@ -108,6 +109,7 @@ static dra_status check_config(const dra_corpus_config *c, dra_error *err)
         return dra_fail(err, DRA_ERR_VALUE, "corpus_open: no paths, expected at least one");
     if (c->cache && dra_sys_mkdir(c->cache) != 0 && errno != EEXIST)
         return dra_fail_system(err, c->cache, "make it as a cache", errno);
+    if (c->cache) dra_sweep_unlocked(c->cache);
     return DRA_OK;
 }
 

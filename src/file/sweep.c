@@ -101,6 +101,15 @@ void dra_sweep_writers(int folder, const char *name)
     if (d) closedir(d);
 }
 
+void dra_sweep_unlocked(const char *folder)
+{
+    DIR           *d = dra_sys_opendir(folder);
+    struct dirent *e;
+    while (d && (e = dra_sys_readdir(d)))
+        if (is_unfinished(e->d_name, NULL)) remove_unlocked(dirfd(d), e->d_name);
+    if (d) closedir(d);
+}
+
 void dra_sweep_numbered(const char *folder, const char *start)
 {
     for_each(folder, is_numbered, start, dra_remove);

@@ -17,6 +17,7 @@ void dra_sweep_numbered(const char *folder, const char *start); /* all "startNUM
 /* The same of one file that is about to be written, while others may be writing: those that nobody
  * has locked. */
 void dra_sweep_writers(int folder, const char *name);
+void dra_sweep_unlocked(const char *folder); /* of all files in a folder */
 /* The temporary name of what is renamed to `path` when it is whole: ".NAME.dra-PID.tmp" in the same
  * folder. Removes those that dead processes have left. false: it is too long. */
 bool dra_path_temporary(const char *path, char *temporary, size_t size);

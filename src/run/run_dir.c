@@ -199,8 +199,11 @@ static bool has_tokenizer(const char *folder, const dra_tokenizer *t)
 dra_status dra_trainer_check_folder(dra_trainer *t, dra_error *err)
 {
     const char *folder = t->c.folder, *found = NULL;
+    int64_t     step;
+    const int   checkpoints = dra_checkpoint_list(folder, 1, &step);
+    if (checkpoints < 0) return dra_fail_system(err, folder, "list its checkpoints", errno);
     /* A run that was killed before its first checkpoint has at least its settings. */
-    t->is_run = exists(folder, "train/config.json") || dra_trainer_saved(folder) >= 0;
+    t->is_run = checkpoints > 0 || exists(folder, "train/config.json");
     if (t->c.force || t->is_run) return DRA_OK;
     if (dra_folder_model(folder))
         found = "a model that is no run";
