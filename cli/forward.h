@@ -66,10 +66,13 @@ void       forward_close(forward_work *w);
 dra_status forward_heads_open(forward_work *w, dra_error *err);
 bool       forward_heads_made(const forward_work *w);
 dra_status forward_heads_room(forward_work *w, dra_error *err);
-void       forward_heads_keep(forward_work *w, int64_t from, int64_t n);
-size_t     forward_heads_list(const forward_work *w, dra_tensor_item *items);
-void       forward_heads_close(forward_work *w);
-void       forward_loss(forward_work *w);
+/* A result of the call just read; NULL: there is none, or no memory for it, which is remembered. */
+const dra_real *forward_result(const forward_work *w, const char *name);
+
+void   forward_heads_keep(forward_work *w, int64_t from, int64_t n);
+size_t forward_heads_list(const forward_work *w, dra_tensor_item *items);
+void   forward_heads_close(forward_work *w);
+void   forward_loss(forward_work *w);
 
 /* Texts of --text: reads them as rows of a batch; how many tokens a row has, of any input; puts 0
  * after the end of the shorter ones. */

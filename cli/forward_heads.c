@@ -101,7 +101,7 @@ void forward_heads_keep(forward_work *w, int64_t from, int64_t n)
 {
     for (int i = 0; i < FORWARD_HEADS; i++) {
         const forward_head *h = &w->head[i];
-        const dra_real     *x = h->there ? dra_reader_result(w->reader, h->name) : NULL;
+        const dra_real     *x = h->there ? forward_result(w, h->name) : NULL;
         const int64_t       width = h->width ? h->width : 1;
         const int64_t       one = (h->pooled ? 1 : n) * width;
         for (int64_t b = 0; x && b < w->in.B; b++)

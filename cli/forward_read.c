@@ -1,5 +1,6 @@
 /* dra forward: the model and its inputs, and reading chunk by chunk. */
 #include "forward.h"
+#include "memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -203,13 +204,21 @@ static void keep_logits(forward_work *w, int64_t b, int64_t from, int64_t n, int
     }
 }
 
+const dra_real *forward_result(const forward_work *w, const char *name)
+{
+    dra_shape       s;
+    const dra_real *x = dra_reader_result(w->reader, name);
+    if (!x && dra_reader_result_shape(w->reader, name, &s)) cli_memory_note(DRA_ERR_MEMORY);
+    return x;
+}
+
 static void keep_stack(forward_work *w, const forward_stack *s, int64_t from, int64_t n)
 {
     const int64_t B = w->in.B, T = w->in.T;
     char          name[32];
     for (int64_t l = 0; l < s->n && s->wanted; l++) {
         snprintf(name, sizeof name, "%s.%lld", s->each, (long long)l);
-        const dra_real *x = dra_reader_result(w->reader, name);
+        const dra_real *x = forward_result(w, name);
         for (int64_t b = 0; b < B && x; b++)
             memcpy(s->data + ((l * B + b) * T + from) * w->C, x + b * n * w->C,
                    (size_t)(n * w->C) * sizeof *x);
@@ -230,8 +239,8 @@ static void keep_results(forward_work *w, int64_t from, int64_t n)
 {
     const int64_t   B = w->in.B, T = w->in.T, P = w->view.picks;
     const int64_t   made = w->view.keep > 0 && w->view.keep < n ? w->view.keep : n;
-    const dra_real *logits = w->tokens ? dra_reader_result(w->reader, "logits") : NULL;
-    const dra_real *hidden = dra_reader_result(w->reader, "hidden");
+    const dra_real *logits = w->tokens ? forward_result(w, "logits") : NULL;
+    const dra_real *hidden = forward_result(w, "hidden");
     for (int64_t b = 0; b < B; b++) {
         if (logits && P) keep_picked(w, b, logits + b * P * w->V);
         if (logits && !P) keep_logits(w, b, from, n, made, logits + b * made * w->V);
@@ -325,6 +334,7 @@ dra_status forward_read(forward_work *w, dra_error *err)
         const int64_t n = w->chunk[i];
         st = read_chunk(w, &room, width, from, n, err);
         if (st == DRA_OK) keep_results(w, from, n);
+        if (cli_memory_lacked()) st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
         from += n;
     }
     if (st == DRA_OK) forward_texts_clear(w);

@@ -43,6 +43,14 @@ ssize_t dra_sys_write(int fd, const void *data, size_t bytes)
     return n;
 }
 
+ssize_t dra_sys_pwrite(int fd, const void *data, size_t bytes, off_t at)
+{
+    ssize_t n;
+    do n = pwrite(fd, data, bytes, at);
+    while (again(n < 0));
+    return n;
+}
+
 int dra_sys_fsync(int fd)
 {
     while (fsync(fd) != 0)

@@ -14,6 +14,7 @@ int     dra_sys_openat(int folder, const char *name, int flags, mode_t mode);
 int     dra_sys_close(int fd); /* an interrupted one has closed it all the same */
 ssize_t dra_sys_read(int fd, void *data, size_t bytes);
 ssize_t dra_sys_write(int fd, const void *data, size_t bytes);
+ssize_t dra_sys_pwrite(int fd, const void *data, size_t bytes, off_t at);
 int     dra_sys_fsync(int fd);
 int     dra_sys_ftruncate(int fd, off_t bytes);
 int     dra_sys_flock(int fd, int how);

@@ -173,10 +173,8 @@ static void put_seal(dra_file_writer *w)
 {
     dra_seal_text digits;
     snprintf(digits, sizeof digits, "%016" PRIx64, dra_hash_end(&w->hash));
-    if (lseek(w->fd, (off_t)w->seal, SEEK_SET) < 0)
-        keep(w, "write it", errno);
-    else
-        write_through(w, (const unsigned char *)digits, DRA_SEAL_DIGITS);
+    const ssize_t n = dra_sys_pwrite(w->fd, digits, DRA_SEAL_DIGITS, (off_t)w->seal);
+    if (n != DRA_SEAL_DIGITS) keep(w, "write it", n < 0 ? errno : EIO);
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
