@@ -78,12 +78,13 @@ static dra_status save_to(const char *folder, const cli_model *m, const dra_mode
     return st == DRA_OK ? dra_weights_save(m->weights, path, err) : st;
 }
 
-/* The new model is whole before anything of an old one goes. */
+/* The new model is whole before anything of an old one goes, and what a killed process has left
+ * inside the folder goes as well. */
 static dra_status save(const struct args *a, const cli_model *m, const dra_model_config *config,
                        dra_error *err)
 {
     char stage[4096];
-    if (!dra_folder_model(a->out)) return save_to(a->out, m, config, err);
+    if (!cli_is_there(a->out)) return save_to(a->out, m, config, err);
     dra_status st = dra_folder_stage(a->out, stage, sizeof stage, err);
     if (st != DRA_OK) return st;
     st = save_to(stage, m, config, err);
