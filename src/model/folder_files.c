@@ -132,7 +132,7 @@ static dra_status move_file(const char *folder, const char *stage, const char *n
                                          : dra_fail_system(err, to, "put it in its place", errno);
 }
 
-/* All but the config: a folder without one is no model. */
+/* All but the config. */
 static dra_status move_others(const char *folder, const char *stage, dra_error *err)
 {
     struct dirent *e;
@@ -151,6 +151,9 @@ dra_status dra_folder_replace(const char *folder, const char *stage, dra_error *
 {
     char       path[PATH_TEXT];
     dra_status st = path_of(folder, "config.json", path) ? DRA_OK : too_long(folder, err);
+    /* The config first: a folder without one is no model. */
+    if (st == DRA_OK && dra_sys_unlink(path) != 0 && errno != ENOENT)
+        st = dra_fail_system(err, path, "remove it", errno);
     if (st == DRA_OK) st = dra_folder_clear(folder, err);
     if (st == DRA_OK) st = move_others(folder, stage, err);
     if (st == DRA_OK) st = dra_parent_sync(path, err);
