@@ -60,8 +60,8 @@ static size_t longest_word(const char *text, size_t bytes)
     return longest;
 }
 
-/* The buffer has 16 bytes and doubles when its last one is wanted: with so many letters in the
- * number it grows for the last time at a zero, and not at the comma after it. */
+/* The buffer has 16 bytes and doubles when its last one is wanted: with that many letters in
+ * the number it grows for the last time at a zero, and not at the comma after it. */
 static size_t padding_of(size_t longest)
 {
     size_t letters = 32;

@@ -6,7 +6,7 @@
 
 extern const dra_op dra_op_matmul, dra_op_matmul_then, dra_op_matmuls;
 
-/* y (M, N) in tiles of so many rows and columns. */
+/* y (M, N) cut into tiles of `rows` rows and `columns` columns. */
 typedef struct dra_tiling {
     int64_t rows, columns, row_blocks, column_blocks;
 } dra_tiling;

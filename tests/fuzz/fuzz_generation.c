@@ -61,22 +61,8 @@ static void begin(void)
 
 static void end(void) { rmdir(folder); }
 
-static const char *const words[] = {"{",
-                                    "}",
-                                    "[",
-                                    "]",
-                                    "\"",
-                                    ",",
-                                    ":",
-                                    "null",
-                                    "-1",
-                                    "1e308",
-                                    "2147483648",
-                                    "true",
-                                    "\"eos_token_id\"",
-                                    "\"kept\"",
-                                    "\\u001b",
-                                    "0.5",
-                                    NULL};
+static const char *const words[] = {
+    FUZZ_JSON,          "null",     "-1",      "1e308", "2147483648", "true",
+    "\"eos_token_id\"", "\"kept\"", "\\u001b", "0.5",   NULL};
 
 const fuzz_subject fuzz_this = {.words = words, .begin = begin, .end = end, .make = make};

@@ -43,13 +43,7 @@ static void end(void)
     rmdir(folder);
 }
 
-static const char *const words[] = {"{",
-                                    "}",
-                                    "[",
-                                    "]",
-                                    "\"",
-                                    ",",
-                                    ":",
+static const char *const words[] = {FUZZ_JSON,
                                     "/",
                                     "..",
                                     "a",

@@ -84,13 +84,7 @@ int harness(const uint8_t *bytes, size_t n)
     return accepted;
 }
 
-static const char *const words[] = {"{",
-                                    "}",
-                                    "[",
-                                    "]",
-                                    "\"",
-                                    ",",
-                                    ":",
+static const char *const words[] = {FUZZ_JSON,
                                     "\\",
                                     "-",
                                     "0",

@@ -56,13 +56,7 @@ int harness(const uint8_t *data, size_t bytes)
     return grammar_try(dra_grammar_schema, data, bytes);
 }
 
-static const char *const words[] = {"{",
-                                    "}",
-                                    "[",
-                                    "]",
-                                    "\"",
-                                    ",",
-                                    ":",
+static const char *const words[] = {FUZZ_JSON,
                                     "null",
                                     "true",
                                     "\"type\"",

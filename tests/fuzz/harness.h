@@ -29,6 +29,8 @@ typedef struct fuzz_bytes {
  * same. */
 int harness(const uint8_t *data, size_t bytes);
 
+#define FUZZ_JSON "{", "}", "[", "]", "\"", ",", ":" /* words of all that is JSON */
+
 typedef struct fuzz_subject {
     const char *const *words; /* that mean something to the reader; NULL at the end */
     void (*begin)(void);      /* before all others, and at the end; NULL: nothing to do */
