@@ -4,7 +4,7 @@
 # In a build of libFuzzer (DRA_SANITIZE=fuzzer) they search by coverage, starting with the inputs of
 # tests/fuzz/corpus; what is new stays in BUILD_FOLDER/corpus for the next time. In other builds
 # they mutate by themselves. What was found is told with the input or the seed that shows it again.
-# Exit status 1: something was found.
+# As many run at a time as there are cores (JOBS). Exit status 1: something was found.
 #
 # Limits of libFuzzer: 10 s an input, 2 GB of memory, 1 GB by one allocation. Inputs that take more
 # than a second are told and kept, but are no failure: the machine may be busy.
@@ -23,20 +23,21 @@ by_coverage=$(grep -c '^DRA_SANITIZE:STRING=fuzzer$' "$folder/CMakeCache.txt")
 
 # search NAME: by coverage, its lines on stdout.
 search() {
+    log=$scratch/$1.log
     mkdir -p "$folder/corpus/$1" "$folder/found"
     $fixed "$folder/tests/fuzz/fuzz_$1" -max_total_time="$seconds" -max_len=16384 \
         -timeout=10 -report_slow_units=1 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
         -print_final_stats=1 \
         -artifact_prefix="$folder/found/$1-" "$folder/corpus/$1" "$here/tests/fuzz/corpus/$1" \
-        >"$scratch/log" 2>&1
+        >"$log" 2>&1
     code=$?
     if [ "$code" != 0 ]; then
-        grep -E 'BROKEN|ERROR|SUMMARY|runtime error|/(src|cli|tests)/[^ ]*\.[ch]:' "$scratch/log" |
+        grep -E 'BROKEN|ERROR|SUMMARY|runtime error|/(src|cli|tests)/[^ ]*\.[ch]:' "$log" |
             head -n 40
-        sed -n "s|^.*Test unit written to |reproduce: $folder/tests/fuzz/fuzz_$1 |p" "$scratch/log"
+        sed -n "s|^.*Test unit written to |reproduce: $folder/tests/fuzz/fuzz_$1 |p" "$log"
     fi
-    sed -n 's/^.*Slowest unit: \([0-9]*\) s.*/       slow: \1 s/p' "$scratch/log" | tail -n 1
-    sed -n 's/^stat::number_of_executed_units: */       executions: /p' "$scratch/log"
+    sed -n 's/^.*Slowest unit: \([0-9]*\) s.*/       slow: \1 s/p' "$log" | tail -n 1
+    sed -n 's/^stat::number_of_executed_units: */       executions: /p' "$log"
     return "$code"
 }
 
@@ -46,14 +47,31 @@ if [ $# -eq 0 ]; then
         set -- "$@" "${program##*/fuzz_}"
     done
 fi
-status=0
-for name in "$@"; do
-    echo "fuzz   $name, $seconds s"
-    export TMPDIR="$scratch"
-    if [ "$by_coverage" = 1 ] && [ "$name" != graph ]; then
-        search "$name" || status=1
+
+# fuzz NAME: runs one, tells it as a whole when it ends, and leaves NAME.found if it found something.
+fuzz() {
+    mkdir "$scratch/$1"
+    export TMPDIR="$scratch/$1"
+    if [ "$by_coverage" = 1 ] && [ "$1" != graph ]; then
+        search "$1"
     else
-        $fixed "$folder/tests/fuzz/fuzz_$name" "$seconds" || status=1
-    fi
+        $fixed "$folder/tests/fuzz/fuzz_$1" "$seconds" 2>&1
+    fi >"$scratch/$1.told" || touch "$scratch/$1.found"
+    echo "fuzz   $1, $seconds s" | cat - "$scratch/$1.told"
+}
+
+# Lane k of n takes every n-th name.
+lanes=${JOBS:-$(nproc)}
+lane=0
+while [ "$lane" -lt "$lanes" ]; do
+    (
+        at=0
+        for name in "$@"; do
+            [ $((at % lanes)) != "$lane" ] || fuzz "$name"
+            at=$((at + 1))
+        done
+    ) &
+    lane=$((lane + 1))
 done
-exit $status
+wait
+[ -z "$(find "$scratch" -maxdepth 1 -name '*.found')" ]
