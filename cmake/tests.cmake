@@ -65,6 +65,24 @@ foreach(source ${test_sources})
     dra_test(${source})
 endforeach()
 
+# The CUDA plugin compiled for the host, see tests/cuda_host: tests/run.sh FOLDER+host.
+if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
+    enable_language(CXX)
+    file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
+    list(REMOVE_ITEM cuda_sources ${PROJECT_SOURCE_DIR}/src/cuda/gemm.cu)
+    file(GLOB cuda_host_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/cuda_host/*.cc)
+    set_source_files_properties(${cuda_sources} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+    add_library(dra_cuda_host MODULE ${cuda_sources} ${cuda_host_sources})
+    target_include_directories(dra_cuda_host PRIVATE ${PROJECT_SOURCE_DIR}/tests/cuda_host
+        ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_compile_options(dra_cuda_host PRIVATE -Wno-pedantic -Wno-conversion -O1)
+    target_link_libraries(dra_cuda_host PRIVATE dra_static Threads::Threads)
+    target_link_options(dra_cuda_host PRIVATE -Wl,--exclude-libs,ALL)
+    set_target_properties(dra_cuda_host PROPERTIES OUTPUT_NAME dra-cuda CXX_STANDARD 17
+        CXX_VISIBILITY_PRESET hidden
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/cuda_host)
+endif()
+
 # What tests/faults uses: programs around the command line, which other builds do not try.
 if(NOT DRA_SANITIZE AND NOT DRA_DOUBLE)
     add_executable(faults_record ${PROJECT_SOURCE_DIR}/tests/faults/record.c)

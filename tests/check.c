@@ -51,15 +51,20 @@ dra_value check_real(dra_graph *g, const char *name, dra_shape shape)
     return dra_input(g, name, DRA_REAL, shape);
 }
 
-bool check_apart(void)
+static bool asked_for(const char *device)
 {
     const char *asked = getenv("DRA_TEST_DEVICE");
-    return asked && strcmp(asked, "apart") == 0;
+    return asked && strcmp(asked, device) == 0;
 }
+
+bool check_apart(void) { return asked_for("apart"); }
+bool check_cuda(void) { return asked_for("cuda"); }
 
 dra_status check_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
 {
-    return check_apart() ? apart_create(config, out, err) : dra_device_create_cpu(config, out, err);
+    return check_apart()  ? apart_create(config, out, err)
+           : check_cuda() ? dra_device_create("cuda", NULL, out, err)
+                          : dra_device_create_cpu(config, out, err);
 }
 
 dra_device *check_device(int threads, const char *level)
@@ -69,6 +74,7 @@ dra_device *check_device(int threads, const char *level)
         const char *level;
         dra_device *device;
     } kept[32];
+    if (check_cuda()) threads = 1, level = "cuda"; /* one will do */
     for (size_t i = 0; i < COUNT(kept); i++) {
         if (!kept[i].device) {
             dra_error err = {0};
@@ -362,10 +368,10 @@ static void check_runs(job *j, bool gradients)
     dra_graph *g = build(j, gradients);
     dra_real  *up[CHECK_OUTPUTS] = {0};
     for (int i = 0; i < j->n_out; i++) up[i] = random_upstream(j, i);
-    for (size_t l = 0; dra_device_level_at(l); l++) {
+    for (size_t l = 0; dra_device_level_at(l) && (l == 0 || !check_cuda()); l++) {
         unsigned char *first = NULL;
         size_t         size = 0;
-        for (size_t t = 0; t < COUNT(thread_counts); t++) {
+        for (size_t t = 0; t < (check_cuda() ? 1 : COUNT(thread_counts)); t++) {
             check_program p = compile(g, thread_counts[t], dra_device_level_at(l));
             bind_all(j, &p, gradients, up);
             for (int rerun = 0; rerun < 2; rerun++) {

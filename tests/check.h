@@ -63,9 +63,11 @@ int check_main(const char *name, const check_spec *specs, size_t n_specs,
 
 /* A device that lives as long as the test program; threads = 1, 2 or 7, level "ref", ... */
 dra_device *check_device(int threads, const char *level);
-/* dra_device_create_cpu(), or the test device of apart.h where DRA_TEST_DEVICE says so. */
+/* dra_device_create_cpu(), or where DRA_TEST_DEVICE says so the test device of apart.h, or that of
+ * the plugin libdra-cuda.so. */
 dra_status check_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err);
-bool       check_apart(void); /* it does */
+bool       check_apart(void);
+bool       check_cuda(void);
 
 dra_graph *check_graph(void); /* an empty graph, or the test fails */
 

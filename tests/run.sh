@@ -4,7 +4,8 @@
 # BUILD_FOLDER@LEVEL, e.g. build@avx2, runs with DRA_CPU=LEVEL what computes and does not try all
 # levels anyway; a level the machine does not have is skipped. BUILD_FOLDER+apart runs what computes
 # on the test device (tests/apart.h): all of it with DRA_TEST_FULL, else a part that has everything
-# once.
+# once. BUILD_FOLDER+host runs it on the CUDA plugin compiled for the host (tests/cuda_host),
+# BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
 #
 # Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
@@ -29,6 +30,7 @@ for pair in "$@"; do
     level=
     without='^$'
     device=
+    plugins=
     only=${DRA_TEST_ONLY:-.}
     case $folder in
     *+apart)
@@ -36,6 +38,14 @@ for pair in "$@"; do
         folder=${folder%+apart}
         without='^(base|cli|data|device|docs|examples|feed|file|install|text)/'
         [ -n "${DRA_TEST_ONLY:-}${DRA_TEST_FULL:-}" ] || only=$apart_part
+        ;;
+    *+host | *+cuda)
+        device=cuda
+        plugins=cuda
+        [ "${folder##*+}" = cuda ] || plugins=tests/cuda_host
+        folder=${folder%+*}
+        plugins=$folder/$plugins
+        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/'
         ;;
     *@*)
         level=${folder#*@}
@@ -54,6 +64,7 @@ for pair in "$@"; do
         continue
     fi
     env ${level:+DRA_CPU="$level"} ${device:+DRA_TEST_DEVICE="$device"} \
+        ${plugins:+DRA_PLUGIN_PATH="$(cd "$plugins" && pwd)"} \
         ctest --test-dir "$folder" -V -j "${DRA_TEST_JOBS:-2}" -R "$only" \
         -E "$without" 2>&1 |
         LC_ALL=C awk -v label="$label" -v counts="$scratch/counts" -v names="$scratch/names" \

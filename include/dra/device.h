@@ -24,6 +24,27 @@ DRA_API dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_devic
                                          dra_error *err);
 DRA_API void       dra_device_destroy(dra_device *device); /* NULL is allowed */
 
+/* Makes a device by its name: "cpu", or "cuda" and "cuda:1" for a GPU, whose plugin libdra-cuda.so
+ * is looked for in the folders of the environment variable DRA_PLUGIN_PATH (with ':' between them),
+ * beside this library, and where it is installed. NULL or "": what DRA_DEVICE says, or the CPU.
+ * `config` is that of the CPU. */
+DRA_API dra_status dra_device_create(const char *name, const dra_cpu_config *config,
+                                     dra_device **out, dra_error *err);
+
+enum { DRA_DEVICE_NAME = 128, DRA_DEVICE_LEVEL = 32 };
+
+typedef struct dra_device_info {
+    char   name[DRA_DEVICE_NAME]; /* the maker's */
+    char   level[DRA_DEVICE_LEVEL];
+    size_t bytes, bytes_free; /* of memory */
+    int    processors;
+} dra_device_info;
+
+/* How many devices of a kind ("cuda") there are, and what they are. */
+DRA_API dra_status dra_device_count(const char *kind, int *out, dra_error *err);
+DRA_API dra_status dra_device_describe(const char *kind, int number, dra_device_info *out,
+                                       dra_error *err);
+
 DRA_API int         dra_device_threads(const dra_device *device);
 DRA_API const char *dra_device_level(const dra_device *device);
 

@@ -21,8 +21,15 @@ uint16_t dra_f32_to_f16(float x);
  * nearest even sees on which side of a tie x was. */
 float dra_round_to_odd(double x);
 
-static inline int64_t dra_imin(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t dra_imax(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t dra_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/* Small functions that kernels of a GPU call too. */
+#ifdef __CUDACC__
+#define DRA_BOTH __host__ __device__
+#else
+#define DRA_BOTH
+#endif
+
+DRA_BOTH static inline int64_t dra_imin(int64_t a, int64_t b) { return a < b ? a : b; }
+DRA_BOTH static inline int64_t dra_imax(int64_t a, int64_t b) { return a > b ? a : b; }
+DRA_BOTH static inline int64_t dra_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 #endif

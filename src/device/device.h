@@ -19,6 +19,7 @@ typedef struct dra_device_table {
     const dra_kernel *(*find)(const dra_device *d, const char *op); /* by name; NULL: none */
     /* Starts a block, after what was started before. What goes wrong inside is a fault. */
     dra_status (*run)(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
+    void (*forget)(dra_device *d, const dra_launch *l); /* is gone soon; NULL: nothing is kept */
     void (*destroy)(dra_device *d);
     bool borrows; /* kernels read the host's memory where it is */
 } dra_device_table;

@@ -3,10 +3,15 @@
 #ifndef DRA_SRC_KERNEL_H
 #define DRA_SRC_KERNEL_H
 
-#include <stdatomic.h>
-
 #include "base/error.h"
 #include "base/shape.h"
+
+#ifdef __cplusplus
+typedef int dra_atomic_int; /* as large; CUDA has atomics of its own */
+#else
+#include <stdatomic.h>
+typedef atomic_int dra_atomic_int;
+#endif
 
 typedef struct dra_tensor {
     void     *data;
@@ -34,10 +39,10 @@ enum { DRA_FAULT_NUMBERS = 4 };
 /* A record in the memory of the device: plain numbers, read by the host when it waits for the
  * device. The first instruction that fails sets it, and of its tiles the lowest. All zero: none. */
 typedef struct dra_fault {
-    atomic_int  lock, kind;
-    int64_t     tile;
-    const char *op; /* the host's pointer; a device never follows it */
-    int64_t     number[DRA_FAULT_NUMBERS];
+    dra_atomic_int lock, kind;
+    int64_t        tile;
+    const char    *op; /* the host's pointer; a device never follows it */
+    int64_t        number[DRA_FAULT_NUMBERS];
 } dra_fault;
 
 typedef struct dra_call {

@@ -5,7 +5,7 @@
 #ifndef DRA_SRC_POINTWISE_H
 #define DRA_SRC_POINTWISE_H
 
-#include "dra/base.h"
+#include "base/shape.h"
 
 typedef enum dra_function {
     /* of one operand x */
@@ -120,9 +120,26 @@ typedef struct dra_several_attr {
 static inline size_t dra_attr_end(size_t bytes) { return (bytes + 7) / 8 * 8; }
 
 /* How many operands a function has. */
-static inline int dra_function_operands(dra_function f)
+DRA_BOTH static inline int dra_function_operands(dra_function f)
 {
     return f == DRA_FUNCTION_SELECT ? 3 : f >= DRA_FUNCTION_ADD ? 2 : 1;
+}
+
+/* For `takes` of a kernel: an output may take over an input that no later step reads, since a step
+ * reads an element before it writes it. */
+static inline uint32_t dra_pointwise_takes(const void *attr, int out)
+{
+    const dra_pointwise_attr *a = (const dra_pointwise_attr *)attr;
+    uint32_t                  bits = 0;
+    int                       at = 0;
+    while (at < a->steps && a->step[at].output != out) at++;
+    for (int k = 0; k <= at && k < a->steps; k++)
+        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
+            if (a->step[k].x[i] < a->inputs) bits |= 1u << a->step[k].x[i];
+    for (int k = at + 1; k < a->steps; k++)
+        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
+            if (a->step[k].x[i] < a->inputs) bits &= ~(1u << a->step[k].x[i]);
+    return bits;
 }
 
 #endif

@@ -160,6 +160,8 @@ dra_status dra_buffers_create(const dra_program *p, dra_buffers **out, dra_error
 void dra_buffers_destroy(dra_buffers *b)
 {
     if (!b) return;
+    dra_device *d = b->p->device;
+    if (d->table->forget) d->table->forget(d, &b->launch);
     for (size_t i = 0; b->own && i < b->p->n_slot; i++) dra_array_destroy(b->own[i]);
     dra_array_destroy(b->prepared);
     if (b->owns) dra_array_destroy(b->workspace);

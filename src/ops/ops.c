@@ -1,8 +1,10 @@
 /* The table of ops, made from ops.def: what `dra ops` lists, and the CPU device with its kernels.
  * */
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/cpu_kernel.h"
+#include "device/plugin.h"
 #include "graph/op.h"
 
 #define DRA_OP(name)                                                                               \
@@ -42,4 +44,13 @@ dra_op_info dra_op_at(size_t i)
 dra_status dra_device_create_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
 {
     return dra_cpu_create(config, kernels, out, err);
+}
+
+dra_status dra_device_create(const char *name, const dra_cpu_config *config, dra_device **out,
+                             dra_error *err)
+{
+    if (!name || !*name) name = getenv("DRA_DEVICE");
+    if (!name || !*name || strcmp(name, "cpu") == 0)
+        return dra_device_create_cpu(config, out, err);
+    return dra_plugin_create(name, out, err);
 }

@@ -158,23 +158,6 @@ static void tile(const dra_call *c, int64_t i)
     run_tile(c, i, a->steps, a->step);
 }
 
-/* An output may take over an input that no later step reads: the same step reads an element before
- * it writes it. */
-static uint32_t takes(const void *attr, int out)
-{
-    const dra_pointwise_attr *a = attr;
-    uint32_t                  bits = 0;
-    int                       at = 0;
-    while (at < a->steps && a->step[at].output != out) at++;
-    for (int k = 0; k <= at && k < a->steps; k++)
-        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
-            if (a->step[k].x[i] < a->inputs) bits |= 1u << a->step[k].x[i];
-    for (int k = at + 1; k < a->steps; k++)
-        for (int i = 0; i < dra_function_operands(a->step[k].function); i++)
-            if (a->step[k].x[i] < a->inputs) bits &= ~(1u << a->step[k].x[i]);
-    return bits;
-}
-
 /* Never built, so never asked for. */
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
@@ -196,7 +179,7 @@ const dra_op dra_op_pointwise = {.name = "pointwise",
                                  .cost = cost};
 
 const dra_cpu_kernel dra_cpu_pointwise = {
-    .base = {.op = "pointwise", .dtypes = DRA_ANY_DTYPE, .takes = takes},
+    .base = {.op = "pointwise", .dtypes = DRA_ANY_DTYPE, .takes = dra_pointwise_takes},
     .tiles = dra_pointwise_tiles,
     .tile = tile,
 };

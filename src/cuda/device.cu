@@ -1,0 +1,201 @@
+/* The CUDA device: memory of a GPU, one stream, and blocks of instructions walked or replayed. */
+#include "cuda/device.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const dra_cuda_kernel *const kernels[] = {
+#define DRA_CUDA(op) &dra_cuda_##op,
+#include "cuda/kernels.def"
+#undef DRA_CUDA
+};
+
+dra_status dra_cuda_check(dra_cuda_device *d, const char *what, cudaError_t error, dra_error *err)
+{
+    if (error == cudaSuccess && !d->broken) return DRA_OK;
+    if (error != cudaSuccess && error != cudaErrorMemoryAllocation) d->broken = true;
+    return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: %s: %s", d->number, what,
+                    error != cudaSuccess ? cudaGetErrorString(error)
+                                         : "the device failed before; start again");
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static dra_cuda_device *cuda_of(dra_device *d) { return reinterpret_cast<dra_cuda_device *>(d); }
+
+static void *cuda_alloc(dra_device *d, size_t bytes)
+{
+    void *data = nullptr;
+    cudaSetDevice(cuda_of(d)->number);
+    if (cudaMalloc(&data, bytes ? bytes : 1) == cudaSuccess) return data;
+    cudaGetLastError(); /* a full memory is no failure of the device */
+    return nullptr;
+}
+
+static void cuda_free(dra_device *d, void *data, size_t bytes)
+{
+    cudaSetDevice(cuda_of(d)->number);
+    cudaFree(data);
+}
+
+dra_status dra_cuda_wait(dra_cuda_device *d, const char *what, dra_error *err)
+{
+    d->waits++;
+    return dra_cuda_check(d, what, cudaStreamSynchronize(d->context.stream), err);
+}
+
+static dra_status cuda_upload(dra_device *base, void *to, const void *from, size_t bytes,
+                              dra_error *err)
+{
+    dra_cuda_device *d = cuda_of(base);
+    cudaSetDevice(d->number);
+    /* From memory that is not pinned, the call returns when the bytes were read. */
+    return dra_cuda_check(
+        d, "upload", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->context.stream),
+        err);
+}
+
+static dra_status cuda_download(dra_device *base, void *to, const void *from, size_t bytes,
+                                dra_error *err)
+{
+    dra_cuda_device *d = cuda_of(base);
+    cudaSetDevice(d->number);
+    const dra_status st = dra_cuda_check(
+        d, "download", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->context.stream),
+        err);
+    return st == DRA_OK ? dra_cuda_wait(d, "download", err) : st;
+}
+
+__global__ static void fill_kernel(float *to, float value, int64_t n)
+{
+    DRA_EACH(i, n) to[i] = value;
+}
+
+static dra_status cuda_fill(dra_device *base, void *to, dra_real value, size_t count,
+                            dra_error *err)
+{
+    dra_cuda_device *d = cuda_of(base);
+    dra_call         call = {};
+    const dra_call  *c = &call;
+    if (!count) return DRA_OK;
+    cudaSetDevice(d->number);
+    call.context = &d->context;
+    DRA_LAUNCH(c, fill_kernel, dra_grid(c, (int64_t)count, DRA_THREADS), DRA_THREADS, 0,
+               static_cast<float *>(to), value, (int64_t)count);
+    return dra_cuda_check(d, "fill", cudaPeekAtLastError(), err);
+}
+
+/* Pieces that do not overlap with where they go, from the end that is overwritten last. */
+static dra_status cuda_copy(dra_device *base, void *to, const void *from, size_t bytes,
+                            dra_error *err)
+{
+    dra_cuda_device     *d = cuda_of(base);
+    unsigned char       *y = static_cast<unsigned char *>(to);
+    const unsigned char *x = static_cast<const unsigned char *>(from);
+    const size_t         apart = (size_t)(y > x ? y - x : x - y);
+    const size_t         piece = apart && apart < bytes ? apart : bytes;
+    dra_status           st = DRA_OK;
+    cudaSetDevice(d->number);
+    for (size_t done = 0; apart && done < bytes && st == DRA_OK; done += piece) {
+        const size_t n = piece < bytes - done ? piece : bytes - done;
+        const size_t at = y > x ? bytes - done - n : done;
+        st = dra_cuda_check(
+            d, "copy",
+            cudaMemcpyAsync(y + at, x + at, n, cudaMemcpyDeviceToDevice, d->context.stream), err);
+    }
+    return st;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const dra_kernel *cuda_find(const dra_device *d, const char *op)
+{
+    for (const dra_cuda_kernel *k : kernels)
+        if (strcmp(k->base.op, op) == 0) return &k->base;
+    return nullptr;
+}
+
+static void cuda_destroy(dra_device *base)
+{
+    dra_cuda_device *d = cuda_of(base);
+    dra_arrays_close(base);
+    cudaSetDevice(d->number);
+    dra_cuda_graphs_close(d);
+    dra_cuda_gemm_close(d->context.gemm);
+    if (d->context.stream) cudaStreamDestroy(d->context.stream);
+    pthread_mutex_destroy(&d->lock);
+    free(d);
+}
+
+static const dra_device_table cuda_table = {
+    cuda_alloc, cuda_free,    cuda_upload,     cuda_download, cuda_fill, cuda_copy,
+    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,  false};
+
+static dra_status no_device(int number, cudaError_t error, dra_error *err)
+{
+    return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: %s", number, cudaGetErrorString(error));
+}
+
+static dra_status cuda_create(int number, dra_device **out, dra_error *err)
+{
+    *out = nullptr;
+    int         n = 0;
+    cudaError_t error = cudaGetDeviceCount(&n);
+    if (error != cudaSuccess) return no_device(number, error, err);
+    if (number >= n)
+        return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: there are %d GPUs, counted from 0", number,
+                        n);
+    cudaDeviceProp   about;
+    dra_cuda_device *d = static_cast<dra_cuda_device *>(calloc(1, sizeof *d));
+    if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cuda device: out of memory");
+    d->number = number;
+    d->base.table = &cuda_table;
+    d->base.threads = 1;
+    d->base.level = d->level;
+    dra_arrays_open(&d->base.arrays);
+    pthread_mutex_init(&d->lock, nullptr);
+    error = cudaSetDevice(number);
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
+    if (error == cudaSuccess)
+        error = cudaStreamCreateWithFlags(&d->context.stream, cudaStreamNonBlocking);
+    dra_status st = error == cudaSuccess ? DRA_OK : no_device(number, error, err);
+    if (st == DRA_OK) {
+        snprintf(d->level, sizeof d->level, "cuda sm_%d%d", about.major, about.minor);
+        d->context.processors = about.multiProcessorCount;
+        st = dra_cuda_gemm_open(&d->context.gemm, err);
+    }
+    if (st == DRA_OK)
+        *out = &d->base;
+    else
+        cuda_destroy(&d->base);
+    return st;
+}
+
+static int cuda_count(dra_error *err)
+{
+    int               n = 0;
+    const cudaError_t error = cudaGetDeviceCount(&n);
+    if (error == cudaSuccess) return n;
+    dra_fail(err, DRA_ERR_DEVICE, "cuda: %s", cudaGetErrorString(error));
+    return -1;
+}
+
+static dra_status cuda_describe(int number, dra_device_info *out, dra_error *err)
+{
+    cudaDeviceProp about;
+    size_t         rest = 0, all = 0;
+    cudaError_t    error = cudaSetDevice(number);
+    if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
+    if (error == cudaSuccess) error = cudaMemGetInfo(&rest, &all);
+    if (error != cudaSuccess) return no_device(number, error, err);
+    snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, about.name);
+    snprintf(out->level, sizeof out->level, "cuda sm_%d%d", about.major, about.minor);
+    out->bytes = all;
+    out->bytes_free = rest;
+    out->processors = about.multiProcessorCount;
+    return DRA_OK;
+}
+
+extern "C" __attribute__((visibility("default"))) const dra_plugin dra_plugin_table = {
+    DRA_PLUGIN_ABI, DRA_VERSION_TEXT, cuda_create, cuda_count, cuda_describe};

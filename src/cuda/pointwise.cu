@@ -1,0 +1,153 @@
+/* Pointwise functions and programs: one thread computes all steps of an element, after it has read
+ * all its operands, so an output may take the memory of an input. */
+#include "cuda/pointwise.h"
+
+#include "cuda/functions.h"
+
+struct program {
+    int32_t            inputs, steps;
+    int64_t            n;
+    dra_view           in[DRA_POINTWISE_INPUTS];
+    uint8_t            in_bytes[DRA_POINTWISE_INPUTS], out_bytes[DRA_POINTWISE_OUTPUTS];
+    void              *out[DRA_POINTWISE_OUTPUTS];
+    dra_pointwise_step step[DRA_POINTWISE_STEPS];
+};
+
+__device__ static dra_word load_word(const void *data, int bytes, int64_t i)
+{
+    dra_word w;
+    w.bits = bytes == 4   ? static_cast<const uint32_t *>(data)[i]
+             : bytes == 1 ? static_cast<const uint8_t *>(data)[i]
+                          : static_cast<const uint16_t *>(data)[i];
+    return w;
+}
+
+__device__ static void store_word(void *data, int bytes, int64_t i, dra_word w)
+{
+    if (bytes == 4)
+        static_cast<uint32_t *>(data)[i] = w.bits;
+    else if (bytes == 1)
+        static_cast<uint8_t *>(data)[i] = (uint8_t)w.bits;
+    else
+        static_cast<uint16_t *>(data)[i] = (uint16_t)w.bits;
+}
+
+__global__ static void run_program(const program p)
+{
+    dra_word value[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS];
+    DRA_EACH(i, p.n)
+    {
+        for (int k = 0; k < p.inputs; k++)
+            value[k] = load_word(p.in[k].data, p.in_bytes[k], dra_offset(p.in[k], i));
+        for (int k = 0; k < p.steps; k++) {
+            const dra_pointwise_step &s = p.step[k];
+            const int                 operands = dra_function_operands(s.function);
+            const dra_word            r = dra_function_apply(s, value[s.x[0]],
+                                                             value[s.x[operands > 1 ? 1 : 0]],
+                                                             value[s.x[operands > 2 ? 2 : 0]]);
+            value[p.inputs + k] = r;
+            if (s.output >= 0 && p.out[s.output])
+                store_word(p.out[s.output], p.out_bytes[s.output], i, r);
+        }
+    }
+}
+
+void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,
+                          const dra_tensor *out, int steps, const dra_pointwise_step *step,
+                          int64_t n)
+{
+    program p = {};
+    p.inputs = inputs;
+    p.steps = steps;
+    p.n = n;
+    for (int k = 0; k < inputs; k++) {
+        p.in[k] = dra_view_of(&in[k]);
+        p.in_bytes[k] = (uint8_t)dra_dtype_bytes(in[k].dtype);
+    }
+    for (int k = 0; k < outputs; k++) {
+        p.out[k] = out[k].data;
+        p.out_bytes[k] = (uint8_t)dra_dtype_bytes(out[k].dtype);
+    }
+    for (int k = 0; k < steps; k++) p.step[k] = step[k];
+    DRA_LAUNCH(c, run_program, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, p);
+}
+
+static void launch_program(const dra_call *c)
+{
+    const dra_pointwise_attr *a = static_cast<const dra_pointwise_attr *>(c->attr);
+    dra_cuda_run_program(c, c->n_in, c->in, c->n_out, c->out, a->steps, a->step,
+                         dra_shape_count(&c->out[0].shape));
+}
+
+static void launch_function(const dra_call *c)
+{
+    const dra_function_attr *a = static_cast<const dra_function_attr *>(c->attr);
+    dra_pointwise_step       step = {};
+    step.function = a->function;
+    step.dtype = c->in[c->n_in - 1].dtype;
+    for (int i = 0; i < DRA_POINTWISE_OPERANDS; i++) step.x[i] = (int16_t)i;
+    step.a = a->a;
+    step.b = a->b;
+    dra_cuda_run_program(c, c->n_in, c->in, 1, c->out, 1, &step, dra_shape_count(&c->out[0].shape));
+}
+
+/* Inputs with any strides. */
+#define FUNCTION(op, dtypes, in_place)                                                             \
+    const dra_cuda_kernel dra_cuda_##op = {                                                        \
+        {#op, dtypes, DRA_LAYOUT_ANY, in_place, false, nullptr, nullptr}, launch_function, false};
+
+enum { NUMBERS = DRA_REALS | DRA_BIT(DRA_I32), ALL = NUMBERS | DRA_BIT(DRA_BOOL) };
+
+FUNCTION(neg, NUMBERS, 1)
+FUNCTION(abs, NUMBERS, 1)
+FUNCTION(sign, NUMBERS, 1)
+FUNCTION(exp, NUMBERS, 1)
+FUNCTION(expm1, NUMBERS, 1)
+FUNCTION(log, NUMBERS, 1)
+FUNCTION(log1p, NUMBERS, 1)
+FUNCTION(sqrt, NUMBERS, 1)
+FUNCTION(rsqrt, NUMBERS, 1)
+FUNCTION(square, NUMBERS, 1)
+FUNCTION(reciprocal, NUMBERS, 1)
+FUNCTION(sin, NUMBERS, 1)
+FUNCTION(cos, NUMBERS, 1)
+FUNCTION(tanh, NUMBERS, 1)
+FUNCTION(erf, NUMBERS, 1)
+FUNCTION(sigmoid, NUMBERS, 1)
+FUNCTION(softplus, NUMBERS, 1)
+FUNCTION(log_sigmoid, NUMBERS, 1)
+FUNCTION(relu, NUMBERS, 1)
+FUNCTION(relu2, NUMBERS, 1)
+FUNCTION(elu, NUMBERS, 1)
+FUNCTION(silu, NUMBERS, 1)
+FUNCTION(silu_slope, NUMBERS, 1)
+FUNCTION(gelu, NUMBERS, 1)
+FUNCTION(gelu_slope, NUMBERS, 1)
+FUNCTION(gelu_tanh, NUMBERS, 1)
+FUNCTION(gelu_tanh_slope, NUMBERS, 1)
+FUNCTION(affine, DRA_REALS, 1)
+FUNCTION(clamp, DRA_REALS, 1)
+FUNCTION(add, NUMBERS, 3)
+FUNCTION(sub, NUMBERS, 3)
+FUNCTION(mul, NUMBERS, 3)
+FUNCTION(div, NUMBERS, 3)
+FUNCTION(mod, NUMBERS, 3)
+FUNCTION(pow, NUMBERS, 3)
+FUNCTION(minimum, NUMBERS, 3)
+FUNCTION(maximum, NUMBERS, 3)
+FUNCTION(equal, ALL, 0)
+FUNCTION(not_equal, ALL, 0)
+FUNCTION(less, ALL, 0)
+FUNCTION(less_equal, ALL, 0)
+FUNCTION(greater, ALL, 0)
+FUNCTION(greater_equal, ALL, 0)
+FUNCTION(and, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(or, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(not, DRA_BIT(DRA_BOOL), 1)
+FUNCTION(is_finite, ALL, 0)
+FUNCTION(select, DRA_ANY_DTYPE, 2 | 4)
+
+const dra_cuda_kernel dra_cuda_pointwise = {
+    {"pointwise", DRA_ANY_DTYPE, DRA_LAYOUT_ANY, 0, false, nullptr, dra_pointwise_takes},
+    launch_program,
+    false};

@@ -1,0 +1,356 @@
+/* Running a block: walked instruction by instruction into the stream, or, from the second time at
+ * the same addresses on, captured once as a CUDA graph and replayed as one launch. */
+#include "cuda/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct walk {
+    dra_cuda_device  *device;
+    const dra_launch *l;
+    dra_cuda_context  context; /* the device's, with the stream that is being filled */
+    bool              captures;
+    dra_status        status;
+    dra_error        *err;
+} walk;
+
+static void run_block(walk *w, int32_t block);
+
+static void check(walk *w, const char *what, cudaError_t error)
+{
+    if (w->status == DRA_OK) w->status = dra_cuda_check(w->device, what, error, w->err);
+}
+
+static void copy_bytes(walk *w, void *to, const void *from, size_t bytes)
+{
+    if (bytes)
+        check(w, "copy",
+              cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, w->context.stream));
+}
+
+/* ---- fences, for tests: see dra_compile_fenced() --------------------------------------------- */
+
+enum { FENCE = 0xA5, UNWRITTEN = 0xFF };
+
+static unsigned char *fenced(const dra_launch *l, const dra_instr *in, int i, size_t *bytes)
+{
+    const dra_place *out = &in->out[i];
+    if (out->storage < 0) return nullptr;
+    const dra_storage *s = &l->storage[out->storage];
+    for (int k = 0; k < in->n_in; k++)
+        if (in->in[k].storage == out->storage) return nullptr;
+    *bytes = s->bytes;
+    return s->kind == DRA_STORAGE_LOCAL ? l->base[out->storage] : nullptr;
+}
+
+static void set_bytes(walk *w, void *at, int value, size_t bytes)
+{
+    if (bytes) check(w, "fence", cudaMemsetAsync(at, value, bytes, w->context.stream));
+}
+
+static void raise_fences(walk *w, const dra_instr *in)
+{
+    const size_t fence = w->l->fence;
+    for (int i = 0; i < in->n_out; i++) {
+        size_t         bytes;
+        unsigned char *at = fenced(w->l, in, i, &bytes);
+        if (!at) continue;
+        set_bytes(w, at - fence, FENCE, fence);
+        set_bytes(w, at, UNWRITTEN, bytes);
+        set_bytes(w, at + bytes, FENCE, fence);
+    }
+}
+
+__global__ static void check_fence(dra_fault_place f, int output, const unsigned char *at,
+                                   size_t bytes, size_t fence)
+{
+    for (size_t k = threadIdx.x; k < fence; k += blockDim.x)
+        if (at[bytes + k] != FENCE || (at - fence)[k] != FENCE)
+            dra_fault_raise(f, output, DRA_FAULT_FENCE, output);
+}
+
+static void check_fences(walk *w, const dra_instr *in, const dra_call *c)
+{
+    for (int i = 0; i < in->n_out; i++) {
+        size_t               bytes;
+        const unsigned char *at = fenced(w->l, in, i, &bytes);
+        if (at) DRA_LAUNCH(c, check_fence, 1, 32, 0, dra_fault_of(c), i, at, bytes, w->l->fence);
+    }
+}
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
+{
+    const dra_cuda_kernel *k = reinterpret_cast<const dra_cuda_kernel *>(in->kernel);
+    bool                   any = k->empty;
+    for (int i = 0; i < in->n_out; i++) any = any || dra_shape_count(&c->out[i].shape) > 0;
+    if (w->l->fence) raise_fences(w, in);
+    if (any) k->launch(c);
+    check(w, in->name, cudaPeekAtLastError());
+    if (w->l->fence) check_fences(w, in, c);
+}
+
+static void run_kernel(walk *w, const dra_instr *in)
+{
+    const dra_launch *l = w->l;
+    dra_tensor       *t = l->tensors + in->tensors;
+    for (int i = 0; i < in->n_in; i++) t[i].data = dra_place_address(l, &in->in[i]);
+    for (int i = 0; i < in->n_out; i++) t[in->n_in + i].data = dra_place_address(l, &in->out[i]);
+    dra_call c = {};
+    c.attr = in->attr;
+    c.in = t;
+    c.out = t + in->n_in;
+    c.n_in = in->n_in;
+    c.n_out = in->n_out;
+    c.scratch = in->scratch >= 0 ? l->base[in->scratch] : nullptr;
+    c.context = &w->context;
+    c.threads = 1;
+    c.op = in->name;
+    c.fault = l->fault;
+    if (!l->profile) {
+        start_kernel(w, in, &c);
+        return;
+    }
+    check(w, in->name, cudaStreamSynchronize(w->context.stream));
+    const double start = now();
+    start_kernel(w, in, &c);
+    check(w, in->name, cudaStreamSynchronize(w->context.stream));
+    l->profile(l->user, in, &c, now() - start);
+}
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+static size_t row_bytes(const dra_place *place) /* of one step of a dense (T, ...) array */
+{
+    return (size_t)place->tensor.stride[0] * dra_dtype_bytes(place->tensor.dtype);
+}
+
+static unsigned char *address(const dra_launch *l, const dra_place *place)
+{
+    return static_cast<unsigned char *>(dra_place_address(l, place));
+}
+
+static void keep_carries(walk *w, const dra_region *r, int64_t step, int current)
+{
+    const int64_t segments = dra_div_up(r->length, r->border);
+    const int64_t at = r->reverse ? segments - 1 - step / r->border : step / r->border;
+    for (int i = 0; i < r->carries; i++) {
+        if (r->kept[i].storage < 0) continue;
+        const size_t bytes = row_bytes(&r->kept[i]);
+        copy_bytes(w, address(w->l, &r->kept[i]) + (size_t)at * bytes,
+                   address(w->l, &r->carry[current][i]), bytes);
+    }
+}
+
+static void run_scan(walk *w, const dra_region *r)
+{
+    const dra_launch *l = w->l;
+    int current = (int)(r->length % 2); /* so that the last value ends up in buffer 0 */
+    for (int64_t step = 0; step < r->length && w->status == DRA_OK; step++) {
+        const int64_t t = r->reverse ? r->length - 1 - step : step;
+        if (step % r->border == 0) keep_carries(w, r, step, current);
+        for (int i = 0; i < r->carries; i++) {
+            l->base[r->carry_in[i]] = address(l, &r->carry[current][i]);
+            l->base[r->carry_out[i]] = address(l, &r->carry[!current][i]);
+        }
+        for (int i = 0; i < r->xs; i++) {
+            const dra_tensor *x = &r->x[i].tensor;
+            l->base[r->x_in[i]] = address(l, &r->x[i]) +
+                                  t * x->stride[0] * (int64_t)dra_dtype_bytes(x->dtype);
+        }
+        for (int i = 0; i < r->ys; i++)
+            if (r->y[i].storage >= 0)
+                l->base[r->y_out[i]] = address(l, &r->y[i]) + (size_t)t * row_bytes(&r->y[i]);
+        run_block(w, r->block);
+        current = !current;
+    }
+}
+
+/* Outside of a graph the host has to look at the flag. */
+static void run_cond(walk *w, const dra_region *r)
+{
+    int32_t flag = 0;
+    check(w, "cond",
+          cudaMemcpyAsync(&flag, dra_place_address(w->l, &r->flag), sizeof flag,
+                          cudaMemcpyDeviceToHost, w->context.stream));
+    w->device->waits++;
+    check(w, "cond", cudaStreamSynchronize(w->context.stream));
+    if (w->status == DRA_OK) run_block(w, flag ? r->block : r->otherwise);
+}
+
+static void run_block(walk *w, int32_t block)
+{
+    const dra_code_block *k = &w->l->block[block];
+    for (size_t i = 0; i < k->n && w->status == DRA_OK; i++) {
+        const dra_instr *in = k->instr[i];
+        if (in->kernel)
+            run_kernel(w, in);
+        else if (in->region->kind == DRA_REGION_SCAN)
+            run_scan(w, in->region);
+        else
+            run_cond(w, in->region);
+    }
+}
+
+static dra_status walk_block(dra_cuda_device *d, const dra_launch *l, int32_t block, bool captures,
+                             dra_error *err)
+{
+    walk w = {d, l, d->context, captures, DRA_OK, err};
+    run_block(&w, block);
+    return w.status;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+#ifdef __CUDACC__
+
+enum { MOST_NODES = 50000 };
+
+struct dra_cuda_graph {
+    dra_cuda_graph   *next;
+    const dra_launch *l;
+    int32_t           block;
+    unsigned char   **base;  /* addresses at which it was walked or captured */
+    cudaGraphExec_t   exec;  /* NULL: walked so far */
+    bool              never; /* it cannot be captured */
+};
+
+/* Instructions that a block starts; more than MOST_NODES where it cannot be captured. */
+static int64_t count_nodes(const dra_launch *l, int32_t block)
+{
+    int64_t               n = 0;
+    const dra_code_block *k = &l->block[block];
+    for (size_t i = 0; i < k->n && n <= MOST_NODES; i++) {
+        const dra_instr *in = k->instr[i];
+        if (in->kernel)
+            n++;
+        else if (in->region->kind == DRA_REGION_SCAN)
+            n += in->region->length * (count_nodes(l, in->region->block) + in->region->carries);
+        else
+            n += MOST_NODES + 1;
+    }
+    return n;
+}
+
+static dra_cuda_graph *find_graph(dra_cuda_device *d, const dra_launch *l, int32_t block)
+{
+    for (dra_cuda_graph *g = d->graphs; g; g = g->next)
+        if (g->l == l && g->block == block) return g;
+    dra_cuda_graph *g = static_cast<dra_cuda_graph *>(calloc(1, sizeof *g));
+    if (!g) return nullptr;
+    g->base = static_cast<unsigned char **>(calloc(l->n_storage + 1, sizeof *g->base));
+    if (!g->base) {
+        free(g);
+        return nullptr;
+    }
+    g->l = l;
+    g->block = block;
+    g->never = count_nodes(l, block) > MOST_NODES;
+    g->next = d->graphs;
+    d->graphs = g;
+    return g;
+}
+
+static void free_graph(dra_cuda_graph *g)
+{
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    free(g->base);
+    free(g);
+}
+
+/* Notes where everything is now; true: it is where it was. */
+static bool same_addresses(dra_cuda_graph *g, const dra_launch *l)
+{
+    bool same = true;
+    for (size_t i = 0; i < l->n_storage; i++) {
+        if (l->storage[i].kind == DRA_STORAGE_MOVING) continue;
+        same = same && g->base[i] == l->base[i];
+        g->base[i] = l->base[i];
+    }
+    return same;
+}
+
+static dra_status capture(dra_cuda_device *d, dra_cuda_graph *g, dra_error *err)
+{
+    cudaGraph_t graph = nullptr;
+    dra_status  st = dra_cuda_check(
+         d, "capture", cudaStreamBeginCapture(d->context.stream, cudaStreamCaptureModeThreadLocal),
+         err);
+    if (st != DRA_OK) return st;
+    st = walk_block(d, g->l, g->block, true, err);
+    const cudaError_t ended = cudaStreamEndCapture(d->context.stream, &graph);
+    if (st == DRA_OK) st = dra_cuda_check(d, "capture", ended, err);
+    if (st == DRA_OK)
+        st = dra_cuda_check(d, "capture", cudaGraphInstantiate(&g->exec, graph, 0), err);
+    if (graph) cudaGraphDestroy(graph);
+    return st;
+}
+
+static dra_status run_locked(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err)
+{
+    dra_cuda_graph *g = l->profile || l->fence ? nullptr : find_graph(d, l, block);
+    if (!g || g->never) return walk_block(d, l, block, false, err);
+    if (!same_addresses(g, l)) {
+        if (g->exec) cudaGraphExecDestroy(g->exec);
+        g->exec = nullptr;
+        return walk_block(d, l, block, false, err);
+    }
+    const dra_status st = g->exec ? DRA_OK : capture(d, g, err);
+    return st == DRA_OK ? dra_cuda_check(d, "run", cudaGraphLaunch(g->exec, d->context.stream), err)
+                        : st;
+}
+
+void dra_cuda_forget(dra_device *base, const dra_launch *l)
+{
+    dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
+    pthread_mutex_lock(&d->lock);
+    for (dra_cuda_graph **at = &d->graphs; *at;) {
+        dra_cuda_graph *g = *at;
+        if (g->l == l) {
+            *at = g->next;
+            free_graph(g);
+        } else {
+            at = &g->next;
+        }
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+void dra_cuda_graphs_close(dra_cuda_device *d)
+{
+    for (dra_cuda_graph *g = d->graphs, *next; g; g = next) {
+        next = g->next;
+        free_graph(g);
+    }
+}
+
+#else
+
+static dra_status run_locked(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err)
+{
+    return walk_block(d, l, block, false, err);
+}
+
+void dra_cuda_forget(dra_device *base, const dra_launch *l) {}
+void dra_cuda_graphs_close(dra_cuda_device *d) {}
+
+#endif
+
+dra_status dra_cuda_run(dra_device *base, const dra_launch *l, int32_t block, dra_error *err)
+{
+    dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
+    cudaSetDevice(d->number);
+    pthread_mutex_lock(&d->lock);
+    const dra_status st = run_locked(d, l, block, err);
+    pthread_mutex_unlock(&d->lock);
+    return st;
+}

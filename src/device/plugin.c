@@ -1,0 +1,130 @@
+/* Devices by name whose library is loaded when they are asked for. */
+#define _GNU_SOURCE /* dladdr() */
+#include "device/plugin.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifndef DRA_PLUGIN_FOLDER
+#define DRA_PLUGIN_FOLDER "/usr/local/lib/dra"
+#endif
+
+enum { PATH = 4096, KIND = 32 };
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+/* Tries FOLDER/libdra-KIND.so; `reason` keeps what the last file that was there is refused for. */
+static void *open_in(const char *folder, size_t n, const char *kind, char *reason, size_t room)
+{
+    char path[PATH];
+    if ((size_t)snprintf(path, sizeof path, "%.*s/libdra-%s.so", (int)n, folder, kind) >=
+        sizeof path)
+        return NULL;
+    FILE *there = fopen(path, "rb");
+    if (!there) return NULL;
+    fclose(there);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library) snprintf(reason, room, "%s", dlerror());
+    return library;
+}
+
+static void *open_on_path(const char *path, const char *kind, char *reason, size_t room)
+{
+    void *library = NULL;
+    while (path && *path && !library) {
+        const size_t n = strcspn(path, ":");
+        if (n) library = open_in(path, n, kind, reason, room);
+        path += n + (path[n] == ':');
+    }
+    return library;
+}
+
+/* The folder of the library or program that this code is in. */
+static void *open_beside(const char *kind, char *reason, size_t room)
+{
+    static const char here = 0;
+    Dl_info           about;
+    if (!dladdr((const void *)&here, &about) || !about.dli_fname) return NULL;
+    const char *slash = strrchr(about.dli_fname, '/');
+    return slash ? open_in(about.dli_fname, (size_t)(slash - about.dli_fname), kind, reason, room)
+                 : NULL;
+}
+
+static dra_status check(const char *kind, const dra_plugin *p, dra_error *err)
+{
+    if (!p) return dra_fail(err, DRA_ERR_DEVICE, "libdra-%s.so: it has no dra_plugin_table", kind);
+    if (p->abi != DRA_PLUGIN_ABI || strcmp(p->version, DRA_VERSION_TEXT) != 0)
+        return dra_fail(err, DRA_ERR_DEVICE,
+                        "libdra-%s.so: made for another build of dra %s, this is %s; make it again",
+                        kind, p->version, DRA_VERSION_TEXT);
+    return DRA_OK;
+}
+
+/* A library that was loaded stays. */
+static dra_status load(const char *kind, const dra_plugin **out, dra_error *err)
+{
+    char  reason[256] = "";
+    void *library = open_on_path(getenv("DRA_PLUGIN_PATH"), kind, reason, sizeof reason);
+    if (!library) library = open_beside(kind, reason, sizeof reason);
+    if (!library)
+        library = open_in(DRA_PLUGIN_FOLDER, strlen(DRA_PLUGIN_FOLDER), kind, reason,
+                          sizeof reason);
+    if (!library && *reason) return dra_fail(err, DRA_ERR_DEVICE, "device '%s': %s", kind, reason);
+    if (!library)
+        return dra_fail(err, DRA_ERR_DEVICE,
+                        "device '%s': no libdra-%s.so in DRA_PLUGIN_PATH, beside libdra or in %s",
+                        kind, kind, DRA_PLUGIN_FOLDER);
+    *out = dlsym(library, "dra_plugin_table");
+    return check(kind, *out, err);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+typedef struct device_name {
+    char kind[KIND];
+    int  number;
+} device_name;
+
+static dra_status parse(const char *text, device_name *out, dra_error *err)
+{
+    const size_t n = strcspn(text, ":");
+    char        *end = NULL;
+    const long   number = text[n] ? strtol(text + n + 1, &end, 10) : 0;
+    const bool   digits = !text[n] || (text[n + 1] >= '0' && text[n + 1] <= '9' && !*end);
+    if (n >= KIND || strspn(text, "abcdefghijklmnopqrstuvwxyz") != n || !n || !digits ||
+        number > 1023)
+        return dra_fail(err, DRA_ERR_VALUE, "device '%s': expected cpu, cuda, or cuda:NUMBER",
+                        text);
+    memcpy(out->kind, text, n);
+    out->kind[n] = 0;
+    out->number = (int)number;
+    return DRA_OK;
+}
+
+dra_status dra_plugin_create(const char *name, dra_device **out, dra_error *err)
+{
+    const dra_plugin *p = NULL;
+    device_name       d;
+    *out = NULL;
+    dra_status st = parse(name, &d, err);
+    if (st == DRA_OK) st = load(d.kind, &p, err);
+    return st == DRA_OK ? p->create(d.number, out, err) : st;
+}
+
+dra_status dra_device_count(const char *kind, int *out, dra_error *err)
+{
+    const dra_plugin *p = NULL;
+    const dra_status  st = load(kind, &p, err);
+    *out = st == DRA_OK ? p->count(err) : 0;
+    return st == DRA_OK && *out < 0 ? DRA_ERR_DEVICE : st;
+}
+
+dra_status dra_device_describe(const char *kind, int number, dra_device_info *out, dra_error *err)
+{
+    const dra_plugin *p = NULL;
+    const dra_status  st = load(kind, &p, err);
+    *out = (dra_device_info){0};
+    return st == DRA_OK ? p->describe(number, out, err) : st;
+}
