@@ -279,14 +279,19 @@ static dra_graph *build(job *j, bool gradients)
     return g;
 }
 
-static check_program compile(dra_graph *g, int threads, const char *level)
+static check_program compile_on(dra_graph *g, dra_device *d)
 {
     check_program p = {0};
     dra_error     err = {0};
-    if (dra_compile_fenced(g, check_device(threads, level), GUARD, &p.program, &err) != DRA_OK ||
+    if (dra_compile_fenced(g, d, GUARD, &p.program, &err) != DRA_OK ||
         dra_buffers_create(p.program, &p.buffers, &err) != DRA_OK)
         fail_msg("compile: %s", err.text);
     return p;
+}
+
+static check_program compile(dra_graph *g, int threads, const char *level)
+{
+    return compile_on(g, check_device(threads, level));
 }
 
 static void bind_all(job *j, check_program *p, bool gradients, dra_real *const *upstream)
@@ -362,6 +367,31 @@ static void check_inputs_unchanged(const job *j)
         }
 }
 
+/* On CUDA: gradients as on the CPU, whose own are checked by central differences. */
+static void compare_with_cpu(job *j, check_program *found, dra_graph *g, dra_real *const *up)
+{
+    static dra_device *cpu;
+    dra_error          err = {0};
+    if (!cpu && dra_device_create_cpu(NULL, &cpu, &err)) fail_msg("%s", err.text);
+    check_program p = compile_on(g, cpu);
+    bind_all(j, &p, true, up);
+    check_run(&p);
+    for (int i = 0; i < j->c->n_in; i++) {
+        if (!wants_gradient(j, i)) continue;
+        const dra_real *a = check_result(found, label('d', i)),
+                       *b = check_result(&p, label('d', i));
+        double most = 0;
+        for (int64_t k = 0; k < j->in[i].count; k++)
+            if (isfinite(b[k])) most = fmax(most, fabs((double)b[k]));
+        const double tol = 10 * (j->c->tol != 0 ? j->c->tol : 1e-5);
+        for (int64_t k = 0; k < j->in[i].count; k++)
+            if (differs(a[k], b[k], tol * most))
+                fail_msg("gradient of input %d, element %lld: %.9g, on the CPU %.9g", i,
+                         (long long)k, (double)a[k], (double)b[k]);
+    }
+    check_free(&p);
+}
+
 /* Every level and number of threads: the oracle's values, the same bits. */
 static void check_runs(job *j, bool gradients)
 {
@@ -386,6 +416,7 @@ static void check_runs(job *j, bool gradients)
                     first = now;
             }
             if (t == 0) compare_with_oracle(j, &p);
+            if (gradients && check_cuda()) compare_with_cpu(j, &p, g, up);
             check_inputs_unchanged(j);
             check_free(&p);
         }
