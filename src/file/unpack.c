@@ -94,6 +94,16 @@ static dra_status unpack_gzip(unpacking *u, dra_error *err)
 
 /* ---- Zstandard ------------------------------------------------------------------------------- */
 
+/* The largest window that is allowed, as a power of two: a frame names its own, up to 2 GB (zstd
+ * --long=31), which is allocated whole. Beyond 128 MiB it has to be worth it: at most 1024 times
+ * the file. */
+static int window_limit(size_t bytes)
+{
+    int log = 27;
+    while (log < 31 && bytes >> (log - 10)) log++;
+    return log;
+}
+
 static dra_status unpack_zstd(unpacking *u, dra_error *err)
 {
     ZSTD_DStream *z = ZSTD_createDStream();
@@ -101,7 +111,7 @@ static dra_status unpack_zstd(unpacking *u, dra_error *err)
     size_t        left = 1; /* 0: a frame is over */
     dra_status    st = DRA_OK;
     if (!z) return dra_fail_at(err, DRA_ERR_MEMORY, u->path, "out of memory, cannot decompress it");
-    ZSTD_DCtx_setParameter(z, ZSTD_d_windowLogMax, 31); /* files of zstd --long=31 */
+    ZSTD_DCtx_setParameter(z, ZSTD_d_windowLogMax, window_limit(u->file->bytes));
     while (st == DRA_OK && u->done < u->most && !(left == 0 && in.pos == in.size)) {
         ZSTD_outBuffer out = {u->block, BLOCK, 0};
         const size_t   before = in.pos;
