@@ -10,7 +10,7 @@ CMAKE_OPTIONS ?=
 
 QUIET = --log-level=WARNING -DCMAKE_RULE_MESSAGES=ON -DCMAKE_TARGET_MESSAGES=OFF
 C_DIRS = $(wildcard include src cli tests examples)
-C_FILES = $(shell find $(C_DIRS) -name '*.c' -o -name '*.h')
+C_FILES = $(shell find $(C_DIRS) -name '*.[ch]' -o -name '*.cu' -o -name '*.cc')
 
 # Sanitizers of this age lose their way when addresses are too random; setarch -R stops that.
 FIXED = $(shell setarch -R true 2>/dev/null && echo setarch -R)
@@ -24,8 +24,8 @@ define build
 endef
 
 .NOTPARALLEL:
-.PHONY: help deps all demo test test-full check format bench parity fuzz soak install clean \
-        pictures \
+.PHONY: help deps all demo cuda test test-full test-cuda check format bench parity fuzz soak \
+        install clean pictures \
         build-float build-double build-asan build-tsan check-format check-cppcheck \
         check-layers check-patterns check-headers check-tested check-abi check-warnings
 
@@ -37,6 +37,8 @@ help:
 	@echo "  demo       train two small models on made-up stories, compare their memories"
 	@echo "  test       float, double and address+undefined sanitizer builds, all tests"
 	@echo "  test-full  the same with the slow cases, the thread sanitizer, and each level alone"
+	@echo "  cuda       the plugin for NVIDIA GPUs, in build/cuda (needs nvcc)"
+	@echo "  test-cuda  the tests of everything that computes, on a GPU"
 	@echo "  check      formatting, static analysis, layers, banned patterns, headers, ABI, warnings"
 	@echo "  format     rewrite all C files in the project's format"
 	@echo "  bench      kernels and whole steps against the limits of the machine"
@@ -65,6 +67,16 @@ build-asan:
 
 build-tsan:
 	$(call build,build/tsan,-DDRA_SANITIZE=thread)
+
+# The plugin of GPUs, see docs/cuda.md.
+NVCC ?= $(shell command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null)
+cuda:
+	@[ -n "$(NVCC)" ] || { echo "cuda   no nvcc: install the CUDA toolkit (12.4 or newer), or \
+say where it is by NVCC=PATH" >&2; exit 1; }
+	@JOBS=$(JOBS) scripts/cuda.sh build/cuda $(NVCC)
+
+test-cuda: build-float cuda
+	@tests/run.sh cuda=build+cuda
 
 demo:
 	$(call build,build,,dra_cli)

@@ -40,7 +40,7 @@ static const cli_option options[] = {
     {"no-history", CLI_FLAG, offsetof(struct args, no_history), 0, 0, "do not keep typed lines"},
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
 };
 
 static int prepare(const void *args, void *own)

@@ -31,7 +31,7 @@ static const cli_option options[] = {
      "tokens of the long text; softmax takes time proportional to their square"},
     {"quick", CLI_FLAG, offsetof(struct args, quick), 0, 0,
      "a few steps and 2000 tokens, to see that it works; takes seconds"},
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
 };
 
 static int prepare(const void *args, void *own)
@@ -170,19 +170,18 @@ static void close_all(demo *d)
 
 static int run(const void *args)
 {
-    const struct args   *a = args;
-    const dra_cpu_config cpu = {.threads = (int)a->from.threads};
-    const double         began = cli_now();
-    char                 took[24];
-    dra_error            err = {0};
-    demo                 d = {.out = a->out,
-                              .seed = (uint64_t)a->seed,
-                              .steps = a->steps,
-                              .stream = a->stream,
-                              .stories = a->quick ? 1 : 220};
+    const struct args *a = args;
+    const double       began = cli_now();
+    char               took[24];
+    dra_error          err = {0};
+    demo               d = {.out = a->out,
+                            .seed = (uint64_t)a->seed,
+                            .steps = a->steps,
+                            .stream = a->stream,
+                            .stories = a->quick ? 1 : 220};
     cli_progress_signals();
     cli_status_open(&d.status, stdout);
-    dra_status st = dra_device_create_cpu(&cpu, &d.device, &err);
+    dra_status st = cli_device_open(&a->from, NULL, &d.device, &err);
     if (st == DRA_OK) st = all_parts(&d, &err);
     close_all(&d);
     if (st != DRA_OK) return cli_fail(&err);

@@ -64,7 +64,7 @@ static const cli_option options[] = {
     CLI_STATE_OPTIONS(struct args),
     CLI_RAW_OPTION(struct args),
     CLI_DTYPE_OPTION(struct args),
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 

@@ -29,7 +29,7 @@ static const cli_option options[] = {
     {"out", CLI_TEXT, offsetof(struct args, out), 0, 0,
      "safetensors to write: loss, and gradients by name", "FILE", .flags = CLI_REQUIRED,
      .group = "Output", .brief = 'o'},
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 

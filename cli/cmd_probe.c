@@ -89,7 +89,7 @@ static const cli_option options[] = {
     {"eval-every", CLI_INT, TRAIN(eval_every), -1, 1e12,
      "steps between tests; below 0: only at the end", .unset = "a tenth of the steps"},
     {"until", CLI_REAL, AT(until), 0, 1, "stop once this share of the answers is right; 0: never"},
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, AT(json), 0, 0, "print a JSON object for each run", .brief = 'j'},
 };
 
@@ -335,12 +335,11 @@ static dra_status one_run(const struct args *a, cli_progress *p, dra_device *dev
 
 static dra_status all_runs(const struct args *a, const cli_sweep *s, dra_error *err)
 {
-    const dra_cpu_config cpu = {.threads = (int)a->from.threads};
-    dra_device          *device = NULL;
-    cli_progress         p = {.sweep = s, .runs = cli_sweep_runs(s)};
+    dra_device  *device = NULL;
+    cli_progress p = {.sweep = s, .runs = cli_sweep_runs(s)};
     cli_status_open(&p.status, stderr);
     dra_status st = check_runs(a, s, err);
-    if (st == DRA_OK) st = dra_device_create_cpu(&cpu, &device, err);
+    if (st == DRA_OK) st = cli_device_open(&a->from, NULL, &device, err);
     if (st == DRA_OK && !a->json) cli_probe_head(s, stdout);
     for (int64_t run = 0; run < p.runs && st == DRA_OK && !cli_progress_stopped(); run++) {
         cli_progress_start(&p, run);

@@ -184,7 +184,7 @@ static const cli_option options[] = {
     {"sample-prompt", CLI_TEXT, AT(prompt), 0, 0, "prompt for samples", "TEXT"},
     {"sample-tokens", CLI_INT, AT(sample_tokens), 1, 1 << 20, "tokens per sample"},
     {"raw", CLI_FLAG, AT(raw), 0, 0, "samples: " CLI_RAW_HELP},
-    CLI_THREADS_OPTION(struct args),
+    CLI_DEVICE_OPTIONS(struct args),
 };
 
 /* ---- what is read again when a run is resumed ------------------------------------------------ */
@@ -419,20 +419,21 @@ static bool has_level(const char *level)
     return false;
 }
 
-/* A run that is resumed keeps the level of kernels it was computed at, unless DRA_CPU says else. */
+/* A run that is resumed keeps the level of kernels it was computed at, unless DRA_CPU says else; on
+ * a GPU there is none to choose. */
 static dra_status open_device(const struct args *a, dra_device **out, dra_error *err)
 {
-    char           level[32];
-    dra_cpu_config cpu = {.threads = (int)a->from.threads};
-    const char    *asked = getenv("DRA_CPU");
-    const bool     known = a->resume && !asked && dra_run_level(a->out, level, sizeof level);
-    if (known && has_level(level)) cpu.level = level;
-    if (known && !cpu.level)
+    char       level[DRA_DEVICE_LEVEL];
+    const bool known = a->resume && !getenv("DRA_CPU") &&
+                       dra_run_level(a->out, level, sizeof level);
+    const bool       here = known && has_level(level);
+    const dra_status st = cli_device_open(&a->from, here ? level : NULL, out, err);
+    if (st == DRA_OK && known && strcmp(dra_device_level(*out), level) != 0)
         cli_line(stderr,
-                 "train    the run was computed at level %s, which this machine does not have: its "
-                 "last bits may differ from now on",
-                 level);
-    return dra_device_create_cpu(&cpu, out, err);
+                 "train    the run was computed at level %s, from now on it is %s: its last bits "
+                 "may differ",
+                 level, dra_device_level(*out));
+    return st;
 }
 
 static dra_status open_parts(const struct args *a, parts *p, dra_error *err)

@@ -211,11 +211,16 @@ dra_status cli_model_weights(const cli_source *s, cli_model *m, dra_error *err)
     return st == DRA_OK && s->dtype == 1 ? dra_weights_shorten(m->weights, err) : st;
 }
 
+dra_status cli_device_open(const cli_source *s, const char *level, dra_device **out, dra_error *err)
+{
+    const dra_cpu_config cpu = {.threads = (int)s->threads, .level = level};
+    return dra_device_create(s->device, &cpu, out, err);
+}
+
 dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err)
 {
-    const dra_cpu_config cpu = {.threads = (int)s->threads};
-    const dra_status     st = cli_model_weights(s, m, err);
-    return st == DRA_OK ? dra_device_create_cpu(&cpu, &m->device, err) : st;
+    const dra_status st = cli_model_weights(s, m, err);
+    return st == DRA_OK ? cli_device_open(s, NULL, &m->device, err) : st;
 }
 
 static dra_status open_own_tokenizer(const cli_source *s, int64_t V, dra_tokenizer **out,

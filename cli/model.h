@@ -9,6 +9,7 @@
 
 typedef struct cli_source {
     const char *model, *preset, *config, *tokenizer;
+    const char *device; /* NULL: what DRA_DEVICE says, or the CPU */
     cli_list    set;
     int64_t     threads;
     int         dtype;       /* of cli_dtypes */
@@ -68,6 +69,14 @@ extern const char *const cli_data_formats[];
             .group = "General", .unset = "one per processor", .brief = 't'                         \
     }
 
+/* The same for verbs that compute. */
+#define CLI_DEVICE_OPTIONS(type)                                                                   \
+    CLI_THREADS_OPTION(type),                                                                      \
+    {                                                                                              \
+        "device", CLI_TEXT, offsetof(type, from.device), 0, 0,                                     \
+            "what computes: cpu, cuda or cuda:N; 'dra devices' lists them", "NAME", .unset = "cpu" \
+    }
+
 #define CLI_DTYPE_OPTION(type)                                                                     \
     {                                                                                              \
         "dtype", CLI_CHOICE, offsetof(type, from.dtype), 0, 0,                                     \
@@ -91,6 +100,10 @@ extern const char *const cli_data_formats[];
         "state-limit", CLI_REAL, offsetof(type, from.state_limit), -1, 3e38,                       \
             "clamp numbers of the state to +-X, and to 0 if not finite; 0 or less: do not"         \
     }
+
+/* The device that --device and --threads ask for. `level` of the CPU may be NULL. */
+dra_status cli_device_open(const cli_source *s, const char *level, dra_device **out,
+                           dra_error *err);
 
 typedef struct cli_model {
     dra_model     *model;

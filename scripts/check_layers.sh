@@ -6,7 +6,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 # Each may use the ones before it.
-layers="base file text data device graph ops session sequence memory model run serve"
+layers="base file text data device graph ops cuda session sequence memory model run serve"
 headers="base file text data device bench graph ops session sequence memory stack model train probe\
  generate server abi dra"
 # Exceptions, "file-prefix>include", separated by blanks. An entry needs its reason next to it.
@@ -19,7 +19,7 @@ for folder in include src cli examples; do
 done
 
 # shellcheck disable=SC2086 # a list of folders
-find $folders -name '*.[ch]' | sort | xargs awk \
+find $folders -name '*.[ch]' -o -name '*.cu' | sort | xargs awk \
     -v layers="$layers" -v headers="$headers" -v exceptions="$exceptions" '
 BEGIN {
     n = split(layers, name, " ");  for (i = 1; i <= n; i++) layer[name[i]] = i

@@ -1,0 +1,63 @@
+#!/bin/sh
+# Devices by name: what is listed, and what is said where one is missing.
+#   test_devices.sh PATH_OF_DRA
+set -u
+dra=$1
+. "$(dirname "$0")/process.sh"
+plugin=$(dirname "$dra")/tests/cuda_host
+cd "$scratch" || exit 1
+unset DRA_DEVICE DRA_PLUGIN_PATH
+
+"$dra" init --preset dra-gru-tiny --set dim=24 --set heads=2 --set depth=1 --out m >/dev/null || exit 1
+
+cpu_is_listed() {
+    answers devices && grep -q '^cpu ' "$out" && answers devices --json &&
+        grep -q '"device": "cpu"' "$out"
+}
+
+missing_plugin_is_named() {
+    answers devices && grep -q "^no GPU: device 'cuda': no libdra-cuda.so in DRA_PLUGIN_PATH" "$out" &&
+        failed "device 'cuda': no libdra-cuda.so in DRA_PLUGIN_PATH, beside libdra or in " \
+            forward --model m --tokens 1,2 --out o.safetensors --device cuda
+}
+
+wrong_names_are_refused() {
+    for name in gpu:x cuda: cuda:-1 CUDA cuda:99999; do
+        failed "device '$name': expected cpu, cuda, or cuda:NUMBER" \
+            forward --model m --tokens 1,2 --out o.safetensors --device "$name" || return 1
+    done
+    [ ! -e o.safetensors ]
+}
+
+other_files_are_no_plugins() {
+    mkdir -p bad && echo "no library" >bad/libdra-cuda.so
+    DRA_PLUGIN_PATH=bad failed "device 'cuda': bad/libdra-cuda.so: " \
+        forward --model m --tokens 1,2 --out o.safetensors --device cuda
+}
+
+environment_names_the_device() {
+    run 0 forward --model m --tokens 1,2 --out a.safetensors --device cpu &&
+        DRA_DEVICE=cpu run 0 forward --model m --tokens 1,2 --out b.safetensors &&
+        cmp a.safetensors b.safetensors &&
+        DRA_DEVICE=cuda failed "device 'cuda': no libdra-cuda.so" \
+            forward --model m --tokens 1,2 --out o.safetensors
+}
+
+emulated_gpu_is_found() {
+    export DRA_PLUGIN_PATH="/nowhere:$plugin"
+    answers devices && grep -q '^cuda:0 .*CUDA on the host, for tests' "$out" &&
+        ! grep -q '^no GPU' "$out" &&
+        failed "cuda:1: there are 1 GPUs, counted from 0" \
+            forward --model m --tokens 1,2 --out o.safetensors --device cuda:1
+    found=$?
+    unset DRA_PLUGIN_PATH
+    return $found
+}
+
+check "the CPU is listed" cpu_is_listed
+check "a missing plugin is named" missing_plugin_is_named
+check "wrong names are refused" wrong_names_are_refused
+check "other files are no plugins" other_files_are_no_plugins
+check "the environment names the device" environment_names_the_device
+[ ! -e "$plugin/libdra-cuda.so" ] || check "a plugin on the path is found" emulated_gpu_is_found
+tap_end
