@@ -58,8 +58,8 @@ __device__ static void store(void *data, dra_dtype dtype, int64_t i, double x)
     }
 }
 
-__global__ static void cast_kernel(const dra_view x, dra_dtype from, void *y, dra_dtype to,
-                                   int64_t n)
+__global__ static void cast_kernel(const __grid_constant__ dra_view x, dra_dtype from, void *y,
+                                   dra_dtype to, int64_t n)
 {
     DRA_EACH(i, n) store(y, to, i, load(x.data, from, dra_offset(x, i)));
 }

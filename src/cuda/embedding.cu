@@ -53,7 +53,8 @@ const dra_cuda_kernel dra_cuda_embedding = {
 
 /* ---- one_hot --------------------------------------------------------------------------------- */
 
-__global__ static void one_hot_kernel(const dra_view ids, int64_t rows, int64_t n, float *y)
+__global__ static void one_hot_kernel(const __grid_constant__ dra_view ids, int64_t rows, int64_t n,
+                                      float *y)
 {
     DRA_EACH(r, rows)
     {

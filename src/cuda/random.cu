@@ -64,7 +64,8 @@ __device__ static float drop(const draws &d, float u, float x)
 }
 
 /* Whole: all numbers of a draw are elements, and 16 bytes of memory. */
-template <bool Whole, bool Dropout> __global__ static void draw_kernel(const draws d, float *y)
+template <bool Whole, bool Dropout>
+__global__ static void draw_kernel(const __grid_constant__ draws d, float *y)
 {
     const uint64_t key = dra_philox_key(d.key, d.path);
     const int64_t  blocks = (d.inner + DRAWN - 1) / DRAWN;

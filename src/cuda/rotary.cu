@@ -3,23 +3,47 @@
  * through some of the heads. Angles are doubles: near position 100,000 a float is off by 0.004. */
 #include "cuda/move.h"
 
-enum { PAIRS = 64 }; /* of one launch: their speeds are its arguments */
+enum {
+    PAIRS = 64,      /* of one launch: their speeds are its arguments */
+    MOST_GROWTH = 80 /* the first pair grows fastest: beyond e^80 floats would soon be infinite */
+};
 
 struct turn {
     dra_fault_place fault;
-    int64_t         H, T, places;     /* B T */
-    int64_t         first, n;         /* pairs */
-    int64_t         step, apart;      /* between pairs, and between the two of a pair */
-    int64_t         b, h, t;          /* strides of x */
-    int64_t         pos_b, pos_t;     /* of pos */
-    int64_t         y_h, y_b, y_t;    /* of y */
-    double          center, farthest; /* of xPos: positions from the center */
-    double          speed[PAIRS];     /* radians a position */
-    double          growth[PAIRS];    /* ln f a position from the center */
+    int64_t         H, T, places;  /* B T */
+    int64_t         first, n;      /* pairs */
+    int64_t         step, apart;   /* between pairs, and between the two of a pair */
+    int64_t         b, h, t;       /* strides of x */
+    int64_t         pos_b, pos_t;  /* of pos */
+    int64_t         y_h, y_b, y_t; /* of y */
+    double          center;        /* of xPos */
+    double          speed[PAIRS];  /* radians a position */
+    double          growth[PAIRS]; /* ln f a position from the center */
     const int32_t  *pos;
 };
 
-__global__ static void turn_kernel(const turn u, const float *x, float *y)
+/* The heads of this part. Several are read before any is written, which hides how long reading
+ * takes: y may be x. */
+__device__ static void turn_heads(const turn &u, float cosine, float sine, const float *x, float *y)
+{
+    enum { AHEAD = 4 };
+    for (int64_t first = blockIdx.y; first < u.H; first += AHEAD * gridDim.y) {
+        float p[AHEAD], q[AHEAD];
+        for (int k = 0; k < AHEAD; k++) {
+            const int64_t h = first + k * (int64_t)gridDim.y;
+            p[k] = h < u.H ? x[h * u.h] : 0;
+            q[k] = h < u.H ? x[h * u.h + u.apart] : 0;
+        }
+        for (int k = 0; k < AHEAD; k++) {
+            const int64_t h = first + k * (int64_t)gridDim.y;
+            if (h >= u.H) continue;
+            y[h * u.y_h] = p[k] * cosine - q[k] * sine;
+            y[h * u.y_h + u.apart] = p[k] * sine + q[k] * cosine;
+        }
+    }
+}
+
+__global__ static void turn_kernel(const __grid_constant__ turn u, const float *x, float *y)
 {
     DRA_EACH(i, u.places * u.n)
     {
@@ -27,19 +51,16 @@ __global__ static void turn_kernel(const turn u, const float *x, float *y)
         const int     pair = (int)(i - place * u.n);
         const int32_t pos = u.pos[b * u.pos_b + t * u.pos_t];
         const double  from_center = (double)pos - u.center;
-        if (u.first + pair == 0 && blockIdx.y == 0 && fabs(from_center) > u.farthest)
-            dra_fault_raise(u.fault, place, DRA_FAULT_FAR, pos, (int64_t)(u.center + u.farthest));
         const double  angle = (double)pos * u.speed[pair], growth = u.growth[pair];
-        const double  f = growth == 0 ? 1 : exp(from_center * growth);
-        const float   cosine = (float)(f * cos(angle)), sine = (float)(f * sin(angle));
+        if (u.first + pair == 0 && blockIdx.y == 0 && fabs(from_center * growth) > MOST_GROWTH)
+            dra_fault_raise(u.fault, place, DRA_FAULT_FAR, pos,
+                            (int64_t)(u.center + MOST_GROWTH / fabs(growth)));
+        const double f = growth == 0 ? 1 : exp(from_center * growth);
+        double       sine, cosine;
+        sincos(angle, &sine, &cosine);
         const int64_t at = (u.first + pair) * u.step;
-        const float  *from = x + b * u.b + t * u.t + at;
-        float        *to = y + b * u.y_b + t * u.y_t + at;
-        for (int64_t h = blockIdx.y; h < u.H; h += gridDim.y) {
-            const float p = from[h * u.h], q = from[h * u.h + u.apart]; /* y may be x */
-            to[h * u.y_h] = p * cosine - q * sine;
-            to[h * u.y_h + u.apart] = p * sine + q * cosine;
-        }
+        turn_heads(u, (float)(f * cosine), (float)(f * sine), x + b * u.b + t * u.t + at,
+                   y + b * u.y_b + t * u.y_t + at);
     }
 }
 
@@ -71,8 +92,6 @@ static void set_pairs(turn *u, const dra_rotary_attr *a, int64_t first, int64_t 
         u->growth[i] = a->k.xpos_base == 0 ? 0 : log(zeta) / a->k.xpos_base;
         if (a->k.xpos_invert) u->growth[i] = -u->growth[i];
     }
-    /* The factors of the first pair grow fastest: beyond e^80 floats would soon be infinite. */
-    u->farthest = first == 0 && u->growth[0] != 0 ? 80 / fabs(u->growth[0]) : INFINITY;
 }
 
 /* As many parts of the heads as it takes to keep the device busy. */

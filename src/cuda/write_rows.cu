@@ -86,7 +86,7 @@ __global__ static void check_kernel(dra_fault_place fault, const at_view at, int
 
 template <typename T>
 __global__ static void write_kernel(const dra_fault *fault, const at_view at, int64_t cap,
-                                    int64_t n, const rows_view rows, T *y)
+                                    int64_t n, const __grid_constant__ rows_view rows, T *y)
 {
     if (fault->kind != DRA_FAULT_NONE) return;
     DRA_EACH(k, at.B * at.T * n)
@@ -134,7 +134,7 @@ const dra_cuda_kernel dra_cuda_write_rows = {
 
 template <typename T>
 __global__ static void read_kernel(dra_fault_place fault, const at_view at, int64_t cap, int64_t n,
-                                   const rows_view x, T *y)
+                                   const __grid_constant__ rows_view x, T *y)
 {
     DRA_EACH(k, at.B * at.T * n)
     {
