@@ -17,7 +17,7 @@ void dra_cuda_move(const dra_call *c, int n, const dra_cuda_part *part, const vo
  * views then have elements of this size, and n counts those. */
 int dra_cuda_widen(int bytes, int views, dra_view *const *v, int64_t *n);
 
-/* f with an element type of that size as its template argument. */
+/* f with an element type of that size as its template argument. bytes is read several times. */
 #define DRA_BY_BYTES(bytes, f, ...)                                                                \
     ((bytes) == 16  ? f<float4>(__VA_ARGS__)                                                       \
      : (bytes) == 8 ? f<uint64_t>(__VA_ARGS__)                                                     \

@@ -121,8 +121,8 @@ static void write_launch(const dra_call *c)
     if (marks) cudaMemsetAsync(c->scratch, 0x7F, marks, dra_cuda_of(c)->stream);
     DRA_LAUNCH(c, check_kernel, (unsigned)at.B, DRA_THREADS, 0, dra_fault_of(c), at,
                x->shape.dim[1], marks ? static_cast<int32_t *>(c->scratch) : nullptr);
-    DRA_BY_BYTES(widen_rows((int)dra_dtype_bytes(y->dtype), &rows, y->data, &n), write_as, c, &at,
-                 n, &rows);
+    const int wide = widen_rows((int)dra_dtype_bytes(y->dtype), &rows, y->data, &n);
+    DRA_BY_BYTES(wide, write_as, c, &at, n, &rows);
 }
 
 const dra_cuda_kernel dra_cuda_write_rows = {
@@ -161,8 +161,8 @@ static void read_launch(const dra_call *c)
     const at_view     at = at_of(&c->in[1]);
     rows_view         x = rows_of(&c->in[0]);
     int64_t           n = row_size(y);
-    DRA_BY_BYTES(widen_rows((int)dra_dtype_bytes(y->dtype), &x, y->data, &n), read_as, c, &at, n,
-                 &x);
+    const int         wide = widen_rows((int)dra_dtype_bytes(y->dtype), &x, y->data, &n);
+    DRA_BY_BYTES(wide, read_as, c, &at, n, &x);
 }
 
 const dra_cuda_kernel dra_cuda_read_rows = {
