@@ -85,6 +85,64 @@ static void start_moves(const dra_call *c, moves *m, int bytes, const number *fi
     DRA_BY_BYTES(wide, start, c, m, fill);
 }
 
+/* ---- transposed ------------------------------------------------------------------------------ */
+
+/* Elements next to each other in `from` are apart in `to`, and the other way around: squares of
+ * them change their order in shared memory, so that both sides are touched in whole lines. */
+struct across {
+    dra_view from, to; /* once for each of the other indices */
+    int64_t  outer, rows, columns, from_step, to_step;
+};
+
+enum { SIDE = 32, LEAST = 16 }; /* of a square; narrower ones are copied as anything else */
+
+template <typename T> __global__ static void across_kernel(const __grid_constant__ across a)
+{
+    __shared__ T  square[SIDE][SIDE + 1]; /* one more: a column is in all banks */
+    const int     lane = (int)threadIdx.x % SIDE, warp = (int)threadIdx.x / SIDE;
+    const int64_t down = dra_div_up(a.rows, SIDE), wide = dra_div_up(a.columns, SIDE);
+    for (int64_t k = blockIdx.x; k < a.outer * down * wide; k += gridDim.x) {
+        const int64_t outer = k / (down * wide), place = k - outer * down * wide;
+        const int64_t r0 = place / wide * SIDE, c0 = place % wide * SIDE;
+        const T      *from = dra_data<const T>(a.from) + dra_offset(a.from, outer);
+        T            *to = dra_data<T>(a.to) + dra_offset(a.to, outer);
+        for (int j = warp; j < SIDE; j += DRA_THREADS / SIDE)
+            if (r0 + lane < a.rows && c0 + j < a.columns)
+                square[j][lane] = from[r0 + lane + (c0 + j) * a.from_step];
+        __syncthreads();
+        for (int j = warp; j < SIDE; j += DRA_THREADS / SIDE)
+            if (r0 + j < a.rows && c0 + lane < a.columns)
+                to[(r0 + j) * a.to_step + c0 + lane] = square[lane][j];
+        __syncthreads();
+    }
+}
+
+/* Whether a part is such a move. */
+static bool is_across(const dra_cuda_part *p, across *a)
+{
+    dra_tensor to = p->to, from = p->from;
+    const int  last = to.shape.rank - 1;
+    int        fast = 0;
+    if (!from.data || last < 1 || to.stride[last] != 1 || from.stride[last] <= 1) return false;
+    while (fast < last && (from.stride[fast] != 1 || from.shape.dim[fast] < LEAST)) fast++;
+    if (fast == last || to.shape.dim[last] < LEAST) return false;
+    a->rows = to.shape.dim[fast], a->to_step = to.stride[fast];
+    a->columns = to.shape.dim[last], a->from_step = from.stride[last];
+    to.shape.dim[fast] = to.shape.dim[last] = from.shape.dim[fast] = from.shape.dim[last] = 1;
+    a->outer = dra_shape_count(&to.shape);
+    a->to = dra_view_of(&to);
+    a->from = dra_view_of(&from);
+    return a->outer > 0;
+}
+
+template <typename T> static void start_across(const dra_call *c, const across *a)
+{
+    const int64_t squares = a->outer * dra_div_up(a->rows, SIDE) * dra_div_up(a->columns, SIDE);
+    DRA_LAUNCH(c, across_kernel<T>, dra_grid(c, squares, 1), DRA_THREADS, 0, *a);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
 void dra_cuda_move(const dra_call *c, int n, const dra_cuda_part *part, const void *fill)
 {
     const int bytes = (int)dra_dtype_bytes(part[0].to.dtype);
@@ -94,7 +152,10 @@ void dra_cuda_move(const dra_call *c, int n, const dra_cuda_part *part, const vo
         all.byte[i] = static_cast<const unsigned char *>(fill)[i % bytes];
     for (int k = 0; k < n; k++) {
         const int64_t count = dra_shape_count(&part[k].to.shape);
-        if (count) {
+        across        a;
+        if (is_across(&part[k], &a)) {
+            DRA_BY_BYTES(bytes, start_across, c, &a);
+        } else if (count) {
             m.n[m.parts] = count;
             m.to[m.parts] = dra_view_of(&part[k].to);
             m.from[m.parts++] = dra_view_of(&part[k].from);
