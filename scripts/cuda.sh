@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 folder=$1
 nvcc=${2:-nvcc}
 jobs=${JOBS:-$(nproc)}
-shared="src/base/error.c src/base/letter.c src/base/shape.c src/base/philox.c src/device/kernel.c
+shared="src/base/error.c src/base/letter.c src/base/shape.c src/device/kernel.c
 src/device/array.c"
 codes=
 for arch in ${CUDA_ARCH:-80 90}; do

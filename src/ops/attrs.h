@@ -57,6 +57,10 @@ typedef struct dra_one_hot_attr {
     int64_t n;
 } dra_one_hot_attr;
 
+typedef struct dra_bounded_attr {
+    double limit;
+} dra_bounded_attr;
+
 /* ---- reductions, products, norms, losses ----------------------------------------------------- */
 
 typedef struct dra_reduce_attr { /* sum, sum_squares, max, logsumexp */

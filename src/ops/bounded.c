@@ -7,15 +7,11 @@
 
 #include "ops/common.h"
 
-typedef struct bounded_attr {
-    double limit;
-} bounded_attr;
-
 enum { TILE = 16384 };
 
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
-    const bounded_attr *a = n->attr;
+    const dra_bounded_attr *a = n->attr;
     dra_status          st = DRA_OK;
     if (!(a->limit > 0) || isinf(a->limit))
         return dra_op_fail(g, n, DRA_ERR_VALUE, "limit is %g, expected more than 0", a->limit);
@@ -79,7 +75,7 @@ static int32_t outside(int64_t n, const real *x, real limit)
 /* Elements from..end-1 of tensor i. */
 static int32_t bound_part(const dra_call *c, int i, int64_t from, int64_t end)
 {
-    const real    limit = (real)((const bounded_attr *)c->attr)->limit;
+    const real    limit = (real)((const dra_bounded_attr *)c->attr)->limit;
     const real   *x = c->in[i].data;
     real         *y = c->out[i].data;
     const int32_t changed = outside(end - from, x + from, limit);
@@ -116,7 +112,7 @@ static void tile(const dra_call *c, int64_t number)
 const dra_op dra_op_bounded = {.name = "bounded",
                                .n_in = DRA_MANY,
                                .n_out = DRA_MANY,
-                               .attr_size = sizeof(bounded_attr),
+                               .attr_size = sizeof(dra_bounded_attr),
                                .infer = infer,
                                .gradient = gradient};
 
@@ -134,7 +130,7 @@ const dra_cpu_kernel dra_cpu_bounded = {
 dra_value dra_clamp_states(dra_graph *g, int n, dra_value *x, double limit)
 {
     const dra_node *node = dra_node_add_many(g, &dra_op_bounded, n, x, n + 1,
-                                             &(bounded_attr){limit});
+                                             &(dra_bounded_attr){limit});
     for (int i = 0; i < n; i++) x[i] = node ? node->out[i] : (dra_value){0};
     return node ? node->out[n] : (dra_value){0};
 }

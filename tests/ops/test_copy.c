@@ -39,6 +39,29 @@ static const check_case copy_cases[] = {
     {"f16", 1, {{S(3, 5), CHECK_F16}}},
 };
 
+/* Axes 1 and 3 change places. */
+static void build_across(dra_graph *g, const void *a, const dra_value *in, dra_value *out)
+{
+    out[0] = dra_copy(g, dra_transpose(g, in[0], 1, -1));
+}
+
+static void oracle_across(const void *a, const check_tensor *in, check_tensor *out)
+{
+    const int64_t *dim = in->shape.dim, A = dim[1], M = dim[2], Z = dim[3];
+    for (int64_t i = 0; i < out->count; i++) {
+        const int64_t x = i % A, m = i / A % M, z = i / A / M % Z, b = i / A / M / Z;
+        out->at[i] = in->at[((b * A + x) * M + m) * Z + z];
+    }
+}
+
+static const check_case across_cases[] = {
+    {"squares", 1, {{S(2, 64, 1, 32)}}},
+    {"parts of squares", 1, {{S(2, 37, 3, 45)}}},
+    {"narrow", 1, {{S(2, 5, 3, 45)}}},
+    {"bf16", 1, {{S(2, 37, 3, 45), CHECK_BF16}}},
+    {"bool", 1, {{S(2, 37, 3, 45), CHECK_BOOL}}},
+};
+
 /* ---- cast: an oracle that rounds by arithmetic, not by bits ---------------------------------- */
 
 typedef struct format {
@@ -306,6 +329,7 @@ int main(void)
     fill_casts();
     const check_spec specs[] = {
         {"copy", 1, build_copy, oracle_copy, copy_cases, COUNT(copy_cases)},
+        {"transposed copy", 1, build_across, oracle_across, across_cases, COUNT(across_cases)},
         {"cast", 1, build_cast, oracle_cast, cast_cases, COUNT(cast_cases)},
     };
     const struct CMUnitTest tests[] = {

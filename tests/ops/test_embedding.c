@@ -20,6 +20,7 @@ static void oracle(const void *a, const check_tensor *in, check_tensor *out)
 }
 
 static const double zeros[64] = {0};
+static double       common[700]; /* half of the ids are one, as in texts */
 
 static const check_case rows[] = {
     {"odd width", 2, {{{2, {7, 5}}}, {{2, {2, 9}}, CHECK_I32, .lo = 0, .hi = 6}}},
@@ -31,6 +32,8 @@ static const check_case rows[] = {
     {"nothing", 2, {{{2, {0, 5}}}, {{1, {0}}, CHECK_I32}}},
     {"all the same", 2, {{{2, {9, 5}}}, {{2, {3, 50}}, CHECK_I32, .lo = 4, .hi = 4}}},
     {"several tiles", 2, {{{2, {301, 130}}}, {{2, {2, 170}}, CHECK_I32, .lo = 0, .hi = 300}}},
+    {"a common id", 2, {{{2, {60, 8}}}, {{2, {2, 350}}, CHECK_I32, .values = common}}},
+    {"few rows", 2, {{{2, {3, 132}}}, {{2, {2, 350}}, CHECK_I32, .lo = 0, .hi = 2}}},
     {"rank 5", 2, {{{2, {7, 3}}}, {{5, {2, 1, 2, 3, 2}}, CHECK_I32, .lo = 0, .hi = 6}}},
     {"bf16", 2, {{{2, {7, 5}}, CHECK_BF16}, {{2, {2, 9}}, CHECK_I32, .lo = 0, .hi = 6}}},
     {"f16", 2, {{{2, {7, 5}}, CHECK_F16}, {{2, {2, 9}}, CHECK_I32, .lo = 0, .hi = 6}}},
@@ -176,6 +179,7 @@ static void refuses_one_hot(void **state)
 
 int main(void)
 {
+    for (int i = 0; i < 700; i++) common[i] = i % 2 ? 17 : i * 37 % 60;
     const check_spec specs[] = {
         {"embedding", 1, build, oracle, rows, COUNT(rows)},
         {"gradient of the gradient", 1, build_twice, oracle_twice, twice, COUNT(twice)},
