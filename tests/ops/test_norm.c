@@ -78,6 +78,7 @@ static const args layer = {LAYER, 1e-5}, layer_w = {LAYER, 1e-5, true},
     {"odd width", 1, {{{3, {2, 3, 17}}}}, of}, {"two wide", 1, {{{2, {5, 2}}}}, of},               \
         {"one row", 1, {{{1, {9}}}}, of}, {"no rows", 1, {{{2, {0, 8}}}}, of},                     \
         {"no rows inside", 1, {{{3, {4, 0, 8}}}}, of}, {"wide", 1, {{{2, {3, 1031}}}}, of},        \
+        {"200 wide", 1, {{{2, {3, 200}}}}, of}, {"300 wide", 1, {{{2, {3, 300}}}}, of},            \
         {"several tiles", 1, {{{2, {700, 65}}}}, of},                                              \
         {"six axes", 1, {{{6, {2, 1, 2, 1, 2, 7}}}}, of},                                          \
     {                                                                                              \
@@ -328,6 +329,12 @@ static void oracle_gain_back(const void *user, const check_tensor *in, check_ten
     }
 }
 
+/* Where a device has kernels of its own for each width. */
+#define GAIN_WIDTH(name, n, of)                                                                    \
+    {                                                                                              \
+        name, 4, {{{2, {37, n}}}, {{1, {n}}}, {{1, {n}}}, {{2, {37, n}}}}, of, .no_grad = true     \
+    }
+
 static const gain_args  gains[] = {{true}, {false}};
 static const check_case gain_cases[] = {
     {"layer", 4, {{{2, {5, 9}}}, {{1, {9}}}, {{1, {9}}}, {{2, {5, 9}}}}, &gains[0]},
@@ -338,6 +345,13 @@ static const check_case gain_cases[] = {
      &gains[0]},
     {"rms, one row", 4, {{{1, {7}}}, {{1, {7}}}, {{1, {7}}}, {{1, {7}}}}, &gains[1]},
     {"layer, no rows", 4, {{{2, {0, 4}}}, {{1, {4}}}, {{1, {4}}}, {{2, {0, 4}}}}, &gains[0]},
+    GAIN_WIDTH("layer, 200 wide", 200, &gains[0]),
+    GAIN_WIDTH("rms, 389 wide", 389, &gains[1]),
+    GAIN_WIDTH("layer, 500 wide", 500, &gains[0]),
+    GAIN_WIDTH("layer, 700 wide", 700, &gains[0]),
+    GAIN_WIDTH("rms, 1029 wide", 1029, &gains[1]),
+    GAIN_WIDTH("layer, 3100 wide", 3100, &gains[0]),
+    GAIN_WIDTH("layer, 9001 wide", 9001, &gains[0]),
 };
 
 int main(void)

@@ -40,6 +40,10 @@ static const check_case cases[] = {
     {"no rows", 1, {{{2, {0, 8}}}}},
     {"no width", 1, {{{2, {8, 0}}}}},
     {"wide", 1, {{{2, {3, 1031}}}}},
+    {"200 wide", 1, {{{2, {3, 200}}}}},
+    {"300 wide", 1, {{{2, {3, 300}}}}},
+    {"1032 wide", 1, {{{2, {3, 1032}}}}},
+    {"9001 wide", 1, {{{2, {3, 9001}}}}, .no_grad = true},
     {"several tiles", 1, {{{2, {700, 65}}}}},
     {"six axes", 1, {{{6, {2, 1, 2, 1, 2, 7}}}}},
     /* 1e-6: the steps of the difference quotient are 0.002 at 200 */
