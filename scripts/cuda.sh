@@ -28,6 +28,8 @@ compile() {
     [ ! -f "$object" ] || [ "$object" -ot "$1" ] || [ "$object" -ot "$newest" ] || return 0
     echo "nvcc   $1"
     case $1 in
+    */graphs.cu) # calls CUDA from the GPU
+        $nvcc $flags $codes -rdc=true -c "$1" -o "$object.new" ;;
     *.cu) $nvcc $flags $codes -c "$1" -o "$object.new" ;;
     *) ${CC:-cc} -std=c17 -O2 -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
         -Isrc -Iinclude -c "$1" -o "$object.new" ;;
@@ -41,6 +43,6 @@ if [ "${3:-}" ]; then # one of several that run at a time
 fi
 ls src/cuda/*.cu $shared | tr ' ' '\n' | xargs -P "$jobs" -I{} "$0" "$folder" "$nvcc" {}
 $nvcc -shared $codes -Xlinker --exclude-libs,ALL -o "$folder/libdra-cuda.so.new" \
-    "$folder"/objects/*.o ${CUDA_LIBS:--lcublasLt} -lpthread
+    "$folder"/objects/*.o ${CUDA_LIBS:--lcublasLt} -lcudadevrt -lpthread
 mv "$folder/libdra-cuda.so.new" "$folder/libdra-cuda.so"
 echo "$folder/libdra-cuda.so"

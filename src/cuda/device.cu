@@ -24,47 +24,48 @@ dra_status dra_cuda_check(dra_cuda_device *d, const char *what, cudaError_t erro
 
 static dra_cuda_device *cuda_of(dra_device *d) { return reinterpret_cast<dra_cuda_device *>(d); }
 
-static void *cuda_alloc(dra_device *d, size_t bytes)
+/* Memory is taken from a pool in the order of the stream, so that neither waits for the GPU. */
+static void *cuda_alloc(dra_device *base, size_t bytes)
 {
-    void *data = nullptr;
-    cudaSetDevice(cuda_of(d)->number);
-    if (cudaMalloc(&data, bytes ? bytes : 1) == cudaSuccess) return data;
+    dra_cuda_device *d = cuda_of(base);
+    void            *data = nullptr;
+    cudaSetDevice(d->number);
+    if (cudaMallocAsync(&data, bytes ? bytes : 1, d->context.stream) == cudaSuccess) return data;
     cudaGetLastError(); /* a full memory is no failure of the device */
     return nullptr;
 }
 
-static void cuda_free(dra_device *d, void *data, size_t bytes)
-{
-    cudaSetDevice(cuda_of(d)->number);
-    cudaFree(data);
-}
-
-dra_status dra_cuda_wait(dra_cuda_device *d, const char *what, dra_error *err)
-{
-    d->waits++;
-    return dra_cuda_check(d, what, cudaStreamSynchronize(d->context.stream), err);
-}
-
-static dra_status cuda_upload(dra_device *base, void *to, const void *from, size_t bytes,
-                              dra_error *err)
+static void cuda_free(dra_device *base, void *data, size_t bytes)
 {
     dra_cuda_device *d = cuda_of(base);
     cudaSetDevice(d->number);
-    /* From memory that is not pinned, the call returns when the bytes were read. */
-    return dra_cuda_check(
-        d, "upload", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->context.stream),
-        err);
+    cudaFreeAsync(data, d->context.stream);
 }
 
-static dra_status cuda_download(dra_device *base, void *to, const void *from, size_t bytes,
-                                dra_error *err)
+/* What is given back stays with the process, for the next array. */
+static cudaError_t open_pool(int number)
+{
+    cudaMemPool_t pool;
+    uint64_t      keep = UINT64_MAX;
+    cudaError_t   error = cudaDeviceGetDefaultMemPool(&pool, number);
+    if (error == cudaSuccess)
+        error = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    return error;
+}
+
+static size_t cuda_available(dra_device *base)
 {
     dra_cuda_device *d = cuda_of(base);
+    cudaMemPool_t    pool;
+    size_t           rest = 0, all = 0;
+    uint64_t         kept = 0, used = 0;
     cudaSetDevice(d->number);
-    const dra_status st = dra_cuda_check(
-        d, "download", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->context.stream),
-        err);
-    return st == DRA_OK ? dra_cuda_wait(d, "download", err) : st;
+    if (cudaMemGetInfo(&rest, &all) != cudaSuccess ||
+        cudaDeviceGetDefaultMemPool(&pool, d->number) != cudaSuccess)
+        return 0;
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &kept);
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    return rest + (size_t)(kept - used);
 }
 
 __global__ static void fill_kernel(float *to, float value, int64_t n)
@@ -123,14 +124,15 @@ static void cuda_destroy(dra_device *base)
     cudaSetDevice(d->number);
     dra_cuda_graphs_close(d);
     dra_cuda_gemm_close(d->context.gemm);
+    dra_cuda_transfer_close(d);
     if (d->context.stream) cudaStreamDestroy(d->context.stream);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
 static const dra_device_table cuda_table = {
-    cuda_alloc, cuda_free,    cuda_upload,     cuda_download, cuda_fill, cuda_copy,
-    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,  false};
+    cuda_alloc, cuda_free,    dra_cuda_upload, dra_cuda_download, cuda_fill,      cuda_copy,
+    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, false};
 
 static dra_status no_device(int number, cudaError_t error, dra_error *err)
 {
@@ -159,12 +161,14 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->context.stream, cudaStreamNonBlocking);
+    if (error == cudaSuccess) error = open_pool(number);
     dra_status st = error == cudaSuccess ? DRA_OK : no_device(number, error, err);
     if (st == DRA_OK) {
         snprintf(d->level, sizeof d->level, "cuda sm_%d%d", about.major, about.minor);
         d->context.processors = about.multiProcessorCount;
         st = dra_cuda_gemm_open(&d->context.gemm, err);
     }
+    if (st == DRA_OK) st = dra_cuda_transfer_open(d, err);
     if (st == DRA_OK)
         *out = &d->base;
     else
