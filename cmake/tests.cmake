@@ -141,6 +141,10 @@ foreach(script ${test_scripts})
     if(folder STREQUAL "docs" AND (DRA_SANITIZE OR DRA_DOUBLE))
         continue()
     endif()
+    # The plugin of GPUs is one for all builds.
+    if(folder STREQUAL "cuda" AND (DRA_SANITIZE OR DRA_DOUBLE))
+        continue()
+    endif()
     # Runs of an earlier commit hold floats.
     if(stem STREQUAL "test_before" AND DRA_DOUBLE)
         continue()
