@@ -115,10 +115,10 @@ template <int M> __global__ static void ema_kernel(const ema_call a)
         ema_walk<M> walk;
         float       held[DRA_RUN];
         walk.open(a, at, first);
-        dra_ahead_at(x, a.x.row, 0, a.T).load_all(held);
+        dra_run_load(x, a.x.row, 0, a.T, held);
         for (int64_t t = 0; t < a.T; t += DRA_RUN) {
             const dra_run_marks run = dra_run_marks_at(a.mark, at.b, t, a.T);
-            const dra_ahead     next = dra_ahead_at(x, a.x.row, t + DRA_RUN, a.T);
+            dra_ahead           next = dra_ahead_at(x, a.x.row, t + DRA_RUN, a.T);
             DRA_UNROLL
             for (int i = 0; i < M; i++)
                 if (i < walk.n && a.borders && at.live)
@@ -215,19 +215,19 @@ __global__ static void back_kernel(const ema_call a)
     const dra_ahead   none = {};
     float             held_x[DRA_RUN], held_dy[DRA_RUN];
     back_open(a, at);
-    dra_ahead_at(x, a.x.row, (runs - 1) * DRA_RUN, a.T).load_all(held_x);
-    dra_ahead_at(dy, a.y.row, (runs - 1) * DRA_RUN, a.T).load_all(held_dy);
+    dra_run_load(x, a.x.row, (runs - 1) * DRA_RUN, a.T, held_x);
+    dra_run_load(dy, a.y.row, (runs - 1) * DRA_RUN, a.T, held_dy);
     for (int64_t k = runs - 1; k >= 0; k--) {
         const int64_t       t = k * DRA_RUN;
         const dra_run_marks run = dra_run_marks_at(a.mark, at.b, t, a.T);
         float               dx[DRA_RUN] = {};
         for (int64_t i = 0; i < a.M; i++) {
-            const bool      last = i + 1 == a.M;
-            const dra_ahead next_x = last ? dra_ahead_at(x, a.x.row, t - DRA_RUN, a.T) : none;
-            const dra_ahead next_dy = last ? dra_ahead_at(dy, a.y.row, t - DRA_RUN, a.T)
-                                      : a.y_scale
-                                          ? dra_ahead_at(dy + (i + 1) * a.y_scale, a.y.row, t, a.T)
-                                          : none;
+            const bool last = i + 1 == a.M;
+            dra_ahead  next_x = last ? dra_behind_at(x, a.x.row, t - DRA_RUN, a.T) : none;
+            dra_ahead  next_dy = last ? dra_behind_at(dy, a.y.row, t - DRA_RUN, a.T)
+                                 : a.y_scale
+                                     ? dra_behind_at(dy + (i + 1) * a.y_scale, a.y.row, t, a.T)
+                                     : none;
             back_scale(a, at, i, run, *border_at(a, at, k, i), held_x, next_x, held_dy, next_dy,
                        dx);
         }

@@ -8,7 +8,7 @@
 #ifndef DRA_SRC_CUDA_RECUR_H
 #define DRA_SRC_CUDA_RECUR_H
 
-#include "cuda/reduce.h"
+#include "cuda/rows.h"
 
 enum { DRA_RECUR_THREADS = 64 }; /* few, so that they spread over all multiprocessors */
 
@@ -87,43 +87,49 @@ __device__ static inline dra_run_marks dra_run_marks_at(const dra_marks &mark, i
 
 /* ---- tokens in registers --------------------------------------------------------------------- */
 
-struct dra_ahead { /* what a run is followed by, on the way the walk goes; n 0: by nothing */
+__device__ static inline int dra_run_tokens(int64_t t, int64_t T) /* of a run that starts at t */
+{
+    return t < 0 ? 0 : (int)dra_imax(0, dra_imin(DRA_RUN, T - t));
+}
+
+/* x_t, x_t+1, .. of a whole run, 0 behind the end. */
+__device__ static inline void dra_run_load(const float *x, int64_t row, int64_t t, int64_t T,
+                                           float *held)
+{
+    const int n = dra_run_tokens(t, T);
+    DRA_UNROLL
+    for (int i = 0; i < DRA_RUN; i++) held[i] = i < n ? x[(t + i) * row] : 0;
+}
+
+/* The run that comes next, token by token: each takes the place of a token that is done. */
+struct dra_ahead {
     const float *at;
-    int64_t      row;
-    int          n;
+    int64_t      step;
+    int          n; /* 0: there is none */
 
-    /* Token t of the next run takes the place of token t of this one. */
-    __device__ void load(int t, float *x) const { *x = t < n ? at[t * row] : 0; }
-
-    __device__ void load_all(float *x) const
+    /* Token i, in the order of the walk. */
+    __device__ void load(int i, float *held)
     {
-        DRA_UNROLL
-        for (int t = 0; t < DRA_RUN; t++) load(t, x + t);
+        *held = i < n ? *at : 0;
+        at += step;
     }
 };
 
-/* The run that starts at token t; T: the end. */
+/* The run that starts at token t, for a walk on and for a walk back. */
 __device__ static inline dra_ahead dra_ahead_at(const float *x, int64_t row, int64_t t, int64_t T)
 {
-    return {x + t * row, row, t < 0 ? 0 : (int)dra_imax(0, dra_imin(DRA_RUN, T - t))};
+    return {x + t * row, row, dra_run_tokens(t, T)};
 }
 
-/* ---- sums over rows of the batch ------------------------------------------------------------- */
+__device__ static inline dra_ahead dra_behind_at(const float *x, int64_t row, int64_t t, int64_t T)
+{
+    return {x + (t + DRA_RUN - 1) * row, -row, dra_run_tokens(t, T)};
+}
 
-struct dra_recur_sums {
-    struct state {
-        float sum;
-    };
-    static __device__ state none() { return {0}; }
-    static __device__ void  take(state &s, float x, int64_t) { s.sum += x; }
-    static __device__ void  take(state &s, state x, int64_t) { s.sum += x.sum; }
-    static __device__ state join(state a, state b) { return {a.sum + b.sum}; }
-    static __device__ void  give(state s, float *y) { *y = s.sum; }
-    static __device__ void  give(state s, state *y) { *y = s; }
-};
+/* ---- sums over rows of the batch, recur.cu --------------------------------------------------- */
 
 /* A tensor of these sizes and strides in scratch memory. */
-static inline dra_tensor dra_scratch_tensor(float *data, int rank, const int64_t *dim,
+static inline dra_tensor dra_scratch_tensor(void *data, int rank, const int64_t *dim,
                                             const int64_t *stride)
 {
     dra_tensor t = {};
@@ -134,20 +140,9 @@ static inline dra_tensor dra_scratch_tensor(float *data, int rank, const int64_t
     return t;
 }
 
-/* Bytes that adding up x over an axis needs on the way; then the sum itself, nothing if out is
- * NULL. */
-static inline size_t dra_recur_sum_scratch(const dra_tensor *x, int axis)
-{
-    const dra_reduction r = dra_reduction_of(x, 1u << axis);
-    return dra_reduction_scratch(&r, sizeof(float));
-}
-
-static inline void dra_recur_sum(const dra_call *c, const dra_tensor *x, int axis, void *scratch,
-                                 void *out)
-{
-    if (out && dra_reduction_of(x, 1u << axis).outputs > 0)
-        dra_reduce_tensor<dra_recur_sums, float, float>(c, x, 1u << axis, scratch,
-                                                        static_cast<float *>(out));
-}
+/* out = the sum of x over an axis, dense; nothing if out is NULL. And the bytes of scratch that it
+ * needs on the way. */
+void   dra_recur_sum(const dra_call *c, const dra_tensor *x, int axis, void *scratch, void *out);
+size_t dra_recur_sum_scratch(const dra_tensor *x, int axis);
 
 #endif

@@ -101,12 +101,12 @@ __global__ static void __launch_bounds__(DRA_RECUR_THREADS) wkv_kernel(const wkv
     const float       w = a.w[at.n], u = a.u[at.n];
     float            *y = dra_course_at(a.y, at), held_k[DRA_RUN], held_v[DRA_RUN];
     wkv_state         s = {*a.start[0].at(at), *a.start[1].at(at), *a.start[2].at(at)};
-    dra_ahead_at(k, a.k.row, 0, a.T).load_all(held_k);
-    dra_ahead_at(v, a.v.row, 0, a.T).load_all(held_v);
+    dra_run_load(k, a.k.row, 0, a.T, held_k);
+    dra_run_load(v, a.v.row, 0, a.T, held_v);
     for (int64_t t = 0; t < a.T; t += DRA_RUN) {
         const dra_run_marks run = dra_run_marks_at(a.mark, at.b, t, a.T);
-        const dra_ahead     next_k = dra_ahead_at(k, a.k.row, t + DRA_RUN, a.T);
-        const dra_ahead     next_v = dra_ahead_at(v, a.v.row, t + DRA_RUN, a.T);
+        dra_ahead           next_k = dra_ahead_at(k, a.k.row, t + DRA_RUN, a.T);
+        dra_ahead           next_v = dra_ahead_at(v, a.v.row, t + DRA_RUN, a.T);
         if (a.borders && at.live) put_border(a, at, t / DRA_RUN, s);
         DRA_UNROLL
         for (int i = 0; i < DRA_RUN; i++) {
@@ -193,14 +193,14 @@ __global__ static void __launch_bounds__(DRA_RECUR_THREADS) back_kernel(const wk
     float                        *dk = grad_at(a, a.dk, at), *dv = grad_at(a, a.dv, at);
     float                         held_k[DRA_RUN], held_v[DRA_RUN], held_dy[DRA_RUN];
     wkv_grads                     g = {*a.dlast[0].at(at), *a.dlast[1].at(at), 0, 0};
-    dra_ahead_at(k, a.k.row, (runs - 1) * DRA_RUN, a.T).load_all(held_k);
-    dra_ahead_at(v, a.v.row, (runs - 1) * DRA_RUN, a.T).load_all(held_v);
-    dra_ahead_at(dy, a.y.row, (runs - 1) * DRA_RUN, a.T).load_all(held_dy);
+    dra_run_load(k, a.k.row, (runs - 1) * DRA_RUN, a.T, held_k);
+    dra_run_load(v, a.v.row, (runs - 1) * DRA_RUN, a.T, held_v);
+    dra_run_load(dy, a.y.row, (runs - 1) * DRA_RUN, a.T, held_dy);
     for (int64_t t = (runs - 1) * DRA_RUN; t >= 0; t -= DRA_RUN) {
         const dra_run_marks run = dra_run_marks_at(a.mark, at.b, t, a.T);
-        const dra_ahead     next_k = dra_ahead_at(k, a.k.row, t - DRA_RUN, a.T);
-        const dra_ahead     next_v = dra_ahead_at(v, a.v.row, t - DRA_RUN, a.T);
-        const dra_ahead     next_dy = dra_ahead_at(dy, a.y.row, t - DRA_RUN, a.T);
+        dra_ahead           next_k = dra_behind_at(k, a.k.row, t - DRA_RUN, a.T);
+        dra_ahead           next_v = dra_behind_at(v, a.v.row, t - DRA_RUN, a.T);
+        dra_ahead           next_dy = dra_behind_at(dy, a.y.row, t - DRA_RUN, a.T);
         const float        *border = border_at(a, at, t / DRA_RUN);
         wkv_state           s = {border[0], border[a.border_row], border[2 * a.border_row]};
         DRA_UNROLL
