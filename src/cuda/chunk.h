@@ -90,6 +90,12 @@ static inline dra_chunk_borders dra_chunk_borders_in(const dra_chunks &z, float 
     return {at, z.H * head, head, one, E, E % 4 == 0};
 }
 
+/* The same for rows of tokens, (heads, T, W). */
+static inline dra_chunk_rows dra_chunk_rows_in(const dra_chunks &z, float *at, int W)
+{
+    return {at, z.H * z.T * W, W, z.T * W, W, W % 4 == 0 && (uintptr_t)at % 16 == 0};
+}
+
 struct dra_chunk_place { /* tokens t..t+n-1 of head h of row b of the batch: chunk i */
     int64_t head, b, h, t;
     int     i, n;

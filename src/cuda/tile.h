@@ -95,6 +95,16 @@ __device__ static inline void dra_tile_load(float *tile, const dra_tile_source &
         held.put(tile);
 }
 
+/* The first rows and columns of a tile, to rows that are `row` apart. */
+__device__ static inline void dra_tile_store(const float *tile, int rows, int columns, float *to,
+                                             int64_t row)
+{
+    for (int i = (int)threadIdx.x; i < rows * DRA_TILE; i += DRA_TILE_THREADS) {
+        const int r = i / DRA_TILE, c = i % DRA_TILE;
+        if (c < columns) to[r * row + c] = tile[r * DRA_TILE_ROW + c];
+    }
+}
+
 /* to[r] += sign a_r.b_r for rows r < n of width W; rows of a tile and of b, which are b_row apart.
  * Four lanes take a row. */
 __device__ static inline void dra_tile_dots(int n, int W, float sign, const float *a,
