@@ -215,7 +215,7 @@ __global__ static void add_bias(const __grid_constant__ dra_cuda_gemm g)
     }
 }
 
-/* The library in batches that it has grids for; what it has no algorithm for, by the other kernel. */
+/* The library in batches that it has grids for; where it has no algorithm, the other kernel. */
 static void run_batches(const dra_call *c, const dra_cuda_gemm *g)
 {
     enum { MOST = 65535 };
