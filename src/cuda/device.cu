@@ -136,9 +136,31 @@ static const dra_device_table cuda_table = {
     cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, dra_cuda_limits,
     false};
 
-static dra_status no_device(int number, cudaError_t error, dra_error *err)
+/* Why there is no device, in words of somebody who has to mend it. */
+static dra_status no_device(const char *device, cudaError_t error, dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: %s", number, cudaGetErrorString(error));
+    int driver = 0, needed = CUDART_VERSION;
+    if (error == cudaErrorInsufficientDriver) cudaDriverGetVersion(&driver);
+    if (error == cudaErrorInsufficientDriver && driver == 0)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: no NVIDIA driver is installed", device);
+    if (error == cudaErrorInsufficientDriver)
+        return dra_fail(err, DRA_ERR_DEVICE,
+                        "%s: the driver is for CUDA %d.%d, the plugin needs %d.%d or newer", device,
+                        driver / 1000, driver % 1000 / 10, needed / 1000, needed % 1000 / 10);
+    if (error == cudaErrorNoDevice)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: there is no NVIDIA GPU", device);
+    if (error == cudaErrorDevicesUnavailable)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: the GPU is busy: another process has it", device);
+    if (error == cudaErrorMemoryAllocation)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: too little memory is free on the GPU", device);
+    return dra_fail(err, DRA_ERR_DEVICE, "%s: %s", device, cudaGetErrorString(error));
+}
+
+static dra_status no_number(int number, cudaError_t error, dra_error *err)
+{
+    char device[24];
+    snprintf(device, sizeof device, "cuda:%d", number);
+    return no_device(device, error, err);
 }
 
 static dra_status cuda_create(int number, dra_device **out, dra_error *err)
@@ -146,10 +168,10 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     *out = nullptr;
     int         n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
-    if (error != cudaSuccess) return no_device(number, error, err);
+    if (error != cudaSuccess) return no_number(number, error, err);
     if (number >= n)
-        return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: there are %d GPUs, counted from 0", number,
-                        n);
+        return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: GPUs are numbered from 0 to %d here", number,
+                        n - 1);
     cudaDeviceProp   about;
     dra_cuda_device *d = static_cast<dra_cuda_device *>(calloc(1, sizeof *d));
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cuda device: out of memory");
@@ -164,7 +186,7 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->context.stream, cudaStreamNonBlocking);
     if (error == cudaSuccess) error = open_pool(number);
-    dra_status st = error == cudaSuccess ? DRA_OK : no_device(number, error, err);
+    dra_status st = error == cudaSuccess ? DRA_OK : no_number(number, error, err);
     if (st == DRA_OK) {
         snprintf(d->level, sizeof d->level, "cuda sm_%d%d", about.major, about.minor);
         d->context.processors = about.multiProcessorCount;
@@ -183,7 +205,7 @@ static int cuda_count(dra_error *err)
     int               n = 0;
     const cudaError_t error = cudaGetDeviceCount(&n);
     if (error == cudaSuccess) return n;
-    dra_fail(err, DRA_ERR_DEVICE, "cuda: %s", cudaGetErrorString(error));
+    no_device("cuda", error, err);
     return -1;
 }
 
@@ -194,7 +216,7 @@ static dra_status cuda_describe(int number, dra_device_info *out, dra_error *err
     cudaError_t    error = cudaSetDevice(number);
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
     if (error == cudaSuccess) error = cudaMemGetInfo(&rest, &all);
-    if (error != cudaSuccess) return no_device(number, error, err);
+    if (error != cudaSuccess) return no_number(number, error, err);
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, about.name);
     snprintf(out->level, sizeof out->level, "cuda sm_%d%d", about.major, about.minor);
     out->bytes = all;

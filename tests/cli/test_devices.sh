@@ -53,7 +53,7 @@ environment_names_the_device() {
 emulated_gpu_is_found() {
     answers devices && grep -q '^cuda:0 .*CUDA on the host, for tests' "$out" &&
         ! grep -q '^no GPU' "$out" &&
-        failed "cuda:1: there are 1 GPUs, counted from 0" \
+        failed "cuda:1: GPUs are numbered from 0 to 0 here" \
             forward --model m --tokens 1,2 --out o.safetensors --device cuda:1
 }
 
@@ -99,6 +99,20 @@ scaling_is_of_the_cpu() {
 --device cpu" bench scaling executor-tiny --device cuda
 }
 
+# lacks WHAT LINE: the emulation lacks something, and the line says what.
+lacks() {
+    DRA_CUDA_HOST_LACKS=$1 DRA_PLUGIN_PATH=$plugin failed "$2" \
+        forward --model m --tokens 1,2 --out o.safetensors --device cuda
+}
+
+what_is_missing_is_named() {
+    lacks driver "cuda:0: no NVIDIA driver is installed" &&
+        lacks newer "cuda:0: the driver is for CUDA 11.4, the plugin needs 13.0 or newer" &&
+        lacks gpu "cuda:0: there is no NVIDIA GPU" &&
+        lacks free "cuda:0: the GPU is busy: another process has it" &&
+        lacks memory "cuda:0: too little memory is free on the GPU" && [ ! -e o.safetensors ]
+}
+
 check "the CPU is listed" cpu_is_listed
 check "limits are measured" limits_are_measured
 check "a missing plugin is named" missing_plugin_is_named
@@ -112,5 +126,6 @@ if [ -e "$plugin/libdra-cuda.so" ]; then
     check "bench profiles it" with_gpu bench_profiles_it
     check "bench goes on after a failure" with_gpu bench_goes_on
     check "bench: scaling is of the CPU" with_gpu scaling_is_of_the_cpu
+    check "a GPU that is missing or taken is named" what_is_missing_is_named
 fi
 tap_end
