@@ -12,6 +12,14 @@ static void check(walk *w, const char *what, cudaError_t error)
     if (w->status == DRA_OK) w->status = dra_cuda_check(w->device, what, error, w->err);
 }
 
+static void check_launch(walk *w, const char *what)
+{
+    check(w, what, cudaPeekAtLastError());
+    if (w->status == DRA_OK && w->context.failure)
+        w->status = dra_fail(w->err, DRA_ERR_DEVICE, "cuda:%d: %s: %s", w->device->number, what,
+                             w->context.failure);
+}
+
 static void copy_bytes(walk *w, void *to, const void *from, size_t bytes)
 {
     if (bytes)
@@ -78,7 +86,7 @@ static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
     for (int i = 0; i < in->n_out; i++) any = any || dra_shape_count(&c->out[i].shape) > 0;
     if (w->l->fence) raise_fences(w, in);
     if (any) k->launch(c);
-    check(w, in->name, cudaPeekAtLastError());
+    check_launch(w, in->name);
     if (w->checks) check(w, in->name, cudaStreamSynchronize(w->context.stream));
     if (w->l->fence) check_fences(w, in, c);
 }
