@@ -30,10 +30,10 @@ static void find_axes(product *p, const dra_tensor *a, const dra_tensor *b, cons
     int64_t step = p->g.M * p->g.N;
     for (int32_t i = y->rank - 3; i >= 0; i--) {
         const lead_axis x = {y->dim[i], step_along(a, y, i), step_along(b, y, i), step};
-        lead_axis      *last = &p->axis[p->axes - 1];
+        lead_axis      *last = p->axes ? &p->axis[p->axes - 1] : nullptr;
         step *= x.n;
         if (x.n == 1) continue;
-        if (p->axes && x.a == last->a * last->n && x.b == last->b * last->n)
+        if (last && x.a == last->a * last->n && x.b == last->b * last->n)
             last->n *= x.n;
         else
             p->axis[p->axes++] = x;

@@ -474,6 +474,40 @@ static void bias_may_have_any_stride(void **state)
     check_free(&p);
 }
 
+/* Several products of one x are one instruction, which must not mix up what they share. */
+static void several_products_of_one_x(void **state)
+{
+    enum { ROWS = 21, I = 40, MOST_OUT = 24 };
+    static const int64_t     widths[] = {16, 5, MOST_OUT};
+    static const char *const names[] = {"w0", "w1", "w2", "y0", "y1", "y2"};
+    static dra_real          x[ROWS * I], w[3][MOST_OUT * I];
+    dra_graph               *g = check_graph();
+    dra_value                v = check_real(g, "x", DRA_SHAPE(ROWS, I));
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    for (int k = 0; k < 3; k++)
+        dra_output(
+            g, names[3 + k],
+            dra_linear(g, v, check_real(g, names[k], DRA_SHAPE(widths[k], I)), (dra_value){0}));
+    check_program p = check_compile(g, 2);
+    fill(x, ROWS * I, 11);
+    check_bind(&p, "x", x, sizeof x);
+    for (int k = 0; k < 3; k++) {
+        fill(w[k], widths[k] * I, 12 + (uint64_t)k);
+        check_bind(&p, names[k], w[k], (size_t)(widths[k] * I) * sizeof **w);
+    }
+    assert_int_equal(dra_program_memory(p.program).steps, 1);
+    check_run(&p);
+    for (int k = 0; k < 3; k++) {
+        double want[ROWS * MOST_OUT] = {0};
+        for (int64_t i = 0; i < ROWS * widths[k]; i++)
+            for (int64_t j = 0; j < I; j++)
+                want[i] += in_bf16((double)x[i / widths[k] * I + j]) *
+                           in_bf16((double)w[k][i % widths[k] * I + j]);
+        check_close(names[3 + k], ROWS * widths[k], check_result(&p, names[3 + k]), want, 1e-5);
+    }
+    check_free(&p);
+}
+
 static dra_value rounded(dra_graph *g, dra_value x)
 {
     return dra_cast(g, dra_cast(g, x, DRA_BF16), DRA_REAL);
@@ -632,6 +666,7 @@ int main(void)
         cmocka_unit_test(rows_do_not_depend_on_their_number),
         cmocka_unit_test(bits_do_not_depend_on_the_layout_of_weights),
         cmocka_unit_test(bias_may_have_any_stride),
+        cmocka_unit_test(several_products_of_one_x),
         cmocka_unit_test(gradients_are_products_in_bf16),
         cmocka_unit_test(stored_factors_have_real_gradients),
         cmocka_unit_test(linear_takes_one_product_each_way),
