@@ -359,6 +359,12 @@ static void gpt_bf16(bench_work *w, const int64_t *size) /* attention stays in f
     bench_gpt(w, size);
 }
 
+static void gpt_tf32(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_TF32);
+    bench_gpt(w, size);
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 enum { KI = 1024, MI = 1024 * KI }; /* 32 Mi elements are 128 MiB: four times the largest cache */
@@ -575,6 +581,8 @@ const bench_case bench_cases[] = {
 
     {"gpt2-124m-b32", BENCH_GPU, "12/12/768, T 1024, B 32: training step",
      bench_gpt, {12, 12, 768, KI, 32}, .slow = true},
+    {"gpt2-124m-b32-tf32", BENCH_GPU, "the same with products in tf32",
+     gpt_tf32, {12, 12, 768, KI, 32}, .slow = true},
     {"gpt2-124m-b32-bf16", BENCH_GPU, "the same with products in bf16",
      gpt_bf16, {12, 12, 768, KI, 32}, .slow = true},
     {"attention-b32", BENCH_GPU, "causal, B 32, H 12, T 1024, D 64: forward and backward",

@@ -63,7 +63,9 @@ static double pass_seconds(const dra_limits *l, const dra_stream_config *c)
 static void open_known(const bench_session *s, const bench_work *w, bench_limit *l)
 {
     const dra_limits *d = &s->limits;
-    const double      flops = w->precision == DRA_PRECISION_BF16 ? d->bf16_flops : d->flops;
+    const double      flops = w->precision == DRA_PRECISION_BF16   ? d->bf16_flops
+                              : w->precision == DRA_PRECISION_TF32 ? d->tf32_flops
+                                                                   : d->flops;
     const double      compute = w->flops / flops, memory = pass_seconds(d, &w->stream);
     l->known = memory > compute ? memory : compute;
     l->bound = l->known <= 0 ? NULL : memory > compute ? "memory" : "compute";

@@ -23,7 +23,8 @@ struct meter {
     dra_cuda_device *d;
     int              repeats;
     cudaEvent_t      before, after;
-    dra_call         call; /* what kernels and products are started with */
+    dra_cuda_context context; /* the device's */
+    dra_call         call;    /* what kernels and products are started with */
     dra_status       status;
     dra_error       *err;
 };
@@ -46,6 +47,9 @@ template <typename Start> static double rate(meter *m, const char *what, double 
         check(m, what, cudaEventRecord(m->after, stream));
         check(m, what, cudaEventSynchronize(m->after));
         check(m, what, cudaEventElapsedTime(&ms, m->before, m->after));
+        if (m->status == DRA_OK && m->context.failure)
+            m->status = dra_fail(m->err, DRA_ERR_DEVICE, "cuda:%d: %s: %s", m->d->number, what,
+                                 m->context.failure);
         if (i >= 0) seconds[i] = 1e-3 * (double)ms / RUNS;
     }
     return m->status == DRA_OK ? amount / dra_median(seconds, m->repeats) : 0;
@@ -115,6 +119,7 @@ static void measure_products(meter *m, dra_limits *out)
     if (!memory) return no_memory(m);
     float *y = reinterpret_cast<float *>(memory), *a = y + edge * edge;
     out->flops = products(m, edge, a, DRA_F32, DRA_PRECISION_FULL, y);
+    out->tf32_flops = products(m, edge, a, DRA_F32, DRA_PRECISION_TF32, y);
     out->bf16_flops = products(m, edge, reinterpret_cast<uint16_t *>(a), DRA_BF16,
                                DRA_PRECISION_BF16, y);
     give_back(m, memory, (size_t)(edge * edge) * 3 * sizeof(float));
@@ -198,7 +203,8 @@ dra_status dra_cuda_limits(dra_device *base, int repeats, dra_limits *out, dra_e
     m.d = reinterpret_cast<dra_cuda_device *>(base);
     m.repeats = repeats;
     m.err = err;
-    m.call.context = &m.d->context;
+    m.context = m.d->context;
+    m.call.context = &m.context;
     cudaSetDevice(m.d->number);
     check(&m, "limits", cudaEventCreateWithFlags(&m.before, cudaEventDefault));
     check(&m, "limits", cudaEventCreateWithFlags(&m.after, cudaEventDefault));

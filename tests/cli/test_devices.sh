@@ -69,7 +69,7 @@ with_gpu() {
 
 emulated_gpu_has_limits() {
     answers devices --limits --threads 1 &&
-        grep -Eq '^cuda:0 +[0-9.]+ +([0-9.]+|-)( +[0-9.]+){6}$' "$out" &&
+        grep -Eq '^cuda:0( +[0-9.]+){8}$' "$out" &&
         answers devices --limits --threads 1 --json && is_json "$out" &&
         [ "$(grep -c '"upload": ' "$out")" -eq 2 ] &&
         grep -q '"device": "cuda:0".*"streaming_write": null.*"upload": [1-9]' "$out"
