@@ -71,7 +71,7 @@ __device__ static void load_chunk(const packing &p, const typename From::type *x
     DRA_UNROLL
     for (int i = 0; i < CHUNK; i += From::SOME)
         From::widen_some(
-            dra_stored_fetch<From>(x + i * p.x_step, p.x_step, left - i, p.whole && left >= CHUNK),
+            dra_load_four<From>(x + i * p.x_step, p.x_step, left - i, p.whole && left >= CHUNK),
             v + i);
 }
 

@@ -31,10 +31,19 @@ static void keep(numbers *to, const dra_real *x, size_t n)
     to->n += n;
 }
 
-static void expect_equal(const char *what, size_t n, const dra_real *a, const dra_real *b,
-                         double most)
+static double largest_of(size_t n, const dra_real *x)
 {
-    double largest = 0, worst = 0;
+    double largest = 0;
+    for (size_t i = 0; i < n; i++) largest = fmax(largest, fabs((double)x[i]));
+    return largest;
+}
+
+/* noise: what is lost in numbers that cancel, however small they are themselves. */
+static void expect_equal(const char *what, size_t n, const dra_real *a, const dra_real *b,
+                         double most, double noise)
+{
+    const double largest = largest_of(n, b);
+    double       worst = 0;
     for (size_t i = 0; i < n; i++) {
         const double d = fabs((double)a[i] - (double)b[i]);
         if (!(d <= worst)) worst = d; /* NaN stays */
@@ -121,17 +130,20 @@ static void compare(const char *name, const dra_model_config *c, uint32_t seed)
     open_trial(&t, c, seed);
     numbers y[2] = {read_logits(&t, gpu), read_logits(&t, cpu)};
     snprintf(what, sizeof what, "%s, model %u, logits", name, seed);
-    expect_equal(what, y[0].n, y[0].x, y[1].x, LOGITS);
+    expect_equal(what, y[0].n, y[0].x, y[1].x, LOGITS, 0);
     const int n = dra_specs_count(dra_model_params(t.model));
     numbers  *dw = calloc(2 * (size_t)n, sizeof *dw);
     assert_non_null(dw);
     const double a = find_gradients(&t, gpu, dw, n), b = find_gradients(&t, cpu, dw + n, n);
     if (!(fabs(a - b) <= LOGITS * fabs(b)))
         fail_msg("%s, model %u: losses %.9g, %.9g", name, seed, a, b);
+    /* The gradient of a bias of keys is 0 but for rounding: a softmax does not see it. */
+    double noise = 0;
+    for (int i = 0; i < n; i++) noise = fmax(noise, 1e-6 * largest_of(dw[n + i].n, dw[n + i].x));
     for (int i = 0; i < n; i++) {
         snprintf(what, sizeof what, "%s, model %u, gradient of %s", name, seed,
                  dra_specs_at(dra_model_params(t.model), i)->name);
-        expect_equal(what, dw[i].n, dw[i].x, dw[n + i].x, GRADIENTS);
+        expect_equal(what, dw[i].n, dw[i].x, dw[n + i].x, GRADIENTS, noise);
         free(dw[i].x);
         free(dw[n + i].x);
     }
@@ -268,8 +280,8 @@ static void states_go_to_and_fro(void **state)
         t.B = 1, t.T = 21;
         const numbers whole = read_in_halves(&t, cpu, cpu), up = read_in_halves(&t, cpu, gpu),
                       down = read_in_halves(&t, gpu, cpu);
-        expect_equal(p->name, whole.n, up.x, whole.x, LOGITS);
-        expect_equal(p->name, whole.n, down.x, whole.x, LOGITS);
+        expect_equal(p->name, whole.n, up.x, whole.x, LOGITS, 0);
+        expect_equal(p->name, whole.n, down.x, whole.x, LOGITS, 0);
         free(whole.x), free(up.x), free(down.x);
         close_trial(&t);
     }
