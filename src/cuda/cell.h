@@ -2,9 +2,9 @@
  *
  * The rows of a set of weights are cut into tiles of at most DRA_CELL_TILE, and a block walks over
  * time with a tile. A few lanes next to each other share a unit: each multiplies its part of the
- * weights with what all units of a row say, for all rows of the tile; then the lanes add up, so that
- * each has the sums of one row, computes its gates, and writes what all units read for the next
- * token. So weights are read once for a tile, and a token costs one barrier.
+ * weights with what all units of a row say, for all rows of the tile; then the lanes add up, so
+ * that each has the sums of one row, computes its gates, and writes what all units read for the
+ * next token. So weights are read once for a tile, and a token costs one barrier.
  *
  * How a cell is computed follows from its width:
  *   D <= 64   the weights are in registers;

@@ -22,7 +22,7 @@ struct back_call {
     float        *dmix; /* of slots: (B, T, H S) */
     dra_cell_view dstart[DRA_CELL_STATES];
     int64_t       parts;
-    /* Scratch. Of a segment, rows as segment_row() says: du, h_{t-1}, and a_n, where dx is a sum. */
+    /* Scratch. Of a segment, rows as segment_row() says: du, h_{t-1}, a_n where dx is a sum. */
     int64_t chunks, chunk, segment; /* chunks of a set, rows of a chunk, tokens */
     float  *du, *before, *direct;   /* (.., gates D), (.., D), (.., D) */
     float  *sums;                   /* (rows, gates + 1, D): db and the swing of each row */
