@@ -34,7 +34,7 @@ static const char *const schedules[] = {"cosine", "linear", "constant", "exponen
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL}; /* their kinds */
-static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
 static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; /* their kinds */
 
 #define AT(f) offsetof(struct args, f)

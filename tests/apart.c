@@ -125,9 +125,12 @@ static dra_status upload(dra_device *d, void *to, const void *from, size_t bytes
     return move(to, from, bytes, true, false, err);
 }
 
-static dra_status download(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
+static dra_status download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
 {
-    return move(to, from, bytes, false, true, err);
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < n && st == DRA_OK; i++)
+        st = move(list[i].to, dra_span_address(list[i].from), list[i].from.bytes, false, true, err);
+    return st;
 }
 
 static dra_status copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)

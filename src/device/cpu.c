@@ -26,6 +26,13 @@ static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t byt
     return DRA_OK;
 }
 
+static dra_status cpu_download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        memmove(list[i].to, dra_span_address(list[i].from), list[i].from.bytes);
+    return DRA_OK;
+}
+
 static dra_status cpu_fill(dra_device *d, void *to, dra_real value, size_t count, dra_error *err)
 {
     dra_real *at = to;
@@ -79,7 +86,7 @@ static void cpu_destroy(dra_device *d)
 static const dra_device_table cpu_table = {.alloc = cpu_alloc,
                                            .free = cpu_free,
                                            .upload = cpu_copy,
-                                           .download = cpu_copy,
+                                           .download = cpu_download,
                                            .fill = cpu_fill,
                                            .copy = cpu_copy,
                                            .find = cpu_find,

@@ -13,7 +13,7 @@ typedef struct dra_device_table {
     void (*free)(dra_device *d, void *data, size_t bytes);
     /* Each waits for its turn after what was started; host memory is free again on return. */
     dra_status (*upload)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
-    dra_status (*download)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+    dra_status (*download)(dra_device *d, const dra_fetch *list, size_t n, dra_error *err);
     dra_status (*fill)(dra_device *d, void *to, dra_real value, size_t count, dra_error *err);
     dra_status (*copy)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
     const dra_kernel *(*find)(const dra_device *d, const char *op); /* by name; NULL: none */
@@ -21,7 +21,8 @@ typedef struct dra_device_table {
     dra_status (*run)(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
     void (*forget)(dra_device *d, const dra_launch *l); /* is gone soon; NULL: nothing is kept */
     void (*destroy)(dra_device *d);
-    bool borrows; /* kernels read the host's memory where it is */
+    size_t (*available)(dra_device *d); /* bytes that alloc() may still have; NULL: unknown */
+    bool borrows;                       /* kernels read the host's memory where it is */
 } dra_device_table;
 
 enum { DRA_ARRAYS_GONE = 64 }; /* handles of destroyed arrays that are still known as such */
@@ -38,6 +39,7 @@ struct dra_device {
     const dra_device_table *table;
     const char             *level; /* what it computes with, and on how many: for description */
     int                     threads;
+    int64_t                 waits; /* how often the host waited for what was started */
     dra_arrays              arrays;
 };
 

@@ -6,11 +6,6 @@
 
 #include "ops/recur.h"
 
-enum { DRA_CHUNK = 64 };
-
-#define DRA_CHUNK_RESET (-1e4)  /* the logarithm of a reset: e^-10000 is 0 in any type */
-#define DRA_STRONG_DECAY (-0.7) /* below this logarithm (about 1/2) what is left is a product */
-
 static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
 
 /* ---- decay ----------------------------------------------------------------------------------- */

@@ -19,9 +19,6 @@
 #include "ops/chunk.h"
 #include "ops/slots_loops.h"
 
-/* Tokens between two borders, where the slots are kept for the way back. */
-enum { DRA_SLOTS_CHUNK = 64 };
-
 typedef struct dra_slots_upstream { /* what the way back may have beside; id 0: none */
     dra_value mark, dlse, dmean;
 } dra_slots_upstream;

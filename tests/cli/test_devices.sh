@@ -47,11 +47,25 @@ emulated_gpu_is_found() {
     export DRA_PLUGIN_PATH="/nowhere:$plugin"
     answers devices && grep -q '^cuda:0 .*CUDA on the host, for tests' "$out" &&
         ! grep -q '^no GPU' "$out" &&
-        failed "cuda:1: there are 1 GPUs, counted from 0" \
+        failed "cuda:1: GPUs are numbered from 0 to 0 here" \
             forward --model m --tokens 1,2 --out o.safetensors --device cuda:1
     found=$?
     unset DRA_PLUGIN_PATH
     return $found
+}
+
+# lacks WHAT LINE: the emulation lacks something, and the line says what.
+lacks() {
+    DRA_CUDA_HOST_LACKS=$1 DRA_PLUGIN_PATH=$plugin failed "$2" \
+        forward --model m --tokens 1,2 --out o.safetensors --device cuda
+}
+
+what_is_missing_is_named() {
+    lacks driver "cuda:0: no NVIDIA driver is installed" &&
+        lacks newer "cuda:0: the driver is for CUDA 11.4, the plugin needs 13.0 or newer" &&
+        lacks gpu "cuda:0: there is no NVIDIA GPU" &&
+        lacks free "cuda:0: the GPU is busy: another process has it" &&
+        lacks memory "cuda:0: too little memory is free on the GPU" && [ ! -e o.safetensors ]
 }
 
 check "the CPU is listed" cpu_is_listed
@@ -59,5 +73,8 @@ check "a missing plugin is named" missing_plugin_is_named
 check "wrong names are refused" wrong_names_are_refused
 check "other files are no plugins" other_files_are_no_plugins
 check "the environment names the device" environment_names_the_device
-[ ! -e "$plugin/libdra-cuda.so" ] || check "a plugin on the path is found" emulated_gpu_is_found
+if [ -e "$plugin/libdra-cuda.so" ]; then
+    check "a plugin on the path is found" emulated_gpu_is_found
+    check "a GPU that is missing or taken is named" what_is_missing_is_named
+fi
 tap_end

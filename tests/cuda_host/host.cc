@@ -220,10 +220,33 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
+/* For tests of what is said where something is missing: DRA_CUDA_HOST_LACKS=driver, newer (a newer
+ * driver), gpu, free (a GPU that nobody has), memory. */
+static bool lacks(const char *what)
+{
+    const char *missing = getenv("DRA_CUDA_HOST_LACKS");
+    return missing && strcmp(missing, what) == 0;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 1;
+    return lacks("driver") || lacks("newer") ? cudaErrorInsufficientDriver
+           : lacks("gpu")                    ? cudaErrorNoDevice
+                                             : cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = lacks("driver") ? 0 : lacks("newer") ? 11040 : CUDART_VERSION;
     return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+    return lacks("free")     ? cudaErrorDevicesUnavailable
+           : lacks("memory") ? cudaErrorMemoryAllocation
+                             : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
