@@ -297,7 +297,8 @@ typedef dra_attend_tile<4, DRA_ATTEND_WIDE>   wide;
 typedef dra_attend_tile<1, DRA_ATTEND_NARROW> narrow_few;
 typedef dra_attend_tile<1, DRA_ATTEND_WIDE>   wide_few;
 
-static bool is_few(const dra_attend_call &a) { return (int64_t)a.G * a.T <= narrow_few::ROWS; }
+static_assert((int)narrow_few::ROWS >= (int)DRA_ATTEND_SPREAD, "few queries are one tile");
+
 static bool is_narrow(const dra_attend_call &a)
 {
     return a.D <= DRA_ATTEND_NARROW && a.E <= DRA_ATTEND_NARROW;
@@ -313,7 +314,7 @@ static forward forward_of(const dra_attend_call &a, int rows, int W)
     f.blocks = (int)dra_div_up(a.J, COLS);
     f.splits = 1;
     f.each = f.blocks;
-    if (!is_few(a)) return f;
+    if (!dra_attend_is_few(a)) return f;
     const int64_t most = dra_div_up(PROCESSORS * BLOCKS, (int64_t)a.B * a.K * f.chunks);
     f.each = (int)dra_imax(1, dra_div_up(f.blocks, most));
     f.splits = (int)dra_imax(1, dra_div_up(f.blocks, f.each));
@@ -324,7 +325,7 @@ static size_t scratch(const dra_call *c)
 {
     const dra_attend_call a = dra_attend_call_of(c);
     const int64_t         rows = (int64_t)a.B * a.H * a.T;
-    if (!is_few(a)) return 0;
+    if (!dra_attend_is_few(a)) return 0;
     return (size_t)(rows * dra_div_up(a.J, COLS) * (2 + a.E)) * sizeof(float);
 }
 
@@ -358,9 +359,11 @@ static void launch_tiles(const dra_call *c, const dra_attend_call &a)
 static void launch(const dra_call *c)
 {
     const dra_attend_call a = dra_attend_call_of(c);
-    if (is_few(a) && is_narrow(a))
+    if (dra_attend_mma_fits(c, a))
+        dra_attend_mma(c, a);
+    else if (dra_attend_is_few(a) && is_narrow(a))
         launch_tiles<narrow_few, true>(c, a);
-    else if (is_few(a))
+    else if (dra_attend_is_few(a))
         launch_tiles<wide_few, true>(c, a);
     else if (is_narrow(a))
         launch_tiles<narrow, false>(c, a);

@@ -6,6 +6,14 @@
 #include "base/philox.h"
 #include "cuda/rows.h"
 
+/* Queries of the heads that read one key head, up to which they count as few: their keys are spread
+ * over the processors, and products are f32. On the host fewer, so that tests meet both. */
+#ifdef __CUDACC__
+enum { DRA_ATTEND_SPREAD = 16 };
+#else
+enum { DRA_ATTEND_SPREAD = 4 };
+#endif
+
 struct dra_attend_tensor { /* data is NULL where there is none */
     const void *data;
     int64_t     stride[4];
@@ -84,6 +92,11 @@ static inline dra_attend_call dra_attend_call_of(const dra_call *c)
     a.by_mod = k->heads == DRA_HEADS_MOD;
     dra_attend_set_options(c, k, &a);
     return a;
+}
+
+static inline bool dra_attend_is_few(const dra_attend_call &a)
+{
+    return (int64_t)a.G * a.T <= DRA_ATTEND_SPREAD;
 }
 
 /* Query head number g of those that read key head kv, and the key head that head h reads. */
@@ -239,5 +252,66 @@ __device__ static inline float dra_attend_logit(const dra_attend_call &a, int b,
     const dra_attend_tensor &mask = a.option[DRA_ATTEND_MASK];
     return mask.data && !*dra_attend_at<uint8_t>(mask, b, q.head, q.t, j) ? (float)DRA_MASKED : s;
 }
+
+/* ---- what a tile of queries sees ------------------------------------------------------------- */
+
+struct dra_attend_seen {
+    int first, end;        /* the union of their intervals; always-seen keys are not counted */
+    int most_lo, least_hi; /* all of them see most_lo .. least_hi - 1 */
+
+    __device__ bool any(const dra_attend_call &a, int j0, int n) const /* of keys j0 .. j0+n-1 */
+    {
+        return j0 < a.always || (j0 < end && j0 + n > first);
+    }
+    __device__ bool reads(const dra_attend_call &a, int j) const
+    {
+        return j < a.always || (first <= j && j < end);
+    }
+};
+
+template <int N>
+__device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_call  &a,
+                                                            const dra_attend_query *q)
+{
+    dra_attend_seen s = {a.J, 0, 0, a.J};
+    for (int r = 0; r < N; r++) {
+        const int lo = q[r].lo, hi = q[r].hi;
+        if (q[r].t < 0) continue;
+        s.most_lo = lo > s.most_lo ? lo : s.most_lo;
+        s.least_hi = hi < s.least_hi ? hi : s.least_hi;
+        if (lo >= hi) continue;
+        s.first = lo < s.first ? lo : s.first;
+        s.end = hi > s.end ? hi : s.end;
+    }
+    return s;
+}
+
+/* Rows first, first + 1, .. of one head of a tensor; those that are not there are zeros. */
+struct dra_attend_rows {
+    const float *start; /* of row 0 */
+    int64_t      stride;
+    int          from, to, always; /* there are those from .. to-1, and 0 .. always-1 */
+    int          first;
+
+    __device__ const float *operator()(int r) const
+    {
+        const int i = first + r;
+        return i < always || (from <= i && i < to) ? start + i * stride : nullptr;
+    }
+};
+
+__device__ static inline dra_attend_rows
+dra_attend_rows_of(const dra_attend_tensor &x, int b, int h, int to, int from = 0, int always = 0)
+{
+    return {dra_attend_at<float>(x, b, h), x.stride[2], from, to, always, 0};
+}
+
+/* ---- by tensor cores ------------------------------------------------------------------------- */
+
+/* Whether attend_mma.cu and attend_mma_back.cu have the case: bf16 precision, no options but
+ * intervals and heads, D = E = 64 or 128, not few queries. */
+bool dra_attend_mma_fits(const dra_call *c, const dra_attend_call &a);
+void dra_attend_mma(const dra_call *c, const dra_attend_call &a);
+void dra_attend_mma_back(const dra_call *c, const dra_attend_call &a);
 
 #endif

@@ -480,6 +480,10 @@ static void launch(const dra_call *c)
     const dra_attend_call a = dra_attend_call_of(c);
     const dra_tensor     *dy = &c->in[c->n_in - 3];
     backward              g = {};
+    if (dra_attend_mma_fits(c, a) && dra_attend_by_four(dy)) {
+        dra_attend_mma_back(c, a);
+        return;
+    }
     g.dy = dra_attend_tensor_of(dy);
     g.dy_by_four = dra_attend_by_four(dy);
     g.lse = dra_attend_tensor_of(dy + 1);

@@ -171,26 +171,6 @@ __device__ static inline void dra_attend_store(float *row, int first, int width,
 
 /* ---- an operand of products: rows of a tensor, in pieces ------------------------------------- */
 
-/* Rows first, first + 1, .. of one head of a tensor; those that are not there are zeros. */
-struct dra_attend_rows {
-    const float *start; /* of row 0 */
-    int64_t      stride;
-    int          from, to, always; /* there are those from .. to-1, and 0 .. always-1 */
-    int          first;
-
-    __device__ const float *operator()(int r) const
-    {
-        const int i = first + r;
-        return i < always || (from <= i && i < to) ? start + i * stride : nullptr;
-    }
-};
-
-__device__ static inline dra_attend_rows
-dra_attend_rows_of(const dra_attend_tensor &x, int b, int h, int to, int from = 0, int always = 0)
-{
-    return {dra_attend_at<float>(x, b, h), x.stride[2], from, to, always, 0};
-}
-
 /* N rows of up to W numbers in shared memory, of vectors that are `width` long. Where that is one
  * piece it is loaded once, by open(), and stays. */
 template <int N, int W, bool PLACED, typename Rows = dra_attend_rows> struct dra_attend_operand {
@@ -231,39 +211,6 @@ __device__ static inline void dra_attend_product(float (&s)[RM][DRA_ATTEND_CM], 
         dra_attend_dots<RM, W>(s, a.room, b.room, a.piece(d0));
         d0 += W;
     } while (d0 < a.width);
-}
-
-/* ---- what a tile of queries sees ------------------------------------------------------------- */
-
-struct dra_attend_seen {
-    int first, end;        /* the union of their intervals; always-seen keys are not counted */
-    int most_lo, least_hi; /* all of them see most_lo .. least_hi - 1 */
-
-    __device__ bool any(const dra_attend_call &a, int j0, int n) const /* of keys j0 .. j0+n-1 */
-    {
-        return j0 < a.always || (j0 < end && j0 + n > first);
-    }
-    __device__ bool reads(const dra_attend_call &a, int j) const
-    {
-        return j < a.always || (first <= j && j < end);
-    }
-};
-
-template <int N>
-__device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_call  &a,
-                                                            const dra_attend_query *q)
-{
-    dra_attend_seen s = {a.J, 0, 0, a.J};
-    for (int r = 0; r < N; r++) {
-        const int lo = q[r].lo, hi = q[r].hi;
-        if (q[r].t < 0) continue;
-        s.most_lo = lo > s.most_lo ? lo : s.most_lo;
-        s.least_hi = hi < s.least_hi ? hi : s.least_hi;
-        if (lo >= hi) continue;
-        s.first = lo < s.first ? lo : s.first;
-        s.end = hi > s.end ? hi : s.end;
-    }
-    return s;
 }
 
 #endif

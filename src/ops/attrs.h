@@ -143,8 +143,11 @@ typedef struct dra_attend_attr { /* attend, attend_small, their gradients, atten
     int64_t      distance_zero; /* column of distance 0 */
     uint64_t     path;          /* of the random numbers */
     dra_head_map heads;
-    bool         late;                   /* the soft cap is that of q.k with all biases */
-    int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
+    /* BF16: a device may round q, k, v, weights and their gradients to bf16 for its products, as
+     * CUDA does; the CPU computes in full precision whatever it says. */
+    dra_precision precision;
+    bool          late;                   /* the soft cap is that of q.k with all biases */
+    int32_t       at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
 } dra_attend_attr;
 
 /* Outputs of the gradient of attend. */

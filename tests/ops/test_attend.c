@@ -632,6 +632,37 @@ static const check_case few_cases[] = {
      .no_grad = true},
 };
 
+/* ---- cases: bf16 precision, which the CPU ignores -------------------------------------------- */
+
+static void build_bf16(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config random;
+    dra_attend_config c = make_config(p, in, DRA_ATTEND_TILED, &random);
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    c.lse = &out[1];
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+#define BF16_TOL .tol = 1e-2
+
+static const check_case bf16_cases[] = {
+    {"sees all", 3, {QKV(1, 2, 2, 70, 90, 64, 64)}, &none, BF16_TOL},
+    {"up to hi", 4, {QKV(2, 2, 1, 45, 70, 64, 64), INTS(2, 45, 0, 71)}, &only_hi, BF16_TOL},
+    {"from lo on", 4, {QKV(1, 4, 2, 40, 100, 64, 64), INTS(1, 40, 50, 101)}, &only_lo, BF16_TOL},
+    {"ragged, h mod K",
+     5,
+     {QKV(1, 4, 2, 150, 70, 64, 64), INTS(1, 150, -3, 60), INTS(1, 150, 0, 75)},
+     &(args){.lo = 3, .hi = 4, .heads = DRA_HEADS_MOD, .scale = 0.2},
+     BF16_TOL},
+    {"width 128", 4, {QKV(1, 2, 1, 70, 90, 128, 128), INTS(1, 70, 0, 91)}, &only_hi, BF16_TOL},
+    {"sees nothing", 4, {QKV(1, 1, 1, 40, 70, 64, 64), INTS(1, 40, -2, 1)}, &only_hi, BF16_TOL},
+    {"no keys", 3, {QKV(1, 2, 2, 40, 0, 64, 64)}, &none, BF16_TOL},
+    {"few queries", 3, {QKV(2, 2, 2, 1, 90, 64, 64)}, &none, BF16_TOL},
+    {"another width", 3, {QKV(1, 2, 2, 40, 70, 64, 9)}, &none, BF16_TOL},
+    {"negative scale", 3, {QKV(1, 2, 2, 40, 70, 64, 64)}, &(args){.scale = -0.1}, BF16_TOL},
+    {"bias", 4, {QKV(1, 1, 1, 40, 70, 64, 64), {{3, {1, 40, 70}}}}, &biased, BF16_TOL},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -641,6 +672,7 @@ int main(void)
         {"plain", 2, build_scores, oracle_scores, scores_cases, COUNT(scores_cases)},
         {"tiled", 2, build_lse, oracle_lse, lse_cases, COUNT(lse_cases)},
         {"few", 2, build_few, oracle_lse, few_cases, COUNT(few_cases)},
+        {"bf16", 2, build_bf16, oracle_lse, bf16_cases, COUNT(bf16_cases)},
     };
     return check_main("attend", specs, COUNT(specs), NULL, 0);
 }
