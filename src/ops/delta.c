@@ -144,7 +144,7 @@ static void remember(walk *w, const dra_chunk *k)
 {
     const dra_matrix_block S = {w->S, w->E, 1};
     if (!w->d.plain) {
-        dra_decay_state(&w->d, k->simd, w->F * w->E, w->S);
+        dra_decay_state(&w->d, k->simd, w->F, w->E, S);
         dra_matrix_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
     }
     dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k),
@@ -156,7 +156,7 @@ static void remember(walk *w, const dra_chunk *k)
 static size_t scratch(const dra_call *c)
 {
     const int64_t each = scratch_of(dra_last(&c->in[Q]), dra_last(&c->in[V]));
-    return (size_t)(dra_chunk_tiles(c) * each) * sizeof(real);
+    return (size_t)(dra_chunk_heads(c) * each) * sizeof(real);
 }
 
 static void tile(const dra_call *c, int64_t number)
@@ -236,7 +236,7 @@ const dra_cpu_kernel dra_cpu_delta = {
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch,
              .takes = takes},
-    .tiles = dra_chunk_tiles,
+    .tiles = dra_chunk_heads,
     .tile = tile,
 };
 

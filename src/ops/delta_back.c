@@ -168,7 +168,7 @@ static void pass_state(walk *w, const dra_chunk *k)
     const dra_matrix_block dS = {w->dS, w->E, 1};
     dra_matrix_block       dy = w->dy;
     if (!w->d.plain) {
-        dra_decay_state(&w->d, simd, w->F * w->E, w->dS);
+        dra_decay_state(&w->d, simd, w->F, w->E, dS);
         dy = dra_matrix_block_scaled(simd, k->n, w->E, w->d.p, dy, room(w, ROOM_DY));
         dra_matrix_block_scale(simd, k->n, w->E, w->d.p, w->m);
     }
@@ -180,10 +180,11 @@ static void pass_state(walk *w, const dra_chunk *k)
 
 static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
 {
-    const dra_tensor *out = w->c->out;
+    const dra_tensor      *out = w->c->out;
+    const dra_matrix_block dS = {w->dS, w->E, 1};
     open_chunk(w, k, i);
     memset(w->dL, 0, sizeof w->dL);
-    w->through = w->decay ? dra_chunk_through(k, &w->d, w->F, w->E, w->S0, w->dS) : 0;
+    w->through = w->decay ? dra_chunk_through(k, &w->d, w->F, w->E, w->S0, dS) : 0;
     misses(w, k);
     values(w, k);
     if (out[DQ].data || out[DK].data || w->decay) {
@@ -200,7 +201,7 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
 static size_t scratch(const dra_call *c)
 {
     const int64_t each = scratch_of(dra_last(&c->in[Q]), dra_last(&c->in[MISS]));
-    return (size_t)(dra_chunk_tiles(c) * each) * sizeof(real);
+    return (size_t)(dra_chunk_heads(c) * each) * sizeof(real);
 }
 
 static void tile(const dra_call *c, int64_t number)
@@ -241,6 +242,6 @@ const dra_cpu_kernel dra_cpu_delta_back = {
              .dtypes = DRA_REALS | DRA_BIT(DRA_I32),
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch},
-    .tiles = dra_chunk_tiles,
+    .tiles = dra_chunk_heads,
     .tile = tile,
 };
