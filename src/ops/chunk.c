@@ -284,7 +284,6 @@ real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_ten
 /* ---- stages ---------------------------------------------------------------------------------- */
 
 enum {
-    COLUMNS = 16,    /* a block has whole vectors of every level */
     FEW_THREADS = 2, /* have tiles enough, and no more memory than a pass needs */
     ENOUGH = 4       /* tiles for each thread */
 };
@@ -322,7 +321,7 @@ dra_chunk_stages dra_chunk_stages_of(const dra_call *c, int64_t heads, int64_t c
     dra_chunk_stages s = {.heads = heads, .chunks = chunks, .columns = columns};
     double           between, inside;
     if (threads <= FEW_THREADS || chunks < 2 || heads == 0 || heads >= ENOUGH * threads) return s;
-    s.blocks = cut(&s, threads, dra_div_up(columns, COLUMNS), work.between, work.repeated,
+    s.blocks = cut(&s, threads, dra_div_up(columns, DRA_CHUNK_COLUMNS), work.between, work.repeated,
                    &between);
     s.runs = cut(&s, threads, chunks, work.inside, 0, &inside);
     s.two = 1.1 * (between + inside) < 100 * (double)dra_div_up(heads, threads);
@@ -341,9 +340,10 @@ int64_t dra_chunk_most_tiles(const dra_chunk_stages *s)
 
 dra_chunk_span dra_chunk_block_at(const dra_chunk_stages *s, int64_t i)
 {
-    const int64_t vectors = dra_div_up(s->columns, COLUMNS), j = i % s->blocks;
-    return (dra_chunk_span){i / s->blocks, j * vectors / s->blocks * COLUMNS,
-                            dra_imin((j + 1) * vectors / s->blocks * COLUMNS, s->columns)};
+    const int64_t vectors = dra_div_up(s->columns, DRA_CHUNK_COLUMNS), j = i % s->blocks;
+    return (dra_chunk_span){
+        i / s->blocks, j * vectors / s->blocks * DRA_CHUNK_COLUMNS,
+        dra_imin((j + 1) * vectors / s->blocks * DRA_CHUNK_COLUMNS, s->columns)};
 }
 
 dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i)

@@ -183,6 +183,8 @@ typedef struct dra_chunk_stages {
     int64_t runs;   /* of chunks of a head, tiles of the second */
 } dra_chunk_stages;
 
+enum { DRA_CHUNK_COLUMNS = 16 }; /* blocks of columns are whole vectors of every level */
+
 typedef struct dra_chunk_work { /* of the stages, in percent of a pass */
     int64_t between;            /* chunks */
     int64_t repeated;           /* more, for every block of columns */
