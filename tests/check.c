@@ -13,7 +13,7 @@
 
 enum { GUARD = 128, SAMPLES = 48 }; /* SAMPLES: elements of an input whose gradient is checked */
 
-static const int thread_counts[] = {1, 2, 7};
+static const int thread_counts[] = {1, 2, 7, 16};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
