@@ -2,6 +2,7 @@
 # System calls that fail, and kills between them: after each fault every file is the old one or the
 # new one, a line says what failed, and the next start makes up for it with the same bits.
 #   test_calls.sh PATH_OF_DRA        DRA_TEST_FULL=1: every fault at every call, else some of them
+# DRA_FAULT_ONLY=REGEX picks commands by their name.
 set -u
 dra=$(cd "$(dirname "$1")" && pwd)/dra
 calls=$(dirname "$dra")/tests/faults/calls
@@ -21,6 +22,7 @@ every() {
     from=$4
     look=$5
     shift 5
+    echo "$name" | grep -Eq "${DRA_FAULT_ONLY:-.}" || return 0
     [ -z "${DRA_TEST_FULL:-}" ] || most=0
     check "$name: any call may fail" "$calls" --loop "$name" --from "$from" --work work \
         --check "$look" --faults "$faults" --most "$most" "$@"
