@@ -3,7 +3,6 @@
 #include "prompts.h"
 #include "jsonl.h"
 #include "line_read.h"
-#include "text_stream.h"
 
 #include <errno.h>
 #include <math.h>
@@ -150,7 +149,7 @@ static char *prompt_json(const writer *w)
 {
     char  *text = NULL;
     size_t n = 0;
-    FILE  *out = cli_text_stream(&text, &n);
+    FILE  *out = dra_stream_memory(&text, &n);
     if (!out) return NULL;
     if (w->now.text)
         cli_json_text(w->now.text, out);
@@ -189,7 +188,7 @@ static const char *finish_name(dra_finish f)
 static dra_status finish_job(writer *w, job *j, const dra_generated *g, dra_error *err)
 {
     size_t n = 0;
-    FILE  *out = cli_text_stream(&j->record, &n);
+    FILE  *out = dra_stream_memory(&j->record, &n);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     fprintf(out, "{\"index\": %lld, \"prompt\": %s, \"text\": ", (long long)j->index, j->prompt);
     if (w->p->tokenizer) {
@@ -294,7 +293,7 @@ static dra_status open_writer(writer *w, dra_error *err)
     w->last = &w->first;
     w->row = calloc((size_t)w->p->rows, sizeof *w->row);
     if (!w->row) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    w->in = strcmp(w->p->path, "-") == 0 ? stdin : fopen(w->p->path, "r");
+    w->in = cli_input_open(w->p->path);
     if (w->in) return DRA_OK;
     return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", w->p->path,
                      cli_reason(errno));
@@ -307,7 +306,7 @@ static void close_writer(writer *w)
         w->first = j->next;
         free_job(j);
     }
-    if (w->in && w->in != stdin) fclose(w->in);
+    if (w->in) fclose(w->in);
     drop_line(&w->now);
     free(w->buffer);
     free(w->row);

@@ -2,7 +2,6 @@
 #include "started.h"
 #include "model.h"
 #include "term.h"
-#include "text_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +46,7 @@ static bool find_command(char **text)
         return st != DRA_ERR_MEMORY;
     }
     if (n > COMMAND) words[n = COMMAND] = '\0';
-    FILE *out = cli_text_stream(text, &bytes);
+    FILE *out = dra_stream_memory(text, &bytes);
     for (size_t at = 0; out && at < n; at += strlen(words + at) + 1) {
         const char *slash = at ? NULL : strrchr(words, '/');
         if (at) fputc(' ', out);
@@ -122,7 +121,7 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
         const dra_status st = dra_file_read(path, FILE_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }
-    FILE *out = cli_text_stream(&text, &bytes);
+    FILE *out = dra_stream_memory(&text, &bytes);
     if (out && n) fwrite(before, 1, n, out);
     const bool known = out && write_start(device, out);
     dra_status st = out && fclose(out) == 0 && known

@@ -2,7 +2,6 @@
 #include "sweep_command.h"
 #include "jsonl.h"
 #include "term.h"
-#include "text_stream.h"
 #include "value.h"
 
 #include <ctype.h>
@@ -63,7 +62,7 @@ static char *join(const cli_command *c)
 {
     char  *text = NULL;
     size_t bytes = 0;
-    FILE  *out = cli_text_stream(&text, &bytes);
+    FILE  *out = dra_stream_memory(&text, &bytes);
     for (int i = 0; out && i < c->n; i++) fprintf(out, "%s%s", i ? " " : "", c->word[i]);
     if (out && fclose(out) == 0) return text;
     free(text);

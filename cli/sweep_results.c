@@ -3,7 +3,6 @@
 #include "term.h"
 #include "jsonl.h"
 #include "memory.h"
-#include "text_stream.h"
 #include "value.h"
 
 #include <math.h>
@@ -241,7 +240,7 @@ dra_status cli_sweep_json(const cli_sweep_results *s, const char *path, dra_erro
     int64_t    n;
     dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     group     *all = summarise_all(s, &n);
-    FILE      *out = all ? cli_text_stream(&text, &bytes) : NULL;
+    FILE      *out = all ? dra_stream_memory(&text, &bytes) : NULL;
     if (out) {
         write_json(s, all, n, out);
         const bool whole = !ferror(out);
