@@ -106,7 +106,7 @@ static int compare(const void *a, const void *b)
 static group *summarise_all(const cli_sweep_results *s, int64_t *n)
 {
     *n = s->n / seeds_of(s);
-    group *all = calloc((size_t)*n + 1, sizeof *all);
+    group *all = cli_room((size_t)*n + 1, sizeof *all);
     if (!all) return NULL;
     for (int64_t i = 0; i < *n; i++) all[i] = summarise(s, i * seeds_of(s), are_evaluated(s));
     qsort(all, (size_t)*n, sizeof *all, compare);

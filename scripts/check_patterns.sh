@@ -60,9 +60,11 @@ function check_json() {
     if (calls("json_load[a-z_]*")) wrong("JSON is read with file/json.h")
 }
 
-# Streams that lose no text when memory fails: file/stream.c.
+# Streams that lose no text when memory fails, and repeat what a signal interrupts: file/stream.c.
 function check_streams() {
     if (calls("open_memstream")) wrong("it loses text: dra_stream_memory()")
+    if (calls("fopen|fdopen"))
+        wrong("it repeats nothing that is interrupted: dra_stream_open(), dra_file_writer")
 }
 
 function check_c() {
