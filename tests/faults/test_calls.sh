@@ -133,4 +133,21 @@ every cache 20 "$all" before '. "$functions"
     diff -r tokens ../made/tokens && cmp c/model.safetensors ../made/c/model.safetensors &&
         clean' "$dra" $cache
 
+# ---- what is read by streams, and a sweep --------------------------------------------------------
+
+printf '{"prompt": "Once"}\n{"prompt": "Twice", "seed": 3}\n' >before/prompts.jsonl
+every prompts 20 "$all" before : "$dra" generate --model m --prompts prompts.jsonl --tokens 3 \
+    --threads 1
+every tokenize 20 "$all" before : "$dra" tokenize --tokenizer "$data/bpe/tokenizer.json" \
+    --file "$text"
+sweep="sweep $small --data $text --split 0.1 --steps 1 --batch 2 --context 8 --threads 1
+    --set lr=0.001,0.002 --out all"
+export sweep
+(cd made && "$dra" $sweep) >out 2>err || { cat err; exit 1; }
+every sweep 20 EINTR before '. "$functions"
+    cmp all/done.jsonl ../made/all/done.jsonl && clean || exit 1
+    for f in lr=0.001 lr=0.002; do
+        cmp "all/$f/model.safetensors" "../made/all/$f/model.safetensors" || exit 1
+    done' "$dra" $sweep
+
 tap_end

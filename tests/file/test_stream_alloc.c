@@ -149,5 +149,5 @@ int main(void)
         cmocka_unit_test(interrupted),
         cmocka_unit_test(opening),
     };
-    return check_main("streams", NULL, 0, tests, COUNT(tests));
+    return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
