@@ -252,6 +252,13 @@ dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err
     return cli_tokenizer_open(s, dra_model_config_of(m->model)->vocab, &m->tokenizer, err);
 }
 
+dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *err)
+{
+    const dra_status st = cli_model_tokenizer(s, m, err);
+    const bool       lost = st == DRA_ERR_MEMORY || st == DRA_ERR_FILE;
+    return s->tokenizer || m->tokenizer || lost ? st : DRA_OK;
+}
+
 double cli_guard_limit(const cli_source *s) { return s->state_limit > 0 ? s->state_limit : -1; }
 
 void cli_guard_set(const cli_source *s, dra_reader *r)

@@ -146,6 +146,8 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err);
 dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err);
 /* The same of an open model. */
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
+/* The same where ids will do, too: m->tokenizer is NULL where a model has none that dra knows. */
+dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
 /* The state guard of a reader as --state-limit says; the same for a dra_generator_config. */
 void cli_guard_set(const cli_source *s, dra_reader *r);

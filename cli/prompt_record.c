@@ -77,13 +77,13 @@ void cli_record_prompt(const dra_tokenizer *t, const dra_ids *ids, FILE *out)
         return;
     }
     fputc('"', out);
-    for (size_t i = 0; i <= ids->n; i++) {
-        if (i == ids->n)
-            dra_decoder_flush(d, &text, &bytes);
-        else if (dra_decoder_push(d, ids->data[i], &text, &bytes, NULL) != DRA_OK)
-            continue;
-        cli_json_part(text, bytes, out);
+    for (size_t i = 0; i < ids->n; i++) {
+        const dra_status st = dra_decoder_push(d, ids->data[i], &text, &bytes, NULL);
+        if (st == DRA_OK) cli_json_part(text, bytes, out);
+        cli_memory_note(st);
     }
+    dra_decoder_flush(d, &text, &bytes);
+    cli_json_part(text, bytes, out);
     fputc('"', out);
     dra_decoder_destroy(d);
 }
