@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- what both verbs share ------------------------------------------------------------------- */
 
@@ -182,8 +181,11 @@ static FILE *open_text(encoding *e, char **joined)
     struct stat found;
     int         fd = -1;
     *joined = NULL;
-    if (!file || stat(file, &found) != 0 || !S_ISREG(found.st_mode))
-        return open_stream(&e->a->from, joined);
+    if (file && cli_stat(file, &found) != 0) {
+        failed(file, "open it");
+        return NULL;
+    }
+    if (!file || !S_ISREG(found.st_mode)) return open_stream(&e->a->from, joined);
     if (dra_data_text(file, cli_data_format(e->a->format), &fd, &e->err) != DRA_OK) {
         cli_fail(&e->err);
         return NULL;

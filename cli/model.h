@@ -7,6 +7,8 @@
 
 #include "dra/dra.h"
 
+#include <sys/stat.h>
+
 typedef struct cli_source {
     const char *model, *preset, *config, *tokenizer;
     const char *device; /* NULL: what DRA_DEVICE says, or the CPU */
@@ -176,6 +178,9 @@ bool cli_output_arrived(void);
 /* Whether something has this path; also true where that cannot be found out, so that who reads it
  * says why. */
 bool cli_is_there(const char *path);
+/* The system's own, made again when they are interrupted. */
+int cli_stat(const char *path, struct stat *out);
+int cli_mkdir(const char *path, unsigned mode);
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */

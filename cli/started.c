@@ -117,7 +117,7 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
     size_t n = 0, bytes = 0;
     if (!cli_path(run, "train/started.jsonl", path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", run);
-    if (more && access(path, F_OK) == 0) {
+    if (more && cli_is_there(path)) {
         const dra_status st = dra_file_read(path, FILE_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }

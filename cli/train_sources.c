@@ -46,10 +46,18 @@ static bool file_of(const char *run, char path[PATH_TEXT], dra_error *err)
 
 /* ---- noting ---------------------------------------------------------------------------------- */
 
+static char *whole_path(const char *value)
+{
+    char *path;
+    do path = realpath(value, NULL);
+    while (!path && errno == EINTR);
+    return path;
+}
+
 /* False: no memory for its path. */
 static bool write_source(const source *s, const char *value, FILE *out)
 {
-    char *path = s->path ? realpath(value, NULL) : NULL;
+    char *path = s->path ? whole_path(value) : NULL;
     if (s->path && !path && errno == ENOMEM) return false;
     fprintf(out, "{\"option\": \"%s\", \"value\": ", s->option);
     cli_json_text(value, out);
