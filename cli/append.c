@@ -14,6 +14,14 @@ static int open_again(const char *path, unsigned mode)
     return file;
 }
 
+static off_t end_of(int file)
+{
+    off_t at;
+    do at = lseek(file, 0, SEEK_END);
+    while (at < 0 && errno == EINTR);
+    return at;
+}
+
 static ssize_t write_again(int file, const char *text, size_t bytes)
 {
     ssize_t n;
@@ -33,7 +41,7 @@ dra_status cli_append(const char *path, unsigned mode, const char *text, size_t 
     dra_status st = DRA_OK;
     const int  file = open_again(path, mode);
     if (file < 0) return refused(path, "open", errno, err);
-    const off_t   end = lseek(file, 0, SEEK_END);
+    const off_t   end = end_of(file);
     const ssize_t n = write_again(file, text, bytes);
     if (n != (ssize_t)bytes) st = refused(path, "write", n < 0 ? errno : ENOSPC, err);
     if (n > 0 && st != DRA_OK && ftruncate(file, end) != 0) st = refused(path, "cut", errno, err);

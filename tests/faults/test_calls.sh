@@ -138,8 +138,9 @@ every cache 20 "$all" before '. "$functions"
 printf '{"prompt": "Once"}\n{"prompt": "Twice", "seed": 3}\n' >before/prompts.jsonl
 every prompts 20 "$all" before : "$dra" generate --model m --prompts prompts.jsonl --tokens 3 \
     --threads 1
+gzip -c text >before/text.gz
 every tokenize 20 "$all" before : "$dra" tokenize --tokenizer "$data/bpe/tokenizer.json" \
-    --file "$text"
+    --file text.gz
 sweep="sweep $small --data $text --split 0.1 --steps 1 --batch 2 --context 8 --threads 1
     --set lr=0.001,0.002 --out all"
 export sweep
