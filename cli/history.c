@@ -32,7 +32,7 @@ dra_status cli_history_read(const char *path, cli_history_line fn, void *user, d
 {
     char  *text = NULL;
     size_t bytes = 0, lines = 0;
-    if (!cli_is_there(path)) return DRA_OK;
+    if (access(path, F_OK) != 0) return DRA_OK;
     dra_status st = dra_file_read(path, MOST, &text, &bytes, err);
     if (st != DRA_OK) return st;
     char *line = newest(text, &lines);
