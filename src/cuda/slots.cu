@@ -61,9 +61,9 @@ static size_t scratch(const dra_call *c)
     return (size_t)(r.a + r.P + r.Q) * sizeof(float);
 }
 
-/* The run of keys or values, once the slots before each chunk are known. */
-static dra_slots_run walk(const dra_call *c, const dra_slots_shape &z, int input, int start,
-                          int last, int borders, float *spare)
+/* The walk of keys or values. */
+static dra_slots_walk walk_of(const dra_call *c, const dra_slots_shape &z, int input, int start,
+                              int last, int borders, float *spare)
 {
     dra_slots_walk    w = {dra_slots_run_of(c, input, DRA_SLOTS_CHUNK)};
     const dra_tensor *kept = &c->out[borders];
@@ -74,9 +74,8 @@ static dra_slots_run walk(const dra_call *c, const dra_slots_shape &z, int input
     w.span = (int)dra_imax(1, z.chunks);
     w.from = w.run.start;
     w.last = dra_slots_states_of(&c->out[last]);
-    w.end = dra_slots_place(dra_slots_borders_of(kept), z.chunks);
-    if (w.last.at || w.run.kept.at) dra_slots_walk_launch<false>(c, w);
-    return w.run;
+    w.end = dra_slots_place_of(dra_slots_borders_of(kept), z.chunks);
+    return w;
 }
 
 static void softmax(const dra_call *c, const dra_slots_shape &z, const dra_slots_run &keys,
@@ -107,8 +106,11 @@ static void launch(const dra_call *c)
         clear(c, &out[LSE]);
         return;
     }
-    dra_slots_run keys = walk(c, z, DRA_SLOTS_K, attr->keys, P_LAST, P_BORDERS, a + r.a);
-    dra_slots_run values = walk(c, z, DRA_SLOTS_V, attr->values, Q_LAST, Q_BORDERS, a + r.a + r.P);
+    const dra_slots_walk P = walk_of(c, z, DRA_SLOTS_K, attr->keys, P_LAST, P_BORDERS, a + r.a);
+    const dra_slots_walk Q = walk_of(c, z, DRA_SLOTS_V, attr->values, Q_LAST, Q_BORDERS,
+                                     a + r.a + r.P);
+    dra_slots_run        keys = P.run, values = Q.run;
+    dra_slots_walk_launch<false>(c, P, Q);
     if (out[Y].data || out[LSE].data || out[LOGITS].data) {
         float *s = out[LOGITS].data ? static_cast<float *>(out[LOGITS].data) : a;
         keys.read = {dra_slots_logits(z, s), dra_slots_query(z, &c->in[DRA_SLOTS_Q]),

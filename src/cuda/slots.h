@@ -3,8 +3,8 @@
  *   dots  m_i.x' for each slot     mix  sum_i w'_i m_i
  * A walk takes the slots over all tokens and keeps them every so many, each number of a slot on its
  * own; then all pieces in between are read at once, each from what was kept. Every token does the
- * same sums in the same order wherever a text is cut. Tokens, slots, heads and widths are limited by
- * memory alone. */
+ * same sums in the same order wherever a text is cut. Tokens, slots, heads and widths are limited
+ * by memory alone. */
 #ifndef DRA_SRC_CUDA_SLOTS_H
 #define DRA_SRC_CUDA_SLOTS_H
 
@@ -124,7 +124,7 @@ static inline dra_slots_states dra_slots_states_in(const dra_slots_shape &z, flo
 }
 
 /* The one of a place in time, as states without it. */
-static inline dra_slots_states dra_slots_place(dra_slots_states x, int64_t i)
+static inline dra_slots_states dra_slots_place_of(dra_slots_states x, int64_t i)
 {
     if (x.at) x.at += i * x.i;
     x.i = 0;
@@ -343,23 +343,52 @@ struct dra_slots_walk {
 
 enum { DRA_WALK_HELD = 4 };
 
-template <bool BACK> __global__ static void dra_slots_walk_kernel(const dra_slots_walk w)
+struct dra_slots_place { /* of a block, which has DRA_SLOTS_COLUMNS columns of a few slots */
+    int64_t b, h;
+    int     span, slot, column;
+};
+
+static inline int64_t dra_slots_walk_blocks(const dra_slots_walk &w)
 {
-    __shared__ dra_slots_stage<DRA_WALK_HELD> stage;
-    const dra_slots_run                      &a = w.run;
-    const int     columns = (a.W + DRA_SLOTS_COLUMNS - 1) / DRA_SLOTS_COLUMNS;
-    const int     groups = (a.S + DRA_WALK_HELD - 1) / DRA_WALK_HELD;
-    const int64_t spans = a.pieces > 0 ? (a.pieces + w.span - 1) / w.span : 1;
-    int64_t       rest = blockIdx.x;
-    const int     block = (int)(rest % columns), group = (int)(rest / columns % groups);
-    rest /= (int64_t)columns * groups;
-    const int                       span = (int)(rest % spans);
-    const int64_t                   h = rest / spans % a.H, b = rest / spans / a.H;
+    const int64_t spans = dra_div_up(dra_imax(1, w.run.pieces), w.span);
+    return w.run.B * w.run.H * spans * dra_div_up(w.run.S, DRA_WALK_HELD) *
+           dra_div_up(w.run.W, DRA_SLOTS_COLUMNS);
+}
+
+__device__ static inline dra_slots_place dra_slots_walk_place(const dra_slots_walk &w,
+                                                              int64_t               block)
+{
+    const dra_slots_run &a = w.run;
+    const int            columns = (a.W + DRA_SLOTS_COLUMNS - 1) / DRA_SLOTS_COLUMNS;
+    const int            groups = (a.S + DRA_WALK_HELD - 1) / DRA_WALK_HELD;
+    const int            spans = a.pieces > 0 ? (a.pieces + w.span - 1) / w.span : 1;
+    const int64_t        rest = block / columns / groups, head = rest / spans;
+    return {head / a.H, head % a.H, (int)(rest % spans),
+            (int)(block / columns % groups) * DRA_WALK_HELD,
+            (int)(block % columns) * DRA_SLOTS_COLUMNS + (int)threadIdx.x};
+}
+
+/* What is left of m before the first token, by its own fading; nothing of NaN. */
+__device__ static inline float dra_slots_first(const dra_slots_run &a, int64_t b, int64_t h, int i,
+                                               float m)
+{
+    if (a.T == 0) return m;
+    const float fade = dra_slots_fade(a, b, h, 0, i);
+    return dra_slots_mark(a, b, 0) & DRA_MARK_RESET || fade == -1 ? 0 : fmaf(fade, m, m);
+}
+
+template <bool BACK>
+__device__ static inline void dra_slots_walk_block(const dra_slots_walk &w, int64_t block,
+                                                   dra_slots_stage<DRA_WALK_HELD> &stage)
+{
+    const dra_slots_run            &a = w.run;
+    const dra_slots_place           p = dra_slots_walk_place(w, block);
+    const int64_t                   b = p.b, h = p.h;
     dra_slots_column<DRA_WALK_HELD> c;
-    c.column = block * DRA_SLOTS_COLUMNS + (int)threadIdx.x;
-    c.open(a, group * DRA_WALK_HELD);
-    c.load(w.from.at ? dra_slots_state(w.from, b, h, span, 0) : nullptr, w.from.row);
-    const int begin = span * w.span, stop = begin + w.span < a.pieces ? begin + w.span : a.pieces;
+    c.column = p.column;
+    c.open(a, p.slot);
+    c.load(w.from.at ? dra_slots_state(w.from, b, h, p.span, 0) : nullptr, w.from.row);
+    const int begin = p.span * w.span, stop = begin + w.span < a.pieces ? begin + w.span : a.pieces;
     for (int k = begin; k < stop; k++) {
         const int     piece = BACK ? stop - 1 - (k - begin) : k;
         const int64_t first = (int64_t)piece * a.piece;
@@ -372,25 +401,32 @@ template <bool BACK> __global__ static void dra_slots_walk_kernel(const dra_slot
     }
     if (stop < a.pieces) return;
     if (w.end.at) c.store(dra_slots_state(w.end, b, h, 0, 0), w.end.row);
-    if (!w.last.at) return;
-    for (int i = 0; i < DRA_WALK_HELD && BACK && a.T > 0; i++) {
-        if (i >= c.slots) continue;
-        const float fade = dra_slots_mark(a, b, 0) & DRA_MARK_RESET
-                               ? -1
-                               : dra_slots_fade(a, b, h, 0, c.slot + i);
-        c.m[i] = fade == -1 ? 0 : fmaf(fade, c.m[i], c.m[i]); /* nothing of NaN */
-    }
-    c.store(dra_slots_state(w.last, b, h, 0, 0), w.last.row);
+    for (int i = 0; i < DRA_WALK_HELD && BACK; i++)
+        if (i < c.slots) c.m[i] = dra_slots_first(a, b, h, c.slot + i, c.m[i]);
+    if (w.last.at) c.store(dra_slots_state(w.last, b, h, 0, 0), w.last.row);
 }
 
-template <bool BACK> static void dra_slots_walk_launch(const dra_call *c, const dra_slots_walk &w)
+/* Keys and values at once: they do not see each other. */
+template <bool BACK>
+__global__ static void dra_slots_walk_kernel(const dra_slots_walk keys, const dra_slots_walk values,
+                                             int64_t blocks)
 {
-    const dra_slots_run &a = w.run;
-    const int64_t        spans = a.pieces > 0 ? dra_div_up(a.pieces, w.span) : 1;
-    const int64_t        blocks = a.B * a.H * spans * dra_div_up(a.S, DRA_WALK_HELD) *
-                           dra_div_up(a.W, DRA_SLOTS_COLUMNS);
+    __shared__ dra_slots_stage<DRA_WALK_HELD> stage;
+    if (blockIdx.x < blocks)
+        dra_slots_walk_block<BACK>(keys, blockIdx.x, stage);
+    else
+        dra_slots_walk_block<BACK>(values, blockIdx.x - blocks, stage);
+}
+
+template <bool BACK>
+static void dra_slots_walk_launch(const dra_call *c, const dra_slots_walk &keys,
+                                  const dra_slots_walk &values)
+{
+    const int64_t first = dra_slots_walk_blocks(keys),
+                  blocks = first + dra_slots_walk_blocks(values);
     if (blocks > 0)
-        DRA_LAUNCH(c, dra_slots_walk_kernel<BACK>, (unsigned)blocks, DRA_SLOTS_COLUMNS, 0, w);
+        DRA_LAUNCH(c, dra_slots_walk_kernel<BACK>, (unsigned)blocks, DRA_SLOTS_COLUMNS, 0, keys,
+                   values, first);
 }
 
 /* ---- mix: a block has a piece and DRA_SLOTS_COLUMNS columns ---------------------------------- */

@@ -1,8 +1,8 @@
 /* Gradients of slots; formulas in ops/slots_back.c, runs over tokens in slots.h. The slots at every
- * PART-th token, from the borders of chunks, all at once; da = dy.Q and back through the softmax; dq;
- * walks of dP and dQ from the last token to the first, kept at the same tokens; from there du, dk and
- * dv of all parts at once. dl is known where slots and their gradients are, by products of both, and
- * is summed up in between. */
+ * PART-th token, from the borders of chunks, all at once; da = dy.Q and back through the softmax;
+ * dq; walks of dP and dQ from the last token to the first, kept at the same tokens; from there du,
+ * dk and dv of all parts at once. dl is known where slots and their gradients are, by products of
+ * both, and is summed up in between. */
 #include "cuda/slots.h"
 
 enum { PART = 32 /* tokens; half a chunk */ };
@@ -208,20 +208,19 @@ struct walks { /* of one call */
 };
 
 /* Slots forwards, of keys or values: at every PART-th token from the borders. */
-static dra_slots_run forwards(const walks &w, int input, int borders, int64_t place)
+static dra_slots_walk forwards(const walks &w, int input, int borders, int64_t place)
 {
     dra_slots_walk k = {dra_slots_run_of(w.c, input, PART)};
     k.span = DRA_SLOTS_CHUNK / PART;
     k.from = dra_slots_borders_of(&w.c->in[borders]);
-    k.run.start = dra_slots_place(k.from, 0);
+    k.run.start = dra_slots_place_of(k.from, 0);
     k.run.kept = dra_slots_states_in(w.z, w.at(place), k.run.pieces, k.run.W);
-    dra_slots_walk_launch<false>(w.c, k);
-    return k.run;
+    return k;
 }
 
 /* Their gradients backwards, with what readers write into them. */
-static dra_slots_run backwards(const walks &w, int input, int upstream, int64_t weights,
-                               const dra_slots_array &rows, int64_t place, int start)
+static dra_slots_walk backwards(const walks &w, int input, int upstream, int64_t weights,
+                                const dra_slots_array &rows, int64_t place, int start)
 {
     const dra_slots_attr *attr = static_cast<const dra_slots_attr *>(w.c->attr);
     dra_slots_walk        k = {dra_slots_run_of(w.c, input, PART)};
@@ -232,8 +231,7 @@ static dra_slots_run backwards(const walks &w, int input, int upstream, int64_t 
     k.from = k.run.start = dra_slots_states_of(&w.c->in[upstream]);
     k.run.kept = dra_slots_states_in(w.z, w.at(place), k.run.pieces, k.run.W);
     k.last = dra_slots_states_of(&w.c->out[start]);
-    dra_slots_walk_launch<true>(w.c, k);
-    return k.run;
+    return k;
 }
 
 /* a, and z in the place of da. */
@@ -277,8 +275,8 @@ static void return_decay(const walks &w, const dra_slots_run &P, const dra_slots
 {
     const int64_t slots = w.z.B * w.z.H * w.z.S;
     decay_call    d = {dP, dQ, P.kept, Q.kept};
-    d.P_end = dra_slots_place(dra_slots_borders_of(&w.c->in[DRA_SLOTS_P_BORDERS]), w.z.chunks);
-    d.Q_end = dra_slots_place(dra_slots_borders_of(&w.c->in[DRA_SLOTS_Q_BORDERS]), w.z.chunks);
+    d.P_end = dra_slots_place_of(dra_slots_borders_of(&w.c->in[DRA_SLOTS_P_BORDERS]), w.z.chunks);
+    d.Q_end = dra_slots_place_of(dra_slots_borders_of(&w.c->in[DRA_SLOTS_Q_BORDERS]), w.z.chunks);
     d.exact = w.at(w.r.exact);
     d.own = w.rows(w.r.dlog_scale);
     d.u = dra_slots_owned(&w.c->in[DRA_SLOTS_U]);
@@ -290,38 +288,40 @@ static void return_decay(const walks &w, const dra_slots_run &P, const dra_slots
     DRA_LAUNCH(w.c, decay_kernel, dra_grid(w.c, slots * dP.pieces, DRA_THREADS), DRA_THREADS, 0, d);
 }
 
+static void return_queries(const walks &w, dra_slots_run keys)
+{
+    const dra_tensor *dq = &w.c->out[OUT_Q];
+    keys.read = {w.weights(w.r.d), dra_slots_query(w.z, dq), (int)w.z.readers};
+    keys.add = keys.whole = w.z.read == DRA_READ_ALL;
+    if (dq->data) dra_slots_mix_launch<false>(w.c, keys);
+}
+
 static void launch(const dra_call *c)
 {
     const walks w = {c, dra_slots_shape_of(c), room_of(c), static_cast<float *>(c->scratch)};
     const dra_slots_shape &z = w.z;
-    const bool             decay = c->out[OUT_L].data;
-    dra_slots_run          P = {}, Q = {};
+    const dra_slots_walk   P = forwards(w, DRA_SLOTS_K, DRA_SLOTS_P_BORDERS, w.r.P);
+    const dra_slots_walk   Q = forwards(w, DRA_SLOTS_V, DRA_SLOTS_Q_BORDERS, w.r.Q);
+    const dra_slots_walk   dP = backwards(w, DRA_SLOTS_K, DRA_SLOTS_DP, w.r.d,
+                                          dra_slots_query(z, &c->in[DRA_SLOTS_Q]), w.r.dP,
+                                          OUT_P_START);
+    const dra_slots_walk   dQ = backwards(w, DRA_SLOTS_V, DRA_SLOTS_DQ, w.r.a,
+                                          dra_slots_target(z, &c->in[DRA_SLOTS_DY]), w.r.dQ,
+                                          OUT_Q_START);
+    const dra_slots_array  kept = dra_slots_owned(&c->out[OUT_U]);
+    const dra_slots_array  own = {w.at(w.r.du), z.T * z.H * z.S, z.H * z.S, z.S, 0};
+    const dra_slots_array  du = kept.at ? kept : own;
     if (z.B * z.H == 0) return;
     if (z.T > 0) {
-        Q = forwards(w, DRA_SLOTS_V, DRA_SLOTS_Q_BORDERS, w.r.Q);
-        softmax(w, Q);
-        if (c->out[OUT_Q].data || decay) P = forwards(w, DRA_SLOTS_K, DRA_SLOTS_P_BORDERS, w.r.P);
+        dra_slots_walk_launch<false>(c, P, Q);
+        softmax(w, Q.run);
+        return_queries(w, P.run);
     }
-    if (c->out[OUT_Q].data && z.T > 0) {
-        dra_slots_run dq = P;
-        dq.read = {w.weights(w.r.d), dra_slots_query(z, &c->out[OUT_Q]), (int)z.readers};
-        dq.add = dq.whole = z.read == DRA_READ_ALL;
-        dra_slots_mix_launch<false>(c, dq);
-    }
-    const dra_slots_run dP = backwards(w, DRA_SLOTS_K, DRA_SLOTS_DP, w.r.d,
-                                       dra_slots_query(z, &c->in[DRA_SLOTS_Q]), w.r.dP,
-                                       OUT_P_START);
-    const dra_slots_run dQ = backwards(w, DRA_SLOTS_V, DRA_SLOTS_DQ, w.r.a,
-                                       dra_slots_target(z, &c->in[DRA_SLOTS_DY]), w.r.dQ,
-                                       OUT_Q_START);
+    dra_slots_walk_launch<true>(c, dP, dQ);
     if (z.T == 0) return;
-    const dra_slots_array kept = dra_slots_owned(&c->out[OUT_U]);
-    const dra_slots_array du = kept.at ? kept
-                                       : dra_slots_array{w.at(w.r.du), z.T * z.H * z.S, z.H * z.S,
-                                                         z.S, 0};
-    return_writes(w, dP, DRA_SLOTS_K, du, false);
-    return_writes(w, dQ, DRA_SLOTS_V, du, true);
-    return_decay(w, P, Q, dP, dQ, du);
+    return_writes(w, dP.run, DRA_SLOTS_K, du, false);
+    return_writes(w, dQ.run, DRA_SLOTS_V, du, true);
+    return_decay(w, P.run, Q.run, dP.run, dQ.run, du);
 }
 
 const dra_cuda_kernel dra_cuda_slots_back = {
