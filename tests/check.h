@@ -69,6 +69,9 @@ dra_device *check_device(int threads, const char *level);
 dra_status check_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err);
 bool       check_apart(void);
 bool       check_cuda(void);
+/* Reals of programs that read a text in another cut, batch or layout: the same bits on the CPU; on
+ * CUDA, which does not promise them, equal within 5e-5 of the largest. */
+void check_reals(const dra_real *a, const dra_real *b, size_t bytes);
 
 dra_graph *check_graph(void); /* an empty graph, or the test fails */
 
