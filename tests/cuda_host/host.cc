@@ -193,6 +193,18 @@ unsigned cuda_host_ballot(int yes)
     return bits;
 }
 
+int cuda_host_least(int x)
+{
+    const unsigned first = number_of(threadIdx) / LANES * LANES;
+    slots[number_of(threadIdx)] = (uint64_t)(int64_t)x;
+    cuda_host_sync_warp();
+    int least = x;
+    for (unsigned i = first; i < first + LANES && i < threads; i++)
+        least = (int)slots[i] < least ? (int)slots[i] : least;
+    cuda_host_sync_warp();
+    return least;
+}
+
 /* ---- run time -------------------------------------------------------------------------------- */
 
 cudaError_t cudaMalloc(void **out, size_t bytes)
