@@ -184,6 +184,7 @@ dra_status apart_create(const dra_cpu_config *config, dra_device **out, dra_erro
     apart.copy = copy;
     apart.fill = fill;
     apart.run = run;
+    apart.limits = NULL;
     apart.borrows = false;
     (*out)->table = &apart;
     return DRA_OK;

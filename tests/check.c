@@ -13,7 +13,7 @@
 
 enum { GUARD = 128, SAMPLES = 48 }; /* SAMPLES: elements of an input whose gradient is checked */
 
-static const int thread_counts[] = {1, 2, 7};
+static const int thread_counts[] = {1, 2, 7, 16};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -59,6 +59,20 @@ static bool asked_for(const char *device)
 
 bool check_apart(void) { return asked_for("apart"); }
 bool check_cuda(void) { return asked_for("cuda"); }
+
+void check_reals(const dra_real *a, const dra_real *b, size_t bytes)
+{
+    const size_t n = bytes / sizeof *a;
+    double       most = 0;
+    if (!check_cuda()) {
+        assert_memory_equal(a, b, bytes);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) most = fmax(most, fabs((double)b[i]));
+    for (size_t i = 0; i < n; i++)
+        if (!(fabs((double)a[i] - (double)b[i]) <= 5e-5 * most))
+            fail_msg("element %zu: %.9g, %.9g", i, (double)a[i], (double)b[i]);
+}
 
 dra_status check_cpu(const dra_cpu_config *config, dra_device **out, dra_error *err)
 {

@@ -178,7 +178,8 @@ static void expect_kept(const setting *s)
     trial_run(&t, 0, NULL, &out);
     for (int64_t b = 0; b < B; b++) out.final->tokens[b]--;
     expect_ok(dra_states_compare(out.final, s->start, &d, &err), &err);
-    if (!d.same) fail_msg("a skipped token changes %s by %g", d.name, d.worst);
+    if (!(check_cuda() ? d.worst <= EQUAL : d.same))
+        fail_msg("a skipped token changes %s by %g", d.name, d.worst);
     outcome_free(&t, &out);
 }
 

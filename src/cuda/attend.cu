@@ -321,12 +321,15 @@ static forward forward_of(const dra_attend_call &a, int rows, int W)
     return f;
 }
 
+/* Numbers of m or of l, some more, so that what comes after them begins on 16 bytes. */
+static int64_t padded(int64_t rows, int64_t blocks) { return dra_div_up(rows * blocks, 4) * 4; }
+
 static size_t scratch(const dra_call *c)
 {
     const dra_attend_call a = dra_attend_call_of(c);
-    const int64_t         rows = (int64_t)a.B * a.H * a.T;
+    const int64_t         rows = (int64_t)a.B * a.H * a.T, blocks = dra_div_up(a.J, COLS);
     if (!dra_attend_is_few(a)) return 0;
-    return (size_t)(rows * dra_div_up(a.J, COLS) * (2 + a.E)) * sizeof(float);
+    return (size_t)(2 * padded(rows, blocks) + rows * blocks * a.E) * sizeof(float);
 }
 
 template <typename S, bool PLAIN, bool SPLIT>
@@ -347,8 +350,8 @@ static void launch_tiles(const dra_call *c, const dra_attend_call &a)
     f.y = static_cast<float *>(c->out[0].data);
     f.lse = static_cast<float *>(c->out[1].data);
     f.m = static_cast<float *>(c->scratch);
-    f.l = f.m + rows * f.blocks;
-    f.part = f.l + rows * f.blocks;
+    f.l = f.m + padded(rows, f.blocks);
+    f.part = f.l + padded(rows, f.blocks);
     if (a.plain)
         start<S, true, SPLIT>(c, a, f);
     else

@@ -38,9 +38,9 @@ __device__ static void open_room(const cell_call &a, const dra_cell_place &at, c
         const dra_cell_row row = dra_cell_row_at(n, at, (int)r);
         const bool         reset = n.T && dra_mark_at(a.mark, row.b, 0) & DRA_MARK_RESET;
         const bool         there = row.live && j < n.D && !reset;
-        m.h(0)[i] = there ? a.start[0].at(row, 0)[j] : 0;
+        m.h(0)[i] = there ? a.start[0].of(row).first[j] : 0;
         m.h(1)[i] = 0;
-        if (Cell::STATES > 1) m.c()[i] = there ? a.start[1].at(row, 0)[j] : 0;
+        if (Cell::STATES > 1) m.c()[i] = there ? a.start[1].of(row).first[j] : 0;
     }
 }
 
@@ -50,25 +50,25 @@ __device__ static void open_room(const cell_call &a, const dra_cell_place &at, c
  * columns, are in registers; 0: in memory. */
 template <int G, int HELD> struct cell_weights {
     const float *w; /* of this set; (blocks, D, G, UNITS) */
-    int64_t      D, width;
+    int          D, width;
     float        held[HELD ? G : 1][HELD ? HELD / 4 : 1];
 
-    __device__ const float *at(int64_t unit, int64_t k) const
+    __device__ const float *at(int unit, int k) const
     {
-        const int64_t block = unit / DRA_CELL_UNITS;
-        return w + (block * D + k) * G * DRA_CELL_UNITS + unit % DRA_CELL_UNITS;
+        const int64_t line = (int64_t)(unit / DRA_CELL_UNITS) * D + k;
+        return w + line * G * DRA_CELL_UNITS + unit % DRA_CELL_UNITS;
     }
 
     __device__ void open(const cell_call &a, const dra_cell_place &place)
     {
-        const int64_t unit = threadIdx.x / 4;
+        const int unit = (int)threadIdx.x / 4;
         w = a.w + place.set * a.w_set;
-        D = a.size.D, width = HELD ? HELD : a.size.width;
+        D = (int)a.size.D, width = (int)a.size.width;
         if constexpr (HELD > 0) {
             DRA_UNROLL
             for (int i = 0; i < HELD / 4; i++) {
-                const int64_t k = i / 4 * 16 + (int)threadIdx.x % 4 * 4 + i % 4;
-                const bool    there = k < D && unit < D;
+                const int  k = i / 4 * 16 + (int)threadIdx.x % 4 * 4 + i % 4;
+                const bool there = k < D && unit < D;
                 DRA_UNROLL
                 for (int g = 0; g < G; g++)
                     held[g][i] = there ? at(unit, k)[g * DRA_CELL_UNITS] : 0;
@@ -77,7 +77,7 @@ template <int G, int HELD> struct cell_weights {
     }
 
     /* sum[g][r] += this lane's part of w h, of R rows. */
-    template <int R> __device__ void add(const float *h, int64_t unit, float (*sum)[4]) const
+    template <int R> __device__ void add(const float *h, int unit, float (*sum)[4]) const
     {
         const int first = (int)threadIdx.x % 4 * 4;
         if constexpr (HELD > 0) {
@@ -91,8 +91,8 @@ template <int G, int HELD> struct cell_weights {
                 }
             }
         } else {
-            DRA_UNROLL_BY(2)
-            for (int64_t k = first; k < width; k += 16) {
+            DRA_UNROLL_BY(1)
+            for (int k = first; k < width; k += 16) {
                 float part[G][4];
                 read(unit, k, part);
                 DRA_UNROLL
@@ -105,7 +105,7 @@ template <int G, int HELD> struct cell_weights {
         }
     }
 
-    __device__ void read(int64_t unit, int64_t k, float (*part)[4]) const
+    __device__ void read(int unit, int k, float (*part)[4]) const
     {
         DRA_UNROLL
         for (int e = 0; e < 4; e++) {
@@ -124,43 +124,56 @@ template <typename Cell, int HELD> struct cell_walk {
     const dra_cell_place &at;
     cell_room             room;
     dra_cell_row          row;
+    int                   D, width;
+    dra_cell_course       x, mix, h, kept;
+    const float          *b;
     cell_weights<G, HELD> weights;
 
-    /* u[g] = w h + b of this thread's row. */
-    __device__ void sum(const float *h, int64_t unit, float *u) const
+    __device__ void open(const cell_room &memory)
+    {
+        room = memory;
+        row = dra_cell_row_at(a.size, at, (int)threadIdx.x % 4);
+        D = (int)a.size.D, width = HELD ? HELD : (int)a.size.width;
+        x = a.x.of_head(row);
+        mix = a.mix.view.of(row);
+        h = a.h.of(row);
+        kept = a.kept.of(row);
+        b = a.b + at.set * a.b_set;
+        weights.open(a, at);
+    }
+
+    /* u[g] += w h of this thread's row. */
+    __device__ void add_product(const float *from, int unit, float *u) const
     {
         float part[G][4] = {};
-        DRA_CELL_BY_ROWS(a.size.each, weights.template add, h, unit, part);
+        DRA_CELL_BY_ROWS(a.size.each, weights.template add, from, unit, part);
         DRA_UNROLL
         for (int g = 0; g < G; g++) u[g] += dra_scatter_sum<4>(part[g]);
     }
 
     /* One unit of one row; where they are not there, its sums are for other lanes. */
-    __device__ void step(int64_t t, int64_t unit, int32_t bits, bool reset_next)
+    __device__ void step(int64_t t, int unit, int32_t bits, bool reset_next)
     {
-        const int64_t D = a.size.D, j = dra_imin(unit, D - 1), width = weights.width;
-        const int64_t here = row.r * width + j;
-        const float  *x = a.x.at_head(row, t);
-        const float   mix = *a.mix.at(row, t, j), *b = a.b + at.set * a.b_set + j;
-        const bool    pad = bits & DRA_MARK_PAD, live = row.live && unit < at.end;
-        float         own[G], u[G], kept[Cell::KEPT];
+        const int    j = unit < D ? unit : D - 1, here = row.r * width + j;
+        const float *from = x.at(t) + j, part = mix.at(t)[j * a.mix.unit];
+        const bool   pad = bits & DRA_MARK_PAD, soon = t + DRA_CELL_AHEAD < a.size.T;
+        float        own[G], u[G], keep[Cell::KEPT];
         DRA_UNROLL
         for (int g = 0; g < G; g++) {
-            own[g] = x[g * D + j];
-            u[g] = b[g * D];
-            if (t + DRA_CELL_AHEAD < a.size.T)
-                dra_prefetch(x + DRA_CELL_AHEAD * a.x.token + g * D + j);
+            own[g] = from[g * D];
+            u[g] = b[g * D + j];
+            if (soon) dra_prefetch(from + DRA_CELL_AHEAD * x.token + g * D);
         }
-        sum(room.h(t), j, u);
+        add_product(room.h(t), j, u);
         const float old = room.h(t)[here];
         float       c = Cell::STATES > 1 ? room.c()[here] : 0, fresh_c = c;
-        const float fresh = Cell::step(own, u, mix, old, &fresh_c, kept), now = pad ? old : fresh;
-        if (!live) return;
+        const float fresh = Cell::step(own, u, part, old, &fresh_c, keep), now = pad ? old : fresh;
+        if (!row.live || unit >= at.end) return;
         if (!pad) c = fresh_c;
-        if (a.h.data) a.h.at(row, t)[j] = now;
-        if (a.kept.data && !pad) {
+        if (h.first) h.at(t)[j] = now;
+        if (kept.first && !pad) {
             DRA_UNROLL
-            for (int k = 0; k < Cell::KEPT; k++) a.kept.at(row, t)[k * D + j] = kept[k];
+            for (int k = 0; k < Cell::KEPT; k++) kept.at(t)[k * D + j] = keep[k];
         }
         room.h(t + 1)[here] = reset_next ? 0 : now;
         if (Cell::STATES > 1) room.c()[here] = reset_next ? 0 : c;
@@ -168,19 +181,20 @@ template <typename Cell, int HELD> struct cell_walk {
 
     __device__ void walk(int64_t begin, int64_t end)
     {
-        const int64_t T = a.size.T, units = blockDim.x / 4;
+        const int64_t T = a.size.T;
+        const int     units = (int)blockDim.x / 4, first = (int)threadIdx.x / 4;
         for (int64_t t = begin; t < end; t++) {
             const int32_t bits = dra_mark_at(a.mark, row.b, t);
             const int32_t next = t + 1 < T ? dra_mark_at(a.mark, row.b, t + 1) : 0;
-            for (int64_t first = at.begin; first < at.end; first += units)
-                step(t, first + threadIdx.x / 4, bits, next & DRA_MARK_RESET);
+            for (int j = (int)at.begin; j < at.end; j += units)
+                step(t, j + first, bits, next & DRA_MARK_RESET);
             __syncthreads();
         }
         if (end < T || !row.live) return;
-        for (int64_t j = at.begin + threadIdx.x / 4; j < at.end; j += units) {
-            const int64_t here = row.r * weights.width + j;
-            if (a.last[0].data) a.last[0].at(row, 0)[j] = room.h(T)[here];
-            if (Cell::STATES > 1 && a.last[1].data) a.last[1].at(row, 0)[j] = room.c()[here];
+        const dra_cell_course last = a.last[0].of(row), last_c = a.last[1].of(row);
+        for (int j = (int)at.begin + first; j < at.end; j += units) {
+            if (last.first) last.first[j] = room.h(T)[row.r * width + j];
+            if (last_c.first) last_c.first[j] = room.c()[row.r * width + j];
         }
     }
 };
@@ -201,9 +215,7 @@ __global__ static void __launch_bounds__(HELD ? 4 * HELD : DRA_CELL_THREADS)
     dra_cell_place        at;
     const cell_call      &a = dra_cell_find(all, at);
     cell_walk<Cell, HELD> w = {a, at};
-    w.room = HELD ? cell_room{shared, a.size.each * HELD} : find_room(a, at, Cell::STATES, shared);
-    w.row = dra_cell_row_at(a.size, at, (int)threadIdx.x % 4);
-    w.weights.open(a, at);
+    w.open(HELD ? cell_room{shared, a.size.each * HELD} : find_room(a, at, Cell::STATES, shared));
     if (a.size.slices == 1) open_room<Cell>(a, at, w.room);
     __syncthreads();
     w.walk(begin, end);

@@ -2,9 +2,9 @@
  *
  * The rows of a set of weights are cut into tiles of at most DRA_CELL_TILE, and a block walks over
  * time with a tile. A few lanes next to each other share a unit: each multiplies its part of the
- * weights with what all units of a row say, for all rows of the tile; then the lanes add up, so that
- * each has the sums of one row, computes its gates, and writes what all units read for the next
- * token. So weights are read once for a tile, and a token costs one barrier.
+ * weights with what all units of a row say, for all rows of the tile; then the lanes add up, so
+ * that each has the sums of one row, computes its gates, and writes what all units read for the
+ * next token. So weights are read once for a tile, and a token costs one barrier.
  *
  * How a cell is computed follows from its width:
  *   D <= 64   the weights are in registers;
@@ -16,6 +16,7 @@
 #ifndef DRA_SRC_CUDA_CELL_H
 #define DRA_SRC_CUDA_CELL_H
 
+#include "cuda/cell_gates.h"
 #include "cuda/recur.h"
 
 enum {
@@ -184,17 +185,24 @@ __device__ static inline dra_cell_row dra_cell_row_at(const dra_cell_size  &n,
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+struct dra_cell_course { /* one row of it, token by token */
+    float  *first;       /* NULL: nobody reads it */
+    int64_t token;
+
+    __device__ float *at(int64_t t) const { return first + t * token; }
+};
+
 struct dra_cell_view { /* (B, T, states, ..) or (B, states, ..), the last axis adjacent */
     float  *data;
     int64_t batch, token, state;
 
-    __device__ float *at(const dra_cell_row &r, int64_t t) const
+    __device__ dra_cell_course of(const dra_cell_row &r) const
     {
-        return data + r.b * batch + t * token + r.state * state;
+        return {data ? data + r.b * batch + r.state * state : nullptr, token};
     }
-    __device__ float *at_head(const dra_cell_row &r, int64_t t) const /* one for all slots */
+    __device__ dra_cell_course of_head(const dra_cell_row &r) const /* one for all slots */
     {
-        return data + r.b * batch + t * token + r.h * state;
+        return {data + r.b * batch + r.h * state, token};
     }
 };
 
@@ -205,14 +213,9 @@ static inline dra_cell_view dra_cell_view_of(const dra_tensor *x)
             x->stride[tokens ? 2 : 1]};
 }
 
-struct dra_cell_mix { /* (H, D); of slots (B, T, H S) */
+struct dra_cell_mix { /* (H, D), of any token; of slots (B, T, H S), of any unit */
     dra_cell_view view;
-    int64_t       unit;
-
-    __device__ const float *at(const dra_cell_row &r, int64_t t, int64_t j) const
-    {
-        return view.at(r, t) + j * unit;
-    }
+    int           unit;
 };
 
 static inline dra_cell_mix dra_cell_mix_of(const dra_tensor *x)
@@ -272,78 +275,5 @@ __device__ static inline float4 dra_load4(const float *x)
         default: f<4>(__VA_ARGS__); break;                                                         \
         }                                                                                          \
     } while (0)
-
-/* ---- gates ----------------------------------------------------------------------------------- */
-
-__device__ static inline float dra_gate(float x) { return 1 / (1 + expf(-x)); }
-
-/* A unit of a row for one token: x and u = w h + b of each gate, the old state h, what is mixed in;
- * gives the new state. back(): all that came to the new state is `all`; gives what goes on to the
- * old one besides w^T du. Formulas are in ops/gru.c and ops/lstm.c. */
-struct dra_cell_grads {
-    float dx[4], du[4], swing;
-};
-
-struct dra_gru_gates {
-    enum { GATES = 3, KEPT = 4, STATES = 1 };
-
-    static __device__ float step(const float *x, const float *u, float mix, float h, float *,
-                                 float *kept)
-    {
-        const float r = dra_gate(x[0] + u[0]), fresh = dra_gate(-(x[1] + u[1])); /* 1 - z */
-        const float m = u[2], n = tanhf(fmaf(r, m, x[2]));
-        kept[0] = r, kept[1] = fresh, kept[2] = n, kept[3] = m;
-        return fmaf(mix * fresh, n - h, h);
-    }
-
-    static __device__ float back(const float *kept, float mix, float h, float all, float *,
-                                 dra_cell_grads &g)
-    {
-        const float r = kept[0], fresh = kept[1], n = kept[2], m = kept[3];
-        const float e = mix * fresh * all, q = e * (h - n);
-        const float a_n = e * fmaf(-n, n, 1), b_n = r * a_n;
-        g.dx[0] = g.du[0] = m * (1 - r) * b_n;
-        g.dx[1] = g.du[1] = q * (1 - fresh);
-        g.dx[2] = a_n, g.du[2] = b_n;
-        g.swing = q;
-        return all - e;
-    }
-
-    /* (1-z) (n-h), which the number of a slot mixes in */
-    static __device__ float change(const float *kept, float h) { return kept[1] * (kept[2] - h); }
-};
-
-struct dra_lstm_gates {
-    enum { GATES = 4, KEPT = 6, STATES = 2 };
-
-    static __device__ float step(const float *x, const float *u, float mix, float h, float *c,
-                                 float *kept)
-    {
-        const float i = dra_gate(x[0] + u[0]), f = dra_gate(x[1] + u[1]);
-        const float n = tanhf(x[2] + u[2]), o = dra_gate(x[3] + u[3]);
-        const float fresh = fmaf(f, *c, i * n), tanh_c = tanhf(fresh);
-        kept[0] = i, kept[1] = f, kept[2] = n, kept[3] = o, kept[4] = tanh_c, kept[5] = *c;
-        *c = fresh;
-        return fmaf(mix, o * tanh_c - h, h);
-    }
-
-    static __device__ float back(const float *kept, float mix, float h, float all, float *dc,
-                                 dra_cell_grads &g)
-    {
-        const float i = kept[0], f = kept[1], n = kept[2], o = kept[3], tanh_c = kept[4];
-        const float e = mix * all, p = fmaf(e * o, fmaf(-tanh_c, tanh_c, 1), *dc);
-        g.du[0] = p * n * i * (1 - i);
-        g.du[1] = p * kept[5] * f * (1 - f);
-        g.du[2] = p * i * fmaf(-n, n, 1);
-        g.du[3] = e * tanh_c * o * (1 - o);
-        DRA_UNROLL
-        for (int k = 0; k < GATES; k++) g.dx[k] = g.du[k];
-        g.swing = e * (h - o * tanh_c);
-        *dc = p * f;
-        return all - e;
-    }
-
-    static __device__ float change(const float *, float) { return 0; } /* it has no slots */
-};
 
 #endif

@@ -108,6 +108,21 @@ __device__ static inline dra_chunk_place dra_chunk_at(const dra_chunks &z, int64
     return k;
 }
 
+struct dra_chunk_block { /* a block has a chunk and DRA_TILE columns, from `first` on */
+    dra_chunk_place k;
+    int             tile, first;
+};
+
+__device__ static inline dra_chunk_block dra_chunk_block_at(const dra_chunks &z, int tiles)
+{
+    const int64_t number = blockIdx.x / tiles;
+    const int     tile = (int)(blockIdx.x % tiles);
+    return {dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks)), tile, tile * DRA_TILE};
+}
+
+/* for (int t : tokens of a chunk that are this thread's) */
+#define DRA_EACH_TOKEN(t) for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS)
+
 __device__ static inline int dra_chunk_mark(const dra_chunks &z, const dra_chunk_place &k, int t)
 {
     return z.mark ? z.mark[k.b * z.mark_row + k.t + t] : 0;
@@ -197,7 +212,8 @@ __device__ static inline void dra_decay_make(dra_chunk_decay &d, const dra_chunk
     }
     __syncthreads();
     const double all = d.L[k.n - 1];
-    for (int t = lane; t < DRA_CHUNK; t += DRA_TILE_THREADS) {
+    DRA_EACH_TOKEN(t)
+    {
         d.p[t] = dra_decay_exp(d.L[t]);
         d.last[t] = dra_decay_exp(all - d.L[t]);
         d.on[t] = t < k.n && !(dra_chunk_mark(z, k, t) & DRA_MARK_PAD);
@@ -223,8 +239,7 @@ __device__ static inline float dra_decay_state(const dra_chunk_decay &d, float x
 __device__ static inline void dra_chunk_strengths(const dra_chunk_rows &b, const dra_chunk_place &k,
                                                   const dra_chunk_decay &d, float *to)
 {
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS)
-        to[t] = d.on[t] == 0 ? 0 : b.at ? *dra_chunk_row(b, k, t) : 1;
+    DRA_EACH_TOKEN(t) to[t] = d.on[t] == 0 ? 0 : b.at ? *dra_chunk_row(b, k, t) : 1;
     __syncthreads();
 }
 
@@ -242,11 +257,12 @@ __device__ static inline void dra_chunk_fade(dra_tile_sums &sum, const dra_chunk
 __device__ static inline void dra_moment_divisor(const dra_chunk_decay &d, int n, float eps,
                                                  float least, const float *A, float *den)
 {
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) den[t] *= d.p[t];
+    DRA_EACH_TOKEN(t) den[t] *= d.p[t];
     __syncthreads();
     dra_tile_dots(n, n, 1, A, d.on, 0, den);
     __syncthreads();
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) {
+    DRA_EACH_TOKEN(t)
+    {
         const float sum = den[t] + eps;
         den[t] = d.on[t] == 0 ? 1 : sum < least ? least : sum;
     }

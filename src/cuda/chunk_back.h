@@ -44,7 +44,8 @@ __device__ static inline void dra_back_factors_make(const dra_back_call   &a,
                                                     const dra_chunk_decay &d, dra_back_factors &to)
 {
     const int64_t at = k.head * a.z.T + k.t;
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) {
+    DRA_EACH_TOKEN(t)
+    {
         const bool  on = d.on[t] != 0;
         const float b = on && a.b.at ? *dra_chunk_row(a.b, k, t) : 1;
         to.g[t] = !on ? 0 : a.part ? a.part[at + t] : 1;
@@ -61,33 +62,38 @@ struct dra_back_sums {
     float         through;           /* of this thread */
 };
 
-template <bool DELTA>
+/* Of DRA_TILE columns of values, from e on. Their rows are on their way while `make` is done. */
+template <bool DELTA, typename F>
 __device__ static inline void dra_back_values(const dra_back_call &a, const dra_chunk_place &k,
                                               const dra_back_factors &by, int f, int e, float *tile,
-                                              dra_back_sums &s)
+                                              dra_back_sums &s, F make)
 {
-    const int    F = dra_tile_width(a.z.F, f), E = dra_tile_width(a.z.E, e);
+    const int    rows = dra_tile_width(a.z.F, f), E = dra_tile_width(a.z.E, e);
     float *const u = tile + DRA_TILE_SIZE, *const S = u + DRA_TILE_SIZE;
-    dra_tile_held dS;
-    dra_tile_load(tile, dra_chunk_source(a.g, k, e), by.g);
-    dra_tile_load(u, dra_chunk_source(a.u, k, e), by.u);
-    dra_tile_load(S, dra_border_source(a.z, a.S, k, f, e));
+    dra_tile_held one, two, three;
+    one.fetch(dra_chunk_source(a.g, k, e));
+    two.fetch(dra_chunk_source(a.u, k, e));
+    three.fetch(dra_border_source(a.z, a.S, k, f, e));
+    make();
+    one.put(by.g, tile);
+    two.put(by.u, u);
+    three.put(S);
     __syncthreads();
     s.X.add<DRA_ABT>(k.n, k.n, E, tile, u);
-    s.dq.add<DRA_ABT>(k.n, F, E, tile, S);
+    s.dq.add<DRA_ABT>(k.n, rows, E, tile, S);
     if (DELTA) {
         __syncthreads();
         dra_tile_load(tile, dra_chunk_source(a.x, k, e), by.m);
         __syncthreads();
         s.M.add<DRA_ABT>(k.n, k.n, E, tile, u);
-        s.old.add<DRA_ABT>(k.n, F, E, tile, S);
+        s.old.add<DRA_ABT>(k.n, rows, E, tile, S);
     }
-    dS.fetch(dra_border_source(a.z, a.dS, k, f, e));
-    s.through += dra_tile_product_sum(dS, S);
+    three.fetch(dra_border_source(a.z, a.dS, k, f, e));
+    s.through += dra_tile_product_sum(three, S);
     __syncthreads();
-    dS.put(S);
+    three.put(S);
     __syncthreads();
-    s.dk.add<DRA_ABT>(k.n, F, E, u, S);
+    s.dk.add<DRA_ABT>(k.n, rows, E, u, S);
     __syncthreads();
 }
 
@@ -113,66 +119,97 @@ __device__ static inline void dra_back_store(dra_tile_sums &sum, const dra_chunk
     });
 }
 
-template <bool DELTA>
-__global__ static void __launch_bounds__(DRA_TILE_THREADS, 2) dra_back_kernel(const dra_back_call a)
-{
-    DRA_SHARED(float, X);
-    __shared__ dra_chunk_decay  d;
-    __shared__ dra_back_factors by;
-    __shared__ float            dL[DRA_CHUNK], within[DRA_CHUNK], part[DRA_TILE_GROUPS * DRA_TILE];
-    float *const keys = X + DRA_TILE_SIZE, *const queries = keys + DRA_TILE_SIZE;
-    float *const          M = queries + DRA_TILE_SIZE;
-    const dra_chunks     &z = a.z;
-    const int64_t         number = blockIdx.x / dra_tiles(z.F); /* of the chunk */
-    const int             tile = (int)(blockIdx.x % dra_tiles(z.F)), f = tile * DRA_TILE;
-    const dra_chunk_place k = dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks));
-    const int             F = dra_tile_width(z.F, f);
-    dra_back_sums         s;
-    s.X.clear(), s.M.clear(), s.dq.clear(), s.dk.clear(), s.old.clear();
-    s.through = 0;
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) dL[t] = within[t] = 0;
-    dra_decay_make(d, z, k);
-    dra_back_factors_make(a, k, d, by);
-    for (int e = 0; e < z.E; e += DRA_TILE) dra_back_values<DELTA>(a, k, by, f, e, X, s);
+struct dra_back_shared {
+    dra_chunk_decay  d;
+    dra_back_factors by;
+    float            dL[DRA_CHUNK], within[DRA_CHUNK], part[DRA_TILE_GROUPS * DRA_TILE];
+};
 
-    dra_back_fade<false>(s.X, d, k.n, by.dden, X);
-    if (DELTA) dra_back_fade<true>(s.M, d, k.n, by.dden, M);
-    dra_tile_load(keys, dra_chunk_source(a.k, k, f), d.on);
-    dra_tile_load(queries, dra_chunk_source(a.q, k, f), d.on);
-    const float *sums = a.dden ? dra_border_at(a.sums, k, f) : nullptr;
-    const float *dsums = a.dden ? dra_border_at(a.dsums, k, f) : nullptr;
+/* What comes through the states: p o (g S_0^T + dden z_0^T), p o (m S_0^T), last o (u dS^T + 1
+ * dz^T), and the sum of z_0 dz. */
+__device__ static inline void dra_back_states(const dra_back_call &a, const dra_chunk_place &k,
+                                              const dra_back_shared &shared, int f, int F,
+                                              dra_back_sums &s)
+{
+    const dra_chunk_decay &d = shared.d;
+    const float           *sums = a.dden ? dra_border_at(a.sums, k, f) : nullptr;
+    const float           *dsums = a.dden ? dra_border_at(a.dsums, k, f) : nullptr;
     s.dq.each([&](int t, int j, float &v) {
-        v = d.p[t] * (sums && j < F ? v + by.dden[t] * sums[j] : v);
+        v = d.p[t] * (sums && j < F ? v + shared.by.dden[t] * sums[j] : v);
     });
     s.old.each([&](int t, int, float &v) { v *= d.p[t]; });
     s.dk.each([&](int t, int j, float &v) { v = d.last[t] * (dsums && j < F ? v + dsums[j] : v); });
     for (int j = (int)threadIdx.x; j < F && sums; j += DRA_TILE_THREADS)
         s.through += sums[j] * dsums[j];
-    __syncthreads();
+}
 
+/* Through pairs of tokens: dq, both parts of dk, and dL. Tiles X, k, q and M. */
+template <bool DELTA>
+__device__ static inline void dra_back_pairs(const dra_back_call &a, const dra_chunk_place &k,
+                                             dra_back_shared &shared, int F, const float *X,
+                                             dra_back_sums &s)
+{
+    const float *const keys = X + DRA_TILE_SIZE, *const queries = keys + DRA_TILE_SIZE;
+    const float *const M = queries + DRA_TILE_SIZE;
+    const auto add_dots = [&](dra_tile_sums &sum, const float *rows, float sign, float *to) {
+        if (a.dL) dra_tile_add_dots(sum, rows, sign, shared.part, to);
+    };
     s.dq.add<DRA_AB>(k.n, F, k.n, X, keys);
-    dra_back_store(s.dq, a.dq, k, d, f);
-    if (a.dL) dra_tile_add_dots(s.dq, queries, 1, part, dL);
-    if (a.dL) dra_tile_add_dots(s.dk, keys, 1, part, within);
+    add_dots(s.dq, queries, 1, shared.dL);
+    add_dots(s.dk, keys, 1, shared.within);
     s.dk.add<DRA_ATB>(k.n, F, k.n, X, queries);
     if (DELTA) {
         s.old.add<DRA_AB>(k.n, F, k.n, M, keys);
         s.dk.add<DRA_ATB>(k.n, F, k.n, M, keys);
-        if (a.dL) dra_tile_add_dots(s.old, keys, 1, part, dL);
+        add_dots(s.old, keys, 1, shared.dL);
     }
-    if (a.dL) dra_tile_add_dots(s.dk, keys, -1, part, dL);
-    if (DELTA)
-        for (int i = 0; i < DRA_TILE_HELD; i++) s.dk.v[i] += s.old.v[i];
-    dra_back_store(s.dk, a.dk, k, d, f);
+    add_dots(s.dk, keys, -1, shared.dL);
+    for (int i = 0; i < DRA_TILE_HELD && DELTA; i++) s.dk.v[i] += s.old.v[i];
+}
 
-    if (!a.dL) return;
-    s.through *= d.kept;
+/* dL and `through` of this block's columns. */
+__device__ static inline void dra_back_decay(const dra_back_call &a, const dra_chunk_block &at,
+                                             const dra_back_shared &shared, float through)
+{
+    const dra_chunk_place &k = at.k;
+    through *= shared.d.kept;
     for (int t = (int)threadIdx.x; t < k.n; t += DRA_TILE_THREADS) {
-        a.dL[(tile * z.heads + k.head) * z.T + k.t + t] = dL[t];
-        s.through += within[t];
+        a.dL[(at.tile * a.z.heads + k.head) * a.z.T + k.t + t] = shared.dL[t];
+        through += shared.within[t];
     }
-    s.through = dra_block_sum(s.through);
-    if (threadIdx.x == 0) a.through[tile * z.heads * z.chunks + number] = s.through;
+    through = dra_block_sum(through);
+    if (threadIdx.x == 0) a.through[(at.tile * a.z.heads + k.head) * a.z.chunks + k.i] = through;
+}
+
+template <bool DELTA>
+__global__ static void __launch_bounds__(DRA_TILE_THREADS, 2) dra_back_kernel(const dra_back_call a)
+{
+    DRA_SHARED(float, X);
+    __shared__ dra_back_shared shared;
+    float *const keys = X + DRA_TILE_SIZE, *const queries = keys + DRA_TILE_SIZE;
+    const dra_chunk_block  at = dra_chunk_block_at(a.z, dra_tiles(a.z.F));
+    const dra_chunk_place &k = at.k;
+    const int              F = dra_tile_width(a.z.F, at.first);
+    dra_back_sums          s;
+    s.X.clear(), s.M.clear(), s.dq.clear(), s.dk.clear(), s.old.clear();
+    s.through = 0;
+    DRA_EACH_TOKEN(t) shared.dL[t] = shared.within[t] = 0;
+    for (int e = 0; e < a.z.E || e == 0; e += DRA_TILE)
+        dra_back_values<DELTA>(a, k, shared.by, at.first, e, X, s, [&] {
+            if (e > 0) return;
+            dra_decay_make(shared.d, a.z, k);
+            dra_back_factors_make(a, k, shared.d, shared.by);
+        });
+    dra_back_fade<false>(s.X, shared.d, k.n, shared.by.dden, X);
+    if (DELTA) dra_back_fade<true>(s.M, shared.d, k.n, shared.by.dden, queries + DRA_TILE_SIZE);
+    dra_tile_load(keys, dra_chunk_source(a.k, k, at.first), shared.d.on);
+    dra_tile_load(queries, dra_chunk_source(a.q, k, at.first), shared.d.on);
+    dra_back_states(a, k, shared, at.first, F, s);
+    __syncthreads();
+    dra_back_pairs<DELTA>(a, k, shared, F, X, s);
+    dra_back_store(s.dq, a.dq, k, shared.d, at.first);
+    dra_back_store(s.dk, a.dk, k, shared.d, at.first);
+    if (a.dL) dra_back_decay(a, at, shared, s.through);
 }
 
 template <bool DELTA> static void dra_back_launch(const dra_call *c, const dra_back_call &a)
@@ -197,8 +234,7 @@ __device__ static inline double dra_decay_part(const float *part, int tiles, int
 __global__ static void dra_decay_back_kernel(const dra_chunks z, const float *dL,
                                              const float *through, dra_chunk_rows dl)
 {
-    const int64_t         number = blockIdx.x;
-    const dra_chunk_place k = dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks));
+    const dra_chunk_place k = dra_chunk_block_at(z, 1).k;
     const int             lane = (int)threadIdx.x, tiles = dra_tiles(z.F);
     const int             later = k.n - 1 - 2 * lane;
     double                own[2] = {}, sum;
@@ -210,7 +246,7 @@ __global__ static void dra_decay_back_kernel(const dra_chunks z, const float *dL
         const double before = __shfl_up_sync(~0u, sum, by);
         if (lane >= by) sum += before;
     }
-    sum += dra_decay_part(through, tiles, z.heads * z.chunks, number);
+    sum += dra_decay_part(through, tiles, z.heads * z.chunks, blockIdx.x);
     for (int i = 0; i < 2; i++) {
         if (later < i) continue;
         const int mark = dra_chunk_mark(z, k, later - i);

@@ -17,42 +17,56 @@ struct dra_read_call {
     bool              normalised;
 };
 
+/* A += q k^T, y += q S_0 and den += q z_0, over all features. The first rows are on their way while
+ * decays are made. */
+template <bool NORMALISED>
+__device__ static inline void dra_read_features(const dra_read_call &a, const dra_chunk_block &at,
+                                                dra_chunk_decay &d, float *tile, dra_tile_sums &A,
+                                                dra_tile_sums &y, float *den)
+{
+    const dra_chunk_place &k = at.k;
+    float *const keys = tile + DRA_TILE_SIZE, *const S = keys + DRA_TILE_SIZE;
+    for (int f = 0; f < a.z.F || f == 0; f += DRA_TILE) {
+        const int     F = dra_tile_width(a.z.F, f);
+        dra_tile_held q, key, state;
+        q.fetch(dra_chunk_source(a.q, k, f));
+        key.fetch(dra_chunk_source(a.k, k, f));
+        state.fetch(dra_border_source(a.z, a.S, k, f, at.first));
+        if (f == 0) dra_decay_make(d, a.z, k);
+        q.put(d.on, tile);
+        key.put(d.on, keys);
+        state.put(S);
+        __syncthreads();
+        A.add<DRA_ABT>(k.n, k.n, F, tile, keys);
+        y.add<DRA_AB>(k.n, dra_tile_width(a.z.E, at.first), F, tile, S);
+        if (NORMALISED) dra_tile_dots(k.n, F, 1, tile, dra_border_at(a.sums, k, f), 0, den);
+        __syncthreads();
+    }
+}
+
 template <bool NORMALISED>
 __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2) dra_read_kernel(const dra_read_call a)
 {
-    DRA_SHARED(float, one);
+    DRA_SHARED(float, tile);
     __shared__ dra_chunk_decay d;
     __shared__ float           strength[DRA_CHUNK], den[DRA_CHUNK];
-    float *const two = one + DRA_TILE_SIZE, *const three = two + DRA_TILE_SIZE;
-    const dra_chunks     &z = a.z;
-    const int64_t         number = blockIdx.x / dra_tiles(z.E); /* of the chunk */
-    const int             e = (int)(blockIdx.x % dra_tiles(z.E)) * DRA_TILE;
-    const dra_chunk_place k = dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks));
-    const int             width = dra_tile_width(z.E, e);
-    dra_tile_sums         A, y;
+    const dra_chunk_block      at = dra_chunk_block_at(a.z, dra_tiles(a.z.E));
+    const dra_chunk_place     &k = at.k;
+    float *const               u = tile + DRA_TILE_SIZE;
+    dra_tile_sums              A, y;
     A.clear();
     y.clear();
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) den[t] = 0;
-    dra_decay_make(d, z, k);
-    dra_chunk_strengths(a.b, k, d, strength);
-    for (int f = 0; f < z.F; f += DRA_TILE) {
-        const int F = dra_tile_width(z.F, f);
-        dra_tile_load(one, dra_chunk_source(a.q, k, f), d.on);
-        dra_tile_load(two, dra_chunk_source(a.k, k, f), d.on);
-        dra_tile_load(three, dra_border_source(z, a.S, k, f, e));
-        __syncthreads();
-        A.add<DRA_ABT>(k.n, k.n, F, one, two);
-        y.add<DRA_AB>(k.n, width, F, one, three);
-        if (NORMALISED) dra_tile_dots(k.n, F, 1, one, dra_border_at(a.sums, k) + f, 0, den);
-        __syncthreads();
-    }
+    DRA_EACH_TOKEN(t) den[t] = 0;
+    dra_read_features<NORMALISED>(a, at, d, tile, A, y, den);
     y.each([&](int t, int, float &v) { v *= d.p[t]; });
-    dra_tile_load(two, dra_chunk_source(a.u, k, e), strength);
-    dra_chunk_fade(A, d, k.n, one);
-    y.add<DRA_AB>(k.n, width, k.n, one, two);
-    if (NORMALISED) dra_moment_divisor(d, k.n, a.eps, a.least, one, den);
+    dra_chunk_strengths(a.b, k, d, strength);
+    dra_tile_load(u, dra_chunk_source(a.u, k, at.first), strength);
+    dra_chunk_fade(A, d, k.n, tile);
+    y.add<DRA_AB>(k.n, dra_tile_width(a.z.E, at.first), k.n, tile, u);
+    if (NORMALISED) dra_moment_divisor(d, k.n, a.eps, a.least, tile, den);
     y.each([&](int t, int j, float v) {
-        if (t < k.n && j < width) *dra_chunk_row(a.y, k, t, e + j) = NORMALISED ? v / den[t] : v;
+        if (t < k.n && at.first + j < a.z.E)
+            *dra_chunk_row(a.y, k, t, at.first + j) = NORMALISED ? v / den[t] : v;
     });
 }
 

@@ -1,6 +1,6 @@
-/* delta: writes only what the key does not recall yet; formulas in ops/delta.c. U and W of all chunks
- * (delta.h), the states from chunk to chunk with what each token misses, then y of all chunks at once
- * (chunk_read.h); a token alone is one step. */
+/* delta: writes only what the key does not recall yet; formulas in ops/delta.c. U and W of all
+ * chunks (delta.h), the states from chunk to chunk with what each token misses, then y of all
+ * chunks at once (chunk_read.h); a token alone is one step. */
 #include "cuda/chunk_read.h"
 #include "cuda/delta.h"
 

@@ -1,6 +1,6 @@
-/* What the delta rule and its gradient share. What a chunk misses depends on the state before it, w =
- * v - p o (k S_0) - A (b o w), and is linear in it: with N = -A o b and both solved for all chunks at
- * once, before the states are known,
+/* What the delta rule and its gradient share. What a chunk misses depends on the state before it,
+ * w = v - p o (k S_0) - A (b o w), and is linear in it: with N = -A o b and both solved for all
+ * chunks at once, before the states are known,
  *   U = v + N U,  W = -p o k + N W:   w = U + W S_0,   S = S_0 + fade S_0 + k^T (last o b o w)
  * Backwards the same from the last row to the first, with N = -b o A:
  *   U = G^T dy + N^T U,  W = last o k + N^T W:   x = U + W dS
@@ -16,7 +16,7 @@
 enum { DRA_SOLVE_GROUPS = DRA_TILE_THREADS / DRA_TILE, DRA_SOLVE_ROWS = 4 };
 enum { DRA_SOLVE_HELD = DRA_TILE / DRA_SOLVE_ROWS / DRA_SOLVE_GROUPS }; /* parts of a thread */
 
-/* Four numbers of N: what rows 4 to .. 4 to + 3 take of row `from`, in the order of substitution. */
+/* Four numbers of N: what rows 4 to .. 4 to + 3 take of row `from`, as they are substituted. */
 template <bool BACK>
 __device__ static inline void dra_solve_weights(const float *N, int from, int to, float *w)
 {
@@ -30,9 +30,9 @@ __device__ static inline void dra_solve_weights(const float *N, int from, int to
 }
 
 /* x = x + N x in a tile of which n rows are there, from the first row to the last, N given as
- * N[s][t], its transpose; BACK: x = x + N^T x from the last to the first, N as N[t][s]. A thread has
- * a column of x and every DRA_SOLVE_GROUPS-th part of four rows: those who have the next part finish
- * it, all others take it. */
+ * N[s][t], its transpose; BACK: x = x + N^T x from the last to the first, N as N[t][s]. A thread
+ * has a column of x and every DRA_SOLVE_GROUPS-th part of four rows: those who have the next part
+ * finish it, all others take it. */
 template <bool BACK> __device__ static inline void dra_tile_solve(int n, const float *N, float *x)
 {
     const int  j = (int)threadIdx.x % DRA_TILE, group = (int)threadIdx.x / DRA_TILE;
@@ -129,8 +129,8 @@ __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     const dra_chunk_place k = dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks));
     dra_decay_make(d, z, k);
     dra_chunk_strengths(a.b, k, d, b);
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS)
-        factor[t] = d.on[t] == 0 ? 0 : BACK ? d.last[t] : -d.p[t];
+    DRA_EACH_TOKEN(t)
+    factor[t] = d.on[t] == 0 ? 0 : BACK ? d.last[t] : -d.p[t];
     dra_delta_pairs<BACK>(a, k, d, b, N, x, G);
     for (int f = 0; f < z.F; f += DRA_TILE) {
         dra_tile_load(x, dra_chunk_source(a.k, k, f), factor);
@@ -212,6 +212,102 @@ __device__ static inline void dra_delta_begin(const dra_delta_walk &a, int64_t h
     __syncthreads();
 }
 
+/* What a block has in shared memory: tiles, and what it knows of a chunk. */
+struct dra_delta_shared {
+    dra_chunk_decay d;
+    float           b[DRA_CHUNK], factor[DRA_CHUNK]; /* factor: of w, in what is written */
+};
+
+struct dra_delta_tiles {
+    float *W, *u, *S, *keys;
+};
+
+/* A tile of the state, from row f on. */
+__device__ static inline dra_tile_source dra_delta_state(const dra_chunks &z, dra_delta_place from,
+                                                         int f, int E)
+{
+    return {from.at + f * from.f, from.f, dra_tile_width(z.F, f), E, false};
+}
+
+/* w = U + W S to where it goes, and w times its factor in the place of U. All wait. */
+template <bool SEVERAL>
+__device__ static inline void
+dra_delta_misses(const dra_delta_walk &a, const dra_chunk_place &k, const dra_delta_tiles &tile,
+                 const dra_delta_shared &shared, dra_delta_place from, int e)
+{
+    const int     E = dra_tile_width(a.z.E, e);
+    dra_tile_sums w;
+    w.clear();
+    for (int f = 0; f < a.z.F; f += DRA_TILE) {
+        if (SEVERAL) {
+            dra_tile_load(tile.W, dra_chunk_source(a.W, k, f));
+            dra_tile_load(tile.S, dra_delta_state(a.z, from, f, E));
+            __syncthreads();
+        }
+        w.add<DRA_AB>(k.n, E, dra_tile_width(a.z.F, f), tile.W, tile.S);
+        if (SEVERAL) __syncthreads();
+    }
+    w.each([&](int t, int j, float v) {
+        float *const u = tile.u + t * DRA_TILE_ROW + j;
+        v += *u;
+        if (a.out.at && t < k.n && j < E) *dra_chunk_row(a.out, k, t, e + j) = v;
+        *u = t < k.n ? shared.factor[t] * v : 0;
+    });
+    __syncthreads();
+}
+
+/* The state after the chunk, nothing if it is emptied there; BACK: what is at its place already is
+ * q^T (p o dy), and added. All wait. */
+template <bool BACK, bool SEVERAL>
+__device__ static inline void dra_delta_update(const dra_delta_walk &a, const dra_chunk_place &k,
+                                               const dra_delta_tiles  &tile,
+                                               const dra_delta_shared &shared, dra_delta_place from,
+                                               dra_delta_place to, bool emptied, int e)
+{
+    const int E = dra_tile_width(a.z.E, e);
+    for (int f = 0; f < a.z.F; f += DRA_TILE) {
+        const int     F = dra_tile_width(a.z.F, f);
+        dra_tile_sums sum;
+        if (SEVERAL) {
+            dra_tile_load(tile.keys, dra_chunk_source(a.k, k, f), shared.d.on);
+            dra_tile_load(tile.S, dra_delta_state(a.z, from, f, E));
+            __syncthreads();
+        }
+        sum.each([&](int i, int j, float &v) {
+            v = dra_decay_state(shared.d, tile.S[i * DRA_TILE_ROW + j]);
+            if (BACK && i < F && j < E) v += to.at[(f + i) * to.f + j];
+        });
+        sum.add<DRA_ATB>(F, E, k.n, tile.keys, tile.u);
+        __syncthreads();
+        sum.each([&](int i, int j, float v) {
+            if (emptied) v = 0;
+            tile.S[i * DRA_TILE_ROW + j] = v;
+            if (i < F && j < E) to.at[(f + i) * to.f + j] = v;
+        });
+        __syncthreads();
+    }
+}
+
+struct dra_delta_rows { /* of a chunk, on their way */
+    dra_tile_held W, U, keys;
+
+    template <bool SEVERAL>
+    __device__ void fetch(const dra_delta_walk &a, const dra_chunk_place &k, int e)
+    {
+        if (!SEVERAL) W.fetch(dra_chunk_source(a.W, k, 0));
+        if (!SEVERAL) keys.fetch(dra_chunk_source(a.k, k, 0));
+        U.fetch(dra_chunk_source(a.U, k, e));
+    }
+
+    template <bool SEVERAL>
+    __device__ void put(const dra_delta_tiles &tile, const dra_chunk_decay &d) const
+    {
+        if (!SEVERAL) W.put(tile.W);
+        if (!SEVERAL) keys.put(d.on, tile.keys);
+        U.put(tile.u);
+    }
+};
+
 /* A block has all rows and DRA_TILE columns of S and walks over the chunks. Rows of the next chunk
  * are on their way while it works on this one, if F fits into a tile; else S stays where it is kept
  * and passes through a tile, with the rows that meet it. */
@@ -219,86 +315,36 @@ template <bool BACK, bool SEVERAL>
 __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     dra_delta_states(const dra_delta_walk a)
 {
-    DRA_SHARED(float, W);
-    __shared__ dra_chunk_decay d;
-    __shared__ float           b[DRA_CHUNK], factor[DRA_CHUNK];
-    float *const u = W + DRA_TILE_SIZE, *const S = u + DRA_TILE_SIZE,
-                 *const keys = S + DRA_TILE_SIZE;
-    const dra_chunks   &z = a.z;
-    const int64_t       head = blockIdx.x / dra_tiles(z.E);
-    const int     e = (int)(blockIdx.x % dra_tiles(z.E)) * DRA_TILE, E = dra_tile_width(z.E, e);
-    dra_tile_held next_W, next_U, next_k;
+    DRA_SHARED(float, room);
+    __shared__ dra_delta_shared shared;
+    const dra_delta_tiles       tile = {room, room + DRA_TILE_SIZE, room + 2 * DRA_TILE_SIZE,
+                                        room + 3 * DRA_TILE_SIZE};
+    const int                   chunks = a.z.chunks;
+    const int64_t               head = blockIdx.x / dra_tiles(a.z.E);
+    const int                   e = (int)(blockIdx.x % dra_tiles(a.z.E)) * DRA_TILE;
+    dra_delta_rows              next;
     dra_delta_begin<BACK>(a, head, e);
-    for (int step = 0; step < z.chunks; step++) {
-        const dra_chunk_place k = dra_chunk_at(z, head, BACK ? z.chunks - 1 - step : step);
+    for (int step = 0; step < chunks; step++) {
+        const dra_chunk_place k = dra_chunk_at(a.z, head, BACK ? chunks - 1 - step : step);
         const dra_delta_place from = dra_delta_at<BACK>(a, head, step, e);
         const dra_delta_place to = dra_delta_at<BACK>(a, head, step + 1, e);
-        const bool            empty = dra_delta_starts<BACK>(a, head, step + 1);
-        const auto            state = [&](int f) {
-            return dra_tile_source{from.at + f * from.f, from.f, dra_tile_width(z.F, f), E, false};
-        };
-        if (step == 0) {
-            if (!SEVERAL) next_W.fetch(dra_chunk_source(a.W, k, 0));
-            if (!SEVERAL) next_k.fetch(dra_chunk_source(a.k, k, 0));
-            if (!SEVERAL) dra_tile_load(S, state(0));
-            next_U.fetch(dra_chunk_source(a.U, k, e));
+        if (step == 0) next.template fetch<SEVERAL>(a, k, e);
+        if (step == 0 && !SEVERAL)
+            dra_tile_load(tile.S, dra_delta_state(a.z, from, 0, dra_tile_width(a.z.E, e)));
+        dra_decay_make(shared.d, a.z, k);
+        dra_chunk_strengths(a.b, k, shared.d, shared.b);
+        DRA_EACH_TOKEN(t)
+        {
+            shared.factor[t] = shared.b[t] * (BACK ? -shared.d.p[t] : shared.d.last[t]);
         }
-        dra_decay_make(d, z, k);
-        dra_chunk_strengths(a.b, k, d, b);
-        for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS)
-            factor[t] = b[t] * (BACK ? -d.p[t] : d.last[t]);
-        next_U.put(u);
-        if (!SEVERAL) next_W.put(W);
-        if (!SEVERAL) next_k.put(d.on, keys);
-        if (step + 1 < z.chunks) {
-            const dra_chunk_place next = dra_chunk_at(z, head, BACK ? k.i - 1 : k.i + 1);
-            if (!SEVERAL) next_W.fetch(dra_chunk_source(a.W, next, 0));
-            if (!SEVERAL) next_k.fetch(dra_chunk_source(a.k, next, 0));
-            next_U.fetch(dra_chunk_source(a.U, next, e));
-        }
+        next.template put<SEVERAL>(tile, shared.d);
+        if (step + 1 < chunks)
+            next.template fetch<SEVERAL>(a, dra_chunk_at(a.z, head, BACK ? k.i - 1 : k.i + 1), e);
         __syncthreads();
-
-        dra_tile_sums miss;
-        miss.clear();
-        for (int f = 0; f < z.F; f += DRA_TILE) {
-            if (SEVERAL) {
-                dra_tile_load(W, dra_chunk_source(a.W, k, f));
-                dra_tile_load(S, state(f));
-                __syncthreads();
-            }
-            miss.add<DRA_AB>(k.n, E, dra_tile_width(z.F, f), W, S);
-            if (SEVERAL) __syncthreads();
-        }
-        miss.each([&](int t, int j, float v) {
-            const int at = t * DRA_TILE_ROW + j;
-            v += u[at];
-            if (a.out.at && t < k.n && j < E) *dra_chunk_row(a.out, k, t, e + j) = v;
-            u[at] = t < k.n ? factor[t] * v : 0;
-        });
-        __syncthreads();
+        dra_delta_misses<SEVERAL>(a, k, tile, shared, from, e);
         if (!to.at) break; /* nobody reads the last state */
-        for (int f = 0; f < z.F; f += DRA_TILE) {
-            const int     F = dra_tile_width(z.F, f);
-            dra_tile_sums sum;
-            if (SEVERAL) {
-                dra_tile_load(keys, dra_chunk_source(a.k, k, f), d.on);
-                dra_tile_load(S, state(f));
-                __syncthreads();
-            }
-            sum.each([&](int i, int j, float &v) {
-                const bool inside = i < F && j < E;
-                v = dra_decay_state(d, S[i * DRA_TILE_ROW + j]);
-                if (BACK && inside) v += to.at[(f + i) * to.f + j]; /* q^T (p o dy) */
-            });
-            sum.add<DRA_ATB>(F, E, k.n, keys, u);
-            __syncthreads();
-            sum.each([&](int i, int j, float v) {
-                if (empty) v = 0;
-                S[i * DRA_TILE_ROW + j] = v;
-                if (i < F && j < E) to.at[(f + i) * to.f + j] = v;
-            });
-            __syncthreads();
-        }
+        dra_delta_update<BACK, SEVERAL>(a, k, tile, shared, from, to,
+                                        dra_delta_starts<BACK>(a, head, step + 1), e);
     }
 }
 

@@ -1,6 +1,6 @@
-/* The gradient of delta; formulas in ops/delta_back.c. U and W of all chunks (delta.h) and what their
- * queries add to the gradients of states; these from the last chunk to the first, with x; then all
- * chunks at once: dq, dk, dl (chunk_back.h), dv and db. */
+/* The gradient of delta; formulas in ops/delta_back.c. U and W of all chunks (delta.h) and what
+ * their queries add to the gradients of states; these from the last chunk to the first, with x;
+ * then all chunks at once: dq and dk, dl (chunk_back.h), dv and db. */
 #include "cuda/chunk_back.h"
 #include "cuda/delta.h"
 
@@ -13,7 +13,7 @@ enum {
     DY = DRA_DELTA_BACK_DY
 };
 
-/* ---- q^T (p o dy), where dS before the chunk will be ------------------------------------------ */
+/* ---- q^T (p o dy), where dS before the chunk will be ----------------------------------------- */
 
 __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     queries_kernel(const dra_delta_walk a, const dra_chunk_rows q, const dra_chunk_rows dy)
@@ -34,7 +34,7 @@ __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     if (!to.at) return;
     sum.clear();
     dra_decay_make(d, z, k);
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) p[t] = d.on[t] * d.p[t];
+    DRA_EACH_TOKEN(t) p[t] = d.on[t] * d.p[t];
     __syncthreads();
     dra_tile_load(one, dra_chunk_source(q, k, f), d.on);
     dra_tile_load(two, dra_chunk_source(dy, k, e), p);
@@ -45,7 +45,7 @@ __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     });
 }
 
-/* ---- dv = b o x, db = x.w: a warp for each token ---------------------------------------------- */
+/* ---- dv = b o x, db = x.w: a warp for each token --------------------------------------------- */
 
 struct values_call {
     dra_chunks     z;

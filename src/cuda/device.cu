@@ -125,6 +125,7 @@ static void cuda_destroy(dra_device *base)
     dra_cuda_graphs_close(d);
     dra_cuda_gemm_close(d->context.gemm);
     dra_cuda_transfer_close(d);
+    dra_cuda_profile_close(d);
     if (d->context.stream) cudaStreamDestroy(d->context.stream);
     pthread_mutex_destroy(&d->lock);
     free(d);
@@ -132,7 +133,8 @@ static void cuda_destroy(dra_device *base)
 
 static const dra_device_table cuda_table = {
     cuda_alloc, cuda_free,    dra_cuda_upload, dra_cuda_download, cuda_fill,      cuda_copy,
-    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, false};
+    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, dra_cuda_limits,
+    false};
 
 /* Why there is no device, in words of somebody who has to mend it. */
 static dra_status no_device(const char *device, cudaError_t error, dra_error *err)

@@ -10,6 +10,7 @@ extern "C" {
 
 struct dra_cuda_graph;    /* a block that was captured, see run.cu */
 struct dra_cuda_transfer; /* pinned memory, see transfer.cu */
+struct dra_cuda_profile;  /* events around kernels, see profile.cu */
 
 struct dra_cuda_device {
     dra_device       base; /* first */
@@ -22,6 +23,7 @@ struct dra_cuda_device {
     uint64_t         runs; /* of blocks, so far */
 
     dra_cuda_transfer *transfer;
+    dra_cuda_profile  *profile; /* NULL: nobody asked for one yet */
 };
 
 /* DRA_OK, or an error that says at `what` CUDA failed. */
@@ -43,8 +45,19 @@ struct dra_cuda_walk { /* the instructions of a block on their way into a stream
     dra_status        status;
     dra_error        *err;
 };
+/* The call of an instruction, its tensors at their addresses. */
+dra_call   dra_cuda_call(const dra_cuda_walk *w, const dra_instr *in);
 void       dra_cuda_walk_block(dra_cuda_walk *w, int32_t block);
 dra_status dra_cuda_run(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
+
+/* profile.cu, where w->l->profile is set: around every kernel, and at the end of a block */
+void dra_cuda_profile_before(dra_cuda_walk *w, const dra_instr *in);
+void dra_cuda_profile_after(dra_cuda_walk *w);
+void dra_cuda_profile_read(dra_cuda_walk *w);
+void dra_cuda_profile_close(dra_cuda_device *d);
+
+/* limits.cu */
+dra_status dra_cuda_limits(dra_device *d, int repeats, dra_limits *out, dra_error *err);
 
 /* graphs.cu */
 dra_status  dra_cuda_start(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err);

@@ -26,7 +26,8 @@ static scales scales_of(const dra_tensor *x)
 struct ema_call {
     int64_t    B, T, M, N;
     dra_course x, y;           /* backward: y is dy */
-    int64_t    y_scale;        /* from one timescale to the next; 0: y is their weighted sum */
+    bool       weighted;       /* y is the weighted sum of all timescales */
+    int64_t    y_scale;        /* else, from one timescale to the next; of dy it may be 0 */
     scales     rate, w, state; /* state: forward the first one, backward dlast */
     scales     last;           /* backward dstart */
     float     *borders;        /* (B, runs, M, N) */
@@ -45,6 +46,7 @@ static ema_call call_of(const dra_call *c, const dra_tensor *y, const dra_tensor
     a.M = c->in[RATE].shape.dim[0];
     a.x = dra_course_of(x);
     a.y = dra_course_of(y);
+    a.weighted = attr->weighted;
     a.y_scale = attr->weighted ? 0 : y->stride[2];
     a.rate = scales_of(&c->in[RATE]);
     if (attr->weighted) a.w = scales_of(&c->in[w]);
@@ -81,7 +83,7 @@ template <int M> struct ema_walk {
             const int64_t scale = first + (i < n ? i : 0);
             m[i] = *a.state.at(at, scale);
             r[i] = *a.rate.at(at, scale);
-            w[i] = a.y_scale ? 1 : *a.w.at(at, scale);
+            w[i] = a.weighted ? *a.w.at(at, scale) : 1;
         }
         y = dra_course_at(a.y, at);
         if (y) y += first * a.y_scale;
@@ -169,7 +171,7 @@ __device__ static void back_scale(const ema_call &a, dra_channel at, int64_t i,
                                   const dra_run_marks &run, float m0, float *x, dra_ahead next_x,
                                   float *dy, dra_ahead next_dy, float *dx)
 {
-    const float r = *a.rate.at(at, i), w = a.y_scale ? 1 : *a.w.at(at, i);
+    const float r = *a.rate.at(at, i), w = a.weighted ? *a.w.at(at, i) : 1;
     float       dm = *part_at(a, 0, at, i), dr = 0, dw = 0;
     float       m[DRA_RUN + 1]; /* before each token, and after the last */
     m[0] = m0;
@@ -225,9 +227,9 @@ __global__ static void back_kernel(const ema_call a)
             const bool last = i + 1 == a.M;
             dra_ahead  next_x = last ? dra_behind_at(x, a.x.row, t - DRA_RUN, a.T) : none;
             dra_ahead  next_dy = last ? dra_behind_at(dy, a.y.row, t - DRA_RUN, a.T)
-                                 : a.y_scale
-                                     ? dra_behind_at(dy + (i + 1) * a.y_scale, a.y.row, t, a.T)
-                                     : none;
+                                 : a.weighted
+                                     ? none
+                                     : dra_behind_at(dy + (i + 1) * a.y_scale, a.y.row, t, a.T);
             back_scale(a, at, i, run, *border_at(a, at, k, i), held_x, next_x, held_dy, next_dy,
                        dx);
         }

@@ -2,9 +2,9 @@
  * algorithm that the library's heuristic names first. Both are kept, so that later runs only start
  * it: nothing is allocated, tuned or waited for, and a run can be captured into a CUDA graph.
  *
- * The same bits on every run: one stream, one workspace that is ours, a fixed algorithm, sums over k
- * that are split only if their parts meet in the workspace, in f32. Across GPUs of another kind and
- * versions of the library they may differ.
+ * The same bits on every run: one stream, one workspace that is ours, a fixed algorithm, and sums
+ * over k that are split only if their parts meet in the workspace, in f32. Across GPUs of another
+ * kind and versions of the library they may differ.
  *
  * cuBLASLt counts by columns. A matrix in rows is its transpose in columns, so what it is asked for
  * is y^T = b^T a^T: its A is our b, its B our a, its rows our N. */

@@ -71,7 +71,7 @@ __device__ static void load_chunk(const packing &p, const typename From::type *x
     DRA_UNROLL
     for (int i = 0; i < CHUNK; i += From::SOME)
         From::widen_some(
-            dra_load_four<From>(x + i * p.x_step, p.x_step, left - i, p.whole && left >= CHUNK),
+            dra_fetch_some<From>(x + i * p.x_step, p.x_step, left - i, p.whole && left >= CHUNK),
             v + i);
 }
 
@@ -216,7 +216,7 @@ __global__ static void add_bias(const __grid_constant__ dra_cuda_gemm g)
     }
 }
 
-/* The library in batches that it has grids for; what it has no algorithm for, by the other kernel. */
+/* The library in batches that it has grids for; where it has no algorithm, the other kernel. */
 static void run_batches(const dra_call *c, const dra_cuda_gemm *g)
 {
     enum { MOST = 65535 };

@@ -87,8 +87,8 @@ __device__ static void take_columns(const small_product &p, int64_t matrix, int6
         DRA_UNROLL
         for (int j = 0; j < COLUMNS; j++) {
             const int64_t n = dra_imin(column + j, g.N - 1);
-            from[j] = dra_load_four<Stored>(b + n * g.b_column + k * g.b_row, g.b_row, g.K - k,
-                                            p.b_whole && k + SOME <= g.K);
+            from[j] = dra_fetch_some<Stored>(b + n * g.b_column + k * g.b_row, g.b_row, g.K - k,
+                                             p.b_whole && k + SOME <= g.K);
         }
         float w[COLUMNS][SOME];
         DRA_UNROLL
@@ -149,8 +149,8 @@ __device__ static void take_rows(const small_product &p, int64_t matrix, int64_t
         float4 from[AHEAD];
         DRA_UNROLL
         for (int u = 0; u < AHEAD; u++)
-            from[u] = dra_load_four<Stored>(b + dra_imin(k + u * parts, g.K - 1) * g.b_row,
-                                            g.b_column, g.N - column, whole);
+            from[u] = dra_fetch_some<Stored>(b + dra_imin(k + u * parts, g.K - 1) * g.b_row,
+                                             g.b_column, g.N - column, whole);
         DRA_UNROLL
         for (int u = 0; u < AHEAD; u++) {
             if (k + u * parts >= g.K) break;

@@ -14,6 +14,7 @@ static dra_status walk_block(dra_cuda_device *d, const dra_launch *l, int32_t bl
 {
     dra_cuda_walk w = {d, l, d->context, false, checks, DRA_OK, err};
     dra_cuda_walk_block(&w, block);
+    if (l->profile) dra_cuda_profile_read(&w);
     return w.status;
 }
 

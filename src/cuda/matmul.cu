@@ -46,7 +46,7 @@ static void drop_axis(product *p, int k)
     for (; k < p->axes; k++) p->axis[k] = p->axis[k + 1];
 }
 
-/* One b for all matrices along the last axis, whose rows of a run on: they are rows of one product. */
+/* One b for all matrices along the last axis, whose rows of a run on: rows of one product. */
 static void fold_rows(product *p)
 {
     dra_cuda_gemm *g = &p->g;

@@ -47,12 +47,78 @@ __device__ static inline void dra_moment_factors(const dra_moment_walk &a, const
                                                  float *of_one)
 {
     const int64_t at = k.head * a.z.T + k.t;
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) {
+    DRA_EACH_TOKEN(t)
+    {
         const float w = d.on[t] == 0 ? 0 : BACK ? d.p[t] : d.last[t];
         of_u[t] = w != 0 && a.part ? w * a.part[at + t] : w;
         of_one[t] = w != 0 && a.dden ? w * a.dden[at + t] : w;
     }
     __syncthreads();
+}
+
+struct dra_moment_tile {      /* of a block */
+    int           f, e, F, E; /* first row and column, how many */
+    bool          summed;     /* z too */
+    dra_tile_sums S;
+    dra_tile_held x, u; /* rows on their way */
+
+    __device__ void fetch(const dra_moment_walk &a, const dra_chunk_place &k)
+    {
+        x.fetch(dra_chunk_source(a.x, k, f));
+        u.fetch(dra_chunk_source(a.u, k, e));
+    }
+
+    __device__ void load(const dra_moment_walk &a, const dra_chunk_place &k, float *sums)
+    {
+        S.each([&](int i, int j, float &v) {
+            v = a.S.at && i < F && j < E ? *dra_state_at(a.S, k, f + i, e + j) : 0;
+        });
+        DRA_EACH_TOKEN(i)
+        {
+            sums[i] = summed && a.sums.at && i < F ? *dra_state_at(a.sums, k, f + i, 0) : 0;
+        }
+    }
+
+    __device__ void clear(float *sums)
+    {
+        S.clear();
+        DRA_EACH_TOKEN(i) sums[i] = 0;
+    }
+
+    __device__ void keep(const dra_moment_walk &a, const dra_chunk_place &k, const float *sums)
+    {
+        S.each([&](int i, int j, float v) {
+            if (a.kept.at && i < F && j < E) *dra_border_at(a.kept, k, f + i, e + j) = v;
+        });
+        DRA_EACH_TOKEN(i)
+        {
+            if (summed && a.sums_kept.at && i < F) *dra_border_at(a.sums_kept, k, f + i) = sums[i];
+        }
+    }
+
+    __device__ void store(const dra_moment_walk &a, const dra_chunk_place &k, const float *sums)
+    {
+        S.each([&](int i, int j, float v) {
+            if (a.S_last.at && i < F && j < E) *dra_state_at(a.S_last, k, f + i, e + j) = v;
+        });
+        DRA_EACH_TOKEN(i)
+        {
+            if (summed && a.sums_last.at && i < F)
+                *dra_state_at(a.sums_last, k, f + i, 0) = sums[i];
+        }
+    }
+};
+
+/* Its place: tiles of a head next to each other. Returns the head. */
+__device__ static inline int64_t dra_moment_place(const dra_moment_walk &a, dra_moment_tile &s)
+{
+    const int across = a.z.E > 0 ? dra_tiles(a.z.E) : 1, down = dra_tiles(a.z.F);
+    s.e = (int)(blockIdx.x % across) * DRA_TILE;
+    s.f = (int)(blockIdx.x / across % down) * DRA_TILE;
+    s.F = dra_tile_width(a.z.F, s.f);
+    s.E = dra_tile_width(a.z.E, s.e);
+    s.summed = a.normalised && s.e == 0;
+    return blockIdx.x / across / down;
 }
 
 template <bool BACK>
@@ -63,59 +129,30 @@ __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2)
     __shared__ dra_chunk_decay d;
     __shared__ float           of_u[DRA_CHUNK], of_one[DRA_CHUNK], sums[DRA_TILE];
     float *const               u = x + DRA_TILE_SIZE;
-    const dra_chunks          &z = a.z;
-    const int                  across = z.E > 0 ? dra_tiles(z.E) : 1;
-    const int                  e = (int)(blockIdx.x % across) * DRA_TILE;
-    const int                  f = (int)(blockIdx.x / across % dra_tiles(z.F)) * DRA_TILE;
-    const int                  F = dra_tile_width(z.F, f), E = dra_tile_width(z.E, e);
-    const bool                 summed = a.normalised && e == 0;
     const bool                 to_end = a.S_last.at || a.sums_last.at;
-    dra_chunk_place            k = dra_chunk_at(z, blockIdx.x / across / dra_tiles(z.F), 0);
-    dra_tile_sums              S;
-    dra_tile_held              next_x, next_u;
-    S.each([&](int i, int j, float &v) {
-        v = a.S.at && i < F && j < E ? *dra_state_at(a.S, k, f + i, e + j) : 0;
-    });
-    for (int i = (int)threadIdx.x; i < DRA_TILE && summed; i += DRA_TILE_THREADS)
-        sums[i] = a.sums.at && i < F ? *dra_state_at(a.sums, k, f + i, 0) : 0;
-    for (int step = 0; step < z.chunks; step++) {
-        const bool ends = step + 1 == z.chunks;
-        k = dra_chunk_at(z, k.head, BACK ? z.chunks - 1 - step : step);
-        if (step == 0) {
-            next_x.fetch(dra_chunk_source(a.x, k, f));
-            next_u.fetch(dra_chunk_source(a.u, k, e));
-        }
-        dra_decay_make(d, z, k);
+    const int                  chunks = a.z.chunks;
+    dra_moment_tile            s;
+    dra_chunk_place            k = dra_chunk_at(a.z, dra_moment_place(a, s), BACK ? chunks - 1 : 0);
+    s.load(a, k, sums);
+    if (chunks > 0) s.fetch(a, k);
+    for (int step = 0; step < chunks; step++) {
+        const bool ends = step + 1 == chunks;
+        k = dra_chunk_at(a.z, k.head, BACK ? chunks - 1 - step : step);
+        dra_decay_make(d, a.z, k);
         dra_moment_factors<BACK>(a, k, d, of_u, of_one);
-        next_x.put(d.on, x);
-        next_u.put(of_u, u);
-        if (!ends) {
-            const dra_chunk_place next = dra_chunk_at(z, k.head, BACK ? k.i - 1 : k.i + 1);
-            next_x.fetch(dra_chunk_source(a.x, next, f));
-            next_u.fetch(dra_chunk_source(a.u, next, e));
-        }
-        if (!BACK && dra_chunk_starts(z, k)) {
-            S.clear();
-            for (int i = (int)threadIdx.x; i < DRA_TILE; i += DRA_TILE_THREADS) sums[i] = 0;
-        }
+        s.x.put(d.on, x);
+        s.u.put(of_u, u);
+        if (!ends) s.fetch(a, dra_chunk_at(a.z, k.head, BACK ? k.i - 1 : k.i + 1));
+        if (!BACK && dra_chunk_starts(a.z, k)) s.clear(sums);
+        s.keep(a, k, sums);
         __syncthreads();
-        S.each([&](int i, int j, float v) {
-            if (a.kept.at && i < F && j < E) *dra_border_at(a.kept, k, f + i, e + j) = v;
-        });
-        for (int i = (int)threadIdx.x; i < F && summed && a.sums_kept.at; i += DRA_TILE_THREADS)
-            *dra_border_at(a.sums_kept, k, f + i) = sums[i];
         if (ends && !to_end) break;
-        S.each([&](int, int, float &v) { v = dra_decay_state(d, v); });
-        S.add<DRA_ATB>(F, E, k.n, x, u);
-        __syncthreads(); /* sums were stored */
-        if (summed) dra_moment_sums(d, k.n, F, x, of_one, sums);
+        s.S.each([&](int, int, float &v) { v = dra_decay_state(d, v); });
+        s.S.add<DRA_ATB>(s.F, s.E, k.n, x, u);
+        if (s.summed) dra_moment_sums(d, k.n, s.F, x, of_one, sums);
         __syncthreads();
     }
-    S.each([&](int i, int j, float v) {
-        if (a.S_last.at && i < F && j < E) *dra_state_at(a.S_last, k, f + i, e + j) = v;
-    });
-    for (int i = (int)threadIdx.x; i < F && summed && a.sums_last.at; i += DRA_TILE_THREADS)
-        *dra_state_at(a.sums_last, k, f + i, 0) = sums[i];
+    s.store(a, k, sums);
 }
 
 template <bool BACK>

@@ -25,11 +25,10 @@ __global__ static void __launch_bounds__(DRA_TILE_THREADS, 2) divide_kernel(cons
     __shared__ float           den[DRA_CHUNK], dot[DRA_CHUNK];
     float *const               two = one + DRA_TILE_SIZE;
     const dra_chunks          &z = a.z;
-    const int64_t              number = blockIdx.x;
-    const dra_chunk_place      k = dra_chunk_at(z, number / z.chunks, (int)(number % z.chunks));
+    const dra_chunk_place      k = dra_chunk_block_at(z, 1).k;
     dra_tile_sums              A;
     A.clear();
-    for (int t = (int)threadIdx.x; t < DRA_CHUNK; t += DRA_TILE_THREADS) den[t] = dot[t] = 0;
+    DRA_EACH_TOKEN(t) den[t] = dot[t] = 0;
     dra_decay_make(d, z, k);
     for (int e = 0; e < z.E; e += DRA_TILE) {
         dra_tile_load(one, dra_chunk_source(a.y, k, e), d.on);

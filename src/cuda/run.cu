@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 typedef dra_cuda_walk walk;
 
@@ -80,13 +79,6 @@ static void check_fences(walk *w, const dra_instr *in, const dra_call *c)
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
 {
     const dra_cuda_kernel *k = reinterpret_cast<const dra_cuda_kernel *>(in->kernel);
@@ -99,7 +91,7 @@ static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
     if (w->l->fence) check_fences(w, in, c);
 }
 
-static void run_kernel(walk *w, const dra_instr *in)
+dra_call dra_cuda_call(const walk *w, const dra_instr *in)
 {
     const dra_launch *l = w->l;
     dra_tensor       *t = l->tensors + in->tensors;
@@ -116,15 +108,15 @@ static void run_kernel(walk *w, const dra_instr *in)
     c.threads = 1;
     c.op = in->name;
     c.fault = l->fault;
-    if (!l->profile) {
-        start_kernel(w, in, &c);
-        return;
-    }
-    check(w, in->name, cudaStreamSynchronize(w->context.stream));
-    const double start = now();
-    start_kernel(w, in, &c);
-    check(w, in->name, cudaStreamSynchronize(w->context.stream));
-    l->profile(l->user, in, &c, now() - start);
+    return c;
+}
+
+static void run_kernel(walk *w, const dra_instr *in)
+{
+    const dra_call c = dra_cuda_call(w, in);
+    if (w->l->profile) dra_cuda_profile_before(w, in);
+    if (w->status == DRA_OK) start_kernel(w, in, &c);
+    if (w->l->profile) dra_cuda_profile_after(w);
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */

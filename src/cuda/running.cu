@@ -27,7 +27,7 @@ static running_call call_of(const dra_call *c, const dra_tensor *mark)
 
 /* ---- running_sum: (x, start[, mark]) -> y, last ---------------------------------------------- */
 
-struct two_floats { /* a number, and what it rounds off */
+struct alignas(8) two_floats { /* a number, and what it rounds off */
     float number, rest;
 };
 

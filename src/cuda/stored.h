@@ -78,8 +78,8 @@ struct dra_stored_f16 : dra_stored_half<dra_stored_f16> {
 /* 16 bytes of numbers: whole, adjacent and on 16 bytes in memory, or else the first n of them,
  * `step` apart, and zeros. */
 template <typename S>
-__device__ static inline float4 dra_load_four(const typename S::type *at, int64_t step, int64_t n,
-                                              bool whole)
+__device__ static inline float4 dra_fetch_some(const typename S::type *at, int64_t step, int64_t n,
+                                               bool whole)
 {
     if (whole) return __ldg(reinterpret_cast<const float4 *>(at));
     alignas(16) typename S::type some[S::SOME];

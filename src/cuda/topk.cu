@@ -9,9 +9,9 @@
 enum { DIGIT = 11, DIGITS = 1 << DIGIT };
 
 #ifdef __CUDACC__
-enum { BLOCK = 512, HELD = 16 };
+enum { BLOCK = 1024, HELD = 16, AHEAD = 8 };
 #else
-enum { BLOCK = 64, HELD = 4 };
+enum { BLOCK = 64, HELD = 4, AHEAD = 2 };
 #endif
 
 struct topk_call {
@@ -67,10 +67,18 @@ __device__ static void count_digits(const topk_call &a, const float *x, uint32_t
 {
     for (int i = (int)threadIdx.x; i < DIGITS; i += BLOCK) count[i] = 0;
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < a.x.length; i += BLOCK) {
-        const uint32_t order = ordered(x[i * a.x.step]);
-        if (from == 32 || order >> from == found >> from)
-            atomicAdd(&count[order >> (from - bits) & ((1u << bits) - 1)], 1);
+    for (int64_t first = threadIdx.x; first < a.x.length; first += AHEAD * BLOCK) {
+        float held[AHEAD]; /* all are on their way before the first is waited for */
+        DRA_UNROLL
+        for (int i = 0; i < AHEAD; i++)
+            held[i] = x[dra_imin(first + i * BLOCK, a.x.length - 1) * a.x.step];
+        DRA_UNROLL
+        for (int i = 0; i < AHEAD; i++) {
+            const uint32_t order = ordered(held[i]);
+            const bool     chosen = from == 32 || order >> from == found >> from;
+            if (chosen && first + i * BLOCK < a.x.length)
+                atomicAdd(&count[order >> (from - bits) & ((1u << bits) - 1)], 1);
+        }
     }
     __syncthreads();
 }

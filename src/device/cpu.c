@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/cpu_kernel.h"
 #include "device/device.h"
+#include "device/limits.h"
 #include "device/pool.h"
 
 enum { MAX_THREADS = 1024 };
@@ -92,6 +93,7 @@ static const dra_device_table cpu_table = {.alloc = cpu_alloc,
                                            .find = cpu_find,
                                            .run = cpu_run,
                                            .destroy = cpu_destroy,
+                                           .limits = dra_cpu_limits,
                                            .borrows = true};
 
 static const dra_simd *find_level(const char *name)

@@ -6,6 +6,7 @@
 
 #include "device/array.h"
 #include "device/code.h"
+#include "dra/bench.h"
 #include "dra/device.h"
 
 typedef struct dra_device_table {
@@ -22,7 +23,9 @@ typedef struct dra_device_table {
     void (*forget)(dra_device *d, const dra_launch *l); /* is gone soon; NULL: nothing is kept */
     void (*destroy)(dra_device *d);
     size_t (*available)(dra_device *d); /* bytes that alloc() may still have; NULL: unknown */
-    bool borrows;                       /* kernels read the host's memory where it is */
+    /* Measures what it reaches, each the median of 1 to DRA_LIMITS_REPEATS; NULL: nobody knows. */
+    dra_status (*limits)(dra_device *d, int repeats, dra_limits *out, dra_error *err);
+    bool borrows; /* kernels read the host's memory where it is */
 } dra_device_table;
 
 enum { DRA_ARRAYS_GONE = 64 }; /* handles of destroyed arrays that are still known as such */

@@ -182,7 +182,7 @@ struct cudaDeviceProp {
 
 typedef void *cudaEvent_t;
 typedef void *cudaMemPool_t;
-enum { cudaEventDisableTiming = 2 };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 enum cudaMemPoolAttr {
     cudaMemPoolAttrReleaseThreshold = 4,
     cudaMemPoolAttrReservedMemCurrent,
@@ -214,13 +214,10 @@ static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr
 {
     return cudaSuccess;
 }
-static inline cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
-{
-    *out = nullptr;
-    return cudaSuccess;
-}
-static inline cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-static inline cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
+cudaError_t               cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t               cudaEventDestroy(cudaEvent_t event);
+cudaError_t               cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t               cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);

@@ -172,8 +172,7 @@ static void learning_makes_them_dense(void **unused)
         const dra_specs *params = dra_model_params(m[0].model);
         for (int i = 0; i < dra_specs_count(params); i++) {
             const size_t n = (size_t)dra_shape_count(&dra_specs_at(params, i)->shape);
-            assert_memory_equal(dra_gradients_of(l[0], i), dra_gradients_of(l[1], i),
-                                n * sizeof(dra_real));
+            check_reals(dra_gradients_of(l[0], i), dra_gradients_of(l[1], i), n * sizeof(dra_real));
             assert_ptr_equal(dra_weights_stored(m[0].weights, i, &form),
                              dra_weights_at(m[0].weights, i));
             assert_true(dra_param_layout_equal(&form, &(dra_param_layout){DRA_REAL}));
@@ -337,7 +336,7 @@ static void a_reader_is_bound_anew(void **unused)
                      DRA_ERR_VALUE);
     expect_ok(dra_states_reset(s, -1, &err), &err);
     expect_ok(dra_reader_read(r, s, 1, NULL, 1, &in, &err), &err);
-    assert_memory_equal(first, dra_reader_result(r, "logits"), sizeof first);
+    check_reals(first, dra_reader_result(r, "logits"), sizeof first);
     dra_reader_destroy(r);
     dra_states_destroy(s);
     load_free(&m);

@@ -57,7 +57,7 @@ static void one_call_equals_parts(void **state)
                 dra_states *s = new_states(p->state, B);
                 for (int64_t at = 0, n = 0; at < T; at += chunks[k][n++])
                     read_part(p, s, at ? NULL : &from, T, at, chunks[k][n], mark, x, parts);
-                assert_memory_equal(y, parts, sizeof y);
+                check_reals(y, parts, sizeof y);
                 expect_same_states(s, whole);
                 dra_states_destroy(s);
             }
@@ -93,12 +93,12 @@ static void rows_are_alone(void **state)
             }
             read_part(p[kind], single, &(source){N, mark + b * N, e + b * N * C}, T, 0, T, NULL,
                       x + b * T * C, one);
-            assert_memory_equal(one, y + b * T * C, sizeof one);
+            check_reals(one, y + b * T * C, sizeof one);
             assert_int_equal(dra_states_context(s, b), n);
             expect_ok(dra_states_reset(single, 0, &err), &err);
             read_part(p[kind], single, &(source){n, NULL, dense}, T, 0, T, NULL, x + b * T * C,
                       one);
-            if (kind == 0) assert_memory_equal(one, y + b * T * C, sizeof one);
+            if (kind == 0) check_reals(one, y + b * T * C, sizeof one);
             dra_states_destroy(single);
         }
         dra_states_destroy(s);
@@ -120,8 +120,8 @@ static void expect_rest(const pair *p, dra_states *s, const int64_t *rows, int64
         memcpy(own + i * T * C, x + rows[i] * T * C, (size_t)(T * C) * sizeof *x);
     read_part(p, s, NULL, T, at, T - at, NULL, own, found);
     for (int64_t i = 0; i < n; i++)
-        assert_memory_equal(found + (i * T + at) * C, y + (rows[i] * T + at) * C,
-                            (size_t)((T - at) * C) * sizeof *y);
+        check_reals(found + (i * T + at) * C, y + (rows[i] * T + at) * C,
+                    (size_t)((T - at) * C) * sizeof *y);
     dra_states_destroy(s);
 }
 
@@ -190,7 +190,7 @@ static void rows_have_contexts_of_their_own(void **state)
     assert_int_equal(dra_states_size(s, V, 1), 0);
     expect_ok(dra_states_read(b, V, 0, items, n, &err), &err);
     expect_ok(dra_states_read(s, V, 2, read, n, &err), &err);
-    assert_memory_equal(items, read, sizeof items);
+    check_reals(items, read, sizeof items);
     expect_refused(try_read(p, s, NULL, 1, NULL, x, &err), &err, DRA_ERR_VALUE,
                    "reader: row 1 has no context");
     expect_ok(dra_states_save(s, FINGER, in_folder("s"), &err), &err);
@@ -201,7 +201,7 @@ static void rows_have_contexts_of_their_own(void **state)
     items[5] = 9;
     expect_ok(dra_states_write(loaded, V, 2, items, n, &err), &err);
     expect_ok(dra_states_read(loaded, V, 2, read, n, &err), &err);
-    assert_memory_equal(items, read, sizeof items);
+    check_reals(items, read, sizeof items);
     expect_ok(dra_states_copy(loaded, 0, loaded, 1, &err), &err); /* none over one */
     assert_int_equal(dra_states_context(loaded, 0), -1);
     dra_states_difference d = {.same = true};
@@ -233,12 +233,12 @@ static void a_reset_drops_it_and_a_mark_does_not(void **state)
     for (int b = 0; b < B; b++) first[b * T] = NEW;
     read_part(p, s, &(source){S, NULL, e}, T, 0, T, NULL, x, y);
     read_part(p, s, NULL, T, 0, T, first, x, again);
-    assert_memory_equal(y, again, sizeof y);
+    check_reals(y, again, sizeof y);
     expect_ok(dra_states_place(s, 1, 0, 0, &err), &err); /* starts over, with its context */
     assert_int_equal(dra_states_context(s, 1), S);
     first[T] = 0;
     read_part(p, s, NULL, T, 0, T, first, x, again);
-    assert_memory_equal(y, again, sizeof y);
+    check_reals(y, again, sizeof y);
     expect_ok(dra_states_reset(s, 1, &err), &err);
     assert_int_equal(dra_states_context(s, 1), -1);
     assert_int_equal(dra_states_context(s, 0), S);
@@ -271,8 +271,7 @@ static void a_second_context_replaces_the_first(void **state)
         read_part(p, s, &b, T, 5, 2, NULL, x, second);
         read_part(p, s, NULL, T, 7, 4, NULL, x, second);
         for (int r = 0; r < B; r++)
-            assert_memory_equal(second + (r * T + 5) * C, y + (r * T + 5) * C,
-                                (T - 5) * C * sizeof *y);
+            check_reals(second + (r * T + 5) * C, y + (r * T + 5) * C, (T - 5) * C * sizeof *y);
         assert_true(memcmp(second, y, C * sizeof *y) != 0);
         expect_same_states(s, alone);
         dra_states_destroy(alone);
@@ -314,7 +313,7 @@ static void a_whole_module_reads_it_in_every_call(void **state)
     for (size_t i = 0; i < COUNT(cases); i++) {
         const source from = {S, cases[i].mark, e};
         for (int k = 0; k < 2; k++) read_part(p, s, &from, T, 0, T, NULL, x, y[k]);
-        assert_memory_equal(y[0], y[1], sizeof y[0]);
+        check_reals(y[0], y[1], sizeof y[0]);
         expect_plain(cases[i].name, p, &from, T, NULL, x, y[0]);
         assert_int_equal(dra_states_context(s, 0), -1);
     }

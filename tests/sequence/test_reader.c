@@ -180,7 +180,7 @@ static void binding_changes_results(void **state)
     for (int t = 0; t < 3; t++)
         assert_true(memcmp(y[0] + t * 8, y[1] + t * 8, 8 * sizeof **y) != 0);
     for (int i = 0; i < 3 * 8; i++) assert_true(y[2][i] == 2 * y[1][i]);
-    assert_memory_equal(y[2], y[3], sizeof y[2]);
+    check_reals(y[2], y[3], sizeof y[2]);
     free(x);
     free(w);
     dra_states_destroy(s);
@@ -203,7 +203,7 @@ static void starts_from_the_seed(void **state)
         dra_states_destroy(s);
         close_reading(&r);
     }
-    assert_memory_equal(y[0], y[1], sizeof y[0]);
+    check_reals(y[0], y[1], sizeof y[0]);
     assert_true(memcmp(y[0], y[2], sizeof y[0]) != 0);
 }
 
@@ -267,7 +267,7 @@ static void expect_chunks_as_whole(const dra_mixer_config *config, bool marked)
         int32_t  *m = marked ? cut(mark, sizeof *mark, first, n) : NULL;
         dra_real *found = random_reals(&seed, ROWS * n * 8);
         read_tokens(&r, parts, n, m, part, found);
-        assert_memory_equal(found, expected, (size_t)(ROWS * n) * row);
+        check_reals(found, expected, (size_t)(ROWS * n) * row);
         free(part);
         free(expected);
         free(m);

@@ -23,7 +23,7 @@ static void refused(const char *path, dra_status code, const char *text)
 }
 
 /* The same tokens under the same ids, and the same fingerprint. */
-static void check_same(const dra_tokenizer *a, const dra_tokenizer *b)
+static void check_reals(const dra_tokenizer *a, const dra_tokenizer *b)
 {
     assert_int_equal(dra_tokenizer_size(a), dra_tokenizer_size(b));
     assert_int_equal(dra_tokenizer_end(a), dra_tokenizer_end(b));
@@ -45,7 +45,7 @@ static void check_saved(const dra_tokenizer *t)
     save(t, "one.json");
     dra_tokenizer *again = open_tokenizer(in_folder("one.json"));
     save(again, "two.json");
-    check_same(t, again);
+    check_reals(t, again);
     assert_int_equal(dra_tokenizer_is_bytes(t), dra_tokenizer_is_bytes(again));
     assert_int_equal(dra_file_read(in_folder("one.json"), 1 << 24, &first, &n, NULL), DRA_OK);
     assert_int_equal(dra_file_read(in_folder("two.json"), 1 << 24, &second, &m, NULL), DRA_OK);
