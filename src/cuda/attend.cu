@@ -1,4 +1,4 @@
-/* attend: y = softmax(s) v and lse, without ever holding the scores. Formulas in ops/attend_tiled.c.
+/* attend: y = softmax(s) v and lse, without holding the scores. Formulas in ops/attend_tiled.c.
  *
  * A block takes a tile of queries through the blocks of keys that they see. Of each block of keys
  * it makes

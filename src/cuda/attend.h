@@ -269,12 +269,14 @@ struct dra_attend_seen {
     }
 };
 
+/* All threads of a warp must come. */
 template <int N>
 __device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_call  &a,
                                                             const dra_attend_query *q)
 {
+    const int       lanes = blockDim.x < 32 ? (int)blockDim.x : 32; /* fewer on the host alone */
     dra_attend_seen s = {a.J, 0, 0, a.J};
-    for (int r = 0; r < N; r++) {
+    for (int r = (int)threadIdx.x % lanes; r < N; r += lanes) {
         const int lo = q[r].lo, hi = q[r].hi;
         if (q[r].t < 0) continue;
         s.most_lo = lo > s.most_lo ? lo : s.most_lo;
@@ -282,6 +284,38 @@ __device__ static inline dra_attend_seen dra_attend_seen_of(const dra_attend_cal
         if (lo >= hi) continue;
         s.first = lo < s.first ? lo : s.first;
         s.end = hi > s.end ? hi : s.end;
+    }
+    return {__reduce_min_sync(~0u, s.first), __reduce_max_sync(~0u, s.end),
+            __reduce_max_sync(~0u, s.most_lo), __reduce_min_sync(~0u, s.least_hi)};
+}
+
+struct dra_attend_span {
+    int first, end;
+};
+
+/* The queries of a row of the batch from the first to the last one that sees some of the keys j0 ..
+ * j0+n-1. All threads of the block must come. */
+__device__ static inline dra_attend_span dra_attend_readers(const dra_attend_call &a, int b, int j0,
+                                                            int n)
+{
+    __shared__ dra_attend_span part[32];
+    const int                  warps = ((int)blockDim.x + 31) / 32;
+    dra_attend_span            s = {a.T, 0};
+    if (j0 < a.always || (!a.option[DRA_ATTEND_LO].data && !a.option[DRA_ATTEND_HI].data))
+        return {0, a.T};
+    for (int t = (int)threadIdx.x; t < a.T; t += (int)blockDim.x) {
+        const int lo = dra_attend_bound(a.option[DRA_ATTEND_LO], b, t, a.J, 0);
+        const int hi = dra_attend_bound(a.option[DRA_ATTEND_HI], b, t, a.J, a.J);
+        if (lo >= hi || lo >= j0 + n || hi <= j0) continue;
+        s.first = t < s.first ? t : s.first;
+        s.end = t + 1;
+    }
+    s = {__reduce_min_sync(~0u, s.first), __reduce_max_sync(~0u, s.end)};
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = s;
+    __syncthreads();
+    for (int w = 0; w < warps; w++) {
+        s.first = part[w].first < s.first ? part[w].first : s.first;
+        s.end = part[w].end > s.end ? part[w].end : s.end;
     }
     return s;
 }

@@ -399,11 +399,12 @@ __global__ static void __launch_bounds__(THREADS, S::RESIDENT)
     w.k.open();
     w.v.open();
     if (!PLAIN) open_keys(a, b, j0, S::ROWS, k_pos);
+    const dra_attend_span readers = dra_attend_readers(a, b, j0, S::ROWS);
     for (int i = 0; i < a.G; i++) {
         const int h = dra_attend_head(a, kv, i);
         w.q.row = dra_attend_rows_of(a.q, b, h, a.T);
         w.dy.row = dra_attend_rows_of(g.dy, b, h, a.T);
-        for (int t0 = 0; t0 < a.T; t0 += COLS) {
+        for (int t0 = readers.first / COLS * COLS; t0 < readers.end; t0 += COLS) {
             __syncthreads(); /* all are through with the rooms */
             open_queries<COLS>(a, g, b, h, t0, &u);
             __syncthreads();

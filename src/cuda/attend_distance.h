@@ -1,7 +1,7 @@
 /* The gradient of biases by distance: where the gradients ds of a tile of logits go.
  *   ddistance_hn = sum of ds_tj at distance n
- * A block of threads has a sum (N) of its own in memory, in double: a column at the end of the table
- * may take in millions. */
+ * A block of threads has a sum (N) of its own in memory, in double: a column at the end of the
+ * table may take in millions. */
 #ifndef DRA_SRC_CUDA_ATTEND_DISTANCE_H
 #define DRA_SRC_CUDA_ATTEND_DISTANCE_H
 

@@ -1,5 +1,5 @@
-/* attend_factors: the factors of dropout, 0 or 1/(1-p), as a tensor (B, H, T, J), for attention that
- * holds its scores; see ops/attend_drop.c. */
+/* attend_factors: the factors of dropout, 0 or 1/(1-p), as a tensor (B, H, T, J), for attention
+ * that holds its scores; see ops/attend_drop.c. */
 #include "cuda/attend.h"
 
 enum { RUN = 4 }; /* keys of a thread: one draw, where positions count up */

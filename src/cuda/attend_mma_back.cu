@@ -1,6 +1,6 @@
 /* attend_back by tensor cores, in bf16 precision, see attend_mma.cu: q, k, v, dy, p and ds are
- * rounded to bf16. Formulas in ops/attend_back.c, order of the work as in attend_back.cu: one launch
- * by tiles of queries for dq, one by tiles of keys for dk and dv.
+ * rounded to bf16. Formulas in ops/attend_back.c, order of the work as in attend_back.cu: one
+ * launch by tiles of queries for dq, one by tiles of keys for dk and dv.
  *
  * A warp has 16 queries, or keys, of which it holds q and dy, or k and v, as fragments; the other
  * side comes through shared memory, N * 8 rows of it at a time. Of keys it computes s and dp
@@ -37,11 +37,26 @@ __device__ static void open_queries(const dra_attend_call &a, const backward &g,
     }
 }
 
-/* From s = q.k and dp = dy.v of a query and a key to p and ds. */
-__device__ static void pair(float c, bool sees, float lse, float delta, float &s, float &dp)
+/* From s = q.k, -inf where the key is not seen, and dp = dy.v to p and ds. */
+__device__ static void pair(float c, float lse, float delta, float &s, float &dp)
 {
-    s = sees ? dra_fast_exp2(fmaf(c, s, -lse)) : 0;
+    s = dra_fast_exp2(fmaf(c, s, -lse));
     dp = s == 0 ? 0 : s * (dp - delta);
+}
+
+/* What is not seen becomes -inf. query(n, i), key(n, i): of number i of the lane in unit n. */
+template <int N, typename Q, typename K>
+__device__ static void hide(float (&s)[1][N][4], Q query, K key)
+{
+    DRA_UNROLL
+    for (int n = 0; n < N; n++) {
+        DRA_UNROLL
+        for (int i = 0; i < 4; i++) {
+            const dra_attend_query &q = query(n, i);
+            const int               j = key(n, i);
+            if (j < q.lo || j >= q.hi) s[0][n][i] = -INFINITY;
+        }
+    }
 }
 
 /* A warp's rows of a result, W wide, times `by`; row(r): where row r goes, or NULL. */
@@ -67,20 +82,20 @@ __device__ static void add_keys(float c, const queries<ROWS> &u, int own, bool a
                                 const uint32_t (&dy)[1][W / 16][4], const uint16_t *k,
                                 const uint16_t *v, float (&dq)[1][W / 8][4])
 {
-    float    s[1][N][4] = {}, dp[1][N][4] = {};
-    uint32_t ds[1][N / 2][4];
+    float      s[1][N][4] = {}, dp[1][N][4] = {};
+    uint32_t   ds[1][N / 2][4];
+    const auto row = [&](int, int i) { return own + dra_mma_g() + i / 2 * 8; };
+    const auto column = [&](int n, int i) { return key + 8 * n + 2 * dra_mma_t() + i % 2; };
     dra_mma_dots<1, N, W>(s, q, k);
     dra_mma_dots<1, N, W>(dp, dy, v);
+    if (!all)
+        hide(
+            s, [&](int n, int i) -> const dra_attend_query & { return u.q[row(n, i)]; }, column);
     DRA_UNROLL
-    for (int i = 0; i < 4; i++) {
-        const int               r = own + dra_mma_g() + i / 2 * 8;
-        const dra_attend_query &at = u.q[r];
+    for (int n = 0; n < N; n++) {
         DRA_UNROLL
-        for (int n = 0; n < N; n++) {
-            const int j = key + 8 * n + 2 * dra_mma_t() + i % 2;
-            pair(c, all || (at.lo <= j && j < at.hi), u.lse[r], u.delta[r], s[0][n][i],
-                 dp[0][n][i]);
-        }
+        for (int i = 0; i < 4; i++)
+            pair(c, u.lse[row(n, i)], u.delta[row(n, i)], s[0][n][i], dp[0][n][i]);
     }
     dra_mma_turn<1, N / 2>(ds, dp);
     dra_mma_times<1, N / 2, W>(dq, ds, k);
@@ -137,20 +152,20 @@ add_queries(float c, const queries<OTHERS> &u, int first, bool all, int key,
             const uint32_t (&k)[1][W / 16][4], const uint32_t (&v)[1][W / 16][4], const uint16_t *q,
             const uint16_t *dy, float (&dk)[1][W / 8][4], float (&dv)[1][W / 8][4])
 {
-    float    s[1][N][4] = {}, dp[1][N][4] = {};
-    uint32_t p[1][N / 2][4];
+    float      s[1][N][4] = {}, dp[1][N][4] = {};
+    uint32_t   p[1][N / 2][4];
+    const auto row = [&](int, int i) { return key + dra_mma_g() + i / 2 * 8; };
+    const auto column = [&](int n, int i) { return first + 8 * n + 2 * dra_mma_t() + i % 2; };
     dra_mma_dots<1, N, W>(s, k, q);
     dra_mma_dots<1, N, W>(dp, v, dy);
+    if (!all)
+        hide(
+            s, [&](int n, int i) -> const dra_attend_query & { return u.q[column(n, i)]; }, row);
     DRA_UNROLL
     for (int n = 0; n < N; n++) {
         DRA_UNROLL
-        for (int i = 0; i < 4; i++) {
-            const int               r = first + 8 * n + 2 * dra_mma_t() + i % 2;
-            const int               j = key + dra_mma_g() + i / 2 * 8;
-            const dra_attend_query &at = u.q[r];
-            pair(c, all || (at.lo <= j && j < at.hi), u.lse[r], u.delta[r], s[0][n][i],
-                 dp[0][n][i]);
-        }
+        for (int i = 0; i < 4; i++)
+            pair(c, u.lse[column(n, i)], u.delta[column(n, i)], s[0][n][i], dp[0][n][i]);
     }
     dra_mma_turn<1, N / 2>(p, s);
     dra_mma_times<1, N / 2, W>(dv, p, dy);
@@ -177,21 +192,21 @@ __global__ static void __launch_bounds__(THREADS, shape<W>::RESIDENT)
     rows_k.first = rows_v.first = j0 + own;
     dra_mma_rows<W>(k[0], rows_k);
     dra_mma_rows<W>(v[0], rows_v);
+    const dra_attend_span readers = dra_attend_readers(a, b, j0, ROWS);
     for (int i = 0; i < a.G; i++) {
         const int       h = dra_attend_head(a, kv, i);
         dra_attend_rows rows_q = dra_attend_rows_of(a.q, b, h, a.T);
         dra_attend_rows rows_dy = dra_attend_rows_of(g.dy, b, h, a.T);
-        for (int t0 = 0; t0 < a.T; t0 += OTHERS) {
+        for (int t0 = readers.first / OTHERS * OTHERS; t0 < readers.end; t0 += OTHERS) {
+            rows_q.first = rows_dy.first = t0;
             __syncthreads(); /* all are through with the rooms */
             open_queries<OTHERS>(a, g, b, h, t0, &u);
+            dra_mma_fill<OTHERS, W, THREADS>(room_q, rows_q);
+            dra_mma_fill<OTHERS, W, THREADS>(room_dy, rows_dy);
             __syncthreads();
             const dra_attend_seen seen = dra_attend_seen_of<OTHERS>(a, u.q);
             if (!seen.any(a, j0, ROWS)) continue;
             const bool all = j0 >= seen.most_lo && j0 + ROWS <= seen.least_hi;
-            rows_q.first = rows_dy.first = t0;
-            dra_mma_fill<OTHERS, W, THREADS>(room_q, rows_q);
-            dra_mma_fill<OTHERS, W, THREADS>(room_dy, rows_dy);
-            __syncthreads();
             for (int n = 0; n < OTHERS; n += 8 * N)
                 add_queries<W, N>(c, u, n, all, j0 + own, k, v, room_q + n * dra_mma_row<W>::STEP,
                                   room_dy + n * dra_mma_row<W>::STEP, dk, dv);

@@ -1,7 +1,7 @@
 /* attend_small and its gradient: attention over few keys, all of which are seen; formulas in
  * ops/attend_small.c. A warp has one query, or for dk and dv one key, and goes through the rows on
- * the other side one after the other. A lane has every 32nd number of a row, MOST of them at a time;
- * wider results are made in chunks, with the weights computed again. */
+ * the other side one after the other. A lane has every 32nd number of a row, MOST of them at a
+ * time; wider results are made in chunks, with the weights computed again. */
 #include "cuda/attend.h"
 
 enum { MOST = 8, CHUNK = 32 * MOST };

@@ -2,8 +2,9 @@
  * of attention are made of. Forward and for dq rows are queries and columns are keys; for dk and dv
  * it is the other way round.
  *
- * Thread (y, x) of RT x CT has rows y RM .. y RM + RM-1 and columns x CM .. x CM + CM-1. All threads
- * of a row of the tile are in one warp, so what they tell each other needs no wait of the block. */
+ * Thread (y, x) of RT x CT has rows y RM .. y RM + RM-1 and columns x CM .. x CM + CM-1. All
+ * threads of a row of the tile are in one warp, so what they tell each other needs no wait of the
+ * block. */
 #ifndef DRA_SRC_CUDA_ATTEND_TILE_H
 #define DRA_SRC_CUDA_ATTEND_TILE_H
 

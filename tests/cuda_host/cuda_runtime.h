@@ -54,6 +54,7 @@ void  cuda_host_sync_warp(void);
 /* All lanes of the warp hand in 8 bytes; gives those of `lane`. */
 uint64_t cuda_host_exchange(uint64_t mine, int lane);
 unsigned cuda_host_ballot(int yes);
+int      cuda_host_least(int x); /* of all lanes */
 
 static inline void __syncthreads(void) { cuda_host_sync_block(); }
 static inline void __syncwarp(unsigned mask = ~0u) { cuda_host_sync_warp(); }
@@ -93,6 +94,8 @@ template <typename T> T __shfl_up_sync(unsigned, T x, int by, int width = 32)
 static inline unsigned __ballot_sync(unsigned, int yes) { return cuda_host_ballot(yes); }
 static inline int      __any_sync(unsigned, int yes) { return cuda_host_ballot(yes) != 0; }
 static inline int      __all_sync(unsigned, int yes) { return cuda_host_ballot(!yes) == 0; }
+static inline int      __reduce_min_sync(unsigned, int x) { return cuda_host_least(x); }
+static inline int      __reduce_max_sync(unsigned, int x) { return ~cuda_host_least(~x); }
 static inline int      __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int      __ffs(int x) { return __builtin_ffs(x); }
 

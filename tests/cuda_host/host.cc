@@ -196,6 +196,18 @@ unsigned cuda_host_ballot(int yes)
     return bits;
 }
 
+int cuda_host_least(int x)
+{
+    const unsigned first = number_of(threadIdx) / LANES * LANES;
+    slots[number_of(threadIdx)] = (uint64_t)(int64_t)x;
+    cuda_host_sync_warp();
+    int least = x;
+    for (unsigned i = first; i < first + LANES && i < threads; i++)
+        least = (int)slots[i] < least ? (int)slots[i] : least;
+    cuda_host_sync_warp();
+    return least;
+}
+
 /* ---- run time -------------------------------------------------------------------------------- */
 
 /* Every array ends with a page, or less than 64 bytes before, and the next page is closed: what is
