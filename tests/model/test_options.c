@@ -122,9 +122,9 @@ static void open_row(fixture *f, const row *r)
         .model = f->model, .hidden = true, .outs = r->classes, .logits = !r->classes};
     const dra_module module = dra_view_module(&f->view);
     expect_ok(dra_reader_create(f->device, &module, &f->reader, &err), &err);
-    expect_ok(dra_weights_bind(f->weights, f->reader, &err), &err);
     fill(f);
     stir(f);
+    expect_ok(dra_weights_bind(f->weights, f->reader, &err), &err);
 }
 
 static void close_row(fixture *f)

@@ -203,6 +203,7 @@ static void full_disk_leaves_the_old_checkpoint(void **state)
     const char *run = in_scratch("full");
     fixture     f;
     int         status = -1;
+    if (check_cuda()) skip(); /* a child cannot use the GPU of its parent */
     open_small(&f);
     run_until(&f, in_scratch("full.whole"), &config, 0);
     run_until(&f, run, &config, 5);
@@ -242,6 +243,7 @@ static void killed_at_any_moment_loses_nothing(void **state)
     fixture     f;
     uint64_t    seed = 11;
     int64_t     newest = -1, now;
+    if (check_cuda()) skip(); /* a child cannot use the GPU of its parent */
     open_small(&f);
     run_until(&f, in_scratch("killed.whole"), &config, 0);
     for (int round = 0; round < 40 && newest < 12; round++) {
