@@ -116,7 +116,7 @@ dra_status dra_generator_offer(dra_generator *g, const dra_generate_config *c, i
         const dra_status st = allow(g, c, row, &out->ended, err);
         if (st != DRA_OK || out->ended) return st;
     }
-    if (g->constraint || dra_sampler_has_bias(g->sampler)) {
+    if (g->constraint || dra_sampler_biases(g->sampler)) {
         dra_sampler_bias(g->sampler, own, g->constraint ? g->allowed : NULL, g->offered);
         own = g->offered;
     }
@@ -132,7 +132,7 @@ dra_status dra_generator_refuse(const dra_generator *g, const char *what, int64_
     for (int64_t i = 0; i < g->V; i++) finite = finite && (double)own[i] < INFINITY;
     return dra_fail(err, DRA_ERR_VALUE, "%s: row %lld, token %lld: %s", what, (long long)row,
                     (long long)dra_generator_tokens(g, row),
-                    finite && (g->constraint || dra_sampler_has_bias(g->sampler))
+                    finite && (g->constraint || dra_sampler_biases(g->sampler))
                         ? "no token is left that bias and grammar allow"
                         : "logits are not finite");
 }
