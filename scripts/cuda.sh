@@ -19,7 +19,7 @@ codes="$codes -gencode arch=compute_${arch},code=compute_${arch}"
 flags="-std=c++17 -O3 --fmad=true -Xcompiler -fPIC,-fvisibility=hidden -Isrc -Iinclude ${CUDA_FLAGS:-}"
 
 mkdir -p "$folder/objects"
-newest=$(ls -t src/cuda/*.h src/cuda/*.def src/ops/attrs.h src/graph/pointwise.h src/device/*.h \
+newest=$(ls -t src/cuda/*.h src/cuda/*.def src/ops/*.h src/graph/pointwise.h src/device/*.h \
     src/base/*.h include/dra/*.h scripts/cuda.sh | head -n 1)
 
 # compile SOURCE: one object, unless it is newer than its source and all headers.
