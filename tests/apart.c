@@ -23,6 +23,7 @@ static pthread_mutex_t         lock = PTHREAD_MUTEX_INITIALIZER;
 static pages                  *all;
 static const dra_device_table *cpu; /* the table of plain CPU devices */
 static dra_device_table        apart;
+static apart_waits             downloads;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -113,6 +114,8 @@ static dra_status move(void *to, const void *from, size_t bytes, bool to_is_ours
     const pages *a = to_is_ours ? open_one(to, bytes) : NULL;
     const pages *b = from_is_ours ? open_one(from, bytes) : NULL;
     const bool   ok = (a || !to_is_ours) && (b || !from_is_ours);
+    if (!to_is_ours)
+        downloads = (apart_waits){downloads.count + 1, downloads.bytes + (int64_t)bytes};
     if (ok) memmove(to, from, bytes);
     if (a) set_rights(a, PROT_NONE);
     if (b) set_rights(b, PROT_NONE);
@@ -166,6 +169,14 @@ static dra_status run(dra_device *d, const dra_launch *l, int32_t block, dra_err
                                  : fail(err, "apart: a block was handed memory of the host");
     close_all();
     return st;
+}
+
+apart_waits apart_downloads(void)
+{
+    pthread_mutex_lock(&lock);
+    const apart_waits now = downloads;
+    pthread_mutex_unlock(&lock);
+    return now;
 }
 
 dra_status apart_create(const dra_cpu_config *config, dra_device **out, dra_error *err)

@@ -528,8 +528,8 @@ typedef struct dra_sample_config { /* each may be null */
  * logits give equal tokens on every device. *logprob, if not NULL: real (B), the log-probability of
  * the token by the logits as they are; NaN where there is none. config NULL: no options. No
  * gradient. */
-DRA_API dra_value dra_sample(dra_graph *g, dra_value logits, dra_value rows,
-                             const dra_sample_config *config, dra_value *logprob);
+DRA_API dra_value dra_sample_ids(dra_graph *g, dra_value logits, dra_value rows,
+                                 const dra_sample_config *config, dra_value *logprob);
 
 /* ---- optimizer ------------------------------------------------------------------------------- */
 

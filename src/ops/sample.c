@@ -131,8 +131,8 @@ static int option(dra_value v, dra_value *in, int *n)
     return (*n)++;
 }
 
-dra_value dra_sample(dra_graph *g, dra_value logits, dra_value rows,
-                     const dra_sample_config *config, dra_value *logprob)
+dra_value dra_sample_ids(dra_graph *g, dra_value logits, dra_value rows,
+                         const dra_sample_config *config, dra_value *logprob)
 {
     const dra_sample_config c = config ? *config : (dra_sample_config){0};
     dra_value               in[DRA_SAMPLE_INPUTS + 3] = {logits, rows};

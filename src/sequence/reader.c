@@ -37,7 +37,9 @@ struct dra_reader {
     double              limit;   /* of the clamp, see dra_reader_clamp_limit() */
     dra_array          *clamped; /* i32: numbers of states changed so far */
     int64_t             reads;
-    bool                valid; /* the last one went well */
+    bool                valid;  /* the last one went well */
+    bool                defers; /* reads are not waited for */
+    bool                begun;  /* and some were started since dra_reader_finish() */
     fetched            *results;
     size_t              n_results;
     dra_joins           joins;  /* of the last read, where it took several calls */
@@ -438,7 +440,8 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     if (st == DRA_OK) st = select_program(r, states, reads, err);
     if (st == DRA_OK) st = put_all(r, states, reads, part, mark, n, inputs, err);
     if (st == DRA_OK) st = dra_session_start(r->session, err);
-    if (st == DRA_OK) st = dra_session_finish(r->session, err);
+    if (st == DRA_OK) r->begun = true;
+    if (st == DRA_OK && !r->defers) st = dra_reader_finish(r, err);
     if (st == DRA_OK) advance(r, states, reads, part->n, mark);
     if (st != DRA_OK) return st;
     return DRA_OK;
@@ -506,6 +509,17 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
     return st;
 }
 
+void dra_reader_defer(dra_reader *r, bool on) { r->defers = on; }
+
+dra_status dra_reader_finish(dra_reader *r, dra_error *err)
+{
+    if (!r->begun) return DRA_OK;
+    const dra_status st = dra_session_finish(r->session, err);
+    r->begun = false;
+    if (st != DRA_OK) r->valid = false;
+    return st;
+}
+
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
 void dra_reader_clamp_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
@@ -531,8 +545,14 @@ static fetched *find_fetched(dra_reader *r, const char *name)
     return f;
 }
 
+dra_span dra_reader_result_span(const dra_reader *r, const char *name)
+{
+    return r->valid && !r->joined ? dra_session_result(r->session, name) : (dra_span){0};
+}
+
 const void *dra_reader_result(dra_reader *r, const char *name)
 {
+    if (dra_reader_finish(r, NULL) != DRA_OK) return NULL;
     if (r->valid && r->joined) {
         const dra_joined *j = dra_joins_find(&r->joins, name);
         return j ? j->data : NULL;

@@ -153,9 +153,9 @@ static check_program compile(const trial *t, int threads, bool logprob)
     if (t->has_allowed) c.allowed = dra_input(g, "allowed", DRA_BOOL, all);
     if (t->has_seen) c.seen = dra_input(g, "seen", DRA_BOOL, all);
     dra_output(g, "ids",
-               dra_sample(g, check_real(g, "logits", all),
-                          dra_input(g, "rows", DRA_I32, DRA_SHAPE(B, DRA_SAMPLE_WORDS)), &c,
-                          &other));
+               dra_sample_ids(g, check_real(g, "logits", all),
+                              dra_input(g, "rows", DRA_I32, DRA_SHAPE(B, DRA_SAMPLE_WORDS)), &c,
+                              &other));
     if (logprob) dra_output(g, "logprob", other);
     return check_compile(g, threads);
 }
@@ -359,7 +359,7 @@ static dra_value real_of(const char *name, dra_shape s) { return check_real(g, n
 
 static void build(dra_shape logits, dra_shape rows, const dra_sample_config *c)
 {
-    dra_sample(g, real_of("x", logits), dra_input(g, "rows", DRA_I32, rows), c, NULL);
+    dra_sample_ids(g, real_of("x", logits), dra_input(g, "rows", DRA_I32, rows), c, NULL);
 }
 
 static void refuses(void **unused)
@@ -396,8 +396,8 @@ static void takes_no_rows(void **unused)
 {
     g = check_graph();
     dra_output(g, "ids",
-               dra_sample(g, real_of("x", DRA_SHAPE(0, 9)),
-                          dra_input(g, "rows", DRA_I32, DRA_SHAPE(0, 16)), NULL, NULL));
+               dra_sample_ids(g, real_of("x", DRA_SHAPE(0, 9)),
+                              dra_input(g, "rows", DRA_I32, DRA_SHAPE(0, 16)), NULL, NULL));
     check_program p = check_compile(g, 1);
     dra_real      none = 0;
     check_bind(&p, "x", &none, 0);
