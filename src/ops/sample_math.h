@@ -65,34 +65,44 @@ DRA_BOTH static inline double dra_sample_penalised(double x, double r)
 /* Tokens with z / tau below it cannot be drawn: e^ of it is not even the least double. */
 #define DRA_SAMPLE_LEAST -745.1332191019412
 
-/* y = n ln 2 + r, e^y = 2^n e^r, |r| <= ln 2 / 2: the sum of r^k / k! up to k = 13. What is below
- * -708 counts as -708. */
+/* sum r + term */
+DRA_BOTH static inline double dra_sample_step(double sum, double r, double term)
+{
+    return dra_sample_add(dra_sample_mul(sum, r), term);
+}
+
+/* y = n ln 2 + r, e^y = 2^n e^r, |r| <= ln 2 / 2: the sum of r^k / k! up to k = 13. Without branches
+ * and loops, so that a compiler can do several at once. */
+DRA_BOTH static inline double dra_sample_exp_near(double y)
+{
+    const double   round = 0x1.8p52; /* as a term it leaves no fraction */
+    const double   by_ln2 = 0x1.71547652b82fep0, ln2_high = 0x1.62e42feep-1;
+    const double   ln2_low = 0x1.a39ef35793c76p-33; /* n ln2_high is exact */
+    const double   whole = dra_sample_step(y, by_ln2, round), n = whole - round;
+    const uint64_t power = (dra_sample_bits(whole) - dra_sample_bits(round) + 1023) << 52;
+    const double   r = dra_sample_step(n, -ln2_low, dra_sample_step(n, -ln2_high, y));
+    double         sum = 1.0 / 6227020800;
+    sum = dra_sample_step(sum, r, 1.0 / 479001600);
+    sum = dra_sample_step(sum, r, 1.0 / 39916800);
+    sum = dra_sample_step(sum, r, 1.0 / 3628800);
+    sum = dra_sample_step(sum, r, 1.0 / 362880);
+    sum = dra_sample_step(sum, r, 1.0 / 40320);
+    sum = dra_sample_step(sum, r, 1.0 / 5040);
+    sum = dra_sample_step(sum, r, 1.0 / 720);
+    sum = dra_sample_step(sum, r, 1.0 / 120);
+    sum = dra_sample_step(sum, r, 1.0 / 24);
+    sum = dra_sample_step(sum, r, 1.0 / 6);
+    sum = dra_sample_step(sum, r, 0.5);
+    sum = dra_sample_step(sum, r, 1);
+    sum = dra_sample_step(sum, r, 1);
+    return sum * dra_sample_double(power);
+}
+
+/* What is below -708 counts as -708. */
+DRA_BOTH static inline double dra_sample_clamp(double y) { return y > -708 ? y : -708; }
 DRA_BOTH static inline double dra_sample_exp(double y)
 {
-    const double round = 0x1.8p52; /* as a term it leaves no fraction */
-    const double by_ln2 = 0x1.71547652b82fep0, ln2_high = 0x1.62e42feep-1;
-    const double ln2_low = 0x1.a39ef35793c76p-33; /* n ln2_high is exact */
-    const double factor[] = {1.0 / 6227020800,
-                             1.0 / 479001600,
-                             1.0 / 39916800,
-                             1.0 / 3628800,
-                             1.0 / 362880,
-                             1.0 / 40320,
-                             1.0 / 5040,
-                             1.0 / 720,
-                             1.0 / 120,
-                             1.0 / 24,
-                             1.0 / 6,
-                             0.5,
-                             1,
-                             1};
-    y = y > -708 ? y : -708;
-    const double   whole = dra_sample_add(dra_sample_mul(y, by_ln2), round), n = whole - round;
-    const uint64_t power = (dra_sample_bits(whole) - dra_sample_bits(round) + 1023) << 52;
-    double         r = dra_sample_add(y, dra_sample_mul(n, -ln2_high)), sum = factor[0];
-    r = dra_sample_add(r, dra_sample_mul(n, -ln2_low));
-    for (int k = 1; k < 14; k++) sum = dra_sample_add(dra_sample_mul(sum, r), factor[k]);
-    return sum * dra_sample_double(power);
+    return dra_sample_exp_near(dra_sample_clamp(y));
 }
 
 /* ---- weights --------------------------------------------------------------------------------- */

@@ -139,7 +139,8 @@ static int64_t take_all(const weighing *w, dra_choice *at)
         const int64_t n = dra_imin(BLOCK, w->from->V - first);
         fetch_z(w, first, n, z);
         for (int64_t i = 0; i < n; i++) y[i] = z[i] / w->first;
-        for (int64_t i = 0; i < n; i++) p[i] = dra_sample_exp(y[i]);
+        for (int64_t i = 0; i < n; i++) p[i] = dra_sample_clamp(y[i]);
+        for (int64_t i = 0; i < n; i++) p[i] = dra_sample_exp_near(p[i]);
         for (int64_t i = 0; i < n; i++) {
             at[kept] = (dra_choice){z[i], p[i], (int32_t)(first + i)};
             kept += y[i] >= DRA_SAMPLE_LEAST;
