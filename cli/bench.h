@@ -21,9 +21,9 @@ typedef struct bench_work {
     dra_graph        *graph;
     bench_tensor     *tensor;
     size_t            tensors, room;
-    double            flops;  /* of a run; formulas are in docs/speed.md */
-    bool              bf16;   /* they are products of bf16 */
-    dra_stream_config stream; /* passes a run cannot do without; bytes 0: not worth a word */
+    double            flops;     /* of a run; formulas are in docs/speed.md */
+    dra_precision     precision; /* of its products, see bench_precision() */
+    dra_stream_config stream;    /* passes a run cannot do without; bytes 0: not worth a word */
     const char *forward; /* an op whose time does not count, where only the gradient is meant */
     double      units;   /* how many of `unit` a run does, 0: nothing to count */
     const char *unit;
@@ -48,6 +48,7 @@ typedef struct bench_case {
 } bench_case;
 
 #define BENCH_SCALING "scaling" /* the group that is run on several numbers of threads */
+#define BENCH_GPU "gpu"         /* the group of cases too large for a CPU: only by their names */
 
 extern const bench_case bench_cases[];
 extern const size_t     bench_case_count;
@@ -64,6 +65,9 @@ dra_value bench_value(bench_work *w, bench_declare declare, const char *name, dr
 dra_value bench_declared(dra_graph *g, const char *name, dra_dtype dtype, dra_shape shape);
 /* Integers of a module, all alike, where it has declared some by this name. */
 void bench_integers(bench_work *w, const char *name, int64_t rows, int64_t columns, double value);
+
+/* Products from here on are computed in this precision, and compared with the peak of it. */
+void bench_precision(bench_work *w, dra_precision precision);
 
 enum { BENCH_GRADIENTS = 32 }; /* of one case, at most */
 
@@ -101,11 +105,14 @@ void bench_slots(bench_work *w, const int64_t *size);
 /* Scans alone: size = {batch, time, channels}. */
 void bench_ema(bench_work *w, const int64_t *size);
 void bench_ema_back(bench_work *w, const int64_t *size);
+void bench_ema_train(bench_work *w, const int64_t *size);
 void bench_wkv(bench_work *w, const int64_t *size);
 void bench_wkv_back(bench_work *w, const int64_t *size);
+void bench_wkv_train(bench_work *w, const int64_t *size);
 
 typedef struct bench_row {
     const bench_case *c;
+    bench_bar         bar; /* the case's; none on a GPU, for which nobody set any */
     double            seconds, least, most; /* median and range of a run */
     int               repeats;
     double            flops, bytes;
@@ -122,9 +129,33 @@ typedef struct bench_row {
 typedef struct bench_session {
     dra_device *device;
     dra_limits  limits;
+    bool        gpu;
     int         repeats;
     bool        profile; /* one more run of each case, split by op, on stderr */
 } bench_session;
+
+/* Whether this is a device other than the CPU. */
+bool bench_on_gpu(const dra_device *device);
+
+/* ---- what a case is compared with (bench_limit.c) -------------------------------------------- */
+
+typedef struct bench_limit {
+    const char *bound; /* "compute", "memory"; NULL: there is no limit */
+    double      known; /* seconds of a run at the limits of the session; 0: measured in turns */
+    dra_device *device;
+    double (*peak)(dra_device *device);
+    double      flops;
+    dra_stream *stream; /* NULL: bound by arithmetic */
+    int64_t     passes;
+    bool        stores;
+} bench_limit; /* starts as {0} */
+
+dra_status bench_limit_open(const bench_session *s, const bench_work *w, bench_limit *l,
+                            dra_error *err);
+void       bench_limit_close(bench_limit *l);
+/* The percentage of the limit that a run of so many seconds is, and of memory with streaming stores;
+ * 0: there is none. */
+double bench_limit_percent(const bench_limit *l, double seconds, double *streaming);
 
 /* ---- a peer: oneDNN's sgemm (bench_peer.c) --------------------------------------------------- */
 
@@ -145,6 +176,8 @@ dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row 
 dra_status bench_scaling(const bench_session *how, const bench_case *const *cases, size_t n,
                          int64_t threads, bool json, dra_error *err);
 
+/* "flops": ..., "read": ...: the inside of a JSON object. */
+void bench_write_json_limits(const dra_limits *l);
 void bench_write_profile(const char *name, const dra_profile_row *rows, size_t n);
 void bench_write_list(void);
 void bench_write_table(const bench_session *s, const bench_row *rows, size_t n);

@@ -57,9 +57,8 @@ static void product_stored(bench_work *w, const int64_t *size) { product_with(w,
 
 static void product_bf16(bench_work *w, const int64_t *size)
 {
-    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    bench_precision(w, DRA_PRECISION_BF16);
     product_with(w, size, DRA_REAL);
-    w->bf16 = true;
 }
 
 /* size: how many, M, N, K, all new with every run, the second side stored (N, K). */
@@ -76,10 +75,9 @@ static void products(bench_work *w, const int64_t *size)
 
 static void products_bf16(bench_work *w, const int64_t *size)
 {
-    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    bench_precision(w, DRA_PRECISION_BF16);
     products(w, size);
     memset(w->product, 0, sizeof w->product); /* the peer has no such */
-    w->bf16 = true;
 }
 
 /* ---- attention: visible pairs only ----------------------------------------------------------- */
@@ -357,9 +355,14 @@ static void large_only(bench_work *w, const int64_t *size)
 
 static void gpt_bf16(bench_work *w, const int64_t *size) /* attention stays in full precision */
 {
-    dra_set_precision(w->graph, DRA_PRECISION_BF16);
+    bench_precision(w, DRA_PRECISION_BF16);
     bench_gpt(w, size);
-    w->bf16 = true;
+}
+
+static void gpt_tf32(bench_work *w, const int64_t *size)
+{
+    bench_precision(w, DRA_PRECISION_TF32);
+    bench_gpt(w, size);
 }
 
 /* ---- all of them ----------------------------------------------------------------------------- */
@@ -575,6 +578,40 @@ const bench_case bench_cases[] = {
      gpt_bf16, {6, 6, 384, 256, 4}, FULL(170, bench_gpt)},
     {"gpt2-124m-bf16", "steps", "the same of the large one",
      gpt_bf16, {12, 12, 768, 64, 4}, .slow = true, .rival = bench_gpt},
+
+    {"gpt2-124m-b32", BENCH_GPU, "12/12/768, T 1024, B 32: training step",
+     bench_gpt, {12, 12, 768, KI, 32}, .slow = true},
+    {"gpt2-124m-b32-tf32", BENCH_GPU, "the same with products in tf32",
+     gpt_tf32, {12, 12, 768, KI, 32}, .slow = true},
+    {"gpt2-124m-b32-bf16", BENCH_GPU, "the same with products in bf16",
+     gpt_bf16, {12, 12, 768, KI, 32}, .slow = true},
+    {"attention-b32", BENCH_GPU, "causal, B 32, H 12, T 1024, D 64: forward and backward",
+     attention_train, {32, 12, KI, 64}, .slow = true},
+    {"attention-long", BENCH_GPU, "the same, B 8, T 4096",
+     attention_train, {8, 12, 4 * KI, 64}, .slow = true},
+    {"moment-b32", BENCH_GPU, "B 32, H 12, T 1024, D 64, against attention",
+     bench_moment, {32, 12, KI, 64}, .rival = attention_train, .slow = true},
+    {"moment-long", BENCH_GPU, "the same, B 8, T 4096",
+     bench_moment, {8, 12, 4 * KI, 64}, .rival = attention_train, .slow = true},
+    {"delta-b32", BENCH_GPU, "B 32, H 12, T 1024, D 64, against attention",
+     bench_delta, {32, 12, KI, 64}, .rival = attention_train, .slow = true},
+    {"delta-long", BENCH_GPU, "the same, B 8, T 4096",
+     bench_delta, {8, 12, 4 * KI, 64}, .rival = attention_train, .slow = true},
+    {"slots-b32", BENCH_GPU, "B 32, H 12, T 1024, D 64, 16 slots, against attention",
+     bench_slots, {32, 12, KI, 64}, .rival = attention_train, .slow = true},
+    {"slots-long", BENCH_GPU, "the same, B 8, T 4096",
+     bench_slots, {8, 12, 4 * KI, 64}, .rival = attention_train, .slow = true},
+    {"gru-b32", BENCH_GPU, "two cells, B 32, T 1024, H 12, D 64: forward and backward",
+     gru_train, {32, KI, 12, 64}, .slow = true},
+    {"gru-long", BENCH_GPU, "the same, B 8, T 4096", gru_train, {8, 4 * KI, 12, 64}, .slow = true},
+    {"ema-b32", BENCH_GPU, "B 32, T 1024, 768 channels: forward and backward",
+     bench_ema_train, {32, KI, 768}, .slow = true},
+    {"ema-long", BENCH_GPU, "the same, B 8, T 4096",
+     bench_ema_train, {8, 4 * KI, 768}, .slow = true},
+    {"wkv-b32", BENCH_GPU, "B 32, T 1024, 768 channels: forward and backward",
+     bench_wkv_train, {32, KI, 768}, .slow = true},
+    {"wkv-long", BENCH_GPU, "the same, B 8, T 4096",
+     bench_wkv_train, {8, 4 * KI, 768}, .slow = true},
 };
 /* clang-format on */
 

@@ -126,6 +126,14 @@ void bench_ema_back(bench_work *w, const int64_t *size) /* reads x and dy, write
     w->forward = "ema";
 }
 
+void bench_ema_train(bench_work *w, const int64_t *size) /* both passes over memory */
+{
+    bench_ema_back(w, size);
+    w->stream.reads++;
+    w->stream.writes++;
+    w->forward = NULL;
+}
+
 /* k and v read, y written. */
 static dra_value wkv(bench_work *w, const int64_t *size, dra_value in[4])
 {
@@ -152,4 +160,12 @@ void bench_wkv_back(bench_work *w, const int64_t *size) /* reads k, v and dy, wr
     w->stream.reads = 3;
     w->stream.writes = 2;
     w->forward = "wkv";
+}
+
+void bench_wkv_train(bench_work *w, const int64_t *size)
+{
+    bench_wkv_back(w, size);
+    w->stream.reads += 2;
+    w->stream.writes++;
+    w->forward = NULL;
 }

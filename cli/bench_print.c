@@ -14,7 +14,9 @@ void bench_write_list(void)
     for (size_t i = 0; i < bench_case_count; i++) {
         const bench_case *c = &bench_cases[i];
         cli_fold(NAME + 13, stdout, "%-*s  %-9s  %s%s", NAME, c->name, c->group, c->about,
-                 c->slow ? " (only by name or with --all)" : "");
+                 strcmp(c->group, BENCH_GPU) == 0 ? " (only by name, or as 'gpu --all')"
+                 : c->slow                        ? " (only by name or with --all)"
+                                                  : "");
     }
 }
 
@@ -23,7 +25,7 @@ void bench_write_list(void)
 /* What the bar of a row speaks of; false where that is not known: no bar, or no peer here. */
 static bool reached_of(const bench_row *r, double *reached)
 {
-    switch (r->c->bar.against) {
+    switch (r->bar.against) {
     case BENCH_LIMIT: *reached = r->percent; return r->bound != NULL;
     case BENCH_PEER: *reached = r->peer; return r->peer > 0;
     case BENCH_NODE: *reached = 1e6 * r->seconds / r->units; return r->units > 0;
@@ -35,7 +37,7 @@ static bool reached_of(const bench_row *r, double *reached)
 /* Two runs differ by more than 5 %, so that much off is no miss. */
 static bool met(const bench_row *r)
 {
-    const bench_bar *b = &r->c->bar;
+    const bench_bar *b = &r->bar;
     double           reached;
     if (!reached_of(r, &reached)) return false;
     return b->against == BENCH_NODE ? reached <= 1.05 * b->value : reached >= 0.95 * b->value;
@@ -60,18 +62,29 @@ static const char *number(double x, int digits, char *text, size_t size)
     return x > 0 ? text : "-";
 }
 
+static void write_header(const bench_session *s)
+{
+    char threads[32] = "";
+    if (!s->gpu) snprintf(threads, sizeof threads, ", %d threads", dra_device_threads(s->device));
+    printf("dra %s, level %s%s, median of %d\n", dra_version(), dra_device_level(s->device),
+           threads, s->repeats);
+}
+
 static void write_limits(const bench_session *s)
 {
     const dra_limits *l = &s->limits;
-    printf("dra %s, level %s, %d threads, median of %d\n", dra_version(),
-           dra_device_level(s->device), dra_device_threads(s->device), s->repeats);
-    char bf16[32] = "";
+    char              tf32[32] = "", bf16[32] = "", more[96];
+    if (l->tf32_flops > 0) snprintf(tf32, sizeof tf32, ", %.1f tf32", 1e-9 * l->tf32_flops);
     if (l->bf16_flops > 0) snprintf(bf16, sizeof bf16, ", %.1f bf16", 1e-9 * l->bf16_flops);
-    cli_fold(8, stdout,
-             "limits: %.1f GFLOP/s %s%s; read %.1f, write %.1f, copy %.1f GB/s; streaming stores: "
-             "write %.1f, copy %.1f GB/s",
-             1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, bf16, 1e-9 * l->read, 1e-9 * l->write,
-             1e-9 * l->copy, 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+    if (s->gpu)
+        snprintf(more, sizeof more, "pinned memory of the host: to the GPU %.1f, back %.1f GB/s",
+                 1e-9 * l->upload, 1e-9 * l->download);
+    else
+        snprintf(more, sizeof more, "streaming stores: write %.1f, copy %.1f GB/s",
+                 1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
+    cli_fold(8, stdout, "limits: %.1f GFLOP/s %s%s%s; read %.1f, write %.1f, copy %.1f GB/s; %s",
+             1e-9 * l->flops, dra_dtype_get(DRA_REAL)->name, tf32, bf16, 1e-9 * l->read,
+             1e-9 * l->write, 1e-9 * l->copy, more);
     putchar('\n');
 }
 
@@ -90,7 +103,7 @@ static void write_units(const bench_row *r)
 static void write_bar(const bench_row *r)
 {
     const char *const of[] = {"", "limit", r->c->rival ? "full" : "peer", "us"};
-    const bench_bar  *b = &r->c->bar;
+    const bench_bar  *b = &r->bar;
     char              text[32] = "";
     double            reached;
     if (b->against != BENCH_NOTHING)
@@ -132,6 +145,7 @@ static void write_row(const bench_row *r)
 
 void bench_write_table(const bench_session *s, const bench_row *rows, size_t n)
 {
+    write_header(s);
     write_limits(s);
     if (n == 0) return;
     fputs(cli_bold(stdout), stdout);
@@ -169,7 +183,7 @@ static void text_field(const char *name, const char *text)
 static void write_json_bar(const bench_row *r)
 {
     static const char *const of[] = {NULL, "percent", "peer_percent", "us_a_node"};
-    const bench_bar         *b = &r->c->bar;
+    const bench_bar         *b = &r->bar;
     double                   reached;
     field_or_null("bar", b->value, b->against != BENCH_NOTHING);
     text_field("bar_of", of[b->against]);
@@ -201,23 +215,31 @@ static void write_json_row(const bench_row *r)
     putchar('}');
 }
 
+void bench_write_json_limits(const dra_limits *l)
+{
+    char room[CLI_NUMBER];
+    printf("\"flops\": %s", cli_json_number(l->flops, 9, room));
+    field_or_null("tf32_flops", l->tf32_flops, l->tf32_flops > 0);
+    field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
+    field("read", l->read);
+    field("write", l->write);
+    field("copy", l->copy);
+    field_or_null("streaming_write", l->streaming_write, l->streaming_write > 0);
+    field_or_null("streaming_copy", l->streaming_copy, l->streaming_copy > 0);
+    field_or_null("upload", l->upload, l->upload > 0);
+    field_or_null("download", l->download, l->download > 0);
+}
+
 void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)
 {
-    const dra_limits *l = &s->limits;
-    char              room[CLI_NUMBER];
     fputs("{\"version\": ", stdout);
     cli_json_text(dra_version(), stdout);
     text_field("level", dra_device_level(s->device));
     text_field("real", dra_dtype_get(DRA_REAL)->name);
     field("threads", dra_device_threads(s->device));
     field("repeats", s->repeats);
-    printf(",\n \"limits\": {\"flops\": %s", cli_json_number(l->flops, 9, room));
-    field_or_null("bf16_flops", l->bf16_flops, l->bf16_flops > 0);
-    field("read", l->read);
-    field("write", l->write);
-    field("copy", l->copy);
-    field("streaming_write", l->streaming_write);
-    field("streaming_copy", l->streaming_copy);
+    fputs(",\n \"limits\": {", stdout);
+    bench_write_json_limits(&s->limits);
     fputs("},\n \"cases\": [", stdout);
     for (size_t i = 0; i < n; i++) {
         fputs(i ? ",\n  " : "\n  ", stdout);

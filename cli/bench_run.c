@@ -11,9 +11,9 @@
 
 enum { MOST_ROWS = 64, HUGE_PAGE = 2 << 20 };
 
-/* A timing shorter than this says more about the clock and the moment than about the work; a run
- * longer than that is repeated three times at most. */
-static const double shortest = 5e-3, longest = 2;
+/* A timing shorter than this says more about the clock and the moment than about the work, and on a
+ * GPU about starting and waiting; a run longer than that is repeated three times at most. */
+static const double shortest = 5e-3, shortest_gpu = 50e-3, longest = 2;
 
 /* A difference of two times is small compared with either: many short pairs, of which most are
  * undisturbed, say more than a few long ones. */
@@ -33,6 +33,13 @@ static dra_status fail(dra_error *err, dra_status code, const char *text)
     err->code = code;
     snprintf(err->text, sizeof err->text, "bench: %s", text);
     return code;
+}
+
+bool bench_on_gpu(const dra_device *device)
+{
+    for (size_t i = 0; dra_device_level_at(i); i++) /* those of the CPU */
+        if (strcmp(dra_device_level_at(i), dra_device_level(device)) == 0) return false;
+    return true;
 }
 
 /* ---- what a program is bound to -------------------------------------------------------------- */
@@ -60,6 +67,12 @@ dra_value bench_declared(dra_graph *g, const char *name, dra_dtype dtype, dra_sh
     (void)dtype;
     (void)shape;
     return dra_find_input(g, name);
+}
+
+void bench_precision(bench_work *w, dra_precision precision)
+{
+    dra_set_precision(w->graph, precision);
+    w->precision = precision;
 }
 
 void bench_integers(bench_work *w, const char *name, int64_t rows, int64_t columns, double value)
@@ -123,12 +136,12 @@ static void release(instance *p)
     dra_program_destroy(p->program);
     dra_graph_destroy(p->w.graph);
     dra_array_destroy(p->memory);
-    for (size_t i = 0; i < p->w.tensors; i++)
-        if (!p->w.tensor[i].with) free(p->w.tensor[i].data);
+    for (size_t i = 0; i < p->w.tensors; i++) free(p->w.tensor[i].data);
     free(p->w.tensor);
 }
 
-/* A tensor's numbers, on the host for peers and in its place of the device's memory. */
+/* A tensor's numbers, in its place of the device's memory; those of a product stay on the host, too,
+ * for a peer. */
 static dra_status make_tensor(instance *p, bench_tensor *t, size_t at, uint64_t *seed,
                               dra_error *err)
 {
@@ -136,7 +149,11 @@ static dra_status make_tensor(instance *p, bench_tensor *t, size_t at, uint64_t 
     if (!t->data) return fail(err, DRA_ERR_MEMORY, "out of memory");
     t->at = at;
     fill(t, seed);
-    return dra_array_upload((dra_span){p->memory, at, t->bytes}, t->data, err);
+    const dra_status st = dra_array_upload((dra_span){p->memory, at, t->bytes}, t->data, err);
+    if (p->w.product[0]) return st;
+    free(t->data);
+    t->data = NULL;
+    return st;
 }
 
 static dra_status bind_all(instance *p, dra_device *device, dra_error *err)
@@ -150,7 +167,7 @@ static dra_status bind_all(instance *p, dra_device *device, dra_error *err)
     for (size_t i = 0; i < p->w.tensors && st == DRA_OK; i++) {
         bench_tensor *t = &p->w.tensor[i];
         if (t->with)
-            t->data = p->w.tensor[t->with - 1].data, t->at = p->w.tensor[t->with - 1].at;
+            t->at = p->w.tensor[t->with - 1].at;
         else
             st = make_tensor(p, t, at, &seed, err);
         if (!t->with) at += aligned(t->bytes);
@@ -192,13 +209,15 @@ static dra_status profiled(instance *p, double *seconds, dra_error *err)
                                    : fail(err, DRA_ERR_NAME, "the forward op is not there");
 }
 
-/* Seconds of one run, as the mean of `runs`. */
+/* Seconds of one run, as the mean of `runs` that are started one after the other; the host waits for
+ * the last. */
 static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_error *err)
 {
     dra_status st = DRA_OK;
     if (p->w.forward) dra_profile_enable(p->buffers, true);
     const double start = cli_now();
-    for (int64_t i = 0; i < runs && st == DRA_OK; i++) st = dra_run(p->buffers, err);
+    for (int64_t i = 0; i < runs && st == DRA_OK; i++) st = dra_run_start(p->buffers, err);
+    if (st == DRA_OK) st = dra_run_finish(p->buffers, err);
     *seconds = cli_now() - start;
     if (st == DRA_OK && p->w.forward) st = profiled(p, seconds, err);
     *seconds /= (double)runs;
@@ -215,65 +234,14 @@ static dra_status time_pair(instance *p, instance *without, int64_t runs, double
     return st;
 }
 
-/* Two warm-up runs: the first pays for first touch and what is prepared, the second says how long a
- * run takes. A long one is not repeated for that. */
-static dra_status warm_up(instance *p, instance *without, double *seconds, dra_error *err)
+/* The first run pays for first touch and what is prepared, on a GPU the second one for a graph of its
+ * launches; the last one says how long a run takes. A long one is not repeated for that. */
+static dra_status warm_up(const bench_session *s, instance *p, double *seconds, dra_error *err)
 {
-    dra_status st = time_pair(p, without, 1, seconds, err);
-    if (st == DRA_OK && *seconds < longest) st = time_runs(p, 1, seconds, err);
+    dra_status st = time_runs(p, 1, seconds, err);
+    for (int i = s->gpu ? 0 : 1; i < 2 && st == DRA_OK && *seconds < longest; i++)
+        st = time_runs(p, 1, seconds, err);
     return st;
-}
-
-/* ---- limits ---------------------------------------------------------------------------------- */
-
-/* The larger of two times is the limit: that of the arithmetic at peak, and that of the same passes
- * over memory by a loop that does nothing else. */
-typedef struct limit {
-    dra_device *device;
-    double (*peak)(dra_device *device);
-    double      flops;
-    dra_stream *stream; /* NULL: bound by arithmetic */
-    int64_t     passes;
-    bool        stores;
-} limit;
-
-/* Seconds of a pass, as the mean of enough of them to keep a small array in the cache it fits
- * in. */
-static double time_passes(const limit *l, bool streaming)
-{
-    double sum = 0;
-    for (int64_t i = 0; i < l->passes; i++) sum += dra_stream_pass(l->stream, streaming);
-    return sum / (double)l->passes;
-}
-
-/* Decided by the best of three of each: the median of a busy moment may tell another story. */
-static bool memory_bound(const limit *l)
-{
-    double pass = time_passes(l, false), flops = l->peak(l->device);
-    for (int i = 0; i < 2 && l->flops > 0; i++) {
-        const double again = time_passes(l, false), burst = l->peak(l->device);
-        if (again < pass) pass = again;
-        if (burst > flops) flops = burst;
-    }
-    return pass >= l->flops / flops;
-}
-
-static dra_status open_limit(const bench_session *s, const bench_work *w, limit *l, dra_error *err)
-{
-    const bool pairs = w->bf16 && s->limits.bf16_flops > 0;
-    *l = (limit){.device = s->device, .flops = w->flops, .passes = 1};
-    l->peak = pairs ? dra_bf16_flops_measure : dra_flops_measure;
-    if (!w->stream.bytes) return DRA_OK;
-    const dra_status st = dra_stream_create(s->device, &w->stream, &l->stream, err);
-    if (st != DRA_OK) return st;
-    dra_stream_pass(l->stream, false);
-    const double once = dra_stream_pass(l->stream, false);
-    if (once > 0 && once < shortest) l->passes += (int64_t)(shortest / once);
-    l->stores = w->stream.writes + w->stream.updates > 0;
-    if (memory_bound(l)) return DRA_OK;
-    dra_stream_destroy(l->stream);
-    l->stream = NULL;
-    return DRA_OK;
 }
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
@@ -286,16 +254,6 @@ static double median(double *x, int n)
 {
     qsort(x, (size_t)n, sizeof *x, ascending);
     return x[n / 2];
-}
-
-static void compare(const limit *l, const samples *x, int i)
-{
-    if (l->stream) {
-        x->percent[i] = 100 * time_passes(l, false) / x->seconds[i];
-        if (l->stores) x->streaming[i] = 100 * time_passes(l, true) / x->seconds[i];
-    } else if (l->flops > 0) {
-        x->percent[i] = 100 * l->flops / l->peak(l->device) / x->seconds[i];
-    }
 }
 
 /* What else runs next to a case; any of them may be missing. */
@@ -341,29 +299,40 @@ static void fill_row(const samples *x, int n, bench_row *row)
     row->peer = median(x->peer, n);
 }
 
-static dra_status time_case(instance *p, others *o, const limit *l, int repeats, bench_row *row,
-                            dra_error *err)
+/* All that runs, until it is warm; *once: seconds of a run of the case. */
+static dra_status warm_all(const bench_session *s, instance *p, others *o, double *once,
+                           dra_error *err)
 {
-    double     once = 0, unused;
-    dra_status st = warm_up(p, &o->without, &once, err);
-    if (st == DRA_OK && o->rival.buffers) st = time_runs(&o->rival, 1, &unused, err);
+    double     unused;
+    dra_status st = warm_up(s, p, once, err);
+    if (st == DRA_OK && o->without.buffers) st = warm_up(s, &o->without, &unused, err);
+    if (st == DRA_OK && o->rival.buffers) st = warm_up(s, &o->rival, &unused, err);
+    return st;
+}
+
+static dra_status time_case(const bench_session *s, instance *p, others *o, const bench_limit *l,
+                            bench_row *row, dra_error *err)
+{
+    const double least = s->gpu ? shortest_gpu : shortest;
+    double       once = 0;
+    dra_status   st = warm_all(s, p, o, &once, err);
     if (st != DRA_OK) return st;
-    const bool    alone = !o->without.buffers, brief = alone && once > 0 && once < shortest;
-    const int64_t runs = brief ? 1 + (int64_t)(shortest / once) : 1;
-    const int     n = !alone ? PAIRS * repeats : once > longest && repeats > 3 ? 3 : repeats;
-    double       *memory = calloc(4 * (size_t)n, sizeof *memory);
+    const bool    alone = !o->without.buffers, brief = alone && once > 0 && once < least;
+    const int64_t runs = brief ? 1 + (int64_t)(least / once) : 1;
+    const int n = !alone ? PAIRS * s->repeats : once > longest && s->repeats > 3 ? 3 : s->repeats;
+    double   *memory = calloc(4 * (size_t)n, sizeof *memory);
     if (!memory) return fail(err, DRA_ERR_MEMORY, "out of memory");
     const samples x = {memory, memory + n, memory + 2 * (size_t)n, memory + 3 * (size_t)n};
     for (int i = 0; i < n && st == DRA_OK; i++) {
         st = time_match(p, o, runs, &x, i, err);
-        if (st == DRA_OK) compare(l, &x, i);
+        if (st == DRA_OK) x.percent[i] = bench_limit_percent(l, x.seconds[i], &x.streaming[i]);
     }
     if (st == DRA_OK) fill_row(&x, n, row);
     free(memory);
     return st;
 }
 
-static void describe(const instance *p, const limit *l, bench_row *row)
+static void describe(const instance *p, const bench_limit *l, bench_row *row)
 {
     const dra_memory_report memory = dra_program_memory(p->program);
     row->memory = memory.activations + memory.prepared + memory.bound;
@@ -371,7 +340,7 @@ static void describe(const instance *p, const limit *l, bench_row *row)
     row->unit = p->w.unit;
     row->flops = p->w.flops;
     row->bytes = p->w.stream.bytes ? dra_stream_bytes(&p->w.stream) : 0;
-    row->bound = l->stream ? "memory" : l->flops > 0 ? "compute" : NULL;
+    row->bound = l->bound;
 }
 
 static dra_status show_profile(instance *p, const char *name, dra_error *err)
@@ -387,20 +356,21 @@ static dra_status show_profile(instance *p, const char *name, dra_error *err)
 dra_status bench_measure(const bench_session *s, const bench_case *c, bench_row *row,
                          dra_error *err)
 {
-    instance p = {0};
-    others   o = {0};
-    limit    l = {0};
+    instance    p = {0};
+    others      o = {0};
+    bench_limit l = {0};
     *row = (bench_row){.c = c};
+    if (!s->gpu) row->bar = c->bar;
     dra_status st = make(&p, c->build, c->size, s->device, err);
     if (st == DRA_OK && c->without) st = make(&o.without, c->without, c->size, s->device, err);
     if (st == DRA_OK && c->rival) st = make(&o.rival, c->rival, c->size, s->device, err);
-    if (st == DRA_OK) st = open_limit(s, &p.w, &l, err);
-    if (st == DRA_OK) o.peer = bench_peer_create(&p.w, dra_device_threads(s->device));
-    if (st == DRA_OK) st = time_case(&p, &o, &l, s->repeats, row, err);
+    if (st == DRA_OK) st = bench_limit_open(s, &p.w, &l, err);
+    if (st == DRA_OK && !s->gpu) o.peer = bench_peer_create(&p.w, dra_device_threads(s->device));
+    if (st == DRA_OK) st = time_case(s, &p, &o, &l, row, err);
     if (st == DRA_OK) describe(&p, &l, row);
     if (st == DRA_OK && s->profile) st = show_profile(&p, c->name, err);
     bench_peer_destroy(o.peer);
-    dra_stream_destroy(l.stream);
+    bench_limit_close(&l);
     release(&p);
     release(&o.without);
     release(&o.rival);

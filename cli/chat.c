@@ -6,7 +6,6 @@
  * An answer ends where the model begins to write the user's part. The generator takes that back, so
  * the next turn directly follows the answer. */
 #include "chat.h"
-#include "text_stream.h"
 #include "units.h"
 
 #include <signal.h>
@@ -222,7 +221,7 @@ static char *turn_text(const cli_chat *c, const char *text, size_t bytes, size_t
     const cli_chat_form *f = &c->form;
     const bool           first = dra_generator_tokens(c->generator, 0) == 0;
     char                *turn = NULL;
-    FILE                *out = cli_text_stream(&turn, n);
+    FILE                *out = dra_stream_memory(&turn, n);
     if (!out) return NULL;
     if (first && f->system) fputs(f->system, out);
     if (!f->plain) fprintf(out, "%s%s", !first || f->system ? "\n\n" : "", f->user);

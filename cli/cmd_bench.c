@@ -9,9 +9,10 @@
 #include <string.h>
 
 struct args {
-    cli_list names;
-    bool     json, list, all, profile;
-    int64_t  threads, repeats;
+    cli_source from; /* for its device */
+    cli_list   names;
+    bool       json, list, all, profile;
+    int64_t    repeats;
 };
 
 static const struct args defaults = {.repeats = 9};
@@ -28,14 +29,13 @@ static const cli_option options[] = {
      .group = "Timing"},
     {"profile", CLI_FLAG, offsetof(struct args, profile), 0, 0,
      "split the time of one run of each case by op, on stderr"},
-    {"threads", CLI_INT, offsetof(struct args, threads), 0, 1024, "threads of the device",
-     .group = "General", .unset = "one per processor", .brief = 't'},
+    CLI_DEVICE_OPTIONS(struct args),
     {"json", CLI_FLAG, offsetof(struct args, json), 0, 0, "print one JSON object", .brief = 'j'},
 };
 
 static bool asked(const struct args *a, const bench_case *c)
 {
-    if (a->names.count == 0) return a->all || !c->slow;
+    if (a->names.count == 0) return strcmp(c->group, BENCH_GPU) != 0 && (a->all || !c->slow);
     for (size_t i = 0; i < a->names.count; i++) {
         if (strcmp(a->names.text[i], c->name) == 0) return true;
         if (strcmp(a->names.text[i], c->group) == 0) return a->all || !c->slow;
@@ -62,7 +62,7 @@ static int run_scaling(const struct args *a)
                                                    : strcmp(c->group, BENCH_SCALING) == 0;
         if (c->build && own) cases[n++] = c;
     }
-    const dra_status st = cases ? bench_scaling(&how, cases, n, a->threads, a->json, &err)
+    const dra_status st = cases ? bench_scaling(&how, cases, n, a->from.threads, a->json, &err)
                                 : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
     free(cases);
     return st == DRA_OK ? CLI_OK : cli_fail(&err);
@@ -106,20 +106,40 @@ static size_t count_asked(const struct args *a)
     return n;
 }
 
-static dra_status measure(const struct args *a, bench_session *s, bench_row *rows, size_t *n,
-                          dra_error *err)
+/* A case that fails, because it takes more memory than there is, say, is left out. Returns how many
+ * did. */
+static size_t measure_cases(const struct args *a, const bench_session *s, bench_row *rows,
+                            size_t *n)
 {
     const size_t all = count_asked(a) + 1; /* and the limits */
-    progress("limits", 1, all);
-    dra_status st = dra_limits_measure(s->device, s->repeats, &s->limits, err);
-    for (size_t i = 0; i < bench_case_count && st == DRA_OK; i++) {
+    size_t       failed = 0;
+    for (size_t i = 0; i < bench_case_count; i++) {
         const bench_case *c = &bench_cases[i];
+        dra_error         err = {0};
         if (!c->build || !asked(a, c)) continue;
-        progress(c->name, *n + 2, all);
-        st = bench_measure(s, c, &rows[*n], err);
-        if (st == DRA_OK) (*n)++;
+        progress(c->name, *n + failed + 2, all);
+        if (bench_measure(s, c, &rows[*n], &err) == DRA_OK) {
+            (*n)++;
+            continue;
+        }
+        cli_line(stderr, "dra: %s: %s", c->name, err.text);
+        failed++;
     }
-    return st;
+    return failed;
+}
+
+static int measure(const struct args *a, bench_session *s)
+{
+    bench_row *rows = calloc(bench_case_count, sizeof *rows);
+    size_t     n = 0;
+    dra_error  err = {0};
+    progress("limits", 1, count_asked(a) + 1);
+    const dra_status st = rows ? dra_limits_measure(s->device, s->repeats, &s->limits, &err)
+                               : cli_error(&err, DRA_ERR_MEMORY, "out of memory");
+    const size_t     failed = st == DRA_OK ? measure_cases(a, s, rows, &n) : 0;
+    if (st == DRA_OK) (a->json ? bench_write_json : bench_write_table)(s, rows, n);
+    free(rows);
+    return st != DRA_OK ? cli_fail(&err) : failed ? CLI_FAILED : CLI_OK;
 }
 
 /* A group that has slow cases only; NULL: all that was named has something to run. */
@@ -137,36 +157,36 @@ static const char *slow_group(const struct args *a)
     return NULL;
 }
 
+/* On the device that was asked for. */
+static int run_cases(const struct args *a)
+{
+    bench_session s = {.repeats = (int)a->repeats, .profile = a->profile};
+    dra_error     err = {0};
+    if (cli_device_open(&a->from, NULL, &s.device, &err) != DRA_OK) return cli_fail(&err);
+    s.gpu = bench_on_gpu(s.device);
+    const int status = !scales(a) ? measure(a, &s)
+                       : s.gpu    ? cli_misused("bench",
+                                                "scaling varies the threads of the CPU, and "
+                                                   "'%s' is none; add --device cpu",
+                                                dra_device_level(s.device))
+                                  : run_scaling(a);
+    dra_device_destroy(s.device);
+    return status;
+}
+
 static int run(const void *args)
 {
     const struct args *a = args;
-    bench_session      s = {.repeats = (int)a->repeats, .profile = a->profile};
-    size_t             n = 0;
-    dra_error          err = {0};
     for (size_t i = 0; i < a->names.count; i++)
         if (!known(a->names.text[i])) return unknown(a->names.text[i]);
     if (a->list) {
         bench_write_list();
         return CLI_OK;
     }
-    if (scales(a)) return run_scaling(a);
-    if (slow_group(a)) {
-        cli_line(stderr, "dra bench: all cases of %s are slow; name one of them, or add --all",
-                 slow_group(a));
-        return CLI_USAGE;
-    }
-    bench_row *rows = calloc(bench_case_count, sizeof *rows);
-    if (!rows) {
-        fputs("dra: out of memory\n", stderr);
-        return CLI_FAILED;
-    }
-    const dra_cpu_config config = {.threads = (int)a->threads};
-    dra_status           st = dra_device_create_cpu(&config, &s.device, &err);
-    if (st == DRA_OK) st = measure(a, &s, rows, &n, &err);
-    if (st == DRA_OK) (a->json ? bench_write_json : bench_write_table)(&s, rows, n);
-    dra_device_destroy(s.device);
-    free(rows);
-    return st == DRA_OK ? CLI_OK : cli_fail(&err);
+    if (!scales(a) && slow_group(a))
+        return cli_misused("bench", "all cases of %s are slow; name one of them, or add --all",
+                           slow_group(a));
+    return run_cases(a);
 }
 
 static const cli_note examples[] = {
@@ -175,6 +195,7 @@ static const cli_note examples[] = {
     {"dra bench executor-tiny --threads 1 --json", "as JSON"},
     {"dra bench scaling softmax --threads 2 --repeats 3",
      "on 1 and 2 threads: how many times as fast, and what each thread is worth"},
+    {"dra bench limits --device cpu", "what a device reaches; with --device cuda that of a GPU"},
     {0},
 };
 
@@ -193,6 +214,8 @@ const cli_verb cmd_bench = {
         "else's library where there is one. The bar of a case says what it should reach.\n"
         "With 'scaling' as the first name, the cases named after it, else those of that group, "
         "are timed on 1, 2, 4, ... threads, up to --threads.\n"
+        "On a GPU (--device cuda) limits are measured once, by large products and passes over its "
+        "memory; there are no bars, and the cases of the group 'gpu' have sizes that fill one.\n"
         "Progress goes to stderr, the table to stdout. Stop other programs first: the limits "
         "are only right when each thread has a core of its own.",
     .examples = examples,

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct args {
@@ -76,7 +75,7 @@ static void remove_old(const demo *d)
 static dra_status open_folder(const demo *d, dra_error *err)
 {
     char path[DEMO_PATH], text[160];
-    if (mkdir(d->out, 0777) != 0 && errno != EEXIST)
+    if (cli_mkdir(d->out, 0777) != 0 && errno != EEXIST)
         return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make it: %s", d->out,
                          cli_reason(errno));
     if (is_used(d->out) && !is_there(d, mark))

@@ -319,9 +319,11 @@ static dra_status read_all(work *w, dra_error *err)
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* Counted are tokens; where all have a loss, a perplexity that is too large for a number. */
 static void print_json(const work *w, double loss, double bits, double rate)
 {
-    char room[4][CLI_NUMBER];
+    const int64_t bad = w->bad ? w->bad : !isfinite(exp(loss));
+    char          room[4][CLI_NUMBER];
     printf("{\"tokens\": %lld, \"loss\": %s, \"perplexity\": %s, \"bits_per_byte\": %s, "
            "\"tokens_per_second\": %s",
            (long long)w->count, cli_json_number(loss, 9, room[0]),
@@ -331,14 +333,15 @@ static void print_json(const work *w, double loss, double bits, double rate)
         printf(", \"convention\": \"sliding windows\", \"context\": %lld, \"stride\": %lld",
                (long long)w->windows.context, (long long)w->windows.stride);
     printf(", \"guarded\": %lld", (long long)dra_reader_clamped(w->reader));
-    if (w->bad) printf(", \"not_finite\": %lld", (long long)w->bad);
+    if (bad) printf(", \"not_finite\": %lld", (long long)bad);
     puts("}");
 }
 
 /* A perplexity may be too large for a number; without a loss there is no result. */
 static dra_status print(const work *w, dra_error *err)
 {
-    const double loss = w->loss / (double)w->count, rate = (double)w->count / w->seconds;
+    const double loss = w->loss / (double)w->count;
+    const double rate = (double)w->count / fmax(w->seconds, 1e-9);
     const double bits = w->bytes ? w->loss / log(2) / (double)w->bytes : NAN;
     char         room[CLI_NUMBER];
     snprintf(room, sizeof room, w->bytes ? "%.9g" : "-", bits);

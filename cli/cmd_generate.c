@@ -284,11 +284,10 @@ static dra_status open_model(work *w, dra_error *err)
 {
     const struct args *a = w->a;
     const bool         none = !a->prompt.count && !a->prompt_file; /* texts */
+    const bool         ids = a->prompt_tokens || a->prompts || (a->unmask.steps && none);
     dra_status         st = cli_model_open(&a->from, &w->m, err);
-    if (st == DRA_OK) st = cli_model_tokenizer(&a->from, &w->m, err);
-    if (st != DRA_OK && w->m.weights && !w->m.tokenizer && !a->from.tokenizer &&
-        (a->prompt_tokens || a->prompts || (a->unmask.steps && none)))
-        st = DRA_OK; /* ids in, ids out */
+    if (st == DRA_OK)
+        st = (ids ? cli_model_tokenizer_if : cli_model_tokenizer)(&a->from, &w->m, err);
     return st == DRA_OK ? read_prompts(w, err) : st;
 }
 

@@ -2,7 +2,6 @@
 #include "complete.h"
 #include "manual.h"
 #include "model.h"
-#include "text_stream.h"
 #include "verbs.h"
 
 #include <stdlib.h>
@@ -55,7 +54,7 @@ static dra_status install_file(const char *folder, const char *name, const cli_v
     dra_status st = DRA_OK;
     if (!cli_path(folder, name, path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", folder);
-    FILE *out = cli_text_stream(&text, &bytes);
+    FILE *out = dra_stream_memory(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     write_form(verb, as, out);
     const bool whole = !ferror(out);

@@ -3,7 +3,6 @@
 #include "draw.h"
 #include "info.h"
 #include "memory.h"
-#include "text_stream.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -184,7 +183,7 @@ static dra_status draw(const struct args *a, const outline *o, dra_error *err)
     const cli_source *s = &a->from;
     char             *text = NULL;
     size_t            bytes = 0;
-    FILE             *out = cli_text_stream(&text, &bytes);
+    FILE             *out = dra_stream_memory(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     draw_model(out, o, s->model ? s->model : s->preset ? s->preset : s->config);
     dra_status st = fclose(out) == 0 ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");

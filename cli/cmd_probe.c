@@ -27,7 +27,7 @@ static const struct args defaults = {
     .lr = "0.002", .train = {.steps = 2000, .batch = 32}, .tests = 256, .until = 0.99};
 
 static const char *const schedules[] = {"cosine", "linear", "constant", "exponential", NULL};
-static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
 
 static const char *const task_names[] = {"copy", "recall", "addition", "parens", "needle", NULL};
 

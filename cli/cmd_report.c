@@ -2,7 +2,6 @@
 #include "page.h"
 
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct args {
@@ -32,7 +31,7 @@ static bool default_path(const char *first, char path[PATH_TEXT])
     struct stat  s;
     const char  *slash = strrchr(first, '/');
     const size_t n = slash ? (size_t)(slash - first) + 1 : 0;
-    if (stat(first, &s) == 0 && S_ISDIR(s.st_mode))
+    if (cli_stat(first, &s) == 0 && S_ISDIR(s.st_mode))
         return cli_path(first, "report.html", path, PATH_TEXT);
     return snprintf(path, PATH_TEXT, "%.*sreport.html", (int)n, first) < PATH_TEXT;
 }

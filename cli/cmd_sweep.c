@@ -104,10 +104,12 @@ static int one_run(const struct args *a, const cli_sweep_results *all, int64_t i
     cli_sweep_run          *r = &all->runs[i];
     cli_command             c;
     int                     status = CLI_OK;
-    if (!cli_command_make(&words, all->sweep, i, r->folder, &c)) return out_of_memory();
+    r->failed = !cli_command_make(&words, all->sweep, i, r->folder, &c);
+    if (r->failed) return out_of_memory();
+    const bool done = cli_sweep_is_done(a->out, r, &c);
     cli_line(stderr, "sweep    %lld of %lld: %s%s", (long long)i + 1, (long long)all->n, r->name,
-             cli_sweep_is_done(a->out, r, &c) ? ", done before" : "");
-    if (!cli_sweep_is_done(a->out, r, &c)) {
+             done ? ", done before" : "");
+    if (!done) {
         status = cli_command_run(&c);
         r->failed = status != CLI_OK;
         if (!r->failed && !cli_progress_stopped()) status = cli_sweep_done(a->out, r, &c);
@@ -166,9 +168,9 @@ static int all_runs(const struct args *a, const cli_sweep_results *all)
     char      path[CLI_SWEEP_PATH];
     int       status = check_runs(a, all), failed = CLI_OK;
     if (status != CLI_OK) return status;
-    if (!cli_path(a->out, "done.jsonl", path, sizeof path) ||
-        cli_make_folders(path, 0777, &err) != DRA_OK)
-        return cli_fail(&err);
+    if (!cli_path(a->out, "done.jsonl", path, sizeof path))
+        return cli_misused("sweep", "--out: too long: %.60s...", a->out);
+    if (cli_make_folders(path, 0777, &err) != DRA_OK) return cli_fail(&err);
     for (int64_t i = 0; i < all->n && !cli_progress_stopped(); i++)
         if (one_run(a, all, i) != CLI_OK) failed = CLI_FAILED;
     if (cli_progress_stopped()) {
@@ -191,7 +193,7 @@ static int run(const void *args)
     if (status == CLI_OK) {
         cli_sweep_results all = {&s, a->seeds ? s.n - 1 : -1, cli_sweep_runs(&s), NULL};
         all.runs = calloc((size_t)all.n + 1, sizeof *all.runs);
-        status = all.runs ? all_runs(a, &all) : CLI_FAILED;
+        status = all.runs ? all_runs(a, &all) : out_of_memory();
         free(all.runs);
     }
     cli_sweep_free(&s);

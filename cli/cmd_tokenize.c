@@ -1,4 +1,5 @@
 /* dra tokenize and dra detokenize: text to ids and back, files of any size in little memory. */
+#include "line_read.h"
 #include "model.h"
 #include "text_out.h"
 #include "value.h"
@@ -6,7 +7,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- what both verbs share ------------------------------------------------------------------- */
 
@@ -73,24 +73,26 @@ static char *join(const cli_list *words)
     return text;
 }
 
+static const char *stream_name(const struct source *s) { return s->file ? s->file : "stdin"; }
+
 /* A stream of what is to be read; NULL and a line on stderr: there is none. *joined is to be freed
  * after the stream is closed. */
 static FILE *open_stream(const struct source *s, char **joined)
 {
     *joined = NULL;
-    FILE *in = stdin;
+    FILE *in = NULL;
     if (s->file)
-        in = fopen(s->file, "rb");
-    else if (s->words.count && (*joined = join(&s->words)))
-        in = (*joined)[0] ? fmemopen(*joined, strlen(*joined), "rb") : fopen("/dev/null", "rb");
-    if (!in || (s->words.count && !*joined)) {
-        failed(s->file ? s->file : "arguments", "open it");
+        in = dra_stream_open(s->file);
+    else if (!s->words.count)
+        in = cli_input_open("-");
+    else if ((*joined = join(&s->words)))
+        in = (*joined)[0] ? fmemopen(*joined, strlen(*joined), "rb") : dra_stream_open("/dev/null");
+    if (!in) {
+        failed(s->words.count ? "arguments" : stream_name(s), "open it");
         return NULL;
     }
     return in;
 }
-
-static const char *stream_name(const struct source *s) { return s->file ? s->file : "stdin"; }
 
 /* ---- tokenize -------------------------------------------------------------------------------- */
 
@@ -179,13 +181,16 @@ static FILE *open_text(encoding *e, char **joined)
     struct stat found;
     int         fd = -1;
     *joined = NULL;
-    if (!file || stat(file, &found) != 0 || !S_ISREG(found.st_mode))
-        return open_stream(&e->a->from, joined);
+    if (file && cli_stat(file, &found) != 0) {
+        failed(file, "open it");
+        return NULL;
+    }
+    if (!file || !S_ISREG(found.st_mode)) return open_stream(&e->a->from, joined);
     if (dra_data_text(file, cli_data_format(e->a->format), &fd, &e->err) != DRA_OK) {
         cli_fail(&e->err);
         return NULL;
     }
-    FILE *in = fd < 0 ? fopen(file, "rb") : fdopen(fd, "rb");
+    FILE *in = fd < 0 ? dra_stream_open(file) : dra_stream_from(fd);
     if (!in) failed(file, "open it");
     return in;
 }

@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static const char end_of_text[] = "<|endoftext|>";
 
@@ -94,7 +93,7 @@ static int find_place(const char *out, char path[PATH_ROOM])
     const bool       is_file = n > 5 && strcmp(out + n - 5, ".json") == 0;
     if (snprintf(path, PATH_ROOM, is_file ? "%s" : "%s/tokenizer.json", out) >= PATH_ROOM)
         errno = ENAMETOOLONG;
-    else if (is_file || mkdir(out, 0777) == 0 || errno == EEXIST)
+    else if (is_file || cli_mkdir(out, 0777) == 0 || errno == EEXIST)
         errno = 0;
     if (errno) {
         cli_line(stderr, "dra: %s: cannot make it: %s", out, cli_reason(errno));

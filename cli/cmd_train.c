@@ -12,7 +12,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct args {
@@ -34,7 +33,7 @@ static const char *const schedules[] = {"cosine", "linear", "constant", "exponen
 static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL}; /* their kinds */
-static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
 static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL}; /* their kinds */
 
 #define AT(f) offsetof(struct args, f)
@@ -230,7 +229,8 @@ static bool names_model(const cli_source *s) { return s->model || s->preset || s
 static bool is_same(const char *a, const char *b)
 {
     struct stat s, t;
-    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
+    return cli_stat(a, &s) == 0 && cli_stat(b, &t) == 0 && s.st_dev == t.st_dev &&
+           s.st_ino == t.st_ino;
 }
 
 /* Whether a file is part of the data, or in a folder of it. */
@@ -253,7 +253,7 @@ static int check_log(const struct args *a)
         snprintf(path, sizeof path, "%s", a->log);
     else if (!cli_path(a->out, "log.jsonl", path, sizeof path))
         return CLI_OK; /* refused later */
-    if (access(path, F_OK) != 0 || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
+    if (!cli_is_there(path) || !(is_of(path, &a->data) || is_of(path, &a->eval_data)))
         return CLI_OK;
     return cli_misused("train", "--log: expected a file that is not part of the data, found %s",
                        cli_quote(path, quoted, sizeof quoted));

@@ -177,13 +177,12 @@ static dra_status read_sources(work *w, dra_error *err)
 static dra_status open_all(work *w, dra_error *err)
 {
     const cli_continuing *c = w->t->other;
-    dra_error             none = {0};
     dra_status            st = cli_model_open(w->t->from, &w->m, err);
     if (st != DRA_OK) return st;
     if (cli_translates(c) || w->t->from->tokenizer) {
         st = cli_model_tokenizer(w->t->from, &w->m, err);
     } else if (w->t->from->model && dra_tokenizer_is_in(w->t->from->model)) {
-        cli_model_tokenizer(w->t->from, &w->m, &none); /* only for its end of text */
+        st = cli_model_tokenizer_if(w->t->from, &w->m, err); /* only for its end of text */
     }
     if (st == DRA_OK) st = choose_ends(w, err);
     if (st != DRA_OK) return st;

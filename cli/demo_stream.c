@@ -47,7 +47,7 @@ typedef struct streaming {
 static size_t resident(void)
 {
     unsigned long all = 0, now = 0;
-    FILE         *f = fopen("/proc/self/statm", "r");
+    FILE         *f = dra_stream_open("/proc/self/statm");
     if (!f) return 0;
     const bool read = fscanf(f, "%lu %lu", &all, &now) == 2;
     fclose(f);

@@ -1,7 +1,6 @@
 /* Both models learn the same batches, step by step in turns. */
 #include "demo.h"
 #include "started.h"
-#include "text_stream.h"
 #include "train_progress.h"
 #include "units.h"
 
@@ -41,7 +40,7 @@ static dra_status make_model(demo *d, int i, dra_error *err)
     c.context = DEMO_CONTEXT;
     if (st == DRA_OK) st = demo_path(d, m->name, m->folder, err);
     if (st == DRA_OK) st = dra_model_create(&c, &m->model, err);
-    m->lines = cli_text_stream(&m->line_text, &m->line_bytes);
+    m->lines = dra_stream_memory(&m->line_text, &m->line_bytes);
     return m->lines || st != DRA_OK ? st : cli_error(err, DRA_ERR_MEMORY, "out of memory");
 }
 

@@ -4,7 +4,6 @@
 #include "eval_choices.h"
 #include "line_read.h"
 #include "prompt_record.h"
-#include "text_stream.h"
 #include "texts.h"
 
 #include <math.h>
@@ -280,7 +279,7 @@ static dra_status open_reader(work *w, dra_error *err)
     dra_status st = cli_model_tokenizer(job->from, job->m, err);
     if (st == DRA_OK)
         st = cli_reader_open(job->from, job->m, &w->view, 1, &w->reader, &w->states, err);
-    if (st == DRA_OK && job->per_question && !(w->out = cli_text_stream(&w->text, &w->bytes)))
+    if (st == DRA_OK && job->per_question && !(w->out = dra_stream_memory(&w->text, &w->bytes)))
         st = cli_error(err, DRA_ERR_MEMORY, "out of memory");
     return st;
 }

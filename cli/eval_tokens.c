@@ -3,7 +3,6 @@
 #include "line_read.h"
 #include "npy.h"
 #include "prompt_record.h"
-#include "text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,7 +90,7 @@ static dra_status write_lines(const cli_token_scores *s, const char *path, const
     char            *text = NULL;
     size_t           bytes = 0;
     dra_file_writer *w = NULL;
-    FILE            *out = cli_text_stream(&text, &bytes);
+    FILE            *out = dra_stream_memory(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     dra_status st = dra_file_writer_begin(path, &w, err);
     for (size_t i = 0; i < s->n && st == DRA_OK; i++) {

@@ -1,19 +1,14 @@
 /* Lines that were typed, in a file. */
 #include "history.h"
+#include "append.h"
 #include "model.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 enum { PATH = 4096, KEPT = 1000, MOST = 1 << 24 };
-
-static dra_status refused(const char *path, const char *what, dra_error *err)
-{
-    return cli_error(err, DRA_ERR_FILE, "%.200s: cannot %s: %s", path, what, cli_reason(errno));
-}
 
 bool cli_history_path(char *path, size_t size)
 {
@@ -66,22 +61,6 @@ static bool is_homeless(const char *path)
            access(home, F_OK) != 0 && errno == ENOENT;
 }
 
-static int open_again(const char *path)
-{
-    int file;
-    do file = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-    while (file < 0 && errno == EINTR);
-    return file;
-}
-
-static bool write_once(int file, const char *text, size_t bytes)
-{
-    ssize_t n;
-    do n = write(file, text, bytes);
-    while (n < 0 && errno == EINTR);
-    return n == (ssize_t)bytes;
-}
-
 dra_status cli_history_add(const char *path, const char *line, dra_error *err)
 {
     const size_t n = strlen(line);
@@ -89,14 +68,11 @@ dra_status cli_history_add(const char *path, const char *line, dra_error *err)
     char      *text = malloc(n + 1);
     dra_status st = text ? DRA_OK : cli_error(err, DRA_ERR_MEMORY, "out of memory");
     if (st == DRA_OK && ours(path)) st = cli_make_folders(path, 0700, err);
-    const int file = st == DRA_OK ? open_again(path) : -1;
-    if (st == DRA_OK && file < 0) st = refused(path, "open", err);
     if (st == DRA_OK) {
         memcpy(text, line, n);
         text[n] = '\n';
-        if (!write_once(file, text, n + 1)) st = refused(path, "write", err);
+        st = cli_append(path, 0600, text, n + 1, err);
     }
-    if (file >= 0) close(file);
     free(text);
     return st;
 }

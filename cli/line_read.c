@@ -2,9 +2,11 @@
 #include "line_read.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool cli_is_utf8(const char *text)
 {
@@ -29,11 +31,23 @@ bool cli_ends_with(const char *text, const char *end)
     return n >= m && strcmp(text + n - m, end) == 0;
 }
 
+/* A copy of stdin's descriptor is closed with the stream; its own stays. */
+FILE *cli_input_open(const char *path)
+{
+    if (strcmp(path, "-") != 0) return dra_stream_open(path);
+    const int fd = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    FILE     *in = fd < 0 ? NULL : dra_stream_from(fd);
+    if (!in && fd >= 0) {
+        close(fd);
+        errno = ENOMEM;
+    }
+    return in;
+}
+
 dra_status cli_input_lines_open(const char *path, cli_input_lines *l, dra_error *err)
 {
-    const bool standard = strcmp(path, "-") == 0;
-    l->name = standard ? "stdin" : path;
-    l->in = standard ? stdin : fopen(path, "r");
+    l->name = strcmp(path, "-") == 0 ? "stdin" : path;
+    l->in = cli_input_open(path);
     if (l->in) return DRA_OK;
     return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", path, cli_reason(errno));
 }
@@ -70,7 +84,7 @@ dra_status cli_input_lines_next(cli_input_lines *l, bool *more, dra_error *err)
 
 void cli_input_lines_close(cli_input_lines *l)
 {
-    if (l->in && l->in != stdin) fclose(l->in);
+    if (l->in) fclose(l->in);
     free(l->line);
     *l = (cli_input_lines){0};
 }

@@ -12,6 +12,9 @@ typedef struct cli_input_lines {
     int64_t     number; /* of it, from 1 on */
 } cli_input_lines;      /* starts as {0} */
 
+/* A stream that reads a file, "-": stdin; NULL: errno says why. Interrupted reads are repeated. */
+FILE *cli_input_open(const char *path);
+
 dra_status cli_input_lines_open(const char *path, cli_input_lines *l,
                                 dra_error *err); /* "-": stdin */
 /* The next line that is not blank; *more false: there is none. Bytes of value 0 and what is not

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 const char *const cli_dtypes[] = {"f32", "bf16", NULL};
@@ -46,6 +45,20 @@ bool cli_is_there(const char *path)
     return !failed || (errno != ENOENT && errno != ENOTDIR);
 }
 
+int cli_stat(const char *path, struct stat *out)
+{
+    while (stat(path, out) != 0)
+        if (errno != EINTR) return -1;
+    return 0;
+}
+
+int cli_mkdir(const char *path, unsigned mode)
+{
+    while (mkdir(path, (mode_t)mode) != 0)
+        if (errno != EINTR) return -1;
+    return 0;
+}
+
 bool cli_path(const char *dir, const char *name, char *path, size_t size)
 {
     const int n = snprintf(path, size, "%s/%s", dir, name);
@@ -56,7 +69,9 @@ void cli_folder_keep(const char *folder)
 {
     char path[PATH + 3];
     snprintf(path, sizeof path, "%s/..", folder);
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd;
+    do fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
     if (fd < 0) return;
     while (fsync(fd) != 0 && errno == EINTR) {}
     close(fd);
@@ -70,7 +85,7 @@ dra_status cli_make_folders(const char *path, unsigned mode, dra_error *err)
         if (n >= sizeof part) return cli_error(err, DRA_ERR_FILE, "%.200s: too long", path);
         memcpy(part, path, n);
         part[n] = '\0';
-        if (mkdir(part, mode) == 0)
+        if (cli_mkdir(part, mode) == 0)
             cli_folder_keep(part);
         else if (errno != EEXIST)
             return cli_error(err, DRA_ERR_FILE, "%.200s: cannot make the folder: %s", part,
@@ -250,6 +265,13 @@ dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **ou
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err)
 {
     return cli_tokenizer_open(s, dra_model_config_of(m->model)->vocab, &m->tokenizer, err);
+}
+
+dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *err)
+{
+    const dra_status st = cli_model_tokenizer(s, m, err);
+    const bool       lost = st == DRA_ERR_MEMORY || st == DRA_ERR_FILE;
+    return s->tokenizer || m->tokenizer || lost ? st : DRA_OK;
 }
 
 double cli_guard_limit(const cli_source *s) { return s->state_limit > 0 ? s->state_limit : -1; }

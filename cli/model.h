@@ -7,6 +7,8 @@
 
 #include "dra/dra.h"
 
+#include <sys/stat.h>
+
 typedef struct cli_source {
     const char *model, *preset, *config, *tokenizer;
     const char *device; /* NULL: what DRA_DEVICE says, or the CPU */
@@ -146,6 +148,8 @@ dra_status cli_model_open(const cli_source *s, cli_model *m, dra_error *err);
 dra_status cli_tokenizer_open(const cli_source *s, int64_t V, dra_tokenizer **out, dra_error *err);
 /* The same of an open model. */
 dra_status cli_model_tokenizer(const cli_source *s, cli_model *m, dra_error *err);
+/* The same where ids will do, too: m->tokenizer is NULL where a model has none that dra knows. */
+dra_status cli_model_tokenizer_if(const cli_source *s, cli_model *m, dra_error *err);
 void       cli_model_close(cli_model *m);
 /* The state guard of a reader as --state-limit says; the same for a dra_generator_config. */
 void cli_guard_set(const cli_source *s, dra_reader *r);
@@ -174,6 +178,9 @@ bool cli_output_arrived(void);
 /* Whether something has this path; also true where that cannot be found out, so that who reads it
  * says why. */
 bool cli_is_there(const char *path);
+/* The system's own, made again when they are interrupted. */
+int cli_stat(const char *path, struct stat *out);
+int cli_mkdir(const char *path, unsigned mode);
 /* DIR/NAME; false: too long. */
 bool cli_path(const char *dir, const char *name, char *path, size_t size);
 /* A new folder keeps its name after a power loss. What cannot be synced is left as it is. */

@@ -1,7 +1,6 @@
 /* From runs to the file of a page about them. */
 #include "page.h"
 #include "memory.h"
-#include "text_stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@ static dra_status write_file(const cli_page *page, const char *path, dra_error *
     size_t     bytes = 0;
     cli_page   p = *page;
     dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory for the page", path);
-    p.out = cli_text_stream(&text, &bytes);
+    p.out = dra_stream_memory(&text, &bytes);
     if (!p.out) return st;
     page_write(&p);
     const bool whole = !cli_memory_lacked();

@@ -1,18 +1,19 @@
 /* Prompts as they come in, and what is said about a text as JSON. */
 #include "prompt_record.h"
+#include "line_read.h"
 #include "memory.h"
+#include "term.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- stdin ----------------------------------------------------------------------------------- */
 
-static dra_status read_stdin(char **text, size_t *bytes, dra_error *err)
+static dra_status read_stream(FILE *in, char **text, size_t *bytes, dra_error *err)
 {
     size_t room = 0;
-    *text = NULL;
-    *bytes = 0;
     for (;;) {
         if (room - *bytes < 2) {
             room = room ? 2 * room : 4096;
@@ -20,12 +21,25 @@ static dra_status read_stdin(char **text, size_t *bytes, dra_error *err)
             if (!more) return cli_error(err, DRA_ERR_MEMORY, "stdin: out of memory");
             *text = more;
         }
-        const size_t n = fread(*text + *bytes, 1, room - *bytes - 1, stdin);
+        const size_t n = fread(*text + *bytes, 1, room - *bytes - 1, in);
         if (n == 0) break;
         *bytes += n;
     }
     (*text)[*bytes] = '\0';
-    return ferror(stdin) ? cli_error(err, DRA_ERR_FILE, "stdin: cannot read it") : DRA_OK;
+    return ferror(in) ? cli_error(err, DRA_ERR_FILE, "stdin: cannot read it") : DRA_OK;
+}
+
+static dra_status read_stdin(char **text, size_t *bytes, dra_error *err)
+{
+    FILE *in = cli_input_open("-");
+    *text = NULL;
+    *bytes = 0;
+    if (!in)
+        return cli_error(err, errno == ENOMEM ? DRA_ERR_MEMORY : DRA_ERR_FILE,
+                         "stdin: cannot open it: %s", cli_reason(errno));
+    const dra_status st = read_stream(in, text, bytes, err);
+    fclose(in);
+    return st;
 }
 
 dra_status cli_input_read(const char *path, char **text, size_t *bytes, dra_error *err)
@@ -63,13 +77,13 @@ void cli_record_prompt(const dra_tokenizer *t, const dra_ids *ids, FILE *out)
         return;
     }
     fputc('"', out);
-    for (size_t i = 0; i <= ids->n; i++) {
-        if (i == ids->n)
-            dra_decoder_flush(d, &text, &bytes);
-        else if (dra_decoder_push(d, ids->data[i], &text, &bytes, NULL) != DRA_OK)
-            continue;
-        cli_json_part(text, bytes, out);
+    for (size_t i = 0; i < ids->n; i++) {
+        const dra_status st = dra_decoder_push(d, ids->data[i], &text, &bytes, NULL);
+        if (st == DRA_OK) cli_json_part(text, bytes, out);
+        cli_memory_note(st);
     }
+    dra_decoder_flush(d, &text, &bytes);
+    cli_json_part(text, bytes, out);
     fputc('"', out);
     dra_decoder_destroy(d);
 }

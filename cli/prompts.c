@@ -3,7 +3,6 @@
 #include "prompts.h"
 #include "jsonl.h"
 #include "line_read.h"
-#include "text_stream.h"
 
 #include <errno.h>
 #include <math.h>
@@ -26,6 +25,7 @@ typedef struct job {    /* a sample of a prompt, in a row or done */
     int64_t     index;
     char       *text; /* written so far */
     size_t      n, room;
+    bool        lost;   /* a part of it, for want of memory */
     char       *record; /* of one that is done */
     struct job *next;   /* in the order of the prompts */
 } job;
@@ -49,19 +49,21 @@ static dra_status bad_line(const writer *w, dra_error *err, const char *what)
     return cli_error(err, DRA_ERR_FORMAT, "%.200s:%lld: %s", name, (long long)w->number, what);
 }
 
-/* "[1, 2, 3]", whose brackets are in order. */
-static bool read_ids(const char *text, dra_ids *out)
+/* "[1, 2, 3]", whose brackets are in order. Returns what is wrong; NULL: nothing. */
+static const char *read_ids(const char *text, dra_ids *out)
 {
-    dra_error    err = {0};
-    const size_t n = text && *text == '[' ? strcspn(text + 1, "]") : 0;
-    char        *list = n ? malloc(n + 1) : NULL;
-    size_t       kept = 0;
-    for (size_t i = 0; list && i < n; i++)
+    static const char none[] = "out of memory", bad[] = "ids: expected a list of whole numbers";
+    dra_error         err = {0};
+    const size_t      n = text && *text == '[' ? strcspn(text + 1, "]") : 0;
+    char             *list = n ? malloc(n + 1) : NULL;
+    size_t            kept = 0;
+    if (!list) return n ? none : bad;
+    for (size_t i = 0; i < n; i++)
         if (!strchr(" \t", text[1 + i])) list[kept++] = text[1 + i];
-    if (list) list[kept] = '\0';
-    const bool good = list && *list != '@' && cli_ids_read("ids", list, out, &err) == DRA_OK;
+    list[kept] = '\0';
+    const dra_status st = *list == '@' ? DRA_ERR_FORMAT : cli_ids_read("ids", list, out, &err);
     free(list);
-    return good;
+    return st == DRA_OK ? NULL : st == DRA_ERR_MEMORY ? none : bad;
 }
 
 static bool is_whole(const cli_member *m, double most)
@@ -82,7 +84,7 @@ static const char *take_member(writer *w, const cli_member *m)
     }
     if (strcmp(m->key, "ids") == 0) {
         if (l->ids.n) return "ids: given twice, expected once";
-        return read_ids(m->at, &l->ids) ? NULL : "ids: expected a list of whole numbers";
+        return read_ids(m->at, &l->ids);
     }
     if (strcmp(m->key, "seed") == 0) {
         if (!is_whole(m, 9e15)) return "seed: expected a whole number from 0 to 9e15";
@@ -150,7 +152,7 @@ static char *prompt_json(const writer *w)
 {
     char  *text = NULL;
     size_t n = 0;
-    FILE  *out = cli_text_stream(&text, &n);
+    FILE  *out = dra_stream_memory(&text, &n);
     if (!out) return NULL;
     if (w->now.text)
         cli_json_text(w->now.text, out);
@@ -189,7 +191,7 @@ static const char *finish_name(dra_finish f)
 static dra_status finish_job(writer *w, job *j, const dra_generated *g, dra_error *err)
 {
     size_t n = 0;
-    FILE  *out = cli_text_stream(&j->record, &n);
+    FILE  *out = j->lost ? NULL : dra_stream_memory(&j->record, &n);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
     fprintf(out, "{\"index\": %lld, \"prompt\": %s, \"text\": ", (long long)j->index, j->prompt);
     if (w->p->tokenizer) {
@@ -278,7 +280,10 @@ static bool put(void *user, int64_t row, const char *text, size_t bytes)
     if (j->n + bytes > j->room) {
         const size_t room = 2 * (j->n + bytes);
         char        *more = realloc(j->text, room);
-        if (!more) return false;
+        if (!more) {
+            j->lost = true;
+            return false;
+        }
         j->text = more;
         j->room = room;
     }
@@ -294,7 +299,7 @@ static dra_status open_writer(writer *w, dra_error *err)
     w->last = &w->first;
     w->row = calloc((size_t)w->p->rows, sizeof *w->row);
     if (!w->row) return cli_error(err, DRA_ERR_MEMORY, "out of memory");
-    w->in = strcmp(w->p->path, "-") == 0 ? stdin : fopen(w->p->path, "r");
+    w->in = cli_input_open(w->p->path);
     if (w->in) return DRA_OK;
     return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", w->p->path,
                      cli_reason(errno));
@@ -307,7 +312,7 @@ static void close_writer(writer *w)
         w->first = j->next;
         free_job(j);
     }
-    if (w->in && w->in != stdin) fclose(w->in);
+    if (w->in) fclose(w->in);
     drop_line(&w->now);
     free(w->buffer);
     free(w->row);

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum { LOG_MOST = 1 << 30, PATH_TEXT = 4096 };
 
@@ -182,10 +181,7 @@ dra_status cli_record_read(const char *path, cli_record *r, dra_error *err)
     dra_status  st = DRA_OK;
     r->path = path;
     name_record(r);
-    int failed;
-    do failed = stat(path, &s);
-    while (failed && errno == EINTR);
-    if (failed)
+    if (cli_stat(path, &s) != 0)
         return cli_error(err, DRA_ERR_FILE, "%.200s: cannot open it: %s", path, strerror(errno));
     r->folder = S_ISDIR(s.st_mode);
     if (!r->folder) {

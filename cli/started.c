@@ -2,7 +2,6 @@
 #include "started.h"
 #include "model.h"
 #include "term.h"
-#include "text_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,7 +46,7 @@ static bool find_command(char **text)
         return st != DRA_ERR_MEMORY;
     }
     if (n > COMMAND) words[n = COMMAND] = '\0';
-    FILE *out = cli_text_stream(text, &bytes);
+    FILE *out = dra_stream_memory(text, &bytes);
     for (size_t at = 0; out && at < n; at += strlen(words + at) + 1) {
         const char *slash = at ? NULL : strrchr(words, '/');
         if (at) fputc(' ', out);
@@ -118,11 +117,11 @@ dra_status cli_started_note(const char *run, const dra_device *device, bool more
     size_t n = 0, bytes = 0;
     if (!cli_path(run, "train/started.jsonl", path, sizeof path))
         return cli_error(err, DRA_ERR_FILE, "%.80s...: the path is too long", run);
-    if (more && access(path, F_OK) == 0) {
+    if (more && cli_is_there(path)) {
         const dra_status st = dra_file_read(path, FILE_MOST, &before, &n, err);
         if (st != DRA_OK) return st;
     }
-    FILE *out = cli_text_stream(&text, &bytes);
+    FILE *out = dra_stream_memory(&text, &bytes);
     if (out && n) fwrite(before, 1, n, out);
     const bool known = out && write_start(device, out);
     dra_status st = out && fclose(out) == 0 && known

@@ -1,8 +1,9 @@
 /* The command of a run in a sweep, and which runs are done. */
 #include "sweep_command.h"
+#include "append.h"
 #include "jsonl.h"
+#include "memory.h"
 #include "term.h"
-#include "text_stream.h"
 #include "value.h"
 
 #include <ctype.h>
@@ -63,7 +64,7 @@ static char *join(const cli_command *c)
 {
     char  *text = NULL;
     size_t bytes = 0;
-    FILE  *out = cli_text_stream(&text, &bytes);
+    FILE  *out = dra_stream_memory(&text, &bytes);
     for (int i = 0; out && i < c->n; i++) fprintf(out, "%s%s", i ? " " : "", c->word[i]);
     if (out && fclose(out) == 0) return text;
     free(text);
@@ -170,7 +171,8 @@ bool cli_sweep_is_done(const char *sweep, const cli_sweep_run *r, const cli_comm
     bool   found = false;
     if (!cli_path(sweep, "done.jsonl", path, sizeof path)) return false;
     if (dra_trainer_saved(r->folder) < 0) return false;
-    if (dra_file_read(path, DONE_MOST, &text, &bytes, NULL) != DRA_OK) return false;
+    cli_memory_note(dra_file_read(path, DONE_MOST, &text, &bytes, NULL));
+    if (!text) return false;
     for (char *at = text, *end = text + bytes; at < end && !found;) {
         char *stop = memchr(at, '\n', (size_t)(end - at));
         if (!stop) stop = end; /* there is a 0 */
@@ -184,20 +186,22 @@ bool cli_sweep_is_done(const char *sweep, const cli_sweep_run *r, const cli_comm
 
 int cli_sweep_done(const char *sweep, const cli_sweep_run *r, const cli_command *c)
 {
-    char  path[CLI_SWEEP_PATH];
-    FILE *out = cli_path(sweep, "done.jsonl", path, sizeof path) ? fopen(path, "a") : NULL;
-    bool  ok = out != NULL;
-    if (ok) {
+    char       path[CLI_SWEEP_PATH], *line = NULL;
+    size_t     bytes = 0;
+    dra_error  err = {0};
+    dra_status st = cli_error(&err, DRA_ERR_MEMORY, "%.200s: out of memory", r->name);
+    FILE      *out = dra_stream_memory(&line, &bytes);
+    if (out) {
         fputs("{\"name\": ", out);
         cli_json_text(r->name, out);
         fputs(", \"command\": ", out);
         cli_json_text(c->said, out);
         fputs("}\n", out);
-        ok = !ferror(out);
-        ok = fclose(out) == 0 && ok;
+        if (fclose(out) == 0 && cli_path(sweep, "done.jsonl", path, sizeof path))
+            st = cli_append(path, 0666, line, bytes, &err);
     }
-    if (!ok) cli_line(stderr, "dra sweep: %s: cannot write it", path);
-    return ok ? CLI_OK : CLI_FAILED;
+    free(line);
+    return st == DRA_OK ? CLI_OK : cli_fail(&err);
 }
 
 int cli_command_run(const cli_command *c)

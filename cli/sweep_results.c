@@ -3,7 +3,6 @@
 #include "term.h"
 #include "jsonl.h"
 #include "memory.h"
-#include "text_stream.h"
 #include "value.h"
 
 #include <math.h>
@@ -107,7 +106,7 @@ static int compare(const void *a, const void *b)
 static group *summarise_all(const cli_sweep_results *s, int64_t *n)
 {
     *n = s->n / seeds_of(s);
-    group *all = calloc((size_t)*n + 1, sizeof *all);
+    group *all = cli_room((size_t)*n + 1, sizeof *all);
     if (!all) return NULL;
     for (int64_t i = 0; i < *n; i++) all[i] = summarise(s, i * seeds_of(s), are_evaluated(s));
     qsort(all, (size_t)*n, sizeof *all, compare);
@@ -241,7 +240,7 @@ dra_status cli_sweep_json(const cli_sweep_results *s, const char *path, dra_erro
     int64_t    n;
     dra_status st = cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     group     *all = summarise_all(s, &n);
-    FILE      *out = all ? cli_text_stream(&text, &bytes) : NULL;
+    FILE      *out = all ? dra_stream_memory(&text, &bytes) : NULL;
     if (out) {
         write_json(s, all, n, out);
         const bool whole = !ferror(out);

@@ -1,7 +1,6 @@
 /* What a run was trained on, kept in its folder. */
 #include "train_sources.h"
 #include "jsonl.h"
-#include "text_stream.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -47,10 +46,18 @@ static bool file_of(const char *run, char path[PATH_TEXT], dra_error *err)
 
 /* ---- noting ---------------------------------------------------------------------------------- */
 
+static char *whole_path(const char *value)
+{
+    char *path;
+    do path = realpath(value, NULL);
+    while (!path && errno == EINTR);
+    return path;
+}
+
 /* False: no memory for its path. */
 static bool write_source(const source *s, const char *value, FILE *out)
 {
-    char *path = s->path ? realpath(value, NULL) : NULL;
+    char *path = s->path ? whole_path(value) : NULL;
     if (s->path && !path && errno == ENOMEM) return false;
     fprintf(out, "{\"option\": \"%s\", \"value\": ", s->option);
     cli_json_text(value, out);
@@ -70,7 +77,7 @@ dra_status cli_sources_note(const char *run, const cli_train_sources *s, dra_err
     char              path[PATH_TEXT], *text = NULL;
     size_t            bytes = 0;
     if (!file_of(run, path, err)) return DRA_ERR_FILE;
-    FILE *out = cli_text_stream(&text, &bytes);
+    FILE *out = dra_stream_memory(&text, &bytes);
     if (!out) return cli_error(err, DRA_ERR_MEMORY, "%.200s: out of memory", path);
     describe(&copy, all);
     bool whole = true;

@@ -60,6 +60,13 @@ function check_json() {
     if (calls("json_load[a-z_]*")) wrong("JSON is read with file/json.h")
 }
 
+# Streams that lose no text when memory fails, and repeat what a signal interrupts: file/stream.c.
+function check_streams() {
+    if (calls("open_memstream")) wrong("it loses text: dra_stream_memory()")
+    if (calls("fopen|fdopen"))
+        wrong("it repeats nothing that is interrupted: dra_stream_open(), dra_file_writer")
+}
+
 function check_c() {
     if (calls("v?sprintf|strn?cpy|strn?cat|gets|ato[ilf]|s?scanf|alloca"))
         wrong("unbounded or unchecked call")
@@ -76,6 +83,7 @@ FNR == 1 { end_of_file(); previous = FILENAME; is_c = FILENAME ~ /\.(c|h|cu)$/ }
         check_c()
         if (FILENAME ~ /^\.\/(src|include)\//) check_library()
         if (FILENAME ~ /^\.\/(src|cli)\//) check_json()
+        if (FILENAME ~ /^\.\/(src|cli)\//) check_streams()
         if (FILENAME ~ /ops\/attrs\.h$/ && code ~ /\*/)
             wrong("attributes are plain data: another device cannot follow a pointer")
     }

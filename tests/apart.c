@@ -23,7 +23,6 @@ static pthread_mutex_t         lock = PTHREAD_MUTEX_INITIALIZER;
 static pages                  *all;
 static const dra_device_table *cpu; /* the table of plain CPU devices */
 static dra_device_table        apart;
-static apart_waits             downloads;
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -114,8 +113,6 @@ static dra_status move(void *to, const void *from, size_t bytes, bool to_is_ours
     const pages *a = to_is_ours ? open_one(to, bytes) : NULL;
     const pages *b = from_is_ours ? open_one(from, bytes) : NULL;
     const bool   ok = (a || !to_is_ours) && (b || !from_is_ours);
-    if (!to_is_ours)
-        downloads = (apart_waits){downloads.count + 1, downloads.bytes + (int64_t)bytes};
     if (ok) memmove(to, from, bytes);
     if (a) set_rights(a, PROT_NONE);
     if (b) set_rights(b, PROT_NONE);
@@ -128,9 +125,12 @@ static dra_status upload(dra_device *d, void *to, const void *from, size_t bytes
     return move(to, from, bytes, true, false, err);
 }
 
-static dra_status download(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
+static dra_status download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
 {
-    return move(to, from, bytes, false, true, err);
+    dra_status st = DRA_OK;
+    for (size_t i = 0; i < n && st == DRA_OK; i++)
+        st = move(list[i].to, dra_span_address(list[i].from), list[i].from.bytes, false, true, err);
+    return st;
 }
 
 static dra_status copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
@@ -171,14 +171,6 @@ static dra_status run(dra_device *d, const dra_launch *l, int32_t block, dra_err
     return st;
 }
 
-apart_waits apart_downloads(void)
-{
-    pthread_mutex_lock(&lock);
-    const apart_waits now = downloads;
-    pthread_mutex_unlock(&lock);
-    return now;
-}
-
 dra_status apart_create(const dra_cpu_config *config, dra_device **out, dra_error *err)
 {
     const dra_status st = dra_device_create_cpu(config, out, err);
@@ -192,6 +184,7 @@ dra_status apart_create(const dra_cpu_config *config, dra_device **out, dra_erro
     apart.copy = copy;
     apart.fill = fill;
     apart.run = run;
+    apart.limits = NULL;
     apart.borrows = false;
     (*out)->table = &apart;
     return DRA_OK;

@@ -12,10 +12,4 @@
 /* As dra_device_create_cpu(). */
 dra_status apart_create(const dra_cpu_config *config, dra_device **out, dra_error *err);
 
-/* Downloads of all such devices so far: each is a wait of the host. */
-typedef struct apart_waits {
-    int64_t count, bytes;
-} apart_waits;
-apart_waits apart_downloads(void);
-
 #endif

@@ -13,7 +13,7 @@
 
 enum { GUARD = 128, SAMPLES = 48 }; /* SAMPLES: elements of an input whose gradient is checked */
 
-static const int thread_counts[] = {1, 2, 7};
+static const int thread_counts[] = {1, 2, 7, 16};
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
@@ -367,7 +367,8 @@ static void check_inputs_unchanged(const job *j)
         }
 }
 
-/* On CUDA: gradients as on the CPU, whose own are checked by central differences. */
+/* On CUDA: gradients as on the CPU, whose own are checked by central differences. One that is zero,
+ * a sum of terms that cancel, is rounding errors on both: so it is not measured by its own size. */
 static void compare_with_cpu(job *j, check_program *found, dra_graph *g, dra_real *const *up)
 {
     static dra_device *cpu;
@@ -385,7 +386,7 @@ static void compare_with_cpu(job *j, check_program *found, dra_graph *g, dra_rea
             if (isfinite(b[k])) most = fmax(most, fabs((double)b[k]));
         const double tol = 10 * (j->c->tol != 0 ? j->c->tol : 1e-5);
         for (int64_t k = 0; k < j->in[i].count; k++)
-            if (differs(a[k], b[k], tol * most))
+            if (differs(a[k], b[k], tol * fmax(most, 1e-2)))
                 fail_msg("gradient of input %d, element %lld: %.9g, on the CPU %.9g", i,
                          (long long)k, (double)a[k], (double)b[k]);
     }

@@ -1,9 +1,10 @@
 /* The test harness on cmocka. A check_spec, run by check_main(), gives an op, for free:
  *   - its result against an oracle written in the test in double, for dense and strided inputs;
  *   - outputs pre-filled with NaN and fenced by guard bytes, inputs unchanged;
- *   - the same bits for 1, 2 and 7 threads, for every level of micro-kernels, and on a second run;
+ *   - the same bits for 1, 2, 7 and 16 threads, for every level of micro-kernels, and on a second
+ *     run;
  *   - in the double build, gradients by central differences under a random upstream, and in both
- *     builds the same bits of the gradients for 1, 2 and 7 threads.
+ *     builds the same bits of the gradients for 1, 2, 7 and 16 threads.
  * Refused inputs are spelled out by each test with check_refused(). */
 #ifndef DRA_TESTS_CHECK_H
 #define DRA_TESTS_CHECK_H
@@ -61,7 +62,7 @@ typedef struct check_spec {
 int check_main(const char *name, const check_spec *specs, size_t n_specs,
                const struct CMUnitTest *tests, size_t n_tests);
 
-/* A device that lives as long as the test program; threads = 1, 2 or 7, level "ref", ... */
+/* A device that lives as long as the test program; threads = 1, 2, 7 or 16, level "ref", ... */
 dra_device *check_device(int threads, const char *level);
 /* dra_device_create_cpu(), or where DRA_TEST_DEVICE says so the test device of apart.h, or that of
  * the plugin libdra-cuda.so. */

@@ -1,6 +1,5 @@
-/* dra/bench.h - what the machine allows: the peak of arithmetic and of memory, measured by loops of
- * the library on a device's own threads, so that a kernel can be compared with the limit it is
- * bound by in the same run.
+/* dra/bench.h - what the machine allows: the peak of arithmetic and of memory, measured on the device
+ * itself, so that a kernel can be compared with the limit it is bound by in the same run.
  * Threads: a device measures for one caller at a time; two at once share the processor and the
  *          numbers mean nothing. */
 #ifndef DRA_BENCH_H
@@ -10,13 +9,15 @@
 #include "dra/device.h"
 DRA_BEGIN_C
 
+/* ---- arithmetic of the CPU ------------------------------------------------------------------- */
+
 /* One burst of multiply-adds of dra_real at the device's level, about 10 ms: operations per second,
- * two for each multiply-add. */
+ * two for each multiply-add. 0: it is not the CPU. */
 DRA_API double dra_flops_measure(dra_device *device);
 /* The same of products of bf16 that are added to floats; 0 at levels without such instructions. */
 DRA_API double dra_bf16_flops_measure(dra_device *device);
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* ---- its memory ------------------------------------------------------------------------------ */
 
 typedef struct dra_stream dra_stream; /* opaque: arrays of equal size to pass over */
 
@@ -27,7 +28,7 @@ typedef struct dra_stream_config {
     size_t bytes;                  /* of one array; rounded up to blocks of 512 */
 } dra_stream_config;
 
-/* Borrows the device until dra_stream_destroy(). On failure *out is NULL. */
+/* Borrows the device, which must be the CPU, until dra_stream_destroy(). On failure *out is NULL. */
 DRA_API dra_status dra_stream_create(dra_device *device, const dra_stream_config *config,
                                      dra_stream **out, dra_error *err);
 DRA_API void       dra_stream_destroy(dra_stream *s); /* NULL is allowed */
@@ -40,16 +41,21 @@ DRA_API double dra_stream_pass(dra_stream *s, bool streaming);
 /* What a pass moves: reads + writes + 2 updates arrays. */
 DRA_API double dra_stream_bytes(const dra_stream_config *config);
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* ---- limits of any device -------------------------------------------------------------------- */
 
-typedef struct dra_limits {   /* per second, all threads of the device together */
-    double flops;             /* see dra_flops_measure() */
-    double bf16_flops;        /* see dra_bf16_flops_measure() */
-    double read, write, copy; /* bytes, arrays of 256 MiB; a copy moves each byte twice */
-    double streaming_write, streaming_copy;
+typedef struct dra_limits { /* per second, all of the device together; 0: it has no such */
+    /* Two for each multiply-add. CPU: loops in registers; GPU: large products of matrices. */
+    double flops, tf32_flops, bf16_flops;
+    /* Bytes, arrays far larger than its caches; a copy moves each byte twice. */
+    double read, write, copy;
+    double streaming_write, streaming_copy; /* by stores that pass by the caches of a CPU */
+    double upload, download; /* bytes between a GPU and memory of the host that stays in place */
 } dra_limits;
 
-/* Each the median of `repeats` (1 to 1000) timings. Needs 512 MiB while it runs. */
+enum { DRA_LIMITS_REPEATS = 1000 }; /* at most */
+
+/* Each the median of `repeats` (at least 1) timings. Needs 512 MiB while it runs, of a GPU 2 GiB if
+ * they are there. */
 DRA_API dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out,
                                       dra_error *err);
 

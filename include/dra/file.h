@@ -7,6 +7,8 @@
 #define DRA_FILE_H
 
 #include "dra/base.h"
+
+#include <stdio.h>
 DRA_BEGIN_C
 
 /* ---- whole files ----------------------------------------------------------------------------- */
@@ -39,6 +41,18 @@ DRA_API dra_status dra_file_writer_write(dra_file_writer *w, const void *data, s
  * folder could not be synced, as the text then says, the new file is already there. */
 DRA_API dra_status dra_file_writer_commit(dra_file_writer *w, dra_error *err);
 DRA_API void       dra_file_writer_abort(dra_file_writer *w); /* NULL is allowed */
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+/* As open_memstream(), which may lose a part of the text without a word: where this one gets no
+ * memory, ferror() and fclose() say so. *text (to be freed, also then) and *bytes hold what was
+ * flushed; rewind() starts over. NULL: no memory. */
+DRA_API FILE *dra_stream_memory(char **text, size_t *bytes);
+
+/* As fopen() and fdopen() to read, which give up where a signal interrupts them: here, reads are
+ * made again. fclose() closes the file. NULL: errno says why, and `fd` is still the caller's. */
+DRA_API FILE *dra_stream_open(const char *path);
+DRA_API FILE *dra_stream_from(int fd);
 
 /* ---- safetensors: reading -------------------------------------------------------------------- */
 

@@ -59,12 +59,17 @@ DRA_API dra_shape dra_shape_of(const dra_graph *g, dra_value v);
 DRA_API void dra_scope_push(dra_graph *g, const char *name);
 DRA_API void dra_scope_pop(dra_graph *g);
 
-typedef enum dra_precision { DRA_PRECISION_FULL, DRA_PRECISION_BF16 } dra_precision;
+typedef enum dra_precision {
+    DRA_PRECISION_FULL,
+    DRA_PRECISION_BF16,
+    DRA_PRECISION_TF32 /* f32 rounded to 10 bits of fraction, on GPUs; elsewhere full */
+} dra_precision;
 
 /* Products (dra_matmul, dra_linear, dra_linear_cross_entropy) built from here on, and their
- * gradients, round both operands to bf16 (to nearest even) and sum in f32. Values stay real:
- * parameters are the full-precision master weights. Bodies of regions start with the precision of
- * the graph around them. A new graph has DRA_PRECISION_FULL. */
+ * gradients, round both operands to bf16 (to nearest even), or to tf32 where the device multiplies
+ * those faster, and sum in f32; so may those inside dra_attend. Values stay real: parameters are the
+ * full-precision master weights. Bodies of regions start with the precision of the graph around
+ * them. A new graph has DRA_PRECISION_FULL. */
 DRA_API void dra_set_precision(dra_graph *g, dra_precision precision);
 
 /* ---- regions: sub-graphs with declared inputs and outputs ------------------------------------ */

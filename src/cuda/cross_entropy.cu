@@ -1,6 +1,6 @@
 /* token_losses and its gradient: the cross entropy of each row of logits with its target, as in
  * ops/cross_entropy.c. */
-#include "cuda/rows.h"
+#include "cuda/cross_entropy.h"
 
 struct loss_call {
     dra_rows_view            x;
@@ -12,21 +12,18 @@ struct loss_call {
     dra_fault_place          fault;
 };
 
-struct row_target {
-    int32_t at;
-    bool    ignored, valid; /* valid: it counts, and is inside */
-};
-
 /* All threads of a team ask; the first one reports a target that is outside. */
-template <typename Team> __device__ static row_target target_of(const loss_call &a, int64_t r)
+template <typename Team> __device__ static dra_row_target target_of(const loss_call &a, int64_t r)
 {
-    row_target t;
-    t.at = dra_data<const int32_t>(a.target)[dra_offset(a.target, r)];
-    t.ignored = a.k.use_ignore && t.at == a.k.ignore;
-    t.valid = !t.ignored && t.at >= 0 && t.at < a.V;
-    if (!t.ignored && !t.valid && Team::rank() == 0)
-        dra_fault_raise(a.fault, r, DRA_FAULT_TARGET, t.at, r, a.V - 1);
+    const int32_t        at = dra_data<const int32_t>(a.target)[dra_offset(a.target, r)];
+    const dra_row_target t = dra_target_of(a.k, at, a.V);
+    if (Team::rank() == 0) dra_target_check(a.fault, t, r, a.V);
     return t;
+}
+
+template <typename Row> __device__ static void open_row(const loss_call &a, int64_t r, Row &row)
+{
+    row.open(dra_data<const float>(a.x.rows) + dra_offset(a.x.rows, r), a.V);
 }
 
 static loss_call call_of(const dra_call *c, int target)
@@ -43,37 +40,16 @@ static loss_call call_of(const dra_call *c, int target)
 
 /* ---- (x, target) -> losses, lse -------------------------------------------------------------- */
 
-/* Everything is taken relative to the maximum, so that large logits cancel before they round. */
-template <typename Team, int W, int HELD>
-__device__ static float row_loss(const loss_call &a, const float *x, int32_t target, float *lse)
-{
-    const float                 smoothing = (float)a.k.smoothing;
-    dra_team_row<Team, W, HELD> row;
-    row.open(x, a.V);
-    const dra_exp_sum s = dra_row_exp_sum(row);
-    const float       log_sum = logf(s.sum) + (s.max - s.max); /* NaN where no maximum is */
-    float             expected = x[target] - s.max;
-    if (smoothing != 0) {
-        float sum = 0;
-        row.each([&](int64_t, const float *v) {
-            for (int j = 0; j < W; j++) sum += v[j] - s.max;
-        });
-        sum = dra_team_sum<Team>(sum);
-        expected = (1 - smoothing) * expected + smoothing * (sum / (float)a.V);
-    }
-    *lse = s.max + log_sum;
-    return log_sum - expected;
-}
-
 template <typename Team, int W, int HELD> __global__ static void losses_kernel(const loss_call a)
 {
     DRA_EACH_ROW(Team, r, a.rows)
     {
-        const row_target t = target_of<Team>(a, r);
-        float            loss = 0, lse = INFINITY; /* ignored: softmax is 0 everywhere */
+        const dra_row_target t = target_of<Team>(a, r);
+        float                loss = 0, lse = INFINITY; /* ignored: softmax is 0 everywhere */
         if (t.valid) {
-            const float *x = dra_data<const float>(a.x.rows) + dra_offset(a.x.rows, r);
-            loss = row_loss<Team, W, HELD>(a, x, t.at, &lse);
+            dra_team_row<Team, W, HELD> row;
+            open_row(a, r, row);
+            loss = dra_row_loss(row, a.V, (float)a.k.smoothing, t.at, &lse);
         }
         if (Team::rank() == 0 && a.y) a.y[r] = loss;
         if (Team::rank() == 0 && a.y_lse) a.y_lse[r] = lse;
@@ -95,45 +71,17 @@ const dra_cuda_kernel dra_cuda_token_losses = {
 
 /* ---- (x, lse, target, dy) -> dx -------------------------------------------------------------- */
 
-/* The first largest logit and its place, for all threads of the team. */
-template <typename Team, int W, int HELD>
-__device__ static float largest(dra_team_row<Team, W, HELD> &row, int64_t *place)
-{
-    float   top = -INFINITY;
-    int64_t first = row.n;
-    row.each([&](int64_t i, const float *v) {
-        for (int j = 0; j < W; j++)
-            if (v[j] > top) top = v[j], first = i + j;
-    });
-    const float max = dra_team_max<Team>(top);
-    *place = Team::template join<dra_join_least>(top == max ? first : row.n);
-    return max;
-}
-
 template <typename Team, int W, int HELD> __global__ static void back_kernel(const loss_call a)
 {
-    const float s = (float)a.k.smoothing, pull = (float)a.k.pull;
     DRA_EACH_ROW(Team, r, a.rows)
     {
-        const row_target t = target_of<Team>(a, r);
-        const float      lse = dra_data<const float>(a.lse)[dra_offset(a.lse, r)];
-        const float      dy = dra_data<const float>(a.dy)[dra_offset(a.dy, r)];
-        const float      even = s != 0 ? dy * s / (float)a.V : 0;
-        float            pulled = 0;
-        int64_t          top = -1;
+        const dra_row_target t = target_of<Team>(a, r);
+        const float          lse = dra_data<const float>(a.lse)[dra_offset(a.lse, r)];
+        const float          dy = dra_data<const float>(a.dy)[dra_offset(a.dy, r)];
 
         dra_team_row<Team, W, HELD> row;
-        row.open(dra_data<const float>(a.x.rows) + dra_offset(a.x.rows, r), a.V);
-        if (t.valid && pull > 0) pulled = dy * pull * largest(row, &top);
-        row.each([&](int64_t i, const float *v) {
-            float dx[W];
-            DRA_UNROLL
-            for (int j = 0; j < W; j++) {
-                dx[j] = expf(v[j] - lse) * dy - even;
-                if (i + j == t.at) dx[j] -= dy * (1 - s);
-                if (i + j == top) dx[j] += pulled;
-                if (!t.valid) dx[j] = 0;
-            }
+        open_row(a, r, row);
+        dra_row_loss_back(row, a.V, a.k, t, lse, dy, [&](int64_t i, const float *dx) {
             dra_store_some<W>(a.y + r * a.V + i, dx);
         });
     }

@@ -35,6 +35,7 @@ struct dra_cuda_context {
     cudaStream_t         stream;
     int                  processors; /* multiprocessors */
     dra_cuda_gemm_state *gemm;
+    mutable const char  *failure; /* what a library says that could not start its kernel; or NULL */
 };
 
 static inline const dra_cuda_context *dra_cuda_of(const dra_call *c)

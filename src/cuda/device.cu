@@ -24,47 +24,48 @@ dra_status dra_cuda_check(dra_cuda_device *d, const char *what, cudaError_t erro
 
 static dra_cuda_device *cuda_of(dra_device *d) { return reinterpret_cast<dra_cuda_device *>(d); }
 
-static void *cuda_alloc(dra_device *d, size_t bytes)
+/* Memory is taken from a pool in the order of the stream, so that neither waits for the GPU. */
+static void *cuda_alloc(dra_device *base, size_t bytes)
 {
-    void *data = nullptr;
-    cudaSetDevice(cuda_of(d)->number);
-    if (cudaMalloc(&data, bytes ? bytes : 1) == cudaSuccess) return data;
+    dra_cuda_device *d = cuda_of(base);
+    void            *data = nullptr;
+    cudaSetDevice(d->number);
+    if (cudaMallocAsync(&data, bytes ? bytes : 1, d->context.stream) == cudaSuccess) return data;
     cudaGetLastError(); /* a full memory is no failure of the device */
     return nullptr;
 }
 
-static void cuda_free(dra_device *d, void *data, size_t bytes)
-{
-    cudaSetDevice(cuda_of(d)->number);
-    cudaFree(data);
-}
-
-dra_status dra_cuda_wait(dra_cuda_device *d, const char *what, dra_error *err)
-{
-    d->waits++;
-    return dra_cuda_check(d, what, cudaStreamSynchronize(d->context.stream), err);
-}
-
-static dra_status cuda_upload(dra_device *base, void *to, const void *from, size_t bytes,
-                              dra_error *err)
+static void cuda_free(dra_device *base, void *data, size_t bytes)
 {
     dra_cuda_device *d = cuda_of(base);
     cudaSetDevice(d->number);
-    /* From memory that is not pinned, the call returns when the bytes were read. */
-    return dra_cuda_check(
-        d, "upload", cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, d->context.stream),
-        err);
+    cudaFreeAsync(data, d->context.stream);
 }
 
-static dra_status cuda_download(dra_device *base, void *to, const void *from, size_t bytes,
-                                dra_error *err)
+/* What is given back stays with the process, for the next array. */
+static cudaError_t open_pool(int number)
+{
+    cudaMemPool_t pool;
+    uint64_t      keep = UINT64_MAX;
+    cudaError_t   error = cudaDeviceGetDefaultMemPool(&pool, number);
+    if (error == cudaSuccess)
+        error = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    return error;
+}
+
+static size_t cuda_available(dra_device *base)
 {
     dra_cuda_device *d = cuda_of(base);
+    cudaMemPool_t    pool;
+    size_t           rest = 0, all = 0;
+    uint64_t         kept = 0, used = 0;
     cudaSetDevice(d->number);
-    const dra_status st = dra_cuda_check(
-        d, "download", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, d->context.stream),
-        err);
-    return st == DRA_OK ? dra_cuda_wait(d, "download", err) : st;
+    if (cudaMemGetInfo(&rest, &all) != cudaSuccess ||
+        cudaDeviceGetDefaultMemPool(&pool, d->number) != cudaSuccess)
+        return 0;
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &kept);
+    cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemCurrent, &used);
+    return rest + (size_t)(kept - used);
 }
 
 __global__ static void fill_kernel(float *to, float value, int64_t n)
@@ -123,18 +124,43 @@ static void cuda_destroy(dra_device *base)
     cudaSetDevice(d->number);
     dra_cuda_graphs_close(d);
     dra_cuda_gemm_close(d->context.gemm);
+    dra_cuda_transfer_close(d);
+    dra_cuda_profile_close(d);
     if (d->context.stream) cudaStreamDestroy(d->context.stream);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
 
 static const dra_device_table cuda_table = {
-    cuda_alloc, cuda_free,    cuda_upload,     cuda_download, cuda_fill, cuda_copy,
-    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,  false};
+    cuda_alloc, cuda_free,    dra_cuda_upload, dra_cuda_download, cuda_fill,      cuda_copy,
+    cuda_find,  dra_cuda_run, dra_cuda_forget, cuda_destroy,      cuda_available, dra_cuda_limits,
+    false};
 
-static dra_status no_device(int number, cudaError_t error, dra_error *err)
+/* Why there is no device, in words of somebody who has to mend it. */
+static dra_status no_device(const char *device, cudaError_t error, dra_error *err)
 {
-    return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: %s", number, cudaGetErrorString(error));
+    int driver = 0, needed = CUDART_VERSION;
+    if (error == cudaErrorInsufficientDriver) cudaDriverGetVersion(&driver);
+    if (error == cudaErrorInsufficientDriver && driver == 0)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: no NVIDIA driver is installed", device);
+    if (error == cudaErrorInsufficientDriver)
+        return dra_fail(err, DRA_ERR_DEVICE,
+                        "%s: the driver is for CUDA %d.%d, the plugin needs %d.%d or newer", device,
+                        driver / 1000, driver % 1000 / 10, needed / 1000, needed % 1000 / 10);
+    if (error == cudaErrorNoDevice)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: there is no NVIDIA GPU", device);
+    if (error == cudaErrorDevicesUnavailable)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: the GPU is busy: another process has it", device);
+    if (error == cudaErrorMemoryAllocation)
+        return dra_fail(err, DRA_ERR_DEVICE, "%s: too little memory is free on the GPU", device);
+    return dra_fail(err, DRA_ERR_DEVICE, "%s: %s", device, cudaGetErrorString(error));
+}
+
+static dra_status no_number(int number, cudaError_t error, dra_error *err)
+{
+    char device[24];
+    snprintf(device, sizeof device, "cuda:%d", number);
+    return no_device(device, error, err);
 }
 
 static dra_status cuda_create(int number, dra_device **out, dra_error *err)
@@ -142,10 +168,10 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     *out = nullptr;
     int         n = 0;
     cudaError_t error = cudaGetDeviceCount(&n);
-    if (error != cudaSuccess) return no_device(number, error, err);
+    if (error != cudaSuccess) return no_number(number, error, err);
     if (number >= n)
-        return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: there are %d GPUs, counted from 0", number,
-                        n);
+        return dra_fail(err, DRA_ERR_DEVICE, "cuda:%d: GPUs are numbered from 0 to %d here", number,
+                        n - 1);
     cudaDeviceProp   about;
     dra_cuda_device *d = static_cast<dra_cuda_device *>(calloc(1, sizeof *d));
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cuda device: out of memory");
@@ -159,12 +185,14 @@ static dra_status cuda_create(int number, dra_device **out, dra_error *err)
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
     if (error == cudaSuccess)
         error = cudaStreamCreateWithFlags(&d->context.stream, cudaStreamNonBlocking);
-    dra_status st = error == cudaSuccess ? DRA_OK : no_device(number, error, err);
+    if (error == cudaSuccess) error = open_pool(number);
+    dra_status st = error == cudaSuccess ? DRA_OK : no_number(number, error, err);
     if (st == DRA_OK) {
         snprintf(d->level, sizeof d->level, "cuda sm_%d%d", about.major, about.minor);
         d->context.processors = about.multiProcessorCount;
         st = dra_cuda_gemm_open(&d->context.gemm, err);
     }
+    if (st == DRA_OK) st = dra_cuda_transfer_open(d, err);
     if (st == DRA_OK)
         *out = &d->base;
     else
@@ -177,7 +205,7 @@ static int cuda_count(dra_error *err)
     int               n = 0;
     const cudaError_t error = cudaGetDeviceCount(&n);
     if (error == cudaSuccess) return n;
-    dra_fail(err, DRA_ERR_DEVICE, "cuda: %s", cudaGetErrorString(error));
+    no_device("cuda", error, err);
     return -1;
 }
 
@@ -188,7 +216,7 @@ static dra_status cuda_describe(int number, dra_device_info *out, dra_error *err
     cudaError_t    error = cudaSetDevice(number);
     if (error == cudaSuccess) error = cudaGetDeviceProperties(&about, number);
     if (error == cudaSuccess) error = cudaMemGetInfo(&rest, &all);
-    if (error != cudaSuccess) return no_device(number, error, err);
+    if (error != cudaSuccess) return no_number(number, error, err);
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, about.name);
     snprintf(out->level, sizeof out->level, "cuda sm_%d%d", about.major, about.minor);
     out->bytes = all;

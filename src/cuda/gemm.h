@@ -1,11 +1,13 @@
-/* Products of matrices on the GPU: cuBLASLt, gemm.cu; in tests without one, plain loops. */
+/* Products of matrices on the GPU. Few rows, as in decoding, are multiplied by a kernel of its own
+ * (gemm_small_m.cu), the rest by cuBLASLt (gemm.cu; in tests without a GPU by plain loops), after
+ * factors that it cannot read as they are were packed (gemm_run.cu). */
 #ifndef DRA_SRC_CUDA_GEMM_H
 #define DRA_SRC_CUDA_GEMM_H
 
 #include "cuda/cuda.h"
 
-/* y_mn = sum_k a_mk b_kn (+ bias_n) for `batch` matrices, y dense with rows of y_row. Strides in
- * elements: of each factor one of row and column is 1, or the size along it is 1. */
+/* y_mn = sum_k a_mk b_kn (+ bias_n) for `batch` matrices, rows of y adjacent. Strides in elements,
+ * any. */
 struct dra_cuda_gemm {
     int64_t      M, N, K, batch;
     const void  *a, *b;
@@ -16,10 +18,46 @@ struct dra_cuda_gemm {
     const float *bias; /* (N), adjacent; or NULL */
     bool         add;  /* to what is in y */
     dra_precision precision;
+    void         *scratch; /* on 64 bytes, dra_cuda_gemm_scratch() of them; NULL: none is there, and
+                              what has to be packed is multiplied slowly */
 };
 
 dra_status dra_cuda_gemm_open(dra_cuda_gemm_state **out, dra_error *err);
 void       dra_cuda_gemm_close(dra_cuda_gemm_state *s);
-void       dra_cuda_gemm_run(const dra_call *c, const dra_cuda_gemm *g);
+
+/* Bytes of scratch, whatever the addresses. */
+size_t dra_cuda_gemm_scratch(const dra_cuda_gemm *g);
+void   dra_cuda_gemm_run(const dra_call *c, const dra_cuda_gemm *g);
+
+/* ---- packing, for who multiplies a factor more than once ------------------------------------- */
+
+struct dra_cuda_matrix {
+    const void *data;
+    dra_dtype   dtype;
+    int64_t     rows, columns, batch;
+    int64_t     row, column, next; /* strides */
+};
+
+/* Bytes for m as a factor in this precision, a multiple of 64; 0: it can be read as it is. */
+size_t dra_cuda_pack_bytes(const dra_cuda_matrix *m, dra_precision precision);
+/* The matrix to multiply: m, or where its numbers are packed, in memory of that size. */
+dra_cuda_matrix dra_cuda_packed_at(const dra_cuda_matrix *m, dra_precision precision, void *to);
+/* The same, and packs them. */
+dra_cuda_matrix dra_cuda_pack(const dra_call *c, const dra_cuda_matrix *m, dra_precision precision,
+                              void *to);
+
+dra_cuda_matrix dra_cuda_factor_a(const dra_cuda_gemm *g);
+dra_cuda_matrix dra_cuda_factor_b(const dra_cuda_gemm *g);
+void            dra_cuda_set_a(dra_cuda_gemm *g, const dra_cuda_matrix *m);
+void            dra_cuda_set_b(dra_cuda_gemm *g, const dra_cuda_matrix *m);
+
+/* ---- ways to multiply ------------------------------------------------------------------------ */
+
+/* Whether the kernel for few rows takes this one. */
+bool dra_cuda_gemm_is_small(const dra_cuda_gemm *g);
+/* That kernel: any sizes, strides and dtypes, fast where rows are few. */
+void dra_cuda_gemm_small_m(const dra_call *c, const dra_cuda_gemm *g);
+/* The library: factors as packed; K > 0; a bias on 16 bytes. False: it has no algorithm for it. */
+bool dra_cuda_gemm_library(const dra_call *c, const dra_cuda_gemm *g);
 
 #endif

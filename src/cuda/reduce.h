@@ -195,21 +195,29 @@ static void dra_reduce_launch(const dra_call *c, const dra_reduction &r, To *y)
         DRA_LAUNCH(c, (dra_reduce_kernel<Op, From, To, false>), grid, DRA_THREADS, 0, r, y);
 }
 
-/* Reduces input 0 over these axes into output 0. */
+/* Reduces x over these axes into y, dense. */
 template <typename Op, typename From, typename To>
-static void dra_reduce(const dra_call *c, uint32_t axes)
+static void dra_reduce_tensor(const dra_call *c, const dra_tensor *x, uint32_t axes, void *scratch,
+                              To *y)
 {
     typedef typename Op::state state;
-    const dra_reduction        r = dra_reduction_of(&c->in[0], axes);
-    To                        *y = static_cast<To *>(c->out[0].data);
+    const dra_reduction        r = dra_reduction_of(x, axes);
     if (r.segments == 1) {
         dra_reduce_launch<Op, From, To>(c, r, y);
         return;
     }
-    dra_reduce_launch<Op, From, state>(c, r, static_cast<state *>(c->scratch));
-    const dra_reduction last = dra_reduction_join(&r, c->scratch);
+    dra_reduce_launch<Op, From, state>(c, r, static_cast<state *>(scratch));
+    const dra_reduction last = dra_reduction_join(&r, scratch);
     DRA_LAUNCH(c, (dra_reduce_kernel<Op, state, To, true>), dra_grid(c, last.blocks, 1),
                DRA_THREADS, 0, last, y);
+}
+
+/* Reduces input 0 over these axes into output 0. */
+template <typename Op, typename From, typename To>
+static void dra_reduce(const dra_call *c, uint32_t axes)
+{
+    dra_reduce_tensor<Op, From, To>(c, &c->in[0], axes, c->scratch,
+                                    static_cast<To *>(c->out[0].data));
 }
 
 #endif

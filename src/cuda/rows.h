@@ -38,6 +38,16 @@ template <typename T> __device__ static inline T dra_shuffle_up(T x, int by)
     return x;
 }
 
+template <typename T> __device__ static inline T dra_shuffle_from(T x, int lane)
+{
+    uint32_t word[sizeof(T) / 4];
+    memcpy(word, &x, sizeof x);
+    DRA_UNROLL
+    for (unsigned i = 0; i < sizeof(T) / 4; i++) word[i] = __shfl_sync(~0u, word[i], lane);
+    memcpy(&x, word, sizeof x);
+    return x;
+}
+
 /* ---- teams ----------------------------------------------------------------------------------- */
 
 struct dra_join_least {

@@ -1,25 +1,23 @@
-/* Running a block: walked instruction by instruction into the stream, or, from the second time at
- * the same addresses on, captured once as a CUDA graph and replayed as one launch. */
+/* Running a block: its instructions one by one into a stream, see graphs.cu for what happens with
+ * that. */
 #include "cuda/device.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-typedef struct walk {
-    dra_cuda_device  *device;
-    const dra_launch *l;
-    dra_cuda_context  context; /* the device's, with the stream that is being filled */
-    bool              captures;
-    dra_status        status;
-    dra_error        *err;
-} walk;
-
-static void run_block(walk *w, int32_t block);
+typedef dra_cuda_walk walk;
 
 static void check(walk *w, const char *what, cudaError_t error)
 {
     if (w->status == DRA_OK) w->status = dra_cuda_check(w->device, what, error, w->err);
+}
+
+static void check_launch(walk *w, const char *what)
+{
+    check(w, what, cudaPeekAtLastError());
+    if (w->status == DRA_OK && w->context.failure)
+        w->status = dra_fail(w->err, DRA_ERR_DEVICE, "cuda:%d: %s: %s", w->device->number, what,
+                             w->context.failure);
 }
 
 static void copy_bytes(walk *w, void *to, const void *from, size_t bytes)
@@ -81,13 +79,6 @@ static void check_fences(walk *w, const dra_instr *in, const dra_call *c)
 
 /* ---- instructions ---------------------------------------------------------------------------- */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
 {
     const dra_cuda_kernel *k = reinterpret_cast<const dra_cuda_kernel *>(in->kernel);
@@ -95,11 +86,12 @@ static void start_kernel(walk *w, const dra_instr *in, const dra_call *c)
     for (int i = 0; i < in->n_out; i++) any = any || dra_shape_count(&c->out[i].shape) > 0;
     if (w->l->fence) raise_fences(w, in);
     if (any) k->launch(c);
-    check(w, in->name, cudaPeekAtLastError());
+    check_launch(w, in->name);
+    if (w->checks) check(w, in->name, cudaStreamSynchronize(w->context.stream));
     if (w->l->fence) check_fences(w, in, c);
 }
 
-static void run_kernel(walk *w, const dra_instr *in)
+dra_call dra_cuda_call(const walk *w, const dra_instr *in)
 {
     const dra_launch *l = w->l;
     dra_tensor       *t = l->tensors + in->tensors;
@@ -116,15 +108,15 @@ static void run_kernel(walk *w, const dra_instr *in)
     c.threads = 1;
     c.op = in->name;
     c.fault = l->fault;
-    if (!l->profile) {
-        start_kernel(w, in, &c);
-        return;
-    }
-    check(w, in->name, cudaStreamSynchronize(w->context.stream));
-    const double start = now();
-    start_kernel(w, in, &c);
-    check(w, in->name, cudaStreamSynchronize(w->context.stream));
-    l->profile(l->user, in, &c, now() - start);
+    return c;
+}
+
+static void run_kernel(walk *w, const dra_instr *in)
+{
+    const dra_call c = dra_cuda_call(w, in);
+    if (w->l->profile) dra_cuda_profile_before(w, in);
+    if (w->status == DRA_OK) start_kernel(w, in, &c);
+    if (w->l->profile) dra_cuda_profile_after(w);
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
@@ -170,7 +162,7 @@ static void run_scan(walk *w, const dra_region *r)
         for (int i = 0; i < r->ys; i++)
             if (r->y[i].storage >= 0)
                 l->base[r->y_out[i]] = address(l, &r->y[i]) + (size_t)t * row_bytes(&r->y[i]);
-        run_block(w, r->block);
+        dra_cuda_walk_block(w, r->block);
         current = !current;
     }
 }
@@ -178,16 +170,20 @@ static void run_scan(walk *w, const dra_region *r)
 /* Outside of a graph the host has to look at the flag. */
 static void run_cond(walk *w, const dra_region *r)
 {
+    if (w->captures) {
+        check(w, "cond", dra_cuda_capture_cond(w, r));
+        return;
+    }
     int32_t flag = 0;
     check(w, "cond",
           cudaMemcpyAsync(&flag, dra_place_address(w->l, &r->flag), sizeof flag,
                           cudaMemcpyDeviceToHost, w->context.stream));
-    w->device->waits++;
+    w->device->base.waits++;
     check(w, "cond", cudaStreamSynchronize(w->context.stream));
-    if (w->status == DRA_OK) run_block(w, flag ? r->block : r->otherwise);
+    if (w->status == DRA_OK) dra_cuda_walk_block(w, flag ? r->block : r->otherwise);
 }
 
-static void run_block(walk *w, int32_t block)
+void dra_cuda_walk_block(walk *w, int32_t block)
 {
     const dra_code_block *k = &w->l->block[block];
     for (size_t i = 0; i < k->n && w->status == DRA_OK; i++) {
@@ -201,156 +197,12 @@ static void run_block(walk *w, int32_t block)
     }
 }
 
-static dra_status walk_block(dra_cuda_device *d, const dra_launch *l, int32_t block, bool captures,
-                             dra_error *err)
-{
-    walk w = {d, l, d->context, captures, DRA_OK, err};
-    run_block(&w, block);
-    return w.status;
-}
-
-/* ---- graphs ---------------------------------------------------------------------------------- */
-
-#ifdef __CUDACC__
-
-enum { MOST_NODES = 50000 };
-
-struct dra_cuda_graph {
-    dra_cuda_graph   *next;
-    const dra_launch *l;
-    int32_t           block;
-    unsigned char   **base;  /* addresses at which it was walked or captured */
-    cudaGraphExec_t   exec;  /* NULL: walked so far */
-    bool              never; /* it cannot be captured */
-};
-
-/* Instructions that a block starts; more than MOST_NODES where it cannot be captured. */
-static int64_t count_nodes(const dra_launch *l, int32_t block)
-{
-    int64_t               n = 0;
-    const dra_code_block *k = &l->block[block];
-    for (size_t i = 0; i < k->n && n <= MOST_NODES; i++) {
-        const dra_instr *in = k->instr[i];
-        if (in->kernel)
-            n++;
-        else if (in->region->kind == DRA_REGION_SCAN)
-            n += in->region->length * (count_nodes(l, in->region->block) + in->region->carries);
-        else
-            n += MOST_NODES + 1;
-    }
-    return n;
-}
-
-static dra_cuda_graph *find_graph(dra_cuda_device *d, const dra_launch *l, int32_t block)
-{
-    for (dra_cuda_graph *g = d->graphs; g; g = g->next)
-        if (g->l == l && g->block == block) return g;
-    dra_cuda_graph *g = static_cast<dra_cuda_graph *>(calloc(1, sizeof *g));
-    if (!g) return nullptr;
-    g->base = static_cast<unsigned char **>(calloc(l->n_storage + 1, sizeof *g->base));
-    if (!g->base) {
-        free(g);
-        return nullptr;
-    }
-    g->l = l;
-    g->block = block;
-    g->never = count_nodes(l, block) > MOST_NODES;
-    g->next = d->graphs;
-    d->graphs = g;
-    return g;
-}
-
-static void free_graph(dra_cuda_graph *g)
-{
-    if (g->exec) cudaGraphExecDestroy(g->exec);
-    free(g->base);
-    free(g);
-}
-
-/* Notes where everything is now; true: it is where it was. */
-static bool same_addresses(dra_cuda_graph *g, const dra_launch *l)
-{
-    bool same = true;
-    for (size_t i = 0; i < l->n_storage; i++) {
-        if (l->storage[i].kind == DRA_STORAGE_MOVING) continue;
-        same = same && g->base[i] == l->base[i];
-        g->base[i] = l->base[i];
-    }
-    return same;
-}
-
-static dra_status capture(dra_cuda_device *d, dra_cuda_graph *g, dra_error *err)
-{
-    cudaGraph_t graph = nullptr;
-    dra_status  st = dra_cuda_check(
-         d, "capture", cudaStreamBeginCapture(d->context.stream, cudaStreamCaptureModeThreadLocal),
-         err);
-    if (st != DRA_OK) return st;
-    st = walk_block(d, g->l, g->block, true, err);
-    const cudaError_t ended = cudaStreamEndCapture(d->context.stream, &graph);
-    if (st == DRA_OK) st = dra_cuda_check(d, "capture", ended, err);
-    if (st == DRA_OK)
-        st = dra_cuda_check(d, "capture", cudaGraphInstantiate(&g->exec, graph, 0), err);
-    if (graph) cudaGraphDestroy(graph);
-    return st;
-}
-
-static dra_status run_locked(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err)
-{
-    dra_cuda_graph *g = l->profile || l->fence ? nullptr : find_graph(d, l, block);
-    if (!g || g->never) return walk_block(d, l, block, false, err);
-    if (!same_addresses(g, l)) {
-        if (g->exec) cudaGraphExecDestroy(g->exec);
-        g->exec = nullptr;
-        return walk_block(d, l, block, false, err);
-    }
-    const dra_status st = g->exec ? DRA_OK : capture(d, g, err);
-    return st == DRA_OK ? dra_cuda_check(d, "run", cudaGraphLaunch(g->exec, d->context.stream), err)
-                        : st;
-}
-
-void dra_cuda_forget(dra_device *base, const dra_launch *l)
-{
-    dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
-    pthread_mutex_lock(&d->lock);
-    for (dra_cuda_graph **at = &d->graphs; *at;) {
-        dra_cuda_graph *g = *at;
-        if (g->l == l) {
-            *at = g->next;
-            free_graph(g);
-        } else {
-            at = &g->next;
-        }
-    }
-    pthread_mutex_unlock(&d->lock);
-}
-
-void dra_cuda_graphs_close(dra_cuda_device *d)
-{
-    for (dra_cuda_graph *g = d->graphs, *next; g; g = next) {
-        next = g->next;
-        free_graph(g);
-    }
-}
-
-#else
-
-static dra_status run_locked(dra_cuda_device *d, const dra_launch *l, int32_t block, dra_error *err)
-{
-    return walk_block(d, l, block, false, err);
-}
-
-void dra_cuda_forget(dra_device *base, const dra_launch *l) {}
-void dra_cuda_graphs_close(dra_cuda_device *d) {}
-
-#endif
-
 dra_status dra_cuda_run(dra_device *base, const dra_launch *l, int32_t block, dra_error *err)
 {
     dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
     cudaSetDevice(d->number);
     pthread_mutex_lock(&d->lock);
-    const dra_status st = run_locked(d, l, block, err);
+    const dra_status st = dra_cuda_start(d, l, block, err);
     pthread_mutex_unlock(&d->lock);
     return st;
 }

@@ -57,6 +57,10 @@ static dra_status make(dra_device *d, size_t bytes, const void *lent, dra_array 
     if (a && !lent) a->data = d->table->alloc(d, bytes);
     if (!a || !a->data) {
         free(a);
+        if (d->table->available)
+            return dra_fail(err, DRA_ERR_MEMORY,
+                            "array: out of memory for %zu bytes, the device has %zu left", bytes,
+                            d->table->available(d));
         return dra_fail(err, DRA_ERR_MEMORY, "array: out of memory for %zu bytes", bytes);
     }
     add(d, a);
@@ -159,12 +163,23 @@ dra_status dra_array_upload(dra_span to, const void *from, dra_error *err)
     return d->table->upload(d, dra_span_address(to), from, to.bytes, err);
 }
 
+dra_status dra_arrays_fetch(const dra_fetch *list, size_t n, dra_error *err)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        const dra_status st = dra_span_check(list[i].from, "download", "from", err);
+        if (st != DRA_OK) return st;
+        bytes += list[i].from.bytes;
+    }
+    if (bytes == 0) return DRA_OK;
+    dra_device *d = list[0].from.array->device;
+    d->waits++;
+    return d->table->download(d, list, n, err);
+}
+
 dra_status dra_array_download(void *to, dra_span from, dra_error *err)
 {
-    const dra_status st = dra_span_check(from, "download", "from", err);
-    if (st != DRA_OK || from.bytes == 0) return st;
-    dra_device *d = from.array->device;
-    return d->table->download(d, to, dra_span_address(from), from.bytes, err);
+    return dra_arrays_fetch(&(dra_fetch){to, from}, 1, err);
 }
 
 dra_status dra_array_fill(dra_span to, dra_real value, dra_error *err)

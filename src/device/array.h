@@ -15,4 +15,14 @@ void *dra_span_on_host(dra_span s);
  * which grows to *room bytes. NULL: an error. */
 const void *dra_span_see(dra_span s, void **copy, size_t *room, dra_error *err);
 
+enum { DRA_FETCHES = 16 }; /* of one wait for a session */
+
+typedef struct dra_fetch { /* bytes that the host wants to have */
+    void    *to;
+    dra_span from;
+} dra_fetch;
+
+/* Downloads all of them, which are of one device, by waiting for it once. */
+dra_status dra_arrays_fetch(const dra_fetch *list, size_t n, dra_error *err);
+
 #endif

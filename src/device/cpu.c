@@ -6,6 +6,7 @@
 #include "base/memory.h"
 #include "device/cpu_kernel.h"
 #include "device/device.h"
+#include "device/limits.h"
 #include "device/pool.h"
 
 enum { MAX_THREADS = 1024 };
@@ -23,6 +24,13 @@ static void  cpu_free(dra_device *d, void *data, size_t bytes) { dra_pages_free(
 static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
 {
     memmove(to, from, bytes);
+    return DRA_OK;
+}
+
+static dra_status cpu_download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        memmove(list[i].to, dra_span_address(list[i].from), list[i].from.bytes);
     return DRA_OK;
 }
 
@@ -79,12 +87,13 @@ static void cpu_destroy(dra_device *d)
 static const dra_device_table cpu_table = {.alloc = cpu_alloc,
                                            .free = cpu_free,
                                            .upload = cpu_copy,
-                                           .download = cpu_copy,
+                                           .download = cpu_download,
                                            .fill = cpu_fill,
                                            .copy = cpu_copy,
                                            .find = cpu_find,
                                            .run = cpu_run,
                                            .destroy = cpu_destroy,
+                                           .limits = dra_cpu_limits,
                                            .borrows = true};
 
 static const dra_simd *find_level(const char *name)

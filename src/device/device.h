@@ -6,6 +6,7 @@
 
 #include "device/array.h"
 #include "device/code.h"
+#include "dra/bench.h"
 #include "dra/device.h"
 
 typedef struct dra_device_table {
@@ -13,7 +14,7 @@ typedef struct dra_device_table {
     void (*free)(dra_device *d, void *data, size_t bytes);
     /* Each waits for its turn after what was started; host memory is free again on return. */
     dra_status (*upload)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
-    dra_status (*download)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
+    dra_status (*download)(dra_device *d, const dra_fetch *list, size_t n, dra_error *err);
     dra_status (*fill)(dra_device *d, void *to, dra_real value, size_t count, dra_error *err);
     dra_status (*copy)(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err);
     const dra_kernel *(*find)(const dra_device *d, const char *op); /* by name; NULL: none */
@@ -21,6 +22,9 @@ typedef struct dra_device_table {
     dra_status (*run)(dra_device *d, const dra_launch *l, int32_t block, dra_error *err);
     void (*forget)(dra_device *d, const dra_launch *l); /* is gone soon; NULL: nothing is kept */
     void (*destroy)(dra_device *d);
+    size_t (*available)(dra_device *d); /* bytes that alloc() may still have; NULL: unknown */
+    /* Measures what it reaches, each the median of 1 to DRA_LIMITS_REPEATS; NULL: nobody knows. */
+    dra_status (*limits)(dra_device *d, int repeats, dra_limits *out, dra_error *err);
     bool borrows; /* kernels read the host's memory where it is */
 } dra_device_table;
 
@@ -38,6 +42,7 @@ struct dra_device {
     const dra_device_table *table;
     const char             *level; /* what it computes with, and on how many: for description */
     int                     threads;
+    int64_t                 waits; /* how often the host waited for what was started */
     dra_arrays              arrays;
 };
 

@@ -53,7 +53,7 @@ typedef struct dra_call {
     int64_t           stage; /* which stage of the kernel runs now */
     void             *scratch;
     const void       *context; /* what the device hands its own kernels, while they run */
-    int               threads; /* that will share its tiles; 0: not known, when planning */
+    int               threads; /* that share its tiles */
     const char       *op;      /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;
@@ -73,7 +73,7 @@ typedef struct dra_kernel {
                              dense, as large, and read for the last time by this call */
     bool        paired;   /* instead: output i may take over the memory of input i */
     size_t (*scratch)(const dra_call *c); /* bytes shared by all parts of a call; NULL: none. Looks
-                                             at shapes and attributes alone */
+                                             at shapes, attributes and threads alone */
     /* Bits of the inputs whose memory output `out` may take over, where that follows from the
      * attribute; NULL: see in_place and paired. */
     uint32_t (*takes)(const void *attr, int out);

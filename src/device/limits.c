@@ -1,4 +1,4 @@
-/* Limits of the machine: loops that do nothing but compute, or nothing but move memory. They go to
+/* Limits of the CPU: loops that do nothing but compute, or nothing but move memory. They go to
  * the device as kernels do, so they run on the same threads, cut into tiles the same way. */
 #include <stdlib.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "base/shape.h"
 #include "device/cpu_kernel.h"
 #include "device/device.h"
+#include "device/limits.h"
 #include "device/simd_peak.h"
-#include "dra/bench.h"
 
 static double now(void)
 {
@@ -17,11 +17,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int ascending(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
+static bool is_cpu(const dra_device *d) { return d->table->limits == dra_cpu_limits; }
 
 /* Seconds of a kernel without an op: `attr` is all it gets. */
 static double run_once(dra_device *d, const dra_cpu_kernel *k, const void *attr)
@@ -69,7 +65,7 @@ static double burst(dra_device *device, const dra_peak *peak)
 
 double dra_flops_measure(dra_device *device)
 {
-    return burst(device, peak_of(dra_device_level(device)));
+    return is_cpu(device) ? burst(device, peak_of(dra_device_level(device))) : 0;
 }
 
 double dra_bf16_flops_measure(dra_device *device)
@@ -78,7 +74,7 @@ double dra_bf16_flops_measure(dra_device *device)
     const dra_peak *peak = strcmp(level, "avx512bf16") == 0  ? dra_peak_avx512bf16()
                            : strcmp(level, "avx512amx") == 0 ? dra_peak_avx512amx()
                                                              : NULL;
-    return peak ? burst(device, peak) : 0;
+    return peak && is_cpu(device) ? burst(device, peak) : 0;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -160,6 +156,9 @@ dra_status dra_stream_create(dra_device *device, const dra_stream_config *config
     *out = NULL;
     const dra_status st = check_config(config, err);
     if (st != DRA_OK) return st;
+    if (!is_cpu(device))
+        return dra_fail(err, DRA_ERR_DEVICE, "stream: on the CPU only, this is '%s'",
+                        dra_device_level(device));
     const int    arrays = config->reads + config->writes + config->updates;
     const size_t bytes = (config->bytes + BLOCK - 1) / BLOCK * BLOCK;
     dra_stream  *s = calloc(1, sizeof *s);
@@ -194,20 +193,12 @@ double dra_stream_pass(dra_stream *s, bool streaming)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
-enum { MOST_REPEATS = 1000 };
-
-static double median(double *x, int n)
-{
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    return x[n / 2];
-}
-
 static double median_flops(dra_device *d, double (*measure)(dra_device *), int repeats)
 {
-    double flops[MOST_REPEATS];
+    double flops[DRA_LIMITS_REPEATS];
     measure(d); /* wakes the workers and the wide units of the processor */
     for (int i = 0; i < repeats; i++) flops[i] = measure(d);
-    return median(flops, repeats);
+    return dra_median(flops, repeats);
 }
 
 /* Bytes per second with plain and, where asked, with streaming stores. */
@@ -215,7 +206,7 @@ static dra_status median_bytes(dra_device *d, const dra_stream_config *c, int re
                                double *plain, double *streaming, dra_error *err)
 {
     dra_stream *s;
-    double      seconds[2][MOST_REPEATS];
+    double      seconds[2][DRA_LIMITS_REPEATS];
     dra_status  st = dra_stream_create(d, c, &s, err);
     if (st != DRA_OK) return st;
     dra_stream_pass(s, false);
@@ -223,22 +214,18 @@ static dra_status median_bytes(dra_device *d, const dra_stream_config *c, int re
         seconds[0][i] = dra_stream_pass(s, false);
         if (streaming) seconds[1][i] = dra_stream_pass(s, true);
     }
-    *plain = dra_stream_bytes(c) / median(seconds[0], repeats);
-    if (streaming) *streaming = dra_stream_bytes(c) / median(seconds[1], repeats);
+    *plain = dra_stream_bytes(c) / dra_median(seconds[0], repeats);
+    if (streaming) *streaming = dra_stream_bytes(c) / dra_median(seconds[1], repeats);
     dra_stream_destroy(s);
     return DRA_OK;
 }
 
-dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out, dra_error *err)
+dra_status dra_cpu_limits(dra_device *device, int repeats, dra_limits *out, dra_error *err)
 {
     const size_t            bytes = (size_t)256 << 20; /* far more than any cache on the way */
     const dra_stream_config read = {.reads = 1, .bytes = bytes};
     const dra_stream_config write = {.writes = 1, .bytes = bytes};
     const dra_stream_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
-    *out = (dra_limits){0};
-    if (repeats < 1 || repeats > MOST_REPEATS)
-        return dra_fail(err, DRA_ERR_VALUE, "limits: %d repeats, expected 1 to %d", repeats,
-                        MOST_REPEATS);
     out->flops = median_flops(device, dra_flops_measure, repeats);
     out->bf16_flops = median_flops(device, dra_bf16_flops_measure, repeats);
     dra_status st = median_bytes(device, &read, repeats, &out->read, NULL, err);
@@ -247,4 +234,16 @@ dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out, 
     if (st == DRA_OK)
         st = median_bytes(device, &copy, repeats, &out->copy, &out->streaming_copy, err);
     return st;
+}
+
+dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out, dra_error *err)
+{
+    *out = (dra_limits){0};
+    if (repeats < 1 || repeats > DRA_LIMITS_REPEATS)
+        return dra_fail(err, DRA_ERR_VALUE, "limits: %d repeats, expected 1 to %d", repeats,
+                        DRA_LIMITS_REPEATS);
+    if (!device->table->limits)
+        return dra_fail(err, DRA_ERR_DEVICE, "limits: the device '%s' does not measure its own",
+                        dra_device_level(device));
+    return device->table->limits(device, repeats, out, err);
 }

@@ -6,6 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "file/system.h"
 
 #ifndef DRA_PLUGIN_FOLDER
 #define DRA_PLUGIN_FOLDER "/usr/local/lib/dra"
@@ -22,9 +25,7 @@ static void *open_in(const char *folder, size_t n, const char *kind, char *reaso
     if ((size_t)snprintf(path, sizeof path, "%.*s/libdra-%s.so", (int)n, folder, kind) >=
         sizeof path)
         return NULL;
-    FILE *there = fopen(path, "rb");
-    if (!there) return NULL;
-    fclose(there);
+    if (dra_sys_access(path, R_OK) != 0) return NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) snprintf(reason, room, "%s", dlerror());
     return library;

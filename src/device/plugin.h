@@ -9,7 +9,8 @@
 #define DRA_PLUGIN_ABI                                                                             \
     (uint32_t)(sizeof(dra_device) + 131 * sizeof(dra_device_table) + 257 * sizeof(dra_kernel) +    \
                521 * sizeof(dra_call) + 1031 * sizeof(dra_launch) + 2053 * sizeof(dra_instr) +     \
-               4099 * sizeof(dra_region) + 8209 * sizeof(dra_fault) + 16411 * sizeof(dra_real))
+               4099 * sizeof(dra_region) + 8209 * sizeof(dra_fault) + 16411 * sizeof(dra_real) +   \
+               32771 * sizeof(dra_limits))
 
 typedef struct dra_plugin {
     uint32_t    abi;

@@ -112,6 +112,23 @@ static dra_status status_of(const json_t *value)
     return value ? DRA_OK : errno == ENOMEM ? DRA_ERR_MEMORY : DRA_ERR_FORMAT;
 }
 
+/* What is wrong is said of the text alone, which is parsed again for the wording; only one that
+ * nests as deep as jansson goes is right without the array around it. For want of memory, letters
+ * may be lost here: a text that was wrong before does not become right by that. */
+static dra_status word(const char *text, size_t bytes, size_t flags, json_t **out,
+                       json_error_t *found)
+{
+    const bool deep = json_error_code(found) == json_error_stack_overflow;
+    errno = 0;
+    *out = json_loadb(text, bytes, flags, found);
+    const dra_status st = *out && !deep ? DRA_ERR_MEMORY : status_of(*out);
+    if (st != DRA_OK) {
+        json_decref(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
 dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **out,
                          json_error_t *found)
 {
@@ -124,9 +141,7 @@ dra_status dra_json_load(const char *text, size_t bytes, size_t flags, json_t **
     *out = whole && value ? json_incref(value) : NULL;
     json_decref(both);
     if (*out || st == DRA_ERR_MEMORY) return st;
-    errno = 0; /* what is wrong is said of the text alone */
-    *out = json_loadb(text, bytes, flags, found);
-    return status_of(*out);
+    return word(text, bytes, flags, out, found);
 }
 
 dra_status dra_json_parse(const char *path, const char *text, size_t bytes, dra_json_rules rules,

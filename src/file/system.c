@@ -51,6 +51,14 @@ ssize_t dra_sys_pwrite(int fd, const void *data, size_t bytes, off_t at)
     return n;
 }
 
+off_t dra_sys_seek(int fd, off_t by, int from)
+{
+    off_t at;
+    do at = lseek(fd, by, from);
+    while (again(at < 0));
+    return at;
+}
+
 int dra_sys_fsync(int fd)
 {
     while (fsync(fd) != 0)

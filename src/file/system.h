@@ -15,6 +15,7 @@ int     dra_sys_close(int fd); /* an interrupted one has closed it all the same 
 ssize_t dra_sys_read(int fd, void *data, size_t bytes);
 ssize_t dra_sys_write(int fd, const void *data, size_t bytes);
 ssize_t dra_sys_pwrite(int fd, const void *data, size_t bytes, off_t at);
+off_t   dra_sys_seek(int fd, off_t by, int from);
 int     dra_sys_fsync(int fd);
 int     dra_sys_ftruncate(int fd, off_t bytes);
 int     dra_sys_flock(int fd, int how);

@@ -105,7 +105,7 @@ bool dra_temporary_map(dra_temporary *t, dra_file_map *out)
 int dra_temporary_reopen(dra_temporary *t)
 {
     const int fd = flush(t) ? fcntl(t->fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (fd < 0 || lseek(fd, 0, SEEK_SET) == 0) return fd;
+    if (fd < 0 || dra_sys_seek(fd, 0, SEEK_SET) == 0) return fd;
     close(fd);
     return -1;
 }

@@ -87,8 +87,9 @@ dra_status dra_buffers_create_in(const dra_program *p, dra_array *workspace, dra
 void       dra_buffers_move(dra_buffers *b, dra_array *workspace);
 dra_span   dra_slot_memory(const dra_buffers *b, int slot); /* what is bound to it */
 dra_status dra_workspace_create(dra_device *d, size_t bytes, dra_array **out, dra_error *err);
-/* Waits; reads the fault record of a workspace and empties it. */
-dra_status dra_workspace_fault(dra_array *workspace, dra_error *err);
+/* Waits; reads the fault record of a workspace and empties it, and `more` with it. */
+dra_status dra_workspace_fault(dra_array *workspace, const dra_fetch *more, size_t n,
+                               dra_error *err);
 
 /* ---- program_build.c: what lowering and planning build a program from ------------------------ */
 

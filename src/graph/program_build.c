@@ -136,9 +136,13 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
     }
     for (int i = 0; i < in->n_in; i++) t[i] = in->in[i].tensor;
     for (int i = 0; i < in->n_out; i++) t[in->n_in + i] = in->out[i].tensor;
-    const dra_call c = {
-        .attr = in->attr, .in = t, .out = t + in->n_in, .n_in = in->n_in, .n_out = in->n_out};
-    const size_t bytes = in->kernel->scratch(&c);
+    const dra_call c = {.attr = in->attr,
+                        .in = t,
+                        .out = t + in->n_in,
+                        .n_in = in->n_in,
+                        .n_out = in->n_out,
+                        .threads = p->device->threads};
+    const size_t   bytes = in->kernel->scratch(&c);
     free(t);
     if (bytes)
         in->scratch = dra_storage_new(

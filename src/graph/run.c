@@ -131,12 +131,16 @@ dra_status dra_workspace_create(dra_device *d, size_t bytes, dra_array **out, dr
     return st;
 }
 
-dra_status dra_workspace_fault(dra_array *workspace, dra_error *err)
+dra_status dra_workspace_fault(dra_array *workspace, const dra_fetch *more, size_t n,
+                               dra_error *err)
 {
     const dra_span  record = dra_span_part(dra_array_whole(workspace), 0, sizeof(dra_fault));
     const dra_fault none = {0};
     dra_fault       found = {0};
-    dra_status      st = dra_array_download(&found, record, err);
+    dra_fetch       list[1 + DRA_FETCHES] = {{&found, record}};
+    if (n > DRA_FETCHES) return dra_fail(err, DRA_ERR_INDEX, "run: %zu results at a time", n);
+    if (n) memcpy(list + 1, more, n * sizeof *more);
+    dra_status st = dra_arrays_fetch(list, 1 + n, err);
     if (st == DRA_OK) st = dra_fault_error(&found, err);
     if (st == DRA_OK) return DRA_OK;
     dra_array_upload(record, &none, NULL);
@@ -320,7 +324,7 @@ dra_status dra_run_start(dra_buffers *b, dra_error *err)
 
 dra_status dra_run_finish(dra_buffers *b, dra_error *err)
 {
-    const dra_status st = dra_workspace_fault(b->workspace, err);
+    const dra_status st = dra_workspace_fault(b->workspace, NULL, 0, err);
     if (st != DRA_OK) b->changed = true; /* nobody knows how far it came */
     return st;
 }

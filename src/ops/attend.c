@@ -264,6 +264,7 @@ dra_value dra_attend(dra_graph *g, dra_value q, dra_value k, dra_value v,
     x.a.always = f->always;
     x.a.distance_zero = f->distance_zero;
     x.a.heads = f->heads;
+    x.a.precision = dra_graph_precision(g);
     x.a.late = f->softcap > 0 && f->softcap_late;
     if (f->dropout > 0) x.a.path = dra_scope_hash(g, f->random->name);
     if (f->path == DRA_ATTEND_PLAIN || needs_scores(f)) return dra_attend_plain(g, &x);

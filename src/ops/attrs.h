@@ -143,8 +143,11 @@ typedef struct dra_attend_attr { /* attend, attend_small, their gradients, atten
     int64_t      distance_zero; /* column of distance 0 */
     uint64_t     path;          /* of the random numbers */
     dra_head_map heads;
-    bool         late;                   /* the soft cap is that of q.k with all biases */
-    int32_t      at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
+    /* BF16: a device may round q, k, v, weights and their gradients to bf16 for its products, as
+     * CUDA does; the CPU computes in full precision whatever it says. */
+    dra_precision precision;
+    bool          late;                   /* the soft cap is that of q.k with all biases */
+    int32_t       at[DRA_ATTEND_OPTIONS]; /* which input of the node it is; -1: none */
 } dra_attend_attr;
 
 /* Outputs of the gradient of attend. */
@@ -230,6 +233,13 @@ enum {
     DRA_CELL_DSWING, /* (H, D): dbeta / g; of slots (B, T, H S): du */
     DRA_CELL_DSTART  /* each state */
 };
+
+/* Tokens of a chunk of moment, delta and slots (ops/chunk.h): they give the state before each chunk,
+ * for their gradients. */
+enum { DRA_CHUNK = 64, DRA_SLOTS_CHUNK = 64 };
+
+#define DRA_CHUNK_RESET (-1e4)  /* the logarithm of a reset: e^-10000 is 0 in any type */
+#define DRA_STRONG_DECAY (-0.7) /* below this logarithm (about 1/2) what is left is a product */
 
 /* moment and its gradient. */
 enum { DRA_MOMENT_Q, DRA_MOMENT_K, DRA_MOMENT_V, DRA_MOMENT_OPTIONS };

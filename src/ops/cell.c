@@ -3,12 +3,15 @@
 
 /* ---- where a tile stands --------------------------------------------------------------------- */
 
-/* Group `group` of a set: the parts of heads are cut into groups as equal as can be. */
-static void find_rows(dra_cell_place *p, int64_t group)
+/* Cut `cut` of a group of a set: the parts of heads are cut into groups as equal as can be, and
+ * these again. */
+static void find_rows(dra_cell_place *p, int64_t group, int64_t cuts, int64_t cut)
 {
     const dra_cell_sizes n = p->size;
     const int64_t        heads = n.H / n.sets, each = heads * n.parts, all = n.B * each;
-    for (int64_t k = group * all / n.groups; k < (group + 1) * all / n.groups; k++) {
+    const int64_t        first = group * all / n.groups, end = (group + 1) * all / n.groups;
+    for (int64_t k = first + cut * (end - first) / cuts;
+         k < first + (cut + 1) * (end - first) / cuts; k++) {
         const int64_t h = p->set * heads + k % each / n.parts, part = k % n.parts;
         for (int64_t s = part * n.S / n.parts; s < (part + 1) * n.S / n.parts; s++) {
             p->b[p->rows] = k / each;
@@ -18,29 +21,43 @@ static void find_rows(dra_cell_place *p, int64_t group)
     }
 }
 
-dra_cell_place dra_cell_place_at(const dra_call *c, int inputs, int outputs, int64_t i)
+dra_cell_place dra_cell_place_at(const dra_call *c, int inputs, int outputs, int64_t cuts,
+                                 int64_t i)
 {
     dra_cell_place p = {.in = c->in, .out = c->out};
+    int64_t        group = i / cuts;
     p.size = dra_cell_sizes_of(c->attr, p.in);
-    while (i >= p.size.sets * p.size.groups) {
-        i -= p.size.sets * p.size.groups;
+    while (group >= p.size.sets * p.size.groups) {
+        group -= p.size.sets * p.size.groups;
         p.in += inputs;
         p.out += outputs;
         p.size = dra_cell_sizes_of(c->attr, p.in);
     }
-    p.set = i / p.size.groups;
-    find_rows(&p, i % p.size.groups);
+    p.set = group / p.size.groups;
+    find_rows(&p, group % p.size.groups, cuts, i % cuts);
     return p;
 }
 
-int64_t dra_cell_all_tiles(const dra_call *c, int inputs)
+int64_t dra_cell_all_groups(const dra_call *c, int inputs)
 {
-    int64_t tiles = 0;
+    int64_t groups = 0;
     for (int k = 0; k < dra_cell_count(c, inputs); k++) {
         const dra_cell_sizes n = dra_cell_sizes_of(c->attr, c->in + k * inputs);
-        tiles += n.sets * n.groups;
+        groups += n.sets * n.groups;
     }
-    return tiles;
+    return groups;
+}
+
+int64_t dra_cell_most_rows(const dra_call *c, int inputs)
+{
+    int64_t rows = 0;
+    for (int k = 0; k < dra_cell_count(c, inputs); k++) {
+        const dra_cell_sizes n = dra_cell_sizes_of(c->attr, c->in + k * inputs);
+        const int64_t        groups = dra_imax(n.groups, 1);
+        rows = dra_imax(rows,
+                        dra_div_up(dra_cell_set_parts(&n), groups) * dra_div_up(n.S, n.parts));
+    }
+    return rows;
 }
 
 int64_t dra_cell_widest(const dra_call *c, int inputs)
@@ -88,9 +105,30 @@ static int64_t room_size(const dra_call *c)
     return (1 + rows) * dra_cell_widest(c, dra_cell_inputs(a));
 }
 
+/* A token of a tile takes a time for its rows and one for its weights, which fewer than three rows
+ * do not keep busy. */
+static double time_of(int64_t groups, int64_t rows, int64_t cuts, int64_t threads)
+{
+    const int64_t each = dra_div_up(rows, cuts);
+    return (double)dra_div_up(groups * cuts, threads) * ((double)dra_imax(each, 3) + 0.5);
+}
+
+/* Of each group, so that threads end soonest. */
+static int64_t cuts_of(const dra_call *c)
+{
+    const int     inputs = dra_cell_inputs(c->attr);
+    const int64_t groups = dra_cell_all_groups(c, inputs), rows = dra_cell_most_rows(c, inputs);
+    int64_t       best = 1;
+    if (groups >= c->threads) return 1;
+    for (int64_t cuts = 2; cuts <= rows; cuts++)
+        if (time_of(groups, rows, cuts, c->threads) < time_of(groups, rows, best, c->threads))
+            best = cuts;
+    return best;
+}
+
 int64_t dra_cell_tiles(const dra_call *c)
 {
-    return dra_cell_all_tiles(c, dra_cell_inputs(c->attr));
+    return dra_cell_all_groups(c, dra_cell_inputs(c->attr)) * cuts_of(c);
 }
 
 size_t dra_cell_scratch(const dra_call *c)
@@ -143,7 +181,7 @@ static walk open_walk(const dra_call *c, int64_t i)
 {
     const dra_cell_attr *a = c->attr;
     walk                 w = {.c = c};
-    w.at = dra_cell_place_at(c, dra_cell_inputs(a), dra_cell_outputs(a), i);
+    w.at = dra_cell_place_at(c, dra_cell_inputs(a), dra_cell_outputs(a), cuts_of(c), i);
     const int64_t     D = w.at.size.D;
     const dra_tensor *start = &w.at.in[DRA_CELL_START];
     real             *zeros = (real *)c->scratch + i * room_size(c);
@@ -166,7 +204,7 @@ void dra_cell_tile(const dra_call *c, int64_t i)
     const dra_cell_attr  *a = c->attr;
     const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
     walk                  w = open_walk(c, i);
-    for (int64_t t = 0; t < w.at.size.T; t++) {
+    for (int64_t t = 0; t < w.at.size.T && w.at.rows > 0; t++) {
         const dra_cell_step s = open_token(&w, t);
         (a->formula == DRA_CELL_LSTM ? loops->lstm : loops->gru)(&s);
     }

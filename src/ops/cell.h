@@ -6,7 +6,8 @@
  * The rows (b, h) of a batch do not know of each other, so a tile takes a few of them through all
  * time. Rows of all heads share weights, or every head has its own: a set of weights, its rows and
  * their groups of at most DRA_CELL_ROWS. Cells of any widths share one call, to
- * have enough tiles: one sequence of one cell is a tile or two.
+ * have enough tiles: one sequence of one cell is a tile or two. Forward, where groups are too few for
+ * the threads, a tile is a cut of a group: no row's bits depend on the others.
  *
  * A head has one state, or S of them that see the same x: slots, each a row (b, h S + slot). They
  * are cut into parts that fit into a group, and a group takes whole parts: the sum over a part's
@@ -29,7 +30,8 @@ size_t   dra_cell_scratch(const dra_call *c);
 void     dra_cell_tile(const dra_call *c, int64_t i);
 dra_cost dra_cell_cost(const dra_call *c);
 
-/* The same, backward: first tiles that walk, then tiles that add up, one for each set. */
+/* The same, backward: first tiles that walk, then tiles that add up, one for each set. Where tiles
+ * are too few for the threads, the sums over time come between them. */
 int64_t  dra_cell_back_stages(const dra_call *c);
 int64_t  dra_cell_back_tiles(const dra_call *c);
 size_t   dra_cell_back_scratch(const dra_call *c);
@@ -88,6 +90,12 @@ static inline int dra_cell_back_outputs(const dra_cell_attr *a)
 
 static inline int dra_cell_count(const dra_call *c, int inputs) { return (c->n_in - 1) / inputs; }
 
+/* Parts of all heads and batch rows of a set. */
+static inline int64_t dra_cell_set_parts(const dra_cell_sizes *n)
+{
+    return n->sets > 0 ? n->B * (n->H / n->sets) * n->parts : 0;
+}
+
 /* Of one cell; its first inputs are something (B, T, ...), the weights, and mix. */
 static inline dra_cell_sizes dra_cell_sizes_of(const dra_cell_attr *a, const dra_tensor *in)
 {
@@ -97,9 +105,8 @@ static inline dra_cell_sizes dra_cell_sizes_of(const dra_cell_attr *a, const dra
     n.H = a->slots ? mix->dim[2] / S : mix->dim[0];
     n.D = w->dim[w->rank - 2] / a->gates;
     n.sets = w->rank == 3 ? n.H : 1;
-    const int64_t all = n.sets > 0 ? n.B * (n.H / n.sets) * parts : 0;
-    const int64_t most = DRA_CELL_ROWS / dra_div_up(S, parts); /* parts of a group */
-    n.groups = n.D > 0 ? dra_div_up(all, most) : 0;            /* else there is nothing to do */
+    const int64_t most = DRA_CELL_ROWS / dra_div_up(S, parts);         /* parts of a group */
+    n.groups = n.D > 0 ? dra_div_up(dra_cell_set_parts(&n), most) : 0; /* else nothing is to do */
     return n;
 }
 
@@ -114,11 +121,14 @@ static inline const real *dra_cell_mix_of(const dra_cell_place *p, const dra_ten
     return room + r * D;
 }
 
-/* Tile i of all cells, one cell after the other; `inputs` and `outputs` of each. */
-dra_cell_place dra_cell_place_at(const dra_call *c, int inputs, int outputs, int64_t i);
+/* Tile i of all cells, one cell after the other; `inputs` and `outputs` of each. A group is a tile,
+ * or cut into `cuts` of them, of which some may have no rows. */
+dra_cell_place dra_cell_place_at(const dra_call *c, int inputs, int outputs, int64_t cuts,
+                                 int64_t i);
 
-/* All tiles, and the width of the widest cell. */
-int64_t dra_cell_all_tiles(const dra_call *c, int inputs);
+/* Groups of all cells, rows of the largest, and the width of the widest cell. */
+int64_t dra_cell_all_groups(const dra_call *c, int inputs);
+int64_t dra_cell_most_rows(const dra_call *c, int inputs);
 int64_t dra_cell_widest(const dra_call *c, int inputs);
 
 /* 2 gates D^2 for each row and token. */

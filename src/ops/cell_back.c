@@ -2,7 +2,8 @@
  * of each row; then, with h_{t-1} the state it found,
  *   dh_{t-1} += w^T du,   db += du,   dw += du^T h_{t-1}
  * The first is a product for every token, the last one for every segment of tokens. Sums over rows
- * and tokens are those of a tile; the tiles of a set are added in order at the end. With slots
+ * and tokens are those of a tile; the tiles of a set are added in order at the end. Where tiles are
+ * too few for the threads, dw is a stage of its own, by rows of it, of the same segments. With slots
  * dx_t is the sum over the rows of a part, and the number that mixes in c - h_{t-1} gets the
  * product of that with all that comes to h_t. */
 #include "ops/cell.h"
@@ -15,42 +16,74 @@ typedef struct room { /* a tile's scratch, G the gates */
     real *swing;      /* (rows, D) */
     real *d;          /* (states, rows, D) */
     real *zeros;      /* (D) */
-    real *du, *h;     /* (SEGMENT, G D), (SEGMENT, D) */
+    real *du, *h;     /* (n, G D), (n, D): of a segment, or in stages of all time */
     real *dx, *mix;   /* with slots: (rows, G D), (rows, D) */
     real *all, *step; /* and (D) each: d + dh, c - h */
 } room;
 
+typedef struct stages {
+    bool    apart;  /* dw is a stage of its own */
+    int64_t tiles;  /* that walk */
+    int64_t rows;   /* of du and h of each: a segment, or apart all time */
+    int64_t blocks; /* of rows of the dw of each, apart */
+} stages;
+
 typedef struct walk {
     const dra_call      *c;
     const dra_cell_attr *a;
+    stages               stages;
     dra_cell_place       at;
     room                 room;
     int64_t              filled; /* rows of the segment */
 } walk;
 
-static int64_t room_size(const dra_call *c)
+enum {
+    WALK = 60, /* of a tile's time, in percent; the rest is dw */
+    MORE = 5,  /* for what goes through memory, apart */
+    FEW_THREADS = 2,
+    ENOUGH = 4,  /* tiles for each thread */
+    DW_ROWS = 16 /* of a block at least */
+};
+
+static stages stages_of(const dra_call *c)
+{
+    const int     inputs = dra_cell_back_inputs(c->attr);
+    const int64_t T = c->in[0].shape.dim[1], rows = dra_cell_most_rows(c, inputs);
+    const int64_t threads = c->threads, tiles = dra_cell_all_groups(c, inputs);
+    stages        s = {.tiles = tiles, .rows = SEGMENT};
+    if (threads <= FEW_THREADS || tiles >= ENOUGH * threads || T * rows <= SEGMENT) return s;
+    const double walks = (double)dra_div_up(tiles, threads);
+    const double dw = (double)tiles / (double)threads;
+    s.apart = 1.1 * (WALK * walks + (100 - WALK) * dw + MORE) < 100 * walks;
+    if (!s.apart) return s;
+    s.rows = T * rows;
+    s.blocks = dra_div_up(ENOUGH * threads, tiles);
+    return s;
+}
+
+static int64_t room_size(const dra_call *c, const stages *s)
 {
     const dra_cell_attr *a = c->attr;
     const int64_t        D = dra_cell_widest(c, dra_cell_back_inputs(a)), G = a->gates;
     const int64_t        slots = a->slots ? DRA_CELL_ROWS * (G + 1) + 2 : 0;
-    return D * (G * D + G + (1 + a->states) * DRA_CELL_ROWS + 1 + SEGMENT * (G + 1) + slots);
+    return D * (G * D + G + (1 + a->states) * DRA_CELL_ROWS + 1 + s->rows * (G + 1) + slots);
 }
 
-static room room_of(const dra_call *c, int64_t D, int64_t i)
+static room room_of(const dra_call *c, const stages *s, int64_t D, int64_t i)
 {
     const dra_cell_attr *a = c->attr;
     const int64_t        G = a->gates;
     room                 m;
-    m.dw = (real *)c->scratch + i * room_size(c);
+    m.dw = (real *)c->scratch + i * room_size(c, s);
     m.db = m.dw + G * D * D;
     m.swing = m.db + G * D;
     m.d = m.swing + DRA_CELL_ROWS * D;
     m.zeros = m.d + a->states * DRA_CELL_ROWS * D;
     m.du = m.zeros + D;
-    m.h = m.du + SEGMENT * G * D;
+    m.h = m.du + s->rows * G * D;
     m.dx = m.mix = m.all = m.step = NULL;
     if (!a->slots) return m;
-    m.dx = m.h + SEGMENT * D;
+    m.dx = m.h + s->rows * D;
     m.mix = m.dx + DRA_CELL_ROWS * G * D;
     m.all = m.mix + DRA_CELL_ROWS * D;
     m.step = m.all + D;
@@ -65,13 +98,14 @@ static real *d_of(const room *m, int64_t D, int k, int64_t r)
 
 size_t dra_cell_back_scratch(const dra_call *c)
 {
-    const int64_t tiles = dra_cell_all_tiles(c, dra_cell_back_inputs(c->attr));
-    return (size_t)(tiles * room_size(c)) * sizeof(real);
+    const stages s = stages_of(c);
+    return (size_t)(s.tiles * room_size(c, &s)) * sizeof(real);
 }
 
 static dra_cell_place place_at(const dra_call *c, int64_t i)
 {
-    return dra_cell_place_at(c, dra_cell_back_inputs(c->attr), dra_cell_back_outputs(c->attr), i);
+    return dra_cell_place_at(c, dra_cell_back_inputs(c->attr), dra_cell_back_outputs(c->attr), 1,
+                             i);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -195,26 +229,25 @@ static void close_token(walk *w, int64_t t)
     w->filled += w->at.rows;
 }
 
-/* dw += du^T h over the segment, which is empty then. */
-static void close_segment(walk *w)
+/* Rows first..end-1 of dw += du^T h over n rows of these from `from` on. */
+static void add_segment(const walk *w, int64_t from, int64_t n, int64_t first, int64_t end)
 {
     const int64_t D = w->at.size.D, G = w->a->gates;
     if (w->at.out[DRA_CELL_DW].data)
         dra_simd_of(w->c)->gemm(&(dra_gemm){
-            .M = G * D,
+            .M = end - first,
             .N = D,
-            .K = w->filled,
-            .a = w->room.du,
+            .K = n,
+            .a = w->room.du + from * G * D + first,
             .a_row = 1,
             .a_col = G * D,
-            .b = w->room.h,
+            .b = w->room.h + from * D,
             .b_row = D,
             .b_col = 1,
-            .c = w->room.dw,
+            .c = w->room.dw + first * D,
             .c_row = D,
             .accumulate = true,
         });
-    w->filled = 0;
 }
 
 /* Copies between the gradients of the tile's states and tensors (B, H, D), one for each state. */
@@ -229,11 +262,17 @@ static void copy_states(const walk *w, const dra_tensor *x, bool in)
         }
 }
 
+static walk walk_of(const dra_call *c, int64_t i)
+{
+    walk w = {.c = c, .a = c->attr, .stages = stages_of(c), .at = place_at(c, i)};
+    w.room = room_of(c, &w.stages, w.at.size.D, i);
+    return w;
+}
+
 static void walk_back(const dra_call *c, int64_t i)
 {
     const dra_cell_loops *loops = dra_cell_loops_of(dra_simd_of(c));
-    walk                  w = {.c = c, .a = c->attr, .at = place_at(c, i)};
-    w.room = room_of(c, w.at.size.D, i);
+    walk                  w = walk_of(c, i);
     dra_recur_clear(w.room.d - w.room.dw, w.room.dw); /* dw, db, swing */
     dra_recur_clear(w.at.size.D, w.room.zeros);
     copy_states(&w, &w.at.in[DRA_CELL_BACK_DLAST], true);
@@ -241,9 +280,24 @@ static void walk_back(const dra_call *c, int64_t i)
         const dra_cell_back s = open_token(&w, t);
         (w.a->formula == DRA_CELL_LSTM ? loops->lstm_back : loops->gru_back)(&s);
         close_token(&w, t);
-        if (t == 0 || w.filled + w.at.rows > SEGMENT) close_segment(&w);
+        if (w.stages.apart || (t > 0 && w.filled + w.at.rows <= SEGMENT)) continue;
+        add_segment(&w, 0, w.filled, 0, w.a->gates * w.at.size.D);
+        w.filled = 0;
     }
     copy_states(&w, &w.at.out[DRA_CELL_DSTART], false);
+}
+
+/* Some rows of dw of a tile that has walked. */
+static void add_products(const dra_call *c, int64_t i)
+{
+    const int64_t blocks = stages_of(c).blocks, block = i % blocks;
+    const walk    w = walk_of(c, i / blocks);
+    const int64_t all = w.a->gates * w.at.size.D, units = dra_div_up(all, DW_ROWS);
+    const int64_t first = block * units / blocks * DW_ROWS;
+    const int64_t end = dra_imin((block + 1) * units / blocks * DW_ROWS, all);
+    const int64_t rows = w.at.size.T * w.at.rows, each = SEGMENT / w.at.rows * w.at.rows;
+    for (int64_t from = 0; from < rows && first < end; from += each)
+        add_segment(&w, from, dra_imin(each, rows - from), first, end);
 }
 
 /* ---- the sums of a set's tiles --------------------------------------------------------------- */
@@ -257,8 +311,9 @@ static void add_tile(const dra_call *c, int64_t i, real *dw, real *db, real *swi
 {
     const dra_cell_attr *a = c->attr;
     const dra_cell_place at = place_at(c, i);
+    const stages         s = stages_of(c);
     const int64_t        D = at.size.D, G = a->gates;
-    const room           m = room_of(c, D, i);
+    const room           m = room_of(c, &s, D, i);
     if (dw) dra_simd_of(c)->add(G * D * D, dw, m.dw, dw);
     if (db) dra_simd_of(c)->add(G * D, db, m.db, db);
     for (int64_t r = 0; r < at.rows && swing; r++)
@@ -290,13 +345,22 @@ static void add_set(const dra_call *c, int64_t set)
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-int64_t dra_cell_back_stages(const dra_call *c) { return 2; }
+enum { WALKS, PRODUCTS, SETS };
+
+static int64_t stage_of(const dra_call *c)
+{
+    return c->stage > 0 && !stages_of(c).apart ? SETS : c->stage;
+}
+
+int64_t dra_cell_back_stages(const dra_call *c) { return stages_of(c).apart ? SETS + 1 : SETS; }
 
 int64_t dra_cell_back_tiles(const dra_call *c)
 {
-    const int inputs = dra_cell_back_inputs(c->attr);
-    int64_t   sets = 0;
-    if (c->stage == 0) return dra_cell_all_tiles(c, inputs);
+    const int     inputs = dra_cell_back_inputs(c->attr);
+    const stages  s = stages_of(c);
+    const int64_t stage = stage_of(c);
+    int64_t       sets = 0;
+    if (stage != SETS) return s.tiles * (stage == PRODUCTS ? s.blocks : 1);
     for (int k = 0; k < dra_cell_count(c, inputs); k++)
         sets += dra_cell_sizes_of(c->attr, c->in + k * inputs).sets;
     return sets;
@@ -304,10 +368,8 @@ int64_t dra_cell_back_tiles(const dra_call *c)
 
 void dra_cell_back_tile(const dra_call *c, int64_t i)
 {
-    if (c->stage == 0)
-        walk_back(c, i);
-    else
-        add_set(c, i);
+    static void (*const by_stage[])(const dra_call *, int64_t) = {walk_back, add_products, add_set};
+    by_stage[stage_of(c)](c, i);
 }
 
 dra_cost dra_cell_back_cost(const dra_call *c)

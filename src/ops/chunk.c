@@ -46,17 +46,6 @@ void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const 
     if (!same) make_rows(d);
 }
 
-void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x)
-{
-    const real kept = d->p[d->n - 1];
-    if (d->strong ? kept == 0 : d->fade == -1)
-        dra_recur_clear(n, x);
-    else if (d->strong)
-        simd->scale(n, kept, x);
-    else
-        simd->axpy(n, d->fade, x, x);
-}
-
 /* ---- products -------------------------------------------------------------------------------- */
 
 enum { STEP = 16 }; /* rows of a lower half at once: 5/8 of the whole square is computed */
@@ -76,6 +65,35 @@ void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus,
         if (!d->plain) simd->mul(t + 1, A, d->D[t], A);
         for (int64_t s = t + 1; s < end; s++) A[s] = 0;
     }
+}
+
+static void fade_numbers(const dra_decay *d, const dra_simd *simd, int64_t n, real *x)
+{
+    const real kept = d->p[d->n - 1];
+    if (d->strong ? kept == 0 : d->fade == -1)
+        dra_recur_clear(n, x);
+    else if (d->strong)
+        simd->scale(n, kept, x);
+    else
+        simd->axpy(n, d->fade, x, x);
+}
+
+void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t rows, int64_t W,
+                     dra_matrix_block x)
+{
+    const bool dense = x.row == W;
+    for (int64_t i = 0; i < (dense ? 1 : rows); i++)
+        fade_numbers(d, simd, dense ? rows * W : W, x.at + i * x.row);
+}
+
+void dra_matrix_block_copy(int64_t rows, int64_t W, dra_matrix_block from, dra_matrix_block to)
+{
+    if (from.at == to.at) return;
+    for (int64_t i = 0; i < rows; i++)
+        if (from.at)
+            dra_recur_copy(W, from.at + i * from.row, to.at + i * to.row);
+        else
+            dra_recur_clear(W, to.at + i * to.row);
 }
 
 void dra_matrix_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K,
@@ -144,13 +162,13 @@ void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_ma
 
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
-int64_t dra_chunk_tiles(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }
+int64_t dra_chunk_heads(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }
 
 double dra_chunk_pair_count(const dra_call *c)
 {
     const int64_t T = c->in[0].shape.dim[1], rest = T % DRA_CHUNK;
     const int64_t pairs = T / DRA_CHUNK * DRA_CHUNK * (DRA_CHUNK + 1) + rest * (rest + 1);
-    return (double)dra_chunk_tiles(c) * (double)pairs / 2;
+    return (double)dra_chunk_heads(c) * (double)pairs / 2;
 }
 
 dra_chunk dra_chunk_cut(const dra_call *c, const dra_tensor *mark, int64_t b, int64_t h, int64_t T,
@@ -179,6 +197,14 @@ dra_matrix_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *sp
     return (dra_matrix_block){dra_recur_at(x, k->b, k->t, k->h), x->stride[1], 1};
 }
 
+dra_tensor dra_chunk_columns(const dra_tensor *x, int64_t first, int64_t n)
+{
+    dra_tensor y = *x;
+    y.shape.dim[y.shape.rank - 1] = n;
+    if (y.data) y.data = (real *)y.data + first;
+    return y;
+}
+
 void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_matrix_block m)
 {
     for (int64_t t = 0; t < k->n && k->padded; t++)
@@ -199,10 +225,11 @@ void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_matrix_b
 }
 
 double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E,
-                         dra_matrix_block S0, const real *dS)
+                         dra_matrix_block S0, dra_matrix_block dS)
 {
     double sum = 0;
-    for (int64_t f = 0; f < F; f++) sum += (double)k->simd->dot(E, S0.at + f * S0.row, dS + f * E);
+    for (int64_t f = 0; f < F; f++)
+        sum += (double)k->simd->dot(E, S0.at + f * S0.row, dS.at + f * dS.row);
     return (double)d->p[k->n - 1] * sum;
 }
 
@@ -239,12 +266,90 @@ void dra_chunk_store(const dra_chunk *k, const dra_tensor *x, int64_t count, con
     if (x->data) dra_recur_copy(count, from, dra_recur_at(x, k->b, k->h, 0));
 }
 
+dra_matrix_block dra_chunk_matrix(const dra_tensor *x, int64_t b, int64_t h, int64_t i)
+{
+    if (!x || !x->data) return (dra_matrix_block){0};
+    const bool several = x->shape.rank == 5;
+    return (dra_matrix_block){dra_recur_at(x, b, h, several ? i : 0), x->stride[2 + several], 1};
+}
+
 real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_tensor *last,
                       int64_t count, real *spare)
 {
     real *state = last->data ? dra_recur_at(last, k->b, k->h, 0) : spare;
     dra_chunk_load(k, start, count, state);
     return state;
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+enum {
+    FEW_THREADS = 2, /* have tiles enough, and no more memory than a pass needs */
+    ENOUGH = 4       /* tiles for each thread */
+};
+
+/* The time for heads that are cut into `parts` each, of some units, and take `work` and `repeated`
+ * for each part. */
+static double time_of(const dra_chunk_stages *s, int64_t threads, int64_t units, int64_t parts,
+                      int64_t work, int64_t repeated)
+{
+    const double longest = (double)dra_div_up(units, parts) / (double)dra_imax(units, 1);
+    return (double)dra_div_up(s->heads * parts, threads) *
+           ((double)work * longest + (double)repeated);
+}
+
+/* Of how many parts they end soonest. */
+static int64_t cut(const dra_chunk_stages *s, int64_t threads, int64_t units, int64_t work,
+                   int64_t repeated, double *least)
+{
+    const int64_t most = dra_imin(dra_div_up(ENOUGH * threads, s->heads), units);
+    int64_t       best = 1;
+    *least = time_of(s, threads, units, 1, work, repeated);
+    for (int64_t parts = 2; parts <= most; parts++) {
+        const double time = time_of(s, threads, units, parts, work, repeated);
+        if (time >= *least) continue;
+        *least = time;
+        best = parts;
+    }
+    return best;
+}
+
+dra_chunk_stages dra_chunk_stages_of(const dra_call *c, int64_t heads, int64_t chunks,
+                                     int64_t columns, dra_chunk_work work)
+{
+    const int64_t    threads = c->threads;
+    dra_chunk_stages s = {.heads = heads, .chunks = chunks, .columns = columns};
+    double           between, inside;
+    if (threads <= FEW_THREADS || chunks < 2 || heads == 0 || heads >= ENOUGH * threads) return s;
+    s.blocks = cut(&s, threads, dra_div_up(columns, DRA_CHUNK_COLUMNS), work.between, work.repeated,
+                   &between);
+    s.runs = cut(&s, threads, chunks, work.inside, 0, &inside);
+    s.two = 1.1 * (between + inside) < 100 * (double)dra_div_up(heads, threads);
+    return s;
+}
+
+int64_t dra_chunk_stage_tiles(const dra_chunk_stages *s, bool by_columns)
+{
+    return s->heads * (!s->two ? 1 : by_columns ? s->blocks : s->runs);
+}
+
+int64_t dra_chunk_most_tiles(const dra_chunk_stages *s)
+{
+    return s->heads * (s->two ? dra_imax(s->blocks, s->runs) : 1);
+}
+
+dra_chunk_span dra_chunk_block_at(const dra_chunk_stages *s, int64_t i)
+{
+    const int64_t vectors = dra_div_up(s->columns, DRA_CHUNK_COLUMNS), j = i % s->blocks;
+    return (dra_chunk_span){
+        i / s->blocks, j * vectors / s->blocks * DRA_CHUNK_COLUMNS,
+        dra_imin((j + 1) * vectors / s->blocks * DRA_CHUNK_COLUMNS, s->columns)};
+}
+
+dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i)
+{
+    const int64_t j = i % s->runs;
+    return (dra_chunk_span){i / s->runs, j * s->chunks / s->runs, (j + 1) * s->chunks / s->runs};
 }
 
 int dra_chunk_append(dra_value v, dra_value *in, int *n)

@@ -6,11 +6,6 @@
 
 #include "ops/recur.h"
 
-enum { DRA_CHUNK = 64 };
-
-#define DRA_CHUNK_RESET (-1e4)  /* the logarithm of a reset: e^-10000 is 0 in any type */
-#define DRA_STRONG_DECAY (-0.7) /* below this logarithm (about 1/2) what is left is a product */
-
 static inline int64_t dra_chunks(int64_t T) { return dra_div_up(T, DRA_CHUNK); }
 
 /* ---- decay ----------------------------------------------------------------------------------- */
@@ -41,10 +36,6 @@ typedef struct dra_decay {
  * costs nothing. */
 void dra_decay_make(dra_decay *d, int64_t n, const real *l, int64_t step, const int32_t *mark);
 
-/* n numbers x of a state, or of its gradient, over the chunk: e^(L_n-1) x; nothing of x where it
- * has faded entirely, be it NaN. */
-void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t n, real *x);
-
 /* A[t][s] = (A[t][s] + plus[t]) D[t][s] for s <= t, 0 for s > t as far as the products below read;
  * plus may be NULL: 0. */
 void dra_decay_apply(const dra_decay *d, const dra_simd *simd, const real *plus, real *A);
@@ -60,6 +51,14 @@ static inline dra_matrix_block dra_matrix_block_transposed(dra_matrix_block m)
 {
     return (dra_matrix_block){m.at, m.col, m.row};
 }
+
+/* A state x (rows, W), or its gradient, over the chunk: e^(L_n-1) x; nothing of x where it has faded
+ * entirely, be it NaN. */
+void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t rows, int64_t W,
+                     dra_matrix_block x);
+
+/* to = from, (rows, W); zeros if from.at is NULL. Both may be the same place. */
+void dra_matrix_block_copy(int64_t rows, int64_t W, dra_matrix_block from, dra_matrix_block to);
 
 /* c (M, N) = a (M, K) b (K, N), or added to c; the rows of c are contiguous. */
 void dra_matrix_block_multiply(const dra_simd *simd, int64_t M, int64_t N, int64_t K,
@@ -93,9 +92,9 @@ typedef struct dra_chunk { /* tokens t..t+n-1 of one head of one row of the batc
     bool            padded; /* some are pads */
 } dra_chunk;
 
-/* Input 0 is (B, T, H, ..). A tile is one head of one row of the batch, number b H + h; pairs of
- * tokens s <= t inside chunks, of all tiles. */
-int64_t dra_chunk_tiles(const dra_call *c);
+/* Input 0 is (B, T, H, ..). Heads of all rows of the batch, number b H + h; pairs of tokens s <= t
+ * inside chunks, of all heads. */
+int64_t dra_chunk_heads(const dra_call *c);
 double  dra_chunk_pair_count(const dra_call *c);
 
 /* Up to `most` of T tokens from t on; mark may be NULL. */
@@ -126,6 +125,9 @@ dra_matrix_block dra_chunk_rows(const dra_chunk *k, const dra_tensor *x, real *r
 /* The chunk's rows of an output (B, T, H, W); in `spare` (n, W) where nobody reads it. */
 dra_matrix_block dra_chunk_out(const dra_chunk *k, const dra_tensor *x, real *spare);
 
+/* Columns first..first+n-1 of x, whose last axis is contiguous. */
+dra_tensor dra_chunk_columns(const dra_tensor *x, int64_t first, int64_t n);
+
 /* Zeros in the rows of pads: what is not read has no gradient. */
 void dra_chunk_clear_pads(const dra_chunk *k, int64_t W, dra_matrix_block m);
 
@@ -137,9 +139,9 @@ void dra_chunk_add_dots(const dra_chunk *k, int64_t W, double sign, dra_matrix_b
                         dra_matrix_block b, double *sum);
 
 /* The part of <S, dS>, the state after the chunk and its gradient, that comes from before the
- * chunk: p[n-1] <S_0, dS>. S0 (F, E); dS dense. */
+ * chunk: p[n-1] <S_0, dS>, both (F, E). */
 double dra_chunk_through(const dra_chunk *k, const dra_decay *d, int64_t F, int64_t E,
-                         dra_matrix_block S0, const real *dS);
+                         dra_matrix_block S0, dra_matrix_block dS);
 
 /* dl of a chunk, to (B, T, H), from the gradients dL[t] of L_t:
  *   dl_j = through + sum_{t >= j} dL[t]
@@ -154,10 +156,51 @@ void dra_chunk_decay_back(const dra_chunk *k, const dra_tensor *dl, double throu
 void dra_chunk_load(const dra_chunk *k, const dra_tensor *x, int64_t count, real *to);
 void dra_chunk_store(const dra_chunk *k, const dra_tensor *x, int64_t count, const real *from);
 
+/* The state of (b, h), x (B, H, F, E), or number i of x (B, H, chunks, F, E); a NULL x, or one
+ * without data, is at NULL. */
+dra_matrix_block dra_chunk_matrix(const dra_tensor *x, int64_t b, int64_t h, int64_t i);
+
 /* Where the state of (b, h) lives while a tile walks: its place in the output `last`, or `spare`
  * where nobody reads that. It is loaded from `start`. */
 real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_tensor *last,
                       int64_t count, real *spare);
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* A pass takes a head through all its chunks: one tile. Where that leaves threads idle there are two
+ * stages instead, with the same bits: the states between chunks, one after the other, by blocks of
+ * columns, which do not know of each other; then all that happens inside chunks, by runs of them.
+ * It depends on shapes and on the number of threads, the same when planning and when running. */
+typedef struct dra_chunk_stages {
+    bool    two;
+    int64_t heads, chunks, columns;
+    int64_t blocks; /* of columns of a head, tiles of the first stage */
+    int64_t runs;   /* of chunks of a head, tiles of the second */
+} dra_chunk_stages;
+
+enum { DRA_CHUNK_COLUMNS = 16 }; /* blocks of columns are whole vectors of every level */
+
+typedef struct dra_chunk_work { /* of the stages, in percent of a pass */
+    int64_t between;            /* chunks */
+    int64_t repeated;           /* more, for every block of columns */
+    int64_t inside;             /* chunks */
+} dra_chunk_work;
+
+/* Two stages where they take clearly less time. */
+dra_chunk_stages dra_chunk_stages_of(const dra_call *c, int64_t heads, int64_t chunks,
+                                     int64_t columns, dra_chunk_work work);
+
+/* Tiles of a stage by columns or by runs; of the pass: heads. And tiles of any stage at most. */
+int64_t dra_chunk_stage_tiles(const dra_chunk_stages *s, bool by_columns);
+int64_t dra_chunk_most_tiles(const dra_chunk_stages *s);
+
+typedef struct dra_chunk_span { /* columns, or chunks, first..end-1 of a head */
+    int64_t head, first, end;
+} dra_chunk_span;
+
+/* Of tile i. */
+dra_chunk_span dra_chunk_block_at(const dra_chunk_stages *s, int64_t i);
+dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i);
 
 typedef struct dra_chunk_inputs { /* those that memories of matrices have in common */
     dra_value q, k;               /* (B, T, H, F) */

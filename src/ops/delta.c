@@ -7,8 +7,9 @@
  * solved forwards. Row by row this repeats the sums of the recurrence, bounded for |k| = 1 and
  * 0 < b < 1; no inverse is formed. With the writes u = b o w
  *   y = G u + p o (q S_0),  G = (q k^T) o D,   S = S_0 + fade S_0 + k^T (last o u)
- * A tile is one head of one row of the batch. w and the states before each chunk are outputs, for
- * the gradient (delta_back.c), which reads w in the place of v. */
+ * w and the states before each chunk are outputs, for the gradient (delta_back.c), which reads w in
+ * the place of v. A tile is one head of one row of the batch; in two stages (chunk.h) first columns
+ * of these, then y of some chunks. */
 #include "ops/delta.h"
 
 enum { Q, K, V, B, OPTIONS };
@@ -82,15 +83,19 @@ typedef struct walk {
     const dra_call       *c;
     const dra_delta_attr *a;
     int64_t               F, E;
-    real                 *S;                     /* the state */
-    real                 *room;                  /* scratch: rows of a chunk, see below */
+    dra_tensor            values, misses, last;  /* v, w and the last state, or columns of them */
+    dra_tensor            borders;               /* states before all chunks; data may be NULL */
+    dra_matrix_block      S;                     /* the state */
+    real                 *room;                  /* scratch: rows of a chunk, see below, a state */
     dra_matrix_block      q, k, v, miss, writes; /* of the chunk */
     dra_decay             d;
     real                  b[DRA_CHUNK], A[DRA_CHUNK * DRA_CHUNK]; /* A, then G */
 } walk;
 
 /* Rows of a chunk in scratch: two of width F, then three of width E. */
-static int64_t scratch_of(int64_t F, int64_t E)
+static real *spare_of(const walk *w) { return w->room + DRA_CHUNK * (2 * w->F + 3 * w->E); }
+
+static int64_t room_size(int64_t F, int64_t E)
 {
     return dra_div_up(F * E + DRA_CHUNK * (2 * F + 3 * E), 16) * 16;
 }
@@ -101,85 +106,191 @@ static void open_chunk(walk *w, const dra_chunk *k)
     real           *wide = w->room + DRA_CHUNK * 2 * w->F;
     w->q = dra_chunk_rows(k, &c->in[Q], w->room);
     w->k = dra_chunk_rows(k, &c->in[K], w->room + DRA_CHUNK * w->F);
-    w->v = dra_chunk_rows(k, &c->in[V], wide);
-    w->miss = dra_chunk_out(k, &c->out[MISS], wide + DRA_CHUNK * w->E);
+    w->v = dra_chunk_rows(k, &w->values, wide);
+    w->miss = dra_chunk_out(k, &w->misses, wide + DRA_CHUNK * w->E);
     w->writes = (dra_matrix_block){wide + DRA_CHUNK * 2 * w->E, w->E, 1};
     dra_delta_strengths(k, &c->in[B], w->b);
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
 
-/* w and u. */
+/* w */
 static void encode(walk *w, const dra_chunk *k)
 {
     const dra_simd        *simd = k->simd;
-    const dra_matrix_block S = {w->S, w->E, 1}, N = {w->A, DRA_CHUNK, 1};
+    const dra_matrix_block N = {w->A, DRA_CHUNK, 1};
     real                   minus[DRA_CHUNK];
     for (int64_t t = 0; t < k->n; t++) minus[t] = -w->b[t];
     dra_delta_overlaps(k, &w->d, w->F, w->k, w->k, w->A);
     for (int64_t t = 0; t < k->n; t++)
         simd->mul(t, w->A + t * DRA_CHUNK, minus, w->A + t * DRA_CHUNK);
-    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->k, S, w->miss, false);
+    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->k, w->S, w->miss, false);
     for (int64_t t = 0; t < k->n; t++) {
         real *row = w->miss.at + t * w->miss.row;
         simd->combine(w->E, 1, w->v.at + t * w->v.row, w->d.p[t], row, 0, row);
     }
     dra_delta_solve(simd, k->n, w->E, N, w->miss);
-    dra_matrix_block_scaled(simd, k->n, w->E, w->b, w->miss, w->writes.at);
+}
+
+/* u */
+static void weigh(const walk *w, const dra_chunk *k)
+{
+    dra_matrix_block_scaled(k->simd, k->n, w->E, w->b, w->miss, w->writes.at);
 }
 
 static void retrieve(walk *w, const dra_chunk *k)
 {
-    const dra_tensor      *y = &w->c->out[Y];
-    const dra_matrix_block S = {w->S, w->E, 1};
+    const dra_tensor *y = &w->c->out[Y];
     if (!y->data) return;
     const dra_matrix_block to = dra_chunk_out(k, y, NULL);
     dra_chunk_pairs(k->simd, k->n, w->F, w->q, w->k, w->A);
     dra_decay_apply(&w->d, k->simd, NULL, w->A);
-    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, w->q, S, to, false);
+    dra_matrix_block_multiply(k->simd, k->n, w->E, w->F, w->q, w->S, to, false);
     if (!w->d.plain) dra_matrix_block_scale(k->simd, k->n, w->E, w->d.p, to);
     dra_chunk_below(k->simd, k->n, w->E, w->A, w->writes, to, true);
 }
 
 static void remember(walk *w, const dra_chunk *k)
 {
-    const dra_matrix_block S = {w->S, w->E, 1};
     if (!w->d.plain) {
-        dra_decay_state(&w->d, k->simd, w->F * w->E, w->S);
+        dra_decay_state(&w->d, k->simd, w->F, w->E, w->S);
         dra_matrix_block_scale(k->simd, k->n, w->E, w->d.last, w->writes);
     }
     dra_matrix_block_multiply(k->simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k),
-                              w->writes, S, true);
+                              w->writes, w->S, true);
+}
+
+/* Before a chunk that starts a sequence there is nothing. */
+static void forget(const walk *w, const dra_chunk *k)
+{
+    const dra_matrix_block nothing = {0};
+    if (dra_chunk_starts(k)) dra_matrix_block_copy(w->F, w->E, nothing, w->S);
 }
 
 /* ---- kernel ---------------------------------------------------------------------------------- */
 
-static size_t scratch(const dra_call *c)
+static dra_chunk_stages stages_of(const dra_call *c)
 {
-    const int64_t each = scratch_of(dra_last(&c->in[Q]), dra_last(&c->in[V]));
-    return (size_t)(dra_chunk_tiles(c) * each) * sizeof(real);
+    const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
+    const dra_chunk_work work = {50, 15, 50};
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, work);
 }
 
-static void tile(const dra_call *c, int64_t number)
+/* Rooms of the tiles; in two stages then the states before all chunks, in case nobody reads them. */
+static size_t scratch(const dra_call *c)
+{
+    const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    const dra_chunk_stages s = stages_of(c);
+    const int64_t          states = s.two ? s.heads * s.chunks * F * E : 0;
+    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + states) * sizeof(real);
+}
+
+/* Where nobody reads w, its place between the stages is that of y. */
+static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
+    w->values = c->in[V], w->last = c->out[LAST], w->borders = c->out[BORDERS];
+    w->misses = c->out[s->two && !c->out[MISS].data ? Y : MISS];
+    w->d.n = 0, w->d.jumps = false;
+    const int64_t size = room_size(w->F, w->E);
+    w->room = (real *)c->scratch + tile * size;
+    if (s->two && !w->borders.data)
+        w->borders.data = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
+}
+
+static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
+{
+    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
+    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
+}
+
+static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
 {
     const dra_delta_attr *a = c->attr;
-    const int64_t        *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
-    const dra_tensor     *borders = &c->out[BORDERS];
+    const int64_t         H = c->in[Q].shape.dim[2];
     walk                  w;
-    w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
-    w.d.jumps = false;
-    w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
-    real     *spare = w.room + DRA_CHUNK * (2 * w.F + 3 * w.E);
-    dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
-    w.S = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[LAST], w.F * w.E, spare);
-    for (int64_t i = 0; i < dra_chunks(T); i++) {
-        k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
-        if (dra_chunk_starts(&k)) dra_recur_clear(w.F * w.E, w.S);
-        if (borders->data) dra_recur_copy(w.F * w.E, w.S, dra_recur_at(borders, k.b, k.h, i));
+    open_walk(&w, c, s, head);
+    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
+    w.S = (dra_matrix_block){.row = w.E, .col = 1};
+    w.S.at = dra_chunk_state(&k, dra_chunk_option(c, a->S), &w.last, w.F * w.E, spare_of(&w));
+    for (int64_t i = 0; i < s->chunks; i++) {
+        k = chunk_at(&w, head, i);
+        forget(&w, &k);
+        if (w.borders.data)
+            dra_recur_copy(w.F * w.E, w.S.at, dra_recur_at(&w.borders, k.b, k.h, i));
         open_chunk(&w, &k);
         encode(&w, &k);
+        weigh(&w, &k);
         retrieve(&w, &k);
-        if (c->out[LAST].data || i + 1 < dra_chunks(T)) remember(&w, &k);
+        if (w.last.data || i + 1 < s->chunks) remember(&w, &k);
     }
+}
+
+/* ---- in two stages --------------------------------------------------------------------------- */
+
+/* The state goes to where that before chunk i is, or the last one. */
+static void move_state(walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
+{
+    const dra_tensor      *to = i < s->chunks ? &w->borders : &w->last;
+    const dra_matrix_block S = dra_chunk_matrix(to, k->b, k->h, i);
+    dra_matrix_block_copy(w->F, w->E, w->S, S);
+    w->S = S;
+}
+
+/* Some columns of w, of the states before all chunks and of the last. */
+static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_delta_attr *a = c->attr;
+    const dra_chunk_span  at = dra_chunk_block_at(s, tile);
+    walk                  w;
+    open_walk(&w, c, s, tile);
+    w.E = at.end - at.first;
+    w.values = dra_chunk_columns(&w.values, at.first, w.E);
+    w.misses = dra_chunk_columns(&w.misses, at.first, w.E);
+    w.last = dra_chunk_columns(&w.last, at.first, w.E);
+    w.borders = dra_chunk_columns(&w.borders, at.first, w.E);
+    dra_chunk k = chunk_at(&w, at.head, 0);
+    w.S = dra_chunk_matrix(dra_chunk_option(c, a->S), k.b, k.h, 0);
+    if (w.S.at) w.S.at += at.first;
+    move_state(&w, &k, s, 0);
+    for (int64_t i = 0; i < s->chunks; i++) {
+        k = chunk_at(&w, at.head, i);
+        forget(&w, &k);
+        open_chunk(&w, &k);
+        encode(&w, &k);
+        if (!w.last.data && i + 1 == s->chunks) break;
+        weigh(&w, &k);
+        move_state(&w, &k, s, i + 1);
+        remember(&w, &k);
+    }
+}
+
+/* y of some chunks. */
+static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    walk                 w;
+    open_walk(&w, c, s, tile);
+    for (int64_t i = at.first; i < at.end && c->out[Y].data; i++) {
+        const dra_chunk k = chunk_at(&w, at.head, i);
+        w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
+        open_chunk(&w, &k);
+        weigh(&w, &k);
+        retrieve(&w, &k);
+    }
+}
+
+static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_chunk_stages s = stages_of(c);
+    return dra_chunk_stage_tiles(&s, c->stage == 0);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_chunk_stages s = stages_of(c);
+    (!s.two ? walk_head : c->stage == 0 ? pass_states : retrieve_run)(c, &s, i);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
@@ -236,8 +347,9 @@ const dra_cpu_kernel dra_cpu_delta = {
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch,
              .takes = takes},
-    .tiles = dra_chunk_tiles,
+    .tiles = tiles,
     .tile = tile,
+    .stages = stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */

@@ -5,8 +5,9 @@
  * A chunk of tokens at once, its first state S_0, with D, p, last and fade of chunk.h:
  *   A = (q k^T) o D,  num = A v + p o (q S_0),  den = A 1 + p o (q z_0) + eps
  *   S = S_0 + fade S_0 + k^T (last o v),  z = z_0 + fade z_0 + k^T last
- * where o multiplies by elements or rows. A tile is one head of one row of the batch. The states
- * before each chunk are an output, for the gradient (moment_back.c). */
+ * where o multiplies by elements or rows. The states before each chunk are an output, for the
+ * gradient (moment_back.c). A tile is one head of one row of the batch; in two stages (chunk.h)
+ * first columns of these states, then y of some chunks. */
 #include <math.h>
 
 #include "ops/moment.h"
@@ -42,29 +43,21 @@ void dra_moment_weights(const dra_chunk *k, const dra_moment_attr *a, const dra_
     }
 }
 
-/* ---- kernel ---------------------------------------------------------------------------------- */
+/* ---- one chunk ------------------------------------------------------------------------------- */
 
 typedef struct walk {
     const dra_call        *c;
     const dra_moment_attr *a;
     int64_t                F, E;
-    real                  *S, *z;   /* the state */
-    real                  *room;    /* scratch: a chunk of v, q, k and v */
-    dra_matrix_block       q, k, v; /* of the chunk */
+    dra_tensor             values, last;       /* v and the last state, or columns of them */
+    dra_tensor             borders, z_borders; /* states before all chunks; data may be NULL */
+    dra_matrix_block       S;                  /* the state */
+    real                  *z;                  /* NULL: not followed */
+    real                  *room;               /* scratch: a chunk of v, q, k and v, a state */
+    dra_matrix_block       q, k, v;            /* of the chunk */
     dra_decay              d;
     real                   A[DRA_CHUNK * DRA_CHUNK];
 } walk;
-
-static int64_t scratch_of(int64_t F, int64_t E)
-{
-    return dra_div_up(F * E + F + DRA_CHUNK * 2 * (F + E), 16) * 16;
-}
-
-static size_t scratch(const dra_call *c)
-{
-    return (size_t)(dra_chunk_tiles(c) * scratch_of(dra_last(&c->in[Q]), dra_last(&c->in[V]))) *
-           sizeof(real);
-}
 
 static void open_chunk(walk *w, const dra_chunk *k)
 {
@@ -72,20 +65,19 @@ static void open_chunk(walk *w, const dra_chunk *k)
     real           *rows = w->room + DRA_CHUNK * w->E;
     w->q = dra_chunk_rows(k, &c->in[Q], rows);
     w->k = dra_chunk_rows(k, &c->in[K], rows + DRA_CHUNK * w->F);
-    w->v = dra_chunk_rows(k, &c->in[V], rows + DRA_CHUNK * 2 * w->F);
+    w->v = dra_chunk_rows(k, &w->values, rows + DRA_CHUNK * 2 * w->F);
     dra_chunk_decay(k, dra_chunk_option(c, w->a->l), &w->d);
 }
 
 static void retrieve(walk *w, const dra_chunk *k)
 {
-    const dra_tensor      *y = &w->c->out[Y];
-    const dra_simd        *simd = k->simd;
-    const dra_matrix_block S = {w->S, w->E, 1};
-    real                   den[DRA_CHUNK];
+    const dra_tensor *y = &w->c->out[Y];
+    const dra_simd   *simd = k->simd;
+    real              den[DRA_CHUNK];
     if (!y->data) return;
     const dra_matrix_block to = dra_chunk_out(k, y, NULL);
     dra_moment_weights(k, w->a, &w->d, w->F, w->q, w->k, w->z, w->A, den);
-    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->q, S, to, false);
+    dra_matrix_block_multiply(simd, k->n, w->E, w->F, w->q, w->S, to, false);
     if (!w->d.plain) dra_matrix_block_scale(simd, k->n, w->E, w->d.p, to);
     dra_chunk_below(simd, k->n, w->E, w->A, w->v, to, true);
     for (int64_t t = 0; t < k->n && w->a->normalise; t++)
@@ -94,50 +86,176 @@ static void retrieve(walk *w, const dra_chunk *k)
 
 static void remember(walk *w, const dra_chunk *k)
 {
-    const dra_simd        *simd = k->simd;
-    const dra_matrix_block S = {w->S, w->E, 1};
-    dra_matrix_block       v = w->v;
+    const dra_simd  *simd = k->simd;
+    dra_matrix_block v = w->v;
     if (!w->d.plain) {
-        dra_decay_state(&w->d, simd, w->F * w->E, w->S);
+        dra_decay_state(&w->d, simd, w->F, w->E, w->S);
         v = dra_matrix_block_scaled(simd, k->n, w->E, w->d.last, v, w->room);
     }
-    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k), v, S,
+    dra_matrix_block_multiply(simd, w->F, w->E, k->n, dra_matrix_block_transposed(w->k), v, w->S,
                               true);
-    if (!w->a->normalise) return;
-    dra_decay_state(&w->d, simd, w->F, w->z);
+    if (!w->z) return;
+    dra_decay_state(&w->d, simd, 1, w->F, (dra_matrix_block){w->z, w->F, 1});
     for (int64_t t = 0; t < k->n; t++) simd->axpy(w->F, w->d.last[t], w->k.at + t * w->k.row, w->z);
+}
+
+/* Before a chunk that starts a sequence there is nothing. */
+static void forget(const walk *w, const dra_chunk *k)
+{
+    const dra_matrix_block nothing = {0};
+    if (!dra_chunk_starts(k)) return;
+    dra_matrix_block_copy(w->F, w->E, nothing, w->S);
+    if (w->z) dra_recur_clear(w->F, w->z);
+}
+
+/* ---- kernel ---------------------------------------------------------------------------------- */
+
+static dra_chunk_stages stages_of(const dra_call *c)
+{
+    const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
+    const dra_chunk_work work = {45, 5, 65};
+    return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, work);
+}
+
+static int64_t room_size(int64_t F, int64_t E)
+{
+    return dra_div_up(F * E + F + DRA_CHUNK * 2 * (F + E), 16) * 16;
+}
+
+/* Rooms of the tiles; in two stages then the states before all chunks, in case nobody reads them. */
+static size_t scratch(const dra_call *c)
+{
+    const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);
+    const dra_chunk_stages s = stages_of(c);
+    const int64_t          states = s.two ? s.heads * s.chunks * F * (E + 1) : 0;
+    return (size_t)(dra_chunk_most_tiles(&s) * room_size(F, E) + states) * sizeof(real);
+}
+
+static void open_walk(walk *w, const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    w->c = c, w->a = c->attr, w->F = dra_last(&c->in[Q]), w->E = dra_last(&c->in[V]);
+    w->values = c->in[V], w->last = c->out[S_LAST];
+    w->borders = c->out[BORDERS], w->z_borders = c->out[Z_BORDERS];
+    w->d.n = 0, w->d.jumps = w->a->jumps;
+    const int64_t size = room_size(w->F, w->E);
+    real         *states = (real *)c->scratch + dra_chunk_most_tiles(s) * size;
+    w->room = (real *)c->scratch + tile * size;
+    if (s->two && !w->borders.data) w->borders.data = states;
+    if (s->two && !w->z_borders.data)
+        w->z_borders.data = states + s->heads * s->chunks * w->F * w->E;
+}
+
+static dra_chunk chunk_at(const walk *w, int64_t head, int64_t i)
+{
+    const int64_t *dim = w->c->in[Q].shape.dim, T = dim[1], H = dim[2];
+    return dra_chunk_at(w->c, dra_chunk_option(w->c, w->a->mark), head / H, head % H, T, i);
 }
 
 /* The state before chunk i. */
 static void keep(const walk *w, const dra_chunk *k, int64_t i)
 {
-    const dra_tensor *S = &w->c->out[BORDERS], *z = &w->c->out[Z_BORDERS];
-    if (S->data) dra_recur_copy(w->F * w->E, w->S, dra_recur_at(S, k->b, k->h, i));
-    if (z->data && w->a->normalise) dra_recur_copy(w->F, w->z, dra_recur_at(z, k->b, k->h, i));
+    const dra_matrix_block to = dra_chunk_matrix(&w->borders, k->b, k->h, i);
+    if (to.at) dra_recur_copy(w->F * w->E, w->S.at, to.at);
+    if (w->z && w->z_borders.data)
+        dra_recur_copy(w->F, w->z, dra_recur_at(&w->z_borders, k->b, k->h, i));
 }
 
-static void tile(const dra_call *c, int64_t number)
+static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head)
 {
     const dra_moment_attr *a = c->attr;
-    const int64_t         *dim = c->in[Q].shape.dim, T = dim[1], H = dim[2];
+    const int64_t          H = c->in[Q].shape.dim[2];
+    const bool             last = c->out[S_LAST].data || c->out[Z_LAST].data;
     walk                   w;
-    w.c = c, w.a = a, w.F = dim[3], w.E = dra_last(&c->in[V]), w.d.n = 0;
-    w.d.jumps = a->jumps;
-    w.room = (real *)c->scratch + number * scratch_of(w.F, w.E);
-    real     *spare = w.room + DRA_CHUNK * 2 * (w.F + w.E);
-    dra_chunk k = {.simd = dra_simd_of(c), .b = number / H, .h = number % H};
-    w.S = dra_chunk_state(&k, dra_chunk_option(c, a->S), &c->out[S_LAST], w.F * w.E, spare);
-    w.z = dra_chunk_state(&k, dra_chunk_option(c, a->z), &c->out[Z_LAST], w.F, spare + w.F * w.E);
-    const bool last = c->out[S_LAST].data || c->out[Z_LAST].data;
-    for (int64_t i = 0; i < dra_chunks(T); i++) {
-        k = dra_chunk_at(c, dra_chunk_option(c, a->mark), k.b, k.h, T, i);
+    open_walk(&w, c, s, head);
+    real     *spare = w.room + DRA_CHUNK * 2 * (w.F + w.E), *z = spare + w.F * w.E;
+    dra_chunk k = {.simd = dra_simd_of(c), .b = head / H, .h = head % H};
+    w.S = (dra_matrix_block){.row = w.E, .col = 1};
+    w.S.at = dra_chunk_state(&k, dra_chunk_option(c, a->S), &w.last, w.F * w.E, spare);
+    z = dra_chunk_state(&k, dra_chunk_option(c, a->z), &c->out[Z_LAST], w.F, z);
+    w.z = a->normalise ? z : NULL;
+    for (int64_t i = 0; i < s->chunks; i++) {
+        k = chunk_at(&w, head, i);
         open_chunk(&w, &k);
-        if (dra_chunk_starts(&k)) dra_recur_clear(w.F * w.E, w.S);
-        if (dra_chunk_starts(&k) && a->normalise) dra_recur_clear(w.F, w.z);
+        forget(&w, &k);
         keep(&w, &k, i);
         retrieve(&w, &k);
-        if (last || i + 1 < dra_chunks(T)) remember(&w, &k);
+        if (last || i + 1 < s->chunks) remember(&w, &k);
     }
+}
+
+/* ---- in two stages --------------------------------------------------------------------------- */
+
+/* The state goes to where that before chunk i is, or the last one. */
+static void move_state(walk *w, const dra_chunk *k, const dra_chunk_stages *s, int64_t i)
+{
+    const bool        kept = i < s->chunks;
+    const dra_tensor *z_to = kept ? &w->z_borders : &w->c->out[Z_LAST];
+    dra_matrix_block  S = dra_chunk_matrix(kept ? &w->borders : &w->last, k->b, k->h, i);
+    real             *z = w->room + DRA_CHUNK * 2 * (w->F + w->E);
+    if (!S.at) S = (dra_matrix_block){z + w->F, w->E, 1};
+    dra_matrix_block_copy(w->F, w->E, w->S, S);
+    w->S = S;
+    if (!w->z) return;
+    if (z_to->data) z = dra_recur_at(z_to, k->b, k->h, kept ? i : 0);
+    dra_recur_copy(w->F, w->z, z);
+    w->z = z;
+}
+
+/* Some columns of the states before all chunks and of the last; with the first of them z. */
+static void pass_states(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_moment_attr *a = c->attr;
+    const dra_chunk_span   at = dra_chunk_block_at(s, tile);
+    const bool             last = c->out[S_LAST].data || c->out[Z_LAST].data;
+    walk                   w;
+    open_walk(&w, c, s, tile);
+    w.E = at.end - at.first;
+    w.values = dra_chunk_columns(&w.values, at.first, w.E);
+    w.last = dra_chunk_columns(&w.last, at.first, w.E);
+    w.borders = dra_chunk_columns(&w.borders, at.first, w.E);
+    dra_chunk k = chunk_at(&w, at.head, 0);
+    w.S = dra_chunk_matrix(dra_chunk_option(c, a->S), k.b, k.h, 0);
+    if (w.S.at) w.S.at += at.first;
+    w.z = a->normalise && at.first == 0 ? w.room : NULL;
+    if (w.z) dra_chunk_load(&k, dra_chunk_option(c, a->z), w.F, w.z);
+    move_state(&w, &k, s, 0);
+    for (int64_t i = 0; i < s->chunks; i++) {
+        k = chunk_at(&w, at.head, i);
+        open_chunk(&w, &k);
+        forget(&w, &k);
+        if (!last && i + 1 == s->chunks) break;
+        move_state(&w, &k, s, i + 1);
+        remember(&w, &k);
+    }
+}
+
+/* y of some chunks. */
+static void retrieve_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    walk                 w;
+    open_walk(&w, c, s, tile);
+    for (int64_t i = at.first; i < at.end; i++) {
+        const dra_chunk k = chunk_at(&w, at.head, i);
+        w.S = dra_chunk_matrix(&w.borders, k.b, k.h, i);
+        w.z = w.a->normalise ? dra_recur_at(&w.z_borders, k.b, k.h, i) : NULL;
+        open_chunk(&w, &k);
+        retrieve(&w, &k);
+    }
+}
+
+static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_chunk_stages s = stages_of(c);
+    return dra_chunk_stage_tiles(&s, c->stage == 0);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_chunk_stages s = stages_of(c);
+    (!s.two ? walk_head : c->stage == 0 ? pass_states : retrieve_run)(c, &s, i);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
@@ -196,8 +314,9 @@ const dra_cpu_kernel dra_cpu_moment = {
              .layout = DRA_LAYOUT_ROWS,
              .scratch = scratch,
              .takes = takes},
-    .tiles = dra_chunk_tiles,
+    .tiles = tiles,
     .tile = tile,
+    .stages = stages,
 };
 
 /* ---- builder --------------------------------------------------------------------------------- */

@@ -47,12 +47,14 @@ typedef struct walk {
     dra_slots_sizes z;
     int64_t         tile, number; /* of the chunk */
     dra_chunk       k;
-    dra_slots_part *part;    /* (readers + 1) */
-    real           *P, *Q;   /* (owners, S, D), (owners, S, E): where borders are not kept */
-    real           *fade;    /* (owners, n, S) */
-    real           *a;       /* (readers, n, row) */
-    real           *uniform; /* (S): 1 / S */
-    real           *lse;     /* (n) */
+    dra_tensor      borders[2]; /* of P and Q; data may be NULL */
+    bool            ready;      /* are the borders made? */
+    dra_slots_part *part;       /* (readers + 1) */
+    real           *P, *Q;      /* (owners, S, D), (owners, S, E): where borders are not kept */
+    real           *fade;       /* (owners, n, S) */
+    real           *a;          /* (readers, n, row) */
+    real           *uniform;    /* (S): 1 / S */
+    real           *lse;        /* (n) */
 } walk;
 
 static size_t tile_size(const dra_slots_sizes *z)
@@ -62,28 +64,40 @@ static size_t tile_size(const dra_slots_sizes *z)
     return dra_slots_bytes(z, numbers);
 }
 
-static size_t scratch(const dra_call *c)
+static dra_chunk_stages stages_of(const dra_call *c)
 {
-    const dra_slots_sizes z = dra_slots_sizes_of(c);
-    return (size_t)z.tiles * tile_size(&z);
+    return dra_slots_stages(c, (dra_chunk_work){65, 5, 100});
 }
 
-static int64_t tiles(const dra_call *c) { return dra_slots_sizes_of(c).tiles; }
-
-static walk walk_of(const dra_call *c, int64_t i)
+/* Memory of the tiles; in two stages then all borders, in case nobody reads them. */
+static size_t scratch(const dra_call *c)
 {
-    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
+    const dra_slots_sizes  z = dra_slots_sizes_of(c);
+    const dra_chunk_stages s = stages_of(c);
+    const int64_t          states = s.two ? z.B * z.H * (z.chunks + 1) * z.S * (z.D + z.E) : 0;
+    return (size_t)dra_chunk_most_tiles(&s) * tile_size(&z) + (size_t)states * sizeof(real);
+}
+
+/* Of tile `tile`, with memory number `memory`. */
+static walk walk_of(const dra_call *c, const dra_chunk_stages *s, int64_t tile, int64_t memory)
+{
+    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = tile};
     const dra_slots_sizes *z = &w.z;
-    char                  *memory = (char *)c->scratch + (size_t)i * tile_size(z);
-    w.part = (dra_slots_part *)memory;
-    w.P = (real *)(void *)(memory + dra_slots_bytes(z, 0));
+    char                  *at = (char *)c->scratch + (size_t)memory * tile_size(z);
+    char *end = (char *)c->scratch + (size_t)dra_chunk_most_tiles(s) * tile_size(z);
+    w.part = (dra_slots_part *)at;
+    w.P = (real *)(void *)(at + dra_slots_bytes(z, 0));
     w.Q = w.P + z->row * z->D;
     w.fade = w.Q + z->row * z->E;
     w.a = w.fade + z->row * z->most;
     w.uniform = w.a + z->readers * z->most * z->row;
     w.lse = w.uniform + z->S;
-    for (int64_t s = 0; s < z->S; s++) w.uniform[s] = 1 / (real)z->S;
-    w.k = dra_slots_chunk(c, z, i, 0);
+    for (int64_t i = 0; i < z->S; i++) w.uniform[i] = 1 / (real)z->S;
+    for (int i = 0; i < 2; i++) w.borders[i] = c->out[P_BORDERS + i];
+    if (s->two && !w.borders[0].data) w.borders[0].data = end;
+    if (s->two && !w.borders[1].data)
+        w.borders[1].data = (real *)(void *)end + z->B * z->H * (z->chunks + 1) * z->S * z->D;
+    w.k = dra_slots_chunk(c, z, tile, 0);
     return w;
 }
 
@@ -92,7 +106,7 @@ static int64_t head_of(const walk *w, int64_t j) { return dra_slots_owner(w->c, 
 /* The slots of owner j before chunk `number`: the border, or one place for all. */
 static real *slots_at(const walk *w, int output, real *spare, int64_t j, int64_t number)
 {
-    const dra_tensor *borders = &w->c->out[output];
+    const dra_tensor *borders = &w->borders[output - P_BORDERS];
     const int64_t     W = dra_last(borders);
     if (!borders->data) return spare + j * w->z.S * W;
     return dra_recur_at(borders, w->k.b, head_of(w, j), number);
@@ -109,7 +123,7 @@ static dra_slots_run run_of(const walk *w, int64_t j, const dra_slots_part *writ
                            .mark = w->k.mark,
                            .fade = w->fade + j * w->z.most * w->z.S,
                            .from = slots_at(w, output, spare, j, w->number),
-                           .to = slots_at(w, output, spare, j, w->number + 1),
+                           .to = w->ready ? NULL : slots_at(w, output, spare, j, w->number + 1),
                            .write = write,
                            .writes = 1,
                            .read = w->part};
@@ -193,10 +207,10 @@ static void walk_chunk(walk *w)
     for (int64_t j = 0; j < w->z.owners; j++) mix_values(w, j);
 }
 
-static void tile(const dra_call *c, int64_t i)
+static void walk_tile(const dra_call *c, const dra_chunk_stages *s, int64_t i)
 {
     const dra_slots_attr *a = c->attr;
-    walk                  w = walk_of(c, i);
+    walk                  w = walk_of(c, s, i, i);
     const int64_t         P = w.z.S * w.z.D, Q = w.z.S * w.z.E;
     for (int64_t j = 0; j < w.z.owners; j++) {
         w.k.h = head_of(&w, j);
@@ -212,6 +226,80 @@ static void tile(const dra_call *c, int64_t i)
         dra_chunk_store(&w.k, &c->out[P_LAST], P, slots_at(&w, P_BORDERS, w.P, j, w.z.chunks));
         dra_chunk_store(&w.k, &c->out[Q_LAST], Q, slots_at(&w, Q_BORDERS, w.Q, j, w.z.chunks));
     }
+}
+
+/* ---- in two stages --------------------------------------------------------------------------- */
+
+/* Some columns of an owner's slots between state and chunks: from the first one, or to the last. */
+static void copy_columns(const walk *w, const dra_slots_columns *x, const dra_tensor *from,
+                         int64_t from_i, const dra_tensor *to, int64_t to_i)
+{
+    const int64_t    h = head_of(w, x->owner);
+    dra_matrix_block source = dra_chunk_matrix(from, w->k.b, h, from_i);
+    dra_matrix_block there = dra_chunk_matrix(to, w->k.b, h, to_i);
+    if (!there.at) return;
+    if (source.at) source.at += x->first;
+    there.at += x->first;
+    dra_matrix_block_copy(w->z.S, x->end - x->first, source, there);
+}
+
+/* Columns of P or Q over the chunk. */
+static void write_columns(const walk *w, const dra_slots_columns *x)
+{
+    const dra_slots_part write = write_of(w, x->keys ? DRA_SLOTS_K : DRA_SLOTS_V, x->owner);
+    dra_slots_run        run = run_of(w, x->owner, &write, x->keys ? P_BORDERS : Q_BORDERS, NULL);
+    run.first = x->first;
+    run.end = x->end;
+    dra_slots_loops_of(dra_simd_of(w->c))->mix(&run);
+}
+
+/* Some columns of the slots before all chunks and after the last. */
+static void pass_slots(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_slots_attr *a = c->attr;
+    const dra_chunk_span  at = dra_chunk_block_at(s, tile);
+    walk                  w = walk_of(c, s, at.head, tile);
+    dra_slots_columns     x;
+    for (w.number = 0; w.number < s->chunks; w.number++) {
+        int64_t faded = -1; /* an owner */
+        w.k = dra_slots_chunk(c, &w.z, at.head, w.number);
+        for (int64_t i = at.first; i < at.end;) {
+            i += dra_slots_columns_at(&w.z, i, at.end, &x);
+            const dra_tensor *borders = &w.borders[!x.keys];
+            const dra_tensor *start = dra_chunk_option(c, x.keys ? a->keys : a->values);
+            if (x.owner != faded)
+                dra_slots_fade(&w.k, head_of(&w, x.owner), &c->in[DRA_SLOTS_L],
+                               w.fade + x.owner * w.z.most * w.z.S);
+            faded = x.owner;
+            if (w.number == 0) copy_columns(&w, &x, start, 0, borders, 0);
+            write_columns(&w, &x);
+            if (w.number + 1 == s->chunks)
+                copy_columns(&w, &x, borders, s->chunks, &c->out[x.keys ? P_LAST : Q_LAST], 0);
+        }
+    }
+}
+
+/* What is read of some chunks. */
+static void read_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    walk                 w = walk_of(c, s, at.head, tile);
+    w.ready = true;
+    for (w.number = at.first; w.number < at.end; w.number++) walk_chunk(&w);
+}
+
+static int64_t stages(const dra_call *c) { return stages_of(c).two ? 2 : 1; }
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_chunk_stages s = stages_of(c);
+    return dra_chunk_stage_tiles(&s, c->stage == 0);
+}
+
+static void tile(const dra_call *c, int64_t i)
+{
+    const dra_chunk_stages s = stages_of(c);
+    (!s.two ? walk_tile : c->stage == 0 ? pass_slots : read_run)(c, &s, i);
 }
 
 /* ---- the op ---------------------------------------------------------------------------------- */
@@ -259,6 +347,7 @@ const dra_cpu_kernel dra_cpu_slots = {
              .scratch = scratch},
     .tiles = tiles,
     .tile = tile,
+    .stages = stages,
 };
 
 /* ---- checks ---------------------------------------------------------------------------------- */

@@ -19,9 +19,6 @@
 #include "ops/chunk.h"
 #include "ops/slots_loops.h"
 
-/* Tokens between two borders, where the slots are kept for the way back. */
-enum { DRA_SLOTS_CHUNK = 64 };
-
 typedef struct dra_slots_upstream { /* what the way back may have beside; id 0: none */
     dra_value mark, dlse, dmean;
 } dra_slots_upstream;
@@ -64,6 +61,19 @@ static inline int64_t dra_slots_target(const dra_call *c, int64_t i, int64_t r)
 
 /* Chunk number `number` of tile i. */
 dra_chunk dra_slots_chunk(const dra_call *c, const dra_slots_sizes *z, int64_t i, int64_t number);
+
+/* In stages (chunk.h) the slots between chunks are cut into vectors of columns, those of P and then
+ * those of Q of one owner after the other. `work` as there. */
+dra_chunk_stages dra_slots_stages(const dra_call *c, dra_chunk_work work);
+
+typedef struct dra_slots_columns {
+    int64_t owner, first, end;
+    bool    keys; /* of P */
+} dra_slots_columns;
+
+/* From column `at` of all those on, of one owner and matrix, to before `end`; their number. */
+int64_t dra_slots_columns_at(const dra_slots_sizes *z, int64_t at, int64_t end,
+                             dra_slots_columns *columns);
 
 /* Memory for the parts of a run, those of all readers and one more, and for numbers behind them. */
 size_t dra_slots_bytes(const dra_slots_sizes *z, int64_t numbers);

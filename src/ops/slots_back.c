@@ -1,4 +1,5 @@
-/* Gradients of slots, walking back over the chunks. With the weights a from the kept logits s, the
+/* Gradients of slots, walking back over the chunks; in stages (chunk.h): the weights' of all chunks,
+ * those of the slots between chunks, then the rest. With the weights a from the kept logits s, the
  * slots of each token made again from the border before its chunk, and dP_t, dQ_t those of the
  * slots after token t:
  *   da_i = dy.Q_i,   ds = a (da - sum a da + dlse),   z = ds / sqrt(D),   dq = sum_i z_i P_i
@@ -71,20 +72,29 @@ static size_t tile_size(const dra_slots_sizes *z)
     return dra_slots_bytes(z, numbers);
 }
 
-static size_t scratch(const dra_call *c)
+static dra_chunk_stages stages_of(const dra_call *c)
 {
-    const dra_slots_sizes z = dra_slots_sizes_of(c);
-    return (size_t)z.tiles * tile_size(&z);
+    return dra_slots_stages(c, (dra_chunk_work){25, 3, 100});
 }
 
-static int64_t tiles(const dra_call *c) { return dra_slots_sizes_of(c).tiles; }
+/* Memory of the tiles; in stages of all chunks, and parts for tiles that pass slots. */
+static size_t scratch(const dra_call *c)
+{
+    const dra_slots_sizes  z = dra_slots_sizes_of(c);
+    const dra_chunk_stages s = stages_of(c);
+    if (!s.two) return (size_t)z.tiles * tile_size(&z);
+    return (size_t)(s.heads * s.chunks) * tile_size(&z) +
+           (size_t)(s.heads * s.blocks) * dra_slots_bytes(&z, 0);
+}
 
-static walk walk_of(const dra_call *c, int64_t i)
+/* Of tile i at chunk `number`. */
+static walk walk_of(const dra_call *c, const dra_chunk_stages *s, int64_t i, int64_t number)
 {
     const dra_slots_attr  *attr = c->attr;
-    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i};
+    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i, .number = number};
     const dra_slots_sizes *z = &w.z;
-    char                  *memory = (char *)c->scratch + (size_t)i * tile_size(z);
+    const int64_t          at = s->two ? i * s->chunks + number : i;
+    char                  *memory = (char *)c->scratch + (size_t)at * tile_size(z);
     w.dlse = dra_chunk_option(c, attr->dlse);
     w.dmean = dra_chunk_option(c, attr->dmean);
     w.part = (dra_slots_part *)memory;
@@ -98,8 +108,7 @@ static walk walk_of(const dra_call *c, int64_t i)
     w.saved = w.uniform + z->S;
     w.exact = w.saved + parts_of(z->most) * z->S * z->D;
     w.dlse_rows = w.exact + (parts_of(z->most) + 1) * z->S;
-    for (int64_t s = 0; s < z->S; s++) w.uniform[s] = 1 / (real)z->S;
-    w.k = dra_slots_chunk(c, z, i, 0);
+    w.k = dra_slots_chunk(c, z, i, number);
     return w;
 }
 
@@ -252,6 +261,28 @@ static void dot_slots(const walk *w, int64_t W, const real *x, const real *dx, b
         to[i] = (add ? to[i] : 0) + simd->dot(W, x + i * W, dx + i * W);
 }
 
+/* What is written into dP, and into dQ. */
+static int64_t key_writes(const walk *w, int64_t j)
+{
+    int64_t writes = 0;
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row,
+                                           &w->c->in[DRA_SLOTS_Q],
+                                           dra_slots_query(w->c, w->tile, r, j), false);
+    return writes;
+}
+
+static int64_t value_writes(const walk *w, const owner *o, int64_t j)
+{
+    int64_t writes = 0;
+    for (int64_t r = 0; r < w->z.readers; r++)
+        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->a, r, j), w->z.row,
+                                           &w->c->in[DRA_SLOTS_DY],
+                                           dra_slots_target(w->c, w->tile, r), false);
+    if (w->dmean) w->part[writes++] = dra_slots_rows(&w->k, w->uniform, 0, w->dmean, o->h, false);
+    return writes;
+}
+
 /* Through the slots x, P or Q, with gradients dx, to what was written, x_t = u k or u v: its row
  * and its share of du; and the products x.dx where slots are known. */
 static void return_writes(const walk *w, const owner *o, int64_t writes, int input, real *dx,
@@ -278,27 +309,6 @@ static void return_writes(const walk *w, const owner *o, int64_t writes, int inp
     if (wants_decay(w)) dot_slots(w, run.W, border(w, borders, o->h, w->number), dx, add, w->exact);
 }
 
-static void return_keys(const walk *w, const owner *o, int64_t j)
-{
-    int64_t writes = 0;
-    for (int64_t r = 0; r < w->z.readers; r++)
-        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->d, r, j), w->z.row,
-                                           &w->c->in[DRA_SLOTS_Q],
-                                           dra_slots_query(w->c, w->tile, r, j), false);
-    return_writes(w, o, writes, DRA_SLOTS_K, o->dP, false);
-}
-
-static void return_values(const walk *w, const owner *o, int64_t j)
-{
-    int64_t writes = 0;
-    for (int64_t r = 0; r < w->z.readers; r++)
-        w->part[writes++] = dra_slots_rows(&w->k, weights_of(w, w->a, r, j), w->z.row,
-                                           &w->c->in[DRA_SLOTS_DY],
-                                           dra_slots_target(w->c, w->tile, r), false);
-    if (w->dmean) w->part[writes++] = dra_slots_rows(&w->k, w->uniform, 0, w->dmean, o->h, false);
-    return_writes(w, o, writes, DRA_SLOTS_V, o->dQ, true);
-}
-
 /* ---- dl -------------------------------------------------------------------------------------- */
 
 /* dl of token t, from the products of slots before it and of the gradients it left. */
@@ -310,13 +320,14 @@ static void fade_dots(const walk *w, const owner *o, int64_t t, real *dots)
         dots[i] = reset || fade[i] == -1 ? 0 : dots[i] + fade[i] * dots[i];
 }
 
-/* After the last chunk nothing fades any more. */
+/* dl of the first token after the chunk; after the last chunk nothing fades any more. */
 static void open_decay(const walk *w, const owner *o)
 {
-    const real *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->z.chunks);
-    const real *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->z.chunks);
+    const real *P = border(w, DRA_SLOTS_P_BORDERS, o->h, w->number + 1);
+    const real *Q = border(w, DRA_SLOTS_Q_BORDERS, o->h, w->number + 1);
     dot_slots(w, w->z.D, P, o->dP, false, o->next);
     dot_slots(w, w->z.E, Q, o->dQ, true, o->next);
+    if (w->number + 1 < w->z.chunks) fade_dots(w, o, w->k.n, o->next);
 }
 
 /* dl from one token where it is known to the next. */
@@ -346,37 +357,58 @@ static void return_decay(const walk *w, const owner *o, int64_t j)
                                   .start = exact,
                                   .end = exact + S});
     }
-    dra_recur_copy(S, w->exact, o->next);
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Marks and fading of the chunk; the first token of the one behind it comes last. */
-static void open_chunk(walk *w)
+/* The chunk and its marks; behind them is that of the first token of the next one, if any. */
+static void open_chunk(walk *w, int64_t number)
 {
-    const int32_t behind = w->mark[0];
-    w->k = dra_slots_chunk(w->c, &w->z, w->tile, w->number);
+    const dra_slots_attr *attr = w->c->attr;
+    w->number = number;
+    w->k = dra_slots_chunk(w->c, &w->z, w->tile, number);
     for (int64_t t = 0; t < w->k.n; t++) w->mark[t] = w->k.mark ? w->k.mark[t] : 0;
-    w->mark[w->k.n] = behind;
-    for (int64_t j = 0; j < w->z.owners; j++) {
-        const owner o = owner_of(w, j);
-        dra_recur_copy(w->z.S, o.fade, o.fade + w->k.n * w->z.S);
-        dra_slots_fade(&w->k, o.h, &w->c->in[DRA_SLOTS_L], o.fade);
-    }
+    w->mark[w->k.n] = number + 1 < w->z.chunks && attr->mark ? w->k.mark[w->k.n] : 0;
 }
 
-static void walk_chunk(walk *w)
+/* How its tokens, and the one behind them, fade. */
+static void fade_chunk(const walk *w, const owner *o)
 {
-    open_chunk(w);
-    for (int64_t j = 0; j < w->z.owners; j++) weight_grads(w, j);
+    const dra_slots_attr *attr = w->c->attr;
+    const dra_tensor     *l = &w->c->in[DRA_SLOTS_L];
+    const int64_t         behind = w->k.t + w->k.n;
+    real                 *last = o->fade + w->k.n * w->z.S;
+    dra_slots_fade(&w->k, o->h, l, o->fade);
+    dra_recur_clear(w->z.S, last);
+    if (behind == w->z.T) return;
+    const dra_chunk next = dra_chunk_cut(w->c, dra_chunk_option(w->c, attr->mark), w->k.b, 0,
+                                         w->z.T, behind, 1);
+    dra_slots_fade(&next, o->h, l, last);
+}
+
+/* The gradients of the chunk's weights. */
+static void weigh_chunk(const walk *w)
+{
+    for (int64_t i = 0; i < w->z.S; i++) w->uniform[i] = 1 / (real)w->z.S;
+    for (int64_t j = 0; j < w->z.owners; j++) {
+        const owner o = owner_of(w, j);
+        fade_chunk(w, &o);
+        weight_grads(w, j);
+    }
     for (int64_t r = 0; r < w->z.readers && w->z.owners > 0; r++) logit_grads(w, r);
     if (w->dmean)
         dra_simd_of(w->c)->axpy(w->k.n * w->z.row, 1 / (real)w->z.S, w->dmean_dots, w->dlog_scale);
+}
+
+/* All that follows from them, and from those of the slots after the chunk. */
+static void return_chunk(const walk *w)
+{
     for (int64_t j = 0; j < w->z.owners; j++) {
         const owner o = owner_of(w, j);
+        if (wants_decay(w)) open_decay(w, &o);
         return_queries(w, &o, j);
-        return_keys(w, &o, j);
-        return_values(w, &o, j);
+        return_writes(w, &o, key_writes(w, j), DRA_SLOTS_K, o.dP, false);
+        return_writes(w, &o, value_writes(w, &o, j), DRA_SLOTS_V, o.dQ, true);
         if (wants_decay(w)) return_decay(w, &o, j);
     }
 }
@@ -401,23 +433,110 @@ static void store_start(walk *w, const owner *o, int output, real *dx)
     dra_chunk_store(&w->k, to, w->z.S * W, dx);
 }
 
+/* From those of the last slots. */
+static void load_last(walk *w)
+{
+    for (int64_t j = 0; j < w->z.owners; j++) {
+        const owner o = owner_of(w, j);
+        w->k.h = o.h;
+        dra_recur_clear(w->z.S, o.fade); /* stays so without tokens */
+        dra_chunk_load(&w->k, &w->c->in[DRA_SLOTS_DP], w->z.S * w->z.D, o.dP);
+        dra_chunk_load(&w->k, &w->c->in[DRA_SLOTS_DQ], w->z.S * w->z.E, o.dQ);
+    }
+}
+
+static void store_first(walk *w)
+{
+    for (int64_t j = 0; j < w->z.owners; j++) {
+        const owner o = owner_of(w, j);
+        store_start(w, &o, OUT_P_START, o.dP);
+        store_start(w, &o, OUT_Q_START, o.dQ);
+    }
+}
+
+static void walk_tile(const dra_call *c, const dra_chunk_stages *s, int64_t i)
+{
+    walk w = walk_of(c, s, i, 0);
+    load_last(&w);
+    for (int64_t number = w.z.chunks - 1; number >= 0; number--) {
+        open_chunk(&w, number);
+        weigh_chunk(&w);
+        return_chunk(&w);
+    }
+    store_first(&w);
+}
+
+/* ---- in stages ------------------------------------------------------------------------------- */
+
+static void weigh_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    for (int64_t number = at.first; number < at.end; number++) {
+        walk w = walk_of(c, s, at.head, number);
+        if (number + 1 == s->chunks) load_last(&w);
+        open_chunk(&w, number);
+        weigh_chunk(&w);
+    }
+}
+
+/* Columns of dP or dQ from after the chunk to before it: after the one before. */
+static void pass_columns(const walk *w, const walk *before, const dra_slots_columns *x)
+{
+    const owner   o = owner_of(w, x->owner), to = owner_of(before, x->owner);
+    dra_slots_run run = backwards(w, &o, x->keys ? w->z.D : w->z.E, x->keys ? o.dP : o.dQ, NULL);
+    run.writes = x->keys ? key_writes(w, x->owner) : value_writes(w, &o, x->owner);
+    run.reads = 0;
+    run.to = x->keys ? to.dP : to.dQ;
+    run.first = x->first;
+    run.end = x->end;
+    loops_of(w)->mix(&run);
+}
+
+/* Some columns of the gradients of slots after all chunks. */
+static void pass_slots(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_block_at(s, tile);
+    dra_slots_columns    x;
+    for (int64_t number = s->chunks - 1; number > 0; number--) {
+        walk       w = walk_of(c, s, at.head, number);
+        const walk before = walk_of(c, s, at.head, number - 1);
+        char      *parts = (char *)c->scratch + (size_t)(s->heads * s->chunks) * tile_size(&w.z);
+        w.part = (dra_slots_part *)(void *)(parts + (size_t)tile * dra_slots_bytes(&w.z, 0));
+        open_chunk(&w, number);
+        for (int64_t i = at.first; i < at.end;) {
+            i += dra_slots_columns_at(&w.z, i, at.end, &x);
+            pass_columns(&w, &before, &x);
+        }
+    }
+}
+
+static void return_run(const dra_call *c, const dra_chunk_stages *s, int64_t tile)
+{
+    const dra_chunk_span at = dra_chunk_run_at(s, tile);
+    for (int64_t number = at.end - 1; number >= at.first; number--) {
+        walk w = walk_of(c, s, at.head, number);
+        open_chunk(&w, number);
+        return_chunk(&w);
+        if (number == 0) store_first(&w);
+    }
+}
+
+enum { WEIGH, PASS, RETURN };
+
+static int64_t stages(const dra_call *c) { return stages_of(c).two ? RETURN + 1 : 1; }
+
+static int64_t tiles(const dra_call *c)
+{
+    const dra_chunk_stages s = stages_of(c);
+    return dra_chunk_stage_tiles(&s, c->stage == PASS);
+}
+
 static void tile(const dra_call *c, int64_t i)
 {
-    walk w = walk_of(c, i);
-    for (int64_t j = 0; j < w.z.owners; j++) {
-        const owner o = owner_of(&w, j);
-        w.k.h = o.h;
-        dra_chunk_load(&w.k, &c->in[DRA_SLOTS_DP], w.z.S * w.z.D, o.dP);
-        dra_chunk_load(&w.k, &c->in[DRA_SLOTS_DQ], w.z.S * w.z.E, o.dQ);
-        dra_recur_clear(w.z.S, o.fade);
-        if (wants_decay(&w)) open_decay(&w, &o);
-    }
-    for (w.number = w.z.chunks - 1; w.number >= 0; w.number--) walk_chunk(&w);
-    for (int64_t j = 0; j < w.z.owners; j++) {
-        const owner o = owner_of(&w, j);
-        store_start(&w, &o, OUT_P_START, o.dP);
-        store_start(&w, &o, OUT_Q_START, o.dQ);
-    }
+    static void (*const by_stage[])(const dra_call *, const dra_chunk_stages *,
+                                    int64_t) = {weigh_run, pass_slots, return_run};
+    const dra_chunk_stages s = stages_of(c);
+    (s.two ? by_stage[c->stage] : walk_tile)(c, &s, i);
 }
 
 /* For each token and number of a slot: three runs over it, for da and dq, du, dk and dv, in each of
@@ -443,6 +562,7 @@ const dra_cpu_kernel dra_cpu_slots_back = {
              .scratch = scratch},
     .tiles = tiles,
     .tile = tile,
+    .stages = stages,
 };
 
 const dra_node *dra_slots_back(dra_graph *g, dra_slots_read read, dra_value *in,

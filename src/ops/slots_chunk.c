@@ -30,6 +30,31 @@ dra_chunk dra_slots_chunk(const dra_call *c, const dra_slots_sizes *z, int64_t i
     return dra_chunk_cut(c, dra_chunk_option(c, a->mark), b, 0, z->T, number * CHUNK, CHUNK);
 }
 
+static int64_t whole_vectors(int64_t columns)
+{
+    return dra_div_up(columns, DRA_CHUNK_COLUMNS) * DRA_CHUNK_COLUMNS;
+}
+
+dra_chunk_stages dra_slots_stages(const dra_call *c, dra_chunk_work work)
+{
+    const dra_slots_sizes z = dra_slots_sizes_of(c);
+    const int64_t         columns = z.owners * (whole_vectors(z.D) + whole_vectors(z.E));
+    return dra_chunk_stages_of(c, z.tiles, columns > 0 ? z.chunks : 0, columns, work);
+}
+
+int64_t dra_slots_columns_at(const dra_slots_sizes *z, int64_t at, int64_t end,
+                             dra_slots_columns *columns)
+{
+    const int64_t keys = whole_vectors(z->D), each = keys + whole_vectors(z->E), i = at % each;
+    columns->owner = at / each;
+    columns->keys = i < keys;
+    columns->first = columns->keys ? i : i - keys;
+    const int64_t whole = columns->keys ? keys : each - keys;
+    const int64_t n = dra_imin(whole - columns->first, end - at);
+    columns->end = dra_imin(columns->first + n, columns->keys ? z->D : z->E);
+    return n;
+}
+
 size_t dra_slots_bytes(const dra_slots_sizes *z, int64_t numbers)
 {
     const int64_t line = 64, parts = (z->readers + 1) * (int64_t)sizeof(dra_slots_part);

@@ -214,7 +214,7 @@ static int64_t mix_blocks(const dra_slots_run *s, slots_block b)
 static void mix(const dra_slots_run *run)
 {
     const dra_slots_run s = *run;
-    for (int64_t d = 0; d < s.W; d += LANES)
+    for (int64_t d = s.first; d < (s.end ? s.end : s.W); d += LANES)
         for (int64_t i = 0; i < s.S;) i += mix_blocks(&s, (slots_block){i, d, s.S - i, s.W - d});
 }
 
@@ -347,9 +347,10 @@ static void take_run(const dra_slots_run *s, slot *o,
 static void take_all(const dra_slots_run *s,
                      void (*read)(const dra_slots_part *, const slot *, int64_t t, bool pad))
 {
+    const int64_t end = s->end ? s->end : s->W;
     for (int64_t i = 0; i < s->S; i++)
-        for (int64_t d = 0; d < s->W || d == 0; d += COLUMNS) {
-            slot o = {.i = i, .d = d, .width = s->W - d < COLUMNS ? s->W - d : COLUMNS};
+        for (int64_t d = s->first; d < end || d == 0; d += COLUMNS) {
+            slot o = {.i = i, .d = d, .width = end - d < COLUMNS ? end - d : COLUMNS};
             take_run(s, &o, read);
         }
 }

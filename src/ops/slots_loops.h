@@ -18,7 +18,8 @@ typedef struct dra_slots_part { /* of each token: weights (S) and a row (W), one
  * A reset clears the slots in the place of fading; a pad writes nothing and reads 0. */
 typedef struct dra_slots_run {
     int64_t               n, S, W;
-    int64_t               ahead; /* the rows wanted next are this many tokens further */
+    int64_t               first, end; /* columns, of `mix`: whole vectors of them; end 0: all */
+    int64_t               ahead;      /* the rows wanted next are this many tokens further */
     bool                  back;
     const int32_t        *mark; /* DRA_MARK_ bits of each token, or NULL */
     const dra_real       *fade; /* (n, S): m += fade m */

@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "run/picker.h"
 #include "run/sample.h"
-#include "sequence/module.h"
 
 typedef struct work {
     const dra_continue_config *c;
@@ -229,15 +228,11 @@ static dra_status take_logits(work *w, dra_error *err)
 /* Picks w->ids. */
 static dra_status pick(work *w, dra_error *err)
 {
-    bool       faulty;
-    dra_status st = take_logits(w, err);
+    const dra_status st = take_logits(w, err);
     for (int64_t b = 0; b < w->c->B; b++)
         w->how[b] = w->live[b] ? dra_sampler_row(w->sampler, 0, dra_states_tokens(w->states, b))
                                : (dra_sample_row){.options = DRA_SAMPLE_NOTHING};
-    if (st == DRA_OK)
-        st = dra_picker_pick(w->picker, w->how, NULL, dra_reader_session(w->reader), w->ids,
-                             &faulty, err);
-    return st == DRA_OK && faulty ? dra_reader_finish(w->reader, err) : st;
+    return st == DRA_OK ? dra_picker_pick(w->picker, w->how, NULL, w->reader, w->ids, err) : st;
 }
 
 /* T tokens were read, of which last[b] is the one to continue from. */

@@ -14,7 +14,6 @@
 
 #include "base/error.h"
 #include "base/shape.h"
-#include "sequence/module.h"
 #include "sequence/states.h"
 
 static const int64_t lengths[] = {DRA_GENERATOR_PIECE, 128, 32, 8, 1};
@@ -209,9 +208,8 @@ dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config 
 
 dra_status dra_generator_see(dra_generator *g, int64_t row, dra_real **out, dra_error *err)
 {
-    dra_status st = dra_reader_finish(g->reader, err);
-    if (st == DRA_OK) st = dra_picker_see(g->picker, out, err);
-    if (st == DRA_OK) *out += row * g->V;
+    const dra_status st = dra_picker_see(g->picker, g->reader, out, err);
+    *out += st == DRA_OK ? row * g->V : 0;
     return st;
 }
 
@@ -467,15 +465,14 @@ static dra_status prepare(dra_generator *g, const dra_generate_config *c, int64_
 static dra_status pick_there(dra_generator *g, const dra_generate_config *c, dra_error *err)
 {
     dra_status st = DRA_OK;
-    bool       any = false, faulty;
+    bool       any = false;
     for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
         st = prepare(g, c, b, err);
         any = any || g->row[b].live;
     }
     if (st != DRA_OK || !any) return st;
-    st = dra_picker_pick(g->picker, g->how, g->constraint ? g->allowed : NULL,
-                         dra_reader_session(g->reader), g->ids, &faulty, err);
-    if (st == DRA_OK && faulty) st = dra_reader_finish(g->reader, err);
+    st = dra_picker_pick(g->picker, g->how, g->constraint ? g->allowed : NULL, g->reader, g->ids,
+                         err);
     for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
         if (!g->row[b].live) continue;
         g->row[b].next = g->ids[b];

@@ -15,6 +15,7 @@
 #include "device/array.h"
 #include "run/gradients.h"
 #include "sequence/pieces.h"
+#include "session/session.h"
 
 static dra_status out_of_memory(dra_error *err)
 {
@@ -545,14 +546,16 @@ static void add_row(const dra_gradients *l, const dra_metric_row *row, const dra
 }
 
 dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
-                                 dra_error *err)
+                                 dra_optimizer *o, double *norm, dra_error *err)
 {
     int64_t        rows;
+    dra_real       of_gradients = NAN;
     const dra_span from = dra_gradients_metrics(l, &rows);
-    dra_status     st = dra_session_finish(l->session, err);
-    if (st != DRA_OK) return st;
-    dra_real *x = malloc(from.bytes + 1);
-    st = x ? dra_array_download(x, from, err) : out_of_memory(err);
+    dra_real      *x = malloc(from.bytes + 1);
+    dra_fetch      list[2] = {{x, from}};
+    if (o) list[1] = (dra_fetch){&of_gradients, dra_optimizer_norm(o)};
+    dra_status st = x ? dra_session_fetch(l->session, list, o ? 2 : 1, err) : out_of_memory(err);
+    if (norm) *norm = (double)of_gradients;
     for (int k = 0; k < n && k < l->microbatches; k++)
         out[k] = (dra_microbatch_result){.count = l->counts[k]};
     for (int64_t r = 0; r < rows && st == DRA_OK; r++)
@@ -568,7 +571,7 @@ dra_status dra_gradients_run(dra_gradients *l, const dra_microbatch *q, dra_micr
     *out = (dra_microbatch_result){0};
     dra_status st = dra_gradients_begin(l, q->add, err);
     if (st == DRA_OK) st = dra_gradients_add(l, q, err);
-    return st == DRA_OK ? dra_gradients_collect(l, 1, out, err) : st;
+    return st == DRA_OK ? dra_gradients_collect(l, 1, out, NULL, NULL, err) : st;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

@@ -24,14 +24,14 @@ enum {
 dra_status dra_gradients_begin(dra_gradients *l, bool add, dra_error *err);
 /* Starts a microbatch, whose gradients are added. */
 dra_status dra_gradients_add(dra_gradients *l, const dra_microbatch *microbatch, dra_error *err);
-/* Waits for all of them and reads what they put out, one result for each. */
-dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
-                                 dra_error *err);
-
-/* Starts the step of an optimizer on gradients, to be collected after them. */
+/* Starts the step of an optimizer on gradients, to be collected with them. */
 dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_gradients *l, double rate,
                                int64_t step, dra_error *err);
-dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err);
+/* Waits for all of it, once, and reads what the microbatches put out, one result for each, and the
+ * norm of the gradients from an optimizer that was started on them (NULL: none was). */
+dra_status dra_gradients_collect(dra_gradients *l, int n, dra_microbatch_result *out,
+                                 dra_optimizer *o, double *norm, dra_error *err);
+dra_span   dra_optimizer_norm(const dra_optimizer *o); /* a real */
 
 /* The gradient of parameter i; the null span: it is not trained. */
 dra_span dra_gradients_span(const dra_gradients *l, int i);

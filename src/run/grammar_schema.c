@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "dra/file.h"
 #include "file/fail.h"
 #include "file/json.h"
 #include "file/json_make.h"
@@ -20,7 +21,7 @@ enum { POINTER = 256, DEPTH = 64 };
 
 typedef struct writer {
     const char *name;
-    char       *text; /* the grammar, by open_memstream() */
+    char       *text; /* the grammar, by dra_stream_memory() */
     size_t      n;
     FILE       *out;
     int         rules;
@@ -487,7 +488,7 @@ dra_status dra_grammar_schema(const char *name, const char *json, size_t bytes, 
     *out = NULL;
     dra_status st = dra_json_parse(name, json, bytes, rules, &schema, err);
     if (st != DRA_OK) return st;
-    w.out = open_memstream(&w.text, &w.n);
+    w.out = dra_stream_memory(&w.text, &w.n);
     if (w.out) {
         fputs(primitives, w.out);
         fprintf(w.out, "root ::= v%d\n", 0);

@@ -273,18 +273,11 @@ dra_status dra_optimizer_start(dra_optimizer *o, dra_weights *w, dra_gradients *
     return st == DRA_OK ? dra_gradients_bind(l, w, err) : st;
 }
 
-dra_status dra_optimizer_collect(dra_optimizer *o, double *norm, dra_error *err)
-{
-    dra_real   x = 0;
-    dra_status st = dra_session_finish(o->session, err);
-    if (st == DRA_OK) st = dra_array_download(&x, dra_array_whole(o->norm), err);
-    *norm = (double)x;
-    return st;
-}
+dra_span dra_optimizer_norm(const dra_optimizer *o) { return dra_array_whole(o->norm); }
 
 dra_status dra_optimizer_step(dra_optimizer *o, dra_weights *w, dra_gradients *l, double rate,
                               int64_t step, double *norm, dra_error *err)
 {
     const dra_status st = dra_optimizer_start(o, w, l, rate, step, err);
-    return st == DRA_OK ? dra_optimizer_collect(o, norm, err) : st;
+    return st == DRA_OK ? dra_gradients_collect(l, 0, NULL, o, norm, err) : st;
 }

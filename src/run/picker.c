@@ -1,14 +1,13 @@
 /* Picking on a device: one program,
- *   seen    = seen with the token that was read last          (where a penalty is on)
- *   picked  = sample(logits, rows, ..) and the fault of what has made the logits
- * so that one download brings everything a step has to tell. */
+ *   seen = seen with the token that was read last     (where a penalty is on)
+ *   ids  = sample(logits, rows, ..) */
 #include "run/picker.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "device/array.h"
+#include "sequence/module.h"
 
 enum { BIAS = 1, ALLOWED = 2, SEEN = 4 }; /* options of a program */
 
@@ -24,8 +23,6 @@ struct dra_picker {
     bool        *stale;  /* (B): a row of it is not even like seen without `last` */
     int32_t     *last;   /* (B): the token that it does not know; -1: none */
     dra_array   *bias;   /* (V); NULL: none */
-    dra_array   *calm;   /* i32: of a session that has no fault */
-    int32_t     *picked; /* (B + 1) */
 };
 
 static dra_status out_of_memory(dra_error *err)
@@ -51,13 +48,11 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     const dra_shape   all = DRA_SHAPE(B, V);
     const dra_value   logits = dra_state(g, "logits", DRA_REAL, all);
     const dra_value   rows = dra_input(g, "rows", DRA_I32, DRA_SHAPE(B, DRA_SAMPLE_WORDS));
-    const dra_value   fault = dra_state(g, "fault", DRA_I32, DRA_SHAPE(1));
     dra_sample_config c = {0};
     if (options & BIAS) c.bias = dra_state(g, "bias", DRA_REAL, DRA_SHAPE(V));
     if (options & ALLOWED) c.allowed = dra_input(g, "allowed", DRA_BOOL, all);
     if (options & SEEN) c.seen = see(g, B, all);
-    const dra_value out[] = {dra_sample_ids(g, logits, rows, &c, NULL), fault};
-    dra_output(g, "picked", dra_concat(g, 2, out, 0));
+    dra_output(g, "ids", dra_sample_ids(g, logits, rows, &c, NULL));
 }
 
 /* ---- making one ------------------------------------------------------------------------------ */
@@ -69,12 +64,9 @@ static dra_status bind(dra_picker *p, const char *name, dra_span memory, dra_err
 
 static dra_status make_arrays(dra_picker *p, dra_error *err)
 {
-    const size_t  n = (size_t)(p->B * p->V) * sizeof(dra_real);
-    const int32_t none = 0;
-    dra_status    st = dra_array_create(p->device, n, &p->logits, err);
+    const size_t n = (size_t)(p->B * p->V) * sizeof(dra_real);
+    dra_status   st = dra_array_create(p->device, n, &p->logits, err);
     if (st == DRA_OK) st = dra_array_fill(dra_array_whole(p->logits), 0, err);
-    if (st == DRA_OK) st = dra_array_create(p->device, sizeof none, &p->calm, err);
-    if (st == DRA_OK) st = dra_array_upload(dra_array_whole(p->calm), &none, err);
     if (st == DRA_OK) st = dra_session_create(p->device, build, NULL, &p->session, err);
     return st == DRA_OK ? bind(p, "logits", dra_array_whole(p->logits), err) : st;
 }
@@ -92,9 +84,7 @@ dra_status dra_picker_create(dra_device *device, int64_t rows, int64_t V, dra_pi
     p->seen = calloc(B * (size_t)V, sizeof *p->seen);
     p->stale = calloc(B, sizeof *p->stale);
     p->last = malloc(B * sizeof *p->last);
-    p->picked = calloc(B + 1, sizeof *p->picked);
-    dra_status st = p->seen && p->stale && p->last && p->picked ? make_arrays(p, err)
-                                                                : out_of_memory(err);
+    dra_status st = p->seen && p->stale && p->last ? make_arrays(p, err) : out_of_memory(err);
     for (size_t b = 0; b < B && p->last; b++) p->last[b] = -1;
     if (st == DRA_OK)
         *out = p;
@@ -110,12 +100,10 @@ void dra_picker_destroy(dra_picker *p)
     dra_array_destroy(p->logits);
     dra_array_destroy(p->known);
     dra_array_destroy(p->bias);
-    dra_array_destroy(p->calm);
     free(p->copy);
     free(p->seen);
     free(p->stale);
     free(p->last);
-    free(p->picked);
     free(p);
 }
 
@@ -139,15 +127,15 @@ dra_status dra_picker_put(dra_picker *p, int64_t row, const dra_real *logits, dr
     return dra_array_upload(dra_picker_logits(p, row, 1), logits, err);
 }
 
-dra_status dra_picker_see(dra_picker *p, dra_real **out, dra_error *err)
+dra_status dra_picker_see(dra_picker *p, dra_reader *after, dra_real **out, dra_error *err)
 {
     const dra_span all = dra_array_whole(p->logits);
-    dra_status     st = DRA_OK;
     *out = dra_span_on_host(all);
-    if (*out) return DRA_OK;
+    if (*out) return dra_reader_finish(after, err);
     if (!p->copy) p->copy = malloc(all.bytes + 1);
     if (!p->copy) return out_of_memory(err);
-    if (!p->fresh) st = dra_array_download(p->copy, all, err);
+    const dra_fetch  wanted = {p->copy, all};
+    const dra_status st = dra_reader_fetch(after, &wanted, !p->fresh, err);
     p->fresh = st == DRA_OK;
     *out = p->copy;
     return st;
@@ -225,14 +213,13 @@ static dra_status put(dra_picker *p, const char *name, const void *data, size_t 
 }
 
 static dra_status start(dra_picker *p, const dra_sample_row *rows, const bool *allowed,
-                        dra_span fault, dra_error *err)
+                        dra_error *err)
 {
     const size_t    B = (size_t)p->B;
     const bool      seen = penalises(p, rows);
     const dra_shape key = DRA_SHAPE(
         p->B, p->V, (p->bias ? BIAS : 0) | (allowed ? ALLOWED : 0) | (seen ? SEEN : 0));
     dra_status st = dra_session_select(p->session, &key, 1, err);
-    if (st == DRA_OK) st = bind(p, "fault", fault.array ? fault : dra_array_whole(p->calm), err);
     if (st == DRA_OK) st = put(p, "rows", rows, B * sizeof *rows, err);
     if (st == DRA_OK && allowed)
         st = put(p, "allowed", allowed, B * (size_t)p->V * sizeof *allowed, err);
@@ -244,14 +231,9 @@ static dra_status start(dra_picker *p, const dra_sample_row *rows, const bool *a
 }
 
 dra_status dra_picker_pick(dra_picker *p, const dra_sample_row *rows, const bool *allowed,
-                           const dra_session *after, int32_t *ids, bool *faulty, dra_error *err)
+                           dra_reader *after, int32_t *ids, dra_error *err)
 {
-    dra_status st = start(p, rows, allowed, dra_session_fault(after), err);
-    *faulty = false;
-    if (st == DRA_OK)
-        st = dra_array_download(p->picked, dra_session_result(p->session, "picked"), err);
-    if (st != DRA_OK) return st;
-    *faulty = p->picked[p->B] != 0;
-    memcpy(ids, p->picked, (size_t)p->B * sizeof *ids);
-    return DRA_OK;
+    const dra_status st = start(p, rows, allowed, err);
+    const dra_fetch  wanted = {ids, dra_session_result(p->session, "ids")};
+    return st == DRA_OK ? dra_reader_fetch(after, &wanted, 1, err) : st;
 }

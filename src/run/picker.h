@@ -19,8 +19,8 @@ dra_span dra_picker_logits(const dra_picker *p, int64_t row, int64_t n);
 /* They become those of another memory of the device, or of the host. */
 dra_status dra_picker_take(dra_picker *p, int64_t row, int64_t n, dra_span from, dra_error *err);
 dra_status dra_picker_put(dra_picker *p, int64_t row, const dra_real *logits, dra_error *err);
-/* All of them as the host sees them, until the next change. */
-dra_status dra_picker_see(dra_picker *p, dra_real **out, dra_error *err);
+/* All of them as the host sees them, until the next change; `after` as for dra_picker_pick(). */
+dra_status dra_picker_see(dra_picker *p, dra_reader *after, dra_real **out, dra_error *err);
 
 /* ---- tokens that rows have read: for the repetition penalty ---------------------------------- */
 
@@ -33,9 +33,10 @@ void  dra_picker_set_seen(dra_picker *p, int64_t row, const bool *seen); /* NULL
 /* What is added to all logits, (V), from the next pick on; NULL: nothing. */
 dra_status dra_picker_bias(dra_picker *p, const dra_real *bias, dra_error *err);
 
-/* Picks a token of every row, see dra_sample_ids(). rows (rows); allowed (rows, V) or NULL: all are;
- * after: what has made the logits, and may have met a fault: then *faulty, and there are no ids. */
+/* Picks a token of every row, see dra_sample_ids(). rows (rows); allowed (rows, V) or NULL: all are.
+ * after: what has made the logits, and is finished with the same wait: what went wrong in its reads
+ * is an error here. */
 dra_status dra_picker_pick(dra_picker *p, const dra_sample_row *rows, const bool *allowed,
-                           const dra_session *after, int32_t *ids, bool *faulty, dra_error *err);
+                           dra_reader *after, int32_t *ids, dra_error *err);
 
 #endif

@@ -92,7 +92,7 @@ void dra_runlog_close(dra_runlog *log)
 dra_status dra_append_whole(int fd, const char *path, const void *data, size_t bytes,
                             dra_error *err)
 {
-    const off_t end = lseek(fd, 0, SEEK_END);
+    const off_t end = dra_sys_seek(fd, 0, SEEK_END);
     size_t      done = 0;
     int         number = 0;
     while (done < bytes && !number) {

@@ -17,7 +17,7 @@ static const char *const anneals[] = {"linear", "cosine", NULL};
 static const char *const objectives[] = {"own",      "next", "masked", "classes", "squared",
                                          "gaussian", "xval", "dpo",    NULL};
 static const char *const masks[] = {"constant", "linear", "cosine", NULL}; /* dra_mask_schedule */
-static const char *const precisions[] = {"full", "bf16", NULL};
+static const char *const precisions[] = {"full", "bf16", "tf32", NULL};
 static const char *const optimizers[] = {"adamw", "sgd", "lion", "muon", NULL};
 
 #define MOST 1e12 /* of counts */

@@ -64,10 +64,11 @@ static dra_status start_lessons(dra_trainer *t, int64_t step, dra_error *err)
 }
 
 /* The mean loss over all targets of the step, and what else its microbatches put out. */
-static dra_status collect_lessons(dra_trainer *t, dra_error *err)
+static dra_status collect_results(dra_trainer *t, bool any, dra_error *err)
 {
     const int        n = (int)t->at.train.accumulate;
-    const dra_status st = dra_gradients_collect(t->gradients, n, t->results, err);
+    const dra_status st = dra_gradients_collect(t->gradients, n, t->results,
+                                                any ? t->optimizer : NULL, &t->event.norm, err);
     t->event.loss = 0;
     t->event.clamped = 0;
     memset(t->event.aux, 0, sizeof t->event.aux);
@@ -97,12 +98,10 @@ static dra_status learn(dra_trainer *t, int64_t step, bool any, dra_error *err)
 {
     dra_event *e = &t->event;
     dra_status st = DRA_OK;
-    e->norm = NAN;
     if (any) /* else nothing but pads */
         st = dra_optimizer_start(t->optimizer, t->weights, t->gradients, e->rate,
                                  step - t->at.skipped, err);
-    if (st == DRA_OK) st = collect_lessons(t, err);
-    if (st == DRA_OK && any) st = dra_optimizer_collect(t->optimizer, &e->norm, err);
+    if (st == DRA_OK) st = collect_results(t, any, err);
     if (st != DRA_OK || !any) return st;
     if (isfinite(e->loss) && isfinite(e->norm)) {
         t->at.in_a_row = 0;

@@ -11,6 +11,7 @@
 #include "graph/op.h"
 #include "sequence/module.h"
 #include "sequence/pieces.h"
+#include "session/session.h"
 
 typedef struct fetched { /* a result that was asked for, as the host sees it */
     char        name[DRA_NAME_TEXT];
@@ -427,6 +428,39 @@ static void advance(const dra_reader *r, dra_states *s, bool reads, int64_t T, c
     for (int64_t b = 0; reads && b < s->B; b++) s->context[b] = r->context_extents.n[b];
 }
 
+static bool make_room(fetched *f, size_t bytes)
+{
+    if (f->copy && f->room >= bytes) return true;
+    free(f->copy);
+    f->copy = malloc(bytes + 1);
+    f->room = f->copy ? bytes : 0;
+    return f->copy;
+}
+
+/* Results that were asked for after the read before this one will be asked for again: they come with
+ * the same wait. */
+static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more, dra_error *err)
+{
+    dra_fetch list[DRA_FETCHES] = {{0}};
+    fetched  *of[DRA_FETCHES];
+    size_t    n = 0;
+    if (n_more) memcpy(list, more, n_more * sizeof *more);
+    for (size_t i = 0; i < r->n_results && n_more + n < DRA_FETCHES; i++) {
+        fetched       *f = &r->results[i];
+        const dra_span from = dra_session_result(r->session, f->name);
+        if (f->read != r->reads - 1 || !from.array || dra_span_on_host(from)) continue;
+        if (!make_room(f, from.bytes)) continue;
+        list[n_more + n] = (dra_fetch){f->copy, from};
+        of[n++] = f;
+    }
+    const dra_status st = dra_session_fetch(r->session, list, n_more + n, err);
+    for (size_t i = 0; i < n && st == DRA_OK; i++) {
+        of[i]->seen = of[i]->copy;
+        of[i]->read = r->reads;
+    }
+    return st;
+}
+
 /* Reads a part of a call, or all of it; mark: of the part; context: NULL but where it is read. */
 static dra_status read_part(dra_reader *r, dra_states *states, const dra_context_text *context,
                             const dra_join_part *part, const int32_t *mark, int n,
@@ -443,8 +477,7 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     if (st == DRA_OK) r->begun = true;
     if (st == DRA_OK && !r->defers) st = dra_reader_finish(r, err);
     if (st == DRA_OK) advance(r, states, reads, part->n, mark);
-    if (st != DRA_OK) return st;
-    return DRA_OK;
+    return st;
 }
 
 /* Reads a call part by part, none of which crosses the border of a piece in any row. room: for
@@ -511,13 +544,18 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
 
 void dra_reader_defer(dra_reader *r, bool on) { r->defers = on; }
 
-dra_status dra_reader_finish(dra_reader *r, dra_error *err)
+dra_status dra_reader_fetch(dra_reader *r, const dra_fetch *more, size_t n, dra_error *err)
 {
-    if (!r->begun) return DRA_OK;
-    const dra_status st = dra_session_finish(r->session, err);
+    if (!r->begun) return dra_arrays_fetch(more, n, err);
+    const dra_status st = fetch_all(r, more, n, err);
     r->begun = false;
     if (st != DRA_OK) r->valid = false;
     return st;
+}
+
+dra_status dra_reader_finish(dra_reader *r, dra_error *err)
+{
+    return dra_reader_fetch(r, NULL, 0, err);
 }
 
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }

@@ -1,6 +1,6 @@
 /* Sessions: a program for each key, one workspace, inputs in memory of their own, bindings by
  * number. */
-#include "dra/session.h"
+#include "session/session.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -256,7 +256,8 @@ static dra_status make_workspace(dra_session *home, const entry *e, dra_error *e
 {
     const size_t bytes = dra_workspace_bytes(e->program);
     if (home->workspace && home->workspace->bytes >= bytes) return DRA_OK;
-    const dra_status st = home->workspace ? dra_workspace_fault(home->workspace, err) : DRA_OK;
+    const dra_status st = home->workspace ? dra_workspace_fault(home->workspace, NULL, 0, err)
+                                          : DRA_OK;
     if (st != DRA_OK) return st;
     dra_array_destroy(home->workspace); /* first, so that both are never there */
     home->workspace = NULL;
@@ -350,19 +351,25 @@ dra_status dra_session_start(dra_session *s, dra_error *err)
     return st == DRA_OK ? leave(s, start(s, err)) : st;
 }
 
-static dra_status finish(dra_session *s, dra_error *err)
+static dra_status finish(dra_session *s, const dra_fetch *more, size_t n, dra_error *err)
 {
     dra_array       *workspace = s->home->workspace;
-    const dra_status st = workspace ? dra_workspace_fault(workspace, err) : DRA_OK;
+    const dra_status st = workspace ? dra_workspace_fault(workspace, more, n, err)
+                                    : dra_arrays_fetch(more, n, err);
     for (size_t i = 0; i < s->n && st != DRA_OK; i++)
         if (s->at[i].buffers) dra_touch(s->at[i].buffers, NULL, NULL);
     return st;
 }
 
-dra_status dra_session_finish(dra_session *s, dra_error *err)
+dra_status dra_session_fetch(dra_session *s, const dra_fetch *more, size_t n, dra_error *err)
 {
     const dra_status st = enter(s, err);
-    return st == DRA_OK ? leave(s, finish(s, err)) : st;
+    return st == DRA_OK ? leave(s, finish(s, more, n, err)) : st;
+}
+
+dra_status dra_session_finish(dra_session *s, dra_error *err)
+{
+    return dra_session_fetch(s, NULL, 0, err);
 }
 
 /* ---- results --------------------------------------------------------------------------------- */

@@ -33,9 +33,12 @@ small="--set dim=16 --set heads=2 --set depth=1"
 if grep -q '"F64"' m/model.safetensors; then
     all_numbers '\0000\0000\0000\0000\0000\0000\0370\0177' nan &&
         all_numbers '\0000\0000\0000\0000\0000\0000\0360\0177' inf
+    large='\0000\0000\0000\0000\0000\0000\0131\0100' # 100 and -100
+    other='\0000\0000\0000\0000\0000\0000\0131\0300'
 else
     all_numbers '\0000\0000\0300\0177' nan && all_numbers '\0000\0000\0200\0177' inf
-fi || exit 1
+    large='\0000\0000\0310\0102' other='\0000\0000\0310\0302'
+fi && all_numbers "$large$large$other" large || exit 1
 i=0
 while [ "$i" -lt 12 ]; do
     echo "Line $i of a story that goes on and on, with \"quotes\" and numbers: $((i * i))."
@@ -126,7 +129,13 @@ for model in nan inf; do
     check "sweep: $model" sweeps 1 $model
     check "probe: $model" probes $model
 done
-
+# Losses that are finite, but their perplexity is not: the loss is the result, and it is there.
+perplexed() {
+    run 0 eval --model large --data story.txt --json && strict "$out" &&
+        has "$out" '"perplexity": null' '"not_finite": 1' || return 1
+    ! grep -q '"loss": null' "$out" || { cat "$out"; return 1; }
+}
+check "eval: a perplexity too large for a number" perplexed
 
 # ---- all else ------------------------------------------------------------------------------------
 

@@ -34,6 +34,10 @@ struct float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+static inline uint2  make_uint2(unsigned x, unsigned y) { return {x, y}; }
 static inline float2 make_float2(float x, float y) { return {x, y}; }
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
@@ -150,7 +154,15 @@ template <typename T> T __ldg(const T *at) { return *at; }
 
 typedef int   cudaError_t;
 typedef void *cudaStream_t;
-enum { cudaSuccess = 0, cudaErrorMemoryAllocation = 2, cudaErrorInvalidDevice = 101 };
+enum {
+    cudaSuccess = 0,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorDevicesUnavailable = 46,
+    cudaErrorNoDevice = 100,
+    cudaErrorInvalidDevice = 101
+};
+#define CUDART_VERSION 13000
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
     cudaMemcpyDeviceToHost,
@@ -165,15 +177,53 @@ struct cudaDeviceProp {
     int    multiProcessorCount, major, minor;
 };
 
-cudaError_t cudaMalloc(void **out, size_t bytes);
-cudaError_t cudaFree(void *data);
+typedef void *cudaEvent_t;
+typedef void *cudaMemPool_t;
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
+enum cudaMemPoolAttr {
+    cudaMemPoolAttrReleaseThreshold = 4,
+    cudaMemPoolAttrReservedMemCurrent,
+    cudaMemPoolAttrUsedMemCurrent = 7
+};
+
+cudaError_t               cudaMalloc(void **out, size_t bytes);
+cudaError_t               cudaFree(void *data);
+static inline cudaError_t cudaMallocAsync(void **out, size_t bytes, cudaStream_t)
+{
+    return cudaMalloc(out, bytes);
+}
+static inline cudaError_t cudaFreeAsync(void *data, cudaStream_t) { return cudaFree(data); }
+static inline cudaError_t cudaMallocHost(void **out, size_t bytes)
+{
+    return cudaMalloc(out, bytes);
+}
+static inline cudaError_t cudaFreeHost(void *data) { return cudaFree(data); }
+static inline cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int)
+{
+    *pool = nullptr;
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+{
+    return cudaSuccess;
+}
+static inline cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t, cudaMemPoolAttr, void *)
+{
+    return cudaSuccess;
+}
+cudaError_t               cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags);
+cudaError_t               cudaEventDestroy(cudaEvent_t event);
+cudaError_t               cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t               cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
+static inline cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 
-static inline cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 static inline cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 {
     *s = nullptr;

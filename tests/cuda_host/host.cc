@@ -10,10 +10,13 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 uint3 threadIdx, blockIdx;
@@ -195,16 +198,37 @@ unsigned cuda_host_ballot(int yes)
 
 /* ---- run time -------------------------------------------------------------------------------- */
 
+/* Every array ends with a page, or less than 64 bytes before, and the next page is closed: what is
+ * read or written after it is found out, as on a GPU, if it is far enough. */
+static std::map<void *, std::pair<void *, size_t>> mapped; /* by array: its pages */
+static pthread_mutex_t                             mapped_lock = PTHREAD_MUTEX_INITIALIZER;
+
 cudaError_t cudaMalloc(void **out, size_t bytes)
 {
-    const size_t rounded = (bytes + 255) / 256 * 256;
-    *out = rounded > (size_t)8 << 30 ? nullptr : aligned_alloc(256, rounded ? rounded : 256);
-    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + 63) / 64 * 64;
+    const size_t whole = (used + page - 1) / page * page;
+    *out = nullptr;
+    if (bytes > (size_t)8 << 30) return cudaErrorMemoryAllocation;
+    void *map = mmap(nullptr, whole + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                     -1, 0);
+    if (map == MAP_FAILED) return cudaErrorMemoryAllocation;
+    mprotect(map, whole, PROT_READ | PROT_WRITE);
+    *out = static_cast<char *>(map) + whole - used;
+    pthread_mutex_lock(&mapped_lock);
+    mapped[*out] = {map, whole + page};
+    pthread_mutex_unlock(&mapped_lock);
+    return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *data)
 {
-    free(data);
+    pthread_mutex_lock(&mapped_lock);
+    const auto at = mapped.find(data);
+    if (at != mapped.end()) {
+        munmap(at->second.first, at->second.second);
+        mapped.erase(at);
+    }
+    pthread_mutex_unlock(&mapped_lock);
     return cudaSuccess;
 }
 
@@ -220,10 +244,59 @@ cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t)
     return cudaSuccess;
 }
 
+/* An event is the time at which it was recorded. */
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned)
+{
+    *out = calloc(1, sizeof(timespec));
+    return *out ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    free(event);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t)
+{
+    clock_gettime(CLOCK_MONOTONIC, static_cast<timespec *>(event));
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    const timespec *a = static_cast<timespec *>(from), *b = static_cast<timespec *>(to);
+    *ms = 1e3f * (float)(b->tv_sec - a->tv_sec) + 1e-6f * (float)(b->tv_nsec - a->tv_nsec);
+    return cudaSuccess;
+}
+
+/* For tests of what is said where something is missing: DRA_CUDA_HOST_LACKS=driver, newer (a newer
+ * driver), gpu, free (a GPU that nobody has), memory. */
+static bool lacks(const char *what)
+{
+    const char *missing = getenv("DRA_CUDA_HOST_LACKS");
+    return missing && strcmp(missing, what) == 0;
+}
+
 cudaError_t cudaGetDeviceCount(int *n)
 {
     *n = 1;
+    return lacks("driver") || lacks("newer") ? cudaErrorInsufficientDriver
+           : lacks("gpu")                    ? cudaErrorNoDevice
+                                             : cudaSuccess;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = lacks("driver") ? 0 : lacks("newer") ? 11040 : CUDART_VERSION;
     return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+    return lacks("free")     ? cudaErrorDevicesUnavailable
+           : lacks("memory") ? cudaErrorMemoryAllocation
+                             : cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "apart.h"
 #include "device/simd_peak.h"
 
 static dra_device *best(int threads) { return check_device(threads, dra_device_level_at(0)); }
@@ -17,6 +18,7 @@ static void measures_every_limit(void **state)
         /* Between a toy and a machine no one has; sanitizers are slow. */
         assert_true(l.flops > 1e6 && l.flops < 1e15);
         assert_true(l.bf16_flops >= 0);
+        assert_true(l.tf32_flops == 0 && l.upload == 0 && l.download == 0); /* a GPU's */
         const double bytes[] = {l.read, l.write, l.copy, l.streaming_write, l.streaming_copy};
         for (size_t i = 0; i < COUNT(bytes); i++) assert_true(bytes[i] > 1e6 && bytes[i] < 1e14);
     }
@@ -105,6 +107,26 @@ static void refuses_what_makes_no_sense(void **state)
     assert_true(l.flops == 0);
 }
 
+/* A device with memory of its own and no way to measure it. */
+static void refuses_other_devices(void **state)
+{
+    const dra_stream_config c = {.reads = 1, .bytes = 64};
+    dra_device             *d;
+    dra_stream             *s = (dra_stream *)&d;
+    dra_limits              l = {.flops = 1};
+    dra_error               err = {0};
+    const dra_cpu_config    config = {1, "ref"};
+    assert_int_equal(apart_create(&config, &d, &err), DRA_OK);
+    assert_int_equal(dra_limits_measure(d, 1, &l, &err), DRA_ERR_DEVICE);
+    assert_string_equal(err.text, "limits: the device 'ref' does not measure its own");
+    assert_true(l.flops == 0);
+    assert_int_equal(dra_stream_create(d, &c, &s, &err), DRA_ERR_DEVICE);
+    assert_string_equal(err.text, "stream: on the CPU only, this is 'ref'");
+    assert_null(s);
+    assert_true(dra_flops_measure(d) == 0 && dra_bf16_flops_measure(d) == 0);
+    dra_device_destroy(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -115,6 +137,7 @@ int main(void)
         cmocka_unit_test(counts_bytes),
         cmocka_unit_test(streams_odd_sizes),
         cmocka_unit_test(refuses_what_makes_no_sense),
+        cmocka_unit_test(refuses_other_devices),
     };
     return check_main("limits", NULL, 0, tests, COUNT(tests));
 }

@@ -30,6 +30,7 @@ awk 'BEGIN { while (i++ < 30) printf "User: hi\n\nBot: line %d of a story.\n\n",
     >in/story.txt
 printf '{"text": "one"}\n{"text": "a second one, compressed"}\n' | gzip >in/lines.jsonl.gz
 printf 'hi\n/set temperature 0\n/stats\n/save kept\n/undo\nagain\n/quit\n' >in/said
+printf '{"prompt": "Once"}\n{"ids": [65, 66], "seed": 3}\n' >in/prompts.jsonl
 echo 'root ::= "a" [b-d]+ | "x"' >in/letters.gbnf
 echo '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"]}' >in/schema.json
 echo '{"model_type": "x-transformers", "wrapper": "TransformerWrapper", "num_tokens": 256,
@@ -103,6 +104,9 @@ all() {
         --grammar "$in/letters.gbnf" --threads 1
     faults generate-schema none $quiet generate --model "$in/m" --prompt a --tokens 8 \
         --json-schema "$in/schema.json" --threads 1
+    faults generate-prompts none $quiet generate --model "$in/m" --prompts "$in/prompts.jsonl" \
+        --tokens 3 --threads 1
+    faults generate-stdin none "$in/said" generate --model "$in/m" --prompt - --tokens 3 --threads 1
     faults generate-beams none $quiet generate --model "$in/gpt2" --prompt ab --tokens 3 --beam 2 \
         --threads 1
     faults chat none "$in/said" chat --model "$in/m" --tokens 4 --seed 2 --threads 1

@@ -2,6 +2,7 @@
 # System calls that fail, and kills between them: after each fault every file is the old one or the
 # new one, a line says what failed, and the next start makes up for it with the same bits.
 #   test_calls.sh PATH_OF_DRA        DRA_TEST_FULL=1: every fault at every call, else some of them
+# DRA_FAULT_ONLY=REGEX picks commands by their name.
 set -u
 dra=$(cd "$(dirname "$1")" && pwd)/dra
 calls=$(dirname "$dra")/tests/faults/calls
@@ -21,6 +22,7 @@ every() {
     from=$4
     look=$5
     shift 5
+    echo "$name" | grep -Eq "${DRA_FAULT_ONLY:-.}" || return 0
     [ -z "${DRA_TEST_FULL:-}" ] || most=0
     check "$name: any call may fail" "$calls" --loop "$name" --from "$from" --work work \
         --check "$look" --faults "$faults" --most "$most" "$@"
@@ -130,5 +132,23 @@ every cache 20 "$all" before '. "$functions"
     [ "$STATUS" = 0 ] || "$dra" $cache --resume >../again.out 2>&1 || { cat ../again.out; exit 1; }
     diff -r tokens ../made/tokens && cmp c/model.safetensors ../made/c/model.safetensors &&
         clean' "$dra" $cache
+
+# ---- what is read by streams, and a sweep --------------------------------------------------------
+
+printf '{"prompt": "Once"}\n{"prompt": "Twice", "seed": 3}\n' >before/prompts.jsonl
+every prompts 20 "$all" before : "$dra" generate --model m --prompts prompts.jsonl --tokens 3 \
+    --threads 1
+gzip -c text >before/text.gz
+every tokenize 20 "$all" before : "$dra" tokenize --tokenizer "$data/bpe/tokenizer.json" \
+    --file text.gz
+sweep="sweep $small --data $text --split 0.1 --steps 1 --batch 2 --context 8 --threads 1
+    --set lr=0.001,0.002 --out all"
+export sweep
+(cd made && "$dra" $sweep) >out 2>err || { cat err; exit 1; }
+every sweep 20 EINTR before '. "$functions"
+    cmp all/done.jsonl ../made/all/done.jsonl && clean || exit 1
+    for f in lr=0.001 lr=0.002; do
+        cmp "all/$f/model.safetensors" "../made/all/$f/model.safetensors" || exit 1
+    done' "$dra" $sweep
 
 tap_end

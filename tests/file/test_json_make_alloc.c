@@ -172,12 +172,65 @@ static void parsing_wrong(void **state)
     assert_null(out);
 }
 
+static long once_at, asked;
+
+static void *fails_once(size_t n)
+{
+    if (++asked != once_at) return malloc(n);
+    errno = ENOMEM;
+    return NULL;
+}
+
+static dra_status parse_failing(const char *text, long at, dra_error *err)
+{
+    json_t *out;
+    once_at = at;
+    asked = 0;
+    json_set_alloc_funcs(fails_once, free);
+    const dra_status st = dra_json_parse("x.json", text, strlen(text), (dra_json_rules){.depth = 8},
+                                         &out, err);
+    json_set_alloc_funcs(__wrap_malloc, free);
+    assert_null(out);
+    return st;
+}
+
+/* And while memory fails, at any allocation alone: as without, or want of memory. */
+static void parsing_wrong_failing(void **state)
+{
+    static const char *const texts[] = {
+        "{\"a member with a long name\": \"and a long text\", \"a\": [1, 2.5], \"b\": nan}",
+        "{\"a member with a long name\": 1, \"a member with a long name\": 1}",
+        "{\"a\": truetruetruetruet}",
+        "{\"a\": 1111111111111111.}",
+        "{\"a\": 1} {}",
+    };
+    for (size_t i = 0; i < COUNT(texts); i++) {
+        dra_error expected = {0};
+        assert_int_equal(parse_failing(texts[i], 0, &expected), DRA_ERR_FORMAT);
+        const long n = asked;
+        assert_true(n > 5);
+        for (long at = 1; at <= n; at++) {
+            dra_error        err = {0};
+            const dra_status st = parse_failing(texts[i], at, &err);
+            if (st == DRA_ERR_MEMORY ? !strstr(err.text, "x.json: out of memory")
+                                     : strcmp(err.text, expected.text) != 0)
+                fail_msg("text %zu, allocation %ld: %s", i, at, err.text);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(making),   cmocka_unit_test(copying),       cmocka_unit_test(sticking),
-        cmocka_unit_test(counting), cmocka_unit_test(refusing),      cmocka_unit_test(showing),
-        cmocka_unit_test(parsing),  cmocka_unit_test(parsing_wrong),
+        cmocka_unit_test(making),
+        cmocka_unit_test(copying),
+        cmocka_unit_test(sticking),
+        cmocka_unit_test(counting),
+        cmocka_unit_test(refusing),
+        cmocka_unit_test(showing),
+        cmocka_unit_test(parsing),
+        cmocka_unit_test(parsing_wrong),
+        cmocka_unit_test(parsing_wrong_failing),
     };
     json_set_alloc_funcs(__wrap_malloc, free);
     return check_main("JSON that is made", NULL, 0, tests, COUNT(tests));

@@ -38,12 +38,15 @@ static void holds_from_where_it_is_set(void **state)
     dra_output(f.g, "before", times(f.g, f.x, f.w));
     dra_set_precision(f.g, DRA_PRECISION_BF16);
     dra_output(f.g, "between", times(f.g, f.x, f.w));
+    dra_set_precision(f.g, DRA_PRECISION_TF32); /* which holds it, and on the CPU is full */
+    dra_output(f.g, "tf32", times(f.g, f.x, f.w));
     dra_set_precision(f.g, DRA_PRECISION_FULL);
     dra_output(f.g, "after", times(f.g, f.x, f.w));
     check_program p = check_compile(f.g, 1);
     run(&p);
     assert_true(*check_result(&p, "before") == near_one);
     assert_true(*check_result(&p, "between") == 1);
+    assert_true(*check_result(&p, "tf32") == near_one);
     assert_true(*check_result(&p, "after") == near_one);
     check_free(&p);
 }

@@ -310,6 +310,10 @@ static const check_case both_cases[] = {
     {"no width of values", 3, {QKV(2, 2, 2, 3, 4, 5, 0)}, &none},
     {"several tiles", 3, {QKV(1, 2, 2, 70, 150, 9, 5)}, &none},
     {"wide", 3, {QKV(1, 1, 1, 3, 70, 200, 131)}, &none},
+    {"wide, several tiles", 4, {QKV(1, 2, 1, 70, 90, 200, 131), INTS(1, 70, 0, 90)}, &only_hi},
+    {"wide keys", 4, {QKV(1, 2, 2, 40, 70, 140, 9), INTS(1, 40, 0, 70)}, &only_lo},
+    {"wide values, bias", 4, {QKV(1, 2, 1, 40, 70, 6, 150), {{3, {2, 40, 70}}}}, &biased},
+    {"no query heads", 3, {QKV(2, 0, 2, 3, 4, 5, 3)}, &none},
     {"ragged", 5, {QKV(2, 2, 2, 9, 20, 5, 3), INTS(2, 9, -3, 15), INTS(2, 9, -2, 24)}, &lo_hi},
     {"ragged, several tiles",
      5,
@@ -359,6 +363,10 @@ static const check_case both_cases[] = {
     {"by distance, shared keys", 4, {QKV(2, 6, 2, 5, 9, 4, 3), {{2, {6, 7}}}}, &by_distances},
     {"by distance, one query", 4, {QKV(2, 2, 2, 1, 300, 5, 3), {{2, {2, 200}}}}, &by_distances},
     {"by distance, several tiles", 4, {QKV(2, 2, 1, 70, 150, 9, 5), {{2, {2, 60}}}}, &by_distances},
+    {"by distance, positions that count up",
+     4,
+     {QKV(1, 2, 1, 200, 140, 5, 3), {{2, {2, 150}}}},
+     &(args){.distance = 3, .zero = 60}},
     {"by distance and positions",
      6,
      {QKV(2, 3, 3, 5, 9, 7, 4), {{2, {3, 17}}}, INTS(2, 5, 0, 30), INTS(2, 9, 0, 30)},
@@ -624,6 +632,37 @@ static const check_case few_cases[] = {
      .no_grad = true},
 };
 
+/* ---- cases: bf16 precision, which the CPU ignores -------------------------------------------- */
+
+static void build_bf16(dra_graph *g, const void *p, const dra_value *in, dra_value *out)
+{
+    dra_random_config random;
+    dra_attend_config c = make_config(p, in, DRA_ATTEND_TILED, &random);
+    dra_set_precision(g, DRA_PRECISION_BF16);
+    c.lse = &out[1];
+    out[0] = dra_attend(g, in[0], in[1], in[2], &c);
+}
+
+#define BF16_TOL .tol = 1e-2
+
+static const check_case bf16_cases[] = {
+    {"sees all", 3, {QKV(1, 2, 2, 70, 90, 64, 64)}, &none, BF16_TOL},
+    {"up to hi", 4, {QKV(2, 2, 1, 45, 70, 64, 64), INTS(2, 45, 0, 71)}, &only_hi, BF16_TOL},
+    {"from lo on", 4, {QKV(1, 4, 2, 40, 100, 64, 64), INTS(1, 40, 50, 101)}, &only_lo, BF16_TOL},
+    {"ragged, h mod K",
+     5,
+     {QKV(1, 4, 2, 150, 70, 64, 64), INTS(1, 150, -3, 60), INTS(1, 150, 0, 75)},
+     &(args){.lo = 3, .hi = 4, .heads = DRA_HEADS_MOD, .scale = 0.2},
+     BF16_TOL},
+    {"width 128", 4, {QKV(1, 2, 1, 70, 90, 128, 128), INTS(1, 70, 0, 91)}, &only_hi, BF16_TOL},
+    {"sees nothing", 4, {QKV(1, 1, 1, 40, 70, 64, 64), INTS(1, 40, -2, 1)}, &only_hi, BF16_TOL},
+    {"no keys", 3, {QKV(1, 2, 2, 40, 0, 64, 64)}, &none, BF16_TOL},
+    {"few queries", 3, {QKV(2, 2, 2, 1, 90, 64, 64)}, &none, BF16_TOL},
+    {"another width", 3, {QKV(1, 2, 2, 40, 70, 64, 9)}, &none, BF16_TOL},
+    {"negative scale", 3, {QKV(1, 2, 2, 40, 70, 64, 64)}, &(args){.scale = -0.1}, BF16_TOL},
+    {"bias", 4, {QKV(1, 1, 1, 40, 70, 64, 64), {{3, {1, 40, 70}}}}, &biased, BF16_TOL},
+};
+
 int main(void)
 {
     const check_spec specs[] = {
@@ -633,6 +672,7 @@ int main(void)
         {"plain", 2, build_scores, oracle_scores, scores_cases, COUNT(scores_cases)},
         {"tiled", 2, build_lse, oracle_lse, lse_cases, COUNT(lse_cases)},
         {"few", 2, build_few, oracle_lse, few_cases, COUNT(few_cases)},
+        {"bf16", 2, build_bf16, oracle_lse, bf16_cases, COUNT(bf16_cases)},
     };
     return check_main("attend", specs, COUNT(specs), NULL, 0);
 }

@@ -76,6 +76,7 @@ static const double odd[] = {-INFINITY, 2, NAN, 7, 1, -INFINITY, -INFINITY, INFI
         {"no steps", 1, {{{2, {3, 0}}}}, &way[4]},                                                 \
         {"far out", 1, {{{2, {4, 33}}, .lo = -1e30, .hi = 1e30}}, &way[4], .no_grad = true},       \
         {"several tiles", 1, {{{3, {3, 40, 131}}}}, &way[2]},                                      \
+        {"many lines", 1, {{{3, {2, 9, 1031}}}}, &way[3]},                                         \
         {"long lines", 1, {{{2, {3, 20001}}}}, &way[4], .no_grad = true},                          \
         {"rank 6", 1, {{{6, {2, 3, 2, 1, 3, 2}}}}, &way[3]},
 

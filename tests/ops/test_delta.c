@@ -164,6 +164,11 @@ static const check_case cases[] = {
      4,
      {ROWS(1, 131, 1, 3), KEYS3(1, 131, 1), ROWS(1, 131, 1, 2), STRENGTHS(1, 131, 1)},
      ""},
+    {"chunks and columns",
+     7,
+     {ROWS(1, 200, 1, 3), KEYS3(1, 200, 1), ROWS(1, 200, 1, 50), STRENGTHS(1, 200, 1),
+      DECAYS(1, 200, 1), MATRIX(1, 1, 3, 50), MARKS(1, 200)},
+     "lSm"},
     {"chunks and marks",
      7,
      {ROWS(1, 130, 1, 3), KEYS3(1, 130, 1), ROWS(1, 130, 1, 2), STRENGTHS(1, 130, 1),
@@ -179,6 +184,34 @@ static const check_case cases[] = {
       MATRIX(2, 2, 64, 65)},
      "lS",
      .no_grad = true},
+    {"rows of several tiles", /* of 64 columns; in fours */
+     7,
+     {ROWS(1, 67, 2, 132),
+      {{4, {1, 67, 2, 132}}, .lo = -0.1, .hi = 0.1},
+      ROWS(1, 67, 2, 72),
+      STRENGTHS(1, 67, 2),
+      DECAYS(1, 67, 2),
+      MATRIX(1, 2, 132, 72),
+      MARKS(1, 67)},
+     "lSm"},
+    {"rows of several tiles, no decay",
+     5,
+     {ROWS(2, 130, 1, 67),
+      {{4, {2, 130, 1, 67}}, .lo = -0.12, .hi = 0.12},
+      ROWS(2, 130, 1, 70),
+      STRENGTHS(2, 130, 1),
+      MATRIX(2, 1, 67, 70)},
+     "S"},
+    {"one token of several tiles",
+     7,
+     {ROWS(3, 1, 2, 70),
+      {{4, {3, 1, 2, 70}}, .lo = -0.12, .hi = 0.12},
+      ROWS(3, 1, 2, 130),
+      STRENGTHS(3, 1, 2),
+      DECAYS(3, 1, 2),
+      MATRIX(3, 2, 70, 130),
+      MARKS(3, 1)},
+     "lSm"},
     {"strong decay",
      6,
      {ROWS(1, 70, 2, 3), KEYS3(1, 70, 2), ROWS(1, 70, 2, 2), STRENGTHS(1, 70, 2), STRONG(1, 70, 2),
@@ -250,11 +283,19 @@ static void oracle_last(const void *has, const check_tensor *in, check_tensor *o
     free(both[0].at);
 }
 
+/* Resets so far from the end that decays have gradients. */
+static const double few[2 * 70] = {[5] = 2, [6] = 1, [66] = 1, [73] = 3, [130] = 2, [136] = 1};
+
 static const check_case last_cases[] = {
     {"marks",
      7,
-     {ROWS(2, 70, 2, 3), KEYS3(2, 70, 2), ROWS(2, 70, 2, 2), STRENGTHS(2, 70, 2), DECAYS(2, 70, 2),
-      MATRIX(2, 2, 3, 2), MARKS(2, 70)},
+     {ROWS(2, 70, 2, 3),
+      KEYS3(2, 70, 2),
+      ROWS(2, 70, 2, 2),
+      STRENGTHS(2, 70, 2),
+      DECAYS(2, 70, 2),
+      MATRIX(2, 2, 3, 2),
+      {{2, {2, 70}}, CHECK_I32, .values = few}},
      "lSm"},
 };
 

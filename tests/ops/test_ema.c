@@ -123,6 +123,8 @@ static const check_case cases[] = {
     {"every state", 2, {X(2, 3, 5), SCALES(2, 5)}, &plain},
     {"one timescale", 3, {X(2, 7, 5), SCALES(1, 5), WEIGHTS(1, 5)}, &weighted},
     {"three timescales", 3, {X(2, 7, 5), SCALES(3, 5), WEIGHTS(3, 5)}, &weighted},
+    {"six timescales", 3, {X(2, 40, 5), SCALES(6, 5), WEIGHTS(6, 5)}, &weighted},
+    {"every state of five", 2, {X(2, 40, 5), SCALES(5, 5)}, &plain},
     {"from a state", 4, {X(2, 7, 5), SCALES(2, 5), WEIGHTS(2, 5), START(2, 2, 5)}, &from},
     {"marks", 5, {X(3, 17, 5), SCALES(2, 5), WEIGHTS(2, 5), START(3, 2, 5), MARKS(3, 17)}, &marked},
     {"marks, every state", 4, {X(3, 17, 5), SCALES(3, 5), START(3, 3, 5), MARKS(3, 17)}, &every},

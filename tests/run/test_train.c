@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "fixture.h"
 
 static const char *const sentence = "the quick brown fox jumps over the lazy dog; ";
@@ -131,6 +132,28 @@ static void steps_in_turns_give_the_same_bits(void **state)
         dra_trainer_destroy(t[i]);
         expect_same_step(in_scratch("alone"), in_scratch(names[i]), 6, false);
     }
+    close_fixture(&f);
+}
+
+/* However many microbatches and chunks it has, a step waits for the device once. */
+static void a_step_waits_once(void **state)
+{
+    const dra_train_config c = {.steps = 4, .batch = 4, .accumulate = 2, .chunk = 8};
+    fixture                f;
+    dra_error              err = {0};
+    dra_trainer           *t = NULL;
+    watcher                w = {.stop = 0};
+    bool                   more = true;
+    open_fixture(&f, "dra-delta-tiny", NULL, put_text("text", story, 9));
+    const dra_trainer_config own = trainer_config(&f, in_scratch("waits"), &c);
+    expect_ok(dra_trainer_create(&own, &t, &err), &err);
+    expect_ok(dra_trainer_step(t, watch, &w, &more, &err), &err);
+    for (int step = 2; step < 4; step++) { /* the first allocates, the last writes files */
+        const int64_t before = f.device->waits;
+        expect_ok(dra_trainer_step(t, watch, &w, &more, &err), &err);
+        assert_int_equal(f.device->waits - before, 1);
+    }
+    dra_trainer_destroy(t);
     close_fixture(&f);
 }
 
@@ -521,6 +544,7 @@ int main(void)
         cmocka_unit_test(learns_a_repeating_text),
         cmocka_unit_test(threads_give_the_same_bits),
         cmocka_unit_test(steps_in_turns_give_the_same_bits),
+        cmocka_unit_test(a_step_waits_once),
         cmocka_unit_test(accumulating_and_chunks_change_nothing),
         cmocka_unit_test(masks_do_not_depend_on_microbatches),
         cmocka_unit_test(evaluations_can_be_compared),

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
+# nobody wrote, barriers that not all threads reach.
+#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]     e.g. scripts/sanitize_cuda.sh build ops/test_norm
+# Exit status 1: something was found.
+set -u
+folder=$1
+shift
+[ $# -gt 0 ] || set -- ops/test_softmax ops/test_norm ops/test_reduce ops/test_matmul \
+    ops/test_embedding ops/test_gather ops/test_write_rows ops/test_attend ops/test_ema \
+    ops/test_wkv ops/test_gru ops/test_moment ops/test_delta ops/test_slots ops/test_sample
+export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder/cuda" CMOCKA_MESSAGE_OUTPUT=TAP
+bad=0
+for tool in memcheck racecheck initcheck synccheck; do
+    for test in "$@"; do
+        log=$(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
+            "$folder/tests/$test" 2>&1)
+        code=$?
+        echo "$tool $test: $(echo "$log" | sed -n 's/^=* *\(ERROR SUMMARY\|RACECHECK SUMMARY\): //p' |
+            tail -n 1), $(echo "$log" | grep -c '^ok') tests passed"
+        [ "$code" = 0 ] && continue
+        bad=1
+        echo "$log" | grep -E '^=|^not ok|^# ' | head -n 30
+    done
+done
+exit "$bad"
