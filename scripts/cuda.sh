@@ -27,7 +27,7 @@ if [ -z "${CUDA_OBJECTS_ONLY:-}${3:-}" ] &&
     exit 1
 fi
 mkdir -p "$folder/objects"
-newest=$(ls -t src/cuda/*.h src/cuda/*.def src/ops/attrs.h src/graph/pointwise.h src/device/*.h \
+newest=$(ls -t src/cuda/*.h src/cuda/*.def src/ops/*.h src/graph/pointwise.h src/device/*.h \
     src/base/*.h include/dra/*.h scripts/cuda.sh | head -n 1)
 
 # compile SOURCE: one object, unless it is newer than its source and all headers.

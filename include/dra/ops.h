@@ -500,6 +500,37 @@ typedef struct dra_slots_config {
 DRA_API dra_value dra_slots(dra_graph *g, const dra_slots_config *config, dra_value *P_last,
                             dra_value *Q_last);
 
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+enum {
+    DRA_SAMPLE_FILTER_FIRST = 1, /* filters see p of temperature 1 */
+    DRA_SAMPLE_NOTHING = 2       /* no token is wanted: it is -1   */
+};
+
+/* How the next token of a row is chosen; the fields are those of dra_sampler_config. */
+typedef struct dra_sample_row {
+    double   repetition_penalty, temperature, top_p, top_a, min_p;
+    uint64_t seed;
+    int64_t  position; /* of the token in its sequence: with the seed it decides about the draw */
+    int32_t  top_k, options;
+} dra_sample_row;
+
+enum { DRA_SAMPLE_WORDS = sizeof(dra_sample_row) / sizeof(int32_t) };
+
+typedef struct dra_sample_config { /* each may be null */
+    dra_value bias;                /* real (V) or (B, V), added to the logits; -infinity: never */
+    dra_value allowed;             /* bool (B, V): the others never */
+    dra_value seen;                /* bool (B, V): what the repetition penalty is for */
+} dra_sample_config;
+
+/* A token for each row: logits real (B, V), rows i32 (B, DRA_SAMPLE_WORDS): the bytes of a
+ * dra_sample_row each -> i32 (B), -1 where a logit is NaN or +infinity or all are -infinity. Equal
+ * logits give equal tokens on every device. *logprob, if not NULL: real (B), the log-probability of
+ * the token by the logits as they are; NaN where there is none. config NULL: no options. No
+ * gradient. */
+DRA_API dra_value dra_sample_ids(dra_graph *g, dra_value logits, dra_value rows,
+                                 const dra_sample_config *config, dra_value *logprob);
+
 /* ---- optimizer ------------------------------------------------------------------------------- */
 
 /* sqrt of the sum of squares over all values: a real scalar. No gradient. */

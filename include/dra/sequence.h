@@ -401,9 +401,15 @@ DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
                                            const dra_context_text *context, int64_t T,
                                            const int32_t *mark, int n, const dra_named *inputs,
                                            dra_error *err);
+/* From now on reads are started and not waited for. What goes wrong in the runs themselves is told
+ * by dra_reader_finish(), which waits, once for all of them. */
+DRA_API void       dra_reader_defer(dra_reader *r, bool on);
+DRA_API dra_status dra_reader_finish(dra_reader *r, dra_error *err);
 /* An output of the last read as the host sees it, valid until the next. NULL: there is none of this
- * name, or no memory. */
+ * name, or no memory, or the read has failed. */
 DRA_API const void *dra_reader_result(dra_reader *r, const char *name);
+/* The same in memory of the device. The null span: it is only on the host. */
+DRA_API dra_span dra_reader_result_span(const dra_reader *r, const char *name);
 /* Its shape. false: there is no such output. */
 DRA_API bool   dra_reader_result_shape(const dra_reader *r, const char *name, dra_shape *shape);
 DRA_API size_t dra_reader_programs(const dra_reader *r); /* how many were compiled */

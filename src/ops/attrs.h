@@ -316,6 +316,15 @@ enum {
 };
 enum { DRA_SLOTS_BACK_OUTPUTS = DRA_SLOTS_INPUTS + 2 }; /* of the inputs, then dP and dQ */
 
+/* ---- sampling -------------------------------------------------------------------------------- */
+
+typedef struct dra_sample_attr {
+    int bias, allowed, seen; /* which inputs they are; 0: none */
+} dra_sample_attr;
+
+enum { DRA_SAMPLE_LOGITS, DRA_SAMPLE_ROWS, DRA_SAMPLE_INPUTS }; /* then options */
+enum { DRA_SAMPLE_ID, DRA_SAMPLE_LOGPROB };
+
 /* ---- optimizer ------------------------------------------------------------------------------- */
 
 typedef struct dra_step_factor_attr {

@@ -36,7 +36,7 @@ dra_status dra_generator_constrain(dra_generator *g, dra_error *err)
     if (!g->config.grammar) return DRA_OK;
     if (!g->config.tokenizer)
         return dra_fail(err, DRA_ERR_VALUE, "generator: a grammar needs a tokenizer");
-    g->allowed = calloc((size_t)g->V, sizeof *g->allowed);
+    g->allowed = calloc((size_t)(g->config.rows * g->V), sizeof *g->allowed);
     return g->allowed ? open_constraint(g, err) : no_memory(err);
 }
 
@@ -81,25 +81,27 @@ dra_status dra_generator_must_end(dra_generator *g, int64_t row, bool *must, dra
 
 /* ---- the next token -------------------------------------------------------------------------- */
 
-static void allow_end(dra_generator *g, const dra_generate_config *c, int32_t id, bool may)
+static void allow_end(const dra_generator *g, const dra_generate_config *c, int32_t id, bool may,
+                      bool *allowed)
 {
-    if (id >= 0 && id < g->V && dra_generate_ends(g, c, id)) g->allowed[id] = may;
+    if (id >= 0 && id < g->V && dra_generate_ends(g, c, id)) allowed[id] = may;
 }
 
-/* Fills g->allowed; *ended: nothing may follow, and the text may end. */
-static dra_status allow(dra_generator *g, const dra_generate_config *c, int64_t row, bool *ended,
-                        dra_error *err)
+dra_status dra_generator_allow(dra_generator *g, const dra_generate_config *c, int64_t row,
+                               bool *ended, dra_error *err)
 {
     const dra_grammar_state *place = g->row[row].place;
+    bool                    *allowed = g->allowed + row * g->V;
     bool                     may, must;
     size_t                   n;
-    memset(g->allowed, 0, (size_t)g->V * sizeof *g->allowed);
+    *ended = false;
+    memset(allowed, 0, (size_t)g->V * sizeof *allowed);
     dra_status st = dra_constraint_end(g->constraint, place, &may, &must, err);
-    if (st == DRA_OK) st = dra_constraint_allow(g->constraint, place, g->allowed, &n, err);
+    if (st == DRA_OK) st = dra_constraint_allow(g->constraint, place, allowed, &n, err);
     if (st != DRA_OK) return st;
-    for (int i = 0; i < c->n_ends; i++) allow_end(g, c, c->ends[i], may);
-    allow_end(g, c, dra_tokenizer_end(g->config.tokenizer), may);
-    if (memchr(g->allowed, 1, (size_t)g->V)) return DRA_OK;
+    for (int i = 0; i < c->n_ends; i++) allow_end(g, c, c->ends[i], may, allowed);
+    allow_end(g, c, dra_tokenizer_end(g->config.tokenizer), may, allowed);
+    if (memchr(allowed, 1, (size_t)g->V)) return DRA_OK;
     *ended = may;
     if (may) return DRA_OK;
     return dra_fail(err, DRA_ERR_VALUE,
@@ -110,29 +112,31 @@ static dra_status allow(dra_generator *g, const dra_generate_config *c, int64_t 
 dra_status dra_generator_offer(dra_generator *g, const dra_generate_config *c, int64_t row,
                                dra_offer *out, dra_error *err)
 {
-    const dra_real *own = g->logits + row * g->V;
+    const bool *allowed = g->constraint ? g->allowed + row * g->V : NULL;
+    dra_real   *own;
     *out = (dra_offer){0};
-    if (g->constraint) {
-        const dra_status st = allow(g, c, row, &out->ended, err);
-        if (st != DRA_OK || out->ended) return st;
-    }
-    if (g->constraint || dra_sampler_has_bias(g->sampler)) {
-        dra_sampler_bias(g->sampler, own, g->constraint ? g->allowed : NULL, g->offered);
+    dra_status st = allowed ? dra_generator_allow(g, c, row, &out->ended, err) : DRA_OK;
+    if (st != DRA_OK || out->ended) return st;
+    st = dra_generator_see(g, row, &own, err);
+    if (st != DRA_OK) return st;
+    if (allowed || dra_sampler_biases(g->sampler)) {
+        dra_sampler_bias(g->sampler, own, allowed, g->offered);
         own = g->offered;
     }
-    out->logits = dra_generator_view(g, row, own, &out->seen);
-    return DRA_OK;
+    out->logits = own;
+    return dra_generator_view(g, row, &out->logits, &out->seen, err);
 }
 
-dra_status dra_generator_refuse(const dra_generator *g, const char *what, int64_t row,
-                                dra_error *err)
+dra_status dra_generator_refuse(dra_generator *g, const char *what, int64_t row, dra_error *err)
 {
-    const dra_real *own = g->logits + row * g->V;
-    bool            finite = true;
+    dra_real        *own;
+    bool             finite = true;
+    const dra_status st = dra_generator_see(g, row, &own, err);
+    if (st != DRA_OK) return st;
     for (int64_t i = 0; i < g->V; i++) finite = finite && (double)own[i] < INFINITY;
     return dra_fail(err, DRA_ERR_VALUE, "%s: row %lld, token %lld: %s", what, (long long)row,
                     (long long)dra_generator_tokens(g, row),
-                    finite && (g->constraint || dra_sampler_has_bias(g->sampler))
+                    finite && (g->constraint || dra_sampler_biases(g->sampler))
                         ? "no token is left that bias and grammar allow"
                         : "logits are not finite");
 }
@@ -163,10 +167,12 @@ dra_status dra_generator_log(dra_generator *g, int64_t row, int64_t top, bool pi
     for (size_t i = 0; i < each; i++) at[i] = (dra_logprob){-1, NAN};
     at[0].id = id;
     if (!picked) return DRA_OK;
+    dra_real *own;
+    st = dra_generator_see(g, row, &own, err);
+    if (st != DRA_OK) return st;
     dra_ranked *best = malloc((size_t)top * sizeof *best);
     if (!best) return no_memory(err);
-    const dra_real *own = g->logits + row * g->V;
-    const int64_t   n = dra_sampler_rank(g->sampler, own, NULL, NULL, top, best);
+    const int64_t n = dra_sampler_rank(g->sampler, own, NULL, NULL, top, best);
     for (int64_t i = 0; i < n; i++) at[i + 1] = (dra_logprob){best[i].id, best[i].log_prob};
     at[0].logprob = dra_sampler_logprob(g->sampler, own, id);
     free(best);

@@ -180,15 +180,24 @@ static dra_status amateur_path(const char *path, int i, char text[PATH_TEXT], dr
     return dra_fail_at(err, DRA_ERR_VALUE, path, "the path is too long");
 }
 
-static dra_status save_amateurs(const dra_generator *g, const char *path, dra_error *err)
+/* All rows; the context borrows what it has. */
+static dra_status borrow(dra_generator *g, dra_context *out, dra_error *err)
 {
-    const expert of = expert_of(g->config.rows, g->V, g->logits);
+    *out = (dra_context){.states = g->states, .seen = dra_picker_seen(g->picker, 0)};
+    return dra_generator_see(g, 0, &out->logits, err);
+}
+
+static dra_status save_amateurs(const dra_generator *g, const dra_real *logits, const char *path,
+                                dra_error *err)
+{
+    const expert of = expert_of(g->config.rows, g->V, logits);
     dra_status   st = DRA_OK;
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++) {
-        const dra_generator *a = g->amateur[i];
-        const dra_context    c = {.states = a->states, .logits = a->logits, .seen = a->seen};
-        char                 file[PATH_TEXT];
+        dra_generator *a = g->amateur[i];
+        dra_context    c;
+        char           file[PATH_TEXT];
         st = amateur_path(path, i, file, err);
+        if (st == DRA_OK) st = borrow(a, &c, err);
         if (st == DRA_OK) st = save(a->config.model, a->config.weights, &c, &of, file, err);
     }
     return st;
@@ -222,14 +231,15 @@ static dra_status load_amateurs(const dra_generator *g, const char *path, dra_co
 
 dra_status dra_generator_save(dra_generator *g, const char *path, dra_error *err)
 {
-    dra_status st = dra_generator_flush_pending(g, err);
+    dra_context context;
+    dra_status  st = dra_generator_flush_pending(g, err);
     for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
         if (!g->row[b].begun)
             st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing to save",
                           (long long)b);
-    if (st == DRA_OK) st = save_amateurs(g, path, err);
+    if (st == DRA_OK) st = borrow(g, &context, err);
+    if (st == DRA_OK) st = save_amateurs(g, context.logits, path, err);
     if (st != DRA_OK) return st;
-    const dra_context context = {.states = g->states, .logits = g->logits, .seen = g->seen};
     return dra_context_save(g->config.model, g->config.weights, &context, path, err);
 }
 
@@ -248,13 +258,17 @@ static dra_status spread(const dra_generator *g, dra_context *c, const int64_t *
 }
 
 /* Takes the states of a context that spread() has made; the others are dropped with it. */
-static void adopt(dra_generator *g, dra_context *c, const int64_t *from)
+static dra_status adopt(dra_generator *g, dra_context *c, const int64_t *from, dra_error *err)
 {
     dra_states *before = g->states;
+    dra_status  st = DRA_OK;
     g->states = c->states;
     c->states = before;
-    for (int64_t b = 0; b < g->config.rows; b++) dra_generator_adopt(g, b, c, from[b]);
-    for (int i = 0; i < c->amateurs; i++) adopt(g->amateur[i], &c->amateur[i], from);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        st = dra_generator_adopt(g, b, c, from[b], err);
+    for (int i = 0; i < c->amateurs && st == DRA_OK; i++)
+        st = adopt(g->amateur[i], &c->amateur[i], from, err);
+    return st;
 }
 
 dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err)
@@ -272,7 +286,7 @@ dra_status dra_generator_load(dra_generator *g, const char *path, dra_error *err
     if (st == DRA_OK) st = load_amateurs(g, path, &c, err);
     for (int64_t b = 0; b < rows && st == DRA_OK; b++) from[b] = B == 1 ? 0 : b;
     if (st == DRA_OK) st = spread(g, &c, from, err);
-    if (st == DRA_OK) adopt(g, &c, from);
+    if (st == DRA_OK) st = adopt(g, &c, from, err);
     dra_context_free(&c);
     free(from);
     return st;

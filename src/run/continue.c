@@ -9,7 +9,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "dra/generate.h"
+#include "run/picker.h"
+#include "run/sample.h"
 
 typedef struct work {
     const dra_continue_config *c;
@@ -22,10 +23,11 @@ typedef struct work {
     dra_reader                *reader;
     dra_states                *states;
     dra_sampler               *sampler;
-    bool                      *seen; /* (B, V) */
-    bool                      *live; /* (B) */
-    int32_t                   *last; /* (B): the last token of each row that is no pad, for picks */
-    int32_t                   *ids, *mark; /* (B): what a step reads */
+    dra_picker                *picker;
+    dra_sample_row            *how; /* (B), as these: what is picked */
+    bool                      *live;
+    int32_t                   *last; /* the last token of each row that is no pad, for picks */
+    int32_t                   *ids, *mark; /* what a step reads */
     dra_real                  *numbers, *vectors;
 } work;
 
@@ -108,7 +110,7 @@ static dra_status make_room(work *w, dra_error *err)
     if (numbers) room &= (o->numbers = calloc(B * n, sizeof *o->numbers)) != NULL;
     if (!tokens)
         room &= (o->vectors = calloc(B * n * (size_t)w->width, sizeof *o->vectors)) != NULL;
-    room &= (w->seen = calloc(B * (size_t)w->V + 1, sizeof *w->seen)) != NULL;
+    room &= (w->how = calloc(B, sizeof *w->how)) != NULL;
     room &= (w->live = calloc(B, sizeof *w->live)) != NULL;
     room &= (w->ids = calloc(B, sizeof *w->ids)) != NULL;
     room &= (w->mark = calloc(B, sizeof *w->mark)) != NULL;
@@ -133,8 +135,11 @@ static dra_status open_reader(work *w, dra_error *err)
     if (st == DRA_OK) dra_reader_clamp_limit(w->reader, c->state_limit);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, w->reader, err);
     if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->B, &w->states, err);
-    if (st == DRA_OK && tokens) st = dra_sampler_create(&c->sampler, w->V, &w->sampler, err);
-    return st;
+    if (st != DRA_OK || !tokens) return st;
+    dra_reader_defer(w->reader, true);
+    st = dra_sampler_create(&c->sampler, w->V, &w->sampler, err);
+    if (st == DRA_OK) st = dra_picker_create(c->device, c->B, w->V, &w->picker, err);
+    return st == DRA_OK ? dra_picker_bias(w->picker, dra_sampler_biases(w->sampler), err) : st;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -143,7 +148,7 @@ static dra_status open_reader(work *w, dra_error *err)
 static void see(work *w, const int32_t *ids, int64_t T, const int32_t *mark)
 {
     for (int64_t i = 0; ids && i < w->c->B * T; i++)
-        if (!(mark && mark[i] & DRA_MARK_PAD)) w->seen[i / T * w->V + ids[i]] = true;
+        if (!(mark && mark[i] & DRA_MARK_PAD)) dra_picker_mark(w->picker, i / T, ids[i]);
 }
 
 static dra_status read_all(work *w, dra_error *err)
@@ -158,9 +163,10 @@ static dra_status read_all(work *w, dra_error *err)
         if (picks && strcmp(in[i].name, w->own.name) == 0) ids = in[i].data;
     }
     if (picks) in[c->n_inputs] = (dra_named){"picks", w->last, (size_t)c->B * sizeof *w->last};
-    const dra_status st = dra_reader_read_context(w->reader, w->states, c->context, c->T, c->mark,
-                                                  c->n_inputs + (int)picks, in, err);
+    dra_status st = dra_reader_read_context(w->reader, w->states, c->context, c->T, c->mark,
+                                            c->n_inputs + (int)picks, in, err);
     free(in);
+    if (st == DRA_OK) st = dra_reader_finish(w->reader, err); /* ids may be none */
     if (st == DRA_OK) see(w, ids, c->T, c->mark);
     return st;
 }
@@ -175,6 +181,7 @@ static dra_status read_step(work *w, dra_error *err)
     for (size_t b = 0; b < B; b++) {
         w->mark[b] = w->live[b] ? 0 : DRA_MARK_PAD;
         w->last[b] = 0;
+        if (!w->live[b]) w->ids[b] = 0;
         all = all && w->live[b];
     }
     if (w->V > 0) {
@@ -206,13 +213,34 @@ static void finish(work *w, int64_t b, dra_finish why)
     w->out->finish[b] = why;
 }
 
+/* The logits of what was read, (B, 1, V). */
+static dra_status take_logits(work *w, dra_error *err)
+{
+    const dra_span  there = dra_reader_result_span(w->reader, "logits");
+    const dra_real *here = there.array ? NULL : dra_reader_result(w->reader, "logits");
+    dra_status      st = there.array || here ? DRA_OK : out_of_memory(err);
+    if (there.array) return dra_picker_take(w->picker, 0, w->c->B, there, err);
+    for (int64_t b = 0; b < w->c->B && st == DRA_OK; b++)
+        st = dra_picker_put(w->picker, b, here + b * w->V, err);
+    return st;
+}
+
+/* Picks w->ids. */
+static dra_status pick(work *w, dra_error *err)
+{
+    const dra_status st = take_logits(w, err);
+    for (int64_t b = 0; b < w->c->B; b++)
+        w->how[b] = w->live[b] ? dra_sampler_row(w->sampler, 0, dra_states_tokens(w->states, b))
+                               : (dra_sample_row){.options = DRA_SAMPLE_NOTHING};
+    return st == DRA_OK ? dra_picker_pick(w->picker, w->how, NULL, w->reader, w->ids, err) : st;
+}
+
 /* T tokens were read, of which last[b] is the one to continue from. */
-static dra_status take_token(work *w, int64_t b, int64_t T, const dra_real *logits,
-                             const dra_real *numbers, dra_error *err)
+static dra_status take_token(work *w, int64_t b, int64_t T, const dra_real *numbers, dra_error *err)
 {
     dra_continued *o = w->out;
     const int64_t  at = dra_states_tokens(w->states, b), to = b * w->c->n + o->count[b];
-    const int32_t  id = dra_sampler_pick(w->sampler, logits + b * w->V, w->seen + b * w->V, 0, at);
+    const int32_t  id = w->ids[b];
     if (id < 0)
         return dra_fail(err, DRA_ERR_VALUE, "continue: row %lld, token %lld: logits are not finite",
                         (long long)b, (long long)at);
@@ -220,7 +248,7 @@ static dra_status take_token(work *w, int64_t b, int64_t T, const dra_real *logi
         finish(w, b, DRA_FINISH_END);
         return DRA_OK;
     }
-    w->ids[b] = o->ids[to] = id;
+    o->ids[to] = id;
     o->count[b]++;
     if (!numbers) return DRA_OK;
     const bool number = id == w->m->source.number_token;
@@ -248,15 +276,15 @@ static dra_status take_vector(work *w, int64_t b, int64_t T, const dra_real *out
 
 static dra_status take(work *w, int64_t T, dra_error *err)
 {
-    const bool      tokens = w->V > 0;
-    const dra_real *x = dra_reader_result(w->reader, tokens           ? "logits"
-                                                     : w->view.hidden ? "hidden"
-                                                                      : "out");
-    const dra_real *numbers = w->nums.name[0] ? dra_reader_result(w->reader, "numbers") : NULL;
-    dra_status      st = x && (numbers || !w->nums.name[0]) ? DRA_OK : out_of_memory(err);
+    const bool  tokens = w->V > 0;
+    const char *name = tokens ? "numbers" : w->view.hidden ? "hidden" : "out";
+    const bool  wanted = !tokens || w->nums.name[0];
+    dra_status  st = tokens ? pick(w, err) : DRA_OK;
+    if (st != DRA_OK) return st;
+    const dra_real *x = wanted ? dra_reader_result(w->reader, name) : NULL;
+    if (wanted && !x) st = out_of_memory(err);
     for (int64_t b = 0; b < w->c->B && st == DRA_OK; b++)
-        if (w->live[b])
-            st = tokens ? take_token(w, b, T, x, numbers, err) : take_vector(w, b, T, x, err);
+        if (w->live[b]) st = tokens ? take_token(w, b, T, x, err) : take_vector(w, b, T, x, err);
     return st;
 }
 
@@ -330,7 +358,8 @@ dra_status dra_continue(const dra_continue_config *config, dra_continued *out, d
     dra_reader_destroy(w.reader);
     dra_states_destroy(w.states);
     dra_sampler_destroy(w.sampler);
-    void *const freed[] = {w.seen, w.live, w.last, w.ids, w.mark, w.numbers, w.vectors};
+    dra_picker_destroy(w.picker);
+    void *const freed[] = {w.how, w.live, w.last, w.ids, w.mark, w.numbers, w.vectors};
     for (size_t i = 0; i < sizeof freed / sizeof *freed; i++) free(freed[i]);
     if (st != DRA_OK) dra_continued_free(out);
     return st;

@@ -110,15 +110,21 @@ dra_status dra_amateurs_flush(dra_generator *g, dra_error *err)
     return st;
 }
 
-const dra_real *dra_generator_view(dra_generator *g, int64_t row, const dra_real *own,
-                                   const bool **seen)
+dra_status dra_generator_view(dra_generator *g, int64_t row, const dra_real **logits,
+                              const bool **seen, dra_error *err)
 {
-    const int64_t at = row * g->V;
-    *seen = g->config.n_amateurs ? NULL : g->seen + at;
-    if (!g->config.n_amateurs) return own;
-    dra_sampler_penalise(g->sampler, own, g->seen + at, g->contrasted);
-    for (int i = 0; i < g->config.n_amateurs; i++)
-        dra_contrast(g->V, g->contrasted, g->amateur[i]->logits + at, g->config.alpha,
-                     g->config.beta, g->contrasted);
-    return g->contrasted;
+    const bool *read = dra_picker_seen(g->picker, row);
+    dra_status  st = DRA_OK;
+    *seen = g->config.n_amateurs ? NULL : read;
+    if (!g->config.n_amateurs) return DRA_OK;
+    dra_sampler_penalise(g->sampler, *logits, read, g->contrasted);
+    for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++) {
+        dra_real *amateur;
+        st = dra_generator_see(g->amateur[i], row, &amateur, err);
+        if (st == DRA_OK)
+            dra_contrast(g->V, g->contrasted, amateur, g->config.alpha, g->config.beta,
+                         g->contrasted);
+    }
+    *logits = g->contrasted;
+    return st;
 }

@@ -3,7 +3,10 @@
  * A prompt is read with one row, so that its chunks, and with them every bit, are those it would
  * have alone; a step reads one token of all rows at once. A program is compiled for each length, so
  * any length is put together of a few. A token that was picked is read when the next one is wanted:
- * what turns out not to be wanted was never read. */
+ * what turns out not to be wanted was never read.
+ *
+ * Logits stay on the device, where the next tokens are picked of them, and steps are started, not
+ * waited for: the host waits once a token, for its id. */
 #include "run/generator.h"
 
 #include <stdlib.h>
@@ -28,9 +31,12 @@ static dra_status open_reader(dra_generator *g, dra_error *err)
     g->view = (dra_view){.model = c->model, .logits = true, .keep = 1};
     const dra_module module = dra_view_module(&g->view);
     dra_status       st = dra_reader_create(c->device, &module, &g->reader, err);
+    if (st == DRA_OK) dra_reader_defer(g->reader, true);
     if (st == DRA_OK) dra_reader_clamp(g->reader, c->state_limit >= 0);
     if (st == DRA_OK) dra_reader_clamp_limit(g->reader, c->state_limit);
     if (st == DRA_OK) st = dra_weights_bind(c->weights, g->reader, err);
+    if (st == DRA_OK) st = dra_picker_create(c->device, c->rows, g->V, &g->picker, err);
+    if (st == DRA_OK) st = dra_picker_bias(g->picker, dra_sampler_biases(g->sampler), err);
     if (st == DRA_OK) st = dra_states_create(c->device, module.state, c->rows, &g->states, err);
     if (st == DRA_OK && c->rows > 1)
         st = dra_states_create(c->device, module.state, 1, &g->one, err);
@@ -70,14 +76,13 @@ dra_status dra_generator_create(const dra_generator_config *config, dra_generato
     if (!g->config.samples) g->config.samples = g->config.rows;
     g->V = dra_model_config_of(config->model)->vocab;
     dra_status   st = check(&g->config, g->V, err);
-    const size_t rows = st == DRA_OK ? (size_t)g->config.rows : 0, n = rows * (size_t)g->V;
+    const size_t rows = st == DRA_OK ? (size_t)g->config.rows : 0;
     if (st == DRA_OK) {
         g->row = calloc(rows, sizeof *g->row);
-        g->logits = calloc(n, sizeof *g->logits);
-        g->seen = calloc(n, sizeof *g->seen);
+        g->how = calloc(rows, sizeof *g->how);
         g->ids = calloc(rows, sizeof *g->ids);
         g->mark = calloc(rows, sizeof *g->mark);
-        if (!g->row || !g->logits || !g->seen || !g->ids || !g->mark) st = out_of_memory(err);
+        if (!g->row || !g->how || !g->ids || !g->mark) st = out_of_memory(err);
     }
     for (size_t b = 0; b < rows && g->row; b++) g->row[b].next = -1;
     if (st == DRA_OK) st = dra_sampler_create(&g->config.sampler, g->V, &g->sampler, err);
@@ -109,18 +114,15 @@ void dra_generator_destroy(dra_generator *g)
     dra_states_destroy(g->states);
     dra_states_destroy(g->one);
     dra_sampler_destroy(g->sampler);
+    dra_picker_destroy(g->picker);
     free(g->row);
-    free(g->logits);
-    free(g->seen);
+    free(g->how);
     free(g->ids);
     free(g->mark);
     free(g);
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
-
-static dra_real *logits_of(const dra_generator *g, int64_t row) { return g->logits + row * g->V; }
-static bool     *seen_of(const dra_generator *g, int64_t row) { return g->seen + row * g->V; }
 
 static dra_status check_row(const dra_generator *g, int64_t row, dra_error *err)
 {
@@ -152,7 +154,7 @@ dra_status dra_generator_reset(dra_generator *g, int64_t row, dra_error *err)
     g->row[row].begun = false;
     g->row[row].next = -1;
     dra_row_begin_text(&g->row[row]);
-    memset(seen_of(g, row), 0, (size_t)g->V);
+    dra_picker_set_seen(g->picker, row, NULL);
     return DRA_OK;
 }
 
@@ -163,11 +165,12 @@ dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator 
     for (int i = 0; i < g->config.n_amateurs && st == DRA_OK; i++)
         st = dra_generator_take(g->amateur[i], to, other->amateur[i], from, err);
     if (st == DRA_OK) st = dra_row_set_place(&g->row[to], other->row[from].place, err);
+    if (st == DRA_OK)
+        st = dra_picker_take(g->picker, to, 1, dra_picker_logits(other->picker, from, 1), err);
     if (st != DRA_OK) return st;
     g->row[to].begun = other->row[from].begun;
     g->row[to].next = other->row[from].next;
-    memcpy(logits_of(g, to), logits_of(other, from), (size_t)g->V * sizeof *g->logits);
-    memcpy(seen_of(g, to), seen_of(other, from), (size_t)g->V * sizeof *g->seen);
+    dra_picker_set_seen(g->picker, to, dra_picker_seen(other->picker, from));
     return DRA_OK;
 }
 
@@ -192,22 +195,35 @@ dra_status dra_generator_set_sampler(dra_generator *g, const dra_sampler_config 
     dra_sampler *sampler = NULL;
     dra_status   st = dra_contrast_check(&g->config, config, err);
     if (st == DRA_OK) st = dra_sampler_create(config, g->V, &sampler, err);
-    if (st != DRA_OK) return st;
+    if (st == DRA_OK) st = dra_picker_bias(g->picker, dra_sampler_biases(sampler), err);
+    if (st != DRA_OK) {
+        dra_sampler_destroy(sampler);
+        return st;
+    }
     dra_sampler_destroy(g->sampler);
     g->sampler = sampler;
     g->config.sampler = *config;
     return DRA_OK;
 }
 
+dra_status dra_generator_see(dra_generator *g, int64_t row, dra_real **out, dra_error *err)
+{
+    const dra_status st = dra_picker_see(g->picker, g->reader, out, err);
+    *out += st == DRA_OK ? row * g->V : 0;
+    return st;
+}
+
 dra_status dra_generator_logits(dra_generator *g, int64_t row, const dra_real **logits,
                                 dra_error *err)
 {
+    dra_real *own = NULL;
     *logits = NULL;
     dra_status st = check_row(g, row, err);
     if (st == DRA_OK) st = dra_generator_flush_pending(g, err);
     if (st == DRA_OK && !g->row[row].begun)
         st = dra_fail(err, DRA_ERR_VALUE, "generator: row %lld has read nothing", (long long)row);
-    if (st == DRA_OK) *logits = logits_of(g, row);
+    if (st == DRA_OK) st = dra_generator_see(g, row, &own, err);
+    if (st == DRA_OK) *logits = own;
     return st;
 }
 
@@ -241,21 +257,19 @@ static dra_status check_ids(const dra_generator *g, int64_t row, size_t n, const
                     (long long)dra_generator_tokens(g, row), (long long)positions_of(g));
 }
 
-static void keep(dra_generator *g, int64_t row, const dra_real *logits, int64_t n,
-                 const int32_t *ids)
-{
-    memcpy(logits_of(g, row), logits, (size_t)g->V * sizeof *logits);
-    for (int64_t i = 0; i < n; i++) seen_of(g, row)[ids[i]] = true;
-    g->row[row].begun = true;
-}
-
+/* One row has read n tokens: waits for them, and takes their last logits. */
 static dra_status keep_logits(dra_generator *g, int64_t row, int64_t n, const int32_t *ids,
                               dra_error *err)
 {
-    const dra_real *logits = dra_reader_result(g->reader, "logits");
-    if (!logits) return out_of_memory(err);
-    keep(g, row, logits, n, ids);
-    return DRA_OK;
+    const dra_status st = dra_reader_finish(g->reader, err);
+    const dra_span   there = dra_reader_result_span(g->reader, "logits");
+    const dra_real  *here = there.array ? NULL : dra_reader_result(g->reader, "logits");
+    if (st != DRA_OK) return st;
+    if (!there.array && !here) return out_of_memory(err);
+    for (int64_t i = 0; i < n; i++) dra_picker_mark(g->picker, row, ids[i]);
+    g->row[row].begun = true;
+    return here ? dra_picker_put(g->picker, row, here, err)
+                : dra_picker_take(g->picker, row, 1, there, err);
 }
 
 static dra_status read_chunks(dra_generator *g, dra_states *s, int64_t n, const int32_t *ids,
@@ -373,6 +387,20 @@ dra_status dra_generator_read_source(dra_generator *g, int64_t row, size_t n_sou
     return st == DRA_OK && g->one ? dra_states_copy(g->states, row, s, 0, err) : st;
 }
 
+/* Rows that were reading take their logits of a step, (B, 1, V). */
+static dra_status take_step(dra_generator *g, bool all, dra_error *err)
+{
+    const dra_span logits = dra_reader_result_span(g->reader, "logits");
+    const size_t   each = (size_t)g->V * sizeof(dra_real);
+    dra_status     st = DRA_OK;
+    if (all) return dra_picker_take(g->picker, 0, g->config.rows, logits, err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        if (g->row[b].next >= 0)
+            st = dra_picker_take(g->picker, b, 1, dra_span_part(logits, (size_t)b * each, each),
+                                 err);
+    return st;
+}
+
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
 {
     const int64_t B = g->config.rows;
@@ -388,15 +416,14 @@ dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err)
     dra_status      st = dra_amateurs_flush(g, err);
     if (st == DRA_OK)
         st = dra_reader_read(g->reader, g->states, 1, wanted < B ? g->mark : NULL, 1, &in, err);
-    if (st != DRA_OK) return st;
-    const dra_real *logits = dra_reader_result(g->reader, "logits"); /* (B, 1, V) */
-    if (!logits) return out_of_memory(err);
-    for (int64_t b = 0; b < B; b++) {
+    if (st == DRA_OK) st = take_step(g, wanted == B, err);
+    for (int64_t b = 0; b < B && st == DRA_OK; b++) {
         if (g->row[b].next < 0) continue;
-        keep(g, b, logits + b * g->V, 1, g->ids + b);
+        dra_picker_mark(g->picker, b, g->row[b].next);
+        g->row[b].begun = true;
         g->row[b].next = -1;
     }
-    return DRA_OK;
+    return st;
 }
 
 uint64_t dra_generator_stream(const dra_generator *g, int64_t row)
@@ -414,29 +441,75 @@ dra_status dra_generator_set_seed(dra_generator *g, int64_t row, uint64_t seed, 
     return DRA_OK;
 }
 
+static void finish_text(dra_row *r)
+{
+    r->live = false;
+    r->finish = DRA_FINISH_END;
+}
+
+/* What the row wants: nothing where it is not live, or where its grammar ends. */
+static dra_status prepare(dra_generator *g, const dra_generate_config *c, int64_t row,
+                          dra_error *err)
+{
+    dra_row   *r = &g->row[row];
+    bool       ended = false;
+    dra_status st = r->live && g->constraint ? dra_generator_allow(g, c, row, &ended, err) : DRA_OK;
+    if (ended) finish_text(r);
+    g->how[row] = r->live ? dra_sampler_row(g->sampler, dra_generator_stream(g, row),
+                                            dra_generator_tokens(g, row))
+                          : (dra_sample_row){.options = DRA_SAMPLE_NOTHING};
+    return st;
+}
+
+/* On the device. */
+static dra_status pick_there(dra_generator *g, const dra_generate_config *c, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    bool       any = false;
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        st = prepare(g, c, b, err);
+        any = any || g->row[b].live;
+    }
+    if (st != DRA_OK || !any) return st;
+    st = dra_picker_pick(g->picker, g->how, g->constraint ? g->allowed : NULL, g->reader, g->ids,
+                         err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        if (!g->row[b].live) continue;
+        g->row[b].next = g->ids[b];
+        if (g->ids[b] < 0) st = dra_generator_refuse(g, "generate", b, err);
+    }
+    return st;
+}
+
+/* Of logits that the host makes. */
+static dra_status pick_here(dra_generator *g, const dra_generate_config *c, int64_t row,
+                            dra_error *err)
+{
+    dra_row         *r = &g->row[row];
+    dra_offer        offer;
+    const dra_status st = dra_generator_offer(g, c, row, &offer, err);
+    if (st != DRA_OK) return st;
+    if (offer.ended) {
+        finish_text(r);
+        return DRA_OK;
+    }
+    r->next = dra_sampler_choose(g->sampler, offer.logits, offer.seen, dra_generator_stream(g, row),
+                                 dra_generator_tokens(g, row));
+    return r->next < 0 ? dra_generator_refuse(g, "generate", row, err) : DRA_OK;
+}
+
 dra_status dra_generator_pick(dra_generator *g, const dra_generate_config *c, dra_error *err)
 {
-    dra_offer offer;
-    for (int64_t b = 0; b < g->config.rows; b++) {
-        dra_row *r = &g->row[b];
-        if (!r->live) continue;
-        const dra_status st = dra_generator_offer(g, c, b, &offer, err);
-        if (st != DRA_OK) return st;
-        if (offer.ended) {
-            r->live = false;
-            r->finish = DRA_FINISH_END;
-            continue;
-        }
-        r->next = dra_sampler_choose(g->sampler, offer.logits, offer.seen,
-                                     dra_generator_stream(g, b), dra_generator_tokens(g, b));
-        if (r->next < 0) return dra_generator_refuse(g, "generate", b, err);
-    }
-    return DRA_OK;
+    dra_status st = DRA_OK;
+    if (g->config.n_amateurs == 0) return pick_there(g, c, err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        if (g->row[b].live) st = pick_here(g, c, b, err);
+    return st;
 }
 
 /* ---- going back ------------------------------------------------------------------------------ */
 
-static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out, dra_error *err);
+static dra_status keep_row(dra_generator *g, int64_t row, dra_context *out, dra_error *err);
 
 static dra_status keep_amateurs(const dra_generator *g, int64_t row, dra_context *out,
                                 dra_error *err)
@@ -453,11 +526,13 @@ static dra_status keep_amateurs(const dra_generator *g, int64_t row, dra_context
 }
 
 /* What a row has read, without the token it has picked, which is not read yet. */
-static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out, dra_error *err)
+static dra_status keep_row(dra_generator *g, int64_t row, dra_context *out, dra_error *err)
 {
     const size_t V = (size_t)g->V;
+    dra_real    *logits;
     *out = (dra_context){0};
-    dra_status st = dra_states_gather(g->states, 1, &row, &out->states, err);
+    dra_status st = dra_generator_see(g, row, &logits, err);
+    if (st == DRA_OK) st = dra_states_gather(g->states, 1, &row, &out->states, err);
     if (st == DRA_OK) st = keep_amateurs(g, row, out, err);
     if (st == DRA_OK) st = dra_grammar_state_copy(g->row[row].place, &out->grammar, err);
     if (st == DRA_OK) {
@@ -469,8 +544,8 @@ static dra_status keep_row(const dra_generator *g, int64_t row, dra_context *out
         dra_context_free(out);
         return st;
     }
-    memcpy(out->logits, logits_of(g, row), V * sizeof *out->logits);
-    memcpy(out->seen, seen_of(g, row), V * sizeof *out->seen);
+    memcpy(out->logits, logits, V * sizeof *out->logits);
+    memcpy(out->seen, dra_picker_seen(g->picker, row), V * sizeof *out->seen);
     return DRA_OK;
 }
 
@@ -497,18 +572,19 @@ dra_status dra_generator_back(dra_generator *g, int64_t row, const dra_context *
     for (int i = 0; i < kept->amateurs && st == DRA_OK; i++)
         st = dra_generator_back(g->amateur[i], row, &kept->amateur[i], err);
     if (st != DRA_OK) return st;
-    dra_generator_adopt(g, row, kept, 0);
+    st = dra_generator_adopt(g, row, kept, 0, err);
     g->row[row].begun = dra_states_tokens(kept->states, 0) > 0;
-    return DRA_OK;
+    return st;
 }
 
-void dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from)
+dra_status dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from,
+                               dra_error *err)
 {
-    const size_t V = (size_t)g->V, at = (size_t)from * V;
-    memcpy(logits_of(g, row), c->logits + at, V * sizeof *c->logits);
-    memcpy(seen_of(g, row), c->seen + at, V * sizeof *c->seen);
+    const int64_t at = from * g->V;
+    dra_picker_set_seen(g->picker, row, c->seen + at);
     g->row[row].begun = true;
     g->row[row].next = -1;
+    return dra_picker_put(g->picker, row, c->logits + at, err);
 }
 
 void dra_snapshot_drop(dra_snapshot *s)

@@ -5,6 +5,7 @@
 #define DRA_SRC_RUN_GENERATOR_H
 
 #include "run/grammar.h"
+#include "run/picker.h"
 #include "run/sample.h"
 #include "run/text_stream.h"
 
@@ -42,22 +43,23 @@ struct dra_generator {
     dra_states          *states;
     dra_states          *one; /* for reading with one row of several; NULL: there is but one */
     dra_row             *row;
-    dra_real            *logits;     /* (rows, V): what follows the last token read */
-    bool                *seen;       /* (rows, V): tokens read */
-    int32_t             *ids, *mark; /* (rows) of a step */
+    dra_picker          *picker; /* logits that follow the last token read, and tokens read */
+    dra_sample_row      *how;    /* (rows) of a step, as these */
+    int32_t             *ids, *mark;
     dra_generator      **amateur;    /* config.n_amateurs, of the same rows */
     dra_real            *contrasted; /* (V); NULL: no amateurs */
     dra_generator       *wide;       /* rows for the beams of a search; NULL: none yet */
     int64_t              clamped;    /* by others before it */
     dra_constraint      *constraint; /* NULL: no grammar */
-    bool                *allowed;    /* (V): by the grammar */
+    bool                *allowed;    /* (rows, V): by the grammar */
     dra_real            *offered;    /* (V): logits with bias and grammar */
 };
 
 /* One row that has picked nothing reads tokens; the others stay as they are. */
 dra_status dra_generator_feed(dra_generator *g, int64_t row, size_t n, const int32_t *ids,
                               dra_error *err);
-/* Reads what is picked in all rows. */
+/* Starts to read what is picked in all rows. What goes wrong inside shows where logits are looked
+ * at, or something is picked. */
 dra_status dra_generator_flush_pending(dra_generator *g, dra_error *err);
 /* Picks the next token of every live row, or finishes it where its grammar ends. */
 dra_status dra_generator_pick(dra_generator *g, const dra_generate_config *c, dra_error *err);
@@ -67,7 +69,11 @@ uint64_t dra_generator_stream(const dra_generator *g, int64_t row);
 dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator *other,
                               int64_t from, dra_error *err);
 /* Logits and tokens of a row, whose state is already there, become those of a sequence. */
-void dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from);
+dra_status dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from,
+                               dra_error *err);
+/* The logits of a row, and behind them those of the rows after it, as the host sees them, until
+ * something is read. */
+dra_status dra_generator_see(dra_generator *g, int64_t row, dra_real **out, dra_error *err);
 /* Whether a row can read n tokens besides the one it has picked. */
 bool dra_generator_fits(const dra_generator *g, int64_t row, size_t n);
 
@@ -80,10 +86,10 @@ dra_status dra_amateurs_create(dra_generator *g, dra_error *err);
 void       dra_amateurs_destroy(dra_generator *g);
 /* Amateurs read what is picked, as the generator does. */
 dra_status dra_amateurs_flush(dra_generator *g, dra_error *err);
-/* What the sampler sees of a row whose logits are `own`: logits and, in *seen, the tokens its
- * penalty is for. Good until the next call. */
-const dra_real *dra_generator_view(dra_generator *g, int64_t row, const dra_real *own,
-                                   const bool **seen);
+/* What the sampler sees of a row whose logits are *logits: contrasted logits and, in *seen, the
+ * tokens its penalty is for. Good until the next call. */
+dra_status dra_generator_view(dra_generator *g, int64_t row, const dra_real **logits,
+                              const bool **seen, dra_error *err);
 
 /* ---- tokens that may follow: constrain.c ----------------------------------------------------- */
 
@@ -102,11 +108,14 @@ typedef struct dra_offer { /* as dra_generator_view() gives it */
     bool            ended; /* no token may follow: the text ends here, and there are no logits */
 } dra_offer;
 
+/* Which tokens the grammar of a row allows, in its part of g->allowed; *ended: none, and the text
+ * may end here. */
+dra_status dra_generator_allow(dra_generator *g, const dra_generate_config *c, int64_t row,
+                               bool *ended, dra_error *err);
 dra_status dra_generator_offer(dra_generator *g, const dra_generate_config *c, int64_t row,
                                dra_offer *out, dra_error *err);
 /* Why nothing could be picked of an offer. `what` begins the error. */
-dra_status dra_generator_refuse(const dra_generator *g, const char *what, int64_t row,
-                                dra_error *err);
+dra_status dra_generator_refuse(dra_generator *g, const char *what, int64_t row, dra_error *err);
 /* Notes the log-probabilities of the last token of a row, which is not read yet; not picked: none
  * are known. top 0: nothing. */
 dra_status dra_generator_log(dra_generator *g, int64_t row, int64_t top, bool picked,

@@ -7,7 +7,10 @@
 /* The logits (vocab) with the bias; tokens that are not allowed (NULL: all are) get -infinity. out
  * may be x. */
 void dra_sampler_bias(const dra_sampler *s, const dra_real *x, const bool *allowed, dra_real *out);
-bool dra_sampler_has_bias(const dra_sampler *s);
+/* The bias of each token (vocab); NULL: there is none. */
+const dra_real *dra_sampler_biases(const dra_sampler *s);
+/* What it does with a row, for the op `sample`; stream and position as for dra_sampler_pick(). */
+dra_sample_row dra_sampler_row(const dra_sampler *s, uint64_t stream, int64_t position);
 /* dra_sampler_pick() of logits that have their bias. */
 int32_t dra_sampler_choose(dra_sampler *s, const dra_real *logits, const bool *seen,
                            uint64_t stream, int64_t position);

@@ -2,6 +2,7 @@
 #ifndef DRA_SRC_MODULE_H
 #define DRA_SRC_MODULE_H
 
+#include "device/array.h"
 #include "sequence/states.h"
 
 enum { DRA_NAME_TEXT = 160, DRA_NAME_MOST = DRA_NAME_TEXT - 8 };
@@ -24,6 +25,8 @@ uint64_t dra_specs_old(const dra_specs *s);
 
 dra_device  *dra_reader_device(const dra_reader *r);
 dra_session *dra_reader_session(const dra_reader *r);
+/* dra_reader_finish(), and up to DRA_FETCHES downloads from its device in the same wait. */
+dra_status dra_reader_fetch(dra_reader *r, const dra_fetch *more, size_t n, dra_error *err);
 /* Compiles the program that reads T tokens of B fresh sequences, and as many of a context if the
  * module has one, so that the session knows its size. *states: bytes of their states. */
 dra_status dra_reader_measure(dra_reader *r, int64_t B, int64_t T, bool marked, size_t *states,

@@ -38,7 +38,9 @@ struct dra_reader {
     double              limit;   /* of the clamp, see dra_reader_clamp_limit() */
     dra_array          *clamped; /* i32: numbers of states changed so far */
     int64_t             reads;
-    bool                valid; /* the last one went well */
+    bool                valid;  /* the last one went well */
+    bool                defers; /* reads are not waited for */
+    bool                begun;  /* and some were started since dra_reader_finish() */
     fetched            *results;
     size_t              n_results;
     dra_joins           joins;  /* of the last read, where it took several calls */
@@ -435,22 +437,23 @@ static bool make_room(fetched *f, size_t bytes)
     return f->copy;
 }
 
-/* Waits for the device. Results that were asked for after the read before this one will be asked
- * for again: they come with the same wait. */
-static dra_status finish(dra_reader *r, dra_error *err)
+/* Results that were asked for after the read before this one will be asked for again: they come with
+ * the same wait. */
+static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more, dra_error *err)
 {
     dra_fetch list[DRA_FETCHES] = {{0}};
     fetched  *of[DRA_FETCHES];
     size_t    n = 0;
-    for (size_t i = 0; i < r->n_results && n < DRA_FETCHES; i++) {
+    if (n_more) memcpy(list, more, n_more * sizeof *more);
+    for (size_t i = 0; i < r->n_results && n_more + n < DRA_FETCHES; i++) {
         fetched       *f = &r->results[i];
         const dra_span from = dra_session_result(r->session, f->name);
         if (f->read != r->reads - 1 || !from.array || dra_span_on_host(from)) continue;
         if (!make_room(f, from.bytes)) continue;
-        list[n] = (dra_fetch){f->copy, from};
+        list[n_more + n] = (dra_fetch){f->copy, from};
         of[n++] = f;
     }
-    const dra_status st = dra_session_fetch(r->session, list, n, err);
+    const dra_status st = dra_session_fetch(r->session, list, n_more + n, err);
     for (size_t i = 0; i < n && st == DRA_OK; i++) {
         of[i]->seen = of[i]->copy;
         of[i]->read = r->reads;
@@ -471,7 +474,8 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     if (st == DRA_OK) st = select_program(r, states, reads, err);
     if (st == DRA_OK) st = put_all(r, states, reads, part, mark, n, inputs, err);
     if (st == DRA_OK) st = dra_session_start(r->session, err);
-    if (st == DRA_OK) st = finish(r, err);
+    if (st == DRA_OK) r->begun = true;
+    if (st == DRA_OK && !r->defers) st = dra_reader_finish(r, err);
     if (st == DRA_OK) advance(r, states, reads, part->n, mark);
     return st;
 }
@@ -538,6 +542,22 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
     return st;
 }
 
+void dra_reader_defer(dra_reader *r, bool on) { r->defers = on; }
+
+dra_status dra_reader_fetch(dra_reader *r, const dra_fetch *more, size_t n, dra_error *err)
+{
+    if (!r->begun) return dra_arrays_fetch(more, n, err);
+    const dra_status st = fetch_all(r, more, n, err);
+    r->begun = false;
+    if (st != DRA_OK) r->valid = false;
+    return st;
+}
+
+dra_status dra_reader_finish(dra_reader *r, dra_error *err)
+{
+    return dra_reader_fetch(r, NULL, 0, err);
+}
+
 void dra_reader_clamp(dra_reader *r, bool on) { r->unclamped = !on; }
 void dra_reader_clamp_limit(dra_reader *r, double limit) { r->limit = isfinite(limit) ? limit : 0; }
 
@@ -563,8 +583,14 @@ static fetched *find_fetched(dra_reader *r, const char *name)
     return f;
 }
 
+dra_span dra_reader_result_span(const dra_reader *r, const char *name)
+{
+    return r->valid && !r->joined ? dra_session_result(r->session, name) : (dra_span){0};
+}
+
 const void *dra_reader_result(dra_reader *r, const char *name)
 {
+    if (dra_reader_finish(r, NULL) != DRA_OK) return NULL;
     if (r->valid && r->joined) {
         const dra_joined *j = dra_joins_find(&r->joins, name);
         return j ? j->data : NULL;
