@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { MARKS = 1024 };
+enum { MARKS = 1024, INPUTS = 32 };
 
 struct mark {
     const dra_instr *in;
@@ -53,18 +53,50 @@ void dra_cuda_profile_after(dra_cuda_walk *w)
                                w->err);
 }
 
+/* Costs of attention count what queries see, in integers that they read: t becomes a copy on the
+ * host, to be freed. */
+static cudaError_t bring_down(dra_cuda_walk *w, dra_tensor *t, int32_t **copy)
+{
+    int64_t first = 0, last = 0; /* elements from t->data */
+    for (int32_t k = 0; k < t->shape.rank; k++) {
+        const int64_t step = (t->shape.dim[k] - 1) * t->stride[k];
+        *(step < 0 ? &first : &last) += step;
+    }
+    const size_t bytes = (size_t)(last - first + 1) * sizeof **copy;
+    *copy = static_cast<int32_t *>(malloc(bytes));
+    if (!*copy) return cudaErrorMemoryAllocation;
+    cudaError_t error = cudaMemcpyAsync(*copy, static_cast<int32_t *>(t->data) + first, bytes,
+                                        cudaMemcpyDeviceToHost, w->context.stream);
+    if (error == cudaSuccess) error = cudaStreamSynchronize(w->context.stream);
+    t->data = *copy - first;
+    return error;
+}
+
+static cudaError_t report(dra_cuda_walk *w, const dra_instr *in, double seconds)
+{
+    const dra_call c = dra_cuda_call(w, in);
+    dra_tensor    *t = w->l->tensors + in->tensors; /* those of c */
+    int32_t       *copy[INPUTS] = {};
+    cudaError_t    error = cudaSuccess;
+    for (int i = 0; i < c.n_in && i < INPUTS && error == cudaSuccess; i++)
+        if (t[i].dtype == DRA_I32 && dra_shape_count(&t[i].shape) > 0)
+            error = bring_down(w, &t[i], &copy[i]);
+    if (error == cudaSuccess) w->l->profile(w->l->user, in, &c, seconds);
+    for (int32_t *at : copy) free(at);
+    return error;
+}
+
 void dra_cuda_profile_read(dra_cuda_walk *w)
 {
     dra_cuda_profile *p = w->device->profile;
     if (!p) return;
     for (int i = 0; i < p->n && w->status == DRA_OK; i++) {
-        const mark    *m = &p->marks[i];
-        const dra_call c = dra_cuda_call(w, m->in);
-        float          ms = 0;
-        cudaError_t    error = cudaEventSynchronize(m->after);
+        const mark *m = &p->marks[i];
+        float       ms = 0;
+        cudaError_t error = cudaEventSynchronize(m->after);
         if (error == cudaSuccess) error = cudaEventElapsedTime(&ms, m->before, m->after);
+        if (error == cudaSuccess) error = report(w, m->in, 1e-3 * (double)ms);
         w->status = dra_cuda_check(w->device, m->in->name, error, w->err);
-        w->l->profile(w->l->user, m->in, &c, 1e-3 * (double)ms);
     }
     p->n = 0;
 }
