@@ -1,8 +1,8 @@
 /* sample: a block for each row, with the arithmetic of ops/sample_math.h.
  *
  * Tokens are in the order of z = x - max x, the largest first, equal ones by id. Nothing is sorted:
- * what filters and draws need is the token at which a sum in this order reaches a goal. It is looked
- * for bucket by bucket, each level 1024 times as fine: by steps of z, by the bits of z, by ids.
+ * what filters and draws need is the token at which a sum in this order reaches a goal. It is found
+ * bucket by bucket, each level 1024 times as fine: by steps of z, by the bits of z, by ids.
  * Weights are whole numbers, so their sums are the same in whatever order threads add them. */
 #include "cuda/rows.h"
 

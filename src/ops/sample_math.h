@@ -71,8 +71,8 @@ DRA_BOTH static inline double dra_sample_step(double sum, double r, double term)
     return dra_sample_add(dra_sample_mul(sum, r), term);
 }
 
-/* y = n ln 2 + r, e^y = 2^n e^r, |r| <= ln 2 / 2: the sum of r^k / k! up to k = 13. Without branches
- * and loops, so that a compiler can do several at once. */
+/* y = n ln 2 + r, e^y = 2^n e^r, |r| <= ln 2 / 2: the sum of r^k / k! up to k = 13. It has neither
+ * branches nor loops, so that a compiler can do several at once. */
 DRA_BOTH static inline double dra_sample_exp_near(double y)
 {
     const double   round = 0x1.8p52; /* as a term it leaves no fraction */

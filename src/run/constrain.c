@@ -1,5 +1,6 @@
-/* What a row is offered for its next token: the model's logits with the bias of the sampler, and
- * nothing that its grammar forbids; then contrasted, if there are amateurs. */
+/* The next token of a row: it is offered the model's logits with the bias of the sampler, and
+ * nothing that its grammar forbids; then contrasted, if there are amateurs. It is picked on the
+ * device, but where the host makes what is offered. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -139,6 +140,74 @@ dra_status dra_generator_refuse(dra_generator *g, const char *what, int64_t row,
                     finite && (g->constraint || dra_sampler_biases(g->sampler))
                         ? "no token is left that bias and grammar allow"
                         : "logits are not finite");
+}
+
+/* ---- picking --------------------------------------------------------------------------------- */
+
+static void finish_text(dra_row *r)
+{
+    r->live = false;
+    r->finish = DRA_FINISH_END;
+}
+
+/* What the row wants: nothing where it is not live, or where its grammar ends. */
+static dra_status prepare(dra_generator *g, const dra_generate_config *c, int64_t row,
+                          dra_error *err)
+{
+    dra_row   *r = &g->row[row];
+    bool       ended = false;
+    dra_status st = r->live && g->constraint ? dra_generator_allow(g, c, row, &ended, err) : DRA_OK;
+    if (ended) finish_text(r);
+    g->how[row] = r->live ? dra_sampler_row(g->sampler, dra_generator_stream(g, row),
+                                            dra_generator_tokens(g, row))
+                          : (dra_sample_row){.options = DRA_SAMPLE_NOTHING};
+    return st;
+}
+
+/* On the device. */
+static dra_status pick_there(dra_generator *g, const dra_generate_config *c, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    bool       any = false;
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        st = prepare(g, c, b, err);
+        any = any || g->row[b].live;
+    }
+    if (st != DRA_OK || !any) return st;
+    st = dra_picker_pick(g->picker, g->how, g->constraint ? g->allowed : NULL, g->reader, g->ids,
+                         err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++) {
+        if (!g->row[b].live) continue;
+        g->row[b].next = g->ids[b];
+        if (g->ids[b] < 0) st = dra_generator_refuse(g, "generate", b, err);
+    }
+    return st;
+}
+
+/* Of logits that the host makes. */
+static dra_status pick_here(dra_generator *g, const dra_generate_config *c, int64_t row,
+                            dra_error *err)
+{
+    dra_row         *r = &g->row[row];
+    dra_offer        offer;
+    const dra_status st = dra_generator_offer(g, c, row, &offer, err);
+    if (st != DRA_OK) return st;
+    if (offer.ended) {
+        finish_text(r);
+        return DRA_OK;
+    }
+    r->next = dra_sampler_choose(g->sampler, offer.logits, offer.seen, dra_generator_stream(g, row),
+                                 dra_generator_tokens(g, row));
+    return r->next < 0 ? dra_generator_refuse(g, "generate", row, err) : DRA_OK;
+}
+
+dra_status dra_generator_pick(dra_generator *g, const dra_generate_config *c, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (g->config.n_amateurs == 0) return pick_there(g, c, err);
+    for (int64_t b = 0; b < g->config.rows && st == DRA_OK; b++)
+        if (g->row[b].live) st = pick_here(g, c, b, err);
+    return st;
 }
 
 /* ---- log-probabilities ----------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
-/* A generator taken apart, as its files see it: generator.c reads and picks tokens, contrast.c has
- * the amateurs, constrain.c knows which tokens may follow, generate.c turns tokens into text and
- * knows when to finish, beam.c searches. */
+/* A generator taken apart, as its files see it: generator.c reads tokens, contrast.c has the
+ * amateurs, constrain.c knows which tokens may follow and picks one, generate.c turns tokens into
+ * text and knows when to finish, beam.c searches. */
 #ifndef DRA_SRC_RUN_GENERATOR_H
 #define DRA_SRC_RUN_GENERATOR_H
 

@@ -1,6 +1,5 @@
-/* The next tokens of some rows, chosen on their device by the op `sample`: logits stay where a model
- * has put them, and the host waits once for the ids. What the host looks at itself is brought there
- * when it asks. */
+/* The next tokens of some rows, chosen on their device by the op `sample`: logits stay there, and
+ * the host waits once for the ids. What the host looks at itself is brought over when it asks. */
 #ifndef DRA_SRC_RUN_PICKER_H
 #define DRA_SRC_RUN_PICKER_H
 
@@ -33,7 +32,7 @@ void  dra_picker_set_seen(dra_picker *p, int64_t row, const bool *seen); /* NULL
 /* What is added to all logits, (V), from the next pick on; NULL: nothing. */
 dra_status dra_picker_bias(dra_picker *p, const dra_real *bias, dra_error *err);
 
-/* Picks a token of every row, see dra_sample_ids(). rows (rows); allowed (rows, V) or NULL: all are.
+/* Picks a token of every row, see dra_sample_ids(). rows (rows); allowed (rows, V), NULL: all are.
  * after: what has made the logits, and is finished with the same wait: what went wrong in its reads
  * is an error here. */
 dra_status dra_picker_pick(dra_picker *p, const dra_sample_row *rows, const bool *allowed,

@@ -1,7 +1,7 @@
 /* Picking a token from logits x (V): bias, penalty, temperature, filters and draw are those of the
  * op `sample`, see ops/sample_row.c. Ranking is for searches:
- *   rank  the largest log p_i - log(-log u_i), 0 <= u_i < 1: several at a time, each drawn from what
- *         the ones before it have left
+ *   rank  the largest log p_i - log(-log u_i), 0 <= u_i < 1: several at a time, each drawn from
+ *         what the ones before it have left
  * [Keskar et al. 2019, the penalty; Holtzman et al. 2020, top-p; Nguyen et al. 2024, min-p; Kool et
  * al. 2019, rank] */
 #include <math.h>

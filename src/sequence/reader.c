@@ -437,8 +437,8 @@ static bool make_room(fetched *f, size_t bytes)
     return f->copy;
 }
 
-/* Results that were asked for after the read before this one will be asked for again: they come with
- * the same wait. */
+/* Results that were asked for after the read before this one will be asked for again: they come
+ * with the same wait. */
 static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more, dra_error *err)
 {
     dra_fetch list[DRA_FETCHES] = {{0}};
