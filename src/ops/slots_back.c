@@ -1,5 +1,5 @@
-/* Gradients of slots, walking back over the chunks; in stages (chunk.h): the weights' of all chunks,
- * those of the slots between chunks, then the rest. With the weights a from the kept logits s, the
+/* Gradients of slots, walking back over the chunks; in stages (chunk.h) those of all weights, those
+ * of the slots between chunks, then the rest. With the weights a from the kept logits s, the
  * slots of each token made again from the border before its chunk, and dP_t, dQ_t those of the
  * slots after token t:
  *   da_i = dy.Q_i,   ds = a (da - sum a da + dlse),   z = ds / sqrt(D),   dq = sum_i z_i P_i
