@@ -6,8 +6,8 @@
  * The rows (b, h) of a batch do not know of each other, so a tile takes a few of them through all
  * time. Rows of all heads share weights, or every head has its own: a set of weights, its rows and
  * their groups of at most DRA_CELL_ROWS. Cells of any widths share one call, to
- * have enough tiles: one sequence of one cell is a tile or two. Forward, where groups are too few for
- * the threads, a tile is a cut of a group: no row's bits depend on the others.
+ * have enough tiles: one sequence of one cell is a tile or two. Forward, where groups are too few
+ * for the threads, a tile is a cut of a group: no row's bits depend on the others.
  *
  * A head has one state, or S of them that see the same x: slots, each a row (b, h S + slot). They
  * are cut into parts that fit into a group, and a group takes whole parts: the sum over a part's

@@ -3,8 +3,8 @@
  *   dh_{t-1} += w^T du,   db += du,   dw += du^T h_{t-1}
  * The first is a product for every token, the last one for every segment of tokens. Sums over rows
  * and tokens are those of a tile; the tiles of a set are added in order at the end. Where tiles are
- * too few for the threads, dw is a stage of its own, by rows of it, of the same segments. With slots
- * dx_t is the sum over the rows of a part, and the number that mixes in c - h_{t-1} gets the
+ * too few for the threads, dw is a stage of its own, by rows of it, of the same segments. With
+ * slots dx_t is the sum over the rows of a part, and the number that mixes in c - h_{t-1} gets the
  * product of that with all that comes to h_t. */
 #include "ops/cell.h"
 

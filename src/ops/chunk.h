@@ -52,8 +52,8 @@ static inline dra_matrix_block dra_matrix_block_transposed(dra_matrix_block m)
     return (dra_matrix_block){m.at, m.col, m.row};
 }
 
-/* A state x (rows, W), or its gradient, over the chunk: e^(L_n-1) x; nothing of x where it has faded
- * entirely, be it NaN. */
+/* A state x (rows, W), or its gradient, over the chunk: e^(L_n-1) x; nothing of x where it has
+ * faded entirely, be it NaN. */
 void dra_decay_state(const dra_decay *d, const dra_simd *simd, int64_t rows, int64_t W,
                      dra_matrix_block x);
 
@@ -167,10 +167,11 @@ real *dra_chunk_state(const dra_chunk *k, const dra_tensor *start, const dra_ten
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* A pass takes a head through all its chunks: one tile. Where that leaves threads idle there are two
- * stages instead, with the same bits: the states between chunks, one after the other, by blocks of
- * columns, which do not know of each other; then all that happens inside chunks, by runs of them.
- * It depends on shapes and on the number of threads, the same when planning and when running. */
+/* A pass takes a head through all its chunks: one tile. Where that leaves threads idle there are
+ * two stages instead, with the same bits: the states between chunks, one after the other, by blocks
+ * of columns, which do not know of each other; then all that happens inside chunks, by runs of
+ * them. It depends on shapes and on the number of threads, the same when planning and when
+ * running. */
 typedef struct dra_chunk_stages {
     bool    two;
     int64_t heads, chunks, columns;

@@ -175,7 +175,7 @@ static dra_chunk_stages stages_of(const dra_call *c)
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, work);
 }
 
-/* Rooms of the tiles; in two stages then the states before all chunks, in case nobody reads them. */
+/* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
 static size_t scratch(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);

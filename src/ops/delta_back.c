@@ -9,8 +9,8 @@
  *   dk = [M k + p o (m S_0^T)] + [X^T q + M^T k + last o (u dS^T)]
  *   dl_j = <S, dS> + sum_{t >= j} (q_t.dq_t + k_t.(first part of dk_t - second part))
  *   dS = dS + fade dS + q^T (p o dy) + k^T (p o m)
- * <S, dS> = e^(L_n-1) <S_0, dS> + sum_t last_t u_t.(k dS)_t, so the last state is not needed. In two
- * stages (chunk.h) first columns of x and of dS after all chunks, then all else. */
+ * <S, dS> = e^(L_n-1) <S_0, dS> + sum_t last_t u_t.(k dS)_t, so the last state is not needed. In
+ * two stages (chunk.h) first columns of x and of dS after all chunks, then all else. */
 #include "ops/delta.h"
 
 enum {

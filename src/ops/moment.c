@@ -122,7 +122,7 @@ static int64_t room_size(int64_t F, int64_t E)
     return dra_div_up(F * E + F + DRA_CHUNK * 2 * (F + E), 16) * 16;
 }
 
-/* Rooms of the tiles; in two stages then the states before all chunks, in case nobody reads them. */
+/* Rooms of the tiles; in two stages then the states before all chunks, if nobody reads them. */
 static size_t scratch(const dra_call *c)
 {
     const int64_t          F = dra_last(&c->in[Q]), E = dra_last(&c->in[V]);

@@ -1,5 +1,5 @@
-/* Gradients of slots, walking back over the chunks; in stages (chunk.h): the weights' of all chunks,
- * those of the slots between chunks, then the rest. With the weights a from the kept logits s, the
+/* Gradients of slots, walking back over the chunks; in stages (chunk.h) those of all weights, those
+ * of the slots between chunks, then the rest. With the weights a from the kept logits s, the
  * slots of each token made again from the border before its chunk, and dP_t, dQ_t those of the
  * slots after token t:
  *   da_i = dy.Q_i,   ds = a (da - sum a da + dlse),   z = ds / sqrt(D),   dq = sum_i z_i P_i
@@ -35,6 +35,7 @@ typedef struct walk {
     const dra_call   *c;
     dra_slots_sizes   z;
     int64_t           tile, number; /* of the chunk */
+    bool              alone;        /* the chunk after it is another tile's */
     dra_chunk         k;
     int32_t           mark[CHUNK + 1]; /* of its tokens and of the one behind it */
     const dra_tensor *dlse, *dmean;    /* or NULL */
@@ -91,10 +92,11 @@ static size_t scratch(const dra_call *c)
 static walk walk_of(const dra_call *c, const dra_chunk_stages *s, int64_t i, int64_t number)
 {
     const dra_slots_attr  *attr = c->attr;
-    walk                   w = {.c = c, .z = dra_slots_sizes_of(c), .tile = i, .number = number};
+    walk                   w = {.c = c, .tile = i, .number = number, .alone = s->two};
     const dra_slots_sizes *z = &w.z;
     const int64_t          at = s->two ? i * s->chunks + number : i;
-    char                  *memory = (char *)c->scratch + (size_t)at * tile_size(z);
+    w.z = dra_slots_sizes_of(c);
+    char *memory = (char *)c->scratch + (size_t)at * tile_size(z);
     w.dlse = dra_chunk_option(c, attr->dlse);
     w.dmean = dra_chunk_option(c, attr->dmean);
     w.part = (dra_slots_part *)memory;
@@ -357,6 +359,7 @@ static void return_decay(const walk *w, const owner *o, int64_t j)
                                   .start = exact,
                                   .end = exact + S});
     }
+    dra_recur_copy(S, w->exact, o->next); /* of the chunk before */
 }
 
 /* ---- the walk -------------------------------------------------------------------------------- */
@@ -405,7 +408,7 @@ static void return_chunk(const walk *w)
 {
     for (int64_t j = 0; j < w->z.owners; j++) {
         const owner o = owner_of(w, j);
-        if (wants_decay(w)) open_decay(w, &o);
+        if (wants_decay(w) && (w->alone || w->number + 1 == w->z.chunks)) open_decay(w, &o);
         return_queries(w, &o, j);
         return_writes(w, &o, key_writes(w, j), DRA_SLOTS_K, o.dP, false);
         return_writes(w, &o, value_writes(w, &o, j), DRA_SLOTS_V, o.dQ, true);

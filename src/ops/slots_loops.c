@@ -214,7 +214,8 @@ static int64_t mix_blocks(const dra_slots_run *s, slots_block b)
 static void mix(const dra_slots_run *run)
 {
     const dra_slots_run s = *run;
-    for (int64_t d = s.first; d < (s.end ? s.end : s.W); d += LANES)
+    const int64_t       end = s.end ? s.end : s.W;
+    for (int64_t d = s.first; d < end; d += LANES)
         for (int64_t i = 0; i < s.S;) i += mix_blocks(&s, (slots_block){i, d, s.S - i, s.W - d});
 }
 
