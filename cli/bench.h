@@ -153,8 +153,8 @@ typedef struct bench_limit {
 dra_status bench_limit_open(const bench_session *s, const bench_work *w, bench_limit *l,
                             dra_error *err);
 void       bench_limit_close(bench_limit *l);
-/* The percentage of the limit that a run of so many seconds is, and of memory with streaming stores;
- * 0: there is none. */
+/* The percentage of the limit that a run of so many seconds is, and of memory with streaming
+ * stores; 0: there is none. */
 double bench_limit_percent(const bench_limit *l, double seconds, double *streaming);
 
 /* ---- a peer: oneDNN's sgemm (bench_peer.c) --------------------------------------------------- */

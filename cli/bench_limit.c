@@ -2,8 +2,8 @@
  * its passes over memory by a loop that does nothing else.
  *
  * On the CPU both are measured next to every timing of the case, because other programs and the
- * clock change them from moment to moment. A GPU has nobody else to serve, so that its limits, which
- * take products of a size of their own, are measured once. */
+ * clock change them from moment to moment. A GPU has nobody else to serve, so that its limits,
+ * which take products of a size of their own, are measured once. */
 #include "bench.h"
 
 /* Passes that take less say more about the clock and the moment than about memory. */

@@ -140,8 +140,8 @@ static void release(instance *p)
     free(p->w.tensor);
 }
 
-/* A tensor's numbers, in its place of the device's memory; those of a product stay on the host, too,
- * for a peer. */
+/* A tensor's numbers, in its place of the device's memory; those of a product stay on the host,
+ * too, for a peer. */
 static dra_status make_tensor(instance *p, bench_tensor *t, size_t at, uint64_t *seed,
                               dra_error *err)
 {
@@ -209,8 +209,8 @@ static dra_status profiled(instance *p, double *seconds, dra_error *err)
                                    : fail(err, DRA_ERR_NAME, "the forward op is not there");
 }
 
-/* Seconds of one run, as the mean of `runs` that are started one after the other; the host waits for
- * the last. */
+/* Seconds of one run, as the mean of `runs` that are started one after the other; the host waits
+ * for the last. */
 static dra_status time_runs(instance *p, int64_t runs, double *seconds, dra_error *err)
 {
     dra_status st = DRA_OK;
@@ -234,8 +234,8 @@ static dra_status time_pair(instance *p, instance *without, int64_t runs, double
     return st;
 }
 
-/* The first run pays for first touch and what is prepared, on a GPU the second one for a graph of its
- * launches; the last one says how long a run takes. A long one is not repeated for that. */
+/* The first run pays for first touch and what is prepared, on a GPU the second one for a graph of
+ * its launches; the last one says how long a run takes. A long one is not repeated for that. */
 static dra_status warm_up(const bench_session *s, instance *p, double *seconds, dra_error *err)
 {
     dra_status st = time_runs(p, 1, seconds, err);

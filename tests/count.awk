@@ -52,6 +52,7 @@ function finish(id, name, how, seconds,
 
     printf "%-7s %-36s %4d ok%s%s%s  %s s\n%s", label, name, ok, bad ? ", " bad " FAILED" : "",
         wrong ? ", FAILED: " wrong : "", skip ? ", " skip " skipped" : "", seconds, shown
+    fflush() # what is known so far stays, if the run is stopped
     report(label " " name, wrong ? ": " wrong : "", ok, bad + (wrong != ""), skip)
 }
 

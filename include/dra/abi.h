@@ -16,12 +16,13 @@ DRA_BEGIN_C
     row(dra_error) row(dra_dtype_info) row(dra_shape) row(dra_guess) row(dra_tensor_info)          \
     row(dra_metadata_item) row(dra_tensor_item) row(dra_ids) row(dra_tokenizer_config)             \
     row(dra_corpus_config) row(dra_feed_config) row(dra_example_text) row(dra_examples_config)     \
-    row(dra_example_input) row(dra_cpu_config) row(dra_device_info) row(dra_span) row(dra_stream_config)                \
-    row(dra_limits) row(dra_value) row(dra_scan_config) row(dra_memory_report)                     \
-    row(dra_profile_row) row(dra_op_info) row(dra_axes) row(dra_random_config)                     \
-    row(dra_rotary_config) row(dra_cross_entropy_config) row(dra_attend_config) row(dra_gru_cell)  \
-    row(dra_slot_gru_cell) row(dra_lstm_cell) row(dra_moment_config) row(dra_delta_config)         \
-    row(dra_slots_config) row(dra_adamw_config) row(dra_adamw_result) row(dra_spec)                \
+    row(dra_example_input) row(dra_cpu_config) row(dra_device_info) row(dra_span)                  \
+    row(dra_stream_config) row(dra_limits) row(dra_value) row(dra_scan_config)                     \
+    row(dra_memory_report) row(dra_profile_row) row(dra_op_info) row(dra_axes)                     \
+    row(dra_random_config) row(dra_rotary_config) row(dra_cross_entropy_config)                    \
+    row(dra_attend_config) row(dra_gru_cell) row(dra_slot_gru_cell) row(dra_lstm_cell)             \
+    row(dra_moment_config) row(dra_delta_config) row(dra_slots_config) row(dra_adamw_config)       \
+    row(dra_adamw_result) row(dra_sample_row) row(dra_sample_config) row(dra_spec)                 \
     row(dra_param_layout) row(dra_token_items) row(dra_token_pieces) row(dra_tokens)               \
     row(dra_module_call) row(dra_module) row(dra_context_shape) row(dra_module_shape)              \
     row(dra_states_difference) row(dra_named) row(dra_context_text) row(dra_gamma_config)          \

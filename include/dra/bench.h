@@ -1,5 +1,5 @@
-/* dra/bench.h - what the machine allows: the peak of arithmetic and of memory, measured on the device
- * itself, so that a kernel can be compared with the limit it is bound by in the same run.
+/* dra/bench.h - what the machine allows: the peak of arithmetic and of memory, measured on the
+ * device itself, so that a kernel can be compared with the limit it is bound by in the same run.
  * Threads: a device measures for one caller at a time; two at once share the processor and the
  *          numbers mean nothing. */
 #ifndef DRA_BENCH_H
@@ -28,7 +28,8 @@ typedef struct dra_stream_config {
     size_t bytes;                  /* of one array; rounded up to blocks of 512 */
 } dra_stream_config;
 
-/* Borrows the device, which must be the CPU, until dra_stream_destroy(). On failure *out is NULL. */
+/* Borrows the device, which must be the CPU, until dra_stream_destroy(). On failure *out is
+ * NULL. */
 DRA_API dra_status dra_stream_create(dra_device *device, const dra_stream_config *config,
                                      dra_stream **out, dra_error *err);
 DRA_API void       dra_stream_destroy(dra_stream *s); /* NULL is allowed */

@@ -67,8 +67,8 @@ typedef enum dra_precision {
 
 /* Products (dra_matmul, dra_linear, dra_linear_cross_entropy) built from here on, and their
  * gradients, round both operands to bf16 (to nearest even), or to tf32 where the device multiplies
- * those faster, and sum in f32; so may those inside dra_attend. Values stay real: parameters are the
- * full-precision master weights. Bodies of regions start with the precision of the graph around
+ * those faster, and sum in f32; so may those inside dra_attend. Values stay real: parameters are
+ * the full-precision master weights. Bodies of regions start with the precision of the graph around
  * them. A new graph has DRA_PRECISION_FULL. */
 DRA_API void dra_set_precision(dra_graph *g, dra_precision precision);
 

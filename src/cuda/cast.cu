@@ -1,5 +1,5 @@
-/* cast: y = x in another dtype, as the CPU rounds. Numbers pass through double, which holds those of
- * every dtype; between f32 and the 16-bit floats, in dense memory, four of them at a time. */
+/* cast: y = x in another dtype, as the CPU rounds. Numbers pass through double, which holds those
+ * of every dtype; between f32 and the 16-bit floats, in dense memory, four of them at a time. */
 #include "cuda/cuda.h"
 
 /* ---- stored numbers -------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* copy: y = x, dense; and all other moves of elements, see move.h. A thread moves 16 bytes at a time
- * where the innermost axes of both sides allow it. */
+/* copy: y = x, dense; and all other moves of elements, see move.h. A thread moves 16 bytes at a
+ * time where the innermost axes of both sides allow it. */
 #include "cuda/move.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /* What the kernels of the CUDA device share: how one is launched, tensors as they see them, sums
  * over a block, faults. Compiled by nvcc, and for tests without a GPU by a C++ compiler on top of
- * tests/cuda_host; so launches are written DRA_LAUNCH(...), and dynamic shared memory DRA_SHARED. */
+ * tests/cuda_host; so launches are written DRA_LAUNCH(...), and dynamic shared memory
+ * DRA_SHARED. */
 #ifndef DRA_SRC_CUDA_H
 #define DRA_SRC_CUDA_H
 

@@ -29,8 +29,8 @@ struct list {
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-/* Those of ids first .. first+LIST-1 that are in rows from .. from+rows-1, in order. Each warp looks
- * at a part of its own. */
+/* Those of ids first .. first+LIST-1 that are in rows from .. from+rows-1, in order. Each warp
+ * looks at a part of its own. */
 __device__ static void list_ids(const back_call &b, int64_t first, int64_t from, int64_t rows,
                                 list *l)
 {

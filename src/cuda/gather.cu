@@ -1,6 +1,6 @@
 /* gather: y[.., i, ..] = x[.., index[.., i, ..], ..] along an axis.
- * scatter_add: y = x, then y[.., index[.., i, ..], ..] += src[.., i, ..], in the order of i, so that
- * sums are the same on every run. */
+ * scatter_add: y = x, then y[.., index[.., i, ..], ..] += src[.., i, ..], in the order of i, so
+ * that sums are the same on every run. */
 #include "cuda/move.h"
 
 static int axis_of(const dra_call *c)

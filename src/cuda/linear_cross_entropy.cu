@@ -1,9 +1,9 @@
 /* linear_cross_entropy: the mean cross entropy of logits = x w^T with targets, and its gradients,
  * without ever holding all logits; see ops/linear_cross_entropy.c.
  *   x (N, C)   w (V, C)   target (N)   ->   loss (), dx (N, C), dw (V, C) for upstream 1
- * Blocks of tokens go one after the other. Each makes its logits Z, turns each row into its loss and
- * dZ in one launch, then makes dx = dZ w for its own rows and dw += dZ^T x. In bf16, x and w are
- * packed once for all blocks, and dZ is written as bf16. */
+ * Blocks of tokens go one after the other. Each makes its logits Z, turns each row into its loss
+ * and dZ in one launch, then makes dx = dZ w for its own rows and dw += dZ^T x. In bf16, x and w
+ * are packed once for all blocks, and dZ is written as bf16. */
 #include "cuda/cross_entropy.h"
 #include "cuda/gemm.h"
 #include "cuda/stored.h"

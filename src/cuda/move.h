@@ -13,8 +13,8 @@ struct dra_cuda_part {
 /* All parts, in one launch if there are few. fill: the number, one element in the host's memory. */
 void dra_cuda_move(const dra_call *c, int n, const dra_cuda_part *part, const void *fill);
 
-/* The largest of 16, 8, .. bytes in which the elements of all views, n[i] of v[i], can be moved; the
- * views then have elements of this size, and n counts those. */
+/* The largest of 16, 8, .. bytes in which the elements of all views, n[i] of v[i], can be moved;
+ * the views then have elements of this size, and n counts those. */
 int dra_cuda_widen(int bytes, int views, dra_view *const *v, int64_t *n);
 
 /* f with an element type of that size as its template argument. bytes is read several times. */

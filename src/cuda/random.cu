@@ -1,5 +1,5 @@
-/* Random numbers and dropout: the numbers of the CPU, see ops/random.c. A thread draws what one call
- * of Philox gives, 4 numbers. */
+/* Random numbers and dropout: the numbers of the CPU, see ops/random.c. A thread draws what one
+ * call of Philox gives, 4 numbers. */
 #include "cuda/cuda.h"
 
 extern "C" {

@@ -1,9 +1,9 @@
 /* Reductions on the GPU: x seen as (kept axes, reduced axes), whatever the strides.
  *
- * Threads are laid out by how memory runs. Where outputs are neighbours in memory (a sum over rows),
- * a block has `width` of them and its threads share the elements of each, so that a warp reads one
- * line of neighbours. Where the reduced elements are neighbours, an output has the block for itself
- * (width 1), or, where it has few elements, `share` threads of a warp.
+ * Threads are laid out by how memory runs. Where outputs are neighbours in memory (a sum over
+ * rows), a block has `width` of them and its threads share the elements of each, so that a warp
+ * reads one line of neighbours. Where the reduced elements are neighbours, an output has the block
+ * for itself (width 1), or, where it has few elements, `share` threads of a warp.
  * Few outputs of many elements are cut into segments, whose states go to scratch and are joined by
  * the same kernel. All of it follows from shapes and strides, and so do the bits of the result.
  *

@@ -1,6 +1,7 @@
-/* rotary: pair c of x[b, h, t] is rotated by an angle of pos[b, t], see ops/rotary.c for formula and
- * options. A thread has a pair of a place (b, t), whose cosine and sine all heads share, and goes
- * through some of the heads. Angles are doubles: near position 100,000 a float is off by 0.004. */
+/* rotary: pair c of x[b, h, t] is rotated by an angle of pos[b, t], see ops/rotary.c for formula
+ * and options. A thread has a pair of a place (b, t), whose cosine and sine all heads share, and
+ * goes through some of the heads. Angles are doubles: near position 100,000 a float is off by
+ * 0.004. */
 #include "cuda/move.h"
 
 enum {

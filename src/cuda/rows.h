@@ -1,7 +1,7 @@
 /* For kernels that work on whole rows of the last axis. A row is the work of a team of threads: a
- * warp where rows are short, so that nobody waits for a block, and a block where they are long. Each
- * thread keeps its elements of the row in registers where they fit, so that memory is read once;
- * of longer rows they are read again. */
+ * warp where rows are short, so that nobody waits for a block, and a block where they are long.
+ * Each thread keeps its elements of the row in registers where they fit, so that memory is read
+ * once; of longer rows they are read again. */
 #ifndef DRA_SRC_CUDA_ROWS_H
 #define DRA_SRC_CUDA_ROWS_H
 

@@ -2,8 +2,8 @@
  *
  * Floats are compared as unsigned numbers in the same order, and the bits of the result are found
  * from the highest down: the largest number that at least k elements reach. Of a short row, which a
- * warp holds in registers, a bit at a time; of a long one, which a block reads again from the cache,
- * DIGIT bits at a time by counting how many elements have each digit. */
+ * warp holds in registers, a bit at a time; of a long one, which a block reads again from the
+ * cache, DIGIT bits at a time by counting how many elements have each digit. */
 #include "cuda/rows.h"
 
 enum { DIGIT = 11, DIGITS = 1 << DIGIT };

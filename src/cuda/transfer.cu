@@ -1,8 +1,8 @@
 /* Between the host and the GPU, all in the one stream.
  *
  * Small uploads (batches, positions) go through a ring of pinned memory: the host never waits for
- * what the GPU computes, unless it is a whole ring ahead. Large ones (weights from a mapped file) go
- * through pinned pieces, which several threads fill: one thread copies slower than the bus.
+ * what the GPU computes, unless it is a whole ring ahead. Large ones (weights from a mapped file)
+ * go through pinned pieces, which several threads fill: one thread copies slower than the bus.
  * Downloads wait, once for a whole list. */
 #include "cuda/device.h"
 

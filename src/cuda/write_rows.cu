@@ -84,7 +84,8 @@ __global__ static void check_kernel(dra_fault_place fault, const at_view at, int
     }
 }
 
-/* The same for one entry of each b, by every block for itself: the step of a cache is one launch. */
+/* The same for one entry of each b, by every block for itself: the step of a cache is one
+ * launch. */
 __device__ static bool all_inside(dra_fault_place fault, const at_view &at, int64_t cap)
 {
     float outside = 0;

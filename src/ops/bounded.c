@@ -12,7 +12,7 @@ enum { TILE = 16384 };
 static dra_status infer(dra_graph *g, const dra_node *n, dra_type *out)
 {
     const dra_bounded_attr *a = n->attr;
-    dra_status          st = DRA_OK;
+    dra_status              st = DRA_OK;
     if (!(a->limit > 0) || isinf(a->limit))
         return dra_op_fail(g, n, DRA_ERR_VALUE, "limit is %g, expected more than 0", a->limit);
     for (int i = 0; i < n->n_in && st == DRA_OK; i++) {

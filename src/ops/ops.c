@@ -50,7 +50,6 @@ dra_status dra_device_create(const char *name, const dra_cpu_config *config, dra
                              dra_error *err)
 {
     if (!name || !*name) name = getenv("DRA_DEVICE");
-    if (!name || !*name || strcmp(name, "cpu") == 0)
-        return dra_device_create_cpu(config, out, err);
+    if (!name || !*name || strcmp(name, "cpu") == 0) return dra_device_create_cpu(config, out, err);
     return dra_plugin_create(name, out, err);
 }
