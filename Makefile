@@ -75,8 +75,9 @@ cuda:
 say where it is by NVCC=PATH" >&2; exit 1; }
 	@JOBS=$(JOBS) scripts/cuda.sh build/cuda $(NVCC)
 
+# A GPU takes turns between processes: more than a few at a time are slower.
 test-cuda: build-float cuda
-	@tests/run.sh cuda=build+cuda
+	@DRA_TEST_JOBS=$${DRA_TEST_JOBS:-4} tests/run.sh cuda=build+cuda
 
 demo:
 	$(call build,build,,dra_cli)

@@ -18,11 +18,12 @@ for arch in ${CUDA_ARCH:-80 90}; do
     codes="$codes -gencode arch=compute_$arch,code=sm_$arch"
 done
 codes="$codes -gencode arch=compute_${arch},code=compute_${arch}"
-flags="-std=c++17 -O3 --fmad=true -Xcompiler -fPIC,-fvisibility=hidden -Isrc -Iinclude ${CUDA_FLAGS:-}"
+flags="-std=c++17 -O3 --fmad=true -Xcompiler -fPIC,-fvisibility=hidden"
+flags="$flags -Isrc -Iinclude ${CUDA_FLAGS:-}"
 
 if [ -z "${CUDA_OBJECTS_ONLY:-}${3:-}" ] &&
     ! echo '#include <cublasLt.h>' | $nvcc ${CUDA_FLAGS:-} -x cu -E - >/dev/null 2>&1; then
-    echo "cuda   no cublasLt.h: install cuBLAS with its headers (libcublas-dev of NVIDIA's packages)," \
+    echo "cuda   no cublasLt.h: install cuBLAS with its headers (NVIDIA's libcublas-dev)," \
         "or say where it is by CUDA_FLAGS=-IFOLDER and CUDA_LIBS='-LFOLDER -lcublasLt'" >&2
     exit 1
 fi
@@ -39,8 +40,8 @@ compile() {
     */graphs.cu) # calls CUDA from the GPU
         $nvcc $flags $codes -rdc=true -c "$1" -o "$object.new" ;;
     *.cu) $nvcc $flags $codes -c "$1" -o "$object.new" ;;
-    *) ${CC:-cc} -std=c17 -O2 -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L -D_DEFAULT_SOURCE \
-        -Isrc -Iinclude -c "$1" -o "$object.new" ;;
+    *) ${CC:-cc} -std=c17 -O2 -fPIC -fvisibility=hidden -D_POSIX_C_SOURCE=200809L \
+        -D_DEFAULT_SOURCE -Isrc -Iinclude -c "$1" -o "$object.new" ;;
     esac
     mv "$object.new" "$object"
 }
@@ -50,7 +51,8 @@ if [ "${3:-}" ]; then # one of several that run at a time
     exit
 fi
 skipped=${CUDA_OBJECTS_ONLY:-}
-ls src/cuda/*.cu $shared | tr ' ' '\n' | grep -v "/${skipped#without }\$" | xargs -P "$jobs" -I{} "$0" "$folder" "$nvcc" {}
+ls src/cuda/*.cu $shared | tr ' ' '\n' | grep -v "/${skipped#without }\$" |
+    xargs -P "$jobs" -I{} "$0" "$folder" "$nvcc" {}
 [ -z "$skipped" ] || exit 0
 $nvcc -shared $codes -Xlinker --exclude-libs,ALL -o "$folder/libdra-cuda.so.new" \
     "$folder"/objects/*.o ${CUDA_LIBS:--lcublasLt} -lcudadevrt -lpthread

@@ -48,7 +48,8 @@ if [ $# -eq 0 ]; then
     done
 fi
 
-# fuzz NAME: runs one, tells it as a whole when it ends, and leaves NAME.found if it found something.
+# fuzz NAME: runs one, tells it as a whole when it ends, and leaves NAME.found if something was
+# found.
 fuzz() {
     mkdir "$scratch/$1"
     export TMPDIR="$scratch/$1"

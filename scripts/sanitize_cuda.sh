@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
 # nobody wrote, barriers that not all threads reach.
-#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]     e.g. scripts/sanitize_cuda.sh build ops/test_norm
+#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. scripts/sanitize_cuda.sh build ops/test_wkv
 # Exit status 1: something was found.
 set -u
 folder=$1
@@ -16,8 +16,8 @@ for tool in memcheck racecheck initcheck synccheck; do
         log=$(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
             "$folder/tests/$test" 2>&1)
         code=$?
-        echo "$tool $test: $(echo "$log" | sed -n 's/^=* *\(ERROR SUMMARY\|RACECHECK SUMMARY\): //p' |
-            tail -n 1), $(echo "$log" | grep -c '^ok') tests passed"
+        echo "$tool $test: $(echo "$log" | sed -n 's/^=* *[A-Z]* SUMMARY: //p' | tail -n 1)," \
+            "$(echo "$log" | grep -c '^ok') tests passed"
         [ "$code" = 0 ] && continue
         bad=1
         echo "$log" | grep -E '^=|^not ok|^# ' | head -n 30

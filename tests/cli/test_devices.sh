@@ -8,7 +8,8 @@ plugin=$(dirname "$dra")/tests/cuda_host
 cd "$scratch" || exit 1
 unset DRA_DEVICE DRA_PLUGIN_PATH
 
-"$dra" init --preset dra-gru-tiny --set dim=24 --set heads=2 --set depth=1 --out m >/dev/null || exit 1
+"$dra" init --preset dra-gru-tiny --set dim=24 --set heads=2 --set depth=1 --out m >/dev/null ||
+    exit 1
 
 cpu_is_listed() {
     answers devices && grep -q '^cpu ' "$out" && answers devices --json &&
@@ -23,7 +24,8 @@ limits_are_measured() {
 }
 
 missing_plugin_is_named() {
-    answers devices && grep -q "^no GPU: device 'cuda': no libdra-cuda.so in DRA_PLUGIN_PATH" "$out" &&
+    answers devices &&
+        grep -q "^no GPU: device 'cuda': no libdra-cuda.so in DRA_PLUGIN_PATH" "$out" &&
         failed "device 'cuda': no libdra-cuda.so in DRA_PLUGIN_PATH, beside libdra or in " \
             forward --model m --tokens 1,2 --out o.safetensors --device cuda
 }

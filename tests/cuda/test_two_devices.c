@@ -1,6 +1,6 @@
-/* A GPU and the CPU: models of all kinds put out equal logits, losses and gradients; states and runs
- * go from one to the other and back. Without a GPU, or the plugin compiled for the host, nothing can
- * be compared, which is said. */
+/* A GPU and the CPU: models of all kinds put out equal logits, losses and gradients; states and
+ * runs go from one to the other and back. Without a GPU, or the plugin compiled for the host,
+ * nothing can be compared, which is said. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <string.h>
@@ -16,7 +16,7 @@ enum { MOST_B = 3, MOST_T = 70, V = 256 };
 static dra_device *cpu, *gpu;
 static bool        emulated; /* slow: fewer models */
 
-/* ---- both -------------------------------------------------------------------------------------- */
+/* ---- both ----------------------------------------------------------------------------------- */
 
 typedef struct numbers {
     size_t    n;
@@ -153,7 +153,7 @@ static void compare(const char *name, const dra_model_config *c, uint32_t seed)
     close_trial(&t);
 }
 
-/* ---- models ------------------------------------------------------------------------------------ */
+/* ---- models --------------------------------------------------------------------------------- */
 
 static void parse(const char *json, dra_model_config *c)
 {
@@ -189,13 +189,14 @@ static void make_xt(uint32_t *seed, char *json, size_t room)
         "\"ff_no_bias\": true",    "\"attn_kv_heads\": 1",    "\"attn_num_mem_kv\": 3",
         "\"gate_residual\": true", "\"scale_residual\": true"};
     const unsigned heads = 1 + draw(seed, 4);
-    int            n = snprintf(
-                   json, room,
-                   "{\"model_type\": \"x-transformers\", \"wrapper\": \"TransformerWrapper\", "
-                              "\"num_tokens\": %d, \"max_seq_len\": 128, \"attn_layers\": {\"type\": \"Decoder\", "
-                              "\"dim\": %u, \"depth\": %u, \"heads\": %u, \"attn_dim_head\": %u, %s",
-                   V, 16 + 8 * draw(seed, 8), 1 + draw(seed, 3), heads, 8 + 4 * draw(seed, 6),
-                   positions[draw(seed, COUNT(positions))]);
+    int            n;
+    n = snprintf(json, room,
+                 "{\"model_type\": \"x-transformers\", \"wrapper\": \"TransformerWrapper\", "
+                 "\"num_tokens\": %d, \"max_seq_len\": 128, \"attn_layers\": "
+                 "{\"type\": \"Decoder\", \"dim\": %u, \"depth\": %u, \"heads\": %u, "
+                 "\"attn_dim_head\": %u, %s",
+                 V, 16 + 8 * draw(seed, 8), 1 + draw(seed, 3), heads, 8 + 4 * draw(seed, 6),
+                 positions[draw(seed, COUNT(positions))]);
     for (size_t i = 0; i < COUNT(options); i++)
         if (draw(seed, 3) == 0) n += snprintf(json + n, room - (size_t)n, ", %s", options[i]);
     snprintf(json + n, room - (size_t)n, "}}");
@@ -234,7 +235,7 @@ static void presets_are_equal(void **state)
     }
 }
 
-/* ---- states ------------------------------------------------------------------------------------ */
+/* ---- states --------------------------------------------------------------------------------- */
 
 /* Reads half of a text on one device, saves, and reads the rest on the other. */
 static numbers read_in_halves(const trial *t, dra_device *first, dra_device *second)
@@ -287,7 +288,7 @@ static void states_go_to_and_fro(void **state)
     }
 }
 
-/* ---- runs -------------------------------------------------------------------------------------- */
+/* ---- runs ----------------------------------------------------------------------------------- */
 
 enum { STEPS = 150 };
 
@@ -340,7 +341,7 @@ static void runs_go_to_and_fro(void **state)
     close_fixture(&f);
 }
 
-/* ------------------------------------------------------------------------------------------------ */
+/* ---- all of them ---------------------------------------------------------------------------- */
 
 static void nothing_to_compare_with(void **state) { skip(); }
 
