@@ -84,7 +84,8 @@ demo:
 	@build/dra demo --out build/demo
 
 test: build-float build-double build-asan
-	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan apart=build+apart
+	@$(FIXED) tests/run.sh float=build double=build/double asan=build/asan apart=build+apart \
+	    gpu=build+host
 
 test-full: build-float build-double build-asan build-tsan
 	@DRA_TEST_FULL=1 $(FIXED) tests/run.sh \

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
 # nobody wrote, barriers that not all threads reach.
-#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. scripts/sanitize_cuda.sh build ops/test_wkv
+#   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. ... build ops/test_wkv
 # Exit status 1: something was found.
 set -u
 folder=$1

@@ -4,8 +4,8 @@
 # BUILD_FOLDER@LEVEL, e.g. build@avx2, runs with DRA_CPU=LEVEL what computes and does not try all
 # levels anyway; a level the machine does not have is skipped. BUILD_FOLDER+apart runs what computes
 # on the test device (tests/apart.h): all of it with DRA_TEST_FULL, else a part that has everything
-# once. BUILD_FOLDER+host runs it on the CUDA plugin compiled for the host (tests/cuda_host),
-# BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
+# once. BUILD_FOLDER+host runs ops, with DRA_TEST_FULL all of it, on the CUDA plugin compiled for the
+# host (tests/cuda_host), BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
 #
 # Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
@@ -18,6 +18,8 @@ here=$(dirname "$0")
 apart_ops='matmul|attend|write_rows|wkv|delta|adamw|reduce|view|cross_entropy|embedding'
 apart_part="^(graph/|session/|sequence/|ops/test_($apart_ops)\$|memory/test_(loops|golden)\$"
 apart_part="$apart_part|model/test_models\$|run/test_(gradients|generate|train)\$)"
+# Of the emulated GPU, which is slow: every kernel, but not what loops for long.
+host_slow='ops/test_(attend_paths|attend_rules|.*_loops)$'
 scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 trap 'exit 1' INT TERM
@@ -42,10 +44,14 @@ for pair in "$@"; do
     *+host | *+cuda)
         device=cuda
         plugins=cuda
-        [ "${folder##*+}" = cuda ] || plugins=tests/cuda_host
+        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/|cuda/test_build'
+        if [ "${folder##*+}" = host ]; then
+            plugins=tests/cuda_host
+            without="$without|$host_slow"
+            [ -n "${DRA_TEST_ONLY:-}${DRA_TEST_FULL:-}" ] || only='^(ops|session)/'
+        fi
         folder=${folder%+*}
         plugins=$folder/$plugins
-        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/'
         ;;
     *@*)
         level=${folder#*@}
