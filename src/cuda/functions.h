@@ -3,7 +3,7 @@
 #ifndef DRA_SRC_CUDA_FUNCTIONS_H
 #define DRA_SRC_CUDA_FUNCTIONS_H
 
-#include "cuda/cuda.h"
+#include "cuda/rows.h" /* DRA_UNROLL */
 
 /* A value of a program: a float, an i32, or what is stored in fewer bits, as it is. */
 union dra_word {
@@ -48,53 +48,69 @@ __device__ static inline float dra_mod(float a, float b)
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-__device__ static inline float dra_function_real(dra_function f, float x, float y, float a, float b)
+__device__ static inline float dra_silu_slope(float x)
+{
+    return dra_sigmoid(x) * (1 + x * dra_sigmoid(-x));
+}
+
+/* r = f(x, y) for W elements: one decision for all of them. */
+#define DRA_ALL(f, formula)                                                                        \
+    case DRA_FUNCTION_##f:                                                                         \
+        DRA_UNROLL                                                                                 \
+        for (int j = 0; j < W; j++) {                                                              \
+            const float x = xs[j].real, y = ys[j].real;                                            \
+            (void)y;                                                                               \
+            r[j].real = formula;                                                                   \
+        }                                                                                          \
+        break;
+
+template <int W>
+__device__ static inline void dra_function_real(dra_function f, const dra_word *xs,
+                                                const dra_word *ys, float a, float b, dra_word *r)
 {
     switch (f) {
-    case DRA_FUNCTION_NEG: return -x;
-    case DRA_FUNCTION_ABS: return fabsf(x);
-    case DRA_FUNCTION_SIGN: return x > 0 ? 1 : x < 0 ? -1 : x;
-    case DRA_FUNCTION_EXP: return expf(x);
-    case DRA_FUNCTION_EXPM1: return expm1f(x);
-    case DRA_FUNCTION_LOG: return logf(x);
-    case DRA_FUNCTION_LOG1P: return log1pf(x);
-    case DRA_FUNCTION_SQRT: return sqrtf(x);
-    case DRA_FUNCTION_RSQRT: return 1 / sqrtf(x);
-    case DRA_FUNCTION_SQUARE: return x * x;
-    case DRA_FUNCTION_RECIPROCAL: return 1 / x;
-    case DRA_FUNCTION_SIN: return sinf(x);
-    case DRA_FUNCTION_COS: return cosf(x);
-    case DRA_FUNCTION_TANH: return tanhf(x);
-    case DRA_FUNCTION_ERF: return erff(x);
-    case DRA_FUNCTION_SIGMOID: return dra_sigmoid(x);
-    case DRA_FUNCTION_SOFTPLUS: return x == INFINITY ? x : dra_softplus(x);
-    case DRA_FUNCTION_LOG_SIGMOID: return x == -INFINITY ? x : -dra_softplus(-x);
-    case DRA_FUNCTION_RELU: return x > 0 || x != x ? x : 0;
-    case DRA_FUNCTION_RELU2: return x > 0 || x != x ? x * x : 0;
-    case DRA_FUNCTION_ELU: return x > 0 ? x : expm1f(x);
-    case DRA_FUNCTION_SILU: return x * dra_sigmoid(x);
-    case DRA_FUNCTION_SILU_SLOPE: {
-        const float s = dra_sigmoid(x);
-        return s * (1 + x * dra_sigmoid(-x));
-    }
-    case DRA_FUNCTION_GELU: return x * dra_gauss(x);
-    case DRA_FUNCTION_GELU_SLOPE:
-        return dra_gauss(x) + x * 0.39894228040143268f * expf(-0.5f * x * x);
-    case DRA_FUNCTION_GELU_TANH: return x * dra_sigmoid(2 * dra_gelu_inner(x));
-    case DRA_FUNCTION_GELU_TANH_SLOPE: return dra_gelu_tanh_slope(x);
-    case DRA_FUNCTION_AFFINE: return a * x + b;
-    case DRA_FUNCTION_CLAMP: return x < a ? a : x > b ? b : x;
-    case DRA_FUNCTION_ADD: return x + y;
-    case DRA_FUNCTION_SUB: return x - y;
-    case DRA_FUNCTION_MUL: return x * y;
-    case DRA_FUNCTION_DIV: return x / y;
-    case DRA_FUNCTION_MOD: return dra_mod(x, y);
-    case DRA_FUNCTION_POW: return powf(x, y);
-    case DRA_FUNCTION_MINIMUM: return x <= y || x != x ? x : y;
-    case DRA_FUNCTION_MAXIMUM: return x >= y || x != x ? x : y;
-    default: return 0;
+        DRA_ALL(NEG, -x)
+        DRA_ALL(ABS, fabsf(x))
+        DRA_ALL(SIGN, x > 0 ? 1 : x < 0 ? -1 : x)
+        DRA_ALL(EXP, expf(x))
+        DRA_ALL(EXPM1, expm1f(x))
+        DRA_ALL(LOG, logf(x))
+        DRA_ALL(LOG1P, log1pf(x))
+        DRA_ALL(SQRT, sqrtf(x))
+        DRA_ALL(RSQRT, 1 / sqrtf(x))
+        DRA_ALL(SQUARE, x * x)
+        DRA_ALL(RECIPROCAL, 1 / x)
+        DRA_ALL(SIN, sinf(x))
+        DRA_ALL(COS, cosf(x))
+        DRA_ALL(TANH, tanhf(x))
+        DRA_ALL(ERF, erff(x))
+        DRA_ALL(SIGMOID, dra_sigmoid(x))
+        DRA_ALL(SOFTPLUS, x == INFINITY ? x : dra_softplus(x))
+        DRA_ALL(LOG_SIGMOID, x == -INFINITY ? x : -dra_softplus(-x))
+        DRA_ALL(RELU, x > 0 || x != x ? x : 0)
+        DRA_ALL(RELU2, x > 0 || x != x ? x * x : 0)
+        DRA_ALL(ELU, x > 0 ? x : expm1f(x))
+        DRA_ALL(SILU, x * dra_sigmoid(x))
+        DRA_ALL(SILU_SLOPE, dra_silu_slope(x))
+        DRA_ALL(GELU, x * dra_gauss(x))
+        DRA_ALL(GELU_SLOPE, dra_gauss(x) + x * 0.39894228040143268f * expf(-0.5f * x * x))
+        DRA_ALL(GELU_TANH, x * dra_sigmoid(2 * dra_gelu_inner(x)))
+        DRA_ALL(GELU_TANH_SLOPE, dra_gelu_tanh_slope(x))
+        DRA_ALL(AFFINE, a * x + b)
+        DRA_ALL(CLAMP, x < a ? a : x > b ? b : x)
+        DRA_ALL(ADD, x + y)
+        DRA_ALL(SUB, x - y)
+        DRA_ALL(MUL, x * y)
+        DRA_ALL(DIV, x / y)
+        DRA_ALL(MOD, dra_mod(x, y))
+        DRA_ALL(POW, powf(x, y))
+        DRA_ALL(MINIMUM, x <= y || x != x ? x : y)
+        DRA_ALL(MAXIMUM, x >= y || x != x ? x : y)
+    default: break;
     }
 }
+
+#undef DRA_ALL
 
 __device__ static inline int32_t dra_floor_div(int32_t a, int32_t b) /* 0 for b = 0 */
 {
@@ -139,7 +155,8 @@ template <typename T> __device__ static inline bool dra_compare(dra_function f, 
     }
 }
 
-__device__ static inline dra_word dra_function_apply(const dra_pointwise_step &s, dra_word x,
+/* What is no function of reals, which are the most. */
+__device__ static inline dra_word dra_function_other(const dra_pointwise_step &s, dra_word x,
                                                      dra_word y, dra_word z)
 {
     const bool integer = s.dtype == DRA_I32;
@@ -160,13 +177,40 @@ __device__ static inline dra_word dra_function_apply(const dra_pointwise_step &s
         r.bits = integer ? dra_compare(s.function, x.integer, y.integer)
                          : dra_compare(s.function, x.real, y.real);
         break;
-    default:
-        if (integer)
-            r.integer = dra_function_i32(s.function, x.integer, y.integer);
-        else
-            r.real = dra_function_real(s.function, x.real, y.real, (float)s.a, (float)s.b);
+    default: r.integer = dra_function_i32(s.function, x.integer, y.integer);
     }
     return r;
+}
+
+__device__ static inline bool dra_function_is_real(const dra_pointwise_step &s)
+{
+    switch (s.function) {
+    case DRA_FUNCTION_SELECT:
+    case DRA_FUNCTION_NOT:
+    case DRA_FUNCTION_AND:
+    case DRA_FUNCTION_OR:
+    case DRA_FUNCTION_IS_FINITE:
+    case DRA_FUNCTION_EQUAL:
+    case DRA_FUNCTION_NOT_EQUAL:
+    case DRA_FUNCTION_LESS:
+    case DRA_FUNCTION_LESS_EQUAL:
+    case DRA_FUNCTION_GREATER:
+    case DRA_FUNCTION_GREATER_EQUAL: return false;
+    default: return s.dtype != DRA_I32;
+    }
+}
+
+/* Step s of a program for W elements of its operands. */
+template <int W>
+__device__ static inline void dra_function_apply(const dra_pointwise_step &s, const dra_word *x,
+                                                 const dra_word *y, const dra_word *z, dra_word *r)
+{
+    if (dra_function_is_real(s)) {
+        dra_function_real<W>(s.function, x, y, (float)s.a, (float)s.b, r);
+        return;
+    }
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) r[j] = dra_function_other(s, x[j], y[j], z[j]);
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* Pointwise functions and programs: one thread computes all steps of an element, after it has read
- * all its operands, so an output may take the memory of an input. */
+/* Pointwise functions and programs: one thread computes all steps of an element, or of four
+ * neighbours where memory allows, after it has read all their operands, so an output may take the
+ * memory of an input. */
 #include "cuda/pointwise.h"
 
 #include "cuda/functions.h"
@@ -32,24 +33,56 @@ __device__ static void store_word(void *data, int bytes, int64_t i, dra_word w)
         static_cast<uint16_t *>(data)[i] = (uint16_t)w.bits;
 }
 
-__global__ static void run_program(const program p)
+/* Elements i .. i+W-1 of an input. */
+template <int W> __device__ static void load_words(const program &p, int k, int64_t i, dra_word *to)
 {
-    dra_word value[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS];
-    DRA_EACH(i, p.n)
+    const dra_view &v = p.in[k];
+    if (W == 4 && v.rank == 0 && p.in_bytes[k] == 4) {
+        *reinterpret_cast<float4 *>(to) = static_cast<const float4 *>(v.data)[i / 4];
+        return;
+    }
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) to[j] = load_word(v.data, p.in_bytes[k], dra_offset(v, i + j));
+}
+
+template <int W>
+__device__ static void store_words(const program &p, int k, int64_t i, const dra_word *from)
+{
+    if (W == 4 && p.out_bytes[k] == 4) {
+        static_cast<float4 *>(p.out[k])[i / 4] = *reinterpret_cast<const float4 *>(from);
+        return;
+    }
+    DRA_UNROLL
+    for (int j = 0; j < W; j++) store_word(p.out[k], p.out_bytes[k], i + j, from[j]);
+}
+
+template <int W> __global__ static void run_program(const __grid_constant__ program p)
+{
+    alignas(16) dra_word value[DRA_POINTWISE_INPUTS + DRA_POINTWISE_STEPS][W];
+    DRA_EACH(at, p.n / W)
     {
-        for (int k = 0; k < p.inputs; k++)
-            value[k] = load_word(p.in[k].data, p.in_bytes[k], dra_offset(p.in[k], i));
+        const int64_t i = at * W;
+        for (int k = 0; k < p.inputs; k++) load_words<W>(p, k, i, value[k]);
         for (int k = 0; k < p.steps; k++) {
             const dra_pointwise_step &s = p.step[k];
             const int                 operands = dra_function_operands(s.function);
-            const dra_word            r = dra_function_apply(s, value[s.x[0]],
-                                                             value[s.x[operands > 1 ? 1 : 0]],
-                                                             value[s.x[operands > 2 ? 2 : 0]]);
-            value[p.inputs + k] = r;
-            if (s.output >= 0 && p.out[s.output])
-                store_word(p.out[s.output], p.out_bytes[s.output], i, r);
+            dra_word                 *r = value[p.inputs + k];
+            dra_function_apply<W>(s, value[s.x[0]], value[s.x[operands > 1 ? 1 : 0]],
+                                  value[s.x[operands > 2 ? 2 : 0]], r);
+            if (s.output >= 0 && p.out[s.output]) store_words<W>(p, s.output, i, r);
         }
     }
+}
+
+/* Whether dense memory of 4-byte elements begins on 16 bytes, and four divide all there is. */
+static bool by_four(const program &p, int outputs)
+{
+    bool yes = p.n % 4 == 0;
+    for (int k = 0; k < p.inputs; k++)
+        if (p.in[k].rank == 0 && p.in_bytes[k] == 4) yes = yes && (uintptr_t)p.in[k].data % 16 == 0;
+    for (int k = 0; k < outputs; k++)
+        if (p.out_bytes[k] == 4) yes = yes && (uintptr_t)p.out[k] % 16 == 0;
+    return yes;
 }
 
 void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, int outputs,
@@ -69,7 +102,10 @@ void dra_cuda_run_program(const dra_call *c, int inputs, const dra_tensor *in, i
         p.out_bytes[k] = (uint8_t)dra_dtype_bytes(out[k].dtype);
     }
     for (int k = 0; k < steps; k++) p.step[k] = step[k];
-    DRA_LAUNCH(c, run_program, dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, p);
+    if (by_four(p, outputs))
+        DRA_LAUNCH(c, (run_program<4>), dra_grid(c, n / 4, DRA_THREADS), DRA_THREADS, 0, p);
+    else
+        DRA_LAUNCH(c, (run_program<1>), dra_grid(c, n, DRA_THREADS), DRA_THREADS, 0, p);
 }
 
 static void launch_program(const dra_call *c)

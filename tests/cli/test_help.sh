@@ -158,7 +158,7 @@ if_there bash "bash: letters" completes "dra ops -" -j --json --help
 if_there bash "bash: the value of a letter" completes "dra eval -d f" file.txt folder
 if_there bash "bash: choices" completes "dra train --schedule " cosine linear constant exponential
 if_there bash "bash: choices after a =" completes "dra train --schedule = co" cosine constant
-if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16
+if_there bash "bash: choices right after it" completes "dra train --precision =" full bf16 tf32
 if_there bash "bash: presets" completes "dra init --preset gpt" gpt2 gpt2-tiny
 if_there bash "bash: a preset by place" completes "dra presets rwkv" rwkv4 rwkv4-tiny
 if_there bash "bash: folders" completes "dra info --model fo" folder
