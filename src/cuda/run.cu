@@ -178,7 +178,7 @@ static void run_cond(walk *w, const dra_region *r)
     check(w, "cond",
           cudaMemcpyAsync(&flag, dra_place_address(w->l, &r->flag), sizeof flag,
                           cudaMemcpyDeviceToHost, w->context.stream));
-    w->device->base.waits++;
+    __atomic_fetch_add(&w->device->base.waits, 1, __ATOMIC_RELAXED);
     check(w, "cond", cudaStreamSynchronize(w->context.stream));
     if (w->status == DRA_OK) dra_cuda_walk_block(w, flag ? r->block : r->otherwise);
 }

@@ -173,7 +173,7 @@ dra_status dra_arrays_fetch(const dra_fetch *list, size_t n, dra_error *err)
     }
     if (bytes == 0) return DRA_OK;
     dra_device *d = list[0].from.array->device;
-    d->waits++;
+    __atomic_fetch_add(&d->waits, 1, __ATOMIC_RELAXED); /* threads may share a device */
     return d->table->download(d, list, n, err);
 }
 
