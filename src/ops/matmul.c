@@ -134,6 +134,7 @@ dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64
     static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
                          columns[] = {COLUMNS, 256, 192, 128, 96, 64};
     dra_tiling best = cut(M, N, ROWS, COLUMNS);
+    if (!c->context) return best; /* when planning, nothing depends on it */
     if (c->threads <= 1 || batch * M * N * K < SMALL) return best;
     const bool tiles = bf16 && dra_simd_of(c)->level == DRA_LEVEL_AVX512AMX;
     double     least = time_of(&best, batch, M, N, c->threads, tiles);
