@@ -60,6 +60,7 @@ static bool asked_for(const char *device)
 bool check_apart(void) { return asked_for("apart"); }
 bool check_cuda(void) { return asked_for("cuda"); }
 
+/* 5e-5: what docs/testing.md allows the logits of a whole model that was read in another cut. */
 void check_reals(const dra_real *a, const dra_real *b, size_t bytes)
 {
     const size_t n = bytes / sizeof *a;

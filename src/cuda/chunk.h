@@ -169,7 +169,7 @@ __device__ static inline dra_tile_source dra_border_source(const dra_chunks     
 struct dra_chunk_decay {
     double L[DRA_CHUNK]; /* l_0 + .. + l_t */
     float  p[DRA_CHUNK], last[DRA_CHUNK];
-    float  on[DRA_CHUNK]; /* 0 at pads and behind the last token, else 1 */
+    float  on[DRA_CHUNK]; /* 0 at pads and after the last token, else 1 */
     float  fade, kept;    /* kept: p of the last token */
     bool   strong;
 };

@@ -20,7 +20,7 @@ static const size_t workspace_bytes = (size_t)32 << 20; /* as recommended for Ho
 /* All that a choice may depend on, without gaps: it is compared and hashed as bytes. */
 struct problem {
     int64_t M, N, K, batch, a_line, b_line, y_line, a_next, b_next, y_next;
-    int32_t dtype, precision, a_turned, b_turned, bias, add;
+    int32_t dtype, precision, a_transposed, b_transposed, bias, add;
     int32_t a_align, b_align, y_align, bias_align; /* bytes, up to 256 */
 };
 
@@ -47,11 +47,12 @@ static int32_t alignment(const void *data, int64_t next, size_t bytes)
     return (int32_t)(bits & ~(bits - 1));
 }
 
-/* How a factor lies in memory: lines of n elements, each adjacent, a number of elements apart. */
-static int64_t line_of(int64_t rows, int64_t columns, int64_t row, int64_t column, int32_t *turned)
+/* How a factor is stored: lines of n elements, each adjacent, a number of elements apart. */
+static int64_t line_of(int64_t rows, int64_t columns, int64_t row, int64_t column,
+                       int32_t *transposed)
 {
-    *turned = !((column == 1 || columns == 1) && (row >= columns || rows == 1));
-    if (*turned) return columns == 1 ? rows : column;
+    *transposed = !((column == 1 || columns == 1) && (row >= columns || rows == 1));
+    if (*transposed) return columns == 1 ? rows : column;
     return rows == 1 ? columns : row;
 }
 
@@ -61,8 +62,8 @@ static problem problem_of(const dra_cuda_gemm *g)
     problem      p;
     memset(&p, 0, sizeof p);
     p.M = g->M, p.N = g->N, p.K = g->K, p.batch = g->batch;
-    p.a_line = line_of(g->M, g->K, g->a_row, g->a_column, &p.a_turned);
-    p.b_line = line_of(g->K, g->N, g->b_row, g->b_column, &p.b_turned);
+    p.a_line = line_of(g->M, g->K, g->a_row, g->a_column, &p.a_transposed);
+    p.b_line = line_of(g->K, g->N, g->b_row, g->b_column, &p.b_transposed);
     p.y_line = g->M == 1 ? g->N : g->y_row;
     if (g->batch > 1) p.a_next = g->a_next, p.b_next = g->b_next, p.y_next = g->y_next;
     p.dtype = g->a_dtype;
@@ -105,10 +106,10 @@ static cublasStatus_t make_layouts(planned *e)
 {
     const problem  *p = &e->key;
     const dra_dtype dtype = (dra_dtype)p->dtype;
-    cublasStatus_t  st = make_layout(&e->b, dtype, p->b_turned ? p->K : p->N,
-                                    p->b_turned ? p->N : p->K, p->b_line, p->batch, p->b_next);
+    cublasStatus_t  st = make_layout(&e->b, dtype, p->b_transposed ? p->K : p->N,
+                                    p->b_transposed ? p->N : p->K, p->b_line, p->batch, p->b_next);
     if (st == CUBLAS_STATUS_SUCCESS)
-        st = make_layout(&e->a, dtype, p->a_turned ? p->M : p->K, p->a_turned ? p->K : p->M,
+        st = make_layout(&e->a, dtype, p->a_transposed ? p->M : p->K, p->a_transposed ? p->K : p->M,
                          p->a_line, p->batch, p->a_next);
     if (st == CUBLAS_STATUS_SUCCESS)
         st = make_layout(&e->y, DRA_F32, p->N, p->M, p->y_line, p->batch, p->y_next);
@@ -128,8 +129,8 @@ static cublasStatus_t make_product(planned *e)
     const cublasComputeType_t compute = p->precision == DRA_PRECISION_TF32
                                             ? CUBLAS_COMPUTE_32F_FAST_TF32
                                             : CUBLAS_COMPUTE_32F;
-    const cublasOperation_t   a = p->a_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    const cublasOperation_t   b = p->b_turned ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t   a = p->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t   b = p->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
     const cublasLtEpilogue_t  end = CUBLASLT_EPILOGUE_BIAS;
     cublasStatus_t            st = cublasLtMatmulDescCreate(&e->product, compute, CUDA_R_32F);
     if (st == CUBLAS_STATUS_SUCCESS) st = set_product(e, CUBLASLT_MATMUL_DESC_TRANSA, &b, sizeof b);

@@ -1,7 +1,7 @@
 /* Products of few rows: y (M, N) = a (M, K) b (K, N), M up to 8, as in decoding. They take as long
  * as the weights b take to come from memory, so b is read once, as it is stored, 16 bytes a thread,
  * with many loads under way; a stays in the caches. A block splits the sum over k among its
- * threads, each of which takes every so many of them in rising order; the parts are joined in a
+ * threads, each of which takes every n-th of them in rising order; the parts are joined in a
  * fixed order. In bf16 both factors are rounded in registers. More rows are more blocks: right, but
  * b is read again for every 8. */
 #include "cuda/gemm.h"

@@ -1,5 +1,5 @@
 /* Times of kernels, by an event before and one after each. They are read at the end of a block, or
- * when there are many: the host does not wait in between, so that what lies between two events is
+ * when there are many: the host does not wait in between, so that what is between two events is
  * the time of a kernel and not that of starting it. */
 #include "cuda/device.h"
 

@@ -67,7 +67,7 @@ __device__ static inline int32_t dra_mark_at(const dra_marks &mark, int64_t b, i
     return mark.data ? mark.data[b * mark.batch + t * mark.row] : 0;
 }
 
-/* Of the tokens of a run, a bit each. Those behind the last token are pads. */
+/* Of the tokens of a run, a bit each. Those after the last token are pads. */
 struct dra_run_marks {
     uint32_t pad, reset;
     int      n; /* tokens */
@@ -92,7 +92,7 @@ __device__ static inline int dra_run_tokens(int64_t t, int64_t T) /* of a run th
     return t < 0 ? 0 : (int)dra_imax(0, dra_imin(DRA_RUN, T - t));
 }
 
-/* x_t, x_t+1, .. of a whole run, 0 behind the end. */
+/* x_t, x_t+1, .. of a whole run, 0 after the end. */
 __device__ static inline void dra_run_load(const float *x, int64_t row, int64_t t, int64_t T,
                                            float *held)
 {

@@ -18,34 +18,30 @@
 
 /* ---- states of several words among the lanes of a warp --------------------------------------- */
 
-template <typename T> __device__ static inline T dra_shuffle_xor(T x, int by)
+/* x with `exchange` applied to each of its words. */
+template <typename T, typename F> __device__ static inline T dra_by_words(T x, F exchange)
 {
     uint32_t word[sizeof(T) / 4];
     memcpy(word, &x, sizeof x);
     DRA_UNROLL
-    for (unsigned i = 0; i < sizeof(T) / 4; i++) word[i] = __shfl_xor_sync(~0u, word[i], by);
+    for (unsigned i = 0; i < sizeof(T) / 4; i++) word[i] = exchange(word[i]);
     memcpy(&x, word, sizeof x);
     return x;
+}
+
+template <typename T> __device__ static inline T dra_shuffle_xor(T x, int by)
+{
+    return dra_by_words(x, [=](uint32_t w) { return __shfl_xor_sync(~0u, w, by); });
 }
 
 template <typename T> __device__ static inline T dra_shuffle_up(T x, int by)
 {
-    uint32_t word[sizeof(T) / 4];
-    memcpy(word, &x, sizeof x);
-    DRA_UNROLL
-    for (unsigned i = 0; i < sizeof(T) / 4; i++) word[i] = __shfl_up_sync(~0u, word[i], by);
-    memcpy(&x, word, sizeof x);
-    return x;
+    return dra_by_words(x, [=](uint32_t w) { return __shfl_up_sync(~0u, w, by); });
 }
 
 template <typename T> __device__ static inline T dra_shuffle_from(T x, int lane)
 {
-    uint32_t word[sizeof(T) / 4];
-    memcpy(word, &x, sizeof x);
-    DRA_UNROLL
-    for (unsigned i = 0; i < sizeof(T) / 4; i++) word[i] = __shfl_sync(~0u, word[i], lane);
-    memcpy(&x, word, sizeof x);
-    return x;
+    return dra_by_words(x, [=](uint32_t w) { return __shfl_sync(~0u, w, lane); });
 }
 
 /* ---- teams ----------------------------------------------------------------------------------- */

@@ -1,10 +1,10 @@
 /* What slots and their gradient share: runs of slots over tokens, see ops/slots.h. For each token
  * slots m_i fade and are written, m_i += f_i m_i + w_i x, f = e^l - 1, and are read:
  *   dots  m_i.x' for each slot     mix  sum_i w'_i m_i
- * A walk takes the slots over all tokens and keeps them every so many, each number of a slot on its
- * own; then all pieces in between are read at once, each from what was kept. Every token does the
- * same sums in the same order wherever a text is cut. Tokens, slots, heads and widths are limited
- * by memory alone. */
+ * A walk takes the slots over all tokens and keeps them every DRA_SLOTS_CHUNK tokens, each number
+ * of a slot on its own; then all pieces in between are read at once, each from what was kept. Every
+ * token does the same sums in the same order wherever a text is cut. Tokens, slots, heads and
+ * widths are limited by memory alone. */
 #ifndef DRA_SRC_CUDA_SLOTS_H
 #define DRA_SRC_CUDA_SLOTS_H
 
@@ -178,7 +178,7 @@ __device__ static inline float *dra_slots_at(const dra_slots_array &x, int64_t b
     return x.at + b * x.b + t * x.t + h * x.h + r * x.r;
 }
 
-/* e^l - 1 of slot i: gates near 1 are told apart by their distance to it. 0 at pads and behind the
+/* e^l - 1 of slot i: gates near 1 are told apart by their distance to it. 0 at pads and after the
  * last token. */
 __device__ static inline float dra_slots_fade(const dra_slots_run &a, int64_t b, int64_t h,
                                               int64_t t, int i)
@@ -480,7 +480,7 @@ template <bool BACK> static void dra_slots_mix_launch(const dra_call *c, const d
 
 enum { DRA_DOTS_HELD = 16, DRA_DOTS_THREADS = 128 };
 
-/* Columns 4 (k LANES + lane) .. + 3 of a row from `first` on, k < 4; 0 behind its end. */
+/* Columns 4 (k LANES + lane) .. + 3 of a row from `first` on, k < 4; 0 after its end. */
 template <int LANES>
 __device__ static inline void dra_dots_load(const float *row, int first, int W, bool by_four,
                                             float *v)

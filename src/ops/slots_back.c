@@ -37,7 +37,7 @@ typedef struct walk {
     int64_t           tile, number; /* of the chunk */
     bool              alone;        /* the chunk after it is another tile's */
     dra_chunk         k;
-    int32_t           mark[CHUNK + 1]; /* of its tokens and of the one behind it */
+    int32_t           mark[CHUNK + 1]; /* of its tokens and of the one after it */
     const dra_tensor *dlse, *dmean;    /* or NULL */
     dra_slots_part   *part;            /* (readers + 1) */
     real             *a, *d;           /* (readers, n, row): the weights; da, then z */
@@ -54,7 +54,7 @@ typedef struct walk {
 typedef struct owner { /* of slots */
     int64_t h;
     real   *dP, *dQ; /* (S, D), (S, E): of after the chunk but for its fading, then of before it */
-    real   *fade;    /* (n + 1, S): of the chunk's tokens and of the one behind it */
+    real   *fade;    /* (n + 1, S): of the chunk's tokens and of the one after it */
     real   *next;    /* (S): dl of the first token after the chunk */
     real   *saved;   /* (parts, S, E): Q after each part but the last */
 } owner;
@@ -364,7 +364,7 @@ static void return_decay(const walk *w, const owner *o, int64_t j)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* The chunk and its marks; behind them is that of the first token of the next one, if any. */
+/* The chunk and its marks; after them comes that of the first token of the next one, if any. */
 static void open_chunk(walk *w, int64_t number)
 {
     const dra_slots_attr *attr = w->c->attr;
@@ -374,18 +374,18 @@ static void open_chunk(walk *w, int64_t number)
     w->mark[w->k.n] = number + 1 < w->z.chunks && attr->mark ? w->k.mark[w->k.n] : 0;
 }
 
-/* How its tokens, and the one behind them, fade. */
+/* How its tokens, and the one after them, fade. */
 static void fade_chunk(const walk *w, const owner *o)
 {
     const dra_slots_attr *attr = w->c->attr;
     const dra_tensor     *l = &w->c->in[DRA_SLOTS_L];
-    const int64_t         behind = w->k.t + w->k.n;
+    const int64_t         after = w->k.t + w->k.n;
     real                 *last = o->fade + w->k.n * w->z.S;
     dra_slots_fade(&w->k, o->h, l, o->fade);
     dra_recur_clear(w->z.S, last);
-    if (behind == w->z.T) return;
+    if (after == w->z.T) return;
     const dra_chunk next = dra_chunk_cut(w->c, dra_chunk_option(w->c, attr->mark), w->k.b, 0,
-                                         w->z.T, behind, 1);
+                                         w->z.T, after, 1);
     dra_slots_fade(&next, o->h, l, last);
 }
 

@@ -71,7 +71,7 @@ dra_status dra_generator_take(dra_generator *g, int64_t to, const dra_generator 
 /* Logits and tokens of a row, whose state is already there, become those of a sequence. */
 dra_status dra_generator_adopt(dra_generator *g, int64_t row, const dra_context *c, int64_t from,
                                dra_error *err);
-/* The logits of a row, and behind them those of the rows after it, as the host sees them, until
+/* The logits of a row, and after them those of the rows after it, as the host sees them, until
  * something is read. */
 dra_status dra_generator_see(dra_generator *g, int64_t row, dra_real **out, dra_error *err);
 /* Whether a row can read n tokens besides the one it has picked. */
