@@ -16,10 +16,12 @@ static const int64_t EDGE = 8192;              /* of the matrices, as far as mem
 static const size_t  ARRAY = (size_t)1 << 30;  /* bytes to pass over, likewise */
 static const size_t  PINNED = (size_t)1 << 28; /* bytes to copy from and to the host */
 static const size_t  MAPPED = (size_t)1 << 30; /* bytes of a file to send up */
+static const size_t  TENSOR = (size_t)9 << 20; /* of it at a time: 768 x 3072 floats */
 enum { RUNS = 4 };                             /* between two events */
 #else
 static const int64_t EDGE = 32;
 static const size_t  ARRAY = 1 << 18, PINNED = 1 << 18, MAPPED = 1 << 18;
+static const size_t  TENSOR = 1 << 16;
 enum { RUNS = 1 };
 #endif
 
@@ -210,7 +212,8 @@ static FILE *make_file(size_t bytes)
     return f;
 }
 
-/* As weights go up: from a mapped file, each time from a new map, of which no page was touched. */
+/* As weights go up: tensors of a mapped file, each time from a new map, of which no page was
+ * touched. */
 static void send_file(meter *m, dra_limits *out, void *x, size_t bytes)
 {
     FILE *f = make_file(bytes);
@@ -224,8 +227,10 @@ static void send_file(meter *m, dra_limits *out, void *x, size_t bytes)
             if (map == MAP_FAILED) no_memory(m);
         },
         [&] {
-            if (m->status == DRA_OK)
-                m->status = dra_cuda_upload(&m->d->base, x, map, bytes, m->err);
+            for (size_t at = 0; at < bytes && m->status == DRA_OK; at += TENSOR)
+                m->status = dra_cuda_upload(&m->d->base, static_cast<unsigned char *>(x) + at,
+                                            static_cast<unsigned char *>(map) + at,
+                                            bytes - at < TENSOR ? bytes - at : TENSOR, m->err);
         });
     if (map != MAP_FAILED) munmap(map, bytes);
     fclose(f);
