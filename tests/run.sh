@@ -45,7 +45,7 @@ for pair in "$@"; do
     *+host | *+cuda)
         device=cuda
         plugins=cuda
-        without='^(base|cli|data|device|docs|examples|faults|feed|file|install|text)/'
+        without='^(base|cli|data|device|docs|examples|faults|feed|file|fuzz|install|text)/'
         without="$without|cuda/test_build"
         if [ "${folder##*+}" = host ]; then
             plugins=tests/cuda_host
