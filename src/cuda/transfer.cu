@@ -14,7 +14,8 @@
 #include <atomic>
 
 static const size_t HALF = 4 << 20;  /* bytes of half the ring: the most that is downloaded by it */
-static const size_t PIECE = 1 << 20; /* bytes of a piece, and the largest small upload */
+static const size_t SMALL = 1 << 19; /* bytes of the largest small upload */
+static const size_t PIECE = 1 << 20; /* bytes of a piece, at most */
 
 enum {
     WORKERS = 8,
@@ -34,7 +35,7 @@ struct worker {
 struct upload {
     unsigned char       *to;
     const unsigned char *from;
-    size_t               bytes;
+    size_t               bytes, piece;
     std::atomic<size_t>  next;
     std::atomic<int>     error;
 };
@@ -154,9 +155,9 @@ static void send_pieces(worker *w)
     upload     *u = &w->d->transfer->job;
     cudaError_t error = cudaSuccess;
     while (error == cudaSuccess) {
-        const size_t at = u->next.fetch_add(PIECE);
+        const size_t at = u->next.fetch_add(u->piece);
         if (at >= u->bytes) return;
-        const size_t n = u->bytes - at < PIECE ? u->bytes - at : PIECE;
+        const size_t n = u->bytes - at < u->piece ? u->bytes - at : u->piece;
         error = send_piece(w, u->to + at, u->from + at, n);
     }
     u->error = error;
@@ -217,6 +218,14 @@ static cudaError_t gather_crew(dra_cuda_device *d)
     return error;
 }
 
+/* Whole pages, two or more pieces for each worker: they end at about the same time. */
+static size_t piece_of(const dra_cuda_transfer *t, size_t bytes)
+{
+    const size_t page = 4096, half = bytes / (2 * (size_t)t->started);
+    const size_t pages = (half + page - 1) / page * page;
+    return pages < PIECE ? pages : PIECE;
+}
+
 static cudaError_t upload_large(dra_cuda_device *d, void *to, const void *from, size_t bytes)
 {
     dra_cuda_transfer *t = d->transfer;
@@ -226,6 +235,7 @@ static cudaError_t upload_large(dra_cuda_device *d, void *to, const void *from, 
     t->job.to = static_cast<unsigned char *>(to);
     t->job.from = static_cast<const unsigned char *>(from);
     t->job.bytes = bytes;
+    t->job.piece = piece_of(t, bytes);
     t->job.next = 0;
     t->job.error = cudaSuccess;
     t->open = true;
@@ -248,7 +258,7 @@ dra_status dra_cuda_upload(dra_device *base, void *to, const void *from, size_t 
     dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
     cudaSetDevice(d->number);
     pthread_mutex_lock(&d->transfer->lock);
-    const cudaError_t error = bytes <= PIECE ? upload_small(d, to, from, bytes)
+    const cudaError_t error = bytes <= SMALL ? upload_small(d, to, from, bytes)
                                              : upload_large(d, to, from, bytes);
     pthread_mutex_unlock(&d->transfer->lock);
     return dra_cuda_check(d, "upload", error, err);
