@@ -170,6 +170,7 @@ static const struct {
     {"threads change nothing", threads_change_nothing},
     {"levels agree", levels_agree},
     {"readers continue", readers_continue},
+    {"pools continue", pools_continue},
     {"files continue", files_continue},
     {"long runs stay flat", long_runs_stay_flat},
 #ifdef DRA_REAL_DOUBLE
