@@ -2,7 +2,7 @@
 # Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
 # nobody wrote, barriers that not all threads reach.
 #   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. ... build ops/test_wkv
-# TOOLS="memcheck racecheck" picks tools, DRA_TEST_CASE='*wide*' tests of each program by their names:
+# TOOLS="memcheck racecheck" picks tools, DRA_TEST_CASE='*wide*' tests of each program by name:
 # racecheck takes minutes for whole ones. Exit status 1: something was found.
 set -u
 folder=$1

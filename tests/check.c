@@ -51,7 +51,7 @@ dra_value check_real(dra_graph *g, const char *name, dra_shape shape)
     return dra_input(g, name, DRA_REAL, shape);
 }
 
-/* DRA_TEST_CASE=PATTERN, with * and ?, picks the tests of a program by their names: under tools that
+/* DRA_TEST_CASE=PATTERN, with * and ?, picks tests of a program by their names: under tools that
  * make it slow, all of them take too long. */
 __attribute__((constructor)) static void pick_cases(void)
 {

@@ -6,9 +6,9 @@
  * their order and results their bits. Item j of a context is in row j of its tensor; all tensors of
  * contexts have as many rows, a multiple of 64, so that programs can be used again.
  *
- * In a pool, item number i of row b is in page (i - base[b]) / 64 of its row: pages of 64 rows belong
- * to all tensors of one limit, are counted, and are shared by rows that were copied from each other
- * (pool.c). */
+ * In a pool, item number i of row b is in page (i - base[b]) / 64 of its row: pages of 64 rows
+ * belong to all tensors of one limit, are counted, and are shared by rows that were copied from each
+ * other (pool.c). */
 #ifndef DRA_SRC_STATES_H
 #define DRA_SRC_STATES_H
 
@@ -102,7 +102,8 @@ const dra_pages *dra_pool_pages(const dra_states *s, int64_t limit);
 int64_t    dra_states_lowest_base(const dra_states *s, int i, int64_t row);
 dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err);
 
-/* Where n rows of a pool stand (-1: nobody, who has read something), as states without memory: what looks at numbers alone takes them; and back, after they have advanced. */
+/* Where n rows of a pool stand (-1: nobody, who has read something), as states without memory: what
+ * looks at numbers alone takes them; and back, after they have advanced. */
 dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
                          dra_error *err);
 /* Looks again: rows have been moved. */

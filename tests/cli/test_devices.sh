@@ -74,7 +74,7 @@ emulated_gpu_has_limits() {
         grep -Eq '^cuda:0( +[0-9.]+){8}$' "$out" &&
         answers devices --limits --threads 1 --json && is_json "$out" &&
         [ "$(grep -c '"upload": ' "$out")" -eq 2 ] &&
-        grep -q '"device": "cuda:0".*"streaming_write": null' "$out"
+        grep -q '"device": "cuda:0".*"streaming_write": null' "$out" &&
         grep -q '"upload": [1-9].*"mapped": [1-9]' "$out"
 }
 
