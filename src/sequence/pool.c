@@ -2,8 +2,8 @@
  *
  * All tensors of one limit have the same pages: page p is rows 64 p .. 64 p + 63 of each. A row has
  * a list of them, and its base is the number of the item that its first page begins with, a
- * multiple of 64. Rows that were copied from each other have pages in common; the one page that both might
- * write, that of their last item, is copied by the one that writes first. */
+ * multiple of 64. Rows that were copied from each other have pages in common; the one page that
+ * both might write, that of their last item, is copied by the one that writes first. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,8 +7,8 @@
  * contexts have as many rows, a multiple of 64, so that programs can be used again.
  *
  * In a pool, item number i of row b is in page (i - base[b]) / 64 of its row: pages of 64 rows
- * belong to all tensors of one limit, are counted, and are shared by rows that were copied from each
- * other (pool.c). */
+ * belong to all tensors of one limit, are counted, and are shared by rows that were copied from
+ * each other (pool.c). */
 #ifndef DRA_SRC_STATES_H
 #define DRA_SRC_STATES_H
 
