@@ -1,9 +1,9 @@
 /* The CPU device: plain memory, the thread pool, and the kernels it was created with. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/memory.h"
+#include "device/cores.h"
 #include "device/cpu_kernel.h"
 #include "device/device.h"
 #include "device/limits.h"
@@ -68,7 +68,7 @@ void dra_cpu_run_kernel(dra_device *d, const dra_kernel *kernel, dra_call *c)
     c->threads = dra_pool_threads(cpu->pool);
     const int64_t stages = k->stages ? k->stages(c) : 1;
     for (c->stage = 0; c->stage < stages && !atomic_load(&c->fault->kind); c->stage++)
-        dra_pool_run(cpu->pool, k->tiles(c), run_tile, &j);
+        dra_pool_run(cpu->pool, 0, k->tiles(c), run_tile, &j);
 }
 
 static dra_status cpu_run(dra_device *d, const dra_launch *l, int32_t block, dra_error *err)
@@ -114,9 +114,8 @@ dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *co
                           dra_device **out, dra_error *err)
 {
     *out = NULL;
-    const long      processors = sysconf(_SC_NPROCESSORS_ONLN);
     const int       wanted = config ? config->threads : 0;
-    const int       threads = wanted ? wanted : processors > 0 ? (int)processors : 1;
+    const int       threads = wanted ? wanted : dra_cores_count();
     const char     *level = config && config->level ? config->level : getenv("DRA_CPU");
     const dra_simd *simd = find_level(level);
     if (threads < 1 || threads > MAX_THREADS)
