@@ -54,6 +54,8 @@ typedef struct dra_call {
     void             *scratch;
     const void       *context; /* what the device hands its own kernels, while they run */
     int               threads; /* that share its tiles */
+    double            work;    /* nanoseconds of one thread, roughly; 0: unknown */
+    int64_t           before;  /* tiles of calls that run at the same time and count as earlier */
     const char       *op;      /* its name, for the fault */
     dra_fault        *fault;
 } dra_call;

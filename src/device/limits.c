@@ -22,10 +22,10 @@ static bool is_cpu(const dra_device *d) { return d->table->limits == dra_cpu_lim
 /* Seconds of a kernel without an op: `attr` is all it gets. */
 static double run_once(dra_device *d, const dra_cpu_kernel *k, const void *attr)
 {
-    dra_fault    fault = {0};
-    dra_call     c = {.attr = attr, .fault = &fault};
-    const double start = now();
-    dra_cpu_run_kernel(d, &k->base, &c);
+    dra_fault       fault = {0};
+    dra_kernel_call c = {&k->base, {.attr = attr, .fault = &fault}};
+    const double    start = now();
+    dra_cpu_run_calls(d, 1, &c);
     return now() - start;
 }
 

@@ -56,6 +56,7 @@ static bool push_instr(dra_program *p, int32_t block, dra_instr *in)
         b->instr = grown;
         b->room = room;
     }
+    in->group = b->n ? b->instr[b->n - 1]->group + 1 : 0;
     b->instr[b->n++] = in;
     return true;
 }
