@@ -1,33 +1,28 @@
-/* Groups: instructions that do not depend on each other become one job of the device's threads,
- * which then wait for each other once instead of once for each. Between fusing and planning, so
- * that planning knows what is computed at the same time: it counts in groups.
+/* Groups: instructions one after the other that do not depend on each other become one job of the
+ * device's threads, which then wait for each other once instead of once for each. Between fusing
+ * and planning, so that planning knows what is computed at the same time: it counts in groups.
  *
- * From an instruction on, later ones join its group if nothing since the first of it writes what
- * they touch or reads what they write: so they may also run before what stands between. Only those
- * whose results are small and whose time is of the order of a wait: of large ones the threads end
- * together anyway, and memory would be needed for both. A region is a group by itself, and nothing
- * passes it. */
+ * An instruction joins the group before it if no member writes what it touches or reads what it
+ * writes. Only those whose results are small and whose time is of the order of a wait: of large
+ * ones the threads end together anyway, and memory would be needed for both. Regions stay alone. */
 #include "graph/program.h"
 
 #include <stdlib.h>
 
-enum { MEMORY = 1 << 20, AHEAD = 48 }; /* bytes that a member writes; instructions looked at */
-static const double longest = 4e6;     /* a member, nanoseconds of one thread */
+enum { MEMORY = 64 << 10 };        /* bytes that a member writes at most */
+static const double longest = 4e6; /* a member, nanoseconds of one thread */
 
 typedef struct grouping {
-    dra_program    *p;
-    dra_code_block *b;
-    dra_instr     **order; /* of the block, by groups */
-    size_t          n;
-    size_t         *read, *written; /* by root: since the group of this number, from 1 on */
-    int32_t        *donor;          /* by root: the state that it becomes in the end, or -1 */
-    size_t          made;           /* groups */
+    dra_program *p;
+    size_t      *read, *written; /* by root: the last group that did, from 1 on */
+    int32_t     *donor;          /* by root: the state that it becomes in the end, or -1 */
+    size_t       made;           /* groups */
 } grouping;
 
 /* ---- what an instruction is worth ------------------------------------------------------------ */
 
-/* On one thread, roughly: 50 GFLOP/s and 10 GB/s. Tensors have no data yet; outputs that somebody
- * reads will. */
+/* On one thread, roughly: 50 GFLOP/s and 10 GB/s. Inputs have no data yet; outputs that
+ * somebody reads will. */
 static double work_of(const dra_instr *in, dra_tensor *t)
 {
     static char there;
@@ -36,8 +31,12 @@ static double work_of(const dra_instr *in, dra_tensor *t)
         t[in->n_in + i] = in->out[i].tensor;
         t[in->n_in + i].data = in->out[i].storage >= 0 ? &there : NULL;
     }
-    const dra_call c = {
-        .attr = in->attr, .in = t, .out = t + in->n_in, .n_in = in->n_in, .n_out = in->n_out};
+    const dra_call c = {.attr = in->attr,
+                        .in = t,
+                        .out = t + in->n_in,
+                        .n_in = in->n_in,
+                        .n_out = in->n_out,
+                        .scratch = &there};
     const dra_cost cost = in->op->cost ? in->op->cost(&c) : (dra_cost){.bytes = dra_call_bytes(&c)};
     return 0.02 * cost.flops + 0.1 * cost.bytes;
 }
@@ -95,69 +94,27 @@ static void note(grouping *g, const dra_instr *in)
     }
 }
 
-/* What becomes a state does not pass others: they may read the old one in memory that planning gives
- * to both, and it would have to be copied. */
-static bool donates(const grouping *g, const dra_instr *in)
+static void group_block(grouping *g, const dra_code_block *b, bool join)
 {
-    for (int i = 0; i < in->n_out; i++)
-        if (in->out[i].storage >= 0 && g->donor[dra_root(g->p, in->out[i].storage)] >= 0)
-            return true;
-    return false;
-}
-
-static void put(grouping *g, size_t from)
-{
-    dra_instr *in = g->b->instr[from];
-    note(g, in);
-    in->group = (int32_t)g->made - 1;
-    g->order[g->n++] = in;
-    g->b->instr[from] = NULL;
-}
-
-/* The group of instruction number `first`. */
-static void make_group(grouping *g, size_t first, bool join)
-{
-    const dra_code_block *b = g->b;
-    const bool            more = join && may_join(g->p, b->instr[first]);
-    const size_t          end = b->n - first > AHEAD ? first + AHEAD : b->n;
-    int                   members = 1;
-    bool                  passed = false;
-    g->made++;
-    put(g, first);
-    for (size_t i = first + 1; more && i < end && members < DRA_GROUP; i++) {
-        if (!b->instr[i]) continue;
-        if (b->instr[i]->region) return;
-        const bool stays = passed && donates(g, b->instr[i]);
-        if (!stays && may_join(g->p, b->instr[i]) && !depends(g, b->instr[i]))
-            put(g, i), members++;
-        else
-            note(g, b->instr[i]), passed = true;
-    }
-}
-
-static void group_block(grouping *g, dra_code_block *b, bool join)
-{
-    g->b = b;
-    g->n = 0;
-    const size_t before = g->made;
-    for (size_t i = 0; i < b->n; i++)
-        if (b->instr[i]) make_group(g, i, join);
-    for (size_t i = 0; i < b->n; i++) {
-        b->instr[i] = g->order[i];
-        b->instr[i]->group -= (int32_t)before;
+    int32_t group = -1;
+    int     members = DRA_GROUP;
+    for (size_t i = 0; i < b->n; i++, members++) {
+        dra_instr *in = b->instr[i];
+        const bool joins = join && i > 0 && members < DRA_GROUP && may_join(g->p, in) &&
+                           may_join(g->p, b->instr[i - 1]) && !depends(g, in);
+        if (!joins) group++, g->made++, members = 0;
+        in->group = group;
+        note(g, in);
     }
 }
 
 static bool grouping_open(grouping *g, dra_program *p)
 {
-    size_t most = 0;
-    for (size_t i = 0; i < p->n_block; i++) most = p->block[i].n > most ? p->block[i].n : most;
     *g = (grouping){.p = p,
-                    .order = calloc(most + 1, sizeof(dra_instr *)),
                     .read = calloc(p->n_storage + 1, sizeof *g->read),
                     .written = calloc(p->n_storage + 1, sizeof *g->written),
                     .donor = malloc((p->n_storage + 1) * sizeof *g->donor)};
-    if (!g->order || !g->read || !g->written || !g->donor) return false;
+    if (!g->read || !g->written || !g->donor) return false;
     for (size_t i = 0; i < p->n_storage; i++) g->donor[i] = -1;
     for (size_t i = 0; i < p->n_result; i++)
         if (p->result[i].donor >= 0)
@@ -167,7 +124,6 @@ static bool grouping_open(grouping *g, dra_program *p)
 
 static void grouping_close(grouping *g)
 {
-    free(g->order);
     free(g->read);
     free(g->written);
     free(g->donor);
