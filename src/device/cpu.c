@@ -14,7 +14,7 @@ enum { MAX_THREADS = 1024, GRAIN = 2000 };
 typedef struct cpu_device {
     dra_device                   base;
     dra_pool                    *pool;
-    const dra_simd              *simd;
+    dra_simd                     simd;    /* its level's */
     const dra_cpu_kernel *const *kernels; /* NULL after the last */
     double                       grain; /* nanoseconds of work that a thread is worth waking for */
 } cpu_device;
@@ -22,23 +22,56 @@ typedef struct cpu_device {
 static void *cpu_alloc(dra_device *d, size_t bytes) { return dra_pages_alloc(bytes); }
 static void  cpu_free(dra_device *d, void *data, size_t bytes) { dra_pages_free(data, bytes); }
 
+/* Large pieces are written by all threads, each its share from first to last, as with tiles: so
+ * pages that are new come to the memory beside those who will read them. */
+enum { LARGE = 8 << 20, PIECE = 1 << 18 };
+
+typedef struct writing {
+    unsigned char       *to;
+    const unsigned char *from; /* NULL: fills */
+    size_t               bytes;
+    dra_real             value;
+} writing;
+
+static void write_piece(void *user, int64_t i)
+{
+    const writing *w = user;
+    const size_t   first = (size_t)i * PIECE, left = w->bytes - first;
+    const size_t   n = left < PIECE ? left : PIECE;
+    dra_real      *at = (void *)(w->to + first);
+    if (w->from)
+        memcpy(at, w->from + first, n);
+    else
+        for (size_t k = 0; k < n / sizeof *at; k++) at[k] = w->value;
+}
+
+static void write_all(dra_device *d, writing w)
+{
+    const int threads = w.bytes < LARGE ? 1 : 0;
+    dra_pool_run(((cpu_device *)d)->pool, threads, (int64_t)((w.bytes + PIECE - 1) / PIECE),
+                 write_piece, &w);
+}
+
 static dra_status cpu_copy(dra_device *d, void *to, const void *from, size_t bytes, dra_error *err)
 {
-    memmove(to, from, bytes);
+    const uintptr_t a = (uintptr_t)to, b = (uintptr_t)from;
+    if (bytes < LARGE || (a < b + bytes && b < a + bytes))
+        memmove(to, from, bytes);
+    else
+        write_all(d, (writing){.to = to, .from = from, .bytes = bytes});
     return DRA_OK;
 }
 
 static dra_status cpu_download(dra_device *d, const dra_fetch *list, size_t n, dra_error *err)
 {
     for (size_t i = 0; i < n; i++)
-        memmove(list[i].to, dra_span_address(list[i].from), list[i].from.bytes);
+        cpu_copy(d, list[i].to, dra_span_address(list[i].from), list[i].from.bytes, NULL);
     return DRA_OK;
 }
 
 static dra_status cpu_fill(dra_device *d, void *to, dra_real value, size_t count, dra_error *err)
 {
-    dra_real *at = to;
-    for (size_t i = 0; i < count; i++) at[i] = value;
+    write_all(d, (writing){.to = to, .bytes = count * sizeof value, .value = value});
     return DRA_OK;
 }
 
@@ -95,7 +128,7 @@ void dra_cpu_run_calls(dra_device *d, int n, dra_kernel_call *calls)
     int64_t           stages = 0, of[DRA_GROUP];
     job               j = {n, calls};
     for (int i = 0; i < n; i++) {
-        calls[i].call.context = cpu->simd;
+        calls[i].call.context = &cpu->simd;
         calls[i].call.threads = cpu->base.threads;
         of[i] = stages_of(&calls[i]);
         stages = of[i] > stages ? of[i] : stages;
@@ -175,9 +208,11 @@ dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *co
     if (!d) return dra_fail(err, DRA_ERR_MEMORY, "cpu device: out of memory");
     *d = (cpu_device){.base = {.table = &cpu_table, .level = simd->name, .threads = threads},
                       .pool = dra_pool_create(threads),
-                      .simd = simd,
+                      .simd = *simd,
                       .kernels = kernels,
                       .grain = setting("DRA_GRAIN", GRAIN)};
+    d->simd.caches = dra_caches_find();
+    d->base.context = &d->simd;
     d->base.groups = threads > 1 && setting("DRA_GROUPS", 1) != 0;
     dra_arrays_open(&d->base.arrays);
     if (!d->pool) {

@@ -226,6 +226,9 @@ dra_status dra_cpu_limits(dra_device *device, int repeats, dra_limits *out, dra_
     const dra_stream_config read = {.reads = 1, .bytes = bytes};
     const dra_stream_config write = {.writes = 1, .bytes = bytes};
     const dra_stream_config copy = {.reads = 1, .writes = 1, .bytes = bytes};
+    const dra_caches        caches = ((const dra_simd *)device->context)->caches;
+    memcpy(out->cache, (const double[]){(double)caches.l1, (double)caches.l2, (double)caches.l3},
+           sizeof out->cache);
     out->flops = median_flops(device, dra_flops_measure, repeats);
     out->bf16_flops = median_flops(device, dra_bf16_flops_measure, repeats);
     dra_status st = median_bytes(device, &read, repeats, &out->read, NULL, err);

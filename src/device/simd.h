@@ -3,6 +3,7 @@
 #ifndef DRA_SRC_SIMD_H
 #define DRA_SRC_SIMD_H
 
+#include "device/caches.h"
 #include "dra/base.h"
 
 /* Each element of c is a chain of multiply-adds for every 128 packed elements of k, and the sum of
@@ -97,6 +98,7 @@ typedef struct dra_simd {
     /* NULL: the op's own scalar formula serves. */
     void (*map[DRA_MAP_COUNT])(int64_t n, const dra_real *x, dra_real *y);
     void (*gemm)(const dra_gemm *g);
+    dra_caches caches; /* of the device that has this table; empty in those of the levels */
 } dra_simd;
 
 /* The tables of each level of this build, whatever the processor: DRA_LEVELS(x) are x_ref, ... to

@@ -142,6 +142,7 @@ void dra_add_scratch(dra_program *p, int32_t block, dra_instr *in)
                         .out = t + in->n_in,
                         .n_in = in->n_in,
                         .n_out = in->n_out,
+                        .context = p->device->context,
                         .threads = p->device->threads};
     const size_t   bytes = in->kernel->scratch(&c);
     free(t);

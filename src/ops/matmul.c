@@ -6,6 +6,7 @@
  * An operand may be stored in bf16 or f16: it is widened while it is read, its gradient is real.
  * With bf16 precision both are rounded to bf16 instead, and so are dy and they in the gradient. */
 #include <assert.h>
+#include <math.h>
 
 #include "ops/matmul.h"
 
@@ -17,7 +18,7 @@
  * to come as fast as memory can give them. So a tile is one chain of k (DRA_CHAIN) over wide
  * columns; its sums go to scratch, and a second stage adds up the chains in their order, as a gemm
  * over all of k does: the bits are the same. */
-enum { ROWS = 256, COLUMNS = 384, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
+enum { ROWS = 256, COLUMNS = 384, WIDER = 768, NARROW = 128, MANY = 16, FEW = 8, SLIM = 32 };
 enum { SMALL = 1 << 18 }; /* multiply-adds of a product that is not worth a choice */
 enum { WIDE = 4096, LARGE = 1 << 16, ADDED = 1024 }; /* ADDED: columns of a tile that adds */
 
@@ -128,22 +129,30 @@ static double time_of(const dra_tiling *t, int64_t batch, int64_t M, int64_t N, 
     return each * ((double)dra_div_up(all, threads) + 0.1);
 }
 
+/* A tile goes over k chain by chain: what it reads of a and all of its y should stay in the second
+ * cache meanwhile, with some room for b. */
+static bool fits(const dra_call *c, int64_t rows, int64_t columns)
+{
+    const int64_t bytes = rows * (DRA_CHAIN + columns) * (int64_t)sizeof(real);
+    return bytes <= dra_simd_of(c)->caches.l2 / 4 * 3;
+}
+
 dra_tiling dra_product_tiling(const dra_call *c, int64_t batch, int64_t M, int64_t N, int64_t K,
                               bool bf16)
 {
     static const int64_t rows[] = {ROWS, 192, 128, 96, 64, 32},
-                         columns[] = {COLUMNS, 256, 192, 128, 96, 64};
-    dra_tiling best = cut(M, N, ROWS, COLUMNS);
-    if (!c->context) return best; /* when planning, nothing depends on it */
-    if (c->threads <= 1 || batch * M * N * K < SMALL) return best;
+                         columns[] = {WIDER, COLUMNS, 256, 192, 128, 96, 64};
+    const int some_rows = sizeof rows / sizeof *rows, some = sizeof columns / sizeof *columns;
+    if (!c->context) return cut(M, N, ROWS, COLUMNS); /* for its cost, nothing depends on it */
+    const bool many = c->threads > 1 && batch * M * N * K >= SMALL;
     const bool tiles = bf16 && dra_simd_of(c)->level == DRA_LEVEL_AVX512AMX;
-    double     least = time_of(&best, batch, M, N, c->threads, tiles);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        for (size_t j = 0; j < sizeof columns / sizeof *columns; j++) {
-            const dra_tiling t = cut(M, N, rows[i], columns[j]);
-            const double     time = time_of(&t, batch, M, N, c->threads, tiles);
-            if (time < least) least = time, best = t;
-        }
+    dra_tiling best = cut(M, N, rows[some_rows - 1], columns[some - 1]);
+    double     least = INFINITY;
+    for (int k = 0; k < some_rows * some && (many || least == INFINITY); k++) {
+        const dra_tiling t = cut(M, N, rows[k / some], columns[k % some]);
+        const double     time = time_of(&t, batch, M, N, c->threads, tiles);
+        if (fits(c, t.rows, t.columns) && time < least) least = time, best = t;
+    }
     return best;
 }
 
