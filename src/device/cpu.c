@@ -212,6 +212,7 @@ dra_status dra_cpu_create(const dra_cpu_config *config, const dra_cpu_kernel *co
                       .kernels = kernels,
                       .grain = setting("DRA_GRAIN", GRAIN)};
     d->simd.caches = dra_caches_find();
+    if (setting("DRA_PACK", 1) == 0) d->simd.pack_depth = 0;
     d->base.context = &d->simd;
     d->base.groups = threads > 1 && setting("DRA_GROUPS", 1) != 0;
     dra_arrays_open(&d->base.arrays);
