@@ -1,6 +1,8 @@
 /* The data caches of the processor, from the files of Linux. */
 #include "device/caches.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,15 +11,19 @@
 
 enum { KIB = 1024, LEVELS = 3, INDICES = 8 };
 
-static bool read_line(int index, const char *name, char *text, int size)
+/* What a short file of the kernel says; these come whole. */
+static bool read_text(int index, const char *name, char *text, size_t size)
 {
     char path[96];
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu0/cache/index%d/%s", index, name);
-    FILE *f = fopen(path, "r");
-    if (!f) return false;
-    const bool well = fgets(text, size, f) != NULL;
-    fclose(f);
-    return well;
+    const int f = open(path, O_RDONLY | O_CLOEXEC);
+    if (f < 0) return false;
+    ssize_t n;
+    do n = read(f, text, size - 1);
+    while (n < 0 && errno == EINTR);
+    close(f);
+    text[n > 0 ? n : 0] = 0;
+    return n > 0;
 }
 
 /* Cores of a list like "0-3,8,10-11"; at least 1. */
@@ -46,12 +52,12 @@ static int64_t bytes_of(const char *text)
 static void read_files(int64_t *bytes)
 {
     char text[256];
-    for (int i = 0; i < INDICES && read_line(i, "type", text, sizeof text); i++) {
+    for (int i = 0; i < INDICES && read_text(i, "type", text, sizeof text); i++) {
         if (strncmp(text, "Instruction", 11) == 0) continue;
-        const int level = read_line(i, "level", text, sizeof text) ? atoi(text) : 0;
-        if (level < 1 || level > LEVELS || !read_line(i, "size", text, sizeof text)) continue;
+        const long level = read_text(i, "level", text, sizeof text) ? strtol(text, NULL, 10) : 0;
+        if (level < 1 || level > LEVELS || !read_text(i, "size", text, sizeof text)) continue;
         const int64_t size = bytes_of(text);
-        const bool    list = level < LEVELS && read_line(i, "shared_cpu_list", text, sizeof text);
+        const bool    list = level < LEVELS && read_text(i, "shared_cpu_list", text, sizeof text);
         bytes[level - 1] = size / (list ? count_cores(text) : 1);
     }
 }
