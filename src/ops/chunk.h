@@ -206,7 +206,8 @@ dra_chunk_span dra_chunk_run_at(const dra_chunk_stages *s, int64_t i);
 typedef struct dra_chunk_inputs { /* those that memories of matrices have in common */
     dra_value q, k;               /* (B, T, H, F) */
     dra_value v;                  /* (B, T, H, E) */
-    dra_value l;                  /* (H) or (B, T, H), becomes the latter; or none */
+    dra_value l;                  /* (H) or (B, T, H), becomes the latter; or none; or by channel
+                                   * (H, F) or (B, T, H, F), becomes the latter */
     dra_value S;                  /* (B, H, F, E), or none */
     dra_value mark;               /* (B, T), or none */
 } dra_chunk_inputs;
