@@ -146,7 +146,7 @@ typedef struct dra_memory_config {
 typedef enum dra_shift_kind {
     DRA_SHIFT_NONE,
     DRA_SHIFT_HALF, /* half of the channels are its                                            */
-    DRA_SHIFT_MIX,  /* q, k, v: mu x + (1 - mu) before; all else sees x                        */
+    DRA_SHIFT_MIX,  /* q, k, v, gates silu and rank: mu x + (1 - mu) before; all else sees x    */
     DRA_SHIFT_LERP, /* each: x + mu (before - x)                                               */
     DRA_SHIFT_DATA  /* each: the same with mu + B tanh(A (x + mu_x (before - x))), of shift_rank */
 } dra_shift_kind;

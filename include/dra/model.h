@@ -112,7 +112,11 @@ typedef enum dra_format_kind {
     DRA_FORMAT_DRA,
     DRA_FORMAT_GPT2,
     DRA_FORMAT_RWKV,
-    DRA_FORMAT_XT /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_XT,    /* x-transformers, see docs/x-transformers.md */
+    DRA_FORMAT_RWKV5, /* folders of Rwkv5ForCausalLM                                   */
+    DRA_FORMAT_RWKV6, /* of Rwkv6ForCausalLM                                           */
+    DRA_FORMAT_RWKV7, /* of flash-linear-attention's RWKV7ForCausalLM                  */
+    DRA_FORMAT_FLA6   /* of its RWKV6ForCausalLM                                       */
 } dra_format_kind;
 
 /* What only folders of x-transformers say; it changes nothing in the model. */
@@ -228,6 +232,9 @@ typedef struct dra_model_config {
         output_softcap; /* what layers put out becomes c tanh(x / c) before the last norm; 0: no */
     dra_condition_config condition;
 } dra_model_config;
+
+/* 4 to 7: layers and feed-forwards are those of this version of RWKV; 0: of none. */
+DRA_API int dra_model_config_rwkv(const dra_model_config *c);
 
 /* From JSON: {"model_type": "dra", "dim": 128, "mixer": {"memory": "gru", ...}, ...}. The fields of
  * a mixer's first memory stand in the mixer itself, those of a second one in its "b". `place`

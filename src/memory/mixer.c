@@ -200,10 +200,13 @@ static void declare_mix(dra_mixer *m)
     add_constant(m, DRA_B_MIX, DRA_SHAPE(all), 0);
 }
 
-/* Which of the mixes the mixer has use for. */
+/* Which of the mixes the mixer has use for. Of shift mix, which is older than most of them, only
+ * gates that are younger have one. */
 static bool has_mix(const dra_mixer *m, int mix)
 {
     bool decay = false, rate = false;
+    if (m->config.shift == DRA_SHIFT_MIX && mix >= DRA_MIX_DECAY)
+        return mix == DRA_MIX_GATE && m->config.gate_values >= DRA_GATE_SILU;
     for (int i = 0; i < m->branches; i++) {
         decay = decay || m->branch[i].config.decay == DRA_DECAY_DATA;
         rate = rate || m->branch[i].memory->options & DRA_OPTION_TRANSITION;
@@ -280,7 +283,7 @@ static void declare(dra_mixer *m)
     if (c->blend == DRA_BLEND_LEARNED)
         add_constant(m, DRA_BLEND, DRA_SHAPE(answer_width(m) / c->value_dim), 0);
     declare_options(m);
-    if (c->shift > DRA_SHIFT_MIX) declare_mixes(m);
+    if (c->shift >= DRA_SHIFT_MIX) declare_mixes(m);
     m->shift = c->shift != DRA_SHIFT_NONE ? dra_specs_count(m->state) : -1;
     if (m->shift >= 0) dra_specs_add(m->state, NULL, &(dra_spec){"x", C});
     declare_level(m);

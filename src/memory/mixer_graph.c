@@ -69,7 +69,10 @@ static void shift(const building *b, dra_value x, dra_value out[DRA_MIXES])
         lerp(b, x, before, kind == DRA_SHIFT_DATA, out);
         return;
     }
-    for (int i = 0; i < 3; i++) out[i] = mix(g, param(b, DRA_MU_Q + i), x, before);
+    for (int i = 0; i < DRA_MIXES; i++) {
+        const dra_value mu = param(b, dra_mix_mu(i));
+        if (mu.id) out[i] = mix(g, mu, x, before);
+    }
 }
 
 /* Each of `groups` equal parts of the last axis to length 1. */
