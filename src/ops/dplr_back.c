@@ -141,11 +141,10 @@ static void values(const walk *w, const dra_chunk *k)
     if (w->a->a) dra_chunk_above(k->simd, k->n, w->E, w->A_a[0], w->o, to, true);
 }
 
-/* What was written, and the state before it; gradients of writers start at 0. */
+/* What was written, and the state before it. */
 static void open_writes(walk *w, const dra_chunk *k, int64_t i)
 {
-    const dra_call        *c = w->c;
-    const dra_matrix_block zeros = {0};
+    const dra_call *c = w->c;
     w->S0 = dra_chunk_matrix(&c->in[w->a->borders], k->b, k->h, i);
     w->w[0] = dra_chunk_rows(k, &c->in[V], room(w, ROOM_V));
     w->dz[0] = dra_chunk_out(k, &c->out[DK], room(w, ROOM_DK));
@@ -153,19 +152,15 @@ static void open_writes(walk *w, const dra_chunk *k, int64_t i)
         w->w[1] = dra_chunk_rows(k, &c->in[w->a->recalled], room(w, ROOM_P));
         w->dz[1] = dra_chunk_out(k, &c->out[DC], room(w, ROOM_DC));
     }
-    for (int j = 0; j < w->keys; j++) dra_matrix_block_copy(k->n, w->F, zeros, w->dz[j]);
     w->dl = (dra_matrix_block){0};
-    if (!w->a->l || !c->out[DL].data) return;
-    w->dl = dra_chunk_out(k, &c->out[DL], NULL);
-    dra_matrix_block_copy(k->n, w->F, zeros, w->dl);
+    if (w->a->l && c->out[DL].data) w->dl = dra_chunk_out(k, &c->out[DL], NULL);
 }
 
 /* dx of readers x whose reading has the gradient `from`, and their part of dz and dl. */
 static void readers(walk *w, const dra_chunk *k, dra_matrix_block x, dra_matrix_block from,
                     dra_matrix_block dx)
 {
-    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1}, zeros = {0};
-    dra_matrix_block_copy(k->n, w->F, zeros, dx);
+    const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
     dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, from, dra_matrix_block_transposed(w->S0),
                               raw, false);
     dra_fade_readers_back(&w->f, x, raw, dx, w->dl);
@@ -233,13 +228,14 @@ static void recalls(walk *w, const dra_chunk *k)
     dra_dplr_clear_resets(k, w->F, to);
 }
 
+/* dz and dl of what goes to the state after the chunk: nothing is there before. */
 static void writers(walk *w, const dra_chunk *k)
 {
     const dra_matrix_block raw = {room(w, ROOM_CARRIED), w->F, 1};
     for (int j = 0; j < w->keys; j++) {
         dra_matrix_block_multiply(k->simd, k->n, w->F, w->E, w->w[j],
                                   dra_matrix_block_transposed(w->dS), raw, false);
-        dra_fade_writers_back(&w->f, w->z[j], raw, w->dz[j], w->dl);
+        dra_fade_writers_back(&w->f, w->z[j], raw, w->dz[j], w->dl, j == 0);
     }
 }
 
@@ -252,9 +248,9 @@ static void back_chunk(walk *w, const dra_chunk *k, int64_t i)
     if (!out[DQ].data && !out[DK].data && !out[DA].data && !out[DC].data && !out[DU].data &&
         !w->dl.at)
         return;
+    writers(w, k);
     queries(w, k, i);
     recalls(w, k);
-    writers(w, k);
     dra_fade_state_back(&w->f, w->E, w->S0, w->dS, w->dl);
     if (w->dl.at) dra_chunk_clear_pads(k, w->F, w->dl);
 }

@@ -99,13 +99,14 @@ static void carry(const dra_fade *f, bool writers, int64_t first, int64_t n, dra
 /* raw: n rows of width F or further apart. */
 static void carry_back(const dra_fade *f, bool writers, int64_t first, int64_t n,
                        dra_matrix_block x, dra_matrix_block raw, dra_matrix_block dx,
-                       dra_matrix_block dl)
+                       dra_matrix_block dl, bool empty, bool empty_dl)
 {
     const int64_t start = writers ? first + n - 1 : first, sign = writers ? -1 : 1;
     dra_fade_walk w = walk_of(f, writers, first, n, x);
     w.to = dx.at + start * dx.row, w.to_row = sign * dx.row;
     w.raw = writers ? raw.at + (n - 1) * raw.row : raw.at, w.raw_row = sign * raw.row;
     w.dl = dl.at ? dl.at + start * dl.row : NULL, w.dl_row = sign * dl.row;
+    w.first = empty, w.first_dl = empty_dl;
     f->loops->walk_back(&w);
 }
 
@@ -124,13 +125,13 @@ dra_matrix_block dra_fade_writers(const dra_fade *f, dra_matrix_block z, real *r
 void dra_fade_readers_back(const dra_fade *f, dra_matrix_block x, dra_matrix_block raw,
                            dra_matrix_block dx, dra_matrix_block dl)
 {
-    carry_back(f, false, 0, f->n, x, raw, dx, dl);
+    carry_back(f, false, 0, f->n, x, raw, dx, dl, true, false);
 }
 
 void dra_fade_writers_back(const dra_fade *f, dra_matrix_block z, dra_matrix_block raw,
-                           dra_matrix_block dz, dra_matrix_block dl)
+                           dra_matrix_block dz, dra_matrix_block dl, bool first)
 {
-    carry_back(f, true, 0, f->n, z, raw, dz, dl);
+    carry_back(f, true, 0, f->n, z, raw, dz, dl, true, first);
 }
 
 void dra_fade_state_back(const dra_fade *f, int64_t W, dra_matrix_block S0, dra_matrix_block dS,
@@ -223,13 +224,13 @@ static void border_back(const dra_fade *f, border b, dra_matrix_block x, int key
         carry(f, true, b.first, W, z[j], writers.at);
         dra_matrix_block_multiply(f->simd, R, f->F, W, part, writers, product, j > 0);
     }
-    carry_back(f, false, b.m, R, x, product, dx, dl);
+    carry_back(f, false, b.m, R, x, product, dx, dl, false, false);
     carry(f, false, b.m, R, x, readers.at);
     for (int j = 0; j < keys; j++) {
         const dra_matrix_block part = {dA[j] + b.m * DRA_CHUNK + b.first, DRA_CHUNK, 1};
         dra_matrix_block_multiply(f->simd, W, f->F, R, dra_matrix_block_transposed(part), readers,
                                   product, false);
-        carry_back(f, true, b.first, W, z[j], product, dz[j], dl);
+        carry_back(f, true, b.first, W, z[j], product, dz[j], dl, false, false);
     }
 }
 

@@ -43,13 +43,14 @@ dra_matrix_block dra_fade_writers(const dra_fade *f, dra_matrix_block z, real *r
 void dra_fade_pairs(const dra_fade *f, dra_matrix_block x, int keys, const dra_matrix_block *z,
                     real *const *A);
 
-/* ---- gradients: dl.at may be NULL, all is added ---------------------------------------------- */
+/* ---- gradients: dl.at may be NULL ------------------------------------------------------------ */
 
-/* raw (n, F): gradients of what readers() and writers() gave. */
+/* raw (n, F): gradients of what readers() and writers() gave; dx and dz are made, all else here is
+ * added. first: dl is made, too. */
 void dra_fade_readers_back(const dra_fade *f, dra_matrix_block x, dra_matrix_block raw,
                            dra_matrix_block dx, dra_matrix_block dl);
 void dra_fade_writers_back(const dra_fade *f, dra_matrix_block z, dra_matrix_block raw,
-                           dra_matrix_block dz, dra_matrix_block dl);
+                           dra_matrix_block dz, dra_matrix_block dl, bool first);
 
 /* dA[j]: gradients of A[j], whatever is there on and above the diagonal. */
 void dra_fade_pairs_back(const dra_fade *f, dra_matrix_block x, int keys, const dra_matrix_block *z,

@@ -16,11 +16,11 @@ typedef struct dra_fade_walk {
     int64_t         d_row, x_row;
     dra_real       *to; /* forward: e_i x_i; backward: is added e_i raw_i */
     int64_t         to_row;
-    dra_real       *whole; /* forward: e_n, or NULL */
-    const dra_real *raw;   /* backward only, as are these: */
+    const dra_real *raw; /* backward only, as are these: */
     int64_t         raw_row;
     dra_real       *dl; /* is added to row i what the rows j > i have of x_j e_j raw_j; or NULL */
     int64_t         dl_row;
+    bool            first, first_dl; /* to, dl hold nothing yet */
 } dra_fade_walk;
 
 /* Pairs of up to DRA_FADE_FEW tokens s < t, with e_ts = d_{s+1} .. d_{t-1}:
