@@ -160,6 +160,12 @@ void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_ma
     }
 }
 
+void dra_chunk_clear_from(int64_t n, int64_t t, real *A)
+{
+    const int64_t end = step_end(t / STEP * STEP, n);
+    dra_recur_clear(end - t, A + t * DRA_CHUNK + t);
+}
+
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
 int64_t dra_chunk_heads(const dra_call *c) { return c->in[0].shape.dim[0] * c->in[0].shape.dim[2]; }

@@ -83,6 +83,9 @@ void dra_chunk_below(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_ma
 void dra_chunk_above(const dra_simd *simd, int64_t n, int64_t W, real *A, dra_matrix_block x,
                      dra_matrix_block to, bool add);
 
+/* Zeros in row t from the diagonal on, as far as these read. */
+void dra_chunk_clear_from(int64_t n, int64_t t, real *A);
+
 /* ---- chunks of a call ------------------------------------------------------------------------ */
 
 typedef struct dra_chunk { /* tokens t..t+n-1 of one head of one row of the batch */
