@@ -264,7 +264,9 @@ static dra_status check_words(const dra_conversion *c, dra_error *err)
     dra_json   j = {0};
     json_t    *object = dra_json_object(&j);
     dra_status st = dra_json_check(&j, c->how->to, err);
-    if (st == DRA_OK && c->rules.format->read)
+    if (st == DRA_OK && c->how->cpp)
+        st = dra_rwkv_cpp_check(c, err);
+    else if (st == DRA_OK && c->rules.format->read)
         st = dra_format_write(c->how->to, &c->config, object, err);
     json_decref(object);
     return st;

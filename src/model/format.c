@@ -150,36 +150,64 @@ static const char *difference(const json_t **one, const json_t **other)
     return NULL;
 }
 
+/* The first key inside a key that differs: *one and *other become the objects it is in. */
+static const char *inner_difference(const json_t **one, const json_t **other, const char *key)
+{
+    json_t     *a = json_object_get(*one, key), *b = json_object_get(*other, key), *v;
+    const char *name, *found = NULL;
+    if (!json_is_object(a) || !json_is_object(b)) return NULL;
+    json_object_foreach(b, name, v) if (!json_object_get(a, name)) found = name;
+    json_object_foreach(a, name, v) if (!json_equal(v, json_object_get(b, name)))
+    {
+        found = name;
+        break;
+    }
+    if (!found) return NULL;
+    *one = a;
+    *other = b;
+    return found;
+}
+
+dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
+                              const dra_model_config *can, dra_error *err)
+{
+    dra_status    st = DRA_OK;
+    json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(can);
+    const json_t *one = a, *other = b;
+    const char   *key = a && b ? difference(&one, &other) : NULL;
+    const char   *inner = key ? inner_difference(&one, &other, key) : NULL;
+    if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
+    if (key) {
+        const json_t *x = json_object_get(one, inner ? inner : key);
+        const json_t *y = json_object_get(other, inner ? inner : key);
+        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
+        char         *only = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
+        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s cannot hold %s%s%s %.120s, only %.120s",
+                      place, what, key, inner ? "." : "", inner ? inner : "",
+                      is  ? is
+                      : x ? "..."
+                          : "by default",
+                      only ? only
+                      : y  ? "..."
+                           : "the default");
+        free(is);
+        free(only);
+    }
+    json_decref(a);
+    json_decref(b);
+    return st;
+}
+
 /* Read back, it must be what was meant; else the format cannot express it. */
 static dra_status check_words(const char *place, const dra_model_config *meant, json_t *object,
                               dra_error *err)
 {
     const dra_format *f = dra_format_of(meant);
     dra_model_config  back;
-    dra_status        st = dra_format_read(f, place, object, &back, err);
-    if (st != DRA_OK) return st;
-    json_t       *a = dra_model_config_object(meant), *b = dra_model_config_object(&back);
-    const json_t *one = a, *other = b;
-    const char   *key = a && b ? difference(&one, &other) : NULL;
-    if (!a || !b) st = dra_fail(err, DRA_ERR_MEMORY, "%.120s: out of memory", place);
-    if (key) {
-        const json_t *x = json_object_get(one, key), *y = json_object_get(other, key);
-        char         *is = dra_json_words(x, JSON_ENCODE_ANY | JSON_COMPACT);
-        char         *can = dra_json_words(y, JSON_ENCODE_ANY | JSON_COMPACT);
-        st = dra_fail(err, DRA_ERR_VALUE, "%.120s: %s %s folder cannot hold %s %.120s, only %.120s",
-                      place, f->name[0] == 'x' ? "an" : "a", f->name, key,
-                      is  ? is
-                      : x ? "..."
-                          : "by default",
-                      can ? can
-                      : y ? "..."
-                          : "the default");
-        free(is);
-        free(can);
-    }
-    json_decref(a);
-    json_decref(b);
-    return st;
+    char              what[48];
+    const dra_status  st = dra_format_read(f, place, object, &back, err);
+    snprintf(what, sizeof what, "%s %s folder", f->name[0] == 'x' ? "an" : "a", f->name);
+    return st == DRA_OK ? dra_config_compare(place, what, meant, &back, err) : st;
 }
 
 dra_status dra_format_write(const char *place, const dra_model_config *c, json_t *object,

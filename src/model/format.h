@@ -135,6 +135,10 @@ dra_status dra_format_infer(const dra_tensor_source *s, dra_model_config *c, dra
 /* What only the file knows: whether there is a head of its own, ranks. */
 dra_status dra_format_settle(const dra_tensor_source *s, dra_model_config *c, dra_error *err);
 
+/* "PLACE: WHAT cannot hold KEY this, only that", where two configs differ. */
+dra_status dra_config_compare(const char *place, const char *what, const dra_model_config *meant,
+                              const dra_model_config *can, dra_error *err);
+
 /* The config as JSON in dra's own names, everything filled in (config.c). NULL: no memory. */
 json_t *dra_model_config_object(const dra_model_config *c);
 /* The text of config.json: the config and the other keys of `object`; to be freed. NULL: err says

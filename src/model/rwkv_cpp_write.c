@@ -44,35 +44,43 @@ static dra_status write_tensor(dra_conversion *c, dra_file_writer *w, const dra_
                                  (size_t)dra_shape_count(&t->shape) * dra_dtype_bytes(dtype), err);
 }
 
-/* Which eps rwkv.cpp has for the head norm of a version. */
-static dra_status check_version(const dra_conversion *c, const dra_model_config *m, dra_error *err)
+/* What rwkv.cpp makes of such a model: its version's layers of these sizes and ranks, eps as it has
+ * them. Its 5.2 is per channel with a gate, its 5.0 per head without. */
+static dra_model_config as_read(const dra_model_config *m)
 {
+    dra_model_config        c = *m;
     const dra_mixer_config *x = &m->mixer[0];
     const int               version = dra_format_of(m)->rwkv;
-    const double            eps = version == 5 ? 1e-5 : 64e-5;
-    const bool              heads = x->a.gamma.per == DRA_PER_HEAD;
-    if (version == 4) return DRA_OK;
-    if (x->a.head_norm_eps != eps)
-        return dra_fail_at(err, DRA_ERR_VALUE, c->how->to,
-                           "head_norm_eps is %g, in rwkv.cpp it is %g: set mixer.head_norm_eps",
-                           x->a.head_norm_eps, eps);
-    if (version == 5 && (heads != (x->gate_values == DRA_GATE_NONE) || heads != x->a.bonus_exp))
-        return dra_fail_at(err, DRA_ERR_VALUE, c->how->to,
-                           "is RWKV 5.1, rwkv.cpp has 5.0 and 5.2 (its 5v1 and 5v2)");
-    return DRA_OK;
+    dra_rwkv_layers(&c, version);
+    dra_mixer_config *y = &c.mixer[0];
+    c.norm_eps = c.final_eps = 1e-5;
+    y->heads = x->heads;
+    y->key_dim = x->key_dim;
+    y->value_dim = x->value_dim;
+    y->shift_rank = x->shift_rank;
+    y->gate_rank = x->gate_rank;
+    y->value_rank = x->value_rank;
+    y->a.decay_rank = x->a.decay_rank;
+    y->a.rate_rank = x->a.rate_rank;
+    if (version != 5) return c;
+    y->a.head_norm_eps = 1e-5;
+    if (x->gate_values != DRA_GATE_NONE) return c;
+    y->gate_values = DRA_GATE_NONE;
+    y->a.gamma.per = DRA_PER_HEAD;
+    y->a.bonus = DRA_BONUS_HEAD;
+    y->a.bonus_exp = true;
+    return c;
 }
 
-static dra_status check(const dra_conversion *c, dra_error *err)
+dra_status dra_rwkv_cpp_check(const dra_conversion *c, dra_error *err)
 {
     const dra_model_config *m = dra_model_config_of(c->target);
-    if (!dra_format_of(m)->rwkv || dra_model_config_rwkv(m) != dra_format_of(m)->rwkv)
+    if (dra_model_config_rwkv(m) != dra_format_of(m)->rwkv)
         return dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "files of rwkv.cpp hold RWKV only");
-    if (m->norm_eps != 1e-5)
-        return dra_fail_at(err, DRA_ERR_VALUE, c->how->to, "norm_eps is %g, in rwkv.cpp it is 1e-5",
-                           m->norm_eps);
     if (c->how->dtype != DRA_F32 && c->how->dtype != DRA_F16)
         return dra_fail_at(err, DRA_ERR_DTYPE, c->how->to, "expected f32 or f16");
-    return check_version(c, m, err);
+    const dra_model_config can = as_read(m);
+    return dra_config_compare(c->how->to, "a file of rwkv.cpp", m, &can, err);
 }
 
 /* ---- records in the order of the file that is read ------------------------------------------- */
@@ -137,8 +145,7 @@ dra_status dra_rwkv_cpp_write(dra_conversion *c, const char *path, dra_error *er
                                         (uint32_t)m->depth,
                                         c->how->dtype == DRA_F16};
     dra_file_writer        *w = NULL;
-    dra_status              st = check(c, err);
-    if (st == DRA_OK) st = dra_file_writer_begin(path, &w, err);
+    dra_status              st = dra_file_writer_begin(path, &w, err);
     if (st == DRA_OK) st = put(w, 6, header, err);
     if (st == DRA_OK) st = write_all(c, w, err);
     if (st == DRA_OK) return dra_file_writer_commit(w, err);
