@@ -28,7 +28,7 @@ static const cli_option options[] = {
     {"seed", CLI_INT, offsetof(struct args, seed), 0, 9e15, "seed of the weights",
      .group = "Weight", .brief = 's'},
     {"start", CLI_CHOICE, offsetof(struct args, start), 0, 0,
-     "initial values; rwkv: those of RWKV-4's original trainer", .choices = starts},
+     "initial values; rwkv: those of RWKV's original trainers", .choices = starts},
     CLI_THREADS_OPTION(struct args),
 };
 

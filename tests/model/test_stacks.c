@@ -109,6 +109,14 @@ static const mixer_row rows[] = {
            "\"value_residual\": \"learned\"}, {\"memory\": \"delta\", "
            "\"value_residual\": \"learned\"}]"),
      .equal = true},
+    {"values of the first layer, shares of channels, low rank",
+     MODEL(", \"mixer\": {\"value_residual\": \"channel\", \"value_rank\": 2, \"kv_heads\": 1, "
+           "\"shift\": \"lerp\"}")},
+    {"values of the first layer, shares of channels, delta",
+     MODEL(", \"layout\": \"afa\", \"mixer\": {\"memory\": \"delta\", \"transition\": "
+           "\"diagonal\", \"value_residual\": \"channel\"}, \"ff\": {\"kind\": \"mix\", "
+           "\"lerp\": true, \"receptance\": false}"),
+     .equal = true},
     {"sinks, talking heads, memory tokens",
      MODEL(", \"memory_tokens\": 2, \"mixer\": {\"sink\": true, \"talk_after\": true}")},
     {"capped late: alibi, learned keys; the output capped",
