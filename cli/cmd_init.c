@@ -121,7 +121,7 @@ static const cli_note examples[] = {
     {"dra init --preset dra-gru-tiny --set dim=96 --set depth=2 --seed 7 --out small",
      "a smaller one with other weights"},
     {"dra init --preset rwkv4-tiny --start rwkv --out rwkv",
-     "initial values of RWKV-4's own trainer"},
+     "initial values of RWKV's own trainer"},
     {0},
 };
 

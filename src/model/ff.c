@@ -1,4 +1,4 @@
-/* Feed-forwards: each token by itself, but for RWKV-4's channel mix, which also sees the token
+/* Feed-forwards: each token by itself, but for RWKV's channel mix, which also sees the token
  * before.
  *   y = W_down drop(norm(act(W_up x + b_up))) + b_down
  *   gated: act(W_up x) becomes (W_up x + b_up) * act(W_gate x + b_gate) */
