@@ -58,8 +58,8 @@ __global__ static void __launch_bounds__(COLUMNS) forward_kernel(const forward_c
     const int64_t     head = blockIdx.x / tiles;
     const int         e = (int)(blockIdx.x % tiles) * COLUMNS + (int)threadIdx.x;
     const column      at = {{head, head / z.H, head % z.H, 0, 0, 0}, e, e < z.E};
-    float *const      rows = HELD ? shared
-                                  : a.rows + (int64_t)blockIdx.x * DRA_DPLR_RUN * DRA_DPLR_ROWS * wide;
+    const int64_t     room = DRA_DPLR_RUN * DRA_DPLR_ROWS * wide;
+    float *const      rows = HELD ? shared : a.rows + blockIdx.x * room;
     dra_line<HELD>    s;
     s.open(a.columns + head * z.F * z.E + (at.live ? e : 0), z.E);
     dra_chunk_place k = at.k;

@@ -1,10 +1,11 @@
-/* The gradient of dplr, token by token from the last to the first; formulas in ops/dplr.h. With G
- * the gradient of S_t, to which y_t adds (with u: to that of S_{t-1}) q_t dy_t^T:
- *   dk = G v,  dc = G p,  dv = G^T k,  o = G^T c,  da = S_{t-1} o,  dl = e^l o (row sums of G o S_{t-1})
- *   dq = S_t dy,  G = diag(e^l) G + a o^T          with u: dq = S_{t-1} dy + u k (v.dy), ..
- * A block has a head. G is there twice: a thread has a row or a column of it, so that every sum is
- * that of one thread; only o passes from columns to rows. The states inside a chunk are made again
- * from the one before it, by rows: those before runs first, then those of a run. */
+/* The gradient of dplr, token by token from the last to the first; formulas in ops/dplr.h. G is the
+ * gradient of S_t, to which y_t adds q_t dy_t^T (with u: to that of S_{t-1}, at the end):
+ *   dk = G v,  dc = G p,  dv = G^T k,  o = G^T c,  da = S_{t-1} o,  dq = S_t dy
+ *   dl_f = e^(l_f) (G_f.S_{t-1,f}),   G = diag(e^l) G + a o^T
+ * with u: dq = S_{t-1} dy + u k (v.dy), du = q k (v.dy), and so on for dk and dv. A block has a
+ * head. G is there twice: a thread has a row or a column of it, so that every sum is that of one
+ * thread; only o passes from columns to rows. The states inside a chunk are made again from the one
+ * before it, by rows: those before runs first, then those of a run. */
 #include "cuda/dplr.h"
 
 enum { THREADS = DRA_THREADS }; /* where lines live in memory */

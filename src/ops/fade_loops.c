@@ -58,8 +58,8 @@ static inline void put_row(dra_real *p, int64_t left, bool add, vf x)
     store_some(p, left, add ? load_some(p, left, vset(0)) + x : x);
 }
 
-/* Products of decays are chains: several vectors of channels walk side by side, `many` is a constant
- * where it is called. */
+/* Products of decays are chains: several vectors of channels walk side by side. `many` is a
+ * constant where it is called. */
 enum { SIDE = 4 };
 
 static ALWAYS_INLINE void walk_columns(const dra_fade_walk *w, int64_t i, int many)
