@@ -17,7 +17,11 @@ static vf   vset(double x) { return (vf)x; }
 static vf   vfma(vf a, vf b, vf c) { return a * b + c; }
 static vf   load_some(const dra_real *p, int64_t left, vf rest) { return *p; }
 static void store_some(dra_real *p, int64_t left, vf v) { *p = v; }
-static vf   fold_sum(vf v) { return v; }
+
+static void fold_sums_of(int64_t n, const vf *sum, dra_real *to)
+{
+    for (int64_t i = 0; i < n; i++) to[i] = sum[i];
+}
 
 static vf keep_normal(vf x)
 {
@@ -27,6 +31,18 @@ static vf keep_normal(vf x)
 #else
 
 enum { WIDE = LANES };
+
+/* The sums of the lanes of n vectors, WIDE of them at once; there is room for whole ones. */
+static inline void fold_sums_of(int64_t n, vf *sum, float *to)
+{
+    for (int64_t i = 0; i < n; i += WIDE) {
+        vf *x = sum + i;
+        transpose_tile(x);
+        for (int half = WIDE / 2; half > 0; half /= 2)
+            for (int j = 0; j < half; j++) x[j] = x[j] + x[j + half];
+        store(to + i, x[0]);
+    }
+}
 
 static inline vf keep_normal(vf x) { return pick(less(x, vset(FLT_MIN)), vset(0), x); }
 
@@ -42,8 +58,8 @@ static inline void put_row(dra_real *p, int64_t left, bool add, vf x)
     store_some(p, left, add ? load_some(p, left, vset(0)) + x : x);
 }
 
-/* Products of decays are chains: several vectors of channels walk side by side, `many` is a constant
- * where it is called. */
+/* Products of decays are chains: several vectors of channels walk side by side. `many` is a
+ * constant where it is called. */
 enum { SIDE = 4 };
 
 static ALWAYS_INLINE void walk_columns(const dra_fade_walk *w, int64_t i, int many)
@@ -103,12 +119,17 @@ static void walk_back(const dra_fade_walk *w)
 
 enum { FEW = DRA_FADE_FEW, KEYS = DRA_FADE_KEYS };
 
+enum { FEW_PAIRS = FEW * (FEW - 1) / 2, FEW_SUMS = (KEYS * FEW_PAIRS + WIDE - 1) / WIDE * WIDE };
+
+/* The number of pair s < t. */
+static inline int64_t pair_of(int64_t t, int64_t s) { return t * (t - 1) / 2 + s; }
+
 static void few(const dra_fade_few *p)
 {
-    vf sum[KEYS][FEW][FEW];
-    for (int j = 0; j < p->keys; j++)
-        for (int64_t t = 0; t < p->n; t++)
-            for (int64_t s = 0; s < t; s++) sum[j][t][s] = vset(0);
+    const int64_t pairs = pair_of(p->n, 0);
+    vf            sum[FEW_SUMS];
+    dra_real      folded[FEW_SUMS];
+    for (int i = 0; i < FEW_SUMS; i++) sum[i] = vset(0);
     for (int64_t i = 0; i < p->F; i += WIDE) {
         const int64_t left = p->F - i;
         vf            e[FEW];
@@ -116,17 +137,20 @@ static void few(const dra_fade_few *p)
             const vf x = row_at(p->x, t, p->x_row, i, left), d = row_at(p->d, t, p->d_row, i, left);
             for (int64_t s = 0; s < t; s++) {
                 const vf seen = x * e[s];
-                for (int j = 0; j < p->keys; j++)
-                    sum[j][t][s] = vfma(seen, row_at(p->z[j], s, p->z_row[j], i, left),
-                                        sum[j][t][s]);
+                for (int j = 0; j < p->keys; j++) {
+                    vf *to = &sum[j * pairs + pair_of(t, s)];
+                    *to = vfma(seen, row_at(p->z[j], s, p->z_row[j], i, left), *to);
+                }
                 e[s] = keep_normal(e[s] * d);
             }
             e[t] = vset(1);
         }
     }
+    fold_sums_of(p->keys * pairs, sum, folded);
     for (int j = 0; j < p->keys; j++)
         for (int64_t t = 0; t < p->n; t++)
-            for (int64_t s = 0; s < t; s++) p->A[j][t * DRA_CHUNK + s] = fold_sum(sum[j][t][s]);
+            for (int64_t s = 0; s < t; s++)
+                p->A[j][t * DRA_CHUNK + s] = folded[j * pairs + pair_of(t, s)];
 }
 
 static void few_back(const dra_fade_few *p)
