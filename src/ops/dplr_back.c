@@ -274,7 +274,7 @@ static dra_chunk_stages stages_of(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
-    const dra_chunk_work plain = {20, 5, 95}, corrected = {40, 15, 80};
+    const dra_chunk_work plain = {15, 8, 92}, corrected = {25, 15, 80};
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
 }
 
