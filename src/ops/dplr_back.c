@@ -175,11 +175,9 @@ static void after_decay(const walk *w, const dra_chunk *k, dra_matrix_block dq)
     real           *room = w->f.readers;
     for (int64_t t = 0; t < k->n; t++) {
         const real *q = w->q.at + t * w->q.row;
-        real       *to = dq.at + t * dq.row, *dl = w->dl.at + t * w->dl.row;
-        if (w->dl.at) {
-            simd->mul(w->F, w->x.at + t * w->x.row, to, room);
-            simd->add(w->F, dl, room, dl);
-        }
+        real       *to = dq.at + t * dq.row, *dl = w->dl.at ? w->dl.at + t * w->dl.row : NULL;
+        simd->mul(w->F, w->x.at + t * w->x.row, to, room);
+        if (dl) simd->add(w->F, dl, room, dl);
         simd->mul(w->F, w->f.d + t * w->F, to, to);
         for (int j = 0; j < w->keys; j++) {
             const real g = w->dA[j][t * DRA_CHUNK + t];
