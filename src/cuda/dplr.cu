@@ -53,6 +53,7 @@ template <int HELD>
 __global__ static void __launch_bounds__(COLUMNS) forward_kernel(const forward_call a)
 {
     DRA_SHARED(float, shared);
+    __shared__ float  v[DRA_DPLR_RUN][COLUMNS]; /* of a run, all asked for at once */
     const dra_chunks &z = a.x.z;
     const int         tiles = (z.E + COLUMNS - 1) / COLUMNS, wide = HELD ? HELD : z.F;
     const int64_t     head = blockIdx.x / tiles;
@@ -67,15 +68,15 @@ __global__ static void __launch_bounds__(COLUMNS) forward_kernel(const forward_c
     s[f] = a.S.at && f < z.F ? a.S.at[k.b * a.S.b + k.h * a.S.h + f * a.S.f + e] : 0;
     for (; k.t < z.T; k.t += DRA_DPLR_RUN) {
         const int n = z.T - k.t < DRA_DPLR_RUN ? (int)(z.T - k.t) : DRA_DPLR_RUN;
-        dra_dplr_load(a.x, k, 0, n, wide, rows);
+        for (int i = 0; i < n && at.live; i++) v[i][threadIdx.x] = dra_chunk_row(a.x.v, k, i)[e];
+        dra_dplr_load(a.x, k, n, DRA_DPLR_ROWS, wide, rows);
         for (int i = 0; i < n && at.live; i++) {
             const int mark = dra_chunk_mark(z, k, i);
             float     p = 0, y = 0;
             if (mark & DRA_MARK_RESET) dra_line_clear<HELD>(z.F, s);
             store_border<HELD>(a, at, k.t + i, s);
             if (!(mark & DRA_MARK_PAD))
-                y = step<HELD>(a, dra_chunk_row(a.x.v, k, i)[e], rows + i * DRA_DPLR_ROWS * wide,
-                               wide, s, &p);
+                y = step<HELD>(a, v[i][threadIdx.x], rows + i * DRA_DPLR_ROWS * wide, wide, s, &p);
             if (a.y.at) dra_chunk_row(a.y, k, i)[e] = y;
             if (a.p.at) dra_chunk_row(a.p, k, i)[e] = p;
         }

@@ -75,14 +75,16 @@ template <int HELD> __device__ static inline void dra_line_clear(int n, dra_line
 /* ---- runs of tokens -------------------------------------------------------------------------- */
 
 /* What a run has of each token: rows of width F, `wide` apart. With u there is no a, and its place
- * takes q u k. LESS is e^l - 1. */
+ * takes q u k. LESS is e^l - 1; D, which gradients alone read, is e^l. */
 enum {
     DRA_DPLR_ROW_Q,
     DRA_DPLR_ROW_K,
     DRA_DPLR_ROW_LESS,
     DRA_DPLR_ROW_A,
     DRA_DPLR_ROW_C,
-    DRA_DPLR_ROWS
+    DRA_DPLR_ROWS,
+    DRA_DPLR_ROW_D = DRA_DPLR_ROWS,
+    DRA_DPLR_BACK_ROWS
 };
 
 __device__ static inline float dra_dplr_given(const dra_chunk_rows &x, const dra_chunk_place &k,
@@ -99,21 +101,23 @@ __device__ static inline float dra_dplr_number(const dra_dplr_call &x, const dra
     case DRA_DPLR_ROW_K: return dra_dplr_given(x.k, k, t, f);
     case DRA_DPLR_ROW_LESS: return expm1f(dra_dplr_given(x.z.l, k, t, f));
     case DRA_DPLR_ROW_C: return dra_dplr_given(x.c, k, t, f);
+    case DRA_DPLR_ROW_D: return expf(dra_dplr_given(x.z.l, k, t, f));
     default: break;
     }
     if (!x.u) return dra_dplr_given(x.a, k, t, f);
     return dra_dplr_given(x.q, k, t, f) * x.u[k.h * x.u_row + f] * dra_dplr_given(x.k, k, t, f);
 }
 
-/* Rows of n tokens from t on of the head; nothing of pads. Nobody reads `to` any more; all wait. */
-__device__ static inline void dra_dplr_load(const dra_dplr_call &x, const dra_chunk_place &k, int t,
-                                            int n, int wide, float *to)
+/* The first `rows` rows of n tokens, from that of the place on; nothing of pads. Nobody reads `to`
+ * any more; all wait. */
+__device__ static inline void dra_dplr_load(const dra_dplr_call &x, const dra_chunk_place &k, int n,
+                                            int rows, int wide, float *to)
 {
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < n * DRA_DPLR_ROWS * wide; i += (int)blockDim.x) {
-        const int  f = i % wide, row = i / wide % DRA_DPLR_ROWS, token = i / wide / DRA_DPLR_ROWS;
-        const bool pad = dra_chunk_mark(x.z, k, t + token) & DRA_MARK_PAD;
-        to[i] = f < x.z.F && !pad ? dra_dplr_number(x, k, t + token, f, row) : 0;
+    for (int i = (int)threadIdx.x; i < n * rows * wide; i += (int)blockDim.x) {
+        const int  f = i % wide, row = i / wide % rows, token = i / wide / rows;
+        const bool pad = dra_chunk_mark(x.z, k, token) & DRA_MARK_PAD;
+        to[i] = f < x.z.F && !pad ? dra_dplr_number(x, k, token, f, row) : 0;
     }
     __syncthreads();
 }

@@ -26,7 +26,7 @@ enum { WIDE_V, WIDE_P, WIDE_DY, WIDES }; /* rows of width E of a token */
 
 static __host__ __device__ int64_t room_of(int64_t F, int64_t E, int held)
 {
-    const int64_t rows = DRA_DPLR_RUN * (DRA_DPLR_ROWS * F + WIDES * E) + 2 * E;
+    const int64_t rows = DRA_DPLR_RUN * (DRA_DPLR_BACK_ROWS * F + WIDES * E) + 2 * E;
     return STATES * F * E + (held ? 0 : LINES * F * E + rows);
 }
 
@@ -57,7 +57,7 @@ template <int HELD> struct head_of {
 
     __device__ const float *row(int token, int which) const
     {
-        return rows + (token * DRA_DPLR_ROWS + which) * wide_F;
+        return rows + (token * DRA_DPLR_BACK_ROWS + which) * wide_F;
     }
     __device__ const float *wide(int token, int which) const
     {
@@ -71,7 +71,7 @@ template <int HELD> __device__ static void load_run(head_of<HELD> &h, int64_t t,
 {
     const back_call &a = h.a;
     h.k.t = t;
-    dra_dplr_load(a.x, h.k, 0, n, h.wide_F, h.rows);
+    dra_dplr_load(a.x, h.k, n, DRA_DPLR_BACK_ROWS, h.wide_F, h.rows);
     for (int i = (int)threadIdx.x; i < n * WIDES * h.wide_E; i += (int)blockDim.x) {
         const int  e = i % h.wide_E, which = i / h.wide_E % WIDES, token = i / h.wide_E / WIDES;
         const bool pad = dra_chunk_mark(a.x.z, h.k, token) & DRA_MARK_PAD;
@@ -166,7 +166,7 @@ template <int HELD> __device__ static inline void back_row(head_of<HELD> &h, int
     if (a.dl.at && !pad) {
         DRA_EACH_HELD(e, HELD, h.E)
         if (e < h.E) dl = fmaf(h.G[e], h.state(RUNS + i, f, e), dl);
-        dl *= expf(dra_chunk_row(a.x.z.l, h.k, i)[f]);
+        dl *= h.row(i, DRA_DPLR_ROW_D)[f];
     }
     put(a.dk, h.k, i, f, pad ? 0 : dk);
     put(a.dl, h.k, i, f, dl);
@@ -279,7 +279,7 @@ __global__ static void __launch_bounds__(HELD ? 2 * HELD : THREADS) back_kernel(
     float *const      states = a.states + head * room_of(z.F, z.E, HELD);
     float *const      memory = states + STATES * all; /* lines */
     float *const      rows = HELD ? shared : memory + LINES * all;
-    float *const      wides = rows + DRA_DPLR_RUN * DRA_DPLR_ROWS * wide_F;
+    float *const      wides = rows + DRA_DPLR_RUN * DRA_DPLR_BACK_ROWS * wide_F;
     head_of<HELD>     h = {
             a,     {head, head / z.H, head % z.H, 0, 0, 0}, z.F,    z.E,   wide_F, wide_E, rows,
             wides, wides + DRA_DPLR_RUN * WIDES * wide_E,   states, memory};
@@ -304,7 +304,7 @@ static size_t scratch(const dra_call *c)
 
 template <int HELD> static void launch_held(const dra_call *c, const back_call &a)
 {
-    const int rows = DRA_DPLR_RUN * (DRA_DPLR_ROWS + WIDES) + 2;
+    const int rows = DRA_DPLR_RUN * (DRA_DPLR_BACK_ROWS + WIDES) + 2;
     const int bytes = rows * HELD * (int)sizeof(float);
     DRA_LAUNCH(c, back_kernel<HELD>, (unsigned)a.x.z.heads, HELD ? 2 * HELD : THREADS, bytes, a);
 }

@@ -190,7 +190,7 @@ static dra_chunk_stages stages_of(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
-    const dra_chunk_work plain = {35, 10, 70}, corrected = {60, 25, 50};
+    const dra_chunk_work plain = {35, 10, 70}, corrected = {45, 20, 50};
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
 }
 

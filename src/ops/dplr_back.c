@@ -175,11 +175,9 @@ static void after_decay(const walk *w, const dra_chunk *k, dra_matrix_block dq)
     real           *room = w->f.readers;
     for (int64_t t = 0; t < k->n; t++) {
         const real *q = w->q.at + t * w->q.row;
-        real       *to = dq.at + t * dq.row, *dl = w->dl.at + t * w->dl.row;
-        if (w->dl.at) {
-            simd->mul(w->F, w->x.at + t * w->x.row, to, room);
-            simd->add(w->F, dl, room, dl);
-        }
+        real       *to = dq.at + t * dq.row, *dl = w->dl.at ? w->dl.at + t * w->dl.row : NULL;
+        simd->mul(w->F, w->x.at + t * w->x.row, to, room);
+        if (dl) simd->add(w->F, dl, room, dl);
         simd->mul(w->F, w->f.d + t * w->F, to, to);
         for (int j = 0; j < w->keys; j++) {
             const real g = w->dA[j][t * DRA_CHUNK + t];
@@ -274,7 +272,7 @@ static dra_chunk_stages stages_of(const dra_call *c)
 {
     const dra_dplr_attr *a = c->attr;
     const int64_t        T = c->in[Q].shape.dim[1], E = dra_last(&c->in[V]);
-    const dra_chunk_work plain = {20, 5, 95}, corrected = {40, 15, 80};
+    const dra_chunk_work plain = {15, 8, 92}, corrected = {25, 15, 80};
     return dra_chunk_stages_of(c, dra_chunk_heads(c), dra_chunks(T), E, a->a ? corrected : plain);
 }
 

@@ -21,8 +21,8 @@ typedef struct dra_fade {
     int64_t               n, F;
     real                 *d;                 /* (n, F) */
     real                 *whole, *less;      /* (F): d_0 .. d_{n-1}, and that minus 1 */
-    real                 *readers, *writers; /* room of a border's, (n / 2, F) and twice that */
-    real                 *product;           /* and of what they give */
+    real                 *readers, *writers; /* room of a border's, (n / 2, F) and twice that; */
+    real                 *product;           /* and of what they give; free between calls */
 } dra_fade;
 
 /* Reals of room for one; opened once for a tile, made for every chunk. l (B, T, H, F), or NULL. */
