@@ -402,6 +402,30 @@ static void renamed_and_cut_tensors(void **unused)
     }
 }
 
+/* Experiments of the trainers. */
+static void variants_are_named(void **unused)
+{
+    static const char *const rows[][2] = {{"blocks.0.att.gate_w1", "6a"},
+                                          {"blocks.0.att.time_maa_rkvw_w1", "6b"},
+                                          {"blocks.0.ffn.s_emb.weight", "7a"},
+                                          {"blocks.0.ffn.s0", "7b"}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        const dra_real        x[4] = {0};
+        const dra_tensor_item items[] = {{"emb.weight", DRA_REAL, DRA_SHAPE(2, 2), x},
+                                         {rows[i][0], DRA_REAL, DRA_SHAPE(2, 2), x}};
+        dra_error             err = {0};
+        dra_model_config      c;
+        char                  text[160];
+        expect_ok(dra_tensors_write(in_folder("variant.safetensors"), items, 2, NULL, 0, &err),
+                  &err);
+        assert_int_equal(dra_folder_config(in_folder("variant.safetensors"), &c, &err),
+                         DRA_ERR_VALUE);
+        snprintf(text, sizeof text, "tensor '%s' is of RWKV %s, which is not supported", rows[i][0],
+                 rows[i][1]);
+        if (!strstr(err.text, text)) fail_msg("%s", err.text);
+    }
+}
+
 static void configs_that_are_refused(void **unused)
 {
     static const struct {
@@ -511,6 +535,7 @@ int main(void)
         cmocka_unit_test(as_fla_has_it),
         cmocka_unit_test(what_files_cannot_hold),
         cmocka_unit_test(renamed_and_cut_tensors),
+        cmocka_unit_test(variants_are_named),
         cmocka_unit_test(configs_that_are_refused),
         cmocka_unit_test(two_kinds_of_rwkv6),
         cmocka_unit_test(older_folders_of_fla),

@@ -194,12 +194,138 @@ static void five_is_a_special_six(void **unused)
     load_free(&six);
 }
 
+/* ---- folders whose classes come with their models -------------------------------------------- */
+
+static void draw_as(const char *preset, dra_format_kind format, const char *name, int64_t ranks)
+{
+    dra_model_config c;
+    dra_model       *m;
+    dra_weights     *w;
+    dra_error        err = {0};
+    char             file[64];
+    expect_ok(dra_preset_config(preset, &c, &err), &err);
+    c.format = format;
+    c.vocab = WORDS, c.dim = WIDTH, c.heads = 2, c.depth = 2, c.final_eps = 1e-5;
+    c.ff.dim = 96;
+    if (ranks) c.mixer[0].shift_rank = ranks, c.mixer[0].a.decay_rank = 2 * ranks;
+    expect_ok(dra_model_create(&c, &m, &err), &err);
+    expect_ok(dra_weights_draw(m, 7, &w, &err), &err);
+    expect_ok(dra_folder_save_config(in_folder(name), &c, &err), &err);
+    snprintf(file, sizeof file, "%s/model.safetensors", name);
+    expect_ok(dra_weights_save(w, in_folder(file), &err), &err);
+    dra_weights_destroy(w);
+    dra_model_destroy(m);
+}
+
+static void read_folder(const char *name, const int32_t *ids, dra_real *logits)
+{
+    loaded m;
+    load_folder(&m, name);
+    dra_states *s = open_states(&m, 1);
+    read_rows(&m, s, ids, 1, SOME, SOME, logits);
+    dra_states_destroy(s);
+    load_free(&m);
+}
+
+/* The same numbers by other names; those that differ between the two versions. */
+static void folders_of_hugging_face(void **unused)
+{
+    static const struct {
+        const char     *preset, *there, *own;
+        dra_format_kind format;
+        int64_t         ranks;
+        const char     *names[4];
+        dra_shape       shapes[4];
+    } rows[] = {{"rwkv5-tiny",
+                 "five",
+                 "own5",
+                 DRA_FORMAT_RWKV5,
+                 0,
+                 {"rwkv.blocks.1.attention.time_mix_gate", "rwkv.blocks.1.attention.time_faaaa",
+                  "rwkv.blocks.0.pre_ln.weight", "rwkv.blocks.1.feed_forward.time_mix_key"},
+                 {{3, {1, 1, WIDTH}}, {2, {2, 16}}, {1, {WIDTH}}, {3, {1, 1, WIDTH}}}},
+                {"rwkv6-tiny",
+                 "six",
+                 "own6",
+                 DRA_FORMAT_RWKV6,
+                 32,
+                 {"rwkv.blocks.1.attention.time_maa_w1", "rwkv.blocks.1.attention.time_maa_w2",
+                  "rwkv.blocks.1.attention.time_decay", "rwkv.blocks.1.attention.time_decay_w1"},
+                 {{2, {WIDTH, 160}}, {3, {5, 32, WIDTH}}, {3, {1, 1, WIDTH}}, {2, {WIDTH, 64}}}}};
+    for (size_t i = 0; i < COUNT(rows); i++) {
+        dra_error    err = {0};
+        dra_tensors *t;
+        dra_real     x[SOME * WORDS], y[SOME * WORDS];
+        char         file[64];
+        draw_as(rows[i].preset, rows[i].format, rows[i].there, rows[i].ranks);
+        draw_as(rows[i].preset, DRA_FORMAT_DRA, rows[i].own, rows[i].ranks);
+        read_folder(rows[i].there, ids_5, x);
+        read_folder(rows[i].own, ids_5, y);
+        check_reals(x, y, sizeof x);
+        snprintf(file, sizeof file, "%s/model.safetensors", rows[i].there);
+        expect_ok(dra_tensors_open(in_folder(file), &t, &err), &err);
+        for (int k = 0; k < 4; k++) {
+            const dra_tensor_info *info = dra_tensors_find(t, rows[i].names[k]);
+            if (!info) fail_msg("%s is not there", rows[i].names[k]);
+            assert_true(dra_shape_equal(&info->shape, &rows[i].shapes[k]));
+        }
+        dra_tensors_close(t);
+    }
+}
+
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+static void try_file(const char *file, size_t bytes, bool cut)
+{
+    dra_model   *m;
+    dra_weights *w;
+    dra_error    err = {0};
+    put_file("bad.bin", file, bytes);
+    const char *path = in_folder("bad.bin");
+    if (dra_folder_load(path, &m, &w, &err) == DRA_OK) {
+        assert_false(cut);
+        dra_weights_destroy(w);
+        dra_model_destroy(m);
+    } else {
+        assert_non_null(strstr(err.text, "bad.bin"));
+    }
+}
+
+/* Cut anywhere it is refused; with any number in its header and first records changed it is refused
+ * or read. */
+static void damaged_files(void **unused)
+{
+    static const char *const files[] = {DATA "v5.0-FP16.bin", DATA "v7.0-FP16.bin"};
+    for (size_t i = 0; i < COUNT(files); i++) {
+        dra_error err = {0};
+        char     *file;
+        size_t    bytes;
+        expect_ok(dra_file_read(files[i], 1 << 24, &file, &bytes, &err), &err);
+        for (size_t n = 4; n < bytes; n += n < 100 ? 3 : 1511) try_file(file, n, true);
+        for (size_t at = 4; at < bytes; at += at < 60 ? 1 : 613) {
+            static const unsigned char values[] = {0, 1, 2, 255};
+            const char                 was = file[at];
+            file[at] = (char)values[at % 4];
+            try_file(file, bytes, false);
+            file[at] = was;
+        }
+        free(file);
+    }
+}
+
+static int remove_all(void **unused)
+{
+    fixture_remove();
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(first_values),          cmocka_unit_test(first_matrices),
         cmocka_unit_test(no_start_for_others),   cmocka_unit_test(states_go_out_and_in),
-        cmocka_unit_test(five_is_a_special_six),
+        cmocka_unit_test(five_is_a_special_six), cmocka_unit_test(folders_of_hugging_face),
+        cmocka_unit_test(damaged_files),
     };
-    return cmocka_run_group_tests_name("rwkv567_start", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("rwkv567_start", tests, folder_make, remove_all);
 }
