@@ -17,7 +17,7 @@ void dra_cores_pin(pthread_t thread, int i)
 {
     cpu_set_t mask, one;
     if (i >= masked(&mask)) return;
-    for (int core = 0; core < CPU_SETSIZE; core++) {
+    for (size_t core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET(core, &mask) || i-- > 0) continue;
         CPU_ZERO(&one);
         CPU_SET(core, &one);
