@@ -142,7 +142,7 @@ void expect_equal(const trial *t, const outcome *a, const outcome *b, bool same,
 {
     const outcome_difference d = outcome_compare(t, a, b);
     const double             most = t->equal > 0 ? t->equal : EQUAL;
-    if (!(d.value <= most) || !(d.gradient <= most))
+    if (!(d.value <= most) || !(d.gradient <= equal_gradients(most)))
         fail_msg("%s: values differ by %g, gradients by %g, at %s", what, d.value, d.gradient,
                  d.where);
     if (same && !d.same && !check_cuda())

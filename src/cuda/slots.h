@@ -157,9 +157,11 @@ struct dra_slots_token { /* token t, and the one whose fading comes before it */
     bool    reset, pad;
 };
 
+/* 0 where there is no token: those that are fetched ahead may be before the first or after the
+ * last. */
 __device__ static inline int dra_slots_mark(const dra_slots_run &a, int64_t b, int64_t t)
 {
-    return a.mark && t < a.T ? a.mark[b * a.mark_row + t] : 0;
+    return a.mark && t >= 0 && t < a.T ? a.mark[b * a.mark_row + t] : 0;
 }
 
 /* The i-th of n tokens from `first` on, in the order of the run. */

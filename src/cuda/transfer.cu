@@ -2,30 +2,63 @@
  *
  * Small uploads (batches, positions) go through a ring of pinned memory: the host never waits for
  * what the GPU computes, unless it is a whole ring ahead. Large ones (weights from a mapped file)
- * go through pinned pieces, which several threads fill: one thread copies slower than the bus.
+ * go through pinned pieces, which several threads fill, since one thread copies slower than the
+ * bus; whoever uploads sends them in their order, since calls of CUDA from several threads wait for
+ * each other. The threads stay: a tensor of some MiB takes little longer than starting one.
  * Downloads wait, once for a whole list. */
 #include "cuda/device.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <atomic>
 
-static const size_t HALF = 4 << 20;   /* bytes of half the ring: the largest small transfer */
-static const size_t PIECE = 4 << 20;  /* bytes of a piece */
-static const size_t WORTH = 16 << 20; /* bytes that are worth another worker */
+static const size_t HALF = 4 << 20;  /* bytes of half the ring: the most that is downloaded by it */
+static const size_t SMALL = 1 << 19; /* bytes of the largest small upload */
+static const size_t PIECE = 1 << 20, LEAST = 1 << 18; /* bytes of a piece, at most and at least */
 
-enum { WORKERS = 8, SLOTS = 2 }; /* pieces of a worker: one is filled, one under way */
+enum {
+    WORKERS = 12,
+    SLOTS = 32,        /* pieces that are being filled or under way */
+    PATIENCE = 1 << 14 /* looks before a thread sleeps or lets others run, some 10 us */
+};
+
+/* A large upload. Pieces are numbered through all uploads; number n is in slot n % SLOTS. */
+struct upload {
+    unsigned char       *to;
+    const unsigned char *from;
+    size_t               bytes, piece;
+    uint64_t             first, end;
+
+    size_t at(uint64_t n) const { return (size_t)(n - first) * piece; }
+    size_t bytes_of(uint64_t n) const { return bytes - at(n) < piece ? bytes - at(n) : piece; }
+};
 
 struct dra_cuda_transfer {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* one transfer at a time */
     unsigned char  *ring; /* (2, HALF), pinned */
     size_t          at;   /* in the half that is being filled */
     int             half;
     cudaEvent_t     left[2]; /* what was copied from this half is on the GPU */
-    unsigned char  *pieces;  /* (WORKERS, SLOTS, PIECE), pinned; NULL: not needed yet */
-    cudaEvent_t     sent[WORKERS][SLOTS];
+
+    unsigned char        *slots; /* (SLOTS, PIECE), pinned; NULL: not needed yet */
+    cudaEvent_t           sent[SLOTS];
+    upload                job;
+    std::atomic<uint64_t> next;          /* the next piece to fill */
+    std::atomic<uint64_t> allowed;       /* pieces below it have a free slot */
+    std::atomic<uint64_t> filled[SLOTS]; /* 1 + the piece it holds */
+
+    /* Whether workers may fill pieces of the job, how many do, and when they sleep. */
+    pthread_t             worker[WORKERS];
+    int                   workers;
+    pthread_mutex_t       door;
+    pthread_cond_t        opened, left_all;
+    bool                  open;
+    int                   inside;
+    std::atomic<unsigned> jobs; /* so far */
+    std::atomic<bool>     over;
 };
 
 dra_status dra_cuda_transfer_open(dra_cuda_device *d, dra_error *err)
@@ -34,6 +67,9 @@ dra_status dra_cuda_transfer_open(dra_cuda_device *d, dra_error *err)
     if (!t) return dra_fail(err, DRA_ERR_MEMORY, "cuda device: out of memory");
     d->transfer = t;
     pthread_mutex_init(&t->lock, nullptr);
+    pthread_mutex_init(&t->door, nullptr);
+    pthread_cond_init(&t->opened, nullptr);
+    pthread_cond_init(&t->left_all, nullptr);
     void       *ring = nullptr;
     cudaError_t error = cudaMallocHost(&ring, 2 * HALF);
     t->ring = static_cast<unsigned char *>(ring);
@@ -42,16 +78,30 @@ dra_status dra_cuda_transfer_open(dra_cuda_device *d, dra_error *err)
     return dra_cuda_check(d, "pinned memory", error, err);
 }
 
+static void dismiss(dra_cuda_transfer *t)
+{
+    pthread_mutex_lock(&t->door);
+    t->over = true;
+    t->jobs++;
+    pthread_cond_broadcast(&t->opened);
+    pthread_mutex_unlock(&t->door);
+    for (int i = 0; i < t->workers; i++) pthread_join(t->worker[i], nullptr);
+    for (int i = 0; i < SLOTS; i++)
+        if (t->sent[i]) cudaEventDestroy(t->sent[i]);
+    cudaFreeHost(t->slots);
+}
+
 void dra_cuda_transfer_close(dra_cuda_device *d)
 {
     dra_cuda_transfer *t = d->transfer;
     if (!t) return;
+    dismiss(t);
     for (int i = 0; i < 2; i++)
         if (t->left[i]) cudaEventDestroy(t->left[i]);
-    for (int i = 0; i < WORKERS * SLOTS; i++)
-        if (t->sent[i / SLOTS][i % SLOTS]) cudaEventDestroy(t->sent[i / SLOTS][i % SLOTS]);
     cudaFreeHost(t->ring);
-    cudaFreeHost(t->pieces);
+    pthread_cond_destroy(&t->left_all);
+    pthread_cond_destroy(&t->opened);
+    pthread_mutex_destroy(&t->door);
     pthread_mutex_destroy(&t->lock);
     free(t);
     d->transfer = nullptr;
@@ -84,82 +134,147 @@ static cudaError_t upload_small(dra_cuda_device *d, void *to, const void *from, 
     return cudaMemcpyAsync(to, pinned, bytes, cudaMemcpyHostToDevice, d->context.stream);
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- pieces: threads that fill them ---------------------------------------------------------- */
 
-struct upload {
-    dra_cuda_device     *d;
-    unsigned char       *to;
-    const unsigned char *from;
-    size_t               bytes;
-    std::atomic<size_t>  next{0};
-    std::atomic<int>     error{cudaSuccess};
-};
+/* Lets others run after a while. */
+struct patience {
+    int looks;
 
-struct worker {
-    upload   *job;
-    int       number;
-    pthread_t thread;
-};
-
-/* Takes pieces as long as there are any. */
-static void *send_pieces(void *user)
-{
-    const worker      *w = static_cast<const worker *>(user);
-    upload            *u = w->job;
-    dra_cuda_transfer *t = u->d->transfer;
-    cudaError_t        error = cudaSetDevice(u->d->number);
-    for (int slot = 0; error == cudaSuccess; slot = !slot) {
-        const size_t at = u->next.fetch_add(PIECE);
-        if (at >= u->bytes) break;
-        const size_t   n = u->bytes - at < PIECE ? u->bytes - at : PIECE;
-        unsigned char *pinned = t->pieces + ((size_t)w->number * SLOTS + (size_t)slot) * PIECE;
-        error = cudaEventSynchronize(t->sent[w->number][slot]);
-        if (error != cudaSuccess) break;
-        memcpy(pinned, u->from + at, n);
-        error = cudaMemcpyAsync(u->to + at, pinned, n, cudaMemcpyHostToDevice,
-                                u->d->context.stream);
-        if (error == cudaSuccess)
-            error = cudaEventRecord(t->sent[w->number][slot], u->d->context.stream);
+    void wait()
+    {
+        if (++looks > PATIENCE) sched_yield();
     }
-    if (error != cudaSuccess) u->error = error;
+};
+
+/* Fills the next piece, once its slot is free; false: all are taken. */
+static bool fill_piece(dra_cuda_transfer *t)
+{
+    const upload  *u = &t->job;
+    const uint64_t n = t->next.fetch_add(1);
+    if (n >= u->end) return false;
+    for (patience p = {}; t->allowed <= n;) p.wait();
+    memcpy(t->slots + n % SLOTS * PIECE, u->from + u->at(n), u->bytes_of(n));
+    t->filled[n % SLOTS] = n + 1;
+    return true;
+}
+
+/* Waits for a job after the one numbered `known`, awake for a while. */
+static bool enter(dra_cuda_transfer *t, unsigned *known)
+{
+    for (int i = 0; i < PATIENCE && t->jobs == *known; i++)
+        ;
+    pthread_mutex_lock(&t->door);
+    while (t->jobs == *known && !t->over) pthread_cond_wait(&t->opened, &t->door);
+    *known = t->jobs;
+    t->inside += t->open;
+    const bool entered = t->open;
+    pthread_mutex_unlock(&t->door);
+    return entered;
+}
+
+static void *work(void *user)
+{
+    dra_cuda_transfer *t = static_cast<dra_cuda_transfer *>(user);
+    unsigned           known = 0;
+    while (!t->over) {
+        if (!enter(t, &known)) continue;
+        while (fill_piece(t))
+            ;
+        pthread_mutex_lock(&t->door);
+        if (--t->inside == 0) pthread_cond_signal(&t->left_all);
+        pthread_mutex_unlock(&t->door);
+    }
     return nullptr;
 }
 
-static cudaError_t make_pieces(dra_cuda_transfer *t)
+/* Slots and threads, at the first large upload. */
+static cudaError_t open_slots(dra_cuda_transfer *t)
 {
-    void       *pieces = nullptr;
-    cudaError_t error = cudaSuccess;
-    if (t->pieces) return error;
-    for (int i = 0; i < WORKERS * SLOTS && error == cudaSuccess; i++)
-        if (!t->sent[i / SLOTS][i % SLOTS])
-            error = cudaEventCreateWithFlags(&t->sent[i / SLOTS][i % SLOTS],
-                                             cudaEventDisableTiming);
-    if (error == cudaSuccess) error = cudaMallocHost(&pieces, WORKERS * SLOTS * PIECE);
-    t->pieces = static_cast<unsigned char *>(pieces);
+    void         *slots = nullptr;
+    cudaError_t   error = cudaSuccess;
+    const int64_t most = dra_imin(WORKERS, sysconf(_SC_NPROCESSORS_ONLN) - 1);
+    if (t->slots) return error;
+    for (int i = 0; i < SLOTS && error == cudaSuccess; i++)
+        if (!t->sent[i]) error = cudaEventCreateWithFlags(&t->sent[i], cudaEventDisableTiming);
+    if (error == cudaSuccess) error = cudaMallocHost(&slots, SLOTS * PIECE);
+    if (error != cudaSuccess) return error;
+    t->slots = static_cast<unsigned char *>(slots);
+    for (; t->workers < most; t->workers++)
+        if (pthread_create(&t->worker[t->workers], nullptr, work, t)) break;
     return error;
+}
+
+/* ---- pieces: who sends them ------------------------------------------------------------------ */
+
+/* Lets workers fill slots for piece n and half of all slots ahead, once the GPU has read them: the
+ * other half is what it still has to do. */
+static cudaError_t allow(dra_cuda_transfer *t, uint64_t n)
+{
+    cudaError_t    error = cudaSuccess;
+    const uint64_t ahead = n + SLOTS / 2, last = ahead < t->job.end ? ahead : t->job.end - 1;
+    while (t->allowed <= last && error == cudaSuccess) {
+        error = cudaEventSynchronize(t->sent[t->allowed % SLOTS]);
+        if (error == cudaSuccess) t->allowed++;
+    }
+    return error;
+}
+
+static cudaError_t send_piece(dra_cuda_device *d, uint64_t n)
+{
+    dra_cuda_transfer *t = d->transfer;
+    cudaError_t        error = allow(t, n);
+    if (error != cudaSuccess) return error;
+    for (patience p = {}; t->filled[n % SLOTS] != n + 1;)
+        if (t->workers == 0)
+            fill_piece(t);
+        else
+            p.wait();
+    error = cudaMemcpyAsync(t->job.to + t->job.at(n), t->slots + n % SLOTS * PIECE,
+                            t->job.bytes_of(n), cudaMemcpyHostToDevice, d->context.stream);
+    return error == cudaSuccess ? cudaEventRecord(t->sent[n % SLOTS], d->context.stream) : error;
+}
+
+/* Two pieces for each worker, or more: they end at about the same time. Whole pages. */
+static size_t piece_of(const dra_cuda_transfer *t, size_t bytes)
+{
+    const size_t page = 4096, share = bytes / (2 * (size_t)dra_imax(1, t->workers));
+    const size_t pages = (share + page - 1) / page * page;
+    return pages < LEAST ? LEAST : pages < PIECE ? pages : PIECE;
+}
+
+static void open_job(dra_cuda_transfer *t, void *to, const void *from, size_t bytes)
+{
+    const uint64_t first = t->job.end;
+    const size_t   piece = piece_of(t, bytes);
+    pthread_mutex_lock(&t->door);
+    t->job = {static_cast<unsigned char *>(to),
+              static_cast<const unsigned char *>(from),
+              bytes,
+              piece,
+              first,
+              first + (bytes + piece - 1) / piece};
+    t->next = first;
+    t->open = true;
+    t->jobs++;
+    pthread_cond_broadcast(&t->opened);
+    pthread_mutex_unlock(&t->door);
 }
 
 static cudaError_t upload_large(dra_cuda_device *d, void *to, const void *from, size_t bytes)
 {
-    cudaError_t error = make_pieces(d->transfer);
+    dra_cuda_transfer *t = d->transfer;
+    cudaError_t        error = open_slots(t);
     if (error != cudaSuccess) return error;
-    upload job;
-    job.d = d;
-    job.to = static_cast<unsigned char *>(to);
-    job.from = static_cast<const unsigned char *>(from);
-    job.bytes = bytes;
-    worker        w[WORKERS];
-    const int64_t cores = dra_imax(1, sysconf(_SC_NPROCESSORS_ONLN));
-    const int     n = (int)dra_imin(dra_imin(WORKERS, cores), 1 + (int64_t)(bytes / WORTH));
-    int           started = 1; /* number 0 is this thread */
-    w[0] = {&job, 0, pthread_self()};
-    for (; started < n; started++) {
-        w[started] = {&job, started, {}};
-        if (pthread_create(&w[started].thread, nullptr, send_pieces, &w[started])) break;
-    }
-    send_pieces(&w[0]);
-    for (int i = 1; i < started; i++) pthread_join(w[i].thread, nullptr);
-    return static_cast<cudaError_t>(job.error.load());
+    open_job(t, to, from, bytes);
+    for (uint64_t n = t->job.first; n < t->job.end && error == cudaSuccess; n++)
+        error = send_piece(d, n);
+    t->next = t->job.end; /* after a failure nobody waits for a slot */
+    t->allowed = error == cudaSuccess ? t->allowed.load() : t->job.end;
+    pthread_mutex_lock(&t->door);
+    t->open = false; /* who is late finds nothing */
+    while (t->inside > 0) pthread_cond_wait(&t->left_all, &t->door);
+    pthread_mutex_unlock(&t->door);
+    return error;
 }
 
 /* ---- the device's functions ------------------------------------------------------------------ */
@@ -170,8 +285,8 @@ dra_status dra_cuda_upload(dra_device *base, void *to, const void *from, size_t 
     dra_cuda_device *d = reinterpret_cast<dra_cuda_device *>(base);
     cudaSetDevice(d->number);
     pthread_mutex_lock(&d->transfer->lock);
-    const cudaError_t error = bytes <= HALF ? upload_small(d, to, from, bytes)
-                                            : upload_large(d, to, from, bytes);
+    const cudaError_t error = bytes <= SMALL ? upload_small(d, to, from, bytes)
+                                             : upload_large(d, to, from, bytes);
     pthread_mutex_unlock(&d->transfer->lock);
     return dra_cuda_check(d, "upload", error, err);
 }

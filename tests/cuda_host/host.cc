@@ -14,6 +14,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -210,8 +211,9 @@ int cuda_host_least(int x)
 
 /* ---- run time -------------------------------------------------------------------------------- */
 
-/* Every array ends with a page, or less than 64 bytes before, and the next page is closed: what is
- * read or written after it is found out, as on a GPU, if it is far enough. */
+/* Pages before and after every array are closed. It ends with a page, or less than 64 bytes before;
+ * every second one begins with a page instead: what is read or written outside is found out, as on
+ * a GPU, if it is far enough. */
 static std::map<void *, std::pair<void *, size_t>> mapped; /* by array: its pages */
 static pthread_mutex_t                             mapped_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -219,15 +221,17 @@ cudaError_t cudaMalloc(void **out, size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), used = (bytes + 63) / 64 * 64;
     const size_t whole = (used + page - 1) / page * page;
+    static std::atomic<unsigned> arrays;
     *out = nullptr;
     if (bytes > (size_t)8 << 30) return cudaErrorMemoryAllocation;
-    void *map = mmap(nullptr, whole + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                     -1, 0);
+    void *map = mmap(nullptr, whole + 2 * page, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (map == MAP_FAILED) return cudaErrorMemoryAllocation;
-    mprotect(map, whole, PROT_READ | PROT_WRITE);
-    *out = static_cast<char *>(map) + whole - used;
+    char *const first = static_cast<char *>(map) + page;
+    mprotect(first, whole, PROT_READ | PROT_WRITE);
+    *out = arrays++ % 2 == 0 ? first + whole - used : first;
     pthread_mutex_lock(&mapped_lock);
-    mapped[*out] = {map, whole + page};
+    mapped[*out] = {map, whole + 2 * page};
     pthread_mutex_unlock(&mapped_lock);
     return cudaSuccess;
 }

@@ -226,7 +226,8 @@ static void expect_parts(const setup *s)
         expect_sums(s, &m, &out);
         const outcome_difference d = outcome_compare(&m.t, &out, &whole);
         if (!(d.value <= EQUAL)) fail_setup(s, d.where, d.value);
-        if (s->jump <= MOST_READ && !(d.gradient <= EQUAL)) fail_setup(s, d.where, d.gradient);
+        if (s->jump <= MOST_READ && !(d.gradient <= equal_gradients(EQUAL)))
+            fail_setup(s, d.where, d.gradient);
         outcome_free(&m.t, &out);
     }
     outcome_free(&m.t, &whole);
