@@ -43,7 +43,7 @@ DRA_BEGIN_C
     row(dra_sampler_config) row(dra_context) row(dra_amateur) row(dra_generator_config)            \
     row(dra_generate_config) row(dra_logprob) row(dra_generated) row(dra_beam_config)              \
     row(dra_beam) row(dra_continue_config) row(dra_continued) row(dra_unmask_config)               \
-    row(dra_generation_config) row(dra_weights_config) row(dra_message)
+    row(dra_generation_config) row(dra_weights_config) row(dra_message) row(dra_seen)
 /* clang-format on */
 
 /* Checks what a program was compiled with: its version, and `n` sizes, of dra_real and of the

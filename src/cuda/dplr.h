@@ -122,4 +122,86 @@ __device__ static inline void dra_dplr_load(const dra_dplr_call &x, const dra_ch
     __syncthreads();
 }
 
+/* ---- columns --------------------------------------------------------------------------------- */
+
+enum { DRA_DPLR_COLUMNS = DRA_DPLR_FEW }; /* threads of a block, each with a column of a state */
+
+static inline int64_t dra_dplr_column_blocks(const dra_call *c)
+{
+    const int64_t *q = c->in[DRA_DPLR_Q].shape.dim;
+    return q[0] * q[2] * dra_div_up(dra_last(&c->in[DRA_DPLR_V]), DRA_DPLR_COLUMNS);
+}
+
+/* Numbers of memory where columns do not fit into registers: the columns, then rows of runs. */
+static inline int64_t dra_dplr_column_room(const dra_call *c)
+{
+    const int64_t *q = c->in[DRA_DPLR_Q].shape.dim, F = q[3], E = dra_last(&c->in[DRA_DPLR_V]);
+    const int64_t  rows = dra_dplr_column_blocks(c) * DRA_DPLR_RUN * DRA_DPLR_ROWS * F;
+    return dra_dplr_held((int)F) ? 0 : q[0] * q[2] * F * E + rows;
+}
+
+template <int HELD> struct dra_dplr_column { /* e of a head */
+    dra_chunk_place k;
+    int             e, wide;
+    bool            live;
+    float          *rows; /* of a run */
+    dra_line<HELD>  s;
+
+    /* From a state, or zeros. */
+    __device__ void open(const dra_chunks &z, float *memory, float *shared,
+                         const dra_chunk_state &from)
+    {
+        const int     tiles = (z.E + DRA_DPLR_COLUMNS - 1) / DRA_DPLR_COLUMNS;
+        const int64_t head = blockIdx.x / tiles, all = z.heads * z.F * z.E;
+        e = (int)(blockIdx.x % tiles) * DRA_DPLR_COLUMNS + (int)threadIdx.x;
+        live = e < z.E;
+        k = {head, head / z.H, head % z.H, 0, 0, 0};
+        wide = HELD ? HELD : z.F;
+        rows = HELD ? shared
+                    : memory + all + (int64_t)blockIdx.x * DRA_DPLR_RUN * DRA_DPLR_ROWS * wide;
+        if (!live) return;
+        s.open(memory + head * z.F * z.E + e, z.E);
+        const float *at = from.at ? from.at + k.b * from.b + k.h * from.h + e : nullptr;
+        DRA_EACH_HELD(f, HELD, z.F) s[f] = at && f < z.F ? at[f * from.f] : 0;
+    }
+
+    /* To rows of a state that are `apart`; the first of the column is at `to`. */
+    __device__ void store(const dra_chunks &z, float *to, int64_t apart)
+    {
+        DRA_EACH_HELD(f, HELD, z.F)
+        {
+            if (f < z.F) to[f * apart] = s[f];
+        }
+    }
+
+    /* The first of the column in a state. */
+    __device__ float *in(const dra_chunk_state &x) const
+    {
+        return x.at + k.b * x.b + k.h * x.h + e;
+    }
+
+    __device__ const float *row(int token, int which) const
+    {
+        return rows + (token * DRA_DPLR_ROWS + which) * wide;
+    }
+};
+
+/* The kernel with lines of the length of the call's columns. */
+#define DRA_LAUNCH_COLUMNS(c, kernel, F, ...)                                                      \
+    do {                                                                                           \
+        const unsigned dra_blocks = (unsigned)dra_dplr_column_blocks(c);                           \
+        const int      dra_row = DRA_DPLR_RUN * DRA_DPLR_ROWS * (int)sizeof(float);                \
+        switch (dra_dplr_held(F)) {                                                                \
+        case DRA_DPLR_FEW:                                                                         \
+            DRA_LAUNCH(c, kernel<DRA_DPLR_FEW>, dra_blocks, DRA_DPLR_COLUMNS,                      \
+                       dra_row *DRA_DPLR_FEW, __VA_ARGS__);                                        \
+            break;                                                                                 \
+        case DRA_DPLR_MOST:                                                                        \
+            DRA_LAUNCH(c, kernel<DRA_DPLR_MOST>, dra_blocks, DRA_DPLR_COLUMNS,                     \
+                       dra_row *DRA_DPLR_MOST, __VA_ARGS__);                                       \
+            break;                                                                                 \
+        default: DRA_LAUNCH(c, kernel<0>, dra_blocks, DRA_DPLR_COLUMNS, 0, __VA_ARGS__);           \
+        }                                                                                          \
+    } while (0)
+
 #endif

@@ -2,10 +2,11 @@
  * gradient of S_t, to which y_t adds q_t dy_t^T (with u: to that of S_{t-1}, at the end):
  *   dk = G v,  dc = G p,  dv = G^T k,  o = G^T c,  da = S_{t-1} o,  dq = S_t dy
  *   dl_f = e^(l_f) (G_f.S_{t-1,f}),   G = diag(e^l) G + a o^T
- * with u: dq = S_{t-1} dy + u k (v.dy), du = q k (v.dy), and so on for dk and dv. A block has a
- * head. G is there twice: a thread has a row or a column of it, so that every sum is that of one
- * thread; only o passes from columns to rows. The states inside a chunk are made again from the one
- * before it, by rows: those before runs first, then those of a run. */
+ * with u: dq = S_{t-1} dy + u k (v.dy), du = q k (v.dy), and so on for dk and dv.
+ * First G after all chunks, by columns, which need no others; then all chunks at once, a block
+ * each. There G is there twice: a thread has a row or a column of it, so that every sum is that of
+ * one thread; only o passes from columns to rows. The states inside a chunk are made again from the
+ * one before it, by rows: those before runs first, then those of a run. */
 #include "cuda/dplr.h"
 
 enum { THREADS = DRA_THREADS }; /* where lines live in memory */
@@ -14,7 +15,9 @@ struct back_call {
     dra_dplr_call     x;
     dra_chunk_rows    p, dy;
     dra_chunk_borders borders;
-    dra_chunk_state   S, dS; /* the gradient of the last state, and that of the first */
+    dra_chunk_state   S, dS;  /* the gradient of the last state, and that of the first */
+    dra_chunk_borders after;  /* those of the states after all chunks */
+    float            *memory; /* of columns that do not fit into registers */
     dra_chunk_rows    dq, dk, dv, dl, da, dc;
     dra_chunk_borders du;     /* (B, H, chunks, F) */
     float            *states; /* of a head: those before runs, before tokens; lines in memory */
@@ -226,28 +229,14 @@ template <int HELD> __device__ static void back_run(head_of<HELD> &h, int n)
     }
 }
 
-/* G from the gradient of the last state, and to that of the first. */
+/* G of the state after the chunk. */
 template <int HELD> __device__ static void open_gradients(head_of<HELD> &h)
 {
-    const dra_chunk_state &S = h.a.S;
-    const float           *from = S.at ? S.at + h.k.b * S.b + h.k.h * S.h : nullptr;
     h.lines(false, h.F, [&](int f) {
-        DRA_EACH_HELD(e, HELD, h.E) h.G[e] = from && e < h.E ? from[f * S.f + e] : 0;
+        DRA_EACH_HELD(e, HELD, h.E) h.G[e] = e < h.E ? *dra_border_at(h.a.after, h.k, f, e) : 0;
     });
     h.lines(true, h.E, [&](int e) {
-        DRA_EACH_HELD(f, HELD, h.F) h.G[f] = from && f < h.F ? from[f * S.f + e] : 0;
-    });
-    __syncthreads();
-}
-
-template <int HELD> __device__ static void close_gradients(head_of<HELD> &h)
-{
-    const dra_chunk_state &dS = h.a.dS;
-    if (!dS.at) return;
-    float *to = dS.at + h.k.b * dS.b + h.k.h * dS.h;
-    h.lines(true, h.E, [&](int e) {
-        DRA_EACH_HELD(f, HELD, h.F)
-        if (f < h.F) to[f * dS.f + e] = h.G[f];
+        DRA_EACH_HELD(f, HELD, h.F) h.G[f] = f < h.F ? *dra_border_at(h.a.after, h.k, f, e) : 0;
     });
 }
 
@@ -260,6 +249,7 @@ template <int HELD> __device__ static void back_chunk(head_of<HELD> &h, int i)
     h.lines(false, h.F, [&](int f) {
         if (a.du.at) a.du.at[h.k.b * a.du.b + h.k.h * a.du.h + i * a.du.i + f] = 0;
     });
+    open_gradients<HELD>(h);
     states_of_runs<HELD>(h, t, n);
     for (int run = (n - 1) / DRA_DPLR_RUN; run >= 0; run--) {
         const int rest = n - run * DRA_DPLR_RUN, many = rest < DRA_DPLR_RUN ? rest : DRA_DPLR_RUN;
@@ -274,21 +264,70 @@ __global__ static void __launch_bounds__(HELD ? 2 * HELD : THREADS) back_kernel(
 {
     DRA_SHARED(float, shared);
     const dra_chunks &z = a.x.z;
-    const int64_t     head = blockIdx.x, all = (int64_t)z.F * z.E;
+    const int64_t     all = (int64_t)z.F * z.E;
     const int         wide_F = HELD ? HELD : z.F, wide_E = HELD ? HELD : z.E;
-    float *const      states = a.states + head * room_of(z.F, z.E, HELD);
+    float *const      states = a.states + blockIdx.x * room_of(z.F, z.E, HELD);
     float *const      memory = states + STATES * all; /* lines */
     float *const      rows = HELD ? shared : memory + LINES * all;
     float *const      wides = rows + DRA_DPLR_RUN * DRA_DPLR_BACK_ROWS * wide_F;
-    head_of<HELD>     h = {
-            a,     {head, head / z.H, head % z.H, 0, 0, 0}, z.F,    z.E,   wide_F, wide_E, rows,
-            wides, wides + DRA_DPLR_RUN * WIDES * wide_E,   states, memory};
-    for (int e = (int)threadIdx.x; e < 2 * wide_E; e += (int)blockDim.x) h.o[e] = 0;
-    open_gradients<HELD>(h);
-    for (int i = z.chunks - 1; i >= 0; i--) back_chunk<HELD>(h, i);
-    __syncthreads();
-    close_gradients<HELD>(h);
+    float *const      o = wides + DRA_DPLR_RUN * WIDES * wide_E;
+    for (int e = (int)threadIdx.x; e < 2 * wide_E; e += (int)blockDim.x) o[e] = 0;
+    for (int64_t i = blockIdx.x; i < z.heads * z.chunks; i += gridDim.x) {
+        const int64_t         head = i / z.chunks;
+        const dra_chunk_place k = {head, head / z.H, head % z.H, 0, 0, 0};
+        head_of<HELD>         h = {a, k, z.F, z.E, wide_F, wide_E, rows, wides, o, states, memory};
+        back_chunk<HELD>(h, (int)(i % z.chunks));
+    }
 }
+
+/* ---- G after all chunks ---------------------------------------------------------------------- */
+
+/* n tokens of a run, from the last to the first. */
+template <int HELD>
+__device__ static inline void pass_run(const back_call &a, dra_dplr_column<HELD> &at, int n,
+                                       const float (*dy)[DRA_DPLR_COLUMNS])
+{
+    const int F = a.x.z.F;
+    for (int i = n - 1; i >= 0; i--) {
+        const int    mark = dra_chunk_mark(a.x.z, at.k, i);
+        const float  g = mark & DRA_MARK_PAD ? 0 : dy[i][threadIdx.x];
+        const float *q = at.row(i, DRA_DPLR_ROW_Q), *less = at.row(i, DRA_DPLR_ROW_LESS);
+        const float *ra = a.x.u ? q : at.row(i, DRA_DPLR_ROW_A);
+        if (!a.x.u) DRA_EACH_HELD(f, HELD, F) at.s[f] = fmaf(q[f], g, at.s[f]);
+        const float o = a.x.u      ? g
+                        : a.x.a.at ? dra_line_dot<HELD>(F, at.s, at.row(i, DRA_DPLR_ROW_C))
+                                   : 0;
+        DRA_EACH_HELD(f, HELD, F) at.s[f] = fmaf(ra[f], o, fmaf(less[f], at.s[f], at.s[f]));
+        if (mark & DRA_MARK_RESET) dra_line_clear<HELD>(F, at.s);
+    }
+}
+
+template <int HELD>
+__global__ static void __launch_bounds__(DRA_DPLR_COLUMNS) pass_kernel(const back_call a)
+{
+    DRA_SHARED(float, shared);
+    __shared__ float      dy[DRA_DPLR_RUN][DRA_DPLR_COLUMNS];
+    const dra_chunks     &z = a.x.z;
+    dra_dplr_column<HELD> at;
+    at.open(z, a.memory, shared, a.S);
+    for (int64_t run = dra_div_up(z.T, DRA_DPLR_RUN) - 1; run >= 0; run--) {
+        const int64_t left = z.T - run * DRA_DPLR_RUN;
+        const int     n = left < DRA_DPLR_RUN ? (int)left : (int)DRA_DPLR_RUN;
+        at.k.t = run * DRA_DPLR_RUN, at.k.i = (int)(at.k.t / DRA_CHUNK);
+        const bool last = at.k.t + n == z.T || (at.k.t + n) % DRA_CHUNK == 0; /* of a chunk */
+        if (last && at.live) at.store(z, dra_border_at(a.after, at.k, 0, at.e), a.after.f);
+        if (at.k.i == 0 && !a.dS.at) return;
+        for (int i = 0; i < n && at.live; i++)
+            dy[i][threadIdx.x] = dra_chunk_row(a.dy, at.k, i)[at.e];
+        dra_dplr_load(a.x, at.k, n, DRA_DPLR_ROWS, at.wide, at.rows);
+        if (at.live) pass_run<HELD>(a, at, n, dy);
+    }
+    if (a.dS.at && at.live) at.store(z, at.in(a.dS), a.dS.f);
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+enum { BLOCKS = 512 }; /* at most, of chunks: each has memory of its own */
 
 static int held_of(const dra_call *c)
 {
@@ -296,17 +335,27 @@ static int held_of(const dra_call *c)
     return dra_imax(F, E) <= DRA_DPLR_FEW ? DRA_DPLR_FEW : 0; /* two longer ones do not fit */
 }
 
-static size_t scratch(const dra_call *c)
+static int64_t chunks_of(const dra_call *c)
 {
-    const int64_t *q = c->in[DRA_DPLR_Q].shape.dim, E = dra_last(&c->in[DRA_DPLR_V]);
-    return (size_t)(q[0] * q[2] * room_of(q[3], E, held_of(c))) * sizeof(float);
+    const int64_t *q = c->in[DRA_DPLR_Q].shape.dim;
+    return q[0] * q[2] * dra_div_up(q[1], DRA_CHUNK);
 }
 
-template <int HELD> static void launch_held(const dra_call *c, const back_call &a)
+/* G after all chunks, columns, then what blocks of chunks have. */
+static size_t scratch(const dra_call *c)
 {
-    const int rows = DRA_DPLR_RUN * (DRA_DPLR_BACK_ROWS + WIDES) + 2;
-    const int bytes = rows * HELD * (int)sizeof(float);
-    DRA_LAUNCH(c, back_kernel<HELD>, (unsigned)a.x.z.heads, HELD ? 2 * HELD : THREADS, bytes, a);
+    const int64_t F = dra_last(&c->in[DRA_DPLR_Q]), E = dra_last(&c->in[DRA_DPLR_V]);
+    const int64_t all = chunks_of(c), blocks = dra_imin(all, BLOCKS);
+    const int64_t each = room_of(F, E, held_of(c));
+    return (size_t)(all * F * E + dra_dplr_column_room(c) + blocks * each) * sizeof(float);
+}
+
+template <int HELD> static void launch_chunks(const dra_call *c, const back_call &a)
+{
+    const int      rows = DRA_DPLR_RUN * (DRA_DPLR_BACK_ROWS + WIDES) + 2;
+    const unsigned blocks = (unsigned)dra_imin(chunks_of(c), BLOCKS);
+    DRA_LAUNCH(c, back_kernel<HELD>, blocks, HELD ? 2 * HELD : THREADS,
+               rows * HELD * (int)sizeof(float), a);
 }
 
 static void launch(const dra_call *c)
@@ -327,11 +376,16 @@ static void launch(const dra_call *c)
     if (at->u) a.du = dra_chunk_borders_of(&c->out[DRA_DPLR_DU]);
     if (at->a) a.da = dra_chunk_rows_of(&c->out[DRA_DPLR_DA]);
     if (at->a) a.dc = dra_chunk_rows_of(&c->out[DRA_DPLR_DC]);
-    a.states = static_cast<float *>(c->scratch);
+    float *memory = static_cast<float *>(c->scratch);
+    a.after = dra_chunk_borders_in(a.x.z, memory, a.x.z.E);
+    a.memory = memory + chunks_of(c) * a.x.z.F * a.x.z.E;
+    a.states = a.memory + dra_dplr_column_room(c);
+    if (a.x.z.E > 0) DRA_LAUNCH_COLUMNS(c, pass_kernel, a.x.z.F, a);
+    if (a.x.z.T == 0) return;
     if (held_of(c))
-        launch_held<DRA_DPLR_FEW>(c, a);
+        launch_chunks<DRA_DPLR_FEW>(c, a);
     else
-        launch_held<0>(c, a);
+        launch_chunks<0>(c, a);
 }
 
 const dra_cuda_kernel dra_cuda_dplr_back = {

@@ -177,6 +177,37 @@ static void remember(walk *w, const dra_chunk *k)
     }
 }
 
+/* A token alone, as generation has them, without matrices over pairs. */
+static void step(walk *w, const dra_chunk *k)
+{
+    const dra_call      *c = w->c;
+    const dra_dplr_attr *a = w->a;
+    dra_fade_step        s = {.F = w->F, .E = w->E, .S = w->S.at, .before = a->u != 0};
+    s.q = w->q.at, s.k = w->z[0].at, s.v = w->w[0].at;
+    s.whole = w->f.whole, s.less = w->f.less;
+    if (c->out[Y].data) s.y = dra_chunk_out(k, &c->out[Y], NULL).at;
+    if (a->a) {
+        s.a = dra_chunk_rows(k, &c->in[a->a], room(w, ROOM_X)).at;
+        s.c = w->z[1].at, s.p = w->w[1].at;
+    }
+    dra_dplr_diagonal(k, c, &w->f, w->q, w->z[0], w->A[0]);
+    s.bonus = *w->A[0];
+    w->f.loops->step(&s);
+}
+
+/* All of a chunk; last: is the state after it wanted? */
+static void walk_chunk(walk *w, const dra_chunk *k, bool last)
+{
+    open_chunk(w, k);
+    if (w->c->in[Q].shape.dim[1] == 1) {
+        step(w, k);
+        return;
+    }
+    recall(w, k);
+    retrieve(w, k);
+    if (last) remember(w, k);
+}
+
 /* Before a chunk that starts a sequence there is nothing. */
 static void forget(const walk *w, const dra_chunk *k)
 {
@@ -240,10 +271,7 @@ static void walk_head(const dra_call *c, const dra_chunk_stages *s, int64_t head
         forget(&w, &k);
         if (w.borders.data)
             dra_recur_copy(w.F * w.E, w.S.at, dra_recur_at(&w.borders, k.b, k.h, i));
-        open_chunk(&w, &k);
-        recall(&w, &k);
-        retrieve(&w, &k);
-        if (w.last.data || i + 1 < s->chunks) remember(&w, &k);
+        walk_chunk(&w, &k, w.last.data || i + 1 < s->chunks);
     }
 }
 

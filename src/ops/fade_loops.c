@@ -188,4 +188,52 @@ static void few_back(const dra_fade_few *p)
     }
 }
 
-const dra_fade_loops LEVEL_NAMED(dra_fade_loops) = {walk, walk_back, few, few_back};
+static ALWAYS_INLINE vf faded(const dra_fade_step *s, int64_t f, vf x)
+{
+    if (s->less[f] != -1) return vfma(vset(s->less[f]), x, x);
+    return s->whole[f] == 0 ? vset(0) : vset(s->whole[f]) * x;
+}
+
+static ALWAYS_INLINE void step_columns(const dra_fade_step *s, int64_t i, int many)
+{
+    vf p[SIDE], v[SIDE], y[SIDE];
+    UNROLL
+    for (int c = 0; c < many; c++) {
+        p[c] = y[c] = vset(0);
+        v[c] = row_at(s->v, 0, 0, i + c * WIDE, s->E - i - c * WIDE);
+    }
+    for (int64_t f = 0; f < s->F && s->a; f++) {
+        UNROLL
+        for (int c = 0; c < many; c++) {
+            const int64_t at = i + c * WIDE;
+            p[c] = vfma(vset(s->a[f]), row_at(s->S, f, s->E, at, s->E - at), p[c]);
+        }
+    }
+    for (int64_t f = 0; f < s->F; f++) {
+        UNROLL
+        for (int c = 0; c < many; c++) {
+            const int64_t at = i + c * WIDE, left = s->E - at;
+            const vf      old = row_at(s->S, f, s->E, at, left);
+            vf            x = vfma(vset(s->k[f]), v[c], faded(s, f, old));
+            if (s->c) x = vfma(vset(s->c[f]), p[c], x);
+            store_some(s->S + f * s->E + at, left, x);
+            y[c] = vfma(vset(s->q[f]), s->before ? old : x, y[c]);
+        }
+    }
+    UNROLL
+    for (int c = 0; c < many; c++) {
+        const int64_t at = i + c * WIDE, left = s->E - at;
+        if (s->before) y[c] = vfma(vset(s->bonus), v[c], y[c]);
+        if (s->y) store_some(s->y + at, left, y[c]);
+        if (s->p) store_some(s->p + at, left, p[c]);
+    }
+}
+
+static void step(const dra_fade_step *s)
+{
+    int64_t i = 0;
+    for (; i + SIDE * WIDE <= s->E; i += SIDE * WIDE) step_columns(s, i, SIDE);
+    for (; i < s->E; i += WIDE) step_columns(s, i, 1);
+}
+
+const dra_fade_loops LEVEL_NAMED(dra_fade_loops) = {walk, walk_back, few, few_back, step};

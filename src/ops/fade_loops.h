@@ -38,11 +38,24 @@ typedef struct dra_fade_few {
     int64_t         dx_row, dz_row[DRA_FADE_KEYS], dl_row;
 } dra_fade_few;
 
+/* One token of dplr.h, a state S (F, E) from before it to after it in two passes at most. Row f
+ * fades to S + less S, or where less is -1 to whole S, of which nothing is left where that is 0. */
+typedef struct dra_fade_step {
+    int64_t         F, E;
+    dra_real       *S;
+    const dra_real *q, *k, *v, *whole, *less;
+    const dra_real *a, *c;  /* or NULL */
+    bool            before; /* y is read before the token is written; bonus: q.(u k) */
+    dra_real        bonus;
+    dra_real       *p, *y; /* p: NULL without a; y: or NULL */
+} dra_fade_step;
+
 typedef struct dra_fade_loops {
     void (*walk)(const dra_fade_walk *w);
     void (*walk_back)(const dra_fade_walk *w);
     void (*few)(const dra_fade_few *p);
     void (*few_back)(const dra_fade_few *p);
+    void (*step)(const dra_fade_step *s);
 } dra_fade_loops;
 
 extern const dra_fade_loops DRA_LEVELS(dra_fade_loops);

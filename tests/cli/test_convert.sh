@@ -50,6 +50,24 @@ from_pytorch() {
             convert --from "$data/evil.pth" --to never && [ ! -e never ]
 }
 
+# RWKV 5 to 7: folders of flash-linear-attention and files of rwkv.cpp, and what they cannot hold.
+later_rwkv() {
+    later=$data/../rwkv567
+    says 'delta .* 2 heads of 16' info --model "$later/fla-rwkv7" &&
+        says 'moment .* 2 heads of 16' info --model "$later/v5.0-FP16.bin" &&
+        "$dra" convert --from "$later/fla-rwkv7" --to seven --check >"$out" 2>"$err" &&
+        grep -q '^layers.1.mixer.W_mix_1 .*<- model.layers.1.attn.v_lora.lora.0.weight' "$out" &&
+        "$dra" convert --from seven --to seven-fla --as hf --check >"$out" 2>"$err" &&
+        grep -aq '"model.layers.2.attn.r_k"' seven-fla/model.safetensors &&
+        "$dra" convert --from "$later/fla-rwkv6" --to six --as fla-rwkv6 --check \
+            >"$out" 2>"$err" &&
+        failed "six.bin: a file of rwkv.cpp cannot hold mixer.head_norm_eps 1" \
+            convert --from six --to six.bin --as rwkv.cpp && [ ! -e six.bin ] &&
+        "$dra" convert --from six --to six.bin --as rwkv.cpp --set mixer.head_norm_eps=64e-5 \
+            >"$out" 2>"$err" &&
+        "$dra" generate --model six.bin --prompt-tokens 1,2 --tokens 3 >"$out" 2>"$err"
+}
+
 # Folders of x-transformers: made, looked at, converted and back, learned, and read as PyTorch's.
 x_transformers() {
     "$dra" init --preset xt-modern-tiny --out xt >"$out" &&
@@ -299,6 +317,7 @@ check "prints a table, writes nothing" prints_a_table
 check "--json" answers_in_json
 check "there and back, to the bit" there_and_back
 check "through rwkv.cpp" through_rwkv_cpp
+check "RWKV 5 to 7" later_rwkv
 check "from PyTorch" from_pytorch
 check "learns in its format" learns_in_its_format
 check "keeps keys it does not know" keeps_unknown_keys

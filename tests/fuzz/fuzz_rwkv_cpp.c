@@ -13,7 +13,9 @@ static void say_tensor(fuzz_bytes *b, uint32_t i)
     char                       name[32];
     const uint32_t             axes = 1 + below(3), dtype = below(2);
     uint32_t                   count = 1;
-    snprintf(name, sizeof name, "blocks.%u.att.key", i);
+    static const char *const   names[] = {"key.weight", "r_k",        "ln_x.weight",
+                                          "time_maa_x", "time_faaaa", "time_decay"};
+    snprintf(name, sizeof name, "blocks.%u.att.%s", i, names[below(COUNT(names))]);
     say_number(b, axes);
     say_number(b, (uint32_t)strlen(name));
     say_number(b, dtype);
@@ -42,8 +44,20 @@ int harness(const uint8_t *data, size_t bytes)
 static void begin(void) { fuzz_path(path); }
 static void end(void) { unlink(path); }
 
-static const char *const words[] = {
-    "fmgg",       "\x01", "\x02", "\xff\xff\xff\xff", "\x64", "blocks.", ".att.time_decay",
-    "emb.weight", NULL};
+static const char *const words[] = {"fmgg",
+                                    "\x01",
+                                    "\x02",
+                                    "\xff\xff\xff\xff",
+                                    "\x64",
+                                    "blocks.",
+                                    ".att.time_decay",
+                                    "emb.weight",
+                                    "r_k",
+                                    "ln_x.weight",
+                                    "time_maa_x",
+                                    "time_maa_w1",
+                                    ".att.w1",
+                                    "time_faaaa",
+                                    NULL};
 
 const fuzz_subject fuzz_this = {.words = words, .begin = begin, .end = end, .make = make};

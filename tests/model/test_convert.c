@@ -157,7 +157,7 @@ static void rwkv_cpp_there_and_back(void **unused)
 }
 
 /* The published model and its logits after the bytes 22 69 6e. */
-static void the_tiny_model(const char *name, double tol)
+static void the_tiny_model(const char *name, const char *expected, double tol)
 {
     static const int32_t ids[] = {34, 105, 110};
     char                 path[600];
@@ -167,7 +167,7 @@ static void the_tiny_model(const char *name, double tol)
     dra_reader          *r;
     dra_states          *s;
     dra_error            err = {0};
-    FILE                *f = shared_file("expected-logits-4v0-660K.bin");
+    FILE                *f = shared_file(expected);
     if (!f) skip();
     assert_int_equal(fread(should, sizeof *should, 256, f), 256);
     fclose(f);
@@ -195,12 +195,13 @@ static void the_tiny_model(const char *name, double tol)
 
 static void the_tiny_model_in_fp32(void **unused)
 {
-    the_tiny_model("tiny-rwkv-4v0-660K-FP32.bin", 1e-5);
+    the_tiny_model("tiny-rwkv-4v0-660K-FP32.bin", "expected-logits-4v0-660K.bin", 1e-5);
+    the_tiny_model("tiny-rwkv-5v2-730K-FP32.bin", "expected-logits-5v2-730K.bin", 1e-5);
 }
 
 static void the_tiny_model_in_fp16(void **unused)
 {
-    the_tiny_model("tiny-rwkv-4v0-660K-FP16.bin", 2e-3);
+    the_tiny_model("tiny-rwkv-4v0-660K-FP16.bin", "expected-logits-4v0-660K.bin", 2e-3);
 }
 
 typedef struct damage {

@@ -412,8 +412,8 @@ static void rwkv_has_rates(void **unused)
     check_rates("rwkv7-tiny", COUNT(seven), seven);
 }
 
-/* Weight decay alone, with a rate of 0.5: what it pulls at is half as far from 0 afterwards, but for
- * the step of the gradient. */
+/* With a rate of 0.5, what weight decay pulls at is half as far from 0 afterwards, but for the step
+ * of the gradient. */
 static void decay_spares_low_ranks(void **unused)
 {
     static const struct {
