@@ -386,8 +386,10 @@ enum {
     DRA_OPTION_DECAY = 16,
     DRA_OPTION_SLOTS = 32, /* slots, gate, candidate, tau, slot_decay */
     /* and of chunk functions; without them the steps run where it is asked for */
-    DRA_CHUNK_SKIPS = 64, /* skipped tokens leave the state and see it */
-    DRA_CHUNK_TRAIL = 128 /* fills the trail                           */
+    DRA_CHUNK_SKIPS = 64,  /* skipped tokens leave the state and see it */
+    DRA_CHUNK_TRAIL = 128, /* fills the trail                           */
+    DRA_CHUNK_BLOCKS =
+        256 /* takes blocks of 64 tokens from the start of a call: see dra_model_cut() */
 };
 
 DRA_API const dra_memory *dra_memory_at(size_t i); /* NULL beyond the last */

@@ -76,4 +76,5 @@ const dra_memory dra_memory_delta = {.name = "delta",
                                      .step = step,
                                      .chunk = chunk,
                                      .code = code,
-                                     .options = DRA_OPTION_DECAY | DRA_CHUNK_SKIPS};
+                                     .options = DRA_OPTION_DECAY | DRA_CHUNK_SKIPS |
+                                                DRA_CHUNK_BLOCKS};
