@@ -53,13 +53,18 @@ typedef enum dra_job_kind {
     DRA_JOB_IMPORT    /* state `save` becomes what the file `path` holds, see dra_context_load() */
 } dra_job_kind;
 
-typedef enum dra_pooling { DRA_POOL_MEAN, DRA_POOL_LAST, DRA_POOL_STATE } dra_pooling;
+/* What the vector of a text is: the mean of its hidden states, the last of them, or all numbers of
+ * the state that do not grow with it, in their order. */
+typedef enum dra_pooling { DRA_EMBED_MEAN, DRA_EMBED_LAST, DRA_EMBED_STATE } dra_pooling;
 
-/* A token of a prompt (echo) or one that was written, as it is known. */
+/* A token of a prompt (echo) or one that was written, as soon as it is known not to be part of a
+ * stop string. */
 typedef struct dra_job_token {
     int32_t id;
     bool    prompt;
-    /* Of the model's own distribution; NaN: the first of a text, or not asked for. */
+    bool    ends; /* the text ends by it: it is no part of it and is not counted */
+    /* Of the model's own distribution; NaN: the first of a text, not asked for, or read in place of
+     * a token that a stop string has cut. */
     double             logprob;
     int64_t            top; /* most likely tokens at its place, the largest first */
     const dra_logprob *most;
@@ -80,9 +85,9 @@ typedef struct dra_job_result {
     dra_finish   finish;
     dra_error    error;
     int64_t      prompt_tokens, cached_tokens, written_tokens;
-    int64_t      width; /* of the vector */
-    const float *vector;
-    const char  *text; /* what is left of the text */
+    int64_t      width;  /* of the vector */
+    const float *vector; /* these two are good during the call */
+    const char  *text;   /* what is left of the text */
     size_t       bytes;
     double       seconds_waited, seconds_read, seconds_written;
 } dra_job_result;
@@ -100,7 +105,9 @@ typedef struct dra_job_config {
     const int32_t     *ends;
     bool               ignore_end;
     int64_t            logprobs; /* most likely tokens to tell; below 0: no log-probabilities */
-    bool               echo;     /* tell the prompt's tokens too; then nothing of it is reused */
+    /* Tell the prompt's tokens too. With log-probabilities nothing of the prompt is reused. */
+    bool echo;
+
     dra_pooling        pooling;
     const dra_grammar *grammar; /* borrowed until the job has ended; NULL: any text */
     /* Names of states, [A-Za-z0-9._-]{1,64}; NULL: none. `state` is begun from and stays as it is;
