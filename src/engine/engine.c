@@ -130,7 +130,7 @@ void dra_engine_destroy(dra_engine *e)
         dra_job_free(e, job);
     }
     dra_prefixes_free(e);
-    dra_names_free(e);
+    dra_saved_free(e);
     for (int i = 0; i < DRA_VIEWS; i++) dra_reader_destroy(e->reader[i]);
     dra_rows_destroy(e);
     free(e->active);

@@ -5,7 +5,7 @@
  *   read.c      pieces of prompts and batches of single tokens
  *   write.c     the next token; hand_out.c: its text; finish.c: how a job ends
  *   rows.c      rows of the pool and the memory they take
- *   prefix.c    states kept to begin other prompts with; names.c: states by name
+ *   prefix.c    states kept to begin other prompts with; saved.c: states by name
  *
  * A job is a list of tokens, of which the first `read` are in its row of the pool. Reading a prompt,
  * writing, and reading again what a stop string left are all the same: read what is not read yet;
@@ -225,16 +225,16 @@ void dra_prefix_passed(dra_engine *e, const dra_job *job);
 bool dra_prefix_drop_oldest(dra_engine *e);
 void dra_prefixes_free(dra_engine *e);
 
-/* ---- states by name: names.c ----------------------------------------------------------------- */
+/* ---- states by name: saved.c ----------------------------------------------------------------- */
 
 bool       dra_state_name_ok(const char *name);
-dra_saved *dra_names_hold(dra_engine *e, const char *name); /* NULL: none; takes the lock */
+dra_saved *dra_saved_hold(dra_engine *e, const char *name); /* NULL: none; takes the lock */
 void       dra_saved_drop(dra_engine *e, dra_saved *s);     /* in any thread; NULL is allowed */
-void       dra_names_bury(dra_engine *e);                   /* states that nobody holds any more */
+void       dra_saved_bury(dra_engine *e);                   /* states that nobody holds any more */
 /* What a job has read becomes a state of that name; the row goes with it. */
-dra_status dra_names_save(dra_engine *e, dra_job *job, dra_error *err);
+dra_status dra_saved_put(dra_engine *e, dra_job *job, dra_error *err);
 /* Fork, delete, export, import. */
-dra_status dra_names_run(dra_engine *e, dra_job *job, dra_error *err);
-void       dra_names_free(dra_engine *e);
+dra_status dra_saved_run(dra_engine *e, dra_job *job, dra_error *err);
+void       dra_saved_free(dra_engine *e);
 
 #endif

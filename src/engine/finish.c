@@ -95,7 +95,7 @@ static dra_status keep(dra_engine *e, dra_job *job, dra_error *err)
 {
     if (job->config.kind != DRA_JOB_GENERATE) return DRA_OK;
     if (e->cut == 1) dra_prefix_keep(e, job);
-    return job->config.save ? dra_names_save(e, job, err) : DRA_OK;
+    return job->config.save ? dra_saved_put(e, job, err) : DRA_OK;
 }
 
 void dra_job_end_with(dra_engine *e, dra_job *job, dra_job_end end, const dra_error *error)

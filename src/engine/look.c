@@ -20,7 +20,7 @@ static void measure(int64_t n, int64_t heads, int64_t size, const dra_real *x, f
 
 static int64_t row_of(dra_engine *e, uint64_t job, const char *state, dra_saved **held)
 {
-    *held = state ? dra_names_hold(e, state) : NULL;
+    *held = state ? dra_saved_hold(e, state) : NULL;
     if (state) return *held ? (*held)->row : -1;
     for (int64_t i = 0; i < e->n_active; i++)
         if (e->active[i]->id == job) return e->active[i]->row;

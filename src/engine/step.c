@@ -28,7 +28,7 @@ static void run_at_once(dra_engine *e)
 {
     for (dra_job *job; (job = dra_queue_first(e, true));) {
         dra_error        why = {0};
-        const dra_status st = dra_names_run(e, job, &why);
+        const dra_status st = dra_saved_run(e, job, &why);
         dra_queue_remove(e, job);
         end_waiting(e, job, st == DRA_OK ? DRA_JOB_DONE : DRA_JOB_FAILED, &why);
     }
@@ -188,7 +188,7 @@ dra_status dra_engine_step(dra_engine *e, bool *idle, dra_error *err)
 {
     const double began = dra_engine_clock();
     dra_error    why = {0};
-    dra_names_bury(e);
+    dra_saved_bury(e);
     end_cancelled(e);
     leave(e);
     run_at_once(e);
@@ -197,7 +197,7 @@ dra_status dra_engine_step(dra_engine *e, bool *idle, dra_error *err)
     const dra_status st = write_tokens(e, &why);
     note(st, &why, &first, err);
     leave(e);
-    dra_names_bury(e);
+    dra_saved_bury(e);
     dra_rows_fit(e, 0);
     figure(e, began, idle);
     return first;

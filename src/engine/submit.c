@@ -162,7 +162,7 @@ static dra_status prepare(dra_engine *e, dra_job *job, dra_error *err)
 static dra_status find_state(dra_engine *e, dra_job *job, dra_error *err)
 {
     if (!job->config.state) return DRA_OK;
-    job->begin = dra_names_hold(e, job->config.state);
+    job->begin = dra_saved_hold(e, job->config.state);
     if (!job->begin)
         return dra_fail(err, DRA_ERR_NAME, "state: there is no '%s'", job->config.state);
     job->base = job->begin->tokens;

@@ -56,7 +56,7 @@ void dra_saved_drop(dra_engine *e, dra_saved *s)
     pthread_mutex_unlock(&e->lock);
 }
 
-void dra_names_bury(dra_engine *e)
+void dra_saved_bury(dra_engine *e)
 {
     pthread_mutex_lock(&e->lock);
     dra_saved *s = e->dead;
@@ -86,7 +86,7 @@ static size_t place_of(const dra_engine *e, const char *name, bool *there)
     return lo;
 }
 
-dra_saved *dra_names_hold(dra_engine *e, const char *name)
+dra_saved *dra_saved_hold(dra_engine *e, const char *name)
 {
     bool there;
     pthread_mutex_lock(&e->lock);
@@ -98,7 +98,7 @@ dra_saved *dra_names_hold(dra_engine *e, const char *name)
     return s;
 }
 
-/* Room for another name, so that dra_names_put() cannot fail. */
+/* Room for another name, so that put() cannot fail. */
 static dra_status reserve(dra_engine *e, dra_error *err)
 {
     if (e->n_names < e->names_room) return DRA_OK;
@@ -128,7 +128,7 @@ static dra_saved *put(dra_engine *e, const char *name, dra_saved *s)
     return before;
 }
 
-dra_status dra_names_save(dra_engine *e, dra_job *job, dra_error *err)
+dra_status dra_saved_put(dra_engine *e, dra_job *job, dra_error *err)
 {
     dra_saved *s = NULL;
     dra_status st = reserve(e, err);
@@ -223,7 +223,7 @@ static dra_status import_state(dra_engine *e, dra_job *job, dra_error *err)
     return st;
 }
 
-dra_status dra_names_run(dra_engine *e, dra_job *job, dra_error *err)
+dra_status dra_saved_run(dra_engine *e, dra_job *job, dra_error *err)
 {
     switch (job->config.kind) {
     case DRA_JOB_FORK: return fork_state(e, job, err);
@@ -234,10 +234,10 @@ dra_status dra_names_run(dra_engine *e, dra_job *job, dra_error *err)
     }
 }
 
-void dra_names_free(dra_engine *e)
+void dra_saved_free(dra_engine *e)
 {
     for (size_t i = 0; i < e->n_names; i++) dra_saved_drop(e, e->names[i].state);
-    dra_names_bury(e);
+    dra_saved_bury(e);
     free(e->names);
 }
 
