@@ -219,6 +219,42 @@ static void refuses(void **state)
     close_subject(&s);
 }
 
+/* ---- programs -------------------------------------------------------------------------------- */
+
+/* Jobs of all lengths come and go. */
+static void mix(dra_engine *e, int times)
+{
+    static answer  a[3 * JOBS];
+    static int32_t ids[1100];
+    for (int k = 0; k < times * JOBS; k++) {
+        dra_job_config c = make_job(k % JOBS, ids);
+        c.tokens = 2 + k % 13;
+        submit(e, c, &a[k]);
+        if (k % 3) step(e);
+    }
+    run(e);
+}
+
+static void programs_are_few(void **state)
+{
+    for (int i = 0; i < SERVED; i++) {
+        subject s;
+        open_subject(&s, served[i]);
+        dra_engine *e = open_engine(&s, &(dra_engine_config){.slots = 8});
+        mix(e, 3);
+        const int64_t n = dra_engine_stats_of(e).programs;
+        mix(e, 3);
+        assert_int_equal(dra_engine_stats_of(e).programs, n);
+        /* Pieces of 64 to 512, rests of 1 to 64, batches of 1 to 8; a cache has several sizes. */
+        const dra_specs *specs = dra_model_state(s.model);
+        bool             grows = false;
+        for (int k = 0; k < dra_specs_count(specs); k++) grows |= dra_specs_at(specs, k)->items;
+        if (!grows && n > 4 + 7 + 4) fail_msg("%s: %lld programs", served[i], (long long)n);
+        dra_engine_destroy(e);
+        close_subject(&s);
+    }
+}
+
 static void keeps_to_its_memory(void **state)
 {
     static answer a[8];
@@ -255,6 +291,7 @@ int main(void)
         cmocka_unit_test(company_changes_no_bit),
         cmocka_unit_test(cancels),
         cmocka_unit_test(refuses),
+        cmocka_unit_test(programs_are_few),
         cmocka_unit_test(keeps_to_its_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
