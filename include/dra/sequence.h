@@ -317,11 +317,6 @@ DRA_API dra_status dra_states_fork(const dra_states *s, dra_states **out, dra_er
 DRA_API dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, int64_t from,
                                    dra_error *err);
 
-DRA_API dra_status dra_states_create_pool(dra_device *device, const dra_specs *specs, int64_t B,
-                                          dra_states **out, dra_error *err);
-DRA_API dra_status dra_states_grow(dra_states *s, int64_t B, dra_error *err);
-DRA_API size_t     dra_states_row_bytes(const dra_states *s, int64_t row);
-
 /* State i of one sequence: dense, of the spec's shape; items, also of a context: its live ones,
  * (n, ...). */
 DRA_API dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to,
@@ -406,9 +401,6 @@ DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
                                            const dra_context_text *context, int64_t T,
                                            const int32_t *mark, int n, const dra_named *inputs,
                                            dra_error *err);
-DRA_API dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n,
-                                        const int64_t *rows, int64_t T, const int32_t *mark,
-                                        int n_inputs, const dra_named *inputs, dra_error *err);
 /* From now on reads are started and not waited for. What goes wrong in the runs themselves is told
  * by dra_reader_finish(), which waits, once for all of them. */
 DRA_API void       dra_reader_defer(dra_reader *r, bool on);
