@@ -73,12 +73,15 @@ static void write_header(const bench_session *s)
 static void write_limits(const bench_session *s)
 {
     const dra_limits *l = &s->limits;
-    char              tf32[32] = "", bf16[32] = "", more[96];
+    char              tf32[32] = "", bf16[32] = "", more[160], file[64] = "";
     if (l->tf32_flops > 0) snprintf(tf32, sizeof tf32, ", %.1f tf32", 1e-9 * l->tf32_flops);
     if (l->bf16_flops > 0) snprintf(bf16, sizeof bf16, ", %.1f bf16", 1e-9 * l->bf16_flops);
+    if (l->mapped > 0)
+        snprintf(file, sizeof file, "; a mapped file to it %.1f GB/s, %.0f %%", 1e-9 * l->mapped,
+                 100 * l->mapped / l->upload);
     if (s->gpu)
-        snprintf(more, sizeof more, "pinned memory of the host: to the GPU %.1f, back %.1f GB/s",
-                 1e-9 * l->upload, 1e-9 * l->download);
+        snprintf(more, sizeof more, "pinned memory of the host: to the GPU %.1f, back %.1f GB/s%s",
+                 1e-9 * l->upload, 1e-9 * l->download, file);
     else
         snprintf(more, sizeof more, "streaming stores: write %.1f, copy %.1f GB/s",
                  1e-9 * l->streaming_write, 1e-9 * l->streaming_copy);
@@ -228,6 +231,7 @@ void bench_write_json_limits(const dra_limits *l)
     field_or_null("streaming_copy", l->streaming_copy, l->streaming_copy > 0);
     field_or_null("upload", l->upload, l->upload > 0);
     field_or_null("download", l->download, l->download > 0);
+    field_or_null("mapped", l->mapped, l->mapped > 0);
 }
 
 void bench_write_json(const bench_session *s, const bench_row *rows, size_t n)

@@ -2,7 +2,8 @@
 # Runs tests on a GPU under compute-sanitizer: bad addresses, races in shared memory, memory that
 # nobody wrote, barriers that not all threads reach.
 #   scripts/sanitize_cuda.sh BUILD_FOLDER [TEST...]   e.g. ... build ops/test_wkv
-# Exit status 1: something was found.
+# TOOLS="memcheck racecheck" picks tools, DRA_TEST_CASE='*wide*' tests of each program by name:
+# racecheck takes minutes for whole ones. Exit status 1: something was found.
 set -u
 folder=$1
 shift
@@ -11,7 +12,7 @@ shift
     ops/test_wkv ops/test_gru ops/test_moment ops/test_delta ops/test_slots ops/test_sample
 export DRA_TEST_DEVICE=cuda DRA_PLUGIN_PATH="$folder/cuda" CMOCKA_MESSAGE_OUTPUT=TAP
 bad=0
-for tool in memcheck racecheck initcheck synccheck; do
+for tool in ${TOOLS:-memcheck racecheck initcheck synccheck}; do
     for test in "$@"; do
         log=$(compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
             "$folder/tests/$test" 2>&1)

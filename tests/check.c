@@ -51,6 +51,14 @@ dra_value check_real(dra_graph *g, const char *name, dra_shape shape)
     return dra_input(g, name, DRA_REAL, shape);
 }
 
+/* DRA_TEST_CASE=PATTERN, with * and ?, picks tests of a program by their names: under tools that
+ * make it slow, all of them take too long. */
+__attribute__((constructor)) static void pick_cases(void)
+{
+    const char *pattern = getenv("DRA_TEST_CASE");
+    if (pattern) cmocka_set_test_filter(pattern);
+}
+
 static bool asked_for(const char *device)
 {
     const char *asked = getenv("DRA_TEST_DEVICE");

@@ -27,7 +27,8 @@ typedef struct mixer_row {
                       and no gradient passes from one to the next */
 } mixer_row;
 
-/* Runs all invariants of all rows as tests. Returns main's status. */
+/* Runs all invariants of all rows as tests, with DRA_TEST_ROWS=K/N of rows K, K + N, ... so that N
+ * processes can share them. Returns main's status. */
 int mixers_main(const char *name, const mixer_row *rows, size_t n);
 
 #endif

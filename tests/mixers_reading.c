@@ -70,6 +70,63 @@ void readers_continue(setting *s)
     outcome_free(&s->t, &whole);
 }
 
+enum { POOL = 5, READ = 3 }; /* rows; of which are read, one of them nobody */
+
+/* The same tokens for rows of a pool; what nobody reads is noise. */
+static void read_pool(const setting *s, dra_reader *r, dra_states *pool, const int64_t *rows,
+                      int64_t first, int64_t n, dra_real *y)
+{
+    const size_t row = (size_t)(n * s->t.C), bytes = READ * row * sizeof(dra_real);
+    dra_real    *x = malloc(bytes);
+    dra_error    err = {0};
+    for (int b = 0; b < READ; b++)
+        memcpy(x + (size_t)b * row, s->x + (b / 2 * T + first) * s->t.C, row * sizeof *x);
+    const dra_named in = {"x", x, bytes};
+    expect_ok(dra_reader_read_rows(r, pool, READ, rows, n, NULL, 1, &in, &err), &err);
+    const dra_real *out = dra_reader_result(r, "y");
+    assert_non_null(out);
+    memcpy(x, out, bytes);
+    memmove(x + row, x + 2 * row, row * sizeof *x);
+    join(&s->t, y, x, first, n);
+    free(x);
+}
+
+/* Rows of a pool in other company, one of them moved by a fork, as states of their own. */
+void pools_continue(setting *s)
+{
+    static const int64_t  cut[] = {6, 1, 1, 3, 1, 8};
+    int64_t               rows[READ] = {3, -1, 0}, first = 0;
+    dra_error             err = {0};
+    dra_reader           *r = make_reader(s), *alone = make_reader(s);
+    dra_states           *pool = NULL, *states = NULL, *end = NULL;
+    dra_states_difference d;
+    const size_t          n = (size_t)(B * T * s->t.C);
+    dra_real *y = numbers(&s->seed, B * T * s->t.C, 1), *own = numbers(&s->seed, B * T * s->t.C, 1);
+    expect_ok(dra_states_create_pool(s->t.device, s->t.module->state, POOL, &pool, &err), &err);
+    expect_ok(dra_states_fork(s->start, &states, &err), &err);
+    expect_ok(dra_states_fork(s->start, &end, &err), &err);
+    for (int b = 0; b < B; b++)
+        expect_ok(dra_states_copy(pool, rows[2 * b], s->start, b, &err), &err);
+    for (size_t i = 0; i < COUNT(cut); first += cut[i++]) {
+        read_some(s, alone, states, first, cut[i], own);
+        read_pool(s, r, pool, rows, first, cut[i], y);
+        if (i != 2) continue;
+        expect_ok(dra_states_copy(pool, 4, pool, 3, &err), &err);
+        rows[0] = 4;
+    }
+    for (int b = 0; b < B; b++) expect_ok(dra_states_copy(end, b, pool, rows[2 * b], &err), &err);
+    expect_ok(dra_states_compare(end, states, &d, &err), &err);
+    assert_true(check_cuda() ? d.worst <= s->t.equal : d.same);
+    check_reals(y, own, n * sizeof *y);
+    dra_states_destroy(pool);
+    dra_states_destroy(states);
+    dra_states_destroy(end);
+    dra_reader_destroy(r);
+    dra_reader_destroy(alone);
+    free(y);
+    free(own);
+}
+
 void files_continue(setting *s)
 {
     dra_error      err = {0};

@@ -4,9 +4,10 @@
 # BUILD_FOLDER@LEVEL, e.g. build@avx2, runs with DRA_CPU=LEVEL what computes and does not try all
 # levels anyway; a level the machine does not have is skipped. BUILD_FOLDER+apart runs what computes
 # on the test device (tests/apart.h): all of it with DRA_TEST_FULL, else a part that has everything
-# once. BUILD_FOLDER+host runs ops, with DRA_TEST_FULL all of it, on the CUDA plugin compiled for the
-# host (tests/cuda_host), BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
+# once. BUILD_FOLDER+host runs ops, with DRA_TEST_FULL all of it, on the CUDA plugin compiled for
+# the host (tests/cuda_host), BUILD_FOLDER+cuda on a GPU with the plugin in BUILD_FOLDER/cuda.
 # DRA_TEST_ONLY=REGEX picks test programs by name, DRA_TEST_JOBS=N runs N at a time (default 2).
+# DRA_TEST_CASE=PATTERN picks tests of a program.
 #
 # Counted are TAP lines of the test programs. A program that crashes, runs out of time, stops
 # before its plan is done or fails without saying `not ok` is one more failure; one that prints no
@@ -44,7 +45,8 @@ for pair in "$@"; do
     *+host | *+cuda)
         device=cuda
         plugins=cuda
-        without='^(base|cli|data|device|docs|examples|feed|file|install|text)/|cuda/test_build'
+        without='^(base|cli|data|device|docs|examples|faults|feed|file|fuzz|install|text)/'
+        without="$without|cuda/test_build"
         if [ "${folder##*+}" = host ]; then
             plugins=tests/cuda_host
             without="$without|$host_slow"

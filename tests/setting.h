@@ -65,6 +65,7 @@ void prefixes_survive_chunks(setting *s);
 const int32_t *prefix_marks(void);
 /* mixers_reading.c */
 void readers_continue(setting *s);
+void pools_continue(setting *s);
 void files_continue(setting *s);
 void long_runs_stay_flat(setting *s);
 /* mixers_grads.c */

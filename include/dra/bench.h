@@ -51,12 +51,13 @@ typedef struct dra_limits { /* per second, all of the device together; 0: it has
     double read, write, copy;
     double streaming_write, streaming_copy; /* by stores that pass by the caches of a CPU */
     double upload, download; /* bytes between a GPU and memory of the host that stays in place */
+    double mapped; /* bytes of a mapped file in the host's memory to a GPU, as weights go up */
 } dra_limits;
 
 enum { DRA_LIMITS_REPEATS = 1000 }; /* at most */
 
 /* Each the median of `repeats` (at least 1) timings. Needs 512 MiB while it runs, of a GPU 2 GiB if
- * they are there. */
+ * they are there, and for `mapped` a temporary file of 1 GiB. */
 DRA_API dra_status dra_limits_measure(dra_device *device, int repeats, dra_limits *out,
                                       dra_error *err);
 

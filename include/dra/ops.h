@@ -284,6 +284,8 @@ typedef enum dra_attend_path {
 } dra_attend_path;
 typedef enum dra_head_map { DRA_HEADS_DIV, DRA_HEADS_MOD } dra_head_map;
 
+enum { DRA_ATTEND_PAGE = 64 }; /* keys */
+
 typedef struct dra_attend_config {
     /* What a query sees. Intervals are values: causal, windows, ragged, packed, prefixes and cache
      * lengths are all intervals of keys lo <= j < hi; only arbitrary masks are masks. */
@@ -315,6 +317,11 @@ typedef struct dra_attend_config {
     /* Adds q_level_t - k_level_j, each part subtracted by itself, then their sum: sums so far, of
      * which only differences count (dra_running_sum). real (B, H, T, P), (B, H, J, P), both. */
     dra_value q_level, k_level;
+    /* Keys and values of all rows of the batch in one memory, k (1, K, N, D) and v (1, K, N, E):
+     * keys DRA_ATTEND_PAGE i and following of row b are rows pages[b, i] and following. i32 (B, J /
+     * DRA_ATTEND_PAGE). A page of which something is seen lies within N. Tiled path only, without a
+     * gradient. */
+    dra_value pages;
     dra_value sink;    /* real (H): a logit that joins the softmax of every query of its head; its
                              weight multiplies nothing. lse is without it */
     double    dropout; /* of the weights; needs `random` */

@@ -88,6 +88,10 @@ typedef struct dra_token_items {
     dra_value at;     /* i32 (B, T): the row token t's item is written to; -1: none */
     dra_value lo, hi; /* i32 (B, T): the rows a query may see, its own item included */
     dra_value base;   /* i32 (B, 1): the number of the item in row 0 */
+    /* Of rows of a pool, else none: i32 (B, n), where DRA_ATTEND_PAGE rows each of a sequence are
+     * among those of all sequences, in which its state comes as (1, all, ...) and `at` counts. lo
+     * and hi count in rows of the sequence, and so does `own`, which else is `at`. */
+    dra_value pages, own;
 } dra_token_items;
 
 /* What becomes of the tables of a row before a call, see dra_tokens_turn(). */
@@ -265,8 +269,12 @@ typedef struct dra_module_shape {
     const int64_t *rows;  /* one for each state, read where it holds items; NULL when fresh */
     bool           skips; /* some marks are DRA_MARK_SKIP; only if marked                   */
     bool           clamp; /* states are clamped as they come in and go out, see below */
-    const dra_param_layout  *layouts; /* of the parameters; NULL: all are real and dense */
-    double                   limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
+    const dra_param_layout *layouts; /* of the parameters; NULL: all are real and dense */
+    double                  limit;   /* of the clamp; 0: DRA_STATE_LIMIT */
+    /* The call reads B rows of a pool of so many; 0: all of its own. `rows` are then those of all
+     * sequences, and spans, one for each state, those that one of these B may have. */
+    int64_t                  pool;
+    const int64_t           *spans;
     bool                     holes;   /* of a whole module: some keys between others are not seen */
     int64_t                  inner;   /* tokens that layers see; 0: T, no sequence starts */
     const dra_context_shape *context; /* the call reads the context; NULL: it is in the state */
@@ -296,6 +304,13 @@ typedef struct dra_states dra_states; /* opaque */
  * row. */
 DRA_API dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t B,
                                      dra_states **out, dra_error *err);
+/* A pool: a state whose rows come and go. Items of each row have memory of their own, which grows
+ * with that row alone, and rows that were copied from each other share it until one of them is read
+ * on. To be read by dra_reader_read_rows(). Not for modules with a context. */
+DRA_API dra_status dra_states_create_pool(dra_device *device, const dra_specs *specs, int64_t B,
+                                          dra_states **out, dra_error *err);
+/* More rows of a pool, in their initial state; those that are there stay as they are. */
+DRA_API dra_status dra_states_grow(dra_states *s, int64_t B, dra_error *err);
 DRA_API void       dra_states_destroy(dra_states *s); /* NULL is allowed */
 DRA_API int64_t    dra_states_batch(const dra_states *s);
 /* Given tokens read since its reset, and items written since then, those of start vectors too. */
@@ -303,7 +318,8 @@ DRA_API int64_t dra_states_tokens(const dra_states *s, int64_t row);
 DRA_API int64_t dra_states_items(const dra_states *s, int64_t row);
 /* Items of the context of a row; -1: it has none. */
 DRA_API int64_t dra_states_context(const dra_states *s, int64_t row);
-/* Bytes of what is live, and of all memory held. */
+/* Bytes of what is live, of one row and of all, and of all memory held. */
+DRA_API size_t dra_states_row_bytes(const dra_states *s, int64_t row);
 DRA_API size_t dra_states_bytes(const dra_states *s);
 DRA_API size_t dra_states_held(const dra_states *s);
 
@@ -401,6 +417,12 @@ DRA_API dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
                                            const dra_context_text *context, int64_t T,
                                            const int32_t *mark, int n, const dra_named *inputs,
                                            dra_error *err);
+/* Reads the next T tokens of n rows of a pool, none of them twice: mark (n, T) or NULL; inputs and
+ * outputs are of n rows. A program is compiled for n and T, not for which rows they are. Row -1 is
+ * nobody: what is read for it goes nowhere. */
+DRA_API dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n,
+                                        const int64_t *rows, int64_t T, const int32_t *mark,
+                                        int n_inputs, const dra_named *inputs, dra_error *err);
 /* From now on reads are started and not waited for. What goes wrong in the runs themselves is told
  * by dra_reader_finish(), which waits, once for all of them. */
 DRA_API void       dra_reader_defer(dra_reader *r, bool on);

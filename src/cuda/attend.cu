@@ -204,8 +204,9 @@ __device__ static work<S> open_work(const dra_attend_call &a, const place &w,
 {
     const dra_attend_seen seen = dra_attend_seen_of<S::ROWS>(a, q);
     float *const room_k = room + S::ROWS * S::STEP, *const room_v = room_k + COLS * S::STEP;
-    const dra_attend_rows keys = dra_attend_rows_of(a.k, w.b, w.kv, seen.end, seen.first, a.always);
-    dra_attend_rows values = dra_attend_rows_of(a.v, w.b, w.kv, seen.end, seen.first, a.always);
+    const dra_attend_rows keys = dra_attend_keys_of(a, a.k, w.b, w.kv, seen.end, seen.first,
+                                                    a.always);
+    dra_attend_rows values = dra_attend_keys_of(a, a.v, w.b, w.kv, seen.end, seen.first, a.always);
     values.start += w.e0 * a.v.stride[3];
     return {{room, {&a.q, q, w.b}, a.D, a.q_by_four, a.q.stride[3]},
             {room_k, keys, a.D, a.k_by_four, a.k.stride[3]},

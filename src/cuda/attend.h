@@ -31,6 +31,7 @@ struct dra_attend_call {
     dra_attend_tensor q, k, v; /* (B, H, T, D), (B, K, J, D), (B, K, J, E) */
     dra_attend_tensor option[DRA_ATTEND_OPTIONS];
     int               B, H, K, G, T, J, D, E; /* G = H / K heads read one key head */
+    int64_t           rows;                   /* of k and v: J, or all of their pages */
     int               N, P;                   /* columns of distance, parts of a level */
     int               always;
     int64_t           zero; /* column of distance 0 */
@@ -86,7 +87,8 @@ static inline dra_attend_call dra_attend_call_of(const dra_call *c)
     a.k_by_four = dra_attend_by_four(&c->in[1]);
     a.v_by_four = dra_attend_by_four(&c->in[2]);
     a.B = (int)q[0], a.H = (int)q[1], a.T = (int)q[2], a.D = (int)q[3];
-    a.K = (int)v[1], a.J = (int)v[2], a.E = (int)v[3];
+    a.K = (int)v[1], a.J = (int)k->J, a.E = (int)v[3];
+    a.rows = v[2];
     a.G = a.K ? a.H / a.K : 0;
     a.scale = (float)k->scale;
     a.by_mod = k->heads == DRA_HEADS_MOD;
@@ -326,18 +328,35 @@ struct dra_attend_rows {
     int64_t      stride;
     int          from, to, always; /* there are those from .. to-1, and 0 .. always-1 */
     int          first;
+    const int   *pages; /* where DRA_ATTEND_PAGE rows each begin; NULL: they follow each other */
+    int64_t      last;  /* where they may begin at most */
 
     __device__ const float *operator()(int r) const
     {
         const int i = first + r;
-        return i < always || (from <= i && i < to) ? start + i * stride : nullptr;
+        if (i >= always && !(from <= i && i < to)) return nullptr;
+        if (!pages) return start + i * stride;
+        const int64_t page = dra_imax(0, dra_imin(pages[i / DRA_ATTEND_PAGE], last));
+        return start + (page + i % DRA_ATTEND_PAGE) * stride;
     }
 };
 
 __device__ static inline dra_attend_rows
 dra_attend_rows_of(const dra_attend_tensor &x, int b, int h, int to, int from = 0, int always = 0)
 {
-    return {dra_attend_at<float>(x, b, h), x.stride[2], from, to, always, 0};
+    return {dra_attend_at<float>(x, b, h), x.stride[2], from, to, always, 0, nullptr, 0};
+}
+
+/* Keys or values x of a row of the batch, in pages or not. */
+__device__ static inline dra_attend_rows dra_attend_keys_of(const dra_attend_call   &a,
+                                                            const dra_attend_tensor &x, int b,
+                                                            int h, int to, int from, int always)
+{
+    const dra_attend_tensor &pages = a.option[DRA_ATTEND_PAGES];
+    dra_attend_rows          rows = dra_attend_rows_of(x, pages.data ? 0 : b, h, to, from, always);
+    if (pages.data) rows.pages = dra_attend_at<int>(pages, b, 0);
+    rows.last = a.rows - DRA_ATTEND_PAGE;
+    return rows;
 }
 
 /* ---- by tensor cores ------------------------------------------------------------------------- */

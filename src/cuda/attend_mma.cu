@@ -120,8 +120,8 @@ __global__ static void __launch_bounds__(THREADS, 2)
     __syncthreads();
     const dra_attend_seen seen = dra_attend_seen_of<ROWS>(a, q);
     dra_attend_rows       rows_q = dra_attend_rows_of(a.q, b, h, a.T);
-    dra_attend_rows       rows_k = dra_attend_rows_of(a.k, b, kv, seen.end, seen.first);
-    dra_attend_rows       rows_v = dra_attend_rows_of(a.v, b, kv, seen.end, seen.first);
+    dra_attend_rows       rows_k = dra_attend_keys_of(a, a.k, b, kv, seen.end, seen.first, 0);
+    dra_attend_rows       rows_v = dra_attend_keys_of(a, a.v, b, kv, seen.end, seen.first, 0);
     uint32_t              held[M][W / 16][4];
     sums<M, W>            sum;
     sum.clear();

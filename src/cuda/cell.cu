@@ -165,10 +165,10 @@ template <typename Cell, int HELD> struct cell_walk {
             if (soon) dra_prefetch(from + DRA_CELL_AHEAD * x.token + g * D);
         }
         add_product(room.h(t), j, u);
+        if (!row.live || unit >= at.end) return;
         const float old = room.h(t)[here];
         float       c = Cell::STATES > 1 ? room.c()[here] : 0, fresh_c = c;
         const float fresh = Cell::step(own, u, part, old, &fresh_c, keep), now = pad ? old : fresh;
-        if (!row.live || unit >= at.end) return;
         if (!pad) c = fresh_c;
         if (h.first) h.at(t)[j] = now;
         if (kept.first && !pad) {

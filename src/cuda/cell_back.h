@@ -222,9 +222,9 @@ template <typename Cell, int HELD> struct back_walk {
         back_token<Cell> x = {};
         if (t >= 0) x = read(t, j, bits & DRA_MARK_RESET);
         const float came = product(t, j);
+        if (!row.live || unit >= at.end) return 0; /* it has summed for others */
         const float d = reset_after ? 0 : room.d(0)[here] + came;
         float       dc = Cell::STATES > 1 && !reset_after ? room.d(Cell::STATES - 1)[here] : 0;
-        if (!row.live || unit >= at.end) return 0;
         if (t < 0) {
             if (a.dstart[0].data) a.dstart[0].of(row).first[j] = d;
             if (a.dstart[1].data) a.dstart[1].of(row).first[j] = dc;

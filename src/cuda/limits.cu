@@ -3,6 +3,9 @@
 #include "cuda/device.h"
 #include "cuda/rows.h"
 
+#include <stdio.h>
+#include <sys/mman.h>
+
 extern "C" {
 #include "base/philox.h"
 #include "device/limits.h"
@@ -12,10 +15,13 @@ extern "C" {
 static const int64_t EDGE = 8192;              /* of the matrices, as far as memory goes */
 static const size_t  ARRAY = (size_t)1 << 30;  /* bytes to pass over, likewise */
 static const size_t  PINNED = (size_t)1 << 28; /* bytes to copy from and to the host */
+static const size_t  MAPPED = (size_t)1 << 30; /* bytes of a file to send up */
+static const size_t  TENSOR = (size_t)9 << 20; /* of it at a time: 768 x 3072 floats */
 enum { RUNS = 4 };                             /* between two events */
 #else
 static const int64_t EDGE = 32;
-static const size_t  ARRAY = 1 << 18, PINNED = 1 << 18;
+static const size_t  ARRAY = 1 << 18, PINNED = 1 << 18, MAPPED = 1 << 18;
+static const size_t  TENSOR = 1 << 16;
 enum { RUNS = 1 };
 #endif
 
@@ -34,15 +40,18 @@ static void check(meter *m, const char *what, cudaError_t error)
     if (m->status == DRA_OK) m->status = dra_cuda_check(m->d, what, error, m->err);
 }
 
-/* How much of `amount` a second, by the median of the timings; 0 after a failure. */
-template <typename Start> static double rate(meter *m, const char *what, double amount, Start start)
+/* How much of `amount` a second, by the median of the timings; 0 after a failure. Each timing is of
+ * `runs`, `ready` comes before it. */
+template <typename Ready, typename Start>
+static double rate(meter *m, const char *what, double amount, int runs, Ready ready, Start start)
 {
     double       seconds[DRA_LIMITS_REPEATS];
     cudaStream_t stream = m->d->context.stream;
     for (int i = -1; i < m->repeats && m->status == DRA_OK; i++) { /* the first one warms up */
         float ms = 0;
+        ready();
         check(m, what, cudaEventRecord(m->before, stream));
-        for (int k = 0; k < RUNS; k++) start();
+        for (int k = 0; k < runs; k++) start();
         check(m, what, cudaPeekAtLastError());
         check(m, what, cudaEventRecord(m->after, stream));
         check(m, what, cudaEventSynchronize(m->after));
@@ -50,9 +59,15 @@ template <typename Start> static double rate(meter *m, const char *what, double 
         if (m->status == DRA_OK && m->context.failure)
             m->status = dra_fail(m->err, DRA_ERR_DEVICE, "cuda:%d: %s: %s", m->d->number, what,
                                  m->context.failure);
-        if (i >= 0) seconds[i] = 1e-3 * (double)ms / RUNS;
+        if (i >= 0) seconds[i] = 1e-3 * (double)ms / runs;
     }
     return m->status == DRA_OK ? amount / dra_median(seconds, m->repeats) : 0;
+}
+
+template <typename Start> static double rate(meter *m, const char *what, double amount, Start start)
+{
+    return rate(
+        m, what, amount, RUNS, [] {}, start);
 }
 
 static unsigned char *take(meter *m, size_t bytes)
@@ -181,6 +196,46 @@ static void copy_host(meter *m, dra_limits *out, void *x, size_t bytes)
     cudaFreeHost(pinned);
 }
 
+/* A temporary file of so many bytes, just written, so that its pages are in memory; NULL: there is
+ * no room for it. */
+static FILE *make_file(size_t bytes)
+{
+    static const unsigned char block[1 << 16] = {1};
+    FILE                      *f = tmpfile();
+    bool                       whole = f != nullptr;
+    for (size_t at = 0; at < bytes && whole; at += sizeof block)
+        whole = fwrite(block, sizeof block, 1, f) == 1;
+    if (f && (!whole || fflush(f))) {
+        fclose(f);
+        f = nullptr;
+    }
+    return f;
+}
+
+/* As weights go up: tensors of a mapped file, each time from a new map, of which no page was
+ * touched. */
+static void send_file(meter *m, dra_limits *out, void *x, size_t bytes)
+{
+    FILE *f = make_file(bytes);
+    void *map = MAP_FAILED;
+    if (!f) return;
+    out->mapped = rate(
+        m, "upload of a file", (double)bytes, 1,
+        [&] {
+            if (map != MAP_FAILED) munmap(map, bytes);
+            map = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fileno(f), 0);
+            if (map == MAP_FAILED) no_memory(m);
+        },
+        [&] {
+            for (size_t at = 0; at < bytes && m->status == DRA_OK; at += TENSOR)
+                m->status = dra_cuda_upload(&m->d->base, static_cast<unsigned char *>(x) + at,
+                                            static_cast<unsigned char *>(map) + at,
+                                            bytes - at < TENSOR ? bytes - at : TENSOR, m->err);
+        });
+    if (map != MAP_FAILED) munmap(map, bytes);
+    fclose(f);
+}
+
 static void measure_memory(meter *m, dra_limits *out)
 {
     size_t         bytes = ARRAY;
@@ -194,6 +249,7 @@ static void measure_memory(meter *m, dra_limits *out)
     float4 *y = reinterpret_cast<float4 *>(memory + bytes);
     pass_over(m, out, x, y, (int64_t)(bytes / sizeof *x));
     copy_host(m, out, x, bytes < PINNED ? bytes : PINNED);
+    if (m->status == DRA_OK) send_file(m, out, x, bytes < MAPPED ? bytes : MAPPED);
     give_back(m, memory, 2 * bytes);
 }
 

@@ -52,7 +52,8 @@ __global__ static void sum_kernel(const running_call a)
     const float      *x = dra_course_at(a.x, at);
     const float      *start = a.start + at.b * a.start_batch + at.n * a.start_row;
     two_floats       *y = reinterpret_cast<two_floats *>(a.y);
-    two_floats        s = exact_sum(start[0], start[1]);
+    two_floats        s = {start[0], start[1]};
+    bool              given = true; /* pads leave its bits */
     float             held[DRA_RUN];
     dra_run_load(x, a.x.row, 0, a.T, held);
     for (int64_t t = 0; t < a.T; t += DRA_RUN) {
@@ -61,7 +62,8 @@ __global__ static void sum_kernel(const running_call a)
         DRA_UNROLL
         for (int i = 0; i < DRA_RUN; i++) {
             if (run.is_reset(i)) s = {0, 0};
-            if (!run.is_pad(i)) s = add(s, held[i]);
+            if (!run.is_pad(i)) s = add(given ? exact_sum(s.number, s.rest) : s, held[i]);
+            given = given && run.is_pad(i);
             next.load(i, held + i);
             if (y && at.live && i < run.n) y[(at.b * a.T + t + i) * a.N + at.n] = s;
         }

@@ -84,6 +84,11 @@ static dra_value rotate_memory(dra_graph *g, const dra_read_call *c, dra_value k
     return rotate_by(g, c, k, dra_broadcast(g, row, DRA_SHAPE(c->tokens->B, p->seen)), true);
 }
 
+static bool needs_scores(const dra_mixer_config *m)
+{
+    return m->topk || m->hard || m->talk_before || m->talk_after || m->residual_scores;
+}
+
 /* ---- items ----------------------------------------------------------------------------------- */
 
 static const dra_token_items *rows_of(const dra_read_call *c)
@@ -99,6 +104,34 @@ static dra_value take_context(const dra_read_call *c, int i, dra_value items, dr
     return items;
 }
 
+/* Are keys and values of rows of a pool read where they are? Else their pages are copied first. */
+static bool in_pages(const dra_read_call *c)
+{
+    const dra_mixer_config *m = c->options->config;
+    const dra_token_items  *at = rows_of(c);
+    return at && at->pages.id && !needs_scores(m) && !c->scores && !c->weights &&
+           !c->sizes->latent && !m->mem_kv && !c->options->level.id;
+}
+
+/* Items of a pool are in pages among those of all sequences, (1, all, ...). Either these, or (B,
+ * rows, ...). */
+static dra_value append_to_pool(dra_graph *g, const dra_token_items *at, dra_value all,
+                                dra_value items, bool copies, dra_value *state_out)
+{
+    const int64_t B = dra_shape_of(g, items).dim[0], T = dra_shape_of(g, items).dim[1];
+    dra_shape     s = dra_shape_of(g, all);
+    const int64_t rows = s.dim[1], n = dra_shape_of(g, at->pages).dim[1];
+    s.dim[1] = B * T;
+    all = *state_out = dra_write_rows(g, all, dra_reshape(g, items, s),
+                                      dra_reshape(g, at->at, DRA_SHAPE(1, B * T)));
+    if (!copies) return all;
+    const dra_value row = dra_add(g, dra_reshape(g, at->pages, DRA_SHAPE(B, n, 1)),
+                                  dra_arange(g, DRA_ATTEND_PAGE));
+    const dra_value own = dra_embedding(g, dra_reshape(g, all, DRA_SHAPE(rows, -1)), row);
+    s.dim[0] = B, s.dim[1] = n * DRA_ATTEND_PAGE;
+    return dra_reshape(g, own, s);
+}
+
 /* The items of the state, then those of this call, (B, rows, H, width). xl: of the memory where a
  * piece starts, or none. */
 static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value items, dra_value xl,
@@ -112,6 +145,7 @@ static dra_value append(dra_graph *g, const dra_read_call *c, int i, dra_value i
     dra_value before = c->state[i];
     if (in_pieces(c) && !c->tokens->fresh) before = dra_tokens_turn(g, c->tokens, before, xl);
     if (c->tokens->fresh) before = dra_broadcast(g, dra_number(g, 0), dra_shape_of(g, items));
+    if (at->pages.id) return append_to_pool(g, at, before, items, !in_pages(c), &state_out[i]);
     return state_out[i] = dra_write_rows(g, before, items, at->at);
 }
 
@@ -132,6 +166,7 @@ static void see(dra_graph *g, reading *r)
         r->config.hi = dra_broadcast(g, t->context_n, DRA_SHAPE(t->B, t->T));
         return;
     }
+    if (in_pages(r->c)) r->config.pages = at->pages;
     r->config.lo = t->whole ? t->lo : at->lo;
     r->config.hi = t->whole ? t->hi : at->hi;
     if (r->c->sizes->config->demo) dra_demo_rows(g, r->c, &r->config.lo, &r->config.hi);
@@ -177,16 +212,11 @@ static void place(dra_graph *g, reading *r)
                                   dra_reshape(g, c->drop.at, DRA_SHAPE(-1, 1)));
         return;
     }
-    r->config.q_pos = t->prefix ? at->at : dra_sub(g, at->hi, dra_integer(g, 1));
+    r->config.q_pos = t->prefix ? at->own : dra_sub(g, at->hi, dra_integer(g, 1));
     if (drops) r->config.q_pos = dra_add(g, r->config.q_pos, at->base);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
-
-static bool needs_scores(const dra_mixer_config *m)
-{
-    return m->topk || m->hard || m->talk_before || m->talk_after || m->residual_scores;
-}
 
 static reading open_reading(dra_graph *g, const dra_read_call *c, dra_value q, dra_value k,
                             dra_value v)

@@ -152,6 +152,14 @@ static void put_out_steps(dra_graph *g, const dra_model *m, const dra_tokens *t,
     }
 }
 
+/* Rows of state i, which holds items, that a query may meet. */
+static int64_t items_rows(dra_graph *g, const dra_module_call *call, int i, int64_t limit)
+{
+    const dra_token_items *at = dra_tokens_items(&call->tokens, limit);
+    if (at && at->pages.id) return dra_shape_of(g, at->pages).dim[1] * DRA_ATTEND_PAGE;
+    return dra_shape_of(g, call->state[i]).dim[1];
+}
+
 /* Rows of keys that a query may meet in this call. */
 static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call *call)
 {
@@ -159,7 +167,7 @@ static int64_t key_rows(dra_graph *g, const dra_model *m, const dra_module_call 
                             call->tokens.pieces.memory + call->tokens.pieces.length);
     for (int i = 0; i < dra_specs_count(m->state) && !call->tokens.fresh; i++)
         if (dra_specs_at(m->state, i)->items && !dra_graph_failed(g))
-            rows = dra_imax(rows, dra_shape_of(g, call->state[i]).dim[1]);
+            rows = dra_imax(rows, items_rows(g, call, i, dra_specs_at(m->state, i)->limit));
     return rows;
 }
 

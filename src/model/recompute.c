@@ -27,6 +27,8 @@ static void hand_items(handing *h, dra_token_items *items)
     hand(h, &items->lo);
     hand(h, &items->hi);
     hand(h, &items->base);
+    hand(h, &items->pages);
+    hand(h, &items->own);
 }
 
 static void hand_tokens(handing *h, dra_tokens *t)

@@ -33,6 +33,17 @@ static bool is_real_4d(dra_graph *g, const char *name, dra_value x, const char *
                   dra_dtype_get(DRA_REAL)->name, shape);
 }
 
+/* What row b sees is in pages: they say how many keys there may be. */
+static bool check_pages(dra_graph *g, dra_attention *x)
+{
+    if (!dra_check_values(g, "attend: pages", 1, &x->config->pages)) return false;
+    const dra_shape s = dra_shape_of(g, x->config->pages);
+    if (s.rank == 2) x->a.J = s.dim[1] * DRA_ATTEND_PAGE;
+    return s.rank == 2 || refuse(g, DRA_ERR_SHAPE, "pages is %s, expected %s (B, J / %d)",
+                                 dra_type_text(g, x->config->pages), dra_dtype_get(DRA_I32)->name,
+                                 DRA_ATTEND_PAGE);
+}
+
 static bool check_qkv(dra_graph *g, dra_attention *x)
 {
     const dra_value all[] = {x->q, x->k, x->v};
@@ -42,7 +53,8 @@ static bool check_qkv(dra_graph *g, dra_attention *x)
     const int64_t *q = dra_type_of(g, x->q)->shape.dim, *k = dra_type_of(g, x->k)->shape.dim;
     const int64_t *v = dra_type_of(g, x->v)->shape.dim;
     x->a.B = q[0], x->a.H = q[1], x->a.T = q[2], x->a.J = k[2], x->K = k[1];
-    if (q[0] != k[0] || q[3] != k[3])
+    if (x->config->pages.id && !check_pages(g, x)) return false;
+    if ((x->config->pages.id ? 1 : q[0]) != k[0] || q[3] != k[3])
         return refuse(g, DRA_ERR_SHAPE, "q %s, k %s: B and D must agree", dra_type_text(g, x->q),
                       dra_type_text(g, x->k));
     if (k[0] != v[0] || k[1] != v[1] || k[2] != v[2])
@@ -131,6 +143,7 @@ static bool check_options(dra_graph *g, dra_attention *x)
     const dra_attend_attr   *a = &x->a;
     const dra_shape          pairs = DRA_SHAPE(a->B, a->H, a->T, a->J);
     const dra_shape          queries = DRA_SHAPE(a->B, a->T), keys = DRA_SHAPE(a->B, a->J);
+    const dra_shape          pages = DRA_SHAPE(a->B, a->J / DRA_ATTEND_PAGE);
     const dra_random_config  none = {0}, *random = f->dropout > 0 ? f->random : &none;
     dra_shape                q_level, k_level;
     if (!check_distance(g, x) || !check_levels(g, x, &q_level, &k_level)) return false;
@@ -154,6 +167,7 @@ static bool check_options(dra_graph *g, dra_attention *x)
         [DRA_ATTEND_ROW] = {"random.row", random->row, DRA_I32, DRA_SHAPE(a->B), false},
         [DRA_ATTEND_Q_LEVEL] = {"q_level", f->q_level, DRA_REAL, q_level, false},
         [DRA_ATTEND_K_LEVEL] = {"k_level", f->k_level, DRA_REAL, k_level, false},
+        [DRA_ATTEND_PAGES] = {"pages", f->pages, DRA_I32, pages, false},
     };
     for (int i = 0; i < DRA_ATTEND_OPTIONS; i++) {
         if (!check_option(g, table[i].name, table[i].value, table[i].dtype, table[i].shape,
@@ -219,6 +233,8 @@ static bool check_numbers(dra_graph *g, const dra_attention *x)
     if (f->always < 0 || f->always > x->a.J)
         return refuse(g, DRA_ERR_VALUE, "always is %lld, expected 0 to %lld", (long long)f->always,
                       (long long)x->a.J);
+    if (f->pages.id && (f->always > 0 || f->path == DRA_ATTEND_PLAIN || needs_scores(f)))
+        return refuse(g, DRA_ERR_VALUE, "pages without the tiled path, or with always");
     if (f->path == DRA_ATTEND_FEW &&
         (f->softcap > 0 || f->dropout > 0 || f->always > 0 || f->sink.id))
         return refuse(g, DRA_ERR_VALUE, "the few path has no %s",

@@ -86,7 +86,7 @@ dra_value dra_attend_factors(dra_graph *g, const dra_value *option, const dra_at
 
 /* ---- one block of scores --------------------------------------------------------------------- */
 
-enum { DRA_ATTEND_ROWS = 32, DRA_ATTEND_KEYS = 64 };
+enum { DRA_ATTEND_ROWS = 32, DRA_ATTEND_KEYS = DRA_ATTEND_PAGE };
 
 typedef struct dra_attend_sizes {
     int64_t B, H, K, T, J, D, E;
@@ -124,6 +124,10 @@ typedef struct dra_attend_keys { /* of a block of keys: from `first` on, n of th
 
 /* The keys from j0 on that some query of the block may see, as far as intervals tell. */
 dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0);
+
+/* Key or value j of a row of the batch and a head of x, k or v; those up to the next multiple of
+ * KEYS follow. */
+const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j);
 
 /* The masked logits of keys j0.. into s (rows, KEYS), DRA_MASKED where nothing is seen; with a
  * soft cap its derivative into dcap, which may be NULL. Multiplying by t->factor > 0 is left to the

@@ -71,7 +71,7 @@ static void read_rows(const dra_attend_block *t, const dra_tensor *x, int64_t j0
     const dra_attend_keys k = dra_attend_seen(t, j0);
     const int64_t         row = x->stride[2], heads = x->shape.dim[1], W = x->shape.dim[3];
     if (x->stride[3] != 1 || x->stride[1] != W || row != heads * W) return; /* another layout */
-    const real          *from = (const real *)x->data + t->b * x->stride[0] + (j0 + k.first) * row;
+    const real          *from = dra_attend_key(t->c, x, t->b, 0, j0 + k.first);
     const volatile char *at = (const volatile char *)from;
     for (size_t i = 0; i < (size_t)(k.n * row) * sizeof *from; i += LINE) (void)at[i];
 }

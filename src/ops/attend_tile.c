@@ -25,7 +25,8 @@ int dra_attend_append(const dra_value *option, uint32_t bits, dra_value *in, int
 dra_attend_sizes dra_attend_sizes_of(const dra_call *c)
 {
     const int64_t *q = c->in[0].shape.dim, *v = c->in[2].shape.dim;
-    return (dra_attend_sizes){q[0], q[1], v[1], q[2], v[2], q[3], v[3]};
+    const int64_t  J = ((const dra_attend_attr *)c->attr)->J;
+    return (dra_attend_sizes){q[0], q[1], v[1], q[2], J, q[3], v[3]};
 }
 
 /* ---- what a block of queries sees ------------------------------------------------------------ */
@@ -107,6 +108,15 @@ dra_attend_keys dra_attend_seen(const dra_attend_block *t, int64_t j0)
 static int64_t offset_of(const dra_tensor *x, int64_t b, int64_t h, int64_t t)
 {
     return b * x->stride[0] + h * x->stride[1] + t * x->stride[2];
+}
+
+const real *dra_attend_key(const dra_call *c, const dra_tensor *x, int64_t b, int64_t h, int64_t j)
+{
+    const dra_tensor *pages = dra_attend_option(c, DRA_ATTEND_PAGES);
+    if (!pages) return (const real *)x->data + offset_of(x, b, h, j);
+    const int32_t *page = (const int32_t *)pages->data + b * pages->stride[0];
+    const int64_t  first = dra_imin(page[j / KEYS * pages->stride[1]], x->shape.dim[2] - KEYS);
+    return (const real *)x->data + offset_of(x, 0, h, dra_imax(0, first) + j % KEYS);
 }
 
 static void soften(int64_t n, real cap, real *s, real *dcap)
@@ -214,7 +224,7 @@ void dra_attend_scores(const dra_attend_block *t, int64_t j0, real *s, real *dca
         .a = (const real *)q->data + offset_of(q, t->b, t->h, t->t0),
         .a_row = q->stride[2],
         .a_col = q->stride[3],
-        .b = (const real *)k->data + offset_of(k, t->b, t->kv, j0 + seen.first),
+        .b = dra_attend_key(t->c, k, t->b, t->kv, j0 + seen.first),
         .b_row = k->stride[3],
         .b_col = k->stride[2],
         .c = s + seen.first,
@@ -241,7 +251,7 @@ void dra_attend_times(const dra_attend_block *t, const real *p, const dra_tensor
         .a = p + k.first,
         .a_row = KEYS,
         .a_col = 1,
-        .b = (const real *)x->data + offset_of(x, t->b, t->kv, j0 + k.first),
+        .b = dra_attend_key(t->c, x, t->b, t->kv, j0 + k.first),
         .b_row = x->stride[2],
         .b_col = x->stride[3],
         .c = out,

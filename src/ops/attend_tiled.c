@@ -46,6 +46,10 @@ static void gradient(dra_graph *g, const dra_node *n, const dra_value *dy, dra_v
 {
     const dra_attend_attr *a = n->attr;
     dra_value              in[DRA_ATTEND_INPUTS + 3];
+    if (a->at[DRA_ATTEND_PAGES] >= 0) {
+        dra_build_fail(g, "attend", DRA_ERR_GRAD, "keys in pages have no gradient");
+        return;
+    }
     if (!dra_attend_upstream(g, n, dy, in)) return;
     const dra_node *back = dra_node_add(g, &dra_op_attend_back, n->n_in + 3, in, a);
     if (!back) return;

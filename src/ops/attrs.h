@@ -131,6 +131,7 @@ typedef enum dra_attend_input {
     DRA_ATTEND_ROW,      /* (B) */
     DRA_ATTEND_Q_LEVEL,  /* (B, H, T, P) */
     DRA_ATTEND_K_LEVEL,  /* (B, H, J, P) */
+    DRA_ATTEND_PAGES,    /* (B, J / DRA_ATTEND_PAGE) */
     DRA_ATTEND_OPTIONS
 } dra_attend_input;
 

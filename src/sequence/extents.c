@@ -297,7 +297,10 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
     int64_t limit[DRA_TOKEN_KINDS], base[DRA_TOKEN_KINDS];
     e->n_items = specs ? dra_token_limits(specs, limit) : 0;
     dra_extents_plan(e, s, B, T, mark);
-    for (int k = 0; k < e->n_items; k++) e->items[k].limit = limit[k];
+    for (int k = 0; k < e->n_items; k++) {
+        e->items[k].limit = limit[k];
+        e->items[k].pages = NULL;
+    }
     if (e->n_items < 0 || !reserve(e))
         return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory for B %lld, T %lld",
                         (long long)B, (long long)T);
@@ -312,8 +315,69 @@ dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_st
     return DRA_OK;
 }
 
+/* ---- rows of a pool -------------------------------------------------------------------------- */
+
+int64_t dra_pool_span(const dra_states *s, int64_t limit, int64_t n, const int64_t *rows, int64_t T)
+{
+    int64_t most = DRA_ITEMS_STEP;
+    for (int64_t b = 0; b < n; b++)
+        if (rows[b] >= 0)
+            most = dra_imax(most, s->end[rows[b]] + T - held_of(s, limit)->base[rows[b]]);
+    return dra_capacity(most);
+}
+
+static bool pages_room(dra_extents *e, const dra_states *pool, const int64_t *rows)
+{
+    size_t need = 0;
+    for (int k = 0; k < e->n_items; k++) {
+        e->items[k].span = dra_pool_span(pool, e->items[k].limit, e->B, rows, e->T);
+        need += (size_t)(e->B * (e->items[k].span / DRA_ITEMS_STEP + e->T));
+    }
+    if (need > e->pages_room) {
+        int32_t *memory = realloc(e->pages_memory, need * sizeof *memory);
+        if (!memory) return false;
+        e->pages_memory = memory;
+        e->pages_room = need;
+    }
+    int32_t *next = e->pages_memory;
+    for (int k = 0; k < e->n_items; k++) {
+        e->items[k].pages = next;
+        next += e->B * e->items[k].span / DRA_ITEMS_STEP;
+        e->items[k].own = next;
+        next += e->B * e->T;
+    }
+    return true;
+}
+
+static void to_pages(dra_extents *e, int k, const dra_pages *p, int64_t b, int64_t row)
+{
+    const int64_t        n = e->items[k].span / DRA_ITEMS_STEP;
+    const dra_page_list *l = row >= 0 ? &p->of[row] : NULL;
+    for (int64_t i = 0; i < n; i++)
+        e->items[k].pages[b * n + i] = l && i < l->n ? l->at[i] * DRA_ITEMS_STEP : 0;
+    for (int64_t i = b * e->T; i < (b + 1) * e->T; i++) {
+        int32_t *at = &e->items[k].at[i];
+        e->items[k].own[i] = *at;
+        if (!l)
+            *at = -1, e->items[k].lo[i] = e->items[k].hi[i] = 0;
+        else if (*at >= 0)
+            *at = l->at[*at / DRA_ITEMS_STEP] * DRA_ITEMS_STEP + *at % DRA_ITEMS_STEP;
+    }
+}
+
+dra_status dra_extents_to_pool(dra_extents *e, const dra_states *pool, const int64_t *rows,
+                               dra_error *err)
+{
+    if (!pages_room(e, pool, rows)) return dra_fail(err, DRA_ERR_MEMORY, "tokens: out of memory");
+    for (int k = 0; k < e->n_items; k++)
+        for (int64_t b = 0; b < e->B; b++)
+            to_pages(e, k, dra_pool_pages(pool, e->items[k].limit), b, rows[b]);
+    return DRA_OK;
+}
+
 void dra_extents_free(dra_extents *e)
 {
+    free(e->pages_memory);
     free(e->memory);
     *e = (dra_extents){0};
 }
@@ -353,6 +417,8 @@ void dra_tokens_name(dra_session *session, const char *prefix, const dra_specs *
         out->items[i].lo = dra_session_name(session, dra_token_input(name, "lo", limit[i]));
         out->items[i].hi = dra_session_name(session, dra_token_input(name, "hi", limit[i]));
         out->items[i].base = dra_session_name(session, dra_token_input(name, "base", limit[i]));
+        out->items[i].pages = dra_session_name(session, dra_token_input(name, "pages", limit[i]));
+        out->items[i].own = dra_session_name(session, dra_token_input(name, "own", limit[i]));
     }
 }
 
@@ -391,8 +457,13 @@ static dra_status put_items(const dra_extents *e, int i, dra_session *session,
     dra_status   st = dra_session_put(session, names->items[i].at, e->items[i].at, each, err);
     if (st == DRA_OK) st = dra_session_put(session, names->items[i].lo, e->items[i].lo, each, err);
     if (st == DRA_OK) st = dra_session_put(session, names->items[i].hi, e->items[i].hi, each, err);
+    if (st == DRA_OK)
+        st = dra_session_put(session, names->items[i].base, e->items[i].base, rows, err);
+    if (st != DRA_OK || !e->items[i].pages) return st;
+    if (e->prefix) st = dra_session_put(session, names->items[i].own, e->items[i].own, each, err);
     if (st != DRA_OK) return st;
-    return dra_session_put(session, names->items[i].base, e->items[i].base, rows, err);
+    return dra_session_put(session, names->items[i].pages, e->items[i].pages,
+                           rows * (size_t)(e->items[i].span / DRA_ITEMS_STEP), err);
 }
 
 dra_status dra_extents_put(const dra_extents *e, dra_session *session, const dra_token_names *names,

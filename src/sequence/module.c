@@ -13,6 +13,13 @@ const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const cha
     return text;
 }
 
+/* Items of a pool are those of all sequences, as of one. */
+static int64_t batch_of(const dra_spec *p, const dra_module_shape *shape)
+{
+    if (!shape->pool) return shape->B;
+    return p->items ? 1 : shape->pool;
+}
+
 static dra_shape state_shape(const dra_spec *p, int64_t B, int64_t rows)
 {
     dra_shape s = {1, {B}};
@@ -72,8 +79,39 @@ static void declare(dra_graph *g, const dra_module *m, const dra_module_shape *s
     }
     for (int i = 0; i < dra_specs_count(m->state) && !shape->fresh; i++) {
         const dra_spec *p = dra_specs_at(m->state, i);
-        state[i] = dra_state(g, dra_state_name(name, "state", p->name), DRA_REAL,
-                             state_shape(p, shape->B, dra_spec_has_rows(p) ? shape->rows[i] : 0));
+        state[i] = dra_state(
+            g, dra_state_name(name, "state", p->name), DRA_REAL,
+            state_shape(p, batch_of(p, shape), dra_spec_has_rows(p) ? shape->rows[i] : 0));
+    }
+}
+
+/* ---- rows of a pool -------------------------------------------------------------------------- */
+
+/* States without items: those of B rows come out of all, and go back. */
+static void take_rows(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                      const dra_value *in, dra_value *used)
+{
+    if (!shape->pool) return;
+    const dra_value from = dra_input(g, DRA_POOL_FROM, DRA_I32, DRA_SHAPE(shape->B));
+    for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(m->state, i);
+        if (p->items) continue;
+        const dra_value rows = dra_reshape(g, in[i], DRA_SHAPE(shape->pool, -1));
+        used[i] = dra_reshape(g, dra_embedding(g, rows, from), state_shape(p, shape->B, 0));
+    }
+}
+
+static void give_rows(dra_graph *g, const dra_module *m, const dra_module_shape *shape,
+                      const dra_value *in, dra_value *next)
+{
+    if (!shape->pool) return;
+    const dra_value to = dra_input(g, DRA_POOL_TO, DRA_I32, DRA_SHAPE(1, shape->B));
+    for (int i = 0; i < dra_specs_count(m->state) && !dra_graph_failed(g); i++) {
+        const dra_spec *p = dra_specs_at(m->state, i);
+        if (p->items || !next[i].id) continue;
+        const dra_value rows = dra_reshape(g, in[i], DRA_SHAPE(1, shape->pool, -1));
+        const dra_value some = dra_reshape(g, next[i], DRA_SHAPE(1, shape->B, -1));
+        next[i] = dra_reshape(g, dra_write_rows(g, rows, some, to), state_shape(p, shape->pool, 0));
     }
 }
 
@@ -144,6 +182,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     }
     declare(g, module, shape, all, in);
     if (n_state) memcpy(used, in, (size_t)n_state * sizeof *used);
+    take_rows(g, module, shape, in, used);
     if (shape->clamp) clamp_states(g, module, shape, used, some, &clamped);
     if (shape->context) hide_context(module, used);
     dra_tokens_declare(g, module, shape, &call.tokens);
@@ -152,6 +191,7 @@ void dra_module_graph(dra_graph *g, const dra_module *module, const dra_module_s
     keep_context(g, module, shape, next);
     if (shape->clamp) clamp_states(g, module, shape, next, some, &clamped);
     if (clamped.id) dra_output(g, "clamped", clamped);
+    give_rows(g, module, shape, in, next);
     for (int i = 0; param && i < n_param; i++) param[i] = all[i];
     for (int i = 0; state && i < n_state; i++) state[i] = in[i];
     for (int i = 0; state_out && i < n_state; i++) state_out[i] = next[i];

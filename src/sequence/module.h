@@ -10,6 +10,11 @@ enum { DRA_NAME_TEXT = 160, DRA_NAME_MOST = DRA_NAME_TEXT - 8 };
 /* "kind.name": kind is "state" for what comes in, "next" for what goes out. */
 const char *dra_state_name(char text[DRA_NAME_TEXT], const char *kind, const char *name);
 
+/* Inputs of a call that reads rows of a pool: i32 (B), where the state of each comes from; (1, B),
+ * where it goes, -1: nowhere. */
+#define DRA_POOL_FROM "pool.from"
+#define DRA_POOL_TO "pool.to"
+
 /* The tensor that a parameter of this shape is stored in: its shape, its bytes, and where element
  * k of the parameter is in it. */
 dra_shape dra_param_layout_shape(const dra_param_layout *f, const dra_shape *s);

@@ -43,6 +43,9 @@ struct dra_reader {
     bool                begun;  /* and some were started since dra_reader_finish() */
     fetched            *results;
     size_t              n_results;
+    dra_states         *pool; /* of the read that is going on; NULL: it is of all rows */
+    const int64_t      *rows; /* of the pool */
+    int                 from, to;
     dra_joins           joins;  /* of the last read, where it took several calls */
     bool                joined; /* it did */
 };
@@ -50,7 +53,7 @@ struct dra_reader {
 /* ---- programs: by B, T, options, limit of the clamp, tokens that layers see, rows of states, then
  * the shape of a context if one is read -------------------------------------------------------- */
 
-enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, TURNS = 16 }; /* options; times turns */
+enum { MARKED = 1, SKIPS = 2, CLAMP = 4, HOLES = 8, POOL = 16, TURNS = 32 }; /* times turns */
 
 static const char CLAMPED[] = "clamped.sum";
 
@@ -59,11 +62,11 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
     const dra_reader *r = user;
     const dra_module *m = &r->module;
     const int         n = dra_specs_count(m->state);
-    int64_t          *rows = calloc((size_t)n + 1, sizeof *rows);
-    dra_value        *state = calloc(2 * (size_t)n + 1, sizeof *state);
-    char              name[DRA_NAME_TEXT];
+    int64_t   *rows = calloc(2 * (size_t)n + 1, sizeof *rows), *spans = rows ? rows + n : NULL;
+    dra_value *state = calloc(2 * (size_t)n + 1, sizeof *state);
+    char       name[DRA_NAME_TEXT];
     if (rows && state) {
-        for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0];
+        for (int i = 0; i < n; i++) rows[i] = key[i + 1].dim[0], spans[i] = key[i + 1].dim[1];
         const bool              reads = n_key > (size_t)n + 1;
         const dra_context_shape context = reads ? dra_context_of_key(&key[n + 1])
                                                 : (dra_context_shape){0};
@@ -79,6 +82,8 @@ static void build(dra_graph *g, void *user, const dra_shape *key, size_t n_key)
                                          .rows = rows,
                                          .layouts = r->layouts,
                                          .limit = r->limit,
+                                         .pool = key[0].dim[2] & POOL ? key[0].dim[5] : 0,
+                                         .spans = spans,
                                          .context = reads ? &context : NULL};
         dra_module_graph(g, m, &shape, NULL, state, state + n);
         for (int i = 0; i < n && !m->whole; i++)
@@ -107,6 +112,8 @@ static dra_status name_all(dra_reader *r, dra_error *err)
         r->state[i] = dra_session_name(
             r->session, dra_state_name(name, "state", dra_specs_at(r->module.state, i)->name));
     dra_tokens_name(r->session, "tokens", r->module.state, &r->tokens);
+    r->from = dra_session_name(r->session, DRA_POOL_FROM);
+    r->to = dra_session_name(r->session, DRA_POOL_TO);
     if (r->module.context) dra_context_name(r->session, &r->context);
     st = dra_array_create(r->device, sizeof(dra_real), &r->clamped, err);
     if (st == DRA_OK) st = dra_array_fill(dra_array_whole(r->clamped), 0, err);
@@ -328,6 +335,15 @@ static int64_t bits_of(double x)
     return bits;
 }
 
+/* Rows of all sequences, and of one of those that are read. */
+static dra_shape pool_key(const dra_reader *r, int i)
+{
+    const dra_spec *p = dra_specs_at(r->module.state, i);
+    if (!p->items) return DRA_SHAPE(1, 1);
+    return DRA_SHAPE(r->pool->at[i].rows,
+                     dra_pool_span(r->pool, p->limit, r->extents.B, r->rows, r->extents.T));
+}
+
 /* The key of the program that reads the tokens of r->extents after s, and first r->context_extents
  * if it `reads` a context; returns its length. */
 static size_t make_key(dra_reader *r, const dra_states *s, int marks, bool reads)
@@ -335,8 +351,9 @@ static size_t make_key(dra_reader *r, const dra_states *s, int marks, bool reads
     const int  n = dra_specs_count(s->specs);
     const bool clamp = !r->unclamped && !r->module.whole;
     r->key[0] = DRA_SHAPE(s->B, r->extents.given, marks | (clamp ? CLAMP : 0),
-                          clamp ? bits_of(r->limit) : 0, r->extents.T);
-    for (int i = 0; i < n; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
+                          clamp ? bits_of(r->limit) : 0, r->extents.T, r->pool ? r->pool->B : 0);
+    for (int i = 0; i < n && !r->pool; i++) r->key[i + 1] = DRA_SHAPE(s->at[i].rows);
+    for (int i = 0; i < n && r->pool; i++) r->key[i + 1] = pool_key(r, i);
     if (reads) r->key[n + 1] = dra_context_key(&r->context_extents);
     return 1 + (size_t)n + reads;
 }
@@ -345,7 +362,7 @@ static dra_status select_program(dra_reader *r, const dra_states *s, bool reads,
 {
     const dra_extents *e = &r->extents;
     const int marks = (e->marked ? MARKED : 0) | (e->skips ? SKIPS : 0) | (e->holes ? HOLES : 0) |
-                      e->turns * TURNS;
+                      (r->pool ? POOL : 0) | e->turns * TURNS;
     return dra_session_select(r->session, r->key, make_key(r, s, marks, reads), err);
 }
 
@@ -403,16 +420,37 @@ static dra_status put_input(dra_reader *r, const dra_named *input, const dra_joi
     return st;
 }
 
+/* Where rows of a pool are. Nobody reads the first one, and leaves it as it is. */
+static dra_status put_rows(dra_reader *r, int64_t n, dra_error *err)
+{
+    int32_t   *from = calloc(2 * (size_t)n + 1, sizeof *from), *to = from ? from + n : NULL;
+    dra_status st = from ? dra_extents_to_pool(&r->extents, r->pool, r->rows, err)
+                         : dra_fail(err, DRA_ERR_MEMORY, "reader: out of memory");
+    for (int64_t b = 0; b < n && st == DRA_OK; b++) {
+        to[b] = (int32_t)r->rows[b];
+        from[b] = to[b] < 0 ? 0 : to[b];
+    }
+    const size_t bytes = (size_t)n * sizeof *from;
+    if (st == DRA_OK && dra_session_input_bytes(r->session, DRA_POOL_FROM))
+        st = dra_session_put(r->session, r->from, from, bytes, err);
+    if (st == DRA_OK && dra_session_input_bytes(r->session, DRA_POOL_TO))
+        st = dra_session_put(r->session, r->to, to, bytes, err);
+    free(from);
+    return st;
+}
+
 static dra_status put_all(dra_reader *r, const dra_states *s, bool reads, const dra_join_part *part,
                           const int32_t *mark, int n, const dra_named *inputs, dra_error *err)
 {
     dra_status st = dra_extents_fill(&r->extents, s->specs, s, s->B, part->n, mark, err);
+    if (st == DRA_OK && r->pool) st = put_rows(r, s->B, err);
     if (st == DRA_OK) st = dra_extents_put(&r->extents, r->session, &r->tokens, err);
     if (r->module.context && st == DRA_OK)
         st = dra_context_extents_put(&r->context_extents, s->B, reads, r->session, &r->context,
                                      err);
     for (int i = 0; i < dra_specs_count(s->specs) && !r->module.whole && st == DRA_OK; i++)
-        st = dra_session_bind(r->session, r->state[i], dra_states_span(s, i), err);
+        st = dra_session_bind(r->session, r->state[i], dra_states_span(r->pool ? r->pool : s, i),
+                              err);
     for (int i = 0; i < n && st == DRA_OK; i++) st = put_input(r, &inputs[i], part, err);
     return st;
 }
@@ -461,6 +499,17 @@ static dra_status fetch_all(dra_reader *r, const dra_fetch *more, size_t n_more,
     return st;
 }
 
+/* For the items of the tokens of r->extents. */
+static dra_status make_room_for(dra_reader *r, dra_states *states, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (!r->pool) return dra_states_reserve(states, r->extents.T, err);
+    for (int64_t b = 0; b < states->B && st == DRA_OK; b++)
+        if (r->rows[b] >= 0) st = dra_pool_reserve(r->pool, r->rows[b], r->extents.T, err);
+    dra_pool_look(r->pool, states->B, r->rows, states);
+    return st;
+}
+
 /* Reads a part of a call, or all of it; mark: of the part; context: NULL but where it is read. */
 static dra_status read_part(dra_reader *r, dra_states *states, const dra_context_text *context,
                             const dra_join_part *part, const int32_t *mark, int n,
@@ -469,7 +518,7 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     const bool reads = context != NULL;
     dra_extents_plan(&r->extents, states, states->B, part->n, mark);
     dra_status st = check_length(r, states, r->extents.T, err);
-    if (st == DRA_OK) st = dra_states_reserve(states, r->extents.T, err);
+    if (st == DRA_OK) st = make_room_for(r, states, err);
     if (st == DRA_OK) st = take_context(r, states, context, err);
     if (st == DRA_OK) st = select_program(r, states, reads, err);
     if (st == DRA_OK) st = put_all(r, states, reads, part, mark, n, inputs, err);
@@ -477,6 +526,7 @@ static dra_status read_part(dra_reader *r, dra_states *states, const dra_context
     if (st == DRA_OK) r->begun = true;
     if (st == DRA_OK && !r->defers) st = dra_reader_finish(r, err);
     if (st == DRA_OK) advance(r, states, reads, part->n, mark);
+    if (st == DRA_OK && r->pool) dra_pool_advance(r->pool, states->B, r->rows, states);
     return st;
 }
 
@@ -511,10 +561,56 @@ static const int32_t *find_picks(const dra_reader *r, int64_t B, int n, const dr
     return NULL;
 }
 
+/* Rows of a pool are read through a view of them. */
+static dra_status check_plain(const dra_states *s, dra_error *err)
+{
+    if (!s->pool) return DRA_OK;
+    return dra_fail(err, DRA_ERR_VALUE, "reader: a pool is read by rows: dra_reader_read_rows()");
+}
+
 dra_status dra_reader_read(dra_reader *r, dra_states *states, int64_t T, const int32_t *mark, int n,
                            const dra_named *inputs, dra_error *err)
 {
     return dra_reader_read_context(r, states, NULL, T, mark, n, inputs, err);
+}
+
+static dra_status check_rows(const dra_states *pool, int64_t n, const int64_t *rows, dra_error *err)
+{
+    if (!pool->pool) return dra_fail(err, DRA_ERR_VALUE, "reader: the states are no pool");
+    if (n < 1)
+        return dra_fail(err, DRA_ERR_VALUE, "reader: %lld rows, expected 1 or more", (long long)n);
+    for (int64_t b = 0; b < n; b++) {
+        if (rows[b] < -1 || rows[b] >= pool->B)
+            return dra_fail(err, DRA_ERR_INDEX, "reader: row is %lld of %lld", (long long)rows[b],
+                            (long long)pool->B);
+        for (int64_t a = 0; a < b; a++)
+            if (rows[a] == rows[b] && rows[b] >= 0)
+                return dra_fail(err, DRA_ERR_VALUE, "reader: row %lld is read twice",
+                                (long long)rows[b]);
+    }
+    return DRA_OK;
+}
+
+dra_status dra_reader_read_rows(dra_reader *r, dra_states *pool, int64_t n, const int64_t *rows,
+                                int64_t T, const int32_t *mark, int n_inputs,
+                                const dra_named *inputs, dra_error *err)
+{
+    dra_states *view = NULL;
+    dra_status  st = check_rows(pool, n, rows, err);
+    if (st == DRA_OK && (r->module.whole || r->module.context))
+        st = dra_fail(err, DRA_ERR_VALUE, "reader: whole texts and contexts are not read by rows");
+    if (st == DRA_OK) st = dra_pool_view(pool, n, rows, &view, err);
+    if (st != DRA_OK) {
+        r->valid = false;
+        return st;
+    }
+    r->pool = pool;
+    r->rows = rows;
+    st = dra_reader_read_context(r, view, NULL, T, mark, n_inputs, inputs, err);
+    r->pool = NULL;
+    r->rows = NULL;
+    dra_pool_view_free(view);
+    return st;
 }
 
 dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
@@ -524,7 +620,8 @@ dra_status dra_reader_read_context(dra_reader *r, dra_states *states,
     dra_join_part part = {.B = states->B, .T = T, .n = T, .keep = r->module.keep};
     r->reads++;
     r->valid = r->joined = false;
-    dra_status st = check(r, states, T, mark, err);
+    dra_status st = check_plain(states, err);
+    if (st == DRA_OK) st = check(r, states, T, mark, err);
     if (st == DRA_OK) st = check_context(r, states, context, err);
     if (st != DRA_OK) return st;
     if (r->module.piece > 0) {

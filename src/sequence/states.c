@@ -13,10 +13,16 @@
 static const dra_spec *spec_at(const dra_states *s, int i) { return dra_specs_at(s->specs, i); }
 static int             count(const dra_states *s) { return dra_specs_count(s->specs); }
 
+/* Of all sequences. */
+static int64_t all_rows(const dra_states *s, int i)
+{
+    return s->pool && spec_at(s, i)->items ? s->at[i].rows : s->B * s->at[i].rows;
+}
+
 dra_span dra_states_span(const dra_states *s, int i)
 {
     const dra_held *h = &s->at[i];
-    return (dra_span){h->data, 0, (size_t)(s->B * h->rows * h->size) * sizeof(dra_real)};
+    return (dra_span){h->data, 0, (size_t)(all_rows(s, i) * h->size) * sizeof(dra_real)};
 }
 
 /* `rows` rows of items from row `first` of sequence b on, in `data` with `all` rows for each. */
@@ -38,7 +44,7 @@ static dra_status out_of_memory(dra_error *err)
     return dra_fail(err, DRA_ERR_MEMORY, "states: out of memory");
 }
 
-static dra_status fill_row(dra_states *s, int i, int64_t row, dra_error *err)
+dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err)
 {
     return dra_array_fill(row_of(s, i, row), (dra_real)spec_at(s, i)->number, err);
 }
@@ -97,6 +103,7 @@ dra_status dra_states_create(dra_device *device, const dra_specs *specs, int64_t
 void dra_states_destroy(dra_states *s)
 {
     if (!s) return;
+    dra_pool_free(s);
     for (int i = 0; s->at && i < count(s); i++) {
         dra_array_destroy(s->at[i].data);
         free(s->at[i].base);
@@ -149,23 +156,64 @@ size_t dra_states_bytes(const dra_states *s)
 size_t dra_states_held(const dra_states *s)
 {
     size_t n = 0;
-    for (int i = 0; i < count(s); i++) n += (size_t)(s->B * s->at[i].rows * s->at[i].size);
+    for (int i = 0; i < count(s); i++) n += (size_t)(all_rows(s, i) * s->at[i].size);
     return n * sizeof(dra_real);
 }
 
-/* The items of a row that are live or will be asked for. */
-static dra_span live(const dra_states *s, int i, int64_t row)
+size_t dra_states_row_bytes(const dra_states *s, int64_t row)
+{
+    size_t n = 0;
+    for (int i = 0; i < count(s); i++) n += dra_states_size(s, i, row);
+    return n * sizeof(dra_real);
+}
+
+dra_span dra_states_stretch(const dra_states *s, int i, int64_t row, int64_t item, int64_t end,
+                            int64_t *n)
 {
     const dra_held *h = &s->at[i];
-    if (!dra_spec_has_rows(spec_at(s, i))) return row_of(s, i, row);
-    const int64_t first = dra_states_first(s, i, row);
-    return rows_of(h, h->data, h->rows, row, first - h->base[row], live_rows(s, i, row));
+    *n = end - item;
+    if (!s->pool || !spec_at(s, i)->items)
+        return rows_of(h, h->data, h->rows, row, item - h->base[row], *n);
+    const dra_pages *p = dra_pool_pages(s, spec_at(s, i)->limit);
+    *n = dra_imin(*n, DRA_ITEMS_STEP - (item - h->base[row]) % DRA_ITEMS_STEP);
+    return rows_of(h, h->data, h->rows, 0, dra_pool_row(s, p, row, item), *n);
+}
+
+/* A walk over the memory of tensor i of a row: its live items, or all of it. */
+typedef struct walk {
+    const dra_states *s;
+    int               i;
+    int64_t           row, item, end;
+} walk;
+
+static walk walk_of(const dra_states *s, int i, int64_t row)
+{
+    const bool has_rows = dra_spec_has_rows(spec_at(s, i));
+    return (walk){s, i, row, has_rows ? dra_states_first(s, i, row) : 0,
+                  has_rows ? dra_states_last(s, i, row) : 1};
+}
+
+/* The next stretch, of at most `most` items. */
+static dra_span walk_on(walk *w, int64_t most)
+{
+    int64_t        n;
+    const int64_t  size = w->s->at[w->i].size;
+    const dra_span x = dra_states_stretch(w->s, w->i, w->row, w->item,
+                                          dra_imin(w->end, w->item + most), &n);
+    w->item += n;
+    return dra_span_part(x, 0, (size_t)(n * size) * sizeof(dra_real));
+}
+
+static int64_t walk_next(const walk *w) /* items of the next stretch */
+{
+    int64_t n = 0;
+    if (w->item < w->end) dra_states_stretch(w->s, w->i, w->row, w->item, w->end, &n);
+    return n;
 }
 
 /* ---- room for items -------------------------------------------------------------------------- */
 
-/* The lowest base under which a row keeps what is live. */
-static int64_t lowest_base(const dra_states *s, int i, int64_t row)
+int64_t dra_states_lowest_base(const dra_states *s, int i, int64_t row)
 {
     return dra_states_first(s, i, row) / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
 }
@@ -174,7 +222,7 @@ static int64_t rows_needed(const dra_states *s, int i, int64_t T, bool moved)
 {
     int64_t most = 0;
     for (int64_t b = 0; b < s->B; b++) {
-        const int64_t base = moved ? lowest_base(s, i, b) : s->at[i].base[b];
+        const int64_t base = moved ? dra_states_lowest_base(s, i, b) : s->at[i].base[b];
         most = dra_imax(most, s->end[b] - base + T);
     }
     return most;
@@ -186,7 +234,7 @@ static dra_status move_down(dra_states *s, int i, dra_array *to, int64_t rows, d
     dra_held  *h = &s->at[i];
     dra_status st = DRA_OK;
     for (int64_t b = 0; b < s->B && st == DRA_OK; b++) {
-        const int64_t base = lowest_base(s, i, b), n = dra_states_last(s, i, b) - base;
+        const int64_t base = dra_states_lowest_base(s, i, b), n = dra_states_last(s, i, b) - base;
         st = dra_array_copy(rows_of(h, to, rows, b, 0, n),
                             rows_of(h, h->data, h->rows, b, base - h->base[b], n), err);
         h->base[b] = base;
@@ -300,9 +348,10 @@ static dra_status reset_row(dra_states *s, int64_t row, dra_error *err)
     dra_status st = DRA_OK;
     s->tokens[row] = s->begin[row] = s->end[row] = 0;
     s->context[row] = -1;
+    if (s->pool) dra_pool_release(s, row);
     for (int i = 0; i < count(s) && st == DRA_OK; i++) {
         s->at[i].base[row] = 0;
-        if (!dra_spec_has_rows(spec_at(s, i))) st = fill_row(s, i, row, err);
+        if (!dra_spec_has_rows(spec_at(s, i))) st = dra_states_fill_row(s, i, row, err);
     }
     return st;
 }
@@ -319,7 +368,7 @@ dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra
 {
     dra_status st = at.context >= 0 ? dra_states_reserve_context(s, at.context, err) : DRA_OK;
     for (int i = 0; i < count(s) && st == DRA_OK; i++) {
-        if (!spec_at(s, i)->items) continue;
+        if (!spec_at(s, i)->items || s->pool) continue;
         const int64_t limit = spec_at(s, i)->limit;
         const int64_t first = limit ? dra_imax(at.begin, at.end - limit) : at.begin;
         const int64_t base = first / DRA_ITEMS_STEP * DRA_ITEMS_STEP;
@@ -333,14 +382,28 @@ dra_status dra_states_number(dra_states *s, int64_t row, dra_row_numbers at, dra
     s->begin[row] = at.begin;
     s->end[row] = at.end;
     s->context[row] = at.context;
+    if (s->pool) return dra_pool_number(s, row, err);
     for (int i = 0; i < count(s); i++)
-        if (spec_at(s, i)->items) s->at[i].base[row] = lowest_base(s, i, row);
+        if (spec_at(s, i)->items) s->at[i].base[row] = dra_states_lowest_base(s, i, row);
     return DRA_OK;
 }
 
 static dra_row_numbers numbers_of(const dra_states *s, int64_t row)
 {
     return (dra_row_numbers){s->tokens[row], s->begin[row], s->end[row], s->context[row]};
+}
+
+static dra_status copy_live(dra_states *s, int64_t to, const dra_states *other, int64_t from, int i,
+                            dra_error *err)
+{
+    walk       x = walk_of(s, i, to), y = walk_of(other, i, from);
+    dra_status st = DRA_OK;
+    while (x.item < x.end && st == DRA_OK) {
+        const int64_t  n = dra_imin(walk_next(&x), walk_next(&y));
+        const dra_span into = walk_on(&x, n);
+        st = dra_array_copy(into, walk_on(&y, n), err);
+    }
+    return st;
 }
 
 /* Items keep their numbers, and with them their places in blocks of 64. */
@@ -353,9 +416,11 @@ dra_status dra_states_copy(dra_states *s, int64_t to, const dra_states *other, i
     if (dra_specs_fingerprint(s->specs) != dra_specs_fingerprint(other->specs))
         return dra_fail(err, DRA_ERR_VALUE, "states: copy between states of different kinds");
     if (s == other && to == from) return DRA_OK;
-    st = dra_states_number(s, to, numbers_of(other, from), err);
+    st = s == other && s->pool ? dra_pool_share(s, to, from, err)
+                               : dra_states_number(s, to, numbers_of(other, from), err);
     for (int i = 0; i < count(s) && st == DRA_OK; i++)
-        st = dra_array_copy(live(s, i, to), live(other, i, from), err);
+        if (s != other || !s->pool || !spec_at(s, i)->items)
+            st = copy_live(s, to, other, from, i, err);
     return st;
 }
 
@@ -398,15 +463,27 @@ static dra_status check_part(const dra_states *s, int i, int64_t row, size_t n, 
 dra_status dra_states_read(const dra_states *s, int i, int64_t row, dra_real *to, size_t n,
                            dra_error *err)
 {
-    const dra_status st = check_part(s, i, row, n, err);
-    return st == DRA_OK ? dra_array_download(to, live(s, i, row), err) : st;
+    dra_status st = check_part(s, i, row, n, err);
+    walk       w = walk_of(s, i, row);
+    while (w.item < w.end && st == DRA_OK) {
+        const dra_span x = walk_on(&w, w.end - w.item);
+        st = dra_array_download(to, x, err);
+        to += x.bytes / sizeof *to;
+    }
+    return st;
 }
 
 dra_status dra_states_write(dra_states *s, int i, int64_t row, const dra_real *from, size_t n,
                             dra_error *err)
 {
-    const dra_status st = check_part(s, i, row, n, err);
-    return st == DRA_OK ? dra_array_upload(live(s, i, row), from, err) : st;
+    dra_status st = check_part(s, i, row, n, err);
+    walk       w = walk_of(s, i, row);
+    while (w.item < w.end && st == DRA_OK) {
+        const dra_span x = walk_on(&w, w.end - w.item);
+        st = dra_array_upload(x, from, err);
+        from += x.bytes / sizeof *from;
+    }
+    return st;
 }
 
 dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t items,
@@ -419,8 +496,11 @@ dra_status dra_states_place(dra_states *s, int64_t row, int64_t tokens, int64_t 
                         (long long)tokens, (long long)items);
     const dra_row_numbers at = {.tokens = tokens, .end = items, .context = s->context[row]};
     st = dra_states_number(s, row, at, err);
-    for (int i = 0; i < count(s) && st == DRA_OK; i++)
-        if (spec_at(s, i)->items) st = dra_array_fill(live(s, i, row), 0, err);
+    for (int i = 0; i < count(s) && st == DRA_OK; i++) {
+        walk w = walk_of(s, i, row);
+        while (spec_at(s, i)->items && w.item < w.end && st == DRA_OK)
+            st = dra_array_fill(walk_on(&w, w.end - w.item), 0, err);
+    }
     return st;
 }
 

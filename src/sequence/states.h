@@ -4,17 +4,34 @@
  * row b is in row i - base[b] of its tensor. Bases are multiples of 64, so that moving items
  * down does not move them against the blocks of keys that attention takes at a time: sums keep
  * their order and results their bits. Item j of a context is in row j of its tensor; all tensors of
- * contexts have as many rows, a multiple of 64, so that programs can be used again. */
+ * contexts have as many rows, a multiple of 64, so that programs can be used again.
+ *
+ * In a pool, item number i of row b is in page (i - base[b]) / 64 of its row: pages of 64 rows
+ * belong to all tensors of one limit, are counted, and are shared by rows that were copied from
+ * each other (pool.c). */
 #ifndef DRA_SRC_STATES_H
 #define DRA_SRC_STATES_H
 
 #include "dra/sequence.h"
 
-enum { DRA_ITEMS_STEP = 64 };
+enum { DRA_ITEMS_STEP = DRA_ATTEND_PAGE };
+
+typedef struct dra_page_list { /* of one row */
+    int32_t *at;
+    int64_t  n, room;
+} dra_page_list;
+
+typedef struct dra_pages { /* of all tensors that hold items of one limit */
+    int64_t        limit, count;
+    int32_t       *refs; /* (count): rows that have it; 0: it is free */
+    int32_t       *free; /* a stack of those */
+    int64_t        n_free;
+    dra_page_list *of; /* (B) */
+} dra_pages;
 
 typedef struct dra_held { /* one tensor of the state */
     dra_array *data;      /* (B, ...), items and contexts (B, rows, ...) */
-    int64_t    rows;      /* 1 where there are neither */
+    int64_t    rows;      /* 1 where there are neither; items of a pool: (all rows, ...) */
     int64_t    size;      /* of one row */
     int64_t   *base;      /* (B): the item in row 0 */
     dra_array *next;      /* larger memory, until all tensors have theirs */
@@ -29,6 +46,9 @@ struct dra_states {
     int64_t         *begin, *end; /* (B): numbers of the items since the last reset */
     int64_t         *context;     /* (B): items of the context; -1: none */
     dra_held        *at;          /* one for each spec */
+    bool             pool;
+    int              n_pages;
+    dra_pages        pages[DRA_TOKEN_KINDS]; /* of a pool */
 };
 
 /* Does a state hold one row for each item, of its own text or of a context? */
@@ -57,6 +77,41 @@ dra_status dra_states_clone(const dra_states *s, dra_device *device, dra_states 
 /* The live items of a row, or those of its context: from this number to the one before that. */
 int64_t dra_states_first(const dra_states *s, int i, int64_t row);
 int64_t dra_states_last(const dra_states *s, int i, int64_t row);
+
+/* The items of a row from this number on that follow each other in memory; *n: how many there are
+ * before `end`. */
+dra_span dra_states_stretch(const dra_states *s, int i, int64_t row, int64_t item, int64_t end,
+                            int64_t *n);
+
+/* ---- pools (pool.c) -------------------------------------------------------------------------- */
+
+void dra_pool_free(dra_states *s);
+/* Releases the pages of a row. */
+void dra_pool_release(dra_states *s, int64_t row);
+/* Pages for the items that a row has by its numbers, all of its own, and its bases. */
+dra_status dra_pool_number(dra_states *s, int64_t row, dra_error *err);
+/* Row `to` becomes like row `from` of the same pool, whose pages it shares. */
+dra_status dra_pool_share(dra_states *s, int64_t to, int64_t from, dra_error *err);
+/* Makes room for T more items of a row, in pages of its own from its last item on. */
+dra_status dra_pool_reserve(dra_states *s, int64_t row, int64_t T, dra_error *err);
+/* The row of the tensors that has item number `item` of a row. */
+int64_t dra_pool_row(const dra_states *s, const dra_pages *p, int64_t row, int64_t item);
+/* The pages of a limit. */
+const dra_pages *dra_pool_pages(const dra_states *s, int64_t limit);
+/* The lowest base under which a row keeps what is live of tensor i. */
+int64_t    dra_states_lowest_base(const dra_states *s, int i, int64_t row);
+dra_status dra_states_fill_row(dra_states *s, int i, int64_t row, dra_error *err);
+
+/* Where n rows of a pool stand (-1: nobody, who has read something), as states without memory: what
+ * looks at numbers alone takes them; and back, after they have advanced. */
+dra_status dra_pool_view(const dra_states *s, int64_t n, const int64_t *rows, dra_states **out,
+                         dra_error *err);
+/* Looks again: rows have been moved. */
+void dra_pool_look(const dra_states *s, int64_t n, const int64_t *rows, dra_states *view);
+void dra_pool_advance(dra_states *s, int64_t n, const int64_t *rows, const dra_states *view);
+void dra_pool_view_free(dra_states *view); /* NULL is allowed */
+
+/* ---- where tokens stand ---------------------------------------------------------------------- */
 
 /* Where the next token of a row is, counted as its layers do: with the start vectors that it has
  * read. */
@@ -91,13 +146,15 @@ typedef struct dra_extents { /* the numbers that the inputs of dra_tokens receiv
     struct {
         int64_t  limit;
         int32_t *at, *lo, *hi, *base;
+        int32_t *pages, *own; /* of a pool */
+        int64_t  span;
     } items[DRA_TOKEN_KINDS];
     int      n_items;
     bool     skips; /* some tokens are skipped; may be set for a graph that was built for such */
     bool     holes; /* as of dra_module_shape */
     bool     marked;
-    int32_t *memory;
-    size_t   room;
+    int32_t *memory, *pages_memory;
+    size_t   room, pages_room;
     int64_t  B, T, given; /* T: tokens that layers see */
     int64_t  piece, kept; /* piece and memory of the module: to be set before the rest */
     int      turns;       /* as of dra_module_shape */
@@ -117,11 +174,18 @@ void dra_extents_plan(dra_extents *e, const dra_states *s, int64_t B, int64_t T,
 dra_status dra_extents_fill(dra_extents *e, const dra_specs *specs, const dra_states *s, int64_t B,
                             int64_t T, const int32_t *mark, dra_error *err);
 void       dra_extents_free(dra_extents *e);
+/* How many rows of items of this limit programs have room for that read these rows of a pool: some
+ * more than they need, so that programs can be used again. */
+int64_t dra_pool_span(const dra_states *s, int64_t limit, int64_t n, const int64_t *rows,
+                      int64_t T);
+/* Takes extents of a view of a pool's rows to where their pages are; nobody writes nothing. */
+dra_status dra_extents_to_pool(dra_extents *e, const dra_states *pool, const int64_t *rows,
+                               dra_error *err);
 
 typedef struct dra_token_names { /* numbers of the inputs that dra_tokens_declare() makes */
     int mark, writes, pos, prev, last, lo, hi, take, give, place;
     struct {
-        int at, lo, hi, base;
+        int at, lo, hi, base, pages, own;
     } items[DRA_TOKEN_KINDS];
     struct {
         int at, lo, hi, base, turn;

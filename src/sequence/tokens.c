@@ -95,7 +95,20 @@ static void declare_pieces(dra_graph *g, const dra_module_shape *shape, dra_toke
                                 .lo = dra_input(g, "tokens.piece.lo", DRA_I32, each),
                                 .hi = dra_input(g, "tokens.piece.hi", DRA_I32, each),
                                 .base = dra_input(g, "tokens.piece.base", DRA_I32, rows)};
+    p->rows.own = p->rows.at;
     if (p->turns) p->turn = dra_input(g, "tokens.piece.turn", DRA_I32, rows);
+}
+
+/* Of rows of a pool: where the items of this limit are. */
+static dra_value declare_pages(dra_graph *g, const dra_specs *state, const dra_module_shape *shape,
+                               int64_t limit)
+{
+    char name[DRA_TOKEN_TEXT];
+    int  i = 0;
+    if (!shape->pool) return (dra_value){0};
+    while (!dra_specs_at(state, i)->items || dra_specs_at(state, i)->limit != limit) i++;
+    return dra_input(g, dra_token_input(name, "pages", limit), DRA_I32,
+                     DRA_SHAPE(shape->B, shape->spans[i] / DRA_ITEMS_STEP));
 }
 
 void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module_shape *shape,
@@ -131,7 +144,13 @@ void dra_tokens_declare(dra_graph *g, const dra_module *module, const dra_module
             .hi = dra_input(g, dra_token_input(name, "hi", limit[i]), DRA_I32, each),
             .base = dra_input(g, dra_token_input(name, "base", limit[i]), DRA_I32,
                               DRA_SHAPE(shape->B, 1)),
+            .pages = declare_pages(g, module->state, shape, limit[i]),
         };
+    for (int i = 0; i < out->n_items; i++)
+        out->items[i].own = shape->pool && module->prefix
+                                ? dra_input(g, dra_token_input(name, "own", limit[i]), DRA_I32,
+                                            each)
+                                : out->items[i].at;
 }
 
 const dra_token_items *dra_tokens_items(const dra_tokens *tokens, int64_t limit)

@@ -74,13 +74,15 @@ emulated_gpu_has_limits() {
         grep -Eq '^cuda:0( +[0-9.]+){8}$' "$out" &&
         answers devices --limits --threads 1 --json && is_json "$out" &&
         [ "$(grep -c '"upload": ' "$out")" -eq 2 ] &&
-        grep -q '"device": "cuda:0".*"streaming_write": null.*"upload": [1-9]' "$out"
+        grep -q '"device": "cuda:0".*"streaming_write": null' "$out" &&
+        grep -q '"upload": [1-9].*"mapped": [1-9]' "$out"
 }
 
 bench_runs_on_it() {
     run 0 bench limits --device cuda --repeats 2 &&
         grep -q '^dra [0-9.]*, level cuda sm_[0-9]*, median of 2$' "$out" &&
         grep -q '^limits: .*; pinned memory of the host: to the GPU ' "$out" &&
+        tr '\n' ' ' <"$out" | grep -Eq 'a mapped +file +to +it +[0-9.]+ +GB/s, +[0-9]+ +%' &&
         run 0 bench executor-tiny --device cuda --repeats 1 --json && is_json "$out" &&
         grep -q '"name": "executor-tiny", .*"bar": null, .*"met": null, "unit": "node"' "$out"
 }

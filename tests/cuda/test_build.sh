@@ -30,7 +30,8 @@ compiles() {
 
 objects_hold_what_is_claimed() {
     nm --defined-only "$scratch"/cuda/objects/*.cu.o |
-        sed -n 's/^.* dra_cuda_\([a-z0-9_]*\)$/\1/p' | sort -u | comm -13 - "$scratch/claimed" >"$scratch/missing"
+        sed -n 's/^.* dra_cuda_\([a-z0-9_]*\)$/\1/p' | sort -u |
+            comm -13 - "$scratch/claimed" >"$scratch/missing"
     [ ! -s "$scratch/missing" ] || { cat "$scratch/missing"; false; }
 }
 

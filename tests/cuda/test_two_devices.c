@@ -343,6 +343,37 @@ static void runs_go_to_and_fro(void **state)
 
 /* ---- all of them ---------------------------------------------------------------------------- */
 
+/* ---- arrays ---------------------------------------------------------------------------------- */
+
+/* Small ones and ones of several pieces, many at once, from memory that is then overwritten. */
+static void uploads_of_any_size_arrive(void **state)
+{
+    static const size_t sizes[] = {1, 4097, 1 << 20, (1 << 20) + 1, (9 << 20) + 3, (37 << 20) + 5};
+    enum { ROUNDS = 3 };
+    unsigned char *from = malloc(38 << 20), *back = malloc(38 << 20);
+    dra_array     *a[ROUNDS][COUNT(sizes)];
+    dra_error      err = {0};
+    assert_true(from && back);
+    for (size_t k = 0; k < ROUNDS * COUNT(sizes); k++) {
+        dra_array  **to = &a[k / COUNT(sizes)][k % COUNT(sizes)];
+        const size_t n = sizes[k % COUNT(sizes)];
+        for (size_t i = 0; i < n; i++) from[i] = (unsigned char)(i * 7 + (i >> 12) + k);
+        expect_ok(dra_array_create(gpu, n, to, &err), &err);
+        expect_ok(dra_array_upload(dra_array_whole(*to), from, &err), &err);
+    }
+    for (size_t k = 0; k < ROUNDS * COUNT(sizes); k++) {
+        dra_array   *to = a[k / COUNT(sizes)][k % COUNT(sizes)];
+        const size_t n = sizes[k % COUNT(sizes)];
+        expect_ok(dra_array_download(back, dra_array_whole(to), &err), &err);
+        size_t wrong = 0;
+        for (size_t i = 0; i < n; i++) wrong += back[i] != (unsigned char)(i * 7 + (i >> 12) + k);
+        assert_int_equal(wrong, 0);
+        dra_array_destroy(to);
+    }
+    free(from);
+    free(back);
+}
+
 static void nothing_to_compare_with(void **state) { skip(); }
 
 /* The plugin for the host stands next to this program's folder, if no other is named. */
@@ -370,6 +401,7 @@ int main(int argc, char **argv)
                {"random models of rwkv", random_models_are_equal, NULL, NULL, (void *)&families[1]},
                {"random models of x-transformers", random_models_are_equal, NULL, NULL,
                 (void *)&families[2]},
+               cmocka_unit_test(uploads_of_any_size_arrive),
                cmocka_unit_test(presets_are_equal),
                cmocka_unit_test(states_go_to_and_fro),
                {"runs of gpt2", runs_go_to_and_fro, NULL, NULL, (void *)"gpt2-tiny"},

