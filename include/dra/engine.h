@@ -114,7 +114,6 @@ typedef struct dra_job_config {
      * `save` is replaced at once when the job is done, and only then. */
     const char *state, *save;
     const char *path;
-    bool        look; /* tell what the memory holds, see dra_engine_look_at() */
     /* token may be NULL. end comes exactly once for every job that was taken. */
     void (*token)(void *user, const dra_job_token *token);
     void (*end)(void *user, const dra_job_result *result);
@@ -130,7 +129,8 @@ DRA_API dra_status dra_engine_submit(dra_engine *e, const dra_job_config *config
 DRA_API void dra_engine_cancel(dra_engine *e, uint64_t id);
 
 /* One step. *idle: there was nothing to do, and the caller may sleep until `wake` is called, by the
- * thread of a submit or cancel. An error of the device ends all jobs that took part. */
+ * thread of a submit or cancel. An error of the device ends all jobs that took part, and
+ * is told here too. */
 DRA_API dra_status dra_engine_step(dra_engine *e, bool *idle, dra_error *err);
 DRA_API void       dra_engine_on_wake(dra_engine *e, void (*wake)(void *user), void *user);
 /* No further jobs are taken; those that were taken go on. */

@@ -7,9 +7,9 @@
  *   rows.c      rows of the pool and the memory they take
  *   prefix.c    states kept to begin other prompts with; saved.c: states by name
  *
- * A job is a list of tokens, of which the first `read` are in its row of the pool. Reading a prompt,
- * writing, and reading again what a stop string left are all the same: read what is not read yet;
- * when nothing is left, there are logits to pick the next token of, or the job is done. */
+ * A job is a list of tokens, of which the first `read` are in its row of the pool. Reading a
+ * prompt, writing, and reading again what a stop string left are all the same: read what is not
+ * read yet; when nothing is left, there are logits to pick the next token of, or it is done. */
 #ifndef DRA_SRC_ENGINE_H
 #define DRA_SRC_ENGINE_H
 
@@ -127,18 +127,17 @@ struct dra_engine {
     dra_states       *pool;
     int64_t          *free_rows; /* (pool_rows) */
     int64_t           n_free;
-    bool             *row_used; /* (pool_rows) */
+    int64_t           used; /* rows that are not free */
     /* (slots), in the order of joining; changed by the thread that steps, under the lock */
-    dra_job      **active;
-    int64_t        n_active;
-    int32_t       *ids, *mark, *picks; /* of a read */
-    int64_t       *rows;
-    dra_job      **batch;   /* (slots) */
-    dra_real      *offered; /* (V) */
-    bool          *allowed; /* (V) */
-    dra_prefixes   prefixes;
-    const dra_job *speaking; /* whose call-back runs */
-    float         *norms;    /* what dra_look shows */
+    dra_job    **active;
+    int64_t      n_active;
+    int32_t     *ids, *mark, *picks; /* of a read */
+    int64_t     *rows;
+    dra_job    **batch;   /* (slots) */
+    dra_real    *offered; /* (V) */
+    bool        *allowed; /* (V) */
+    dra_prefixes prefixes;
+    float       *norms; /* what dra_look shows */
 
     pthread_mutex_t  lock; /* of all below, and of what says so above */
     dra_job         *first, *last;

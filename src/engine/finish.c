@@ -109,9 +109,7 @@ void dra_job_end_with(dra_engine *e, dra_job *job, dra_job_end end, const dra_er
     const dra_job_result result = result_of(job, end, error);
     count(e, end);
     job->over = true;
-    e->speaking = job;
     if (job->config.end) job->config.end(job->config.user, &result);
-    e->speaking = NULL;
     dra_rows_give(e, &job->row);
     dra_rows_give(e, &job->back.row);
 }

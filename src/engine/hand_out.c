@@ -61,9 +61,7 @@ static dra_status hold(const dra_engine *e, dra_job *job, dra_untold token, bool
 
 void dra_job_tell(dra_engine *e, dra_job *job, const dra_job_token *token)
 {
-    e->speaking = job;
     if (job->config.token) job->config.token(job->config.user, token);
-    e->speaking = NULL;
 }
 
 /* Several that are told at once: the last of them has their text. */

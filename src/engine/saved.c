@@ -1,5 +1,5 @@
-/* States by name. What a name stands for never changes: jobs hold it while they need it, a fork is a
- * second name for it, and saving puts another in its place. So nobody waits for anybody. */
+/* States by name. What a name stands for never changes: jobs hold it while they need it, a fork is
+ * a second name for it, and saving puts another in its place. So nobody waits for anybody. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* A step: who was cancelled leaves, who waits joins, prompts are read up to a chunk of tokens, first
- * come first served, then every sequence that writes reads one token, all at once. */
+/* A step: who was cancelled leaves, who waits joins, prompts are read up to a chunk of tokens,
+ * first come first served, then every sequence that writes reads one token, all at once. */
 #include "base/error.h"
 #include "base/shape.h"
 #include "engine/engine.h"
@@ -50,13 +50,12 @@ static void fail(dra_engine *e, dra_job *job, const dra_error *why)
 }
 
 /* The row of a job: a copy of the state it begins from, of what is kept of its prompt, or a new
- * one. */
+ * one. Not before its turn to read: jobs before it may have the same prompt. */
 static dra_status begin(dra_engine *e, dra_job *job, dra_error *err)
 {
     const bool        fresh = !job->begin && job->view == DRA_VIEW_LAST;
     const dra_prefix *p = fresh ? dra_prefix_find(e, job->prompt, job->ids.data) : NULL;
     const int64_t     from = job->begin ? job->begin->row : p ? p->row : -1;
-    job->at_join = dra_engine_clock();
     if (job->begin && job->logits)
         memcpy(job->logits, job->begin->logits, (size_t)e->V * sizeof *job->logits);
     if (job->begin && job->seen)
@@ -80,8 +79,8 @@ static void join(dra_engine *e)
             end_waiting(e, job, DRA_JOB_FAILED, &why);
             continue;
         }
+        job->at_join = dra_engine_clock();
         dra_queue_join(e, job);
-        if (begin(e, job, &why) != DRA_OK) fail(e, job, &why);
     }
 }
 
@@ -119,25 +118,32 @@ static void note(dra_status st, const dra_error *why, dra_status *first, dra_err
     if (err) *err = *why;
 }
 
+/* What of a job's prompt fits into the budget, which ends with the first piece that does not. */
+static dra_status read_prompt(dra_engine *e, dra_job *job, int64_t *budget, dra_error *err)
+{
+    dra_status st = DRA_OK;
+    if (job->row < 0 && (*budget > 0 || dra_piece_next(e, job) == 0)) st = begin(e, job, err);
+    if (st == DRA_OK && !job->started && job->ids.n == 0) st = go_on(e, job, 0, err);
+    while (st == DRA_OK && !job->over && job->row >= 0) {
+        const int64_t T = dra_piece_next(e, job);
+        if (T > *budget) *budget = 0;
+        if (T == 0 || *budget == 0) break;
+        *budget -= T;
+        st = dra_piece_read(e, job, T, err);
+        if (st == DRA_OK) st = go_on(e, job, T, err);
+    }
+    return st;
+}
+
 static dra_status read_prompts(dra_engine *e, dra_error *err)
 {
     int64_t    budget = e->config.chunk;
     dra_status first = DRA_OK;
     for (int64_t i = 0; i < e->n_active; i++) {
-        dra_job   *job = e->active[i];
-        dra_error  why = {0};
-        dra_status st = DRA_OK;
-        if (!job->over && !job->started && job->ids.n == 0) st = go_on(e, job, 0, &why);
-        while (st == DRA_OK && !job->over) {
-            const int64_t T = dra_piece_next(e, job);
-            if (T == 0) break;
-            if (T > budget) return first;
-            budget -= T;
-            st = dra_piece_read(e, job, T, &why);
-            note(st, &why, &first, err);
-            if (st == DRA_OK) st = go_on(e, job, T, &why);
-        }
-        if (st != DRA_OK) fail(e, job, &why);
+        dra_error        why = {0};
+        const dra_status st = read_prompt(e, e->active[i], &budget, &why);
+        if (st == DRA_ERR_DEVICE) note(st, &why, &first, err);
+        if (st != DRA_OK) fail(e, e->active[i], &why);
     }
     return first;
 }
@@ -148,7 +154,8 @@ static dra_status write_tokens(dra_engine *e, dra_error *err)
     dra_error why = {0};
     for (int64_t i = 0; i < e->n_active; i++) {
         dra_job *job = e->active[i];
-        if (!job->over && job->ids.n == job->read + 1 && dra_piece_next(e, job) == 0)
+        if (!job->over && job->row >= 0 && job->ids.n == job->read + 1 &&
+            dra_piece_next(e, job) == 0)
             e->batch[n++] = job;
     }
     if (n == 0) return DRA_OK;
@@ -160,8 +167,8 @@ static dra_status write_tokens(dra_engine *e, dra_error *err)
         else if (go_on(e, e->batch[i], 1, &own) != DRA_OK)
             fail(e, e->batch[i], &own);
     }
-    if (st != DRA_OK && err) *err = why;
-    return st;
+    if (st == DRA_ERR_DEVICE && err) *err = why;
+    return st == DRA_ERR_DEVICE ? st : DRA_OK;
 }
 
 /* ---- all of it ------------------------------------------------------------------------------- */

@@ -89,6 +89,27 @@ static void turns(void **state)
     close_subject(&s);
 }
 
+/* Several jobs with one prompt at once, as for several answers to it. */
+static void one_prompt_many_answers(void **state)
+{
+    static int32_t ids[700];
+    static answer  a[4], alone;
+    for (int i = 0; i < SERVED; i++) {
+        subject s;
+        open_subject(&s, served[i]);
+        dra_engine   *e = open_engine(&s, NULL);
+        const int64_t reused = dra_model_cut(s.model) == 1 ? 699 : 640;
+        make_prompt(ids, 700, 2);
+        for (int k = 0; k < 4; k++) submit(e, job_of(700, ids), &a[k]);
+        run(e);
+        ask_alone(&s, 700, ids, &alone);
+        for (int k = 0; k < 4; k++) expect_answer(served[i], &a[k], &alone);
+        assert_int_equal(dra_engine_stats_of(e).tokens_read, 700 + 3 * (700 - reused));
+        dra_engine_destroy(e);
+        close_subject(&s);
+    }
+}
+
 static void drops_the_oldest(void **state)
 {
     static answer a;
@@ -120,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prompts_that_begin_alike),
         cmocka_unit_test(turns),
+        cmocka_unit_test(one_prompt_many_answers),
         cmocka_unit_test(drops_the_oldest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -36,8 +36,8 @@ static void do_job(dra_engine *e, dra_job_kind kind, const char *state, const ch
     run_one(e, (dra_job_config){.kind = kind, .state = state, .save = save, .path = path}, &a);
 }
 
-/* The first tokens of a text, then the rest from their state: as the text at once; and as a generator
- * goes on from the file. */
+/* The first tokens of a text, then the rest from their state: as the text at once; and as a
+ * generator goes on from the file. */
 static void continues(const char *preset)
 {
     int32_t ids[90];
