@@ -120,9 +120,11 @@ typedef struct dra_job_config {
     void *user;
 } dra_job_config;
 
-/* Takes a job; *id is its number, from 1 on. DRA_ERR_BUSY: the queue is full. Errors that are seen at
- * once (a token outside the vocabulary, no such state, a name that is none, a prompt longer than
- * positions reach) are told here, and the job is not taken. */
+/* Takes a job; *id is its number, from 1 on. DRA_ERR_BUSY: the queue is full, or the engine drains.
+ * Errors that are seen at once (a token outside the vocabulary, no such state, a name that is none,
+ * a prompt longer than positions reach, DRA_ERR_MEMORY: more state than the limit) are told here,
+ * and the job is not taken. The state it begins from is held from now on, whatever becomes of its
+ * name. */
 DRA_API dra_status dra_engine_submit(dra_engine *e, const dra_job_config *config, uint64_t *id,
                                      dra_error *err);
 /* Ends it within a step; nothing happens if it has ended. */
@@ -160,8 +162,9 @@ typedef struct dra_engine_stats {
 
 DRA_API dra_engine_stats dra_engine_stats_of(dra_engine *e);
 
-/* What the memory of a running job (while its call-back runs) or of a named state holds: tensor i of
- * the state, its name, heads, and the norm of each head's part. false: there are no more. */
+/* What the memory of a running job (while its call-back runs) or of a named state holds: tensor i
+ * of the state, its name, heads, and the norm of each head's part, good until the next call. false:
+ * there are no more. */
 typedef struct dra_look {
     const char  *name;
     int64_t      heads;

@@ -109,6 +109,8 @@ void dra_job_end_with(dra_engine *e, dra_job *job, dra_job_end end, const dra_er
     const dra_job_result result = result_of(job, end, error);
     count(e, end);
     job->over = true;
+    dra_constraint_destroy(job->constraint); /* its grammar is borrowed until the end */
+    job->constraint = NULL;
     if (job->config.end) job->config.end(job->config.user, &result);
     dra_rows_give(e, &job->row);
     dra_rows_give(e, &job->back.row);

@@ -1,5 +1,6 @@
 /* States by name. What a name stands for never changes: jobs hold it while they need it, a fork is
  * a second name for it, and saving puts another in its place. So nobody waits for anybody. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,7 +124,7 @@ static dra_saved *put(dra_engine *e, const char *name, dra_saved *s)
     if (!there) memmove(n + 1, n, (e->n_names++ - at) * sizeof *n);
     *n = (dra_state_name){.state = s, .created = dra_engine_now()};
     n->used = n->created;
-    strncpy(n->name, name, DRA_STATE_NAME);
+    snprintf(n->name, sizeof n->name, "%s", name);
     pthread_mutex_unlock(&e->lock);
     return before;
 }

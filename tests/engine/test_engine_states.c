@@ -4,6 +4,8 @@
 
 #include "serving.h"
 
+enum { NAMES = 1000 };
+
 static const char path[] = "test_engine_states.state";
 
 static dra_job_config job_of(size_t n, const int32_t *ids, int64_t tokens)
@@ -17,15 +19,15 @@ static dra_job_config job_of(size_t n, const int32_t *ids, int64_t tokens)
 
 static void count_state(void *user, const dra_state_info *s)
 {
-    char *names = user;
-    strcat(names, s->name);
-    strcat(names, " ");
+    char        *names = user;
+    const size_t n = strlen(names);
+    snprintf(names + n, NAMES - n, "%s ", s->name);
     assert_true(s->tokens > 0 && s->bytes > 0 && s->created > 1e9 && s->used >= s->created);
 }
 
 static void expect_names(dra_engine *e, const char *expected)
 {
-    char names[1000] = "";
+    char names[NAMES] = "";
     dra_engine_states(e, count_state, names);
     assert_string_equal(names, expected);
 }
