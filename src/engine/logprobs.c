@@ -7,7 +7,7 @@
 /* Whether token a comes before b: it is likelier, or as likely and has the lesser id. */
 static bool before(const dra_real *x, int32_t a, int32_t b)
 {
-    return x[a] > x[b] || (x[a] == x[b] && a < b);
+    return x[a] > x[b] || (a < b && x[a] == x[b]);
 }
 
 double dra_logprobs(int64_t V, const dra_real *logits, int32_t id, int64_t top, dra_logprob *most)
